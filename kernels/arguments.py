@@ -1,0 +1,98 @@
+"""What a kernel may be given: the checks behind every public function, and flat views of the arrays.
+
+NumPy arrays live on the CPU; anything with `__cuda_array_interface__` (Numba's device arrays, CuPy's, PyTorch's) on
+the GPU. A wrong shape, type or stride, or arrays on different devices, is one `KernelError` that names the function
+and the argument, raised before anything is launched.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+Place = Literal["cpu", "gpu"]
+LARGEST = 2**31 - 1  #: elements of one array: index arithmetic in the kernels is 32 bits wide
+
+
+class KernelError(ValueError):
+    """A call that cannot be made as asked; the message says which argument and what would do."""
+
+
+def is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or hasattr(value, "__cuda_array_interface__")
+
+
+def place(array: Any) -> Place:
+    """Where an array lives."""
+    return "cpu" if isinstance(array, np.ndarray) else "gpu"
+
+
+def strides(array: Any) -> tuple[int, ...]:
+    """Strides in elements, for NumPy and device arrays alike."""
+    if isinstance(array, np.ndarray):
+        return tuple(s // array.itemsize for s in array.strides)
+    interface = array.__cuda_array_interface__
+    given, itemsize = interface.get("strides"), np.dtype(interface["typestr"]).itemsize
+    if given is not None:
+        return tuple(s // itemsize for s in given)
+    return contiguous_strides(interface["shape"])
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def is_contiguous(array: Any) -> bool:
+    """Row-major without gaps (the stride of an axis of length 1 does not matter)."""
+    wanted = contiguous_strides(tuple(array.shape))
+    return all(n == 1 or have == want for n, have, want in zip(array.shape, strides(array), wanted, strict=True))
+
+
+def span(array: Any) -> int:
+    """Elements from the first to the last of a (possibly strided) array, both included."""
+    return 1 + sum((n - 1) * s for n, s in zip(array.shape, strides(array), strict=True))
+
+
+def check(where: str, dtype: type = np.float32, **arrays: Any) -> None:
+    """Every array (None is skipped) has the type, is contiguous, not empty, small enough, and all are on one device."""
+    first: tuple[str, Place] | None = None
+    for name, array in arrays.items():
+        if array is None:
+            continue
+        if not is_array(array):
+            raise KernelError(f"{where}: {name} is a {type(array).__name__}; give a NumPy array or a device array")
+        if np.dtype(array.dtype) != np.dtype(dtype):
+            raise KernelError(f"{where}: {name} is {array.dtype}; only {np.dtype(dtype)} is supported here")
+        if math.prod(array.shape) == 0:
+            raise KernelError(f"{where}: {name} has shape {tuple(array.shape)}: nothing to compute")
+        if not is_contiguous(array):
+            raise KernelError(f"{where}: {name} has strides {strides(array)} elements; make it contiguous first")
+        if math.prod(array.shape) > LARGEST:
+            raise KernelError(
+                f"{where}: {name} has {math.prod(array.shape)} elements; at most {LARGEST} can be indexed"
+            )
+        if first is None:
+            first = (name, place(array))
+        elif place(array) != first[1]:
+            raise KernelError(
+                f"{where}: {first[0]} is on the {first[1].upper()} but {name} on the {place(array).upper()}"
+            )
+
+
+def check_shape(where: str, name: str, array: Any, shape: tuple[int, ...]) -> None:
+    """`array` (None is skipped) has exactly this shape."""
+    if array is not None and tuple(array.shape) != tuple(shape):
+        raise KernelError(f"{where}: {name} has shape {tuple(array.shape)}, expected {tuple(shape)}")
+
+
+def flat(array: Any) -> Any:
+    """A one-dimensional view of all elements from the first to the last, gaps included; never a copy."""
+    if isinstance(array, np.ndarray):
+        if array.flags.c_contiguous:
+            return array.reshape(-1)
+        return np.lib.stride_tricks.as_strided(array, (span(array),), (array.itemsize,))
+    from kernels import gpu
+
+    return gpu.flat(array)

@@ -1,0 +1,49 @@
+"""Kernels without a GPU: a kernel's own source compiled for the CPU.
+
+A CUDA kernel says what one thread does.  Here the threads of a block become a loop and the blocks are shared out over
+the cores.  In five steps, one file each:
+
+    vocabulary   the kernel's source with cuda.threadIdx and the rest replaced by plain variables
+    barriers     the body cut at cuda.syncthreads(), each piece in a loop over the block's threads
+    source       the result as a readable module on disk            inference   with the types of what it saves
+    build        compiled by Numba, kept for later processes        runtime     what generated modules import
+    threads      run on all cores
+
+`checked` runs the same kernels slowly and suspiciously: see there.  `source_of(kernel)` shows what was generated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernels.cpu.build import load, module_path
+from kernels.cpu.checked import checked, current_mode
+from kernels.cpu.threads import run_blocks
+from kernels.cpu.vocabulary import UnsupportedKernel
+from kernels.launch import Dim3, Kernel
+
+__all__ = ["UnsupportedKernel", "checked", "compile_kernel", "source_of"]
+
+
+def compile_kernel(kernel: Kernel) -> Callable[..., None]:
+    """The kernel for the CPU, called with the grid and then the arguments; compiled at the first launch."""
+    compiled: dict[str, Callable[..., None]] = {}
+
+    def call(grid: Dim3, *values: Any) -> None:
+        mode = current_mode()
+        if mode is not None:
+            mode.run(kernel, grid, values)
+            return
+        if "run" not in compiled:
+            compiled["run"] = load(kernel).run
+        run = compiled["run"]
+        run_blocks(lambda first, last: run(first, last, *grid, *values), grid[0] * grid[1] * grid[2])
+
+    return call
+
+
+def source_of(kernel: Kernel, checked: bool = False) -> str:
+    """The generated module, as text."""
+    load(kernel, checked)
+    return module_path(kernel, checked).read_text()

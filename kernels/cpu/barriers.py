@@ -1,0 +1,356 @@
+"""Step 2: a kernel's body cut at its barriers, each piece in a loop over the block's threads.
+
+A barrier says: every thread has come this far before any goes on.  On one core that is a loop: run the first piece
+for all threads, then the next.
+
+    acc = 0                          for thread: acc = 0; acc_of[thread] = acc
+    while k0 < K:                    while k0 < K:
+        s[t] = x[k0 + t]                 for thread: s[t] = x[k0 + t]
+        cuda.syncthreads()
+        acc += s[0]                      for thread: acc = acc_of[thread]; acc += s[0]; acc_of[thread] = acc
+        k0 += 256                        k0 += 256
+
+A variable is *uniform* if all threads of the block have the same value for it (k0); it exists once.  The others are
+*varying* (t, acc).  A varying one that lives across a cut is kept in an array with an element a thread, unless it is
+so simple (t) that it is computed again.  Control flow around a barrier must be uniform.
+
+In checked mode nothing is taken on trust: every variable is varying, nothing is computed again, and a condition
+around a barrier is evaluated by every thread and compared.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kernels.cpu.vocabulary import AXES, Array, Lowered, Site, UnsupportedKernel, dotted, expression, has_barrier, parse
+from kernels.launch import Dim3
+
+THREAD_INDICES = {f"threadIdx_{axis}" for axis in AXES}
+PURE = {"min", "max", "abs", "int", "float", "bool"}  #: calls that depend on nothing but their arguments
+
+
+def names(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def stored(nodes: Iterable[ast.AST]) -> set[str]:
+    return {n.id for s in nodes for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
+def is_pure(value: ast.AST, constants: dict[str, str]) -> bool:
+    """Follows from the variables in it alone: no array is read and nothing called but casts and min, max."""
+    for node in ast.walk(value):
+        if isinstance(node, ast.Subscript):
+            return False
+        if isinstance(node, ast.Call):
+            called = dotted(node.func)
+            if called not in PURE and not called.startswith("np.") and not constants.get(called, "").startswith("np."):
+                return False
+    return True
+
+
+@dataclass
+class Piece:
+    """Statements that every thread runs without meeting a barrier, and the loop they are put in."""
+
+    statements: list[ast.stmt]
+    loop: list[ast.stmt]  #: the loop's statements as they stand in the block; filled in at the end
+    needs: set[str] = field(default_factory=set)  #: varying names read before they are certainly set
+    sets: set[str] = field(default_factory=set)  #: varying names certainly set
+
+
+@dataclass
+class CutBody:
+    statements: list[ast.stmt]
+    kept: list[str]  #: varying variables with an element a thread
+    private: set[str]  #: local arrays that live inside one piece: one for all threads
+    conditions: int  #: conditions that every thread evaluates (checked mode)
+
+
+def thread_loop(block: Dim3, body: list[ast.stmt], checked: bool) -> list[ast.stmt]:
+    """A loop over the block's threads, x innermost (neighbours in memory); in checked mode in a given order."""
+    x, y, z = block
+    if checked:
+        head = f"""
+            for turn in range({x * y * z}):
+                thread = order[turn]
+                report[THREAD] = thread
+                threadIdx_x = thread % {x}
+                threadIdx_y = thread // {x} % {y}
+                threadIdx_z = thread // {x * y}"""
+        loop = parse(head)
+        loop[0].body += body  # type: ignore[attr-defined]
+        return loop
+    thread = "threadIdx_x" if y == z == 1 else f"threadIdx_y * {x} + threadIdx_x"
+    thread = thread if z == 1 else f"(threadIdx_z * {y} + threadIdx_y) * {x} + threadIdx_x"
+    if "thread" in {name for s in body for name in names(s)}:
+        body = [*parse(f"thread = {thread}"), *body]
+    for axis, n in zip(AXES, block, strict=True):
+        if n > 1 or axis == "x":
+            loop = parse(f"for threadIdx_{axis} in range({n}): pass")
+            loop[0].body = body  # type: ignore[attr-defined]
+            body = loop
+        elif f"threadIdx_{axis}" in {name for s in body for name in names(s)}:
+            body = [*parse(f"threadIdx_{axis} = 0"), *body]
+    return body
+
+
+def cut(lowered: Lowered, block: Dim3, checked: bool = False) -> CutBody:
+    return _Cutter(lowered, block, checked).run()
+
+
+class _Place(ast.If):
+    """Holds a piece's loop until everything is cut."""
+
+
+class _Unwrap(ast.NodeTransformer):
+    def visit__Place(self, node: _Place) -> list[ast.stmt]:
+        return node.body
+
+
+class _Cutter:
+    def __init__(self, lowered: Lowered, block: Dim3, checked: bool) -> None:
+        self.lowered, self.block, self.checked = lowered, block, checked
+        self.local = lowered.local
+        self.varying = THREAD_INDICES | set(self.local)
+        self.pieces: list[Piece] = []
+        self.conditions = 0
+        if checked:
+            self.varying |= stored(lowered.body)
+        else:
+            self._spread(lowered.body)
+        self.simple = {} if checked else self._simple()
+
+    # ---- which variables differ between threads --------------------------------------------------------------------
+
+    def is_uniform(self, statement: ast.stmt) -> bool:
+        """A plain assignment that gives every thread the same value: it can be made once for the block."""
+        return (
+            isinstance(statement, (ast.Assign, ast.AugAssign))
+            and not names(statement) & self.varying
+            and is_pure(statement, self.lowered.constants)
+        )
+
+    def _spread(self, body: Sequence[ast.stmt]) -> None:
+        """What a varying variable reaches is varying: repeated until nothing changes."""
+
+        def walk(statements: Sequence[ast.stmt], inside_piece: bool) -> None:
+            for s in statements:
+                if isinstance(s, (ast.For, ast.While, ast.If)):
+                    inside = inside_piece or not has_barrier(s)
+                    if inside and isinstance(s, ast.For):
+                        self.varying |= stored([s.target])
+                    walk([*s.body, *s.orelse], inside)
+                elif inside_piece or not self.is_uniform(s):
+                    self.varying |= stored([s])
+
+        before = -1
+        while before != len(self.varying):
+            before = len(self.varying)
+            walk(body, False)
+
+    def _simple(self) -> dict[str, ast.stmt]:
+        """Varying variables that are set once, at top level, from the thread's index and things that never change."""
+        times = Counter(
+            n.id
+            for s in self.lowered.body
+            for n in ast.walk(s)
+            if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        )
+        found: dict[str, ast.stmt] = {}
+        fixed = {name for name in self.lowered.parameters if not times[name]} | THREAD_INDICES
+        for s in self.lowered.body:
+            if not isinstance(s, ast.Assign) or not isinstance(s.targets[0], ast.Name) or len(s.targets) > 1:
+                continue
+            name, used = s.targets[0].id, names(s.value) & (self.varying | set(times))
+            if times[name] == 1 and used <= fixed | set(found) and is_pure(s.value, self.lowered.constants):
+                if name in self.varying:
+                    found[name] = s
+                else:
+                    fixed.add(name)
+        return found
+
+    # ---- cutting ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> CutBody:
+        statements = self._cut(self.lowered.body)
+        for piece in self.pieces:
+            piece.needs, piece.sets = self._live_in(piece.statements, set(THREAD_INDICES) | set(self.local))
+        kept = set().union(*(piece.needs for piece in self.pieces)) - set(self.simple)
+        private = set() if self.checked else {name for name in self.local if self._is_private(name)}
+        for piece in self.pieces:
+            piece.loop[:] = thread_loop(self.block, self._around(piece, kept, private), self.checked)
+        body = _Unwrap().visit(ast.Module(statements, [])).body
+        return CutBody(body, sorted(kept), private, self.conditions)
+
+    def _cut(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        open_piece: list[ast.stmt] = []
+
+        def close() -> None:
+            if open_piece:
+                out.append(self._piece(list(open_piece)))
+                open_piece.clear()
+
+        for s in statements:
+            if not self.checked and self.is_uniform(s):
+                if stored([s]) & {name for p in open_piece for name in names(p)}:
+                    close()
+                out.append(s)
+            elif not has_barrier(s):
+                open_piece.append(s)
+            else:
+                close()
+                if not isinstance(s, ast.Expr):  # the barrier itself has done its work: the piece is closed
+                    out += self._control(s)
+        close()
+        return out
+
+    def _piece(self, statements: list[ast.stmt]) -> ast.stmt:
+        place = _Place(ast.Constant(True), [], [])  # the loop is filled in when all pieces are known
+        self.pieces.append(Piece(statements, place.body))
+        return place
+
+    def _control(self, s: ast.stmt) -> list[ast.stmt]:
+        """`if`, `while` or `for` around a barrier: the same for all threads, so it stands around their loops."""
+        s = copy.copy(s)
+        before: list[ast.stmt] = []
+        if isinstance(s, ast.For):
+            if not (isinstance(s.iter, ast.Call) and dotted(s.iter.func) == "range" and isinstance(s.target, ast.Name)):
+                raise self._refusal(s, "a loop around a barrier must go over a range")
+            s.iter = ast.Call(s.iter.func, [self._agreed(bound, s, before) for bound in s.iter.args], [])
+            body = list(s.body)
+            if s.target.id in self.varying:
+                body = [ast.Assign([s.target], ast.Name(f"{s.target.id}_all", ast.Load()), lineno=s.lineno), *body]
+                s.target = ast.Name(f"{s.target.id}_all", ast.Store())
+            s.body = self._cut(body)
+            return [*before, s]
+        if isinstance(s, ast.While):
+            test = self._agreed(s.test, s, before)
+            body = self._cut(s.body)
+            if before:  # evaluated by every thread, each time round
+                s.test = ast.Constant(True)
+                s.body = [*before, ast.If(ast.UnaryOp(ast.Not(), test), [ast.Break()], []), *body]
+                return [s]
+            s.body = body
+            return [s]
+        if isinstance(s, ast.If):
+            s.test = self._agreed(s.test, s, before)
+            s.body, s.orelse = self._cut(s.body), self._cut(s.orelse)
+            return [*before, s]
+        raise self._refusal(s, "a barrier can stand inside `if`, `while` and `for` only")
+
+    def _agreed(self, value: ast.expr, s: ast.stmt, before: list[ast.stmt]) -> ast.expr:
+        """The expression itself where it is uniform; in checked mode the value that all threads turn out to have."""
+        if not self.checked:
+            if names(value) & self.varying or not is_pure(value, self.lowered.constants):
+                raise self._refusal(
+                    s,
+                    f"barrier under `{ast.unparse(value)}`, which may differ between threads; "
+                    "checked mode tells which threads",
+                )
+            return value
+        name = f"condition{self.conditions}"
+        self.conditions += 1
+        before.append(self._piece(parse(f"{name}_of[thread] = {ast.unparse(value)}")))
+        self.lowered.sites.append(Site(s.lineno, ast.unparse(value)))
+        return expression(f"agree({name}_of, {len(self.lowered.sites) - 1}, report)")
+
+    def _refusal(self, s: ast.stmt, why: str) -> UnsupportedKernel:
+        return UnsupportedKernel(f"{self.lowered.file}:{s.lineno}: {self.lowered.name}: {why}")
+
+    # ---- what lives across a cut -----------------------------------------------------------------------------------
+
+    def _live_in(self, statements: Sequence[ast.stmt], given: set[str]) -> tuple[set[str], set[str]]:
+        """(varying names read before they are certainly set, names certainly set) of statements in order."""
+        needs: set[str] = set()
+
+        def read(node: ast.AST) -> None:
+            needs.update((names(node) & self.varying) - given)
+
+        for s in statements:
+            if isinstance(s, ast.Assign):
+                read(s.value)
+                for target in s.targets:
+                    if isinstance(target, (ast.Name, ast.Tuple)):
+                        given = given | names(target)
+                    else:
+                        read(target)
+            elif isinstance(s, (ast.For, ast.While)):
+                read(s.iter if isinstance(s, ast.For) else s.test)
+                looped = given | (names(s.target) if isinstance(s, ast.For) else set())
+                needs |= self._live_in(s.body, looped)[0]
+            elif isinstance(s, ast.If):
+                read(s.test)
+                (then_needs, then_sets), (else_needs, else_sets) = (
+                    self._live_in(s.body, given),
+                    self._live_in(s.orelse, given),
+                )
+                needs |= then_needs | else_needs
+                given = then_sets & else_sets
+            else:
+                read(s)
+        return needs, given
+
+    def _is_private(self, array: str) -> bool:
+        """Used in one piece only, which first stores into it unconditionally: nothing of it lives across a cut."""
+        using = [piece for piece in self.pieces if any(array in names(s) for s in piece.statements)]
+        if len(using) != 1:
+            return False
+        first = next(s for s in using[0].statements if array in names(s))
+        return self._only_stores(first, array)
+
+    def _only_stores(self, s: ast.stmt, array: str) -> bool:
+        if isinstance(s, (ast.For, ast.While)):
+            first = next(inner for inner in s.body if array in names(inner))
+            return self._only_stores(first, array)
+        targets = s.targets if isinstance(s, ast.Assign) else []
+        reads = array in names(s.value) if isinstance(s, ast.Assign) else True
+        return not reads and any(isinstance(t, ast.Subscript) and dotted(t.value) == array for t in targets)
+
+    def _changes(self, statements: Sequence[ast.stmt], array: str) -> bool:
+        """Stores into the array, or hands it to a helper that might."""
+        elements = {id(n.value) for s in statements for n in ast.walk(s) if isinstance(n, ast.Subscript)}
+        for s in statements:
+            for n in ast.walk(s):
+                if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) and dotted(n.value) == array:
+                    return True
+                if isinstance(n, ast.Name) and n.id == array and id(n) not in elements:
+                    return True
+        return False
+
+    def _around(self, piece: Piece, kept: set[str], private: set[str]) -> list[ast.stmt]:
+        """The piece with what one thread takes up before it and puts away after it."""
+        sets = stored(piece.statements)
+        keeps = sets & kept
+        loads = (piece.needs | (keeps - piece.sets)) & kept
+        used = set().union(*(names(s) for s in piece.statements))
+        arrays = [self.local[name] for name in sorted((used & set(self.local)) - private)]
+        head = self._again(piece, sets)
+        head += [s for name in sorted(loads) for s in parse(f"{name} = {name}_of[thread]")]
+        tail = [s for name in sorted(keeps) for s in parse(f"{name}_of[thread] = {name}")]
+        for array in arrays:
+            if self.checked:
+                head += parse(f"{array.name} = {array.name}_of[thread]")
+                continue
+            head += self._copy(array, f"{array.name}_flat[i_] = {array.name}_of[thread, i_]")
+            if self._changes(piece.statements, array.name):
+                tail += self._copy(array, f"{array.name}_of[thread, i_] = {array.name}_flat[i_]")
+        return [*head, *piece.statements, *tail]
+
+    def _copy(self, array: Array, statement: str) -> list[ast.stmt]:
+        return parse(f"for i_ in range({array.size}):\n    {statement}")
+
+    def _again(self, piece: Piece, sets: set[str]) -> list[ast.stmt]:
+        """The simple variables that the piece needs, computed again, in their order."""
+        wanted = set(piece.needs)
+        out: list[ast.stmt] = []
+        for name, s in reversed(self.simple.items()):
+            if name in wanted and name not in sets:
+                out.insert(0, copy.deepcopy(s))
+                wanted |= names(s) & set(self.simple)
+        return out

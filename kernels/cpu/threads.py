@@ -1,0 +1,47 @@
+"""Step 5: a grid's blocks shared out over the processor's cores.
+
+Generated code releases Python's global lock, so plain threads do.  Blocks do not depend on each other, so who runs
+which changes nothing in the result.    REFIMPL_THREADS=N   how many (default: the cores this process may use)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import count
+
+CHUNKS_PER_THREAD = 4  #: more even out unequal blocks, fewer cost less
+
+
+@cache
+def thread_count() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(os.environ.get("REFIMPL_THREADS") or cores))
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max(1, thread_count() - 1), thread_name_prefix="kernels")
+
+
+def run_blocks(run: Callable[[int, int], None], blocks: int) -> None:
+    """run(first, last) over all blocks, in chunks that the threads take as they become free."""
+    threads = min(thread_count(), blocks)
+    if threads == 1:
+        run(0, blocks)
+        return
+    chunk = -(-blocks // (threads * CHUNKS_PER_THREAD))
+    ticket = count(0, chunk)  # next() is atomic under the global lock
+
+    def work() -> None:
+        while (first := next(ticket)) < blocks:
+            run(first, min(first + chunk, blocks))
+
+    others = [_pool().submit(work) for _ in range(threads - 1)]
+    try:
+        work()
+    finally:
+        for other in others:
+            other.result()

@@ -1,0 +1,478 @@
+"""The CPU compiler: its output does what CUDA's threads would, and checked mode finds what they must not do."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import math
+import os
+import subprocess
+import sys
+import textwrap
+import types
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import cpu
+from kernels.arguments import KernelError
+from kernels.cpu import build
+from kernels.cpu.checked import CheckFailed
+from kernels.launch import REGISTRY, Floats, Ints, bind, ceil_div, device, kernel, launch
+from kernels.shim import cuda
+
+ORDERS = ("forward", "reverse", 11)
+
+
+# ---- the slow, obvious twin: a thread is a Python generator, a barrier a yield -----------------------------------------
+
+
+def run_as_generators(made, grid, *args):
+    """Run a kernel as CUDA describes it, thread by thread; every barrier is met by all threads of the block."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(made.function))).body[0]
+    tree.decorator_list = []
+
+    class Barriers(ast.NodeTransformer):
+        def visit_Expr(self, node):
+            return ast.Expr(ast.Yield()) if ast.unparse(node) == "cuda.syncthreads()" else node
+
+    tree = ast.fix_missing_locations(Barriers().visit(tree))
+    tree.body.append(ast.parse("yield").body[0])
+    grid = (*grid, 1, 1)[:3] if isinstance(grid, tuple) else (grid, 1, 1)
+    for block in itertools.product(*(range(n) for n in reversed(grid))):
+        shared: dict = {}
+        threads = []
+        for thread in itertools.product(*(range(n) for n in reversed(made.block))):
+
+            def dims(zyx):
+                return types.SimpleNamespace(x=zyx[2], y=zyx[1], z=zyx[0])
+
+            names = itertools.count()
+            fake = types.SimpleNamespace(
+                threadIdx=dims(thread), blockIdx=dims(block), gridDim=dims(grid[::-1]), blockDim=dims(made.block[::-1])
+            )
+            fake.shared = types.SimpleNamespace(
+                array=lambda shape, dtype, alignment=None, names=names: shared.setdefault(next(names), np.zeros(shape, dtype))
+            )
+            fake.grid = lambda _, at=block[2] * made.block[0] + thread[2]: at
+            fake.local = types.SimpleNamespace(array=lambda shape, dtype, alignment=None: np.zeros(shape, dtype))
+            outside = {
+                name: getattr(value, "py_func", value)  # helpers run as plain functions
+                for name, value in {**made.function.__globals__, "cuda": fake}.items()
+            }
+            namespace: dict = {}
+            exec(compile(ast.Module([tree], []), "<twin>", "exec"), outside, namespace)
+            threads.append(namespace[made.function.__name__](*args))
+        while threads:
+            met = [next(thread, "end") for thread in threads]
+            if "end" in met:
+                assert set(met) == {"end"}, "threads wait at different barriers"
+                break
+
+
+# ---- kernels to try it on ----------------------------------------------------------------------------------------------
+
+TILE = 8
+
+
+@device
+def scaled(value, factor):
+    return value * factor + np.float32(1)
+
+
+@kernel(block=(TILE, 4))
+def transpose_and_scale(x: Floats, y: Floats, rows: int, columns: int, factor: float) -> None:
+    tile = cuda.shared.array((4, TILE), np.float32, 16)
+    tx = cuda.threadIdx.x
+    ty = cuda.threadIdx.y
+    row = cuda.blockIdx.y * 4 + ty
+    column = cuda.blockIdx.x * TILE + tx
+    if row < rows and column < columns:
+        tile[ty, tx] = scaled(x[row * columns + column], factor)
+    cuda.syncthreads()
+    if row < rows and column < columns:
+        y[column * rows + row] = tile[ty, tx]
+
+
+@kernel(block=64)
+def block_sums(x: Floats, y: Floats, n: int) -> None:
+    part = cuda.shared.array(64, np.float32)
+    t = cuda.threadIdx.x
+    i = cuda.grid(1)
+    part[t] = x[i] if i < n else np.float32(0)
+    cuda.syncthreads()
+    half = 32
+    while half > 0:
+        if t < half:
+            part[t] += part[t + half]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        y[cuda.blockIdx.x] = part[0]
+
+
+@kernel(block=32)
+def early_return(x: Floats, y: Ints, n: int) -> None:
+    i = cuda.grid(1)
+    if i >= n:
+        return
+    y[i] = np.int32(math.floor(x[i]))
+
+
+@kernel(block=32)
+def diverging(x: Floats, n: int) -> None:
+    s = cuda.shared.array(32, np.float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    if t < n:
+        cuda.syncthreads()
+        x[t] = s[31 - t]
+
+
+@kernel(block=32)
+def forgotten_barrier(x: Floats, y: Floats) -> None:
+    s = cuda.shared.array(32, np.float32)
+    t = cuda.threadIdx.x
+    s[t] = x[t]
+    y[t] = s[31 - t]
+    cuda.syncthreads()
+
+
+@kernel(block=32)
+def reads_unwritten(y: Floats) -> None:
+    a = cuda.local.array(4, np.float32)
+    a[0] = np.float32(1)
+    y[cuda.threadIdx.x] = a[0] + a[1]
+
+
+@kernel(block=32)
+def off_by(x: Floats, distance: int) -> None:
+    i = cuda.grid(1)
+    x[i] = x[i + distance]
+
+
+@kernel(block=32)
+def high_half(x: Ints, y: Ints) -> None:
+    i = cuda.grid(1)
+    product = np.uint64(np.uint32(x[i])) * np.uint64(np.uint32(0xD2511F53))
+    y[i] = np.int32(np.uint32(product >> np.uint64(32)))
+
+
+def test_transpose_with_barrier_matches_numpy_and_the_twin():
+    x = np.arange(7 * 13, dtype=np.float32).reshape(7, 13)
+    y, twin = np.zeros((13, 7), np.float32), np.zeros((13, 7), np.float32)
+    launch(transpose_and_scale, (2, 2), x, y, 7, 13, 0.5)
+    np.testing.assert_array_equal(y, x.T * np.float32(0.5) + 1)
+    run_as_generators(transpose_and_scale, (2, 2), x.ravel(), twin.ravel(), 7, 13, np.float32(0.5))
+    np.testing.assert_array_equal(y, twin)
+
+
+def test_block_sums_match_the_twin_in_every_order():
+    x = np.arange(150, dtype=np.float32)
+    expected, got = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    run_as_generators(block_sums, 3, x, expected, 150)
+    launch(block_sums, 3, x, got, 150)
+    np.testing.assert_array_equal(got, expected)
+    for order in ORDERS:
+        got[:] = 0
+        with cpu.checked(order):
+            launch(block_sums, 3, x, got, 150)
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_return_ends_one_thread_only():
+    x, y = np.linspace(-3, 3, 50, dtype=np.float32), np.full(50, -99, np.int32)
+    launch(early_return, 2, x, y, 45)
+    np.testing.assert_array_equal(y[:45], np.floor(x[:45]))
+    assert (y[45:] == -99).all()
+
+
+def test_integers_are_numbas_not_numpys():
+    x, y = np.arange(64, dtype=np.int32) * 12345, np.zeros(64, np.int32)
+    launch(high_half, 2, x, y)
+    expected = (x.astype(np.uint64) * 0xD2511F53) >> 32
+    np.testing.assert_array_equal(y.view(np.uint32), expected.astype(np.uint32))
+    with cpu.checked():
+        launch(high_half, 2, x, y)
+    np.testing.assert_array_equal(y.view(np.uint32), expected.astype(np.uint32))
+
+
+# ---- drawn kernels: the cutter against the twin --------------------------------------------------------------------------
+
+STATEMENTS = {
+    "vary": "v{a} = v{a} + np.float32(t * {n})",
+    "mix": "v{a} = v{b} - v{a} * np.float32(0.5)",
+    "uniform": "u = u + {n}",
+    "use": "v{a} = v{a} + np.float32(u)",
+    "local": "own[{a}] = own[{b}] + v{a}",
+    "read": "v{b} = v{b} + own[{a}]",
+    "scratch": "for i in range(3):\n    scratch[i] = v{a} + np.float32(i)\nv{b} = scratch[2] - scratch[0]",
+    "when": "if t % 3 == {a}:\n    v{b} = np.float32({n})\n    w = t + {n}",
+    "late": "v{a} = v{a} + np.float32(w)",
+    "exchange": "s[t] = v{a}\ncuda.syncthreads()\nv{b} = v{b} + s[(t + {n}) % 12]\ncuda.syncthreads()",
+}
+BLOCKS = ["while", "for", "if"]
+
+
+@st.composite
+def programs(draw, depth: int = 2) -> str:
+    """A few statements, some of them loops and branches around barriers; every value stays exact in float32."""
+    parts = []
+    for _ in range(draw(st.integers(2, 5))):
+        kind = draw(st.sampled_from([*STATEMENTS, *(BLOCKS if depth else [])]))
+        numbers = {"a": draw(st.integers(0, 2)), "b": draw(st.integers(0, 2)), "n": draw(st.integers(1, 5))}
+        if kind in STATEMENTS:
+            parts.append(STATEMENTS[kind].format(**numbers))
+            continue
+        head = {
+            "while": f"c{depth} = 0\nwhile c{depth} < n:\n    c{depth} = c{depth} + 1",
+            "for": f"for k{depth} in range(0, n + {numbers['n']}, 2):\n    v{numbers['a']} = v{numbers['a']} + np.float32(k{depth})",
+            "if": f"if u % 2 == {numbers['a'] % 2}:\n    u = u + 1",
+        }[kind]
+        parts.append(head + "\n" + textwrap.indent(draw(programs(depth - 1)), "    "))
+    return "\n".join(parts)
+
+
+HEAD = """
+def drawn(x: Floats, y: Floats, n: int) -> None:
+    s = cuda.shared.array(12, np.float32)
+    own = cuda.local.array(3, np.float32)
+    scratch = cuda.local.array(3, np.float32)
+    t = cuda.threadIdx.x
+    i0 = cuda.blockIdx.x * 12 + t
+    u = n
+    w = 0
+    v0 = x[i0]
+    v1 = np.float32(t)
+    v2 = np.float32(1)
+    for i in range(3):
+        own[i] = np.float32(i)
+"""
+TAIL = """
+    y[i0] = v0 + v1 * np.float32(2) + v2 + own[0] - own[1] + own[2]
+"""
+
+
+@pytest.mark.slow
+@settings(max_examples=10)
+@given(program=programs())
+def test_drawn_kernels_do_what_their_threads_would(program):
+    import linecache
+
+    source = HEAD + textwrap.indent(program, "    ") + TAIL
+    name = f"<drawn {abs(hash(source))}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    namespace = {"np": np, "cuda": cuda, "Floats": Floats, "__name__": "drawn"}
+    exec(compile(source, name, "exec", dont_inherit=True), namespace)
+    made = kernel(block=12)(namespace["drawn"])
+    x = np.arange(24, dtype=np.float32)
+    expected, got = np.zeros(24, np.float32), np.zeros(24, np.float32)
+    with np.errstate(all="ignore"):
+        run_as_generators(made, 2, x, expected, 3)
+    launch(made, 2, x, got, 3)
+    np.testing.assert_allclose(got, expected, rtol=1e-5)
+    for order in ("forward", "reverse"):
+        with cpu.checked(order):
+            again = np.zeros(24, np.float32)
+            launch(made, 2, x, again, 3)
+        np.testing.assert_allclose(again, expected, rtol=1e-5)
+    del REGISTRY["drawn"]
+
+
+# ---- checked mode finds --------------------------------------------------------------------------------------------------
+
+
+def test_threads_that_wait_at_different_barriers_are_named():
+    x = np.zeros(32, np.float32)
+    with cpu.checked(), pytest.raises(CheckFailed, match=r"diverging, line \d+: t < n: threads \(0, 0, 0\) and \(7, 0, 0\)"):
+        launch(diverging, 1, x, 7)
+    with cpu.checked():
+        launch(diverging, 1, x, 32)  # all threads agree: nothing to complain about
+
+
+def test_the_fast_mode_refuses_a_barrier_that_threads_may_miss():
+    with pytest.raises(cpu.UnsupportedKernel, match=r"test_cpu.py:\d+: diverging: barrier under `t < n`"):
+        launch(diverging, 1, np.zeros(32, np.float32), 7)
+
+
+def test_a_forgotten_barrier_shows_in_the_order_of_threads():
+    x, results = np.arange(32, dtype=np.float32), []
+    for order in ("forward", "reverse"):
+        y = np.zeros(32, np.float32)
+        with cpu.checked(order):
+            launch(forgotten_barrier, 1, x, y)
+        results.append(y)
+    assert not np.array_equal(*results, equal_nan=True)
+    assert np.isnan(results[0]).any()  # read before it was written
+
+
+def test_unwritten_local_memory_is_nan():
+    y = np.zeros(32, np.float32)
+    with cpu.checked():
+        launch(reads_unwritten, 1, y)
+    assert np.isnan(y).all()
+
+
+@pytest.mark.parametrize(("distance", "found"), [(5, "index 32 on axis 0"), (-1, "index -1 on axis 0")])
+def test_an_index_outside_is_named(distance, found):
+    with cpu.checked(), pytest.raises(CheckFailed, match=rf"off_by, line \d+: x\[i \+ distance\]: {found}.*thread"):
+        launch(off_by, 1, np.zeros(32, np.float32), distance)
+
+
+def test_an_unknown_order_is_refused():
+    with pytest.raises(ValueError, match='give "forward", "reverse"'), cpu.checked("backwards"):
+        pass
+
+
+# ---- sources that cannot be translated -----------------------------------------------------------------------------------
+
+
+@kernel(block=32)
+def returns_around_a_barrier(x: Floats, n: int) -> None:
+    i = cuda.grid(1)
+    if i >= n:
+        return
+    cuda.syncthreads()
+    x[i] = np.float32(0)
+
+
+@kernel(block=32)
+def uses_atomics(x: Floats) -> None:
+    cuda.atomic.add(x, 0, np.float32(1))
+
+
+SETTINGS = {"size": 3}
+
+
+@kernel(block=32)
+def uses_a_dictionary(x: Floats) -> None:
+    x[0] = np.float32(SETTINGS["size"])
+
+
+@pytest.mark.parametrize(
+    ("made", "args", "message"),
+    [
+        (returns_around_a_barrier, (np.zeros(32, np.float32), 3), "guard with `if`"),
+        (uses_atomics, (np.zeros(32, np.float32),), "cuda.atomic.add has no CPU version"),
+        (uses_a_dictionary, (np.zeros(32, np.float32),), "SETTINGS is a dict"),
+    ],
+)
+def test_what_cannot_be_translated_is_said_with_its_line(made, args, message):
+    with pytest.raises(cpu.UnsupportedKernel, match=rf"test_cpu.py:\d+: .*{message}|{message}"):
+        launch(made, 1, *args)
+
+
+# ---- build: the key, the disk, the vectoriser ------------------------------------------------------------------------------
+
+
+def test_the_source_is_readable_and_on_disk():
+    launch(block_sums, 1, np.ones(64, np.float32), np.zeros(1, np.float32), 64)
+    text = cpu.source_of(block_sums)
+    assert build.module_path(block_sums).read_text() == text
+    assert "for threadIdx_x in range(64):" in text
+    assert "while half > 0:" in text
+    assert max(map(len, text.splitlines())) < 200
+
+
+def make_filler(value):
+    @kernel(block=32, name="filler")
+    def fill(x: Floats) -> None:
+        x[cuda.grid(1)] = np.float32(value)
+
+    return fill
+
+
+def test_the_key_knows_constants_options_and_helpers(monkeypatch):
+    one, two = make_filler(1), make_filler(2)
+    assert build.key(one, False) != build.key(two, False)
+    assert build.key(one, False) == build.key(make_filler(1), False)
+    assert build.key(one, False) != build.key(one, True)
+    before = build.key(one, False)
+    monkeypatch.setenv("REFIMPL_SLP", "0")
+    assert build.key(one, False) != before
+    monkeypatch.delenv("REFIMPL_SLP")
+    helped = build.key(transpose_and_scale, False)
+    monkeypatch.setitem(transpose_and_scale.function.__globals__, "scaled", device(lambda value, factor: value))
+    assert build.key(transpose_and_scale, False) != helped
+
+
+def test_the_vectoriser_is_on_for_our_compilations_only(monkeypatch):
+    before = numba.config.SLP_VECTORIZE
+    with build.slp_vectoriser():
+        assert numba.config.SLP_VECTORIZE == 1
+    assert before == numba.config.SLP_VECTORIZE
+    monkeypatch.setenv("REFIMPL_SLP", "0")
+    with build.slp_vectoriser():
+        assert numba.config.SLP_VECTORIZE == 0
+
+
+SECOND_PROCESS = """
+import numpy as np
+from numba.core import event
+from kernels import elementwise
+
+class Compilations(event.Listener):
+    count = 0
+    def on_start(self, event): self.count += 1
+    def on_end(self, event): pass
+
+listener = Compilations()
+x = np.zeros(1000, np.float32)
+with event.install_listener("numba:compile", listener):
+    elementwise.fill(x, 3.0)
+assert (x == 3).all()
+print(listener.count)
+"""
+
+
+@pytest.mark.slow
+def test_a_second_process_compiles_nothing(tmp_path):
+    environment = {**os.environ, "REFIMPL_CACHE": str(tmp_path)}
+    counts = [
+        int(subprocess.run([sys.executable, "-c", SECOND_PROCESS], env=environment, check=True, capture_output=True).stdout)
+        for _ in range(2)
+    ]
+    assert counts[0] > 0
+    assert counts[1] == 0
+
+
+def test_an_unwritable_cache_falls_back(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "file" / "below"))
+    assert os.access(build.cache_directory(), os.W_OK)
+
+
+# ---- launching -------------------------------------------------------------------------------------------------------------
+
+
+def test_bound_launches_run_when_told():
+    x, y = np.ones(150, np.float32), np.zeros(3, np.float32)
+    bound = bind(launch, block_sums, 3, x, y, 150)
+    assert (y == 0).all()
+    for one in bound:
+        one.run(None)
+    np.testing.assert_array_equal(y, [64, 64, 22])
+
+
+def test_blocks_run_on_all_threads_give_the_same_bits():
+    x = np.random.default_rng(0).standard_normal(100_000).astype(np.float32)
+    results = []
+    for _ in range(3):
+        y = np.zeros(ceil_div(x.size, 64), np.float32)
+        launch(block_sums, y.size, x, y, x.size)
+        results.append(y)
+    assert all(np.array_equal(results[0], other) for other in results)
+
+
+def test_wrong_arguments_are_refused_before_anything_runs():
+    x = np.zeros(32, np.float32)
+    with pytest.raises(KernelError, match="takes 3 arguments, got 2"):
+        launch(block_sums, 1, x, x)
+    with pytest.raises(KernelError, match="x must be a float32 array, not float64"):
+        launch(block_sums, 1, np.zeros(3), x, 3)
+    with pytest.raises(KernelError, match="cannot be launched"):
+        launch(block_sums, 0, x, x, 3)
