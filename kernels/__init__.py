@@ -1,0 +1,16 @@
+"""Every layer of a convolutional network as plain Numba CUDA kernels, float32, NCHW, on a GPU or on the CPU.
+
+One file a family, each with plain functions over arrays: NumPy arrays run on the CPU, device arrays on the GPU.
+
+    gemm         a ladder of matrix products            fc           fully connected layers on it
+    conv         convolution, one file an algorithm     pool         maximum and average
+    batchnorm    lrn    relu    dropout    softmax      sgd          the optimiser's step
+    concat       join (and fork)                        elementwise  fill, copy, axpy
+
+    reference    the same in plain NumPy: the oracle    launch       declaring, launching and binding kernels
+    cpu          kernels compiled for the CPU           gpu          streams, events and launches on a GPU
+    arguments    checks, one clear error each           machine_code what a GPU would execute, read without one
+
+Outputs are given, never allocated; nothing uses floating-point atomics, so results are the same to the last bit from
+run to run.  This package knows nothing of `refimpl`.
+"""

@@ -32,12 +32,17 @@ def place(array: Any) -> Place:
 def strides(array: Any) -> tuple[int, ...]:
     """Strides in elements, for NumPy and device arrays alike."""
     if isinstance(array, np.ndarray):
-        return tuple(s // array.itemsize for s in array.strides)
-    interface = array.__cuda_array_interface__
-    given, itemsize = interface.get("strides"), np.dtype(interface["typestr"]).itemsize
-    if given is not None:
-        return tuple(s // itemsize for s in given)
-    return contiguous_strides(interface["shape"])
+        given, itemsize = array.strides, array.itemsize
+    else:
+        interface = array.__cuda_array_interface__
+        given, itemsize = interface.get("strides"), np.dtype(interface["typestr"]).itemsize
+        if given is None:
+            return contiguous_strides(interface["shape"])
+    if any(stride % itemsize for stride in given):
+        raise KernelError(
+            f"an array with strides of {given} bytes cannot be used: its elements are not aligned; copy it"
+        )
+    return tuple(stride // itemsize for stride in given)
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -92,6 +97,8 @@ def flat(array: Any) -> Any:
     if isinstance(array, np.ndarray):
         if array.flags.c_contiguous:
             return array.reshape(-1)
+        if min(strides(array)) < 0:
+            raise KernelError(f"an array with strides of {array.strides} bytes runs backwards; copy it first")
         return np.lib.stride_tricks.as_strided(array, (span(array),), (array.itemsize,))
     from kernels import gpu
 

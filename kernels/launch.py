@@ -45,7 +45,11 @@ def ceil_div(a: int, b: int) -> int:
 
 
 def dim3(value: int | Sequence[int]) -> Dim3:
-    x, y, z = (*((value,) if isinstance(value, int) else tuple(value)), 1, 1)[:3]
+    """One to three numbers as x, y and z."""
+    given = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    if not 1 <= len(given) <= 3:
+        raise KernelError(f"{given} is not a grid or a block: give one to three numbers")
+    x, y, z = (*given, 1, 1)[:3]
     return int(x), int(y), int(z)
 
 
@@ -102,7 +106,7 @@ class Kernel:
                     raise KernelError(
                         f"kernel {self.name}: {name} must be a {np.dtype(KINDS[kind])} array, not {found}"
                     )
-                view = value if value.ndim == 1 and isinstance(value, np.ndarray) else flat(value)
+                view = flat(value)
                 if view.shape[0] > LARGEST:
                     raise KernelError(f"kernel {self.name}: {name} spans {view.shape[0]} elements, more than {LARGEST}")
                 out.append(view)

@@ -76,19 +76,19 @@ def thread_loop(block: Dim3, body: list[ast.stmt], checked: bool) -> list[ast.st
     x, y, z = block
     if checked:
         head = f"""
-            for turn in range({x * y * z}):
-                thread = order[turn]
-                report[THREAD] = thread
-                threadIdx_x = thread % {x}
-                threadIdx_y = thread // {x} % {y}
-                threadIdx_z = thread // {x * y}"""
+            for _turn in range({x * y * z}):
+                _thread = _order[_turn]
+                _report[THREAD] = _thread
+                threadIdx_x = _thread % {x}
+                threadIdx_y = _thread // {x} % {y}
+                threadIdx_z = _thread // {x * y}"""
         loop = parse(head)
         loop[0].body += body  # type: ignore[attr-defined]
         return loop
     thread = "threadIdx_x" if y == z == 1 else f"threadIdx_y * {x} + threadIdx_x"
     thread = thread if z == 1 else f"(threadIdx_z * {y} + threadIdx_y) * {x} + threadIdx_x"
-    if "thread" in {name for s in body for name in names(s)}:
-        body = [*parse(f"thread = {thread}"), *body]
+    if "_thread" in {name for s in body for name in names(s)}:
+        body = [*parse(f"_thread = {thread}"), *body]
     for axis, n in zip(AXES, block, strict=True):
         if n > 1 or axis == "x":
             loop = parse(f"for threadIdx_{axis} in range({n}): pass")
@@ -128,24 +128,26 @@ class _Cutter:
     # ---- which variables differ between threads --------------------------------------------------------------------
 
     def is_uniform(self, statement: ast.stmt) -> bool:
-        """A plain assignment that gives every thread the same value: it can be made once for the block."""
-        return (
-            isinstance(statement, (ast.Assign, ast.AugAssign))
-            and not names(statement) & self.varying
-            and is_pure(statement, self.lowered.constants)
-        )
+        """Assignments that give every thread the same value, also under `if`: they can be made once for the block."""
+        if isinstance(statement, ast.If):
+            plain = all(self.is_uniform(s) for s in [*statement.body, *statement.orelse])
+        else:
+            plain = isinstance(statement, (ast.Assign, ast.AugAssign))
+        return plain and not names(statement) & self.varying and is_pure(statement, self.lowered.constants)
 
     def _spread(self, body: Sequence[ast.stmt]) -> None:
         """What a varying variable reaches is varying: repeated until nothing changes."""
 
         def walk(statements: Sequence[ast.stmt], inside_piece: bool) -> None:
             for s in statements:
+                if not inside_piece and self.is_uniform(s):
+                    continue
                 if isinstance(s, (ast.For, ast.While, ast.If)):
                     inside = inside_piece or not has_barrier(s)
                     if inside and isinstance(s, ast.For):
                         self.varying |= stored([s.target])
                     walk([*s.body, *s.orelse], inside)
-                elif inside_piece or not self.is_uniform(s):
+                else:
                     self.varying |= stored([s])
 
         before = -1
@@ -225,8 +227,8 @@ class _Cutter:
             s.iter = ast.Call(s.iter.func, [self._agreed(bound, s, before) for bound in s.iter.args], [])
             body = list(s.body)
             if s.target.id in self.varying:
-                body = [ast.Assign([s.target], ast.Name(f"{s.target.id}_all", ast.Load()), lineno=s.lineno), *body]
-                s.target = ast.Name(f"{s.target.id}_all", ast.Store())
+                body = [ast.Assign([s.target], ast.Name(f"_{s.target.id}", ast.Load()), lineno=s.lineno), *body]
+                s.target = ast.Name(f"_{s.target.id}", ast.Store())
             s.body = self._cut(body)
             return [*before, s]
         if isinstance(s, ast.While):
@@ -254,11 +256,11 @@ class _Cutter:
                     "checked mode tells which threads",
                 )
             return value
-        name = f"condition{self.conditions}"
+        name = f"_condition{self.conditions}"
         self.conditions += 1
-        before.append(self._piece(parse(f"{name}_of[thread] = {ast.unparse(value)}")))
+        before.append(self._piece(parse(f"{name}[_thread] = {ast.unparse(value)}")))
         self.lowered.sites.append(Site(s.lineno, ast.unparse(value)))
-        return expression(f"agree({name}_of, {len(self.lowered.sites) - 1}, report)")
+        return expression(f"_agree({name}, {len(self.lowered.sites) - 1}, _report)")
 
     def _refusal(self, s: ast.stmt, why: str) -> UnsupportedKernel:
         return UnsupportedKernel(f"{self.lowered.file}:{s.lineno}: {self.lowered.name}: {why}")
@@ -276,10 +278,8 @@ class _Cutter:
             if isinstance(s, ast.Assign):
                 read(s.value)
                 for target in s.targets:
-                    if isinstance(target, (ast.Name, ast.Tuple)):
-                        given = given | names(target)
-                    else:
-                        read(target)
+                    needs |= (names(target) - stored([target])) & self.varying - given  # a[i] = … reads i
+                    given = given | stored([target])
             elif isinstance(s, (ast.For, ast.While)):
                 read(s.iter if isinstance(s, ast.For) else s.test)
                 looped = given | (names(s.target) if isinstance(s, ast.For) else set())
@@ -331,19 +331,27 @@ class _Cutter:
         used = set().union(*(names(s) for s in piece.statements))
         arrays = [self.local[name] for name in sorted((used & set(self.local)) - private)]
         head = self._again(piece, sets)
-        head += [s for name in sorted(loads) for s in parse(f"{name} = {name}_of[thread]")]
-        tail = [s for name in sorted(keeps) for s in parse(f"{name}_of[thread] = {name}")]
+        head += [s for name in sorted(loads) for s in parse(f"{name} = _{name}_of[_thread]")]
+        tail = [s for name in sorted(keeps) for s in parse(f"_{name}_of[_thread] = {name}")]
         for array in arrays:
             if self.checked:
-                head += parse(f"{array.name} = {array.name}_of[thread]")
+                head += parse(f"{array.name} = _{array.name}_of[_thread]")
                 continue
-            head += self._copy(array, f"{array.name}_flat[i_] = {array.name}_of[thread, i_]")
+            head += self._copy(array, "{mine} = {kept}")
             if self._changes(piece.statements, array.name):
-                tail += self._copy(array, f"{array.name}_of[thread, i_] = {array.name}_flat[i_]")
+                tail += self._copy(array, "{kept} = {mine}")
         return [*head, *piece.statements, *tail]
 
     def _copy(self, array: Array, statement: str) -> list[ast.stmt]:
-        return parse(f"for i_ in range({array.size}):\n    {statement}")
+        """A loop an axis: LLVM unrolls them and keeps the array in registers, which it does not behind a memcpy."""
+        indices = [f"_{axis}" for axis in "ijkl"[: len(array.shape)]]
+        mine, kept = (f"{array.name}[{', '.join(indices)}]", f"_{array.name}_of[{', '.join(['_thread', *indices])}]")
+        body = parse(statement.format(mine=mine, kept=kept))
+        for index, length in reversed(list(zip(indices, array.shape, strict=True))):
+            loop = parse(f"for {index} in range({length}): pass")
+            loop[0].body = body  # type: ignore[attr-defined]
+            body = loop
+        return body
 
     def _again(self, piece: Piece, sets: set[str]) -> list[ast.stmt]:
         """The simple variables that the piece needs, computed again, in their order."""

@@ -30,7 +30,7 @@ def infer_types(kernel: Kernel, lowered: Lowered, preamble: list[str], checked: 
     ]
     body = [*parse("\n".join(arrays)), *(_WithoutBarriers().visit(copy.deepcopy(s)) for s in lowered.body)]
     indices = [f"{index}_{axis}" for index in ("threadIdx", "blockIdx", "gridDim") for axis in AXES]
-    extra = ["report"] if checked else []
+    extra = ["_report"] if checked else []
     parameters = [ast.arg(name) for name in [*indices, *lowered.parameters, *extra]]
     probe = ast.FunctionDef("probe", ast.arguments([], parameters, None, [], [], None, []), body, [])
     text = "\n".join([*preamble, ast.unparse(ast.fix_missing_locations(ast.Module([probe], [])))])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import carray, njit, types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np import arrayobj
 
-__all__ = ["AGREE", "INDEX", "agree", "at", "carray", "stack"]
+from kernels.arguments import contiguous_strides
 
 # Reports of checked mode: what a failed check writes down before it raises (see `checked`).
 KIND, SITE, INDEX_FOUND, SIZE, THREAD, OTHER_THREAD, BLOCK_X, BLOCK_Y, BLOCK_Z = range(9)
@@ -19,21 +21,30 @@ INDEX, AGREE = 1, 2
 
 
 @intrinsic(prefer_literal=True)
-def stack(typing_context: Any, length: Any, dtype: Any) -> Any:
-    """A pointer to `length` (a literal) elements on the stack.
+def stack(typing_context: Any, shape: Any, dtype: Any) -> Any:
+    """An array of this shape (a tuple of literals) on the stack.
 
     LLVM knows such memory: it cannot alias an argument, and a small array under constant loops becomes registers.
     """
-    element = dtype.dtype
-    signature = types.CPointer(element)(length, dtype)
+    dimensions = [length.literal_value for length in shape]
+    array_type = types.Array(dtype.dtype, len(dimensions), "C")
 
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        data_type = context.get_data_type(element)
-        pointer = cgutils.alloca_once(builder, ir.ArrayType(data_type, length.literal_value))
-        pointer.align = 64
-        return builder.bitcast(pointer, ir.PointerType(data_type))
+        element = context.get_data_type(array_type.dtype)
+        memory = cgutils.alloca_once(builder, ir.ArrayType(element, math.prod(dimensions)))
+        memory.align = 64
+        data = builder.bitcast(memory, ir.PointerType(element))
+        itemsize = context.get_abi_sizeof(element)
+        strides = [itemsize * stride for stride in contiguous_strides(tuple(dimensions))]
+        shape, strides, (itemsize,) = (
+            [context.get_constant(types.intp, value) for value in values]
+            for values in (dimensions, strides, [itemsize])
+        )
+        array = context.make_array(array_type)(context, builder)
+        arrayobj.populate_array(array, data, shape, strides, itemsize, meminfo=None)  # nobody counts references to it
+        return array._getvalue()
 
-    return signature, generate
+    return array_type(shape, dtype), generate
 
 
 @njit(forceinline=True)

@@ -2,9 +2,11 @@
 
 The module has the kernel's constants and helpers, then
 
-    one_thread   the kernel's body, if it has no barriers; otherwise its pieces stand in
-    block        shared and saved memory, and the loops over the block's threads
-    run          blocks first … last - 1 of the grid, compiled for the kernel's argument types
+    _one_thread  the kernel's body, if it has no barriers; otherwise its pieces stand in
+    _block       shared and saved memory, and the loops over the block's threads
+    run          blocks _first … _last - 1 of the grid, compiled for the kernel's argument types
+
+Every name that is not the kernel's begins with an underscore.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import copy
 
 from kernels.cpu.barriers import cut, names, thread_loop
 from kernels.cpu.inference import infer_types
-from kernels.cpu.vocabulary import AXES, Array, Lowered, Site, lower_kernel, parse
+from kernels.cpu.vocabulary import AXES, Array, Lowered, Site, dotted, expression, lower_kernel, parse
 from kernels.launch import Kernel
 
 SIGNATURES = {"Floats": "float32[::1]", "Ints": "int32[::1]", "int": "int64", "float": "float32"}
@@ -40,6 +42,8 @@ class KernelSource:
         self._gather_constants(self.lowered)
         if checked:
             _check_indices(self.lowered, self.sites)
+        else:
+            _widen_indices(self.lowered)
         helpers = self._helpers()
         block = self._barrier_block(helpers) if self.lowered.has_barriers else self._direct_block()
         self.text = "\n".join([*self._head(), *helpers, "", *block, "", *self._run()]) + "\n"
@@ -49,17 +53,22 @@ class KernelSource:
     def _head(self) -> list[str]:
         where = f"kernels.{self.kernel.family}" if self.kernel.family != "__main__" else self.lowered.file
         mode = ", in checked mode" if self.checked else ""
+        # Without reference counts: all memory is the caller's or on the stack, and counting hinders LLVM.
+        counting = "" if self.checked else ', "_nrt": False'
         lines = [
             f'"""Kernel {self.kernel.name} of {where} for the CPU{mode}; written by kernels.cpu, not by hand."""',
             "",
             "import math",
             "",
             "import numpy as np",
-            "from numba import carray, njit",
+            "from numba import njit",
             "",
-            "from kernels.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, THREAD, agree, at, stack",
+            "from kernels.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, THREAD",
+            "from kernels.cpu.runtime import agree as _agree",
+            "from kernels.cpu.runtime import at as _at",
+            "from kernels.cpu.runtime import stack as _stack",
             "",
-            'OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}',
+            f'OPTIONS = {{"error_model": "numpy", "fastmath": {{"contract"}}{counting}}}',
         ]
         lines += [f"{name} = {value}" for name, value in self.constants.items() if name != value]
         return [*lines, ""]
@@ -80,7 +89,7 @@ class KernelSource:
             for name, helper in lowered.helpers.items():
                 write(helper)
                 if name not in done:
-                    report = ["report"] if self.checked else []
+                    report = ["_report"] if self.checked else []
                     local = [line for array in helper.local.values() for line in self._one_array(array)]
                     done[name] = _function(
                         name,
@@ -96,11 +105,11 @@ class KernelSource:
         lowered = self.lowered
         used = set().union(*(names(s) for s in lowered.body))
         indices = [name for name in [*THREAD, *BLOCK, *GRID] if name in used]
-        extra = ["report"] if self.checked else []
+        extra = ["_report"] if self.checked else []
         parameters = [*indices, *lowered.shared, *lowered.parameters, *extra]
         local = [line for array in lowered.local.values() for line in self._one_array(array)]
-        thread = _function("one_thread", parameters, [*parse("\n".join(local)), *lowered.body], "forceinline=True")
-        call = parse(f"one_thread({', '.join(parameters)})")
+        thread = _function("_one_thread", parameters, [*parse("\n".join(local)), *lowered.body], "forceinline=True")
+        call = parse(f"_one_thread({', '.join(parameters)})")
         shared = [line for array in lowered.shared.values() for line in self._one_array(array)]
         loop = thread_loop(self.kernel.block, call, self.checked)
         return [*thread, "", *self._block([*parse("\n".join(shared)), *loop])]
@@ -112,43 +121,36 @@ class KernelSource:
         memory = [line for array in lowered.shared.values() for line in self._one_array(array)]
         threads = self.kernel.threads
         for name in body.kept:
-            memory += self._one_array(Array(f"{name}_of", (threads,), types[name]))
+            memory += self._one_array(Array(f"_{name}_of", (threads,), types[name]))
         for number in range(body.conditions):
-            memory += self._one_array(Array(f"condition{number}_of", (threads,), "int64"))
+            memory += self._one_array(Array(f"_condition{number}", (threads,), "int64"))
         for array in lowered.local.values():
-            if self.checked:
-                memory += self._one_array(Array(f"{array.name}_of", (threads, *array.shape), array.dtype))
-            elif array.name in body.private:
+            if not self.checked:
                 memory += self._one_array(array)
-            else:
-                memory += [
-                    f"{array.name}_stack = stack({array.size}, np.{array.dtype})",
-                    f"{array.name} = carray({array.name}_stack, {array.shape})",
-                    f"{array.name}_flat = carray({array.name}_stack, ({array.size},))",
-                    *self._one_array(Array(f"{array.name}_of", (threads, array.size), array.dtype)),
-                ]
+            if self.checked or array.name not in body.private:
+                memory += self._one_array(Array(f"_{array.name}_of", (threads, *array.shape), array.dtype))
         return self._block([*parse("\n".join(memory)), *body.statements])
 
     def _block(self, body: list[ast.stmt]) -> list[str]:
-        extra = ["order", "report"] if self.checked else []
-        return _function("block", [*BLOCK, *GRID, *self.lowered.parameters, *extra], body)
+        extra = ["_order", "_report"] if self.checked else []
+        return _function("_block", [*BLOCK, *GRID, *self.lowered.parameters, *extra], body)
 
     def _run(self) -> list[str]:
         parameters, kinds = self.lowered.parameters, self.kernel.parameters.values()
-        extra = ["order", "report"] if self.checked else []
+        extra = ["_order", "_report"] if self.checked else []
         types = ["int64"] * 5 + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * len(extra)
-        report = ["report[BLOCK_X] = blockIdx_x", "report[BLOCK_Y] = blockIdx_y", "report[BLOCK_Z] = blockIdx_z"]
+        report = ["_report[BLOCK_X] = blockIdx_x", "_report[BLOCK_Y] = blockIdx_y", "_report[BLOCK_Z] = blockIdx_z"]
         inside = "".join(f"\n                {line}" for line in report if self.checked)
         body = parse(
             f"""
-            for b in range(first, last):
-                blockIdx_x = b % gridDim_x
-                blockIdx_y = b // gridDim_x % gridDim_y
-                blockIdx_z = b // (gridDim_x * gridDim_y){inside}
-                block({", ".join([*BLOCK, *GRID, *parameters, *extra])})"""
+            for _number in range(_first, _last):
+                blockIdx_x = _number % gridDim_x
+                blockIdx_y = _number // gridDim_x % gridDim_y
+                blockIdx_z = _number // (gridDim_x * gridDim_y){inside}
+                _block({", ".join([*BLOCK, *GRID, *parameters, *extra])})"""
         )
         decorator = f'"void({", ".join(types)})", nogil=True, cache=True'
-        return _function("run", ["first", "last", *GRID, *parameters, *extra], body, decorator)
+        return _function("run", ["_first", "_last", *GRID, *parameters, *extra], body, decorator)
 
     def _one_array(self, array: Array) -> list[str]:
         """The statement that makes an array: on the stack, or in checked mode full of garbage."""
@@ -156,7 +158,7 @@ class KernelSource:
             garbage = GARBAGE["b" if array.dtype == "bool" else array.dtype[0]]
             dtype = "bool_" if array.dtype == "bool" else array.dtype
             return [f"{array.name} = np.full({array.shape}, {garbage}, np.{dtype})"]
-        return [f"{array.name} = carray(stack({array.size}, np.{array.dtype}), {array.shape})"]
+        return [f"{array.name} = _stack({array.shape}, np.{array.dtype})"]
 
 
 def _function(name: str, parameters: list[str], body: list[ast.stmt], options: str = "") -> list[str]:
@@ -171,7 +173,7 @@ def _function(name: str, parameters: list[str], body: list[ast.stmt], options: s
 
 
 class _Indices(ast.NodeTransformer):
-    """`a[i, j]` becomes `a[at(i, a.shape[0], …), at(j, a.shape[1], …)]`, and helpers are handed the report."""
+    """`a[i, j]` becomes `a[_at(i, a.shape[0], …), _at(j, a.shape[1], …)]`, and helpers are handed the report."""
 
     def __init__(self, lowered: Lowered, sites: list[Site]) -> None:
         self.lowered, self.sites = lowered, sites
@@ -188,16 +190,40 @@ class _Indices(ast.NodeTransformer):
             )
             self.sites.append(Site(node.lineno, text, axis))
             site = ast.Constant(len(self.sites) - 1)
-            report = ast.Name("report", ast.Load())
-            checked.append(ast.Call(ast.Name("at", ast.Load()), [self.visit(index), size, site, report], []))
+            report = ast.Name("_report", ast.Load())
+            checked.append(ast.Call(ast.Name("_at", ast.Load()), [self.visit(index), size, site, report], []))
         node.slice = ast.Tuple(checked, ast.Load()) if len(checked) > 1 else checked[0]
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         if isinstance(node.func, ast.Name) and node.func.id in self.lowered.helpers:
-            node.args.append(ast.Name("report", ast.Load()))
+            node.args.append(ast.Name("_report", ast.Load()))
         return node
+
+
+class _WideIndices(ast.NodeTransformer):
+    """`a[np.uint32(i)]` becomes `a[np.uint64(i)]`.
+
+    On a GPU 32 bits are cheaper; here cutting an index down to them hides from LLVM that neighbouring threads use
+    neighbouring elements.  Both mean the same for every index that is inside (checked mode keeps the 32 bits).
+    """
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.casts = {"np.uint32", *(name for name, value in lowered.constants.items() if value == "np.uint32")}
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        for index in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+            if isinstance(index, ast.Call) and dotted(index.func) in self.casts:
+                index.func = expression("np.uint64")
+        return node
+
+
+def _widen_indices(lowered: Lowered) -> None:
+    lowered.body = _WideIndices(lowered).visit(ast.Module(lowered.body, [])).body
+    for helper in lowered.helpers.values():
+        _widen_indices(helper)
 
 
 def _check_indices(lowered: Lowered, sites: list[Site]) -> None:

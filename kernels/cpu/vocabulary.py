@@ -126,6 +126,11 @@ def _lower(function: Callable[..., Any], block: Dim3) -> Lowered:
     lowered = Lowered(function.__name__, Path(function.__code__.co_filename).name, [a.arg for a in tree.args.args], [])
     body = tree.body[1:] if ast.get_docstring(tree) is not None else tree.body
     lowered.body = _Vocabulary(lowered, block, outside).visit(ast.Module(body, [])).body
+    for name in sorted({n.id for s in lowered.body for n in ast.walk(s) if isinstance(n, ast.Name)}):
+        if name.startswith("_") and name != "_" and name not in outside:
+            raise UnsupportedKernel(
+                f"{lowered.name}: {name}: names with a leading underscore are the CPU compiler's own"
+            )
     if lowered.has_barriers and any(isinstance(n, ast.Return) for s in lowered.body for n in ast.walk(s)):
         raise UnsupportedKernel(f"{lowered.name}: `return` in a kernel that has barriers; guard with `if` instead")
     _collect_outside(lowered, outside, block)
@@ -169,14 +174,14 @@ class _Vocabulary(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         called = dotted(node.func)
         if called in ("cuda.grid", "cuda.gridsize"):
-            ndim = node.args[0].value if isinstance(node.args[0], ast.Constant) else 0
-            if ndim not in (1, 2, 3):
+            given = ast.unparse(node.args[0])
+            if given not in ("1", "2", "3"):
                 raise self.fail(node, f"{called} takes 1, 2 or 3")
-            dimensions: list[str] = [
+            dimensions = [
                 f"blockIdx_{axis} * {n} + threadIdx_{axis}" if called == "cuda.grid" else f"gridDim_{axis} * {n}"
                 for axis, n in zip(AXES, self.block, strict=True)
             ]
-            return expression(f"({dimensions[0]})" if ndim == 1 else f"({', '.join(dimensions[: int(ndim)])})")
+            return expression(f"({', '.join(dimensions[: int(given)])})")
         if called.startswith("cuda."):
             raise self.fail(node, f"{called} has no CPU version here (see kernels/cpu/vocabulary.py for what has)")
         return self.generic_visit(node)  # type: ignore[return-value]
@@ -209,9 +214,11 @@ def _collect_outside(lowered: Lowered, outside: dict[str, Any], block: Dim3) -> 
 def constant_source(value: Any) -> str | None:
     """Python source for a constant, or None if it is nothing that a kernel can use."""
     if isinstance(value, np.generic):
-        return f"np.{value.dtype.name}({value.item()!r})"
+        return f"np.{value.dtype.name}({constant_source(value.item())})"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float({str(value)!r})"
     if isinstance(value, (bool, int, float)):
-        return repr(value) if not isinstance(value, float) or math.isfinite(value) else f"float({str(value)!r})"
+        return repr(value)
     if isinstance(value, tuple) and all(isinstance(item, (int, float)) for item in value):
         return repr(value)
     if isinstance(value, type) and issubclass(value, np.generic):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import itertools
+import linecache
 import math
 import os
 import subprocess
@@ -15,7 +17,7 @@ import types
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from kernels import cpu
@@ -28,53 +30,56 @@ from kernels.shim import cuda
 ORDERS = ("forward", "reverse", 11)
 
 
-# ---- the slow, obvious twin: a thread is a Python generator, a barrier a yield -----------------------------------------
+# ---- the slow, obvious twin: a thread is a Python generator, a barrier a yield -------------------------------------
+
+
+def cuda_of_one_thread(made, grid, block, thread, shared):
+    """What `cuda` means to one thread; indices are (z, y, x).  `shared` is the block's: the first thread makes it."""
+
+    def dims(zyx):
+        return types.SimpleNamespace(x=zyx[2], y=zyx[1], z=zyx[0])
+
+    numbers = itertools.count()
+    return types.SimpleNamespace(
+        threadIdx=dims(thread),
+        blockIdx=dims(block),
+        gridDim=dims(grid),
+        blockDim=dims(made.block[::-1]),
+        grid=lambda _: block[2] * made.block[0] + thread[2],
+        shared=types.SimpleNamespace(
+            array=lambda shape, dtype, alignment=0: shared.setdefault(next(numbers), np.zeros(shape, dtype))
+        ),
+        local=types.SimpleNamespace(array=lambda shape, dtype, alignment=0: np.zeros(shape, dtype)),
+    )
+
+
+class BarriersToYields(ast.NodeTransformer):
+    def visit_Expr(self, node):
+        return ast.Expr(ast.Yield()) if ast.unparse(node) == "cuda.syncthreads()" else node
 
 
 def run_as_generators(made, grid, *args):
     """Run a kernel as CUDA describes it, thread by thread; every barrier is met by all threads of the block."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(made.function))).body[0]
-    tree.decorator_list = []
-
-    class Barriers(ast.NodeTransformer):
-        def visit_Expr(self, node):
-            return ast.Expr(ast.Yield()) if ast.unparse(node) == "cuda.syncthreads()" else node
-
-    tree = ast.fix_missing_locations(Barriers().visit(tree))
-    tree.body.append(ast.parse("yield").body[0])
-    grid = (*grid, 1, 1)[:3] if isinstance(grid, tuple) else (grid, 1, 1)
-    for block in itertools.product(*(range(n) for n in reversed(grid))):
-        shared: dict = {}
-        threads = []
-        for thread in itertools.product(*(range(n) for n in reversed(made.block))):
-
-            def dims(zyx):
-                return types.SimpleNamespace(x=zyx[2], y=zyx[1], z=zyx[0])
-
-            names = itertools.count()
-            fake = types.SimpleNamespace(
-                threadIdx=dims(thread), blockIdx=dims(block), gridDim=dims(grid[::-1]), blockDim=dims(made.block[::-1])
-            )
-            fake.shared = types.SimpleNamespace(
-                array=lambda shape, dtype, alignment=None, names=names: shared.setdefault(next(names), np.zeros(shape, dtype))
-            )
-            fake.grid = lambda _, at=block[2] * made.block[0] + thread[2]: at
-            fake.local = types.SimpleNamespace(array=lambda shape, dtype, alignment=None: np.zeros(shape, dtype))
-            outside = {
-                name: getattr(value, "py_func", value)  # helpers run as plain functions
-                for name, value in {**made.function.__globals__, "cuda": fake}.items()
-            }
-            namespace: dict = {}
-            exec(compile(ast.Module([tree], []), "<twin>", "exec"), outside, namespace)
+    tree = BarriersToYields().visit(ast.parse(textwrap.dedent(inspect.getsource(made.function))).body[0])
+    tree.decorator_list, tree.body = [], [*tree.body, ast.Expr(ast.Yield())]
+    code = compile(ast.fix_missing_locations(ast.Module([tree], [])), "<twin>", "exec")
+    # helpers run as plain functions
+    outside = {name: getattr(value, "py_func", value) for name, value in made.function.__globals__.items()}
+    grid = (*grid, 1, 1)[:3][::-1] if isinstance(grid, tuple) else (1, 1, grid)
+    for block in itertools.product(*map(range, grid)):
+        shared, threads = {}, []
+        for thread in itertools.product(*map(range, made.block[::-1])):
+            namespace = {**outside, "cuda": cuda_of_one_thread(made, grid, block, thread, shared)}
+            exec(code, namespace)
             threads.append(namespace[made.function.__name__](*args))
-        while threads:
+        ended = False
+        while not ended:
             met = [next(thread, "end") for thread in threads]
-            if "end" in met:
-                assert set(met) == {"end"}, "threads wait at different barriers"
-                break
+            assert len(set(met)) == 1, "threads wait at different barriers"
+            ended = met[0] == "end"
 
 
-# ---- kernels to try it on ----------------------------------------------------------------------------------------------
+# ---- kernels to try it on ------------------------------------------------------------------------------------------
 
 TILE = 8
 
@@ -121,6 +126,21 @@ def early_return(x: Floats, y: Ints, n: int) -> None:
     if i >= n:
         return
     y[i] = np.int32(math.floor(x[i]))
+
+
+@kernel(block=32)
+def uniform_branch(x: Floats, y: Floats, n: int) -> None:
+    s = cuda.shared.array(32, np.float32)
+    t = cuda.threadIdx.x
+    rounds = n
+    if n > 2:
+        rounds = 2
+    while rounds > 0:
+        s[t] = x[t]
+        cuda.syncthreads()
+        y[t] = s[31 - t] + np.float32(rounds)
+        cuda.syncthreads()
+        rounds -= 1
 
 
 @kernel(block=32)
@@ -184,6 +204,35 @@ def test_block_sums_match_the_twin_in_every_order():
         np.testing.assert_array_equal(got, expected)
 
 
+def test_a_branch_that_is_the_same_for_all_threads_may_decide_how_often_they_meet():
+    x, y = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    launch(uniform_branch, 1, x, y, 5)
+    np.testing.assert_array_equal(y, x[::-1] + 1)
+
+
+LOWEST = np.float32(-np.inf)
+
+
+@kernel(block=8)
+def awkward_names(first: Floats, order: Floats, b: int, report: int) -> None:
+    thread = cuda.threadIdx.x
+    at = cuda.shared.array(8, np.float32)
+    turn = LOWEST
+    at[thread] = first[thread]
+    cuda.syncthreads()
+    for stack in range(b):
+        turn = max(turn, at[(thread + stack) % 8])
+    order[thread] = turn + np.float32(report)
+
+
+def test_a_kernel_may_use_any_name_and_infinity():
+    x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    for mode in (contextlib.nullcontext(), cpu.checked("reverse")):
+        with mode:
+            launch(awkward_names, 1, x, y, 2, 5)
+        np.testing.assert_array_equal(y, [6, 7, 8, 9, 10, 11, 12, 12])
+
+
 def test_return_ends_one_thread_only():
     x, y = np.linspace(-3, 3, 50, dtype=np.float32), np.full(50, -99, np.int32)
     launch(early_return, 2, x, y, 45)
@@ -201,7 +250,7 @@ def test_integers_are_numbas_not_numpys():
     np.testing.assert_array_equal(y.view(np.uint32), expected.astype(np.uint32))
 
 
-# ---- drawn kernels: the cutter against the twin --------------------------------------------------------------------------
+# ---- drawn kernels: the cutter against the twin --------------------------------------------------------------------
 
 STATEMENTS = {
     "vary": "v{a} = v{a} + np.float32(t * {n})",
@@ -230,10 +279,11 @@ def programs(draw, depth: int = 2) -> str:
             continue
         head = {
             "while": f"c{depth} = 0\nwhile c{depth} < n:\n    c{depth} = c{depth} + 1",
-            "for": f"for k{depth} in range(0, n + {numbers['n']}, 2):\n    v{numbers['a']} = v{numbers['a']} + np.float32(k{depth})",
+            "for": f"for k{depth} in range(0, n + {numbers['n']}, 2):\n    v0 = v0 + np.float32(k{depth})",
             "if": f"if u % 2 == {numbers['a'] % 2}:\n    u = u + 1",
         }[kind]
-        parts.append(head + "\n" + textwrap.indent(draw(programs(depth - 1)), "    "))
+        body = draw(programs(depth - 1)) + "\n" + STATEMENTS["exchange"].format(**numbers)  # a barrier in every one
+        parts.append(head + "\n" + textwrap.indent(body, "    "))
     return "\n".join(parts)
 
 
@@ -258,11 +308,9 @@ TAIL = """
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # each one compiles: no shrinking
 @given(program=programs())
 def test_drawn_kernels_do_what_their_threads_would(program):
-    import linecache
-
     source = HEAD + textwrap.indent(program, "    ") + TAIL
     name = f"<drawn {abs(hash(source))}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
@@ -283,12 +331,13 @@ def test_drawn_kernels_do_what_their_threads_would(program):
     del REGISTRY["drawn"]
 
 
-# ---- checked mode finds --------------------------------------------------------------------------------------------------
+# ---- checked mode finds --------------------------------------------------------------------------------------------
 
 
 def test_threads_that_wait_at_different_barriers_are_named():
     x = np.zeros(32, np.float32)
-    with cpu.checked(), pytest.raises(CheckFailed, match=r"diverging, line \d+: t < n: threads \(0, 0, 0\) and \(7, 0, 0\)"):
+    threads = r"diverging, line \d+: t < n: threads \(0, 0, 0\) and \(7, 0, 0\)"
+    with cpu.checked(), pytest.raises(CheckFailed, match=threads):
         launch(diverging, 1, x, 7)
     with cpu.checked():
         launch(diverging, 1, x, 32)  # all threads agree: nothing to complain about
@@ -328,7 +377,7 @@ def test_an_unknown_order_is_refused():
         pass
 
 
-# ---- sources that cannot be translated -----------------------------------------------------------------------------------
+# ---- sources that cannot be translated -----------------------------------------------------------------------------
 
 
 @kernel(block=32)
@@ -366,7 +415,7 @@ def test_what_cannot_be_translated_is_said_with_its_line(made, args, message):
         launch(made, 1, *args)
 
 
-# ---- build: the key, the disk, the vectoriser ------------------------------------------------------------------------------
+# ---- build: the key, the disk, the vectoriser ----------------------------------------------------------------------
 
 
 def test_the_source_is_readable_and_on_disk():
@@ -432,12 +481,10 @@ print(listener.count)
 @pytest.mark.slow
 def test_a_second_process_compiles_nothing(tmp_path):
     environment = {**os.environ, "REFIMPL_CACHE": str(tmp_path)}
-    counts = [
-        int(subprocess.run([sys.executable, "-c", SECOND_PROCESS], env=environment, check=True, capture_output=True).stdout)
-        for _ in range(2)
-    ]
-    assert counts[0] > 0
-    assert counts[1] == 0
+    command = [sys.executable, "-c", SECOND_PROCESS]
+    first, second = (subprocess.run(command, env=environment, check=True, capture_output=True) for _ in range(2))
+    assert int(first.stdout) > 0
+    assert int(second.stdout) == 0
 
 
 def test_an_unwritable_cache_falls_back(monkeypatch, tmp_path):
@@ -446,7 +493,7 @@ def test_an_unwritable_cache_falls_back(monkeypatch, tmp_path):
     assert os.access(build.cache_directory(), os.W_OK)
 
 
-# ---- launching -------------------------------------------------------------------------------------------------------------
+# ---- launching -----------------------------------------------------------------------------------------------------
 
 
 def test_bound_launches_run_when_told():

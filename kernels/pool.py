@@ -1,0 +1,360 @@
+"""Pooling: the largest value, or the average, of every window of every map.
+
+    max:      y[n, c, p, q] = the largest of x[n, c, h, w] over the window      dx: all to the first largest, row by row
+    average:  y[n, c, p, q] = their sum / area                                  dx: dy / area to each of them
+    window:   h from p·stride - pad to p·stride - pad + window - 1, w likewise from q; only what lies in the map is read
+
+`ceil` rounds the number of windows up instead of down: a last window may hang over the edge, unless it would start in
+the padding beyond it.  An average divides by the window's area with its padding (but not what hangs over beyond that)
+or, without `count_padding`, by the number of its elements.  All of this is as in PyTorch, except that padding need only
+be smaller than the window, so that every window holds an element; PyTorch stops at half of it.
+
+Forward: one thread an output; it walks its window row by row.
+    One operation an element of a window; reads x once (neighbouring windows meet in the cache) and writes y: 20 bytes
+    an output for 2×2 windows at stride 2.
+Backward *gathers*: every thread owns a part of dx and looks for what the windows over it give, so that no two threads
+write to one place and the order of every sum is fixed.  Which windows these are is arithmetic.
+    max:     one thread a cell, the stride × stride elements that begin where a window begins.  No indices are stored:
+             the first largest element of a window is the first that equals its y.
+             Up to one comparison an element of every window over a cell; 10 bytes an element of x (2×2, stride 2).
+    average: one thread an element.
+             Two operations a window over it; reads dy, writes dx: 5 bytes an element of x (2×2, stride 2).
+
+A window that holds a NaN has the largest value NaN, and its gradient reaches no element: NaN equals nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kernels.arguments import LARGEST, KernelError, check, check_shape
+from kernels.division import divide, reciprocal
+from kernels.launch import Floats, ceil_div, device, kernel, launch
+from kernels.shim import cuda
+
+Pair = tuple[int, int]
+MODES = ("max", "average")
+BLOCK = 256
+ZERO = np.float32(0)
+
+# In the kernels a coordinate is an int32, since a window may begin before its map.  A place in an array is a uint32.
+
+
+@device
+def split(i: int, length: int, by_length: int) -> Pair:
+    """i // length and i % length."""
+    row = divide(i, by_length)
+    return row, np.int32(i - row * length)
+
+
+@device
+def covered(position: int, stride: int, pad: int, window: int, size: int) -> Pair:
+    """First and last + 1 of the rows (columns) that the window at `position` covers."""
+    first = np.int32(position * stride - pad)
+    return max(first, np.int32(0)), min(np.int32(first + window), np.int32(size))
+
+
+@device
+def counted(position: int, stride: int, pad: int, window: int, size: int, border: int) -> int:
+    """How many rows (columns) an average takes the window at `position` to have; `border` of the padding counts."""
+    first = np.int32(position * stride - pad)
+    return np.int32(min(first + window, size + border) - max(first, -border))
+
+
+@kernel(block=BLOCK)
+def pool_max_forward(
+    x: Floats,
+    y: Floats,
+    total: int,
+    height: int,
+    width: int,
+    out_height: int,
+    out_width: int,
+    by_out_height: int,
+    by_out_width: int,
+    window_height: int,
+    window_width: int,
+    stride_height: int,
+    stride_width: int,
+    pad_height: int,
+    pad_width: int,
+) -> None:
+    i = np.uint32(cuda.grid(1))
+    if i < total:
+        row, q = split(i, out_width, by_out_width)
+        plane, p = split(row, out_height, by_out_height)
+        top, bottom = covered(p, stride_height, pad_height, window_height, height)
+        left, right = covered(q, stride_width, pad_width, window_width, width)
+        here = np.uint32((plane * height + top) * width + left)
+        row_end = np.uint32(here + right - left)
+        stop = np.uint32(here + (bottom - top) * width)
+        largest = x[here]
+        while here < stop:
+            value = x[here]
+            if value > largest or value != value:  # NaN wins, and then nothing is greater than it
+                largest = value
+            here = np.uint32(here + 1)
+            if here == row_end:
+                row_end = np.uint32(row_end + width)
+                here = np.uint32(row_end - right + left)
+        y[i] = largest
+
+
+@kernel(block=BLOCK)
+def pool_average_forward(
+    x: Floats,
+    y: Floats,
+    total: int,
+    height: int,
+    width: int,
+    out_height: int,
+    out_width: int,
+    by_out_height: int,
+    by_out_width: int,
+    window_height: int,
+    window_width: int,
+    stride_height: int,
+    stride_width: int,
+    pad_height: int,
+    pad_width: int,
+    border_height: int,
+    border_width: int,
+) -> None:
+    i = np.uint32(cuda.grid(1))
+    if i < total:
+        row, q = split(i, out_width, by_out_width)
+        plane, p = split(row, out_height, by_out_height)
+        top, bottom = covered(p, stride_height, pad_height, window_height, height)
+        left, right = covered(q, stride_width, pad_width, window_width, width)
+        here = np.uint32((plane * height + top) * width + left)
+        row_end = np.uint32(here + right - left)
+        stop = np.uint32(here + (bottom - top) * width)
+        sum_ = ZERO
+        while here < stop:
+            sum_ += x[here]
+            here = np.uint32(here + 1)
+            if here == row_end:
+                row_end = np.uint32(row_end + width)
+                here = np.uint32(row_end - right + left)
+        rows = counted(p, stride_height, pad_height, window_height, height, border_height)
+        columns = counted(q, stride_width, pad_width, window_width, width, border_width)
+        y[i] = sum_ / np.float32(rows * columns)
+
+
+@kernel(block=BLOCK)
+def pool_max_backward(
+    x: Floats,
+    y: Floats,
+    dy: Floats,
+    dx: Floats,
+    cells: int,
+    cell_rows: int,
+    cell_columns: int,
+    by_cell_rows: int,
+    by_cell_columns: int,
+    height: int,
+    width: int,
+    out_height: int,
+    out_width: int,
+    window_height: int,
+    window_width: int,
+    stride_height: int,
+    stride_width: int,
+    pad_height: int,
+    pad_width: int,
+    reach_height: int,
+    reach_width: int,
+) -> None:
+    """Windows reach over `reach` cells: those over cell p begin at the cells from p - reach + 1 to p."""
+    i = np.uint32(cuda.grid(1))
+    if i < cells:
+        row, cell_column = split(i, cell_columns, by_cell_columns)
+        plane, cell_row = split(row, cell_rows, by_cell_rows)
+        cell_top, cell_bottom = covered(cell_row, stride_height, pad_height, stride_height, height)
+        cell_left, cell_right = covered(cell_column, stride_width, pad_width, stride_width, width)
+        if cell_top < cell_bottom and cell_left < cell_right:  # it may lie in the padding altogether
+            here = np.uint32((plane * height + cell_top) * width + cell_left)
+            row_end = np.uint32(here + cell_right - cell_left)
+            stop = np.uint32(here + (cell_bottom - cell_top) * width)
+            while here < stop:
+                dx[here] = ZERO
+                here = np.uint32(here + 1)
+                if here == row_end:
+                    row_end = np.uint32(row_end + width)
+                    here = np.uint32(row_end - cell_right + cell_left)
+            cell_start = np.uint32((plane * height + cell_top) * width)
+            cell_stop = np.uint32((plane * height + cell_bottom) * width)
+            p = max(np.int32(cell_row - reach_height + 1), np.int32(0))
+            while p <= cell_row and p < out_height:
+                top, bottom = covered(p, stride_height, pad_height, window_height, height)
+                q = max(np.int32(cell_column - reach_width + 1), np.int32(0))
+                while q <= cell_column and q < out_width:
+                    left, right = covered(q, stride_width, pad_width, window_width, width)
+                    window = np.uint32((plane * out_height + p) * out_width + q)
+                    largest = y[window]
+                    here = np.uint32((plane * height + top) * width + left)
+                    row_end = np.uint32(here + right - left)
+                    # What lies below the cell is not ours to find.
+                    stop = min(np.uint32(here + (bottom - top) * width), cell_stop)
+                    while here < stop and x[here] != largest:
+                        here = np.uint32(here + 1)
+                        if here == row_end:
+                            row_end = np.uint32(row_end + width)
+                            here = np.uint32(row_end - right + left)
+                    w = np.int32(right - np.int32(row_end - here))
+                    if cell_start <= here and here < stop and cell_left <= w and w < cell_right:
+                        dx[here] += dy[window]
+                    q = np.int32(q + 1)
+                p = np.int32(p + 1)
+
+
+@device
+def over(here: int, stride: int, by_stride: int, pad: int, window: int, count: int) -> Pair:
+    """First and last + 1 of the windows, of `count` along this axis, that hold row (column) `here`."""
+    first = divide(max(np.int32(here + pad - window + stride), np.int32(0)), by_stride)
+    return first, min(np.int32(divide(here + pad, by_stride) + 1), np.int32(count))
+
+
+@kernel(block=BLOCK)
+def pool_average_backward(
+    dy: Floats,
+    dx: Floats,
+    total: int,
+    height: int,
+    width: int,
+    by_height: int,
+    by_width: int,
+    out_height: int,
+    out_width: int,
+    window_height: int,
+    window_width: int,
+    stride_height: int,
+    stride_width: int,
+    by_stride_height: int,
+    by_stride_width: int,
+    pad_height: int,
+    pad_width: int,
+    border_height: int,
+    border_width: int,
+) -> None:
+    i = np.uint32(cuda.grid(1))
+    if i < total:
+        row, w = split(i, width, by_width)
+        plane, h = split(row, height, by_height)
+        p, p_end = over(h, stride_height, by_stride_height, pad_height, window_height, out_height)
+        q_first, q_end = over(w, stride_width, by_stride_width, pad_width, window_width, out_width)
+        gradient = ZERO
+        while p < p_end:
+            rows = counted(p, stride_height, pad_height, window_height, height, border_height)
+            q = q_first
+            while q < q_end:
+                columns = counted(q, stride_width, pad_width, window_width, width, border_width)
+                gradient += dy[np.uint32((plane * out_height + p) * out_width + q)] / np.float32(rows * columns)
+                q = np.int32(q + 1)
+            p = np.int32(p + 1)
+        dx[i] = gradient
+
+
+def output_shape(
+    x_shape: Sequence[int], *, window: Pair, stride: Pair, pad: Pair = (0, 0), ceil: bool = False
+) -> tuple[int, int, int, int]:
+    """The shape of y, or a `KernelError` that says what of the shape or the options cannot be."""
+    if len(x_shape) != 4:
+        raise KernelError(f"pool: x has shape {tuple(x_shape)}; give four axes: images, channels, height, width")
+    for name, pair, least in (("window", window, 1), ("stride", stride, 1), ("pad", pad, 0)):
+        if len(pair) != 2 or min(pair) < least:
+            raise KernelError(f"pool: {name} is {pair}; give two numbers of at least {least}, for rows and columns")
+    out = []
+    for size, length, step, border in zip(x_shape[2:], window, stride, pad, strict=True):
+        if border >= length:
+            raise KernelError(f"pool: padding {pad} leaves windows of {window} without an element; it must be smaller")
+        if size + 2 * border + length + step > LARGEST:
+            raise KernelError(
+                f"pool: {size} rows or columns, window {window}, stride {stride}, padding {pad}: too large"
+            )
+        room = size + 2 * border - length
+        count = (ceil_div(room, step) if ceil else room // step) + 1
+        if ceil and (count - 1) * step >= size + border:
+            count -= 1
+        if count < 1:
+            raise KernelError(f"pool: a window of {window} does not fit in {tuple(x_shape[2:])} with padding {pad}")
+        out.append(count)
+    return int(x_shape[0]), int(x_shape[1]), out[0], out[1]
+
+
+def check_mode(mode: str) -> None:
+    if mode not in MODES:
+        raise KernelError(f"pool: there is no mode {mode!r}; choose from {', '.join(MODES)}")
+
+
+def forward(
+    x: Any,
+    y: Any,
+    *,
+    window: Pair,
+    stride: Pair,
+    pad: Pair = (0, 0),
+    mode: str = "max",
+    ceil: bool = False,
+    count_padding: bool = True,
+    stream: Any = None,
+) -> None:
+    """Fill y, of shape `output_shape(x.shape, …)`."""
+    check_mode(mode)
+    check("pool.forward", x=x, y=y)
+    y_shape = output_shape(x.shape, window=window, stride=stride, pad=pad, ceil=ceil)
+    check_shape("pool.forward", "y", y, y_shape)
+    total, maps, out = math.prod(y_shape), x.shape[2:], y_shape[2:]
+    by_out = reciprocal(out[0]), reciprocal(out[1])
+    sizes = total, *maps, *out, *by_out, *window, *stride, *pad
+    if mode == "max":
+        launch(pool_max_forward, ceil_div(total, BLOCK), x, y, *sizes, stream=stream)
+    else:
+        border = pad if count_padding else (0, 0)
+        launch(pool_average_forward, ceil_div(total, BLOCK), x, y, *sizes, *border, stream=stream)
+
+
+def backward(
+    x: Any,
+    y: Any,
+    dy: Any,
+    dx: Any,
+    *,
+    window: Pair,
+    stride: Pair,
+    pad: Pair = (0, 0),
+    mode: str = "max",
+    ceil: bool = False,
+    count_padding: bool = True,
+    stream: Any = None,
+) -> None:
+    """Fill dx, the gradient of x.  The gradient of an average needs neither x nor y: they may be None."""
+    check_mode(mode)
+    check("pool.backward", dx=dx, x=x, y=y, dy=dy)
+    y_shape = output_shape(dx.shape, window=window, stride=stride, pad=pad, ceil=ceil)
+    check_shape("pool.backward", "x", x, dx.shape)
+    check_shape("pool.backward", "y", y, y_shape)
+    check_shape("pool.backward", "dy", dy, y_shape)
+    planes, maps, out = dx.shape[0] * dx.shape[1], tuple(dx.shape[2:]), y_shape[2:]
+    if mode == "max":
+        if x is None or y is None:
+            raise KernelError("pool.backward: the gradient of the largest value needs x and y; they are None")
+        rows, columns = (ceil_div(maps[axis] + pad[axis], stride[axis]) for axis in (0, 1))
+        reach = ceil_div(window[0], stride[0]), ceil_div(window[1], stride[1])
+        cells = planes * rows * columns
+        if cells > LARGEST:
+            raise KernelError(
+                f"pool.backward: {cells} cells of {stride}, padding included; at most {LARGEST} can be indexed"
+            )
+        sizes = cells, rows, columns, reciprocal(rows), reciprocal(columns), *maps, *out, *window, *stride, *pad, *reach
+        launch(pool_max_backward, ceil_div(cells, BLOCK), x, y, dy, dx, *sizes, stream=stream)
+    else:
+        total, by_maps = math.prod(dx.shape), (reciprocal(maps[0]), reciprocal(maps[1]))
+        by_stride = reciprocal(stride[0]), reciprocal(stride[1])
+        border = pad if count_padding else (0, 0)
+        sizes = total, *maps, *by_maps, *out, *window, *stride, *by_stride, *pad, *border
+        launch(pool_average_backward, ceil_div(total, BLOCK), dy, dx, *sizes, stream=stream)

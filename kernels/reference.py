@@ -1,0 +1,447 @@
+"""The slow, obvious twin of every kernel: plain NumPy, written to be read, and the oracle of the kernels' tests.
+
+One function for each public function of the families, `family_function`.  It takes the inputs as the kernel does,
+*returns* the outputs instead of filling them, computes in float64 and rounds to float32 once at the end.  Nothing
+here is shared with the kernels, so that a mistake in one is not a mistake in both.  Where there is a choice of
+convention, it is PyTorch's.
+
+Loops run over filter taps, windows or channels; what is left inside is one line of NumPy over the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float32]
+Doubles = NDArray[np.float64]
+Pair = tuple[int, int]
+
+
+def wide(array: ArrayLike) -> Doubles:
+    """To float64: what every function computes in."""
+    return np.asarray(array, dtype=np.float64)
+
+
+def rounded(array: ArrayLike) -> Array:
+    """To float32: what every function returns."""
+    return np.asarray(array, dtype=np.float32)
+
+
+# -- gemm --------------------------------------------------------------------------------------------------------------
+
+
+def gemm(
+    a: Array,
+    b: Array,
+    c: Array | None = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+) -> Array:
+    """alpha·op(A)·op(B) + beta·C for matrices, or for batches of them (3-D).  With beta = 0, C is not looked at."""
+    left = np.swapaxes(a, -1, -2) if trans_a else a
+    right = np.swapaxes(b, -1, -2) if trans_b else b
+    product = alpha * (wide(left) @ wide(right))
+    return rounded(product if c is None or beta == 0 else product + beta * wide(c))
+
+
+# -- convolution: the filter is not flipped (a cross-correlation), as everywhere in deep learning ----------------------
+
+
+def taps(w_shape: Sequence[int]) -> Iterator[Pair]:
+    """Row and column of every tap of a filter."""
+    for r in range(w_shape[2]):
+        for s in range(w_shape[3]):
+            yield r, s
+
+
+def seen_by(tap: Pair, out: Sequence[int], stride: Pair) -> tuple[slice, slice, slice, slice]:
+    """The part of the padded images that one tap of the filter meets as it slides over all `out` positions."""
+    rows, columns = (slice(t, t + step * (n - 1) + 1, step) for t, n, step in zip(tap, out, stride, strict=True))
+    return slice(None), slice(None), rows, columns
+
+
+def padded(x: ArrayLike, pad: Pair, value: float = 0.0) -> Doubles:
+    return np.pad(wide(x), ((0, 0), (0, 0), (pad[0], pad[0]), (pad[1], pad[1])), constant_values=value)
+
+
+def conv_output_shape(x_shape: Sequence[int], w_shape: Sequence[int], stride: Pair, pad: Pair) -> tuple[int, ...]:
+    rows, columns = ((x_shape[2 + i] + 2 * pad[i] - w_shape[2 + i]) // stride[i] + 1 for i in (0, 1))
+    return x_shape[0], w_shape[0], rows, columns
+
+
+def conv_forward(x: Array, w: Array, b: Array | None = None, stride: Pair = (1, 1), pad: Pair = (0, 0)) -> Array:
+    """y[n,k,p,q] = b[k] + sum over c, r, s of w[k,c,r,s] · x[n, c, p·stride + r - pad, q·stride + s - pad]."""
+    y = np.zeros(conv_output_shape(x.shape, w.shape, stride, pad))
+    out = y.shape[2:]
+    image = padded(x, pad)
+    for r, s in taps(w.shape):
+        y += np.einsum("nchw,kc->nkhw", image[seen_by((r, s), out, stride)], wide(w[:, :, r, s]), optimize=True)
+    if b is not None:
+        y += wide(b)[None, :, None, None]
+    return rounded(y)
+
+
+def conv_backward_data(dy: Array, w: Array, x_shape: Sequence[int], stride: Pair = (1, 1), pad: Pair = (0, 0)) -> Array:
+    """The gradient of x: each tap gives back what it took, where it took it."""
+    image = padded(np.zeros(x_shape), pad)
+    for r, s in taps(w.shape):
+        image[seen_by((r, s), dy.shape[2:], stride)] += np.einsum(
+            "nkhw,kc->nchw", wide(dy), wide(w[:, :, r, s]), optimize=True
+        )
+    height, width = x_shape[2:]
+    return rounded(image[:, :, pad[0] : pad[0] + height, pad[1] : pad[1] + width])
+
+
+def conv_backward_filter(
+    x: Array, dy: Array, w_shape: Sequence[int], stride: Pair = (1, 1), pad: Pair = (0, 0)
+) -> Array:
+    """The gradient of w: for each tap, what it met times what became of it."""
+    dw = np.zeros(w_shape)
+    image = padded(x, pad)
+    for r, s in taps(w_shape):
+        met = image[seen_by((r, s), dy.shape[2:], stride)]
+        dw[:, :, r, s] = np.einsum("nkhw,nchw->kc", wide(dy), met, optimize=True)
+    return rounded(dw)
+
+
+def conv_backward_bias(dy: Array) -> Array:
+    return rounded(wide(dy).sum(axis=(0, 2, 3)))
+
+
+# -- pooling -----------------------------------------------------------------------------------------------------------
+
+
+def pool_output_shape(
+    x_shape: Sequence[int], window: Pair, stride: Pair, pad: Pair = (0, 0), ceil: bool = False
+) -> tuple[int, ...]:
+    """With `ceil` a last window may hang over the edge, but it never starts in the padding beyond it."""
+    out = []
+    for size, length, step, border in zip(x_shape[2:], window, stride, pad, strict=True):
+        room = size + 2 * border - length
+        count = (-(-room // step) if ceil else room // step) + 1
+        if ceil and (count - 1) * step >= size + border:
+            count -= 1
+        out.append(count)
+    return x_shape[0], x_shape[1], *out
+
+
+def pool_windows(
+    x_shape: Sequence[int], window: Pair, stride: Pair, pad: Pair, ceil: bool
+) -> Iterator[tuple[int, int, slice, slice, int]]:
+    """Every window: its output row and column, the rows and columns of x that it covers, and its area with padding.
+
+    The area counts the padding on all sides, but not what a window of ceiling mode hangs over beyond it.
+    """
+    _, _, rows, columns = pool_output_shape(x_shape, window, stride, pad, ceil)
+    height, width = x_shape[2:]
+    for p in range(rows):
+        top = p * stride[0] - pad[0]
+        bottom = min(top + window[0], height + pad[0])
+        for q in range(columns):
+            left = q * stride[1] - pad[1]
+            right = min(left + window[1], width + pad[1])
+            covered = slice(max(top, 0), min(bottom, height)), slice(max(left, 0), min(right, width))
+            yield p, q, *covered, (bottom - top) * (right - left)
+
+
+def pool_forward(
+    x: Array,
+    window: Pair,
+    stride: Pair,
+    pad: Pair = (0, 0),
+    mode: str = "max",
+    ceil: bool = False,
+    count_padding: bool = True,
+) -> Array:
+    """The largest value or the average of every window; padding never is the largest, and counts as zeros if asked."""
+    y = np.zeros(pool_output_shape(x.shape, window, stride, pad, ceil))
+    for p, q, rows, columns, area in pool_windows(x.shape, window, stride, pad, ceil):
+        seen = wide(x[:, :, rows, columns])
+        if mode == "max":
+            y[:, :, p, q] = seen.max(axis=(2, 3))
+        else:
+            y[:, :, p, q] = seen.sum(axis=(2, 3)) / (area if count_padding else seen.shape[2] * seen.shape[3])
+    return rounded(y)
+
+
+def pool_backward(
+    x: Array,
+    y: Array,
+    dy: Array,
+    window: Pair,
+    stride: Pair,
+    pad: Pair = (0, 0),
+    mode: str = "max",
+    ceil: bool = False,
+    count_padding: bool = True,
+) -> Array:
+    """The gradient of x.  Of several largest values in a window, the first (row by row) gets all."""
+    dx = np.zeros(x.shape)
+    image, channel = np.indices(x.shape[:2])
+    for p, q, rows, columns, area in pool_windows(x.shape, window, stride, pad, ceil):
+        seen, given = dx[:, :, rows, columns], wide(dy[:, :, p, q])
+        if mode == "max":
+            largest = x[:, :, rows, columns] == y[:, :, p, q, None, None]
+            first = largest.reshape(*x.shape[:2], -1).argmax(axis=2)
+            row, column = np.unravel_index(first, seen.shape[2:])
+            seen[image, channel, row, column] += given
+        else:
+            seen += given[:, :, None, None] / (area if count_padding else seen.shape[2] * seen.shape[3])
+    return rounded(dx)
+
+
+# -- fully connected: w is (outputs, inputs); x may have any shape behind the batch ------------------------------------
+
+
+def fc_forward(x: Array, w: Array, b: Array | None = None) -> Array:
+    y = wide(x).reshape(len(x), -1) @ wide(w).T
+    return rounded(y if b is None else y + wide(b))
+
+
+def fc_backward_data(dy: Array, w: Array) -> Array:
+    return rounded(wide(dy) @ wide(w))
+
+
+def fc_backward_weight(x: Array, dy: Array) -> Array:
+    return rounded(wide(dy).T @ wide(x).reshape(len(x), -1))
+
+
+def fc_backward_bias(dy: Array) -> Array:
+    return rounded(wide(dy).sum(axis=0))
+
+
+# -- relu --------------------------------------------------------------------------------------------------------------
+
+
+def relu_forward(x: Array) -> Array:
+    return rounded(np.maximum(wide(x), 0))
+
+
+def relu_backward(y: Array, dy: Array) -> Array:
+    """y serves as well as x would: it is positive where x is.  (Where y is not a number the gradient passes.)"""
+    return rounded(np.where(wide(y) <= 0, 0, wide(dy)))
+
+
+# -- local response normalisation, across channels ---------------------------------------------------------------------
+
+
+def across(values: Doubles, before: int, after: int) -> Doubles:
+    """For every channel c, the sum over the channels from c - before to c + after that exist."""
+    channels = values.shape[1]
+    sums = [values[:, max(c - before, 0) : min(c + after, channels - 1) + 1].sum(axis=1) for c in range(channels)]
+    return np.stack(sums, axis=1)
+
+
+def lrn_denominator(x: Array, size: int, alpha: float, k: float) -> Doubles:
+    """k + alpha/size · (sum of the squares of `size` neighbouring channels; an even size looks one further back)."""
+    return k + alpha / size * across(wide(x) ** 2, before=size // 2, after=(size - 1) // 2)
+
+
+def lrn_forward(x: Array, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
+    return rounded(wide(x) / lrn_denominator(x, size, alpha, k) ** beta)
+
+
+def lrn_backward(
+    x: Array, y: Array, dy: Array, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Array:
+    """x[i] is in the numerator of y[i] and in the denominators of the channels that look at i: the window mirrored."""
+    denominator = lrn_denominator(x, size, alpha, k)
+    through = across(wide(dy) * wide(y) / denominator, before=(size - 1) // 2, after=size // 2)
+    return rounded(wide(dy) / denominator**beta - 2 * alpha * beta / size * wide(x) * through)
+
+
+# -- batch normalisation: statistics per channel (axis 1) --------------------------------------------------------------
+
+
+def per_channel(values: ArrayLike, like: Array) -> Doubles:
+    """Shaped so that it broadcasts against `like`, one value a channel."""
+    return wide(values).reshape(1, -1, *(1,) * (like.ndim - 2))
+
+
+def over_channels(x: Array) -> tuple[int, ...]:
+    """All axes but that of the channels."""
+    return 0, *range(2, x.ndim)
+
+
+def batchnorm_statistics(x: Array, epsilon: float = 1e-5) -> tuple[Array, Array]:
+    """Mean and 1 / sqrt(variance + epsilon), the variance divided by the count (biased)."""
+    axes = over_channels(x)
+    return rounded(wide(x).mean(axis=axes)), rounded(1 / np.sqrt(wide(x).var(axis=axes) + epsilon))
+
+
+def batchnorm_forward(x: Array, gamma: Array, beta: Array, epsilon: float = 1e-5) -> tuple[Array, Array, Array]:
+    """y, mean and inverse standard deviation."""
+    mean, variance = wide(x).mean(axis=over_channels(x)), wide(x).var(axis=over_channels(x))
+    return batchnorm_inference(x, gamma, beta, mean, variance, epsilon), *batchnorm_statistics(x, epsilon)
+
+
+def batchnorm_update_running(
+    mean: Array,
+    inverse_std: Array,
+    running_mean: Array,
+    running_variance: Array,
+    count: int,
+    momentum: float = 0.1,
+    epsilon: float = 1e-5,
+) -> tuple[Array, Array]:
+    """The running statistics, moved by `momentum` towards the batch's; the variance as an estimate (unbiased).
+
+    `count` is the number of values a channel has; the variance of a single one is zero, not 0/0.
+    """
+    variance = 1 / wide(inverse_std) ** 2 - epsilon
+    unbiased = variance * count / max(count - 1, 1)
+    return (
+        rounded((1 - momentum) * wide(running_mean) + momentum * wide(mean)),
+        rounded((1 - momentum) * wide(running_variance) + momentum * unbiased),
+    )
+
+
+def batchnorm_inference(
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    running_mean: ArrayLike,
+    running_variance: ArrayLike,
+    epsilon: float = 1e-5,
+) -> Array:
+    normal = (wide(x) - per_channel(running_mean, x)) / np.sqrt(per_channel(running_variance, x) + epsilon)
+    return rounded(per_channel(gamma, x) * normal + per_channel(beta, x))
+
+
+def batchnorm_backward(
+    x: Array, gamma: Array, mean: Array, inverse_std: Array, dy: Array
+) -> tuple[Array, Array, Array]:
+    """dx, dgamma, dbeta.  The mean and the variance depend on x too, hence the two terms taken off dy."""
+    axes, count = over_channels(x), x.size // x.shape[1]
+    normal = (wide(x) - per_channel(mean, x)) * per_channel(inverse_std, x)
+    dbeta = wide(dy).sum(axis=axes)
+    dgamma = (wide(dy) * normal).sum(axis=axes)
+    centred = wide(dy) - per_channel(dbeta, x) / count - normal * per_channel(dgamma, x) / count
+    return rounded(per_channel(gamma, x) * per_channel(inverse_std, x) * centred), rounded(dgamma), rounded(dbeta)
+
+
+# -- dropout: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011) -------
+
+
+def philox(counter: ArrayLike, key: ArrayLike) -> NDArray[np.uint32]:
+    """Four random words for every counter (…, 4) under a key of two words: ten rounds of multiply, swap and xor."""
+    low_half, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    x0, x1, x2, x3 = np.moveaxis(np.asarray(counter, dtype=np.uint64), -1, 0)
+    k0, k1 = np.asarray(key, dtype=np.uint64)
+    for _ in range(10):
+        first, second = np.uint64(0xD2511F53) * x0, np.uint64(0xCD9E8D57) * x2
+        x0, x1, x2, x3 = (
+            (second >> shift) ^ x1 ^ k0,
+            second & low_half,
+            (first >> shift) ^ x3 ^ k1,
+            first & low_half,
+        )
+        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & low_half, (k1 + np.uint64(0xBB67AE85)) & low_half
+    return np.stack([x0, x1, x2, x3], axis=-1).astype(np.uint32)
+
+
+def dropout_mask(
+    shape: int | Sequence[int], probability: float, seed: int, layer: int, iteration: int
+) -> NDArray[np.bool_]:
+    """Which elements are kept: those whose random word is at least probability · 2³².
+
+    Element i takes word i // 256 % 4 of the counter (i // 1024 · 256 + i % 256, layer, iteration's low half, its high
+    half), so that four elements which lie 256 apart share a counter; the key is the seed.
+    """
+    size = int(np.prod(shape))
+    counter = np.zeros((-(-size // 1024) * 256, 4), dtype=np.uint64)
+    counter[:, 0] = np.arange(len(counter))
+    counter[:, 1:] = layer, iteration % 2**32, iteration // 2**32
+    groups = philox(counter, (seed % 2**32, seed // 2**32)).reshape(-1, 256, 4)
+    words = groups.swapaxes(1, 2).reshape(-1)[:size]
+    return (words >= np.uint64(int(probability * 2**32))).reshape(shape)
+
+
+def dropout_forward(x: Array, probability: float, seed: int, layer: int, iteration: int) -> Array:
+    """Dropped elements are zero, the others scaled so that the expectation stays."""
+    kept = dropout_mask(x.shape, probability, seed, layer, iteration)
+    return rounded(np.where(kept, wide(x) / (1 - probability), 0))
+
+
+def dropout_backward(dy: Array, probability: float, seed: int, layer: int, iteration: int) -> Array:
+    """The same elements dropped and scaled: the layer is linear."""
+    return dropout_forward(dy, probability, seed, layer, iteration)
+
+
+# -- softmax and cross-entropy, over rows ------------------------------------------------------------------------------
+
+
+def softmax_forward(x: Array) -> Array:
+    grown = np.exp(wide(x) - wide(x).max(axis=1, keepdims=True))
+    return rounded(grown / grown.sum(axis=1, keepdims=True))
+
+
+def cross_entropy(y: Array, labels: NDArray[np.int32]) -> Array:
+    """One loss a row: minus the logarithm of the probability given to the right class."""
+    with np.errstate(divide="ignore"):  # a probability of zero is an infinite loss
+        return rounded(-np.log(wide(y)[np.arange(len(y)), labels]))
+
+
+def softmax_backward(y: Array, labels: NDArray[np.int32]) -> Array:
+    """The gradient of the *mean* loss with respect to the softmax's input."""
+    wanted = np.zeros(y.shape)
+    wanted[np.arange(len(y)), labels] = 1
+    return rounded((wide(y) - wanted) / len(y))
+
+
+# -- concatenation along the channels, join (sum) and fork -------------------------------------------------------------
+
+
+def concat_forward(inputs: Sequence[Array]) -> Array:
+    return np.concatenate(inputs, axis=1)
+
+
+def concat_backward(dy: Array, channels: Sequence[int]) -> list[Array]:
+    """dy cut into pieces of so many channels."""
+    return np.split(dy, np.cumsum(channels)[:-1], axis=1)
+
+
+def join_forward(inputs: Sequence[Array]) -> Array:
+    return rounded(sum(wide(x) for x in inputs))
+
+
+def join_backward(dy: Array, count: int) -> list[Array]:
+    """Each of the `count` summands gets the whole gradient."""
+    return [dy.copy() for _ in range(count)]
+
+
+def fork_forward(x: Array, count: int) -> list[Array]:
+    """A tensor that several layers read."""
+    return [x.copy() for _ in range(count)]
+
+
+def fork_backward(dys: Sequence[Array]) -> Array:
+    return rounded(sum(wide(dy) for dy in dys))
+
+
+# -- element by element, and the optimiser -----------------------------------------------------------------------------
+
+
+def fill(shape: Sequence[int], value: float) -> Array:
+    return np.full(shape, value, dtype=np.float32)
+
+
+def copy(x: Array) -> Array:
+    return x.copy()
+
+
+def axpy(alpha: float, x: Array, y: Array) -> Array:
+    return rounded(alpha * wide(x) + wide(y))
+
+
+def sgd_update(
+    w: Array, dw: Array, momentum_buffer: Array, rate: float, momentum: float = 0.0, decay: float = 0.0
+) -> tuple[Array, Array]:
+    """The new weights and momentum: v = momentum · v + (dw + decay · w), then w = w - rate · v.  v starts as zeros."""
+    v = momentum * wide(momentum_buffer) + wide(dw) + decay * wide(w)
+    return rounded(wide(w) - rate * v), rounded(v)

@@ -1,0 +1,29 @@
+"""What all tests share: hypothesis's profile, PyTorch as a second oracle, and the marker `gpu`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+# No deadline: the first example of a test may compile a kernel.  In CI the same examples are drawn every time.
+settings.register_profile("here", deadline=None, max_examples=30)
+settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    """PyTorch on the CPU: an oracle and no dependency.  Where it is missing its tests are skipped, and say so."""
+    return pytest.importorskip("torch", reason="PyTorch is not installed, so there is no second oracle")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu"):
+        from kernels import gpu
+
+        reason = gpu.why_not()
+        if reason is not None:
+            pytest.skip(reason)

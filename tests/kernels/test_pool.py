@@ -1,0 +1,183 @@
+"""Pooling: against NumPy and PyTorch over drawn windows, slopes, ties, NaN, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from kernels import pool, reference
+from kernels.arguments import KernelError
+
+Pair = tuple[int, int]
+Options = dict[str, Any]
+
+
+def places(options: Options) -> Options:
+    """The options that say where the windows lie."""
+    return {name: options[name] for name in ("window", "stride", "pad", "ceil")}
+
+
+@st.composite
+def cases(draw: Callable[..., Any]) -> tuple[tuple[int, ...], Options]:
+    shape = *draw(st.tuples(st.integers(1, 3), st.integers(1, 3))), *draw(st.tuples(*[st.integers(1, 13)] * 2))
+    window = draw(st.tuples(*[st.integers(1, 5)] * 2))
+    options = {
+        "window": window,
+        "stride": draw(st.tuples(*[st.integers(1, 6)] * 2)),
+        "pad": draw(st.tuples(*[st.integers(0, length - 1) for length in window])),
+        "ceil": draw(st.booleans()),
+        "mode": draw(st.sampled_from(pool.MODES)),
+        "count_padding": draw(st.booleans()),
+    }
+    assume(min(reference.pool_output_shape(shape, **places(options))) > 0)
+    return shape, options
+
+
+def both(x: np.ndarray, options: Options, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """y, a gradient for it, and dx, the outputs having been NaN."""
+    y = np.full(pool.output_shape(x.shape, **places(options)), np.nan, np.float32)
+    pool.forward(x, y, **options)
+    dy = np.random.default_rng(seed).standard_normal(y.shape).astype(np.float32)
+    dx = np.full_like(x, np.nan)
+    pool.backward(x, y, dy, dx, **options)
+    return y, dy, dx
+
+
+def with_ties(shape: tuple[int, ...]) -> np.ndarray:
+    """Few different values: most windows have several largest ones."""
+    return np.random.default_rng(1).integers(-2, 3, shape).astype(np.float32)
+
+
+def close(found: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+THREE_BY_TWO = {"window": (3, 3), "stride": (2, 2), "pad": (1, 1), "ceil": False, "mode": "max", "count_padding": True}
+
+
+@given(case=cases())
+@example(((1, 1, 1, 1), {**THREE_BY_TWO, "mode": "average"}))  # a window larger than the map
+@example(((1, 1, 2, 2), {**THREE_BY_TWO, "window": (5, 4), "pad": (4, 3)}))  # nearly all of a window is padding
+@example(((2, 3, 31, 37), {**THREE_BY_TWO, "ceil": True}))  # several blocks
+@example(((1, 2, 7, 7), {**THREE_BY_TWO, "stride": (5, 6), "pad": (0, 0)}))  # some elements are in no window
+def test_against_the_reference(case: tuple[tuple[int, ...], Options]) -> None:
+    shape, options = case
+    x = with_ties(shape)
+    y, dy, dx = both(x, options)
+    assert y.shape == reference.pool_output_shape(shape, **places(options))
+    close(y, reference.pool_forward(x, **options))
+    close(dx, reference.pool_backward(x, y, dy, **options))
+
+
+@given(case=cases())
+def test_against_pytorch(torch: Any, case: tuple[tuple[int, ...], Options]) -> None:
+    shape, options = case
+    assume(all(2 * pad <= length for pad, length in zip(options["pad"], options["window"], strict=True)))
+    x = with_ties(shape)
+    y, dy, dx = both(x, options)
+    tensor, where = torch.tensor(x, requires_grad=True), (options["window"], options["stride"], options["pad"])
+    if options["mode"] == "max":
+        expected = torch.nn.functional.max_pool2d(tensor, *where, ceil_mode=options["ceil"])
+    else:
+        expected = torch.nn.functional.avg_pool2d(tensor, *where, options["ceil"], options["count_padding"])
+    assert tuple(expected.shape) == y.shape
+    expected.backward(torch.tensor(dy))
+    close(y, expected.detach().numpy())
+    close(dx, tensor.grad.numpy())
+
+
+@given(case=cases())
+def test_the_gradient_is_the_slope(case: tuple[tuple[int, ...], Options]) -> None:
+    """Pooling is linear as long as no other value becomes the largest: whole numbers, no two alike, and small steps."""
+    shape, options = case
+    rng = np.random.default_rng(2)
+    x = rng.permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
+    y, dy, dx = both(x, options)
+    step = rng.choice(np.float32([-0.25, 0, 0.25]), shape)
+    ahead, behind = np.empty_like(y), np.empty_like(y)
+    pool.forward(x + step, ahead, **options)
+    pool.forward(x - step, behind, **options)
+    slope = np.sum(dy.astype(np.float64) * (ahead.astype(np.float64) - behind)) / 2
+    assert slope == pytest.approx(np.sum(dx.astype(np.float64) * step), abs=1e-6 * y.size * x.size)
+
+
+def test_of_equal_values_the_first_gets_the_gradient() -> None:
+    x, dy, dx = np.zeros((1, 1, 3, 3), np.float32), np.float32([[[[1, 2], [3, 4]]]]), np.empty((1, 1, 3, 3), np.float32)
+    pool.backward(x, np.zeros_like(dy), dy, dx, window=(2, 2), stride=(1, 1))
+    assert dx[0, 0].tolist() == [[1, 2, 0], [3, 4, 0], [0, 0, 0]]
+
+
+def test_infinities_are_values_like_others() -> None:
+    x = np.full((1, 1, 2, 4), -np.inf, np.float32)
+    x[0, 0, 1, 3] = np.inf
+    y, dy, dx = both(x, {**THREE_BY_TWO, "window": (2, 2), "pad": (0, 0)})
+    assert y.tolist() == [[[[-np.inf, np.inf]]]]
+    assert dx[0, 0].tolist() == [[dy[0, 0, 0, 0], 0, 0, 0], [0, 0, 0, dy[0, 0, 0, 1]]]
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_nan_is_the_largest_value_and_stops_the_gradient(place: int) -> None:
+    x = np.arange(8, dtype=np.float32).reshape(1, 1, 2, 4)
+    x[0, 0, place // 2, place % 2] = np.nan
+    y, dy, dx = both(x, {**THREE_BY_TWO, "window": (2, 2), "pad": (0, 0)})
+    assert np.isnan(y[0, 0, 0, 0]) and y[0, 0, 0, 1] == 7
+    assert dx[0, 0].tolist() == [[0, 0, 0, 0], [0, 0, 0, dy[0, 0, 0, 1]]]
+
+
+@pytest.mark.parametrize("mode", pool.MODES)
+def test_the_same_bits_every_time(mode: str) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 3, 29, 31)).astype(np.float32)
+    runs = [both(x, {**THREE_BY_TWO, "window": (5, 5), "mode": mode}) for _ in range(2)]
+    assert [part.tobytes() for part in runs[0]] == [part.tobytes() for part in runs[1]]
+
+
+def test_the_gradient_of_an_average_needs_neither_x_nor_y() -> None:
+    x, options = with_ties((2, 1, 5, 6)), {**THREE_BY_TWO, "mode": "average"}
+    _, dy, expected = both(x, options)
+    dx = np.empty_like(x)
+    pool.backward(None, None, dy, dx, **options)
+    assert dx.tobytes() == expected.tobytes()
+
+
+def array(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "median"}, "no mode 'median'; choose from max, average"),
+        ({"window": (2, 0)}, r"window is \(2, 0\)"),
+        ({"stride": (0, 1)}, r"stride is \(0, 1\)"),
+        ({"pad": (0, -1)}, r"pad is \(0, -1\)"),
+        ({"pad": (2, 0)}, "without an element"),
+        ({"stride": (2, 2**31)}, "too large"),
+        ({"window": (5, 2)}, "does not fit"),
+        ({"stride": (1, 1)}, "y has shape"),
+    ],
+)
+def test_what_is_refused(options: Options, message: str) -> None:
+    good: Options = {"window": (2, 2), "stride": (2, 2), "pad": (0, 0)}
+    x, y = array(1, 1, 4, 4), array(1, 1, 2, 2)
+    with pytest.raises(KernelError, match=message):
+        pool.forward(x, y, **{**good, **options})
+    with pytest.raises(KernelError, match=message):
+        pool.backward(x, y, y, x, **{**good, **options})
+
+
+def test_more_of_what_is_refused() -> None:
+    where: Options = {"window": (2, 2), "stride": (2, 2)}
+    x, y = array(1, 1, 4, 4), array(1, 1, 2, 2)
+    with pytest.raises(KernelError, match="four axes"):
+        pool.forward(array(4, 4), y, **where)
+    with pytest.raises(KernelError, match="float64"):
+        pool.forward(x.astype(np.float64), y, **where)
+    with pytest.raises(KernelError, match="dy has shape"):
+        pool.backward(x, y, x, array(1, 1, 4, 4), **where)
+    with pytest.raises(KernelError, match="needs x and y"):
+        pool.backward(None, y, y, x, **where)

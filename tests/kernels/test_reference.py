@@ -1,0 +1,374 @@
+"""The oracle's own tests: against PyTorch, against definitions written out, gradients against finite differences."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import reference
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def close(found: Any, expected: Any, tolerance: float = 2e-6) -> None:
+    """Equal up to a few roundings to float32, relative to the largest value."""
+    expected = np.asarray(expected)
+    assert found.dtype == np.float32
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, float(np.abs(expected).max())))
+
+
+def check_gradient(forward: Callable[[np.ndarray], np.ndarray], x: np.ndarray, dy: np.ndarray, dx: np.ndarray) -> None:
+    """Along a few random directions, the slope of sum(dy · forward(x)) is dx · direction."""
+    rng, step = np.random.default_rng(1), 1e-3
+    for _ in range(3):
+        direction = rng.standard_normal(x.shape)
+        ahead, behind = (np.sum(reference.wide(dy) * forward(x + h * direction)) for h in (step, -step))
+        slope = (ahead - behind) / (2 * step)
+        expected = np.sum(reference.wide(dx) * direction)
+        scale = np.linalg.norm(reference.wide(dx)) + np.linalg.norm(reference.wide(dy))
+        assert abs(slope - expected) < 1e-3 * scale, (slope, expected)
+
+
+def torch_gradients(torch: Any, function: Callable[..., Any], dy: np.ndarray | None, *inputs: np.ndarray) -> list[Any]:
+    """PyTorch's output and the gradients of all inputs, in float64.  `dy` None: ones."""
+    tensors = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in inputs]
+    y = function(*tensors)
+    y.backward(torch.ones_like(y) if dy is None else torch.tensor(dy, dtype=torch.float64))
+    return [y.detach().numpy(), *(t.grad.numpy() for t in tensors)]
+
+
+# -- gemm --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_gemm_is_its_definition(trans_a: bool, trans_b: bool) -> None:
+    m, n, k = 3, 4, 5
+    a, b, c = normal(*((k, m) if trans_a else (m, k))), normal(*((n, k) if trans_b else (k, n)), seed=1), normal(m, n)
+    expected = np.zeros((m, n))
+    for i, j, t in itertools.product(range(m), range(n), range(k)):
+        expected[i, j] += float(a[t, i] if trans_a else a[i, t]) * float(b[j, t] if trans_b else b[t, j])
+    close(reference.gemm(a, b, trans_a=trans_a, trans_b=trans_b), expected)
+    close(reference.gemm(a, b, c, trans_a, trans_b, alpha=0.5, beta=2.0), 0.5 * expected + 2.0 * c)
+
+
+def test_gemm_of_a_batch_and_a_c_that_is_not_read() -> None:
+    a, b = normal(3, 4, 2), normal(3, 5, 2, seed=1)
+    found = reference.gemm(a, b, np.full((3, 4, 5), np.nan, np.float32), trans_b=True)
+    for i in range(3):
+        assert np.array_equal(found[i], reference.gemm(a[i], b[i], trans_b=True))
+
+
+# -- convolution -------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, int]]:
+    """Shapes of x and w, stride and padding; the filter may be larger than the map without its padding."""
+    pad = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    height, width = draw(st.integers(1, 8)), draw(st.integers(1, 8))
+    rows, columns = draw(st.integers(1, min(5, height + 2 * pad[0]))), draw(st.integers(1, min(5, width + 2 * pad[1])))
+    channels = draw(st.integers(1, 3))
+    stride = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return (
+        (draw(st.integers(1, 2)), channels, height, width),
+        (draw(st.integers(1, 3)), channels, rows, columns),
+        stride,
+        pad,
+    )
+
+
+def test_convolution_is_its_definition() -> None:
+    x, w, b, stride, pad = normal(2, 3, 5, 4), normal(2, 3, 3, 2, seed=1), normal(2, seed=2), (2, 1), (1, 0)
+    y = reference.conv_forward(x, w, b, stride, pad)
+    assert y.shape == (2, 2, 3, 3)
+    for n, k, p, q in np.ndindex(*y.shape):
+        total = float(b[k])
+        for c, r, s in np.ndindex(3, 3, 2):
+            row, column = p * stride[0] + r - pad[0], q * stride[1] + s - pad[1]
+            if 0 <= row < 5 and 0 <= column < 4:
+                total += float(w[k, c, r, s]) * float(x[n, c, row, column])
+        assert abs(y[n, k, p, q] - total) < 1e-5
+
+
+@given(convolutions())
+def test_convolution_and_its_gradients_as_in_pytorch(torch: Any, shapes: tuple[Any, ...]) -> None:
+    x_shape, w_shape, stride, pad = shapes
+    x, w, b = normal(*x_shape), normal(*w_shape, seed=1), normal(w_shape[0], seed=2)
+    dy = normal(*reference.conv_output_shape(x_shape, w_shape, stride, pad), seed=3)
+
+    def convolve(x: Any, w: Any, b: Any) -> Any:
+        return torch.nn.functional.conv2d(x, w, b, stride, pad)
+
+    y, dx, dw, db = torch_gradients(torch, convolve, dy, x, w, b)
+    close(reference.conv_forward(x, w, b, stride, pad), y)
+    close(reference.conv_forward(x, w, None, stride, pad), y - b[None, :, None, None])
+    close(reference.conv_backward_data(dy, w, x_shape, stride, pad), dx)
+    close(reference.conv_backward_filter(x, dy, w_shape, stride, pad), dw)
+    close(reference.conv_backward_bias(dy), db)
+
+
+def test_convolution_gradients_by_finite_differences() -> None:
+    x, w, b, stride, pad = normal(2, 2, 5, 6), normal(3, 2, 3, 2, seed=1), normal(3, seed=2), (2, 1), (1, 1)
+    dy = normal(*reference.conv_output_shape(x.shape, w.shape, stride, pad), seed=3)
+    dx = reference.conv_backward_data(dy, w, x.shape, stride, pad)
+    dw = reference.conv_backward_filter(x, dy, w.shape, stride, pad)
+    check_gradient(lambda x: reference.conv_forward(x, w, b, stride, pad), x, dy, dx)
+    check_gradient(lambda w: reference.conv_forward(x, w, b, stride, pad), w, dy, dw)
+    check_gradient(lambda b: reference.conv_forward(x, w, b, stride, pad), b, dy, reference.conv_backward_bias(dy))
+
+
+# -- pooling -----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def poolings(draw: st.DrawFn) -> tuple[tuple[int, ...], dict[str, Any]]:
+    """A shape and the options; PyTorch wants at most half a window of padding."""
+    options: dict[str, Any] = {"window": (draw(st.integers(1, 4)), draw(st.integers(1, 4)))}
+    options["pad"] = tuple(draw(st.integers(0, length // 2)) for length in options["window"])
+    options["stride"] = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    options["ceil"] = draw(st.booleans())
+    sizes = (draw(st.integers(max(1, w - 2 * p), 9)) for w, p in zip(options["window"], options["pad"], strict=True))
+    return (draw(st.integers(1, 2)), draw(st.integers(1, 2)), *sizes), options
+
+
+def torch_pooling(torch: Any, options: dict[str, Any], mode: str, count_padding: bool) -> Callable[[Any], Any]:
+    given = {"kernel_size": options["window"], "stride": options["stride"], "padding": options["pad"]}
+    given["ceil_mode"] = options["ceil"]
+    if mode == "max":
+        return lambda x: torch.nn.functional.max_pool2d(x, **given)
+    return lambda x: torch.nn.functional.avg_pool2d(x, **given, count_include_pad=count_padding)
+
+
+@pytest.mark.parametrize(("mode", "count_padding"), [("max", True), ("average", True), ("average", False)])
+@given(drawn=poolings(), whole=st.booleans())
+def test_pooling_as_in_pytorch(
+    torch: Any, mode: str, count_padding: bool, drawn: tuple[tuple[int, ...], dict[str, Any]], whole: bool
+) -> None:
+    shape, options = drawn
+    x = normal(*shape)
+    if whole:  # many equal values in a window: the first must get the gradient
+        x = np.round(x)
+    y = reference.pool_forward(x, **options, mode=mode, count_padding=count_padding)
+    dy = normal(*y.shape, seed=1)
+    expected, dx = torch_gradients(torch, torch_pooling(torch, options, mode, count_padding), dy, x)
+    assert y.shape == reference.pool_output_shape(shape, **options)
+    close(y, expected)
+    close(reference.pool_backward(x, y, dy, **options, mode=mode, count_padding=count_padding), dx)
+
+
+def test_pooling_by_hand() -> None:
+    x = np.array([[[[1, 5, 2], [7, 3, 7], [4, 6, 8]]]], np.float32)
+    size = {"window": (2, 2), "stride": (2, 2)}
+    assert reference.pool_forward(x, **size).tolist() == [[[[7]]]]
+    y = reference.pool_forward(x, **size, ceil=True)
+    assert y.tolist() == [[[[7, 7], [6, 8]]]]
+    assert reference.pool_forward(x, **size, ceil=True, mode="average").tolist() == [[[[4, 4.5], [5, 8]]]]
+    padded = {"window": (2, 2), "stride": (2, 2), "pad": (1, 1), "mode": "average"}
+    assert reference.pool_forward(x, **padded).tolist() == [[[[0.25, 1.75], [2.75, 6]]]]
+    assert reference.pool_forward(x, **padded, count_padding=False).tolist() == [[[[1, 3.5], [5.5, 6]]]]
+    dx = reference.pool_backward(x, y, np.ones_like(y), **size, ceil=True)
+    assert dx.tolist() == [[[[0, 0, 0], [1, 0, 1], [0, 1, 1]]]]
+
+
+# -- fully connected, relu ---------------------------------------------------------------------------------------------
+
+
+@given(n=st.integers(1, 4), shape=st.lists(st.integers(1, 4), min_size=1, max_size=3), outputs=st.integers(1, 5))
+def test_fully_connected_as_in_pytorch(torch: Any, n: int, shape: list[int], outputs: int) -> None:
+    x, w, b = normal(n, *shape), normal(outputs, int(np.prod(shape)), seed=1), normal(outputs, seed=2)
+    dy = normal(n, outputs, seed=3)
+    layer = torch.nn.functional.linear
+    y, dx, dw, db = torch_gradients(torch, lambda x, w, b: layer(x.flatten(1), w, b), dy, x, w, b)
+    close(reference.fc_forward(x, w, b), y)
+    close(reference.fc_forward(x, w), y - b)
+    close(reference.fc_backward_data(dy, w).reshape(x.shape), dx)
+    close(reference.fc_backward_weight(x, dy), dw)
+    close(reference.fc_backward_bias(dy), db)
+
+
+def test_relu() -> None:
+    x = np.array([-1, -0.0, 0, 2, np.nan, np.inf, -np.inf], np.float32)
+    y = reference.relu_forward(x)
+    assert np.array_equal(y, np.array([0, 0, 0, 2, np.nan, np.inf, 0], np.float32), equal_nan=True)
+    assert reference.relu_backward(y, np.full(7, 3, np.float32)).tolist() == [0, 0, 0, 3, 3, 3, 0]
+
+
+# -- normalisation -----------------------------------------------------------------------------------------------------
+
+
+@given(channels=st.integers(1, 9), size=st.integers(1, 7), beta=st.sampled_from([0.5, 0.75, 1.0]))
+def test_local_response_normalisation_as_in_pytorch(torch: Any, channels: int, size: int, beta: float) -> None:
+    x, dy = normal(2, channels, 3, 2), normal(2, channels, 3, 2, seed=1)
+    options = {"size": size, "alpha": 0.3, "beta": beta, "k": 1.5}
+    y, dx = torch_gradients(torch, lambda x: torch.nn.functional.local_response_norm(x, **options), dy, x)
+    found = reference.lrn_forward(x, **options)
+    close(found, y)
+    close(reference.lrn_backward(x, found, dy, **options), dx)
+
+
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_local_response_normalisation_by_finite_differences(size: int) -> None:
+    x, dy = normal(2, 6, 2, 2), normal(2, 6, 2, 2, seed=1)
+    options = {"size": size, "alpha": 0.5, "beta": 0.75, "k": 1.0}
+    dx = reference.lrn_backward(x, reference.lrn_forward(x, **options), dy, **options)
+    check_gradient(lambda x: reference.lrn_forward(x, **options), x, dy, dx)
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 2, 5), (2, 1, 1, 1), (7, 3)])
+def test_batch_normalisation_as_in_pytorch(torch: Any, shape: tuple[int, ...]) -> None:
+    x, dy = 2 * normal(*shape) + 3, normal(*shape, seed=1)
+    gamma, beta = normal(shape[1], seed=2), normal(shape[1], seed=3)
+    running_mean, running_variance = normal(shape[1], seed=4), normal(shape[1], seed=5) ** 2
+    moved = [torch.tensor(r, dtype=torch.float64) for r in (running_mean, running_variance)]
+
+    def normalise(x: Any, gamma: Any, beta: Any) -> Any:
+        return torch.nn.functional.batch_norm(x, *moved, gamma, beta, training=True, momentum=0.2, eps=1e-3)
+
+    y, dx, dgamma, dbeta = torch_gradients(torch, normalise, dy, x, gamma, beta)
+    found, mean, inverse_std = reference.batchnorm_forward(x, gamma, beta, epsilon=1e-3)
+    close(found, y)
+    for ours, theirs in zip(reference.batchnorm_statistics(x, epsilon=1e-3), (mean, inverse_std), strict=True):
+        assert np.array_equal(ours, theirs)
+    for ours, theirs in zip(
+        reference.batchnorm_backward(x, gamma, mean, inverse_std, dy), (dx, dgamma, dbeta), strict=True
+    ):
+        close(ours, theirs, 2e-5)
+    updated = reference.batchnorm_update_running(
+        mean, inverse_std, running_mean, running_variance, count=x.size // shape[1], momentum=0.2, epsilon=1e-3
+    )
+    for ours, theirs in zip(updated, moved, strict=True):
+        close(ours, theirs.numpy())
+    fixed = torch.nn.functional.batch_norm(
+        *(torch.tensor(a, dtype=torch.float64) for a in (x, running_mean, running_variance, gamma, beta)), eps=1e-3
+    )
+    close(reference.batchnorm_inference(x, gamma, beta, running_mean, running_variance, epsilon=1e-3), fixed.numpy())
+
+
+def test_batch_normalisation_by_finite_differences() -> None:
+    x, gamma, beta, dy = normal(3, 2, 2, 3), normal(2, seed=1), normal(2, seed=2), normal(3, 2, 2, 3, seed=3)
+    _, mean, inverse_std = reference.batchnorm_forward(x, gamma, beta)
+    dx, dgamma, dbeta = reference.batchnorm_backward(x, gamma, mean, inverse_std, dy)
+    check_gradient(lambda x: reference.batchnorm_forward(x, gamma, beta)[0], x, dy, dx)
+    check_gradient(lambda gamma: reference.batchnorm_forward(x, gamma, beta)[0], gamma, dy, dgamma)
+    check_gradient(lambda beta: reference.batchnorm_forward(x, gamma, beta)[0], beta, dy, dbeta)
+
+
+def test_one_value_a_channel_has_no_variance() -> None:
+    x, one = np.array([[3.0]], np.float32), np.ones(1, np.float32)
+    y, mean, inverse_std = reference.batchnorm_forward(x, one, one)
+    assert (y.item(), mean.item()) == (1, 3)
+    running = reference.batchnorm_update_running(mean, inverse_std, one, one, count=1, momentum=1.0)
+    close(np.stack(running), [[3], [0]])
+
+
+# -- dropout -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [  # the known answers that Random123 publishes for philox4x32-10
+        ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
+        ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
+        (
+            [0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344],  # the digits of pi
+            [0xA4093822, 0x299F31D0],
+            [0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1],
+        ),
+    ],
+)
+def test_philox_gives_the_published_words(counter: list[int], key: list[int], words: list[int]) -> None:
+    assert reference.philox(counter, key).tolist() == words
+    assert reference.philox([counter, counter], key).tolist() == [words, words]
+
+
+def test_a_dropout_mask_is_the_start_of_a_longer_one() -> None:
+    """An element's fate depends on its index, not on how many there are or how they are arranged."""
+    options = {"probability": 0.4, "seed": 1 << 40, "layer": 3, "iteration": 1 << 35}
+    long = reference.dropout_mask(3000, **options)
+    assert 0.5 < long.mean() < 0.7
+    for shape in ((1,), (257,), (5, 205), (3, 1000)):
+        assert np.array_equal(reference.dropout_mask(shape, **options).ravel(), long[: np.prod(shape)])
+
+
+def test_dropout_scales_what_it_keeps() -> None:
+    options = {"probability": 0.75, "seed": 5, "layer": 0, "iteration": 0}
+    x = normal(6, 50)
+    y, kept = reference.dropout_forward(x, **options), reference.dropout_mask(x.shape, **options)
+    assert np.array_equal(y[kept], 4 * x[kept]) and not y[~kept].any()
+    assert np.array_equal(reference.dropout_backward(x, **options), y)
+
+
+# -- softmax -----------------------------------------------------------------------------------------------------------
+
+
+@given(rows=st.integers(1, 5), classes=st.integers(1, 6), spread=st.sampled_from([1.0, 30.0]))
+def test_softmax_and_cross_entropy_as_in_pytorch(torch: Any, rows: int, classes: int, spread: float) -> None:
+    x = np.float32(spread) * normal(rows, classes)
+    labels = np.random.default_rng(1).integers(0, classes, rows).astype(np.int32)
+    wanted = torch.tensor(labels, dtype=torch.int64)
+    y = reference.softmax_forward(x)
+    close(y, torch.softmax(torch.tensor(x, dtype=torch.float64), dim=1).numpy())
+    loss, dx = torch_gradients(torch, lambda x: torch.nn.functional.cross_entropy(x, wanted), None, x)
+    each = reference.cross_entropy(y, labels)
+    assert each.shape == (rows,)
+    np.testing.assert_allclose(each.mean(), loss, rtol=1e-5, atol=1e-6)
+    close(reference.softmax_backward(y, labels), dx)
+
+
+# -- the rest ----------------------------------------------------------------------------------------------------------
+
+
+def test_concat_and_split() -> None:
+    parts = [normal(2, c, 3, 1, seed=c) for c in (1, 4, 2)]
+    y = reference.concat_forward(parts)
+    assert y.shape == (2, 7, 3, 1)
+    assert np.array_equal(y[:, 1:5], parts[1])
+    for found, expected in zip(reference.concat_backward(y, [1, 4, 2]), parts, strict=True):
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("add", [reference.join_forward, reference.fork_backward])
+def test_sums(add: Callable[[Sequence[np.ndarray]], np.ndarray]) -> None:
+    parts = [normal(3, 2, seed=i) for i in range(4)]
+    close(add(parts), np.sum(parts, axis=0, dtype=np.float64))
+    assert np.array_equal(add(parts[:1]), parts[0])
+
+
+@pytest.mark.parametrize("copies", [reference.join_backward, reference.fork_forward])
+def test_copies(copies: Callable[[np.ndarray, int], list[np.ndarray]]) -> None:
+    x = normal(3, 2)
+    found = copies(x, 3)
+    assert len(found) == 3
+    assert all(np.array_equal(y, x) and not np.shares_memory(y, x) for y in found)
+
+
+def test_fill_copy_axpy() -> None:
+    x, y = normal(3, 2), normal(3, 2, seed=1)
+    assert reference.fill((2, 1), 1.5).tolist() == [[1.5], [1.5]]
+    assert np.array_equal(reference.copy(x), x)
+    close(reference.axpy(-2.0, x, y), y - 2 * x.astype(np.float64))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+def test_sgd_steps_as_in_pytorch(torch: Any, momentum: float, decay: float) -> None:
+    w = normal(5, 3)
+    theirs = torch.nn.Parameter(torch.tensor(w, dtype=torch.float64))
+    optimiser = torch.optim.SGD([theirs], lr=0.1, momentum=momentum, weight_decay=decay)
+    v = np.zeros_like(w)
+    for step in range(4):
+        dw = normal(5, 3, seed=step + 1)
+        theirs.grad = torch.tensor(dw, dtype=torch.float64)
+        optimiser.step()
+        w, v = reference.sgd_update(w, dw, v, rate=0.1, momentum=momentum, decay=decay)
+        close(w, theirs.detach().numpy())

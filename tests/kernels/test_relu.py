@@ -1,0 +1,81 @@
+"""The rectifier and its gradient, out of place and in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import cpu, reference, relu
+from kernels.arguments import KernelError
+
+SHAPES = st.one_of(
+    st.sampled_from([(1,), (255,), (256,), (1023,), (1024,), (1025,), (1, 1, 1, 1), (2, 3, 13, 17), (3, 1500)]),
+    st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple),
+)
+
+
+def values(*shape: int, seed: int = 0) -> np.ndarray:
+    """A third of the values are zero, of either sign."""
+    rng = np.random.default_rng(seed)
+    zeros = rng.choice(np.array([0.0, -0.0, 1.0]), shape)
+    return (rng.standard_normal(shape) * zeros).astype(np.float32)
+
+
+@given(shape=SHAPES)
+def test_forward(shape: tuple[int, ...]) -> None:
+    x = values(*shape)
+    y = np.full_like(x, np.nan)
+    relu.forward(x, y)
+    assert np.array_equal(y, reference.relu_forward(x))
+    relu.forward(x, x)
+    assert x.tobytes() == y.tobytes()
+
+
+@given(shape=SHAPES)
+def test_backward(shape: tuple[int, ...]) -> None:
+    y, dy = reference.relu_forward(values(*shape)), values(*shape, seed=1)
+    dx = np.full_like(y, np.nan)
+    relu.backward(y, dy, dx)
+    assert np.array_equal(dx, reference.relu_backward(y, dy))
+    relu.backward(y, dy, dy)
+    assert dy.tobytes() == dx.tobytes()
+
+
+def test_as_in_pytorch(torch: Any) -> None:
+    x, dy = values(3, 700), values(3, 700, seed=1)
+    x[0, :4] = np.nan, np.inf, -np.inf, np.float32(1e-45)
+    given = torch.tensor(x, requires_grad=True)
+    expected = torch.relu(given)
+    expected.backward(torch.tensor(dy))
+    y, dx = np.empty_like(x), np.empty_like(x)
+    relu.forward(x, y)
+    relu.backward(y, dy, dx)
+    assert np.array_equal(y, expected.detach().numpy(), equal_nan=True)
+    assert np.array_equal(dx, given.grad.numpy())
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", 5])
+def test_every_index_is_inside(order: str | int) -> None:
+    x, dy = values(1025), values(1025, seed=1)
+    y, dx = np.empty_like(x), np.empty_like(x)
+    with cpu.checked(order):
+        relu.forward(x, y)
+        relu.backward(y, dy, dx)
+    assert np.array_equal(y, reference.relu_forward(x))
+    assert np.array_equal(dx, reference.relu_backward(y, dy))
+
+
+def test_errors() -> None:
+    x, other = values(4, 3), values(3, 4)
+    with pytest.raises(KernelError, match=r"relu.forward: y has shape \(3, 4\), expected \(4, 3\)"):
+        relu.forward(x, other)
+    with pytest.raises(KernelError, match=r"relu.backward: dy has shape \(3, 4\), expected \(4, 3\)"):
+        relu.backward(x, other, x)
+    with pytest.raises(KernelError, match=r"relu.backward: dx has shape \(3, 4\), expected \(4, 3\)"):
+        relu.backward(x, x, other)
+    with pytest.raises(KernelError, match=r"relu.forward: x has strides \(1, 4\) elements; make it contiguous"):
+        relu.forward(other.T, x)
