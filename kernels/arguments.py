@@ -74,6 +74,8 @@ def check(where: str, dtype: type = np.float32, **arrays: Any) -> None:
             raise KernelError(f"{where}: {name} has shape {tuple(array.shape)}: nothing to compute")
         if not is_contiguous(array):
             raise KernelError(f"{where}: {name} has strides {strides(array)} elements; make it contiguous first")
+        if isinstance(array, np.ndarray) and not array.flags.writeable:
+            raise KernelError(f"{where}: {name} is read-only; copy it first")
         if math.prod(array.shape) > LARGEST:
             raise KernelError(
                 f"{where}: {name} has {math.prod(array.shape)} elements; at most {LARGEST} can be indexed"
