@@ -1,0 +1,41 @@
+"""Packaging of the two rooms, `kernels` and `refimpl`, and of the command `refimpl`."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+# A GPU wants the CUDA 13 or the CUDA 12 wheels; pinned to 13.0: newer ones write PTX that a driver 580 cannot read.
+CU13 = ["numba-cuda[cu13]", "cuda-toolkit==13.0.*", "nvidia-nvjitlink==13.0.*"]
+CU12 = ["numba-cuda[cu12]"]
+
+# What the tests and the linters need, whatever the CUDA version.
+TOOLS = ["pytest>=8", "hypothesis", "nbclient", "nbformat", "ipykernel", "ruff", "mypy", "nvidia-cuda-nvdisasm"]
+
+setup(
+    name="refimpl",
+    version="0.1.0",
+    description="Training networks that do not fit the GPU's memory: vDNN, vDNN++, SuperNeurons, AccUDNN",
+    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author="the refimpl authors",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["kernels", "kernels.*", "refimpl", "refimpl.*"]),
+    install_requires=["numpy", "numba>=0.63", "numba-cuda>=0.30.3,<1", "rich", "matplotlib"],
+    extras_require={
+        "cu13": CU13,
+        "cu12": CU12,
+        # The machine-code tests compile for GPUs, on any machine, hence the CUDA wheels.
+        "test": [*TOOLS, *CU13],
+        "test12": [*TOOLS, *CU12],
+        "docs": ["sphinx>=8.2,<10", "myst-nb>=1.4", "furo", "ipykernel"],
+        "tutorials": ["jupyterlab", "ipykernel"],
+    },
+    entry_points={"console_scripts": ["refimpl = refimpl.cli:main"]},
+    classifiers=[
+        "License :: OSI Approved :: MIT License",
+        "Programming Language :: Python :: 3",
+        "Intended Audience :: Education",
+        "Intended Audience :: Science/Research",
+    ],
+)
