@@ -1,0 +1,426 @@
+"""Every family's kernels on a GPU, at sizes that fill it: against the oracle, the same source on the CPU, themselves.
+
+A checkout is enough to run them, nothing need be installed: `PYTHONPATH=. python3 -m pytest tests/gpu`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import (
+    batchnorm,
+    concat,
+    conv,
+    dropout,
+    elementwise,
+    fc,
+    gemm,
+    gpu,
+    join,
+    lrn,
+    pool,
+    reference,
+    relu,
+    sgd,
+    softmax,
+)  # fmt: skip
+from kernels.conv.shape import PASSES, ConvShape
+
+pytestmark = pytest.mark.gpu
+
+Arrays = SimpleNamespace  # the arrays of a case by name, on the CPU or on the GPU
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of a public function."""
+
+    name: str
+    arrays: Callable[[], Arrays]  # inputs and outputs, the same every time
+    run: Callable[[Arrays, Any], None]  # makes the call, on a stream
+    expected: Callable[[Arrays], dict[str, Any]]  # name → what that array should hold then, from the oracle
+    tolerance: float = 1e-5  # of an array's largest expected element
+
+
+# --- The cases -------------------------------------------------------------------------------------------------------
+
+
+def drawn(*shape: int) -> Any:
+    """Numbers that follow from the shape alone, so that a case's arrays are the same every time."""
+    seed = zlib.crc32(repr(shape).encode())
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def another(*shape: int) -> Any:
+    return np.ascontiguousarray(drawn(*shape[::-1]).transpose())
+
+
+def blank(*shape: int) -> Any:
+    """An output: nothing in it may be read, so it holds what would be seen in any sum."""
+    return np.full(shape, np.nan, np.float32)
+
+
+MATRICES: dict[str, dict[str, Any]] = {  # options of gemm.gemm over 777×1030 and 1030×515 elements
+    "plain": {},
+    "both transposed": {"trans_a": True, "trans_b": True},
+    "scaled and added": {"trans_b": True, "alpha": 0.5, "beta": -1.5},
+}
+
+
+def matrix_cases() -> Iterator[Case]:
+    for algorithm in gemm.ALGORITHMS:
+        for form, options in MATRICES.items():
+            yield matrix_case(f"gemm {algorithm}, {form}", algorithm, options)
+        yield matrix_case(f"gemm {algorithm}, a batch", algorithm, {"trans_a": True}, batch=(3,))
+        yield matrix_case(f"gemm {algorithm}, few rows", algorithm, {"trans_b": True}, m=32)
+
+
+def matrix_case(
+    name: str, algorithm: str, options: dict[str, Any], m: int = 777, batch: tuple[int, ...] = ()
+) -> Case:  # fmt: skip
+    n, k, reads_c = 515, 1030, bool(options.get("beta"))
+
+    def arrays() -> Arrays:
+        a = drawn(*batch, *((k, m) if options.get("trans_a") else (m, k)))
+        b = drawn(*batch, *((n, k) if options.get("trans_b") else (k, n)))
+        words = gemm.workspace_bytes(m, n, k, algorithm, *batch) // 4
+        return Arrays(a=a, b=b, c=(drawn if reads_c else blank)(*batch, m, n), workspace=blank(max(1, words)))
+
+    def run(a: Arrays, stream: Any) -> None:
+        gemm.gemm(a.a, a.b, a.c, **options, algorithm=algorithm, workspace=a.workspace, stream=stream)
+
+    def expected(a: Arrays) -> dict[str, Any]:
+        return {"c": reference.gemm(a.a, a.b, a.c if reads_c else None, **options)}
+
+    return Case(name, arrays, run, expected)
+
+
+CONVOLUTIONS = {  # x, w, stride, padding
+    "3x3": ((4, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1)),
+    "first layer": ((4, 3, 112, 112), (64, 3, 7, 7), (2, 2), (3, 3)),
+    "1x1": ((8, 128, 28, 28), (96, 128, 1, 1), (1, 1), (0, 0)),
+    "5x5, primes": ((3, 17, 31, 29), (23, 17, 5, 5), (1, 1), (2, 2)),
+    "1x7": ((4, 32, 17, 17), (48, 32, 1, 7), (1, 2), (0, 3)),
+}
+
+
+def convolution_cases() -> Iterator[Case]:
+    for algorithm, module in conv.ALGORITHMS.items():
+        for form, (x_shape, w_shape, stride, pad) in CONVOLUTIONS.items():
+            shape = ConvShape.of(x_shape, w_shape, stride, pad)
+            for pass_ in PASSES:
+                if module.why_not(pass_, shape) is None:
+                    yield convolution_case(f"conv.{pass_} {algorithm}, {form}", pass_, algorithm, shape)
+    y = (8, 64, 56, 56)
+    yield Case(
+        "conv.backward_bias",
+        lambda: Arrays(dy=drawn(*y), db=blank(64)),
+        lambda a, stream: conv.backward_bias(a.dy, a.db, stream=stream),
+        lambda a: {"db": reference.conv_backward_bias(a.dy)},
+    )
+
+
+def convolution_case(name: str, pass_: str, algorithm: str, shape: ConvShape) -> Case:
+    geometry: Any = {"stride": shape.stride, "pad": shape.pad}
+    words = conv.workspace_bytes(pass_, shape.x_shape, shape.w_shape, **geometry, algorithm=algorithm) // 4
+
+    def arrays() -> Arrays:
+        x, w, y = drawn(*shape.x_shape), drawn(*shape.w_shape), drawn(*shape.y_shape)
+        output = blank(*{"forward": y, "backward_data": x, "backward_filter": w}[pass_].shape)
+        return Arrays(x=x, w=w, b=drawn(shape.filters), y=y, output=output, workspace=blank(max(1, words)))
+
+    def run(a: Arrays, stream: Any) -> None:
+        how = {**geometry, "algorithm": algorithm, "workspace": a.workspace, "stream": stream}
+        if pass_ == "forward":
+            conv.forward(a.x, a.w, a.b, a.output, **how)
+        elif pass_ == "backward_data":
+            conv.backward_data(a.y, a.w, a.output, **how)
+        else:
+            conv.backward_filter(a.x, a.y, a.output, **how)
+
+    def expected(a: Arrays) -> dict[str, Any]:
+        if pass_ == "forward":
+            return {"output": reference.conv_forward(a.x, a.w, a.b, **geometry)}
+        if pass_ == "backward_data":
+            return {"output": reference.conv_backward_data(a.y, a.w, shape.x_shape, **geometry)}
+        return {"output": reference.conv_backward_filter(a.x, a.y, shape.w_shape, **geometry)}
+
+    return Case(name, arrays, run, expected, tolerance=1e-4 if algorithm == "winograd" else 1e-5)
+
+
+def pooling_cases() -> Iterator[Case]:
+    for mode in ("max", "average"):
+        yield from pooling(f"{mode}, 2x2", {"mode": mode, "window": (2, 2), "stride": (2, 2)})
+        overlapping = {"window": (3, 3), "stride": (2, 2), "pad": (1, 1), "ceil": True}
+        yield from pooling(f"{mode}, 3x3 overlapping", {"mode": mode, **overlapping})
+
+
+def pooling(form: str, how: dict[str, Any]) -> Iterator[Case]:
+    def arrays() -> Arrays:
+        x = drawn(8, 64, 57, 55)
+        y = reference.pool_forward(x, **how)
+        return Arrays(x=x, y=y, dy=drawn(*y.shape), out=blank(*y.shape), dx=blank(*x.shape))
+
+    yield Case(
+        f"pool.forward {form}", arrays,
+        lambda a, stream: pool.forward(a.x, a.out, **how, stream=stream),
+        lambda a: {"out": reference.pool_forward(a.x, **how)},
+    )  # fmt: skip
+    yield Case(
+        f"pool.backward {form}", arrays,
+        lambda a, stream: pool.backward(a.x, a.y, a.dy, a.dx, **how, stream=stream),
+        lambda a: {"dx": reference.pool_backward(a.x, a.y, a.dy, **how)},
+    )  # fmt: skip
+
+
+def fully_connected_cases() -> Iterator[Case]:
+    x_shape, w_shape, y_shape = (32, 2048), (1000, 2048), (32, 1000)
+
+    def arrays() -> Arrays:
+        words = max(fc.workspace_bytes(pass_, x_shape, w_shape) for pass_ in PASSES) // 4
+        outputs = {"out": blank(*y_shape), "dx": blank(*x_shape), "dw": blank(*w_shape), "db": blank(1000)}
+        given = {"x": drawn(*x_shape), "w": drawn(*w_shape), "b": drawn(1000), "y": drawn(*y_shape)}
+        return Arrays(**given, **outputs, workspace=blank(max(1, words)))
+
+    def backward(a: Arrays, stream: Any) -> None:
+        fc.backward_data(a.y, a.w, a.dx, workspace=a.workspace, stream=stream)
+        fc.backward_filter(a.x, a.y, a.dw, workspace=a.workspace, stream=stream)
+        fc.backward_bias(a.y, a.db, stream=stream)
+
+    yield Case(
+        "fc.forward", arrays,
+        lambda a, stream: fc.forward(a.x, a.w, a.b, a.out, workspace=a.workspace, stream=stream),
+        lambda a: {"out": reference.fc_forward(a.x, a.w, a.b)},
+    )  # fmt: skip
+    yield Case(
+        "fc.backward", arrays, backward,
+        lambda a: {
+            "dx": reference.fc_backward_data(a.y, a.w),
+            "dw": reference.fc_backward_weight(a.x, a.y),
+            "db": reference.fc_backward_bias(a.y),
+        },
+    )  # fmt: skip
+
+
+def normalisation_cases() -> Iterator[Case]:
+    shape = (16, 96, 27, 27)
+    how: dict[str, Any] = {"size": 5, "alpha": 1e-2, "beta": 0.75, "k": 2.0}
+
+    def lrn_arrays() -> Arrays:
+        x = drawn(*shape)
+        return Arrays(x=x, y=reference.lrn_forward(x, **how), dy=another(*shape), out=blank(*shape))
+
+    yield Case(
+        "lrn.forward", lrn_arrays,
+        lambda a, stream: lrn.forward(a.x, a.out, **how, stream=stream),
+        lambda a: {"out": reference.lrn_forward(a.x, **how)},
+    )  # fmt: skip
+    yield Case(
+        "lrn.backward", lrn_arrays,
+        lambda a, stream: lrn.backward(a.x, a.y, a.dy, a.out, **how, stream=stream),
+        lambda a: {"out": reference.lrn_backward(a.x, a.y, a.dy, **how)},
+    )  # fmt: skip
+
+    count = shape[0] * shape[2] * shape[3]
+
+    def batchnorm_arrays() -> Arrays:
+        x = drawn(*shape) + np.float32(3)
+        mean, inverse_std = reference.batchnorm_statistics(x)
+        outputs = {name: blank(shape[1]) for name in ("new_mean", "new_inverse_std", "dgamma", "dbeta")}
+        return Arrays(
+            x=x, gamma=drawn(shape[1]), beta=drawn(1, shape[1])[0], mean=mean, inverse_std=inverse_std,
+            running_mean=drawn(2, shape[1])[0], running_variance=drawn(2, shape[1])[1] ** 2, dy=another(*shape),
+            out=blank(*shape), workspace=blank(batchnorm.workspace_bytes(shape) // 4), **outputs,
+        )  # fmt: skip
+
+    def training(a: Arrays, stream: Any) -> None:
+        batchnorm.forward(
+            a.x, a.gamma, a.beta, a.out, a.new_mean, a.new_inverse_std, workspace=a.workspace, stream=stream
+        )
+        batchnorm.update_running(
+            a.new_mean, a.new_inverse_std, a.running_mean, a.running_variance, count=count, stream=stream
+        )
+
+    def trained(a: Arrays) -> dict[str, Any]:
+        y, mean, inverse_std = reference.batchnorm_forward(a.x, a.gamma, a.beta)
+        running = reference.batchnorm_update_running(mean, inverse_std, a.running_mean, a.running_variance, count)
+        names = ("out", "new_mean", "new_inverse_std", "running_mean", "running_variance")
+        return dict(zip(names, (y, mean, inverse_std, *running), strict=True))
+
+    def backward(a: Arrays, stream: Any) -> None:
+        batchnorm.backward(
+            a.x, a.gamma, a.mean, a.inverse_std, a.dy, a.out, a.dgamma, a.dbeta, workspace=a.workspace, stream=stream
+        )
+
+    def gradients(a: Arrays) -> dict[str, Any]:
+        found = reference.batchnorm_backward(a.x, a.gamma, a.mean, a.inverse_std, a.dy)
+        return dict(zip(("out", "dgamma", "dbeta"), found, strict=True))
+
+    yield Case("batchnorm.forward and update_running", batchnorm_arrays, training, trained, tolerance=1e-4)
+    yield Case("batchnorm.backward", batchnorm_arrays, backward, gradients, tolerance=1e-4)
+    yield Case(
+        "batchnorm.inference", batchnorm_arrays,
+        lambda a, stream: batchnorm.inference(
+            a.x, a.gamma, a.beta, a.running_mean, a.running_variance, a.out, stream=stream
+        ),
+        lambda a: {
+            "out": reference.batchnorm_inference(a.x, a.gamma, a.beta, a.running_mean, a.running_variance)
+        },
+    )  # fmt: skip
+
+
+def loss_cases() -> Iterator[Case]:
+    shape = (128, 1000)
+
+    def arrays() -> Arrays:
+        labels = np.random.default_rng(7).integers(0, shape[1], shape[0], dtype=np.int32)
+        x = drawn(*shape)
+        return Arrays(x=x, y=reference.softmax_forward(x), labels=labels, out=blank(*shape), losses=blank(shape[0]))
+
+    def forward(a: Arrays, stream: Any) -> None:
+        softmax.forward(a.x, a.out, stream=stream)
+        softmax.cross_entropy(a.y, a.labels, a.losses, stream=stream)
+
+    yield Case(
+        "softmax.forward and cross_entropy", arrays, forward,
+        lambda a: {"out": reference.softmax_forward(a.x), "losses": reference.cross_entropy(a.y, a.labels)},
+    )  # fmt: skip
+    yield Case(
+        "softmax.backward", arrays,
+        lambda a, stream: softmax.backward(a.y, a.labels, a.out, stream=stream),
+        lambda a: {"out": reference.softmax_backward(a.y, a.labels)},
+    )  # fmt: skip
+
+
+def joining_cases() -> Iterator[Case]:
+    channels = (64, 33, 7)
+
+    def parts(make: Callable[..., Any]) -> dict[str, Any]:
+        return {f"x{i}": make(8, n, 28, 28) for i, n in enumerate(channels)}
+
+    def same(make: Callable[..., Any]) -> dict[str, Any]:
+        return {f"x{i}": make(8, 64, 28, 28) * np.float32(i + 1) for i in range(5)}
+
+    def several(a: Arrays) -> list[Any]:
+        return [value for name, value in vars(a).items() if name.startswith("x")]
+
+    def named(values: Any) -> dict[str, Any]:
+        return {f"x{i}": value for i, value in enumerate(values)}
+
+    yield Case(
+        "concat.forward", lambda: Arrays(**parts(drawn), y=blank(8, sum(channels), 28, 28)),
+        lambda a, stream: concat.forward(several(a), a.y, stream=stream),
+        lambda a: {"y": reference.concat_forward(several(a))}, tolerance=0,
+    )  # fmt: skip
+    yield Case(
+        "concat.backward", lambda: Arrays(**parts(blank), y=drawn(8, sum(channels), 28, 28)),
+        lambda a, stream: concat.backward(a.y, several(a), stream=stream),
+        lambda a: named(reference.concat_backward(a.y, channels)), tolerance=0,
+    )  # fmt: skip
+    yield Case(
+        "join.forward", lambda: Arrays(**same(drawn), y=blank(8, 64, 28, 28)),
+        lambda a, stream: join.forward(several(a), a.y, stream=stream),
+        lambda a: {"y": reference.join_forward(several(a))},
+    )  # fmt: skip
+    yield Case(
+        "join.backward", lambda: Arrays(**same(blank), y=drawn(8, 64, 28, 28)),
+        lambda a, stream: join.backward(a.y, several(a), stream=stream),
+        lambda a: named(reference.join_backward(a.y, 5)), tolerance=0,
+    )  # fmt: skip
+
+
+def elementwise_cases() -> Iterator[Case]:
+    shape = (32, 64, 57, 55)
+    chance: dict[str, Any] = {"probability": 0.4, "seed": 2**40 + 3, "layer": 5, "iteration": 2**33 + 1}
+
+    def arrays() -> Arrays:
+        return Arrays(x=drawn(*shape), y=another(*shape), v=drawn(1, *shape)[0], out=blank(*shape))
+
+    yield Case(
+        "relu.forward", arrays,
+        lambda a, stream: relu.forward(a.x, a.out, stream=stream),
+        lambda a: {"out": reference.relu_forward(a.x)}, tolerance=0,
+    )  # fmt: skip
+    yield Case(
+        "relu.backward in place", arrays,
+        lambda a, stream: relu.backward(a.y, a.x, a.x, stream=stream),
+        lambda a: {"x": reference.relu_backward(a.y, a.x)}, tolerance=0,
+    )  # fmt: skip
+    yield Case(
+        "dropout.forward", arrays,
+        lambda a, stream: dropout.forward(a.x, a.out, **chance, stream=stream),
+        lambda a: {"out": reference.dropout_forward(a.x, **chance)},
+    )  # fmt: skip
+    yield Case(
+        "dropout.backward in place", arrays,
+        lambda a, stream: dropout.backward(a.x, a.x, **chance, stream=stream),
+        lambda a: {"x": reference.dropout_backward(a.x, **chance)},
+    )  # fmt: skip
+    yield Case(
+        "elementwise.fill", arrays,
+        lambda a, stream: elementwise.fill(a.out, 2.5, stream=stream),
+        lambda a: {"out": reference.fill(shape, 2.5)}, tolerance=0,
+    )  # fmt: skip
+    yield Case(
+        "elementwise.copy", arrays,
+        lambda a, stream: elementwise.copy(a.x, a.out, stream=stream),
+        lambda a: {"out": reference.copy(a.x)}, tolerance=0,
+    )  # fmt: skip
+    yield Case(
+        "elementwise.axpy", arrays,
+        lambda a, stream: elementwise.axpy(-0.3, a.x, a.y, stream=stream),
+        lambda a: {"y": reference.axpy(-0.3, a.x, a.y)},
+    )  # fmt: skip
+    rule: dict[str, Any] = {"rate": 0.1, "momentum": 0.9, "decay": 1e-3}
+    yield Case(
+        "sgd.update", arrays,
+        lambda a, stream: sgd.update(a.x, a.y, a.v, **rule, stream=stream),
+        lambda a: dict(zip("xv", reference.sgd_update(a.x, a.y, a.v, **rule), strict=True)),
+    )  # fmt: skip
+
+
+CASES = [
+    *matrix_cases(), *convolution_cases(), *pooling_cases(), *fully_connected_cases(), *normalisation_cases(),
+    *loss_cases(), *joining_cases(), *elementwise_cases(),
+]  # fmt: skip
+
+
+# --- The tests -------------------------------------------------------------------------------------------------------
+
+
+def on_gpu(arrays: Arrays) -> Arrays:
+    return Arrays(**{name: gpu.to_device(array) for name, array in vars(arrays).items()})
+
+
+def bits(array: Any) -> Any:
+    """NaN equals NaN, and 0 does not equal -0."""
+    return array.view(np.uint32)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_gpu_agrees_with_the_oracle_the_cpu_and_itself(case: Case) -> None:
+    start, on_cpu = case.arrays(), case.arrays()
+    expected = case.expected(start)
+    case.run(on_cpu, None)
+    runs = []
+    for _ in range(2):
+        arrays, stream = on_gpu(start), gpu.stream()
+        gpu.synchronize()  # the copies went by the default stream
+        case.run(arrays, stream)
+        runs.append({name: gpu.to_host(array) for name, array in vars(arrays).items()})
+
+    for name, first in runs[0].items():
+        np.testing.assert_array_equal(bits(runs[1][name]), bits(first), err_msg=f"{name} differs from run to run")
+        if name in expected:
+            room = case.tolerance * float(np.abs(expected[name]).max())
+            for other, of in ((expected[name], "oracle"), (getattr(on_cpu, name), "CPU")):
+                np.testing.assert_allclose(first, other, rtol=0, atol=room, err_msg=f"{name} against the {of}'s")
+        elif name != "workspace":
+            np.testing.assert_array_equal(bits(first), bits(getattr(start, name)), err_msg=f"{name} was written to")

@@ -1,0 +1,268 @@
+"""What the host code tells the driver.  Run by `test_stub_driver.py`, where the driver is `stub_driver.c`."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import statistics
+import struct
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import conv, gpu
+from kernels.arguments import KernelError
+from kernels.conv.shape import PASSES
+from kernels.launch import Floats, Ints, Kernel, bind, kernel, launch
+from kernels.shim import cuda
+
+CASES = Path(__file__).parent.parent / "gpu" / "test_kernels.py"
+ARRAY, INT, FLOAT = "8888888", "8", "4"  # bytes of each parameter: an array is passed as seven words
+LIMIT = 5.0  # microseconds of host time that a bound launch may take
+SLACK = 4  # the middle one of many tries may take this many times more: the machine may be doing other work
+
+
+class Record(ctypes.Structure):
+    """As in stub_driver.c."""
+
+    kernel: bytes
+    grid: ctypes.Array[ctypes.c_uint]
+    block: ctypes.Array[ctypes.c_uint]
+    _fields_ = (
+        ("kernel", ctypes.c_char_p),
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_size_t),
+        ("parameter_count", ctypes.c_uint),
+        ("parameters", ctypes.c_uint64 * 128),
+    )
+
+
+driver = ctypes.CDLL("libcuda.so.1")
+driver.stub_launches.restype = driver.stub_allocations.restype = ctypes.c_long
+driver.stub_record.restype = ctypes.POINTER(Record)
+
+
+def launched(act: Callable[[], object], layout: str = "") -> list[Record]:
+    """The launches that reach the driver while `act` runs; `layout` are the sizes of their parameters."""
+    driver.stub_layout(layout.encode())
+    before = driver.stub_launches()
+    act()
+    return [driver.stub_record(ctypes.c_long(i)).contents for i in range(before, driver.stub_launches())]
+
+
+def names(records: list[Record], known: list[Kernel]) -> list[str]:
+    """The records' kernels, by the name that each had in the machine code it was compiled to."""
+    compiled = {code.entry_name.encode(): each.name for each in known for code in each.gpu.overloads.values()}
+    return [compiled[record.kernel] for record in records]
+
+
+def every_family() -> list[Any]:
+    """The cases of tests/gpu, one of each family's functions."""
+    spec = spec_from_file_location("gpu_cases", CASES)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return list({case.name.split(",")[0]: case for case in module.CASES}.values())
+
+
+def ones(*shape: int) -> Any:
+    return gpu.to_device(np.ones(shape, np.float32))
+
+
+@kernel(block=(8, 4))
+def mixed(x: Floats, table: Ints, n: int, factor: float, y: Floats) -> None:
+    i = cuda.grid(1)
+    if i < n:
+        y[i] = x[i] * factor + np.float32(table[i])
+
+
+@pytest.fixture(scope="module")
+def arrays() -> tuple[Any, Any, Any]:
+    return ones(100), gpu.to_device(np.arange(100, dtype=np.int32)), ones(10, 10)
+
+
+def test_this_is_the_stub() -> None:
+    assert gpu.available()
+    assert gpu.device_name() == "Stub H100"
+
+
+def test_arrays_go_there_and_back() -> None:
+    given = np.arange(12, dtype=np.float32).reshape(3, 4)
+    array = gpu.to_device(given.T)  # not contiguous
+    np.testing.assert_array_equal(gpu.to_host(array), given.T)
+    np.testing.assert_array_equal(gpu.to_host(gpu.flat(array)[2:5]), given.T.ravel()[2:5])
+
+
+def address(array: Any) -> int:
+    return int(array.__cuda_array_interface__["data"][0])
+
+
+def test_a_flat_view_shows_the_same_memory() -> None:
+    array = ones(4, 6)
+    whole, rows, part = gpu.flat(array), gpu.flat(array[1:3, 2:5]), gpu.flat(array)[6:][1:4]
+    assert (whole.pointer, whole.shape) == (address(array), (24,))
+    assert (rows.pointer, rows.shape) == (address(array) + 8 * 4, (6 + 3,))  # two rows, and what lies between them
+    assert (part.pointer, part.shape) == (address(array) + 7 * 4, (3,))
+    with pytest.raises(KernelError, match="step 2"):
+        whole[::2]
+    with pytest.raises(KernelError, match="backwards"):
+        gpu.flat(array[::-1])
+
+
+def test_a_launch_reaches_the_driver_as_it_was_asked_for(arrays: tuple[Any, Any, Any]) -> None:
+    x, table, y = arrays
+    stream = gpu.stream()
+    layout = ARRAY + ARRAY + INT + FLOAT + ARRAY
+    (record,) = launched(lambda: launch(mixed, (3, 2), x, table, -7, 1.5, y[2:4, 1:5], stream=stream), layout)
+    assert names([record], [mixed]) == ["mixed"]
+    assert (tuple(record.grid), tuple(record.block), record.shared_bytes) == ((3, 2, 1), (8, 4, 1), 0)
+    assert record.stream == int(stream.handle)
+    assert record.parameters[: record.parameter_count] == [
+        *(0, 0, 100, 4, address(x), 100, 4),
+        *(0, 0, 100, 4, address(table), 100, 4),
+        2**64 - 7,
+        *struct.unpack("<I", struct.pack("<f", 1.5)),
+        *(0, 0, 14, 4, address(y) + 21 * 4, 14, 4),
+    ]
+
+
+def test_numba_itself_passes_the_same_parameters(arrays: tuple[Any, Any, Any]) -> None:
+    """The layout of an array's seven words is Numba's: if it ever changes, this shows it."""
+    x, table, y = arrays
+    layout = ARRAY + ARRAY + INT + FLOAT + ARRAY
+    (ours,) = launched(lambda: launch(mixed, 128, x, table, 5, 0.1, y), layout)
+    args = (x, table, np.int64(5), np.float32(0.1), y.reshape(100))
+    (numbas,) = launched(lambda: mixed.gpu[128, mixed.block](*args), layout)
+    assert len(mixed.gpu.overloads) == 1  # both ran the same machine code
+    for field in ("kernel", "shared_bytes", "parameter_count"):
+        assert getattr(ours, field) == getattr(numbas, field)
+    for field in ("grid", "block", "parameters"):
+        assert list(getattr(ours, field)) == list(getattr(numbas, field))
+
+
+def test_no_stream_means_the_default_stream(arrays: tuple[Any, Any, Any]) -> None:
+    x, table, y = arrays
+    (record,) = launched(lambda: launch(mixed, 1, x, table, 5, 0.1, y))
+    assert record.stream in (0, 1)  # two names of the stream that all blocking streams wait for
+
+
+def test_streams_do_not_block_each_other_and_take_events() -> None:
+    first, second = gpu.stream(), gpu.stream()
+    assert first != second
+    flags = [ctypes.c_uint.from_address(int(stream.handle)).value for stream in (first, second, cuda.stream())]
+    assert flags == [1, 1, 0]  # as the driver got them: CU_STREAM_NON_BLOCKING, and Numba's own without it
+    start, end = gpu.Event(timing=True), gpu.Event(timing=True)
+    start.record(first)
+    end.wait(second)
+    end.record(second)
+    end.synchronize()
+    second.sync()
+    assert end.done()
+    assert 0 <= start.seconds_until(end) < 60
+    with pytest.raises(KernelError, match="stream is a str"):
+        gpu.as_stream("fast")
+
+
+def test_the_streams_of_other_libraries_are_taken(arrays: tuple[Any, Any, Any]) -> None:
+    x, table, y = arrays
+    numbas = cuda.stream()
+    (record,) = launched(lambda: launch(mixed, 1, x, table, 5, 0.1, y, stream=numbas))
+    assert record.stream == int(numbas.handle)
+
+
+def test_a_numpy_array_is_refused_before_anything_is_copied(arrays: tuple[Any, Any, Any]) -> None:
+    x, table, _ = arrays
+    host = np.ones(100, np.float32)
+    allocations = driver.stub_allocations()
+
+    def attempt() -> None:
+        with pytest.raises(KernelError, match="some arrays are on the CPU and some on the GPU"):
+            launch(mixed, 1, x, table, 5, 0.1, host)
+        with pytest.raises(KernelError, match=r"cannot be given a NumPy array; copy it with kernels\.gpu\.to_device"):
+            gpu.bind(mixed, (1, 1, 1), [x, table, 5, np.float32(0.1), host])
+
+    assert launched(attempt) == []
+    assert driver.stub_allocations() == allocations
+
+
+def test_a_bound_launch_is_made_once_for_every_run_and_allocates_nothing(arrays: tuple[Any, Any, Any]) -> None:
+    x, table, y = arrays
+    stream = gpu.stream()
+    (bound,) = bind(launch, mixed, (3, 2), x, table, 5, 0.1, y)
+    allocations = driver.stub_allocations()
+    records = launched(lambda: [bound.run(stream) for _ in range(10)])
+    assert len(records) == 10
+    assert {(tuple(r.grid), tuple(r.block), r.stream) for r in records} == {((3, 2, 1), (8, 4, 1), int(stream.handle))}
+    assert driver.stub_allocations() == allocations
+
+
+def test_a_bound_launch_keeps_its_arrays_alive(arrays: tuple[Any, Any, Any]) -> None:
+    _, table, y = arrays
+    x = ones(100)
+    alive = weakref.ref(x)
+    run = gpu.bind(mixed, (1, 1, 1), mixed.values([x, table, 5, 0.1, y]))
+    del x
+    gc.collect()
+    assert alive() is not None
+    del run
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("algorithm", list(conv.ALGORITHMS))
+def test_a_convolution_makes_its_launches_and_no_others(algorithm: str, pass_: str) -> None:
+    x, w, b, y = ones(2, 8, 9, 7), ones(16, 8, 3, 3), ones(16), ones(2, 16, 9, 7)
+    given = {"forward": (x, w, b, y), "backward_data": (y, w, x), "backward_filter": (x, y, w)}[pass_]
+    needed = conv.workspace_bytes(pass_, x.shape, w.shape, pad=(1, 1), algorithm=algorithm)
+    options: dict[str, Any] = {"pad": (1, 1), "algorithm": algorithm}
+    options |= {"workspace": gpu.empty(needed // 4) if needed else None, "stream": gpu.stream()}
+    function = getattr(conv, pass_)
+
+    expected = bind(function, *given, **options)
+    assert expected
+    allocations = driver.stub_allocations()
+    records = launched(lambda: function(*given, **options))
+    assert driver.stub_allocations() == allocations
+    assert names(records, [each.kernel for each in expected]) == [each.kernel.name for each in expected]
+    assert [tuple(record.grid) for record in records] == [each.grid for each in expected]
+    assert {record.stream for record in records} == {int(options["stream"].handle)}
+
+
+@pytest.mark.parametrize("case", every_family(), ids=lambda case: case.name)
+def test_every_family_can_be_launched(case: Any) -> None:
+    """The calls that tests/gpu makes on a GPU: their host code runs through, and allocates nothing."""
+    arrays = SimpleNamespace(**{name: gpu.to_device(array) for name, array in vars(case.arrays()).items()})
+    allocations = driver.stub_allocations()
+    assert launched(lambda: case.run(arrays, gpu.stream()))
+    assert driver.stub_allocations() == allocations
+
+
+def test_a_bound_launch_costs_next_to_nothing_on_the_host() -> None:
+    """A convolution's launch, the longest list of arguments there is: three or four arrays and a dozen integers."""
+    x, w, b, y = ones(2, 8, 9, 7), ones(16, 8, 3, 3), ones(16), ones(2, 16, 9, 7)
+    bound = bind(conv.forward, x, w, b, y, pad=(1, 1), algorithm="direct")[0]
+    stream = gpu.stream()
+    for _ in range(1000):
+        bound.run(stream)
+    tries = []
+    for _ in range(50):
+        start = time.perf_counter()
+        for _ in range(400):
+            bound.run(stream)
+        tries.append((time.perf_counter() - start) / 400 * 1e6)
+    best, middle = min(tries), statistics.median(tries)
+    print(f"a bound launch: {best:.2f} µs at best, {middle:.2f} µs in the middle of {len(tries)} tries")
+    assert best < LIMIT
+    assert middle < LIMIT * SLACK

@@ -1,0 +1,264 @@
+"""Every kernel in checked mode: no index outside, no missing barrier, nothing read before it was written.
+
+Each case calls public functions on small arrays, with the threads forward, reversed and shuffled, and must give the
+same bits each time, close to what the fast code gives.  The last test makes sure that no kernel is left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kernels
+from kernels import (
+    batchnorm,
+    concat,
+    conv,
+    cpu,
+    dropout,
+    elementwise,
+    fc,
+    gemm,
+    join,
+    lrn,
+    pool,
+    relu,
+    sgd,
+    softmax,
+)
+from kernels.launch import REGISTRY, bind
+
+pytestmark = pytest.mark.slow
+
+Outputs = list[np.ndarray]
+CASES: dict[str, Callable[[], Outputs]] = {}
+
+
+def case(function: Callable[[], Outputs]) -> Callable[[], Outputs]:
+    CASES[function.__name__] = function
+    return function
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+def empty(*shape: int) -> np.ndarray:
+    """An output: what a kernel leaves unwritten stays visible."""
+    return np.full(shape, np.nan, np.float32)
+
+
+def gemm_case(algorithm: str, trans_a: bool, trans_b: bool) -> None:
+    def run() -> Outputs:
+        outputs = []
+        for m, n, k in ((5, 7, 3), (33, 70, 37), (3, 130, 40)):
+            a = drawn(k, m) if trans_a else drawn(m, k)
+            b = drawn(n, k) if trans_b else drawn(k, n)
+            for beta in (0.0, 0.5):
+                c = drawn(m, n, seed=1)
+                options = {"trans_a": trans_a, "trans_b": trans_b, "alpha": 2.0, "beta": beta}
+                if algorithm == "skinny" and m > 32:
+                    continue
+                gemm.gemm(a, b, c, algorithm=algorithm, **options)
+                outputs.append(c)
+                if (need := gemm.workspace_bytes(m, n, k, algorithm)) > 0:
+                    c = drawn(m, n, seed=1)
+                    gemm.gemm(a, b, c, algorithm=algorithm, workspace=empty(need // 4), **options)
+                    outputs.append(c)
+        return outputs
+
+    CASES[f"gemm-{algorithm}-{'t' if trans_a else 'n'}{'t' if trans_b else 'n'}"] = run
+
+
+for name in gemm.ALGORITHMS:
+    for transposed in ((False, False), (True, False), (False, True), (True, True)):
+        gemm_case(name, *transposed)
+
+
+@case
+def gemm_long_skinny() -> Outputs:
+    a, b, c = drawn(2, 3000), drawn(3000, 9), empty(2, 9)
+    need = gemm.workspace_bytes(2, 9, 3000, "skinny")
+    gemm.gemm(a, b, c, algorithm="skinny", workspace=empty(max(1, need // 4)) if need else None)
+    return [c]
+
+
+CONVOLUTIONS = [  # x, w, stride, pad
+    ((2, 3, 7, 6), (4, 3, 3, 3), (1, 1), (1, 1)),
+    ((1, 20, 5, 5), (70, 20, 3, 3), (1, 1), (1, 0)),
+    ((2, 17, 9, 8), (5, 17, 3, 2), (2, 3), (1, 0)),
+    ((3, 1, 6, 6), (2, 1, 1, 1), (1, 1), (0, 0)),
+]
+
+
+def conv_case(algorithm: str, index: int) -> None:
+    x_shape, w_shape, stride, pad = CONVOLUTIONS[index]
+    module, shape = conv.ALGORITHMS[algorithm], conv.ConvShape.of(x_shape, w_shape, stride, pad)
+    if any(module.why_not(pass_, shape) for pass_ in ("forward", "backward_data", "backward_filter")):
+        return
+
+    def run() -> Outputs:
+        x, w, b, dy = drawn(*x_shape), drawn(*w_shape), drawn(w_shape[0]), drawn(*shape.y_shape)
+        y, dx, dw, db = empty(*shape.y_shape), empty(*x_shape), empty(*w_shape), empty(w_shape[0])
+
+        def workspace(pass_: str) -> Any:
+            need = conv.workspace_bytes(pass_, x_shape, w_shape, stride, pad, algorithm)
+            return empty(need // 4) if need else None
+
+        options = {"stride": stride, "pad": pad, "algorithm": algorithm}
+        conv.forward(x, w, b, y, workspace=workspace("forward"), **options)
+        conv.backward_data(dy, w, dx, workspace=workspace("backward_data"), **options)
+        conv.backward_filter(x, dy, dw, workspace=workspace("backward_filter"), **options)
+        conv.backward_bias(dy, db)
+        return [y, dx, dw, db]
+
+    CASES[f"conv-{algorithm}-{index}"] = run
+
+
+for name in conv.ALGORITHMS:
+    for number in range(len(CONVOLUTIONS)):
+        conv_case(name, number)
+
+
+def pool_case(mode: str, options: dict[str, Any]) -> None:
+    def run() -> Outputs:
+        x = np.round(drawn(2, 3, 8, 7))  # rounded: many equal maxima
+        y = empty(*pool.output_shape(x.shape, **{k: v for k, v in options.items() if k != "count_padding"}))
+        dy, dx = drawn(*y.shape), empty(*x.shape)
+        pool.forward(x, y, mode=mode, **options)
+        pool.backward(x, y, dy, dx, mode=mode, **options)
+        return [y, dx]
+
+    CASES[f"pool-{mode}-{'-'.join(map(str, options['window']))}-{options.get('ceil', False)}"] = run
+
+
+for kind in ("max", "average"):
+    pool_case(kind, {"window": (2, 2), "stride": (2, 2), "pad": (0, 0)})
+    pool_case(kind, {"window": (3, 3), "stride": (2, 2), "pad": (1, 1), "ceil": True})
+
+
+@case
+def fully_connected() -> Outputs:
+    outputs: Outputs = []
+    for batch in (3, 40):
+        x, w, b, dy = drawn(batch, 37), drawn(11, 37), drawn(11), drawn(batch, 11)
+        y, dx, dw, db = empty(batch, 11), empty(batch, 37), empty(11, 37), empty(11)
+        fc.forward(x, w, b, y)
+        fc.backward_data(dy, w, dx)
+        fc.backward_filter(x, dy, dw)
+        fc.backward_bias(dy, db)
+        outputs += [y, dx, dw, db]
+    return outputs
+
+
+@case
+def relu_both_ways() -> Outputs:
+    x, dy, y, dx = drawn(3, 50), drawn(3, 50, seed=1), empty(3, 50), empty(3, 50)
+    relu.forward(x, y)
+    relu.backward(y, dy, dx)
+    return [y, dx]
+
+
+@case
+def lrn_both_ways() -> Outputs:
+    outputs: Outputs = []
+    for size in (1, 4, 5):
+        x, dy, y, dx = drawn(2, 7, 3, 5), drawn(2, 7, 3, 5, seed=1), empty(2, 7, 3, 5), empty(2, 7, 3, 5)
+        lrn.forward(x, y, size=size)
+        lrn.backward(x, y, dy, dx, size=size)
+        outputs += [y, dx]
+    return outputs
+
+
+@case
+def batchnorm_all() -> Outputs:
+    x, dy, gamma, beta = drawn(3, 5, 6, 7), drawn(3, 5, 6, 7, seed=1), drawn(5), drawn(5, seed=1)
+    y, dx, dgamma, dbeta, mean, inverse_std = (*(empty(*x.shape) for _ in range(2)), *(empty(5) for _ in range(4)))
+    workspace = empty(max(1, batchnorm.workspace_bytes(x.shape) // 4))
+    batchnorm.forward(x, gamma, beta, y, mean, inverse_std, epsilon=1e-5, workspace=workspace)
+    running_mean, running_variance = np.zeros(5, np.float32), np.ones(5, np.float32)
+    batchnorm.update_running(
+        mean, inverse_std, running_mean, running_variance, count=3 * 6 * 7, momentum=0.1, epsilon=1e-5
+    )
+    batchnorm.backward(x, gamma, mean, inverse_std, dy, dx, dgamma, dbeta, workspace=workspace)
+    inferred = empty(*x.shape)
+    batchnorm.inference(x, gamma, beta, running_mean, running_variance, inferred, epsilon=1e-5)
+    return [y, mean, inverse_std, running_mean, running_variance, dx, dgamma, dbeta, inferred]
+
+
+@case
+def dropout_both_ways() -> Outputs:
+    x, y, dx = drawn(7, 45), empty(7, 45), empty(7, 45)
+    options = {"probability": 0.4, "seed": 12345678901, "layer": 3, "iteration": 9}
+    dropout.forward(x, y, **options)
+    dropout.backward(x, dx, **options)
+    return [y, dx]
+
+
+@case
+def softmax_and_loss() -> Outputs:
+    outputs: Outputs = []
+    for classes in (3, 10, 1000):
+        x, y, losses = drawn(4, classes), empty(4, classes), empty(4)
+        labels = np.array([0, 2, 1, classes - 1], np.int32)
+        softmax.forward(x, y)
+        softmax.cross_entropy(y, labels, losses)
+        dx = empty(4, classes)
+        softmax.backward(y, labels, dx)
+        outputs += [y, losses, dx]
+    return outputs
+
+
+@case
+def joins_and_concats() -> Outputs:
+    parts = [drawn(2, c, 3, 5, seed=c) for c in (1, 4, 2)]
+    whole, back = empty(2, 7, 3, 5), [empty(*part.shape) for part in parts]
+    concat.forward(parts, whole)
+    concat.backward(whole, back)
+    same = [drawn(3, 70, seed=n) for n in range(3)]
+    total, copies, forked, gathered = empty(3, 70), [empty(3, 70)] * 2, [empty(3, 70), empty(3, 70)], empty(3, 70)
+    join.forward(same, total)
+    join.backward(total, copies)
+    join.fork_forward(total, forked)
+    join.fork_backward(same, gathered)
+    return [whole, *back, total, *copies, *forked, gathered]
+
+
+@case
+def elementwise_and_sgd() -> Outputs:
+    x, y, z = drawn(700), empty(700), drawn(700, seed=1)
+    elementwise.copy(x, y)
+    elementwise.axpy(0.5, x, z)
+    filled = empty(700)
+    elementwise.fill(filled, 3.0)
+    w, buffer = drawn(700, seed=2), np.zeros(700, np.float32)
+    sgd.update(w, x, buffer, rate=0.1, momentum=0.9, decay=0.01)
+    sgd.update(w, z, buffer, rate=0.1, momentum=0.9, decay=0.01)
+    return [y, z, filled, w, buffer]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_order_of_threads_changes_nothing(name: str) -> None:
+    fast, ordered = CASES[name](), []
+    for order in ("forward", "reverse", 5):
+        with cpu.checked(order):
+            ordered.append(CASES[name]())
+    for number, output in enumerate(ordered[0]):
+        assert np.isfinite(output).all(), f"output {number} of {name} has elements that were not written"
+        np.testing.assert_allclose(output, fast[number], rtol=1e-4, atol=1e-5)
+        for other in ordered[1:]:
+            np.testing.assert_array_equal(output, other[number])
+
+
+def test_no_kernel_is_left_out() -> None:
+    for module in pkgutil.walk_packages(kernels.__path__, "kernels."):
+        if not module.name.startswith("kernels.cpu"):
+            importlib.import_module(module.name)
+    seen = {one.kernel.name for run in CASES.values() for one in bind(run)}
+    ours = {name for name, made in REGISTRY.items() if made.function.__module__.startswith("kernels.")}
+    assert ours - seen == set()

@@ -1,0 +1,170 @@
+"""Every kernel compiled for three generations of GPUs, none of which need be here, and held to what they offer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import machine_code
+from kernels.launch import REGISTRY, Floats, Kernel
+from kernels.machine_code import TARGETS, MachineCode, Target, ToolchainError, compile_kernel
+from kernels.shim import cuda
+
+FAMILIES = (
+    "gemm", "fc", "conv.direct", "conv.implicit_gemm", "conv.im2col", "conv.winograd", "conv.bias", "pool", "relu",
+    "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "elementwise", "sgd",
+)  # fmt: skip
+for family in FAMILIES:
+    import_module(f"kernels.{family}")
+NAMES = [name for name, each in REGISTRY.items() if each.family in FAMILIES]
+
+# The fastest rungs, where nearly all time of a network is spent; each comes in several tile sizes.
+FASTEST = ("gemm_split_fragments_", "conv_gather_by_tap_", "conv_gather_by_table_", "conv_filter_gradient_")
+
+REGISTERS_OF_A_MULTIPROCESSOR = 65536
+SHARED_BYTES_OF_A_BLOCK = 48 * 1024  # what a kernel may use without asking for more
+
+pytestmark = pytest.mark.skipif(machine_code.why_not() is not None, reason=str(machine_code.why_not()))
+needs_disassembler = pytest.mark.skipif(machine_code.find_nvdisasm() is None, reason="nvdisasm is not installed")
+
+
+@cache
+def compiled(name: str) -> dict[Target, MachineCode]:
+    return {code.target: code for code in compile_kernel(REGISTRY[name])}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"sm_{target[0]}{target[1]}")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kernel_fits_the_gpu(name: str, target: Target) -> None:
+    code, threads = compiled(name)[target], REGISTRY[name].threads
+    assert not code.uses_float64, [line for line in code.ptx.splitlines() if ".f64" in line][:5]
+    assert (code.stack_bytes, code.local_bytes, code.spill_bytes) == (0, 0, 0)
+    assert code.shared_bytes <= SHARED_BYTES_OF_A_BLOCK
+    assert code.registers <= (128 if threads >= 256 else 255)
+    assert code.registers * threads <= REGISTERS_OF_A_MULTIPROCESSOR
+
+
+@pytest.mark.slow
+@needs_disassembler
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(FASTEST)])
+def test_the_inner_loop_of_a_fast_kernel_multiplies_and_adds(name: str) -> None:
+    loop = compiled(name)[9, 0].hottest_loop
+    assert loop is not None
+    assert loop.multiply_add_share >= 0.85, loop.counts
+    assert loop.counts["LDS.128"] > 0
+    assert loop.counts["LDS.64"] == loop.counts["LDS.32"] == 0
+
+
+@pytest.mark.parametrize("rung", FASTEST)
+def test_the_fastest_rungs_are_found_by_their_names(rung: str) -> None:
+    assert any(name.startswith(rung) for name in NAMES)
+
+
+def test_every_family_has_kernels() -> None:
+    assert {REGISTRY[name].family for name in NAMES} == set(FAMILIES)
+
+
+# --- The compiler's report is read as it is meant: kernels made to break each rule ----------------------------------
+
+
+def made(function: Callable[..., None], **options: Any) -> Kernel:
+    """A kernel that is not declared, so that it is not among the package's."""
+    return Kernel(function, "a_test", (64, 1, 1), options)
+
+
+def one(kernel: Kernel, target: Target = (9, 0)) -> MachineCode:
+    return compile_kernel(kernel, [target])[0]
+
+
+def test_double_precision_is_found() -> None:
+    def tenth(x: Floats, n: int) -> None:
+        x[n] = x[n] * 0.1
+
+    assert one(made(tenth)).uses_float64
+
+
+def test_shared_memory_is_counted() -> None:
+    def exchange(x: Floats) -> None:
+        tile = cuda.shared.array((3, 64), np.float32)
+        ints = cuda.shared.array(8, np.int32)
+        t = np.uint32(cuda.threadIdx.x)
+        tile[1, t] = x[t]
+        ints[t % np.uint32(8)] = t
+        cuda.syncthreads()
+        x[t] = tile[1, np.uint32(63) - t] + np.float32(ints[0])
+
+    for target in TARGETS:
+        assert one(made(exchange), target).shared_bytes == 3 * 64 * 4 + 8 * 4
+
+
+def test_a_run_time_index_into_a_local_array_shows_as_stack() -> None:
+    def pick(x: Floats, n: int) -> None:
+        values = cuda.local.array(64, np.float32)
+        for i in range(64):
+            values[i] = x[np.uint32(i)]
+        for i in range(64):
+            x[np.uint32(i)] = values[np.uint32((i * n) & 63)]
+
+    assert one(made(pick)).stack_bytes >= 64 * 4
+
+
+@pytest.mark.parametrize("options", [{"max_registers": 32}, {"launch_bounds": (1024, 2)}], ids=lambda each: [*each][0])
+def test_too_few_registers_show_as_spills(options: dict[str, Any]) -> None:
+    def sums(x: Floats, y: Floats) -> None:
+        values = cuda.local.array(64, np.float32)
+        t = np.uint32(cuda.threadIdx.x)
+        for i in range(64):
+            values[i] = x[t + np.uint32(i) * np.uint32(64)]
+        cuda.syncthreads()
+        for i in range(64):
+            y[t + np.uint32(i) * np.uint32(64)] = values[63 - i]
+
+    free, bounded = one(made(sums)), one(made(sums, **options))
+    assert free.spill_bytes == 0 and free.registers > 64
+    assert bounded.spill_bytes > 0 and bounded.registers <= 32
+
+
+@needs_disassembler
+def test_the_hottest_loop_is_the_innermost_one_with_the_multiply_adds() -> None:
+    def polynomial(x: Floats, n: int, m: int) -> None:
+        t = np.uint32(cuda.threadIdx.x)
+        value = x[t]
+        i = 0
+        while i < n:
+            total = np.float32(0)
+            j = 0
+            while j < m:
+                total = total * value + np.float32(1)
+                j += 1
+            x[t + np.uint32(i)] = total
+            i += 1
+
+    code = one(made(polynomial))
+    loop = code.hottest_loop
+    assert loop is not None
+    assert loop.multiply_adds >= 4 and loop.multiply_add_share > 0.5  # the compiler unrolls it
+    assert loop.counts["STG.32"] == 0
+    assert any(outer.contains(loop) and outer.counts["STG.32"] for outer in code.loops)
+
+
+def test_instructions_are_counted_by_name_and_width() -> None:
+    shared = ["LDS.U.128 R4, [R2]", "@!P0 LDS R1, [R2+0x10]"]
+    lines = [*shared, "@P1 LDG.E.64 R2, [R4.64]", "FFMA R1, R2, R3, R1", "@UP0 UMOV UR4, 1"]
+    assert machine_code.count(lines) == Counter({"LDS.128": 1, "LDS.32": 1, "LDG.64": 1, "FFMA": 1, "UMOV": 1})
+
+
+def test_ptx_that_the_linker_does_not_know_is_one_clear_error() -> None:
+    def nothing(x: Floats) -> None:
+        x[0] = np.float32(1)
+
+    newer = re.sub(r"\.version .*", ".version 99.0", one(made(nothing)).ptx)
+    with pytest.raises(ToolchainError, match=r"kernel a_test: the linker refuses PTX 99\.0: .*of one CUDA release"):
+        machine_code._link("a_test", newer, (9, 0), None)
