@@ -1,0 +1,86 @@
+# Every target makes the environment it needs, once, and again when setup.py changes.
+#
+#   make demo             make test GPU=1 (CUDA 13 wheels)      make test GPU=12 (CUDA 12 wheels)
+#   make gpu PYTHON=python3 VENV=system         use that interpreter as it is: nothing is made, nothing is installed
+
+PYTHON ?= python3
+VENV ?= .venv
+GPU ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint docs gpu environment clean
+MAKEFLAGS += --no-print-directory
+
+# Extras by what is asked for: the demo's, the tests' and the docs'. GPU=1 and GPU=12 add the CUDA wheels.
+ifneq ($(filter-out 1 13 12,$(GPU)),)
+$(error GPU=$(GPU): give GPU=1 for the CUDA 13 wheels or GPU=12 for the CUDA 12 wheels)
+endif
+ifeq ($(GPU),12)
+CUDA_EXTRA := cu12
+TEST_EXTRA := test12
+else
+CUDA_EXTRA := cu13
+TEST_EXTRA := test
+endif
+RUN_EXTRAS := $(if $(GPU),[$(CUDA_EXTRA)])
+WHEELS := $(if $(GPU),-$(CUDA_EXTRA))
+
+ifeq ($(VENV),system)
+PY := PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON)
+RUN :=
+TEST :=
+DOCS :=
+else
+PY := $(VENV)/bin/python
+RUN := $(VENV)/.has-refimpl$(WHEELS)
+TEST := $(VENV)/.has-$(TEST_EXTRA)
+DOCS := $(VENV)/.has-docs
+endif
+
+help: ## say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
+
+demo: $(RUN) ## train a small network with these kernels, compare it with NumPy, draw pictures into demo/
+	@$(PY) -m refimpl.demo
+
+test: $(TEST) ## run every test
+	@$(PY) -m pytest
+
+test-fast: $(TEST) ## run the tests that take less than two minutes together
+	@$(PY) -m pytest -q -m "not slow"
+
+lint: $(TEST) ## ruff and mypy
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+docs: $(TEST) $(DOCS) ## build the documentation into docs/_build/html; a warning is an error
+	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run the kernels' tests on the GPU, then the bench; write down what it measured
+	@$(PY) -m refimpl bench --device gpu --probe
+	@$(PY) -m pytest -q tests/gpu
+	@$(PY) -m refimpl bench --device gpu --write
+
+environment: $(TEST) $(DOCS) ## make the environment of the tests and the documentation, and stop there
+
+clean: ## remove the environment and everything that was built
+	rm -rf $(if $(filter-out system,$(VENV)),$(VENV)) build dist *.egg-info demo docs/_build docs/_generated
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "$(PYTHON) is missing or older than 3.10; name another one: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make environments; on Debian and Ubuntu: sudo apt install python3-venv"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.has-refimpl$(WHEELS): setup.py | $(VENV)/bin/python
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".$(RUN_EXTRAS)"
+	@touch $@
+
+$(VENV)/.has-test $(VENV)/.has-test12 $(VENV)/.has-docs: $(VENV)/.has-%: setup.py | $(VENV)/bin/python
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@touch $@

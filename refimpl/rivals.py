@@ -1,0 +1,80 @@
+"""What the bench compares the kernels with: the same computations by NumPy (BLAS inside) and by PyTorch, if present.
+
+The NumPy convolutions write out the columns and multiply once, image by image: the fastest that plain NumPy has.
+PyTorch is asked for true float32 (no TF32), for cuDNN's own search of the fastest algorithm, and for a deterministic
+one where the sum is long: the kernels here are deterministic too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.conv.shape import ConvShape
+
+
+def columns(shape: ConvShape, image: np.ndarray) -> np.ndarray:
+    """One padded image as a matrix: a row for each (channel, r, s) of the filter, a column for each output position."""
+    c, _, _ = image.shape
+    r, s, (dy, dx) = shape.filter_height, shape.filter_width, shape.stride
+    windows = np.lib.stride_tricks.sliding_window_view(image, (r, s), axis=(1, 2))[:, ::dy, ::dx]
+    return windows.transpose(0, 3, 4, 1, 2).reshape(c * r * s, -1)
+
+
+def padded(shape: ConvShape, x: np.ndarray) -> np.ndarray:
+    (ph, pw) = shape.pad
+    return np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+
+
+def numpy_conv_forward(shape: ConvShape, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> None:
+    matrix = w.reshape(shape.filters, -1)
+    for image, out in zip(padded(shape, x), y, strict=True):
+        np.matmul(matrix, columns(shape, image), out=out.reshape(shape.filters, -1))
+
+
+def numpy_conv_backward_data(shape: ConvShape, dy: np.ndarray, w: np.ndarray, dx: np.ndarray) -> None:
+    n, c, h, wd = shape.x_shape
+    p, q, (sh, sw), (ph, pw) = shape.out_height, shape.out_width, shape.stride, shape.pad
+    matrix = w.reshape(shape.filters, -1).T
+    for i in range(n):
+        parts = (matrix @ dy[i].reshape(shape.filters, -1)).reshape(c, shape.filter_height, shape.filter_width, p, q)
+        whole = np.zeros((c, h + 2 * ph, wd + 2 * pw), np.float32)
+        for r in range(shape.filter_height):
+            for s in range(shape.filter_width):
+                whole[:, r : r + p * sh : sh, s : s + q * sw : sw] += parts[:, r, s]
+        dx[i] = whole[:, ph : ph + h, pw : pw + wd]
+
+
+def numpy_conv_backward_filter(shape: ConvShape, x: np.ndarray, dy: np.ndarray, dw: np.ndarray) -> None:
+    out = dw.reshape(shape.filters, -1)
+    out[:] = 0
+    for image, gradient in zip(padded(shape, x), dy, strict=True):
+        out += gradient.reshape(shape.filters, -1) @ columns(shape, image).T
+
+
+def torch_or_none() -> Any:
+    """PyTorch, set up for a fair comparison, or None."""
+    try:
+        import torch
+    except ImportError:
+        return None
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    return torch
+
+
+def torch_conv(torch: Any, pass_: str, shape: ConvShape, a: Any, b: Any, out: Any) -> Any:
+    """One pass of a convolution by PyTorch; a and b are its inputs in the order the kernels' functions take them."""
+    if pass_ == "forward":
+        return torch.nn.functional.conv2d(a, b, stride=shape.stride, padding=shape.pad)
+    dy, x, w = (a, out, b) if pass_ == "backward_data" else (b, a, out)
+    wanted = [pass_ == "backward_data", pass_ == "backward_filter", False]
+    torch.backends.cudnn.deterministic = pass_ == "backward_filter"
+    try:
+        return torch.ops.aten.convolution_backward(
+            dy, x, w, None, shape.stride, shape.pad, (1, 1), False, (0, 0), 1, wanted
+        )
+    finally:
+        torch.backends.cudnn.deterministic = False
