@@ -29,13 +29,18 @@ def place(array: Any) -> Place:
     return "cpu" if isinstance(array, np.ndarray) else "gpu"
 
 
+def dtype_of(array: Any) -> np.dtype[Any]:
+    """An array's type as NumPy names it, whatever its own library calls it."""
+    return array.dtype if isinstance(array, np.ndarray) else np.dtype(array.__cuda_array_interface__["typestr"])
+
+
 def strides(array: Any) -> tuple[int, ...]:
     """Strides in elements, for NumPy and device arrays alike."""
     if isinstance(array, np.ndarray):
         given, itemsize = array.strides, array.itemsize
     else:
         interface = array.__cuda_array_interface__
-        given, itemsize = interface.get("strides"), np.dtype(interface["typestr"]).itemsize
+        given, itemsize = interface.get("strides"), dtype_of(array).itemsize
         if given is None:
             return contiguous_strides(interface["shape"])
     if any(stride % itemsize for stride in given):
@@ -68,8 +73,8 @@ def check(where: str, dtype: type = np.float32, **arrays: Any) -> None:
             continue
         if not is_array(array):
             raise KernelError(f"{where}: {name} is a {type(array).__name__}; give a NumPy array or a device array")
-        if np.dtype(array.dtype) != np.dtype(dtype):
-            raise KernelError(f"{where}: {name} is {array.dtype}; only {np.dtype(dtype)} is supported here")
+        if dtype_of(array) != np.dtype(dtype):
+            raise KernelError(f"{where}: {name} is {dtype_of(array)}; only {np.dtype(dtype)} is supported here")
         if math.prod(array.shape) == 0:
             raise KernelError(f"{where}: {name} has shape {tuple(array.shape)}: nothing to compute")
         if not is_contiguous(array):

@@ -26,13 +26,14 @@ every transposition: op(A)[i, p] is `A[i * a_row + p * a_column]`.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, flat, is_array, place, strides
+from kernels.arguments import KernelError, check, dtype_of, flat, is_array, place, strides
 from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.shim import cuda
 
@@ -694,7 +695,7 @@ def strided(
         raise KernelError(f"{where}: matrices of c overlap: {m} rows of {n}, ldc is {ldc} and stride_c {stride_c}")
     if workspace is not None:
         check(where, a=a, workspace=workspace)
-        have, wanted = 4 * workspace.size, rung.workspace_bytes(m, n, k, batch)
+        have, wanted = 4 * math.prod(workspace.shape), rung.workspace_bytes(m, n, k, batch)
         if have < wanted:
             raise KernelError(f"{where}: workspace has {have} bytes, {algorithm} needs {wanted} (or None)")
     rung.run(
@@ -723,8 +724,8 @@ def _steps(array: Any) -> tuple[int, int]:
 def _check_matrix(where: str, name: str, array: Any) -> None:
     if not is_array(array):
         raise KernelError(f"{where}: {name} is a {type(array).__name__}; give a NumPy array or a device array")
-    if array.dtype != np.float32:
-        raise KernelError(f"{where}: {name} is {array.dtype}; only float32 is supported here")
+    if dtype_of(array) != np.float32:
+        raise KernelError(f"{where}: {name} is {dtype_of(array)}; only float32 is supported here")
     if array.ndim not in (2, 3) or 0 in array.shape:
         raise KernelError(
             f"{where}: {name} has shape {tuple(array.shape)}; give a matrix or a batch of them, not empty"

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import LARGEST, KernelError, flat, is_array, place
+from kernels.arguments import LARGEST, KernelError, dtype_of, flat, is_array, place
 from kernels.shim import cuda
 
 Floats = Any  #: a float32 array; the kernel sees it flat
@@ -101,8 +101,8 @@ class Kernel:
         out: list[Any] = []
         for (name, kind), value in zip(self.parameters.items(), args, strict=True):
             if kind in ("Floats", "Ints"):
-                if not is_array(value) or np.dtype(value.dtype) != KINDS[kind]:
-                    found = getattr(value, "dtype", type(value).__name__)
+                found = dtype_of(value) if is_array(value) else type(value).__name__
+                if not is_array(value) or found != np.dtype(KINDS[kind]):
                     raise KernelError(
                         f"kernel {self.name}: {name} must be a {np.dtype(KINDS[kind])} array, not {found}"
                     )

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
@@ -20,32 +19,19 @@ REPORT_LENGTH = 9
 INDEX, AGREE = 1, 2
 
 
-LARGE = 1024  #: elements; LLVM tries to take smaller arrays apart into registers, which for large ones takes it minutes
-
-
-def _hidden(builder: Any, number: int) -> Any:
-    """A constant that LLVM cannot see: an empty piece of assembly that hands its argument on."""
-    i64 = ir.IntType(64)
-    return builder.asm(ir.FunctionType(i64, [i64]), "", "=r,0", [ir.Constant(i64, number)], False)
-
-
 @intrinsic(prefer_literal=True)
 def stack(typing_context: Any, shape: Any, dtype: Any) -> Any:
     """An array of this shape (a tuple of literals) on the stack.
 
     LLVM knows such memory: it cannot alias an argument, and a small array under constant loops becomes registers.
-    A large one is made with a length that LLVM does not know, so that it does not try.
     """
     dimensions = [length.literal_value for length in shape]
     array_type = types.Array(dtype.dtype, len(dimensions), "C")
 
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
         element, length = context.get_data_type(array_type.dtype), math.prod(dimensions)
-        if length < LARGE:
-            memory = cgutils.alloca_once(builder, ir.ArrayType(element, length))
-        else:
-            with builder.goto_entry_block():
-                memory = builder.alloca(element, size=_hidden(builder, length))
+        with builder.goto_entry_block():  # cgutils.alloca_once would fill it with zeros too, in minutes of compilation
+            memory = builder.alloca(ir.ArrayType(element, length))
         memory.align = 64
         data = builder.bitcast(memory, ir.PointerType(element))
         itemsize = context.get_abi_sizeof(element)
