@@ -129,6 +129,7 @@ def batchnorm_merge_statistics(
     area: int,
     epsilon: float,
 ) -> None:
+    """One thread a channel: its chunks' means and M2 merged in ascending order."""
     channel = np.uint32(cuda.grid(1))
     if channel < channels:
         average = partial[channel]
@@ -159,6 +160,7 @@ def batchnorm_apply(
     by_channels: int,
     by_area: int,
 ) -> None:
+    """One thread an element: y from the batch's statistics."""
     i = np.uint32(cuda.grid(1))
     if i < total:
         c = channel_of(i, channels, by_channels, by_area)
@@ -179,6 +181,7 @@ def batchnorm_inference(
     by_area: int,
     epsilon: float,
 ) -> None:
+    """One thread an element: y from the running statistics."""
     i = np.uint32(cuda.grid(1))
     if i < total:
         c = channel_of(i, channels, by_channels, by_area)
@@ -196,6 +199,7 @@ def batchnorm_update_running(
     epsilon: float,
     unbiased: float,
 ) -> None:
+    """One thread a channel: the running statistics moved by `momentum` towards the batch's."""
     c = np.uint32(cuda.grid(1))
     if c < channels:
         variance = max(ONE / (inverse_std[c] * inverse_std[c]) - epsilon, ZERO) * unbiased
@@ -257,6 +261,7 @@ def batchnorm_chunk_gradients(
 def batchnorm_merge_gradients(
     partial: Floats, inverse_std: Floats, dgamma: Floats, dbeta: Floats, chunks: int, channels: int
 ) -> None:
+    """One thread a channel: its chunks' sums added in ascending order give dbeta and dgamma."""
     channel = np.uint32(cuda.grid(1))
     if channel < channels:
         sum_ = ZERO

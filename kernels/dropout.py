@@ -63,6 +63,7 @@ def dropout_apply(
     iteration_low: int,
     iteration_high: int,
 ) -> None:
+    """Four elements a thread, masked by the four words of one Philox call."""
     value = cuda.local.array(PER_THREAD, np.float32)
     word = cuda.local.array(PER_THREAD, np.uint32)
     tile = cuda.blockIdx.x * TILE

@@ -41,6 +41,7 @@ def tiles(n: int) -> int:
 
 @kernel(block=BLOCK)
 def elementwise_fill(value: float, x: Floats, n: int) -> None:
+    """x = value, four elements a thread."""
     tile = cuda.blockIdx.x * TILE
     i = tile + cuda.threadIdx.x
     if tile + TILE <= n:
@@ -54,6 +55,7 @@ def elementwise_fill(value: float, x: Floats, n: int) -> None:
 
 @kernel(block=BLOCK)
 def elementwise_copy(x: Floats, y: Floats, n: int) -> None:
+    """y = x, four elements a thread."""
     value = cuda.local.array(PER_THREAD, np.float32)
     tile = cuda.blockIdx.x * TILE
     i = tile + cuda.threadIdx.x
@@ -70,6 +72,7 @@ def elementwise_copy(x: Floats, y: Floats, n: int) -> None:
 
 @kernel(block=BLOCK)
 def elementwise_axpy(alpha: float, x: Floats, y: Floats, n: int) -> None:
+    """y = alpha·x + y, four elements a thread."""
     value = cuda.local.array(PER_THREAD, np.float32)
     tile = cuda.blockIdx.x * TILE
     i = tile + cuda.threadIdx.x

@@ -327,6 +327,7 @@ def split_fragments(rows: int, columns: int, trans_a: bool, trans_b: bool, resid
         a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
         stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
     ) -> None:  # fmt: skip
+        """A tile of C a block, 8×8 elements a thread in four fragments of 4×4, pieces 16 deep."""
         a_tile = cuda.shared.array((DEPTH, A_WIDTH), np.float32, 16)
         b_tile = cuda.shared.array((DEPTH, B_WIDTH), np.float32, 16)
         total = cuda.local.array((8, 8), np.float32)
@@ -430,6 +431,7 @@ def skinny(trans_b: bool) -> Kernel:
         stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
         slice_length: int, slices: int, stride_slice: int,
     ) -> None:  # fmt: skip
+        """A tile of 32×128 and a slice of k a block, 8×4 elements a thread."""
         a_tile = cuda.shared.array((DEPTH, 36), np.float32, 16)
         b_tile = cuda.shared.array((DEPTH, B_WIDTH), np.float32, 16)
         total = cuda.local.array((8, 4), np.float32)

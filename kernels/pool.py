@@ -83,6 +83,7 @@ def pool_max_forward(
     pad_height: int,
     pad_width: int,
 ) -> None:
+    """One thread an output: the largest value of its window."""
     i = np.uint32(cuda.grid(1))
     if i < total:
         row, q = split(i, out_width, by_out_width)
@@ -124,6 +125,7 @@ def pool_average_forward(
     border_height: int,
     border_width: int,
 ) -> None:
+    """One thread an output: the mean of its window."""
     i = np.uint32(cuda.grid(1))
     if i < total:
         row, q = split(i, out_width, by_out_width)
@@ -241,6 +243,7 @@ def pool_average_backward(
     border_height: int,
     border_width: int,
 ) -> None:
+    """One thread an input: it gathers its share from every window that holds it."""
     i = np.uint32(cuda.grid(1))
     if i < total:
         row, w = split(i, width, by_width)

@@ -29,6 +29,7 @@ def gate(control: float, value: float) -> float:
 
 @kernel(block=BLOCK)
 def relu_forward(x: Floats, y: Floats, n: int) -> None:
+    """y = max(x, 0), four elements a thread."""
     value = cuda.local.array(PER_THREAD, np.float32)
     tile = cuda.blockIdx.x * TILE
     i = tile + cuda.threadIdx.x
@@ -46,6 +47,7 @@ def relu_forward(x: Floats, y: Floats, n: int) -> None:
 
 @kernel(block=BLOCK)
 def relu_backward(y: Floats, dy: Floats, dx: Floats, n: int) -> None:
+    """dx = dy where y is positive, else 0; four elements a thread."""
     value = cuda.local.array(PER_THREAD, np.float32)
     tile = cuda.blockIdx.x * TILE
     i = tile + cuda.threadIdx.x

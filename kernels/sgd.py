@@ -28,6 +28,7 @@ def new_velocity(w: float, dw: float, v: float, momentum: float, decay: float) -
 
 @kernel(block=BLOCK)
 def sgd_update(w: Floats, dw: Floats, v: Floats, n: int, rate: float, momentum: float, decay: float) -> None:
+    """One step of the weights and of their momentum, four elements a thread."""
     weight = cuda.local.array(PER_THREAD, np.float32)
     velocity = cuda.local.array(PER_THREAD, np.float32)
     tile = cuda.blockIdx.x * TILE

@@ -36,6 +36,7 @@ ONE = np.float32(1)
 
 @kernel(block=THREADS)
 def softmax_forward(x: Floats, y: Floats, classes: int) -> None:
+    """One block a row: its maximum, its sum of exponentials, then their shares."""
     shared = cuda.shared.array(THREADS, np.float32)
     t = np.uint32(cuda.threadIdx.x)
     row = np.uint32(cuda.blockIdx.x * classes)
@@ -80,6 +81,7 @@ def softmax_forward(x: Floats, y: Floats, classes: int) -> None:
 
 @kernel(block=256)
 def softmax_cross_entropy(y: Floats, labels: Ints, losses: Floats, rows: int, classes: int) -> None:
+    """One thread a row: minus the logarithm of the probability of its label."""
     row = np.uint32(cuda.grid(1))
     if row < rows:
         label = labels[row]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -76,12 +77,17 @@ def replay(launches: Sequence[Launch]) -> Run:
     return run
 
 
+def in_a_row(once: float) -> int:
+    """How often a run of so many seconds is repeated in one turn: a short one several times, behind one to warm up."""
+    return 1 if once > 0.05 else max(2, min(200, int(0.01 / max(once, 1e-9))))
+
+
 def time_in_turns(device: Device, runs: Mapping[str, Run], budget: float) -> dict[str, float]:
     """Seconds of every run in its fastest turn; at least two turns, and as many as fit into `budget` seconds."""
     for run in runs.values():
         run()  # compiles, touches the memory, lets the libraries choose their algorithms
     best = {name: device.seconds(run, 1) for name, run in runs.items()}
-    repeats = {name: max(1, min(200, int(0.005 / max(once, 1e-9)))) for name, once in best.items()}
+    repeats = {name: in_a_row(once) for name, once in best.items()}
     end = time.perf_counter() + budget
     while True:
         for name, run in runs.items():
@@ -239,6 +245,7 @@ class Report:
     date: str
     versions: dict[str, str]
     quick: bool
+    load: float  #: processes that wanted a core in the minute before, this one not among them
     seconds: float
     results: list[Result]
     targets: list[dict[str, Any]]
@@ -246,6 +253,10 @@ class Report:
 
     def json(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+
+
+def load_average() -> float:
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def versions() -> dict[str, str]:
@@ -273,7 +284,7 @@ def run(
     with_launch_cost: bool = True,
 ) -> Report:
     """Measure all cases and judge the targets; `watch` is told the name of each case before it starts."""
-    start = time.perf_counter()
+    start, load = time.perf_counter(), load_average()
     results = []
     for case in cases:
         watch(f"{case.family} {case.what}")
@@ -283,7 +294,9 @@ def run(
     if with_launch_cost:
         watch("launch")
         results.append(launch_cost(device))
-    report = Report(device.kind, device.name, datetime.date.today().isoformat(), versions(), quick, 0, results, [], "")
+    report = Report(
+        device.kind, device.name, datetime.date.today().isoformat(), versions(), quick, load, 0, results, [], ""
+    )
     if not quick:  # the targets were set for the full sizes
         measured = {result.family for result in results}
         report.targets = [t.verdict(results) for t in TARGETS if t.kind == device.kind]

@@ -126,6 +126,8 @@ def bench(options: argparse.Namespace) -> int:
         if report.targets:
             show(f"targets ({report.targets_note})", *tables.target_rows(report))
         say(f"{report.name}; {report.seconds:.0f} seconds. {tables.LEGEND}")
+        if tables.disturbed(report):
+            say(tables.disturbed(report))
     if options.write:
         for path in tables.write(report, Path(__file__).resolve().parent.parent):
             print(f"written: {path}", file=sys.stderr)

@@ -54,7 +54,14 @@ def markdown_table(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
 def described(report: Report) -> str:
     """One sentence: where, when, with what."""
     with_ = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    return f"Measured on: **{report.name}**, {report.date} ({with_})."
+    return f"Measured on: **{report.name}**, {report.date} ({with_}). {disturbed(report)}".strip()
+
+
+def disturbed(report: Report) -> str:
+    """A warning where other work took the cores: two threads that wait for each other suffer most, BLAS's above all."""
+    if report.load < 0.5:
+        return ""
+    return f"The machine was busy with other work (load {report.load:.1f}): rates and ratios are not what it can do."
 
 
 LEGEND = "In brackets: our rate over theirs, so 1 is as fast, 0.5 half as fast."

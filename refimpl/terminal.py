@@ -22,13 +22,14 @@ def console(to_stderr: bool = False) -> Console:
 
 def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], wraps: Sequence[str] = ()) -> None:
     """Print a table and an empty line; columns named in `wraps` may break their lines, the others stay whole."""
-    table = Table(title=escape(title), title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for name in head:
         table.add_column(escape(name), no_wrap=name not in wraps, overflow="fold")
     headings = any(row[0].startswith(" ") for row in rows)  # lines that others, indented, belong to
     for row in rows:
         style = "bold" if headings and not row[0].startswith(" ") else ""
         table.add_row(*(escape(cell) for cell in row), style=style)
+    console().print(f"[bold]{escape(title)}[/]", soft_wrap=True)
     console().print(table, "")
 
 

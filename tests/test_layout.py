@@ -101,3 +101,10 @@ def test_imports_downwards_are_allowed(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     assert violations(tmp_path) == []
+
+
+def test_every_kernel_says_what_it_does() -> None:
+    for path in (ROOT / "kernels").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and any("kernel(" in ast.unparse(d) for d in node.decorator_list):
+                assert ast.get_docstring(node), f"{path.relative_to(ROOT)}: kernel {node.name} has no docstring"

@@ -25,6 +25,7 @@ ZERO = np.float32(0)
 
 @kernel(block=256)
 def conv_add_bias(bias: Floats, y: Floats, total: int, filters: int, by_filters: int, by_area: int) -> None:
+    """y = y + the bias of its filter, one thread an element."""
     i = cuda.grid(1)
     if i < total:
         plane = divide(i, by_area)  # number of the map: filter k of some image
@@ -34,6 +35,7 @@ def conv_add_bias(bias: Floats, y: Floats, total: int, filters: int, by_filters:
 
 @kernel(block=THREADS)
 def conv_bias_gradient(dy: Floats, db: Floats, images: int, filters: int, area: int, by_area: int) -> None:
+    """One block a filter: dy over images and positions, first each thread's share, then the shares in a tree."""
     sums = cuda.shared.array(THREADS, np.float32)
     part = cuda.local.array(4, np.float32)
     value = cuda.local.array(4, np.float32)

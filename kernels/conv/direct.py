@@ -34,6 +34,7 @@ def conv_direct_forward(
     filters: int, filter_height: int, filter_width: int, out_height: int, out_width: int,
     stride_h: int, stride_w: int, pad_h: int, pad_w: int,
 ) -> None:  # fmt: skip
+    """One thread an output: the seven loops without the outer four."""
     i = cuda.grid(1)
     if i < total:
         q = np.int64(np.uint32(i) % np.uint32(out_width))
@@ -64,6 +65,7 @@ def conv_direct_backward_data(
     filters: int, filter_height: int, filter_width: int, out_height: int, out_width: int,
     stride_h: int, stride_w: int, pad_h: int, pad_w: int,
 ) -> None:  # fmt: skip
+    """One thread an input: it gathers the gradients of the outputs that read it."""
     i = cuda.grid(1)
     if i < total:
         v = np.int64(np.uint32(i) % np.uint32(width))
@@ -97,6 +99,7 @@ def conv_direct_backward_filter(
     filters: int, filter_height: int, filter_width: int, out_height: int, out_width: int,
     stride_h: int, stride_w: int, pad_h: int, pad_w: int,
 ) -> None:  # fmt: skip
+    """One thread a weight: it sums over all images and positions."""
     i = cuda.grid(1)
     if i < total:
         s = np.int64(np.uint32(i) % np.uint32(filter_width))

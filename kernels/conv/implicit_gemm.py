@@ -169,6 +169,7 @@ def gather_by_tap(rows: int) -> Kernel:
         weight_first: int, weight_row: int, weight_column: int, weight_filter: int, weight_channel: int,
         out_first: int, out_row: int, out_column: int, out_area: int,
     ) -> None:  # fmt: skip
+        """A tile of outputs a block, 8×8 a thread: the sum tap by tap, 8 channels at a time."""
         left = cuda.shared.array(left_size, np.float32, 16)
         right = cuda.shared.array(right_size, np.float32, 16)
         acc = cuda.local.array((8, 8), np.float32)
@@ -285,6 +286,7 @@ def gather_by_table(rows: int) -> Kernel:
         weight_first: int, weight_row: int, weight_column: int, weight_filter: int, weight_channel: int,
         out_first: int, out_row: int, out_column: int, out_area: int,
     ) -> None:  # fmt: skip
+        """A tile of outputs a block, 8×8 a thread: the sum over channels and taps in one row, by a table."""
         left = cuda.shared.array(left_size, np.float32, 16)
         right = cuda.shared.array(right_size, np.float32, 16)
         table = cuda.shared.array((DEPTH, 4), np.int32, 16)
@@ -369,6 +371,7 @@ def filter_gradient(rows: int) -> Kernel:
         filter_height: int, filter_width: int, out_height: int, out_width: int, stride_h: int, stride_w: int,
         pad_h: int, pad_w: int, slice_length: int, slices_a_block: int, by_area: int, by_width: int,
     ) -> None:  # fmt: skip
+        """A tile of weights and a slice of the positions a block, 8×8 weights a thread."""
         left = cuda.shared.array(left_size, np.float32, 16)
         right = cuda.shared.array(right_size, np.float32, 16)
         table = cuda.shared.array((COLUMNS, 4), np.int32, 16)

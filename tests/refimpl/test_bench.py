@@ -30,9 +30,20 @@ def result(family: str = "gemm", what: str = "ladder, tiled", ours: float = 40.0
     return Result(family=family, what=what, ours=ours, **{**values, **more})  # type: ignore[arg-type]
 
 
-def report(results: list[Result], device: str = "cpu", name: str = "Some CPU, 2 cores") -> bench.Report:
+def report(results: list[Result], device: str = "cpu", load: float = 0.1) -> bench.Report:
     targets = [t.verdict(results) for t in bench.TARGETS if t.kind == device]
-    return bench.Report(device, name, "2026-11-21", {"numpy": "2.4"}, False, 1.0, results, targets, "set for this one")
+    return bench.Report(
+        device,
+        "Some CPU, 2 cores",
+        "2026-11-21",
+        {"numpy": "2.4"},
+        False,
+        load,
+        1.0,
+        results,
+        targets,
+        "set for this one",
+    )
 
 
 def test_rates_and_ratios_follow_from_the_times() -> None:
@@ -159,6 +170,11 @@ def test_writing_fills_the_readme_the_page_and_the_full_table(tmp_path: Path) ->
     assert json.loads(as_json.read_text())["results"][0]["ours"] == 40.0
     assert readme.read_text() == page.read_text() and "Some CPU" in readme.read_text()
     assert "rest" not in readme.read_text()
+
+
+def test_a_busy_machine_is_admitted() -> None:
+    assert "busy" not in tables.short_markdown(report([result()]))
+    assert "busy with other work (load 1.7)" in tables.short_markdown(report([result()], load=1.7))
 
 
 @pytest.mark.parametrize("path", ["README.md", "docs/speed.md", "docs/on-a-gpu.md"])
