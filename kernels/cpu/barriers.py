@@ -15,7 +15,8 @@ A variable is *uniform* if all threads of the block have the same value for it (
 so simple (t) that it is computed again.  Control flow around a barrier must be uniform.
 
 In checked mode nothing is taken on trust: every variable is varying, nothing is computed again, and a condition
-around a barrier is evaluated by every thread and compared.
+around a barrier is evaluated by every thread and compared.  A barrier also begins a new epoch: the edges of control
+flow around one are cuts too, but no barriers, and what happens on both sides of them may be a race (see `checked`).
 """
 
 from __future__ import annotations
@@ -207,8 +208,10 @@ class _Cutter:
                 open_piece.append(s)
             else:
                 close()
-                if not isinstance(s, ast.Expr):  # the barrier itself has done its work: the piece is closed
+                if not isinstance(s, ast.Expr):
                     out += self._control(s)
+                elif self.checked:  # the barrier itself: closing the piece was all its work, but for the next epoch
+                    out += parse("_report[EPOCH] += 1")
         close()
         return out
 

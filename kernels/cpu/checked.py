@@ -7,10 +7,13 @@ Inside, every launch on the CPU runs code generated with these differences:
 
 - every index is checked, and a negative one is an error: the message names the line, the block and the thread;
 - shared and local memory and saved variables start as NaN (integers as garbage), so that what was never written shows;
-- between two barriers the block's threads run forward, reversed or shuffled: a missing barrier changes the result;
+- every element of a shared array has a *shadow* that remembers which threads read and wrote it, and in which epoch;
+  only cuda.syncthreads() begins a new epoch.  Two threads of a block that touch an element in the same epoch, one of
+  them to write, are a *race*: a barrier is missing, whatever the order of the threads, and the message names both;
+- the block's threads run forward, reversed or shuffled between two barriers: this is for races that have no shadow,
+  those in the arrays that a kernel is given, where a result that depends on the order gives them away;
 - every thread evaluates the conditions around a barrier: if they differ, some threads would wait where others never
-come,
-  and the message names two of them.
+  come, and the message names two of them.
 """
 
 from __future__ import annotations
@@ -28,6 +31,12 @@ import numpy as np
 from kernels.cpu import runtime
 from kernels.cpu.build import load
 from kernels.launch import Dim3, Kernel
+
+RACES = {
+    runtime.READS_WRITTEN: ("reads", "wrote"),
+    runtime.WRITES_WRITTEN: ("writes", "wrote"),
+    runtime.WRITES_READ: ("writes", "read"),
+}  #: what the thread does, and what the other one did before it
 
 
 class CheckFailed(AssertionError):
@@ -71,6 +80,10 @@ def _message(kernel: Kernel, module: ModuleType, report: list[int]) -> str:
     if report[runtime.KIND] == runtime.AGREE:
         first, other = thread(report[runtime.THREAD]), thread(report[runtime.OTHER_THREAD])
         return f"{place}: threads {first} and {other} of block {block} disagree, so they wait at different barriers"
+    if report[runtime.KIND] in RACES:
+        does, did = RACES[report[runtime.KIND]]
+        one, other = thread(report[runtime.THREAD]), thread(report[runtime.OTHER_THREAD])
+        return f"{place}: thread {one} {does} what thread {other} {did}, with no barrier between them; block {block}"
     found, size = report[runtime.INDEX_FOUND], report[runtime.SIZE]
     where = f"block {block}, thread {thread(report[runtime.THREAD])}"
     return f"{place}: index {found} on axis {axis}, which has 0 … {size - 1}; {where}"

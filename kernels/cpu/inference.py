@@ -10,7 +10,7 @@ from numba.core import compiler, typed_passes, types
 from numba.core.registry import cpu_target
 from numba.np.numpy_support import as_dtype
 
-from kernels.cpu.vocabulary import AXES, Lowered, parse
+from kernels.cpu.vocabulary import AXES, Lowered, parse, shadow_of
 from kernels.launch import KINDS, Kernel
 
 NUMBA = {"Floats": types.float32[::1], "Ints": types.int32[::1], "int": types.int64, "float": types.float32}
@@ -28,6 +28,8 @@ def infer_types(kernel: Kernel, lowered: Lowered, preamble: list[str], checked: 
         f"{array.name} = np.empty({array.shape}, np.{array.dtype})"
         for array in [*lowered.shared.values(), *lowered.local.values()]
     ]
+    if checked:
+        arrays += [f"{shadow_of(name)} = None" for name in lowered.shared]
     body = [*parse("\n".join(arrays)), *(_WithoutBarriers().visit(copy.deepcopy(s)) for s in lowered.body)]
     indices = [f"{index}_{axis}" for index in ("threadIdx", "blockIdx", "gridDim") for axis in AXES]
     extra = ["_report"] if checked else []

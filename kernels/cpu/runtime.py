@@ -13,10 +13,16 @@ from numba.np import arrayobj
 
 from kernels.arguments import contiguous_strides
 
-# Reports of checked mode: what a failed check writes down before it raises (see `checked`).
-KIND, SITE, INDEX_FOUND, SIZE, THREAD, OTHER_THREAD, BLOCK_X, BLOCK_Y, BLOCK_Z = range(9)
-REPORT_LENGTH = 9
-INDEX, AGREE = 1, 2
+# The report of checked mode: who is running (thread, block, and epoch: one more than the barriers that the block has
+# passed), and what a failed check writes down before it raises (see `checked`).
+KIND, SITE, INDEX_FOUND, SIZE, THREAD, OTHER_THREAD, EPOCH, BLOCK_X, BLOCK_Y, BLOCK_Z = range(10)
+REPORT_LENGTH = 10
+INDEX, AGREE, READS_WRITTEN, WRITES_WRITTEN, WRITES_READ = range(1, 6)
+
+# What checked mode remembers of an element of a shared array: who touched it last, and in which epoch.  Of an epoch's
+# readers two are enough: one of them is not the thread that comes to write.
+SHADOW = np.dtype([(name, np.int64) for name in ("write_epoch", "writer", "read_epoch", "reader", "other_reader")])
+NOBODY = -1
 
 
 @intrinsic(prefer_literal=True)
@@ -71,3 +77,43 @@ def agree(values, site, report):  # type: ignore[no-untyped-def]
             report[OTHER_THREAD] = thread
             raise RuntimeError("threads disagree")
     return values[0]
+
+
+@njit
+def read(index, shadow, site, report):  # type: ignore[no-untyped-def]
+    """`index`, which this thread reads; a race if another one wrote there in this epoch.  No shadow: not shared."""
+    if shadow is not None:
+        element, thread, epoch = shadow[index], report[THREAD], report[EPOCH]
+        if element.write_epoch == epoch and element.writer != thread:
+            race(READS_WRITTEN, element.writer, site, report)
+        if element.read_epoch != epoch:
+            element.read_epoch = epoch
+            element.reader = thread
+            element.other_reader = NOBODY
+        elif element.reader != thread:
+            element.other_reader = thread
+    return index
+
+
+@njit
+def write(index, shadow, site, report):  # type: ignore[no-untyped-def]
+    """`index`, which this thread writes; a race if another one read or wrote there in this epoch."""
+    if shadow is not None:
+        element, thread, epoch = shadow[index], report[THREAD], report[EPOCH]
+        if element.write_epoch == epoch and element.writer != thread:
+            race(WRITES_WRITTEN, element.writer, site, report)
+        if element.read_epoch == epoch and element.reader != thread:
+            race(WRITES_READ, element.reader, site, report)
+        if element.read_epoch == epoch and element.other_reader != NOBODY:
+            race(WRITES_READ, element.other_reader, site, report)
+        element.write_epoch = epoch
+        element.writer = thread
+    return index
+
+
+@njit
+def race(kind, other, site, report):  # type: ignore[no-untyped-def]
+    report[KIND] = kind
+    report[SITE] = site
+    report[OTHER_THREAD] = other
+    raise RuntimeError("race")

@@ -12,11 +12,21 @@ Every name that is not the kernel's begins with an underscore.
 from __future__ import annotations
 
 import ast
-import copy
 
 from kernels.cpu.barriers import cut, names, thread_loop
 from kernels.cpu.inference import infer_types
-from kernels.cpu.vocabulary import AXES, Array, Lowered, Site, dotted, expression, lower_kernel, parse
+from kernels.cpu.vocabulary import (
+    AXES,
+    Array,
+    Lowered,
+    Site,
+    UnsupportedKernel,
+    dotted,
+    expression,
+    lower_kernel,
+    parse,
+    shadow_of,
+)
 from kernels.launch import Kernel
 
 SIGNATURES = {"Floats": "float32[::1]", "Ints": "int32[::1]", "int": "int64", "float": "float32"}
@@ -41,7 +51,7 @@ class KernelSource:
         self.constants: dict[str, str] = {}
         self._gather_constants(self.lowered)
         if checked:
-            _check_indices(self.lowered, self.sites)
+            _put_checks(self.lowered, self.sites, list(self.lowered.shared))
         else:
             _widen_indices(self.lowered)
         helpers = self._helpers()
@@ -63,10 +73,12 @@ class KernelSource:
             "import numpy as np",
             "from numba import njit",
             "",
-            "from kernels.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, THREAD",
+            "from kernels.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, EPOCH, SHADOW, THREAD",
             "from kernels.cpu.runtime import agree as _agree",
             "from kernels.cpu.runtime import at as _at",
+            "from kernels.cpu.runtime import read as _read",
             "from kernels.cpu.runtime import stack as _stack",
+            "from kernels.cpu.runtime import write as _write",
             "",
             f'OPTIONS = {{"error_model": "numpy", "fastmath": {{"contract"}}{counting}}}',
         ]
@@ -89,11 +101,12 @@ class KernelSource:
             for name, helper in lowered.helpers.items():
                 write(helper)
                 if name not in done:
-                    report = ["_report"] if self.checked else []
+                    watched = [shadow_of(array) for array in _arrays(helper)]
+                    extra = [*watched, "_report"] if self.checked else []
                     local = [line for array in helper.local.values() for line in self._one_array(array)]
                     done[name] = _function(
                         name,
-                        [*helper.parameters, *report],
+                        [*helper.parameters, *extra],
                         [*parse("\n".join(local)), *helper.body],
                         "forceinline=True",
                     )
@@ -106,11 +119,12 @@ class KernelSource:
         used = set().union(*(names(s) for s in lowered.body))
         indices = [name for name in [*THREAD, *BLOCK, *GRID] if name in used]
         extra = ["_report"] if self.checked else []
-        parameters = [*indices, *lowered.shared, *lowered.parameters, *extra]
+        shadows = [shadow_of(name) for name in lowered.shared] if self.checked else []
+        parameters = [*indices, *lowered.shared, *shadows, *lowered.parameters, *extra]
         local = [line for array in lowered.local.values() for line in self._one_array(array)]
         thread = _function("_one_thread", parameters, [*parse("\n".join(local)), *lowered.body], "forceinline=True")
         call = parse(f"_one_thread({', '.join(parameters)})")
-        shared = [line for array in lowered.shared.values() for line in self._one_array(array)]
+        shared = [line for array in lowered.shared.values() for line in self._shared_array(array)]
         loop = thread_loop(self.kernel.block, call, self.checked)
         return [*thread, "", *self._block([*parse("\n".join(shared)), *loop])]
 
@@ -118,7 +132,7 @@ class KernelSource:
         lowered = self.lowered
         types = infer_types(self.kernel, lowered, self._head() + helpers, self.checked)
         body = cut(lowered, self.kernel.block, self.checked)
-        memory = [line for array in lowered.shared.values() for line in self._one_array(array)]
+        memory = [line for array in lowered.shared.values() for line in self._shared_array(array)]
         threads = self.kernel.threads
         for name in body.kept:
             memory += self._one_array(Array(f"_{name}_of", (threads,), types[name]))
@@ -140,6 +154,7 @@ class KernelSource:
         extra = ["_order", "_report"] if self.checked else []
         types = ["int64"] * 5 + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * len(extra)
         report = ["_report[BLOCK_X] = blockIdx_x", "_report[BLOCK_Y] = blockIdx_y", "_report[BLOCK_Z] = blockIdx_z"]
+        report.append("_report[EPOCH] = 1")
         inside = "".join(f"\n                {line}" for line in report if self.checked)
         body = parse(
             f"""
@@ -151,6 +166,11 @@ class KernelSource:
         )
         decorator = f'"void({", ".join(types)})", nogil=True, cache=True'
         return _function("run", ["_first", "_last", *GRID, *parameters, *extra], body, decorator)
+
+    def _shared_array(self, array: Array) -> list[str]:
+        """The statements that make a shared array and, in checked mode, its shadow: epoch 0, before all others."""
+        shadow = [f"{shadow_of(array.name)} = np.zeros({array.shape}, SHADOW)"] if self.checked else []
+        return [*self._one_array(array), *shadow]
 
     def _one_array(self, array: Array) -> list[str]:
         """The statement that makes an array: on the stack, or in checked mode full of garbage."""
@@ -172,34 +192,79 @@ def _function(name: str, parameters: list[str], body: list[ast.stmt], options: s
     return [f"@njit({signature}{options + ', ' if options else ''}**OPTIONS)", *text.splitlines()]
 
 
-class _Indices(ast.NodeTransformer):
-    """`a[i, j]` becomes `a[_at(i, a.shape[0], …), _at(j, a.shape[1], …)]`, and helpers are handed the report."""
+def _arrays(lowered: Lowered) -> list[str]:
+    """The parameters of a helper that it indexes or hands to another helper that does: arrays, perhaps shared ones."""
+    found = set()
+    for s in lowered.body:
+        for n in ast.walk(s):
+            if isinstance(n, ast.Subscript):
+                found.add(dotted(n.value))
+            elif isinstance(n, ast.Call) and (helper := lowered.helpers.get(dotted(n.func))):
+                found |= {dotted(value) for value in _handed_over(n, helper)}
+    return [name for name in lowered.parameters if name in found]
 
-    def __init__(self, lowered: Lowered, sites: list[Site]) -> None:
-        self.lowered, self.sites = lowered, sites
+
+def _handed_over(call: ast.Call, helper: Lowered) -> list[ast.expr]:
+    """The arrays that a call gives to a helper, in the order of `_arrays(helper)`."""
+    given = dict(zip(helper.parameters, call.args, strict=False))
+    given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    return [given[name] for name in _arrays(helper)]
+
+
+class _Checks(ast.NodeTransformer):
+    """Puts the checks into a body, and hands helpers what they need for theirs.
+
+    a[i, j]         a[_at(i, a.shape[0], …), _at(j, a.shape[1], …)]
+    s[i] = s[j]     s[_write((_at(i, …),), _s_shadow, …)] = s[_read((_at(j, …),), _s_shadow, …)]    s is shared
+    f(s, i)         f(s, i, _s_shadow, _report)        with None for an array that is not shared
+    """
+
+    def __init__(self, lowered: Lowered, sites: list[Site], watched: list[str]) -> None:
+        """`watched`: the shared arrays, or the parameters of a helper that may be some."""
+        self.lowered, self.sites, self.watched = lowered, sites, watched
+        self.known = {*lowered.parameters, *lowered.shared, *lowered.local, *lowered.constants}
+
+    def site(self, node: ast.expr, text: str, axis: int | None = None) -> str:
+        self.sites.append(Site(node.lineno, text, axis))
+        return str(len(self.sites) - 1)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
             return node
-        text = ast.unparse(node)
+        text, name = ast.unparse(node), dotted(node.value)
+        if name not in self.known:
+            raise self.second_name(node, text)
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        checked: list[ast.expr] = []
-        for axis, index in enumerate(indices):
-            size = ast.Subscript(
-                ast.Attribute(copy.deepcopy(node.value), "shape", ast.Load()), ast.Constant(axis), ast.Load()
-            )
-            self.sites.append(Site(node.lineno, text, axis))
-            site = ast.Constant(len(self.sites) - 1)
-            report = ast.Name("_report", ast.Load())
-            checked.append(ast.Call(ast.Name("_at", ast.Load()), [self.visit(index), size, site, report], []))
-        node.slice = ast.Tuple(checked, ast.Load()) if len(checked) > 1 else checked[0]
+        checked = [
+            f"_at({ast.unparse(self.visit(index))}, {name}.shape[{axis}], {self.site(node, text, axis)}, _report)"
+            for axis, index in enumerate(indices)
+        ]
+        place = ", ".join(checked)
+        if name in self.watched:
+            touch = "_read" if isinstance(node.ctx, ast.Load) else "_write"
+            place = f"{touch}(({place},), {shadow_of(name)}, {self.site(node, text)}, _report)"
+        node.slice = expression(place)
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
+        helper = self.lowered.helpers.get(dotted(node.func))
+        handed_over = [dotted(value) for value in _handed_over(node, helper)] if helper else []
         self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in self.lowered.helpers:
-            node.args.append(ast.Name("_report", ast.Load()))
+        if helper:
+            shadows = [shadow_of(name) if name in self.watched else "None" for name in handed_over]
+            extra = zip([shadow_of(name) for name in _arrays(helper)], shadows, strict=True)
+            node.keywords += [ast.keyword(name, expression(shadow)) for name, shadow in extra]
+            node.keywords.append(ast.keyword("_report", ast.Name("_report", ast.Load())))
         return node
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self.watched and isinstance(node.ctx, ast.Store):
+            raise self.second_name(node, node.id)
+        return node
+
+    def second_name(self, node: ast.expr, text: str) -> UnsupportedKernel:
+        where = f"{self.lowered.file}:{node.lineno}: {self.lowered.name}"
+        return UnsupportedKernel(f"{where}: {text}: to be watched, an array must keep the one name that it has")
 
 
 class _WideIndices(ast.NodeTransformer):
@@ -226,7 +291,8 @@ def _widen_indices(lowered: Lowered) -> None:
         _widen_indices(helper)
 
 
-def _check_indices(lowered: Lowered, sites: list[Site]) -> None:
-    lowered.body = _Indices(lowered, sites).visit(ast.Module(lowered.body, [])).body
-    for helper in lowered.helpers.values():
-        _check_indices(helper, sites)
+def _put_checks(lowered: Lowered, sites: list[Site], watched: list[str]) -> None:
+    helpers = [(helper, _arrays(helper)) for helper in lowered.helpers.values()]
+    lowered.body = _Checks(lowered, sites, watched).visit(ast.Module(lowered.body, [])).body
+    for helper, arrays in helpers:
+        _put_checks(helper, sites, arrays)

@@ -77,6 +77,11 @@ class Lowered:
         return any(has_barrier(statement) for statement in self.body)
 
 
+def shadow_of(name: str) -> str:
+    """Checked mode's name for what it remembers of a shared array."""
+    return f"_{name}_shadow"
+
+
 def has_barrier(node: ast.AST) -> bool:
     return any(isinstance(child, ast.Yield) for child in ast.walk(node))
 
