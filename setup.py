@@ -28,7 +28,7 @@ setup(
         # The machine-code tests compile for GPUs, on any machine, hence the CUDA wheels.
         "test": [*TOOLS, *CU13],
         "test12": [*TOOLS, *CU12],
-        "docs": ["sphinx>=8.2,<10", "myst-nb>=1.4", "furo", "ipykernel"],
+        "docs": ["sphinx>=8.1,<10", "myst-nb>=1.4", "furo", "ipykernel"],
         "tutorials": ["jupyterlab", "ipykernel"],
     },
     entry_points={"console_scripts": ["refimpl = refimpl.cli:main"]},

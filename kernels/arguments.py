@@ -99,6 +99,11 @@ def check_shape(where: str, name: str, array: Any, shape: tuple[int, ...]) -> No
         raise KernelError(f"{where}: {name} has shape {tuple(array.shape)}, expected {tuple(shape)}")
 
 
+def given_workspace(workspace: Any) -> Any:
+    """The workspace, or None for an array of no elements: what `np.empty(workspace_bytes // 4)` may turn out to be."""
+    return None if is_array(workspace) and 0 in workspace.shape else workspace
+
+
 def flat(array: Any) -> Any:
     """A one-dimensional view of all elements from the first to the last, gaps included; never a copy."""
     if isinstance(array, np.ndarray):

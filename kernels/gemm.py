@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import KernelError, check, dtype_of, flat, is_array, place, strides
+from kernels.arguments import KernelError, check, dtype_of, flat, given_workspace, is_array, place, strides
 from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.shim import cuda
 
@@ -695,6 +695,7 @@ def strided(
     interleaved = stride_c >= n and ldc >= (batch - 1) * stride_c + n
     if batch > 1 and not one_by_one and not interleaved:
         raise KernelError(f"{where}: matrices of c overlap: {m} rows of {n}, ldc is {ldc} and stride_c {stride_c}")
+    workspace = given_workspace(workspace)
     if workspace is not None:
         check(where, a=a, workspace=workspace)
         have, wanted = 4 * math.prod(workspace.shape), rung.workspace_bytes(m, n, k, batch)

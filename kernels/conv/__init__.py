@@ -23,7 +23,7 @@ from math import prod
 from types import ModuleType
 from typing import Any
 
-from kernels.arguments import KernelError, check, check_shape, flat
+from kernels.arguments import KernelError, check, check_shape, flat, given_workspace
 from kernels.conv import bias, direct, im2col, implicit_gemm, winograd
 from kernels.conv.shape import PASSES, ConvShape, Pair
 
@@ -48,6 +48,7 @@ def forward(
 ) -> None:
     """y = x convolved with w, plus the bias b of each filter (None: no bias)."""
     where = "conv.forward"
+    workspace = given_workspace(workspace)
     check(where, x=x, w=w, b=b, y=y, workspace=workspace)
     shape = ConvShape.of(x.shape, w.shape, stride, pad)
     check_shape(where, "b", b, (shape.filters,))
@@ -68,6 +69,7 @@ def backward_data(
 ) -> None:
     """dx = the gradient of the loss by x, from its gradient dy by y; inputs that no filter reads get zero."""
     where = "conv.backward_data"
+    workspace = given_workspace(workspace)
     check(where, dy=dy, w=w, dx=dx, workspace=workspace)
     shape = ConvShape.of(dx.shape, w.shape, stride, pad)
     check_shape(where, "dy", dy, shape.y_shape)
@@ -87,6 +89,7 @@ def backward_filter(
 ) -> None:
     """dw = the gradient of the loss by w, from its gradient dy by y."""
     where = "conv.backward_filter"
+    workspace = given_workspace(workspace)
     check(where, x=x, dy=dy, dw=dw, workspace=workspace)
     shape = ConvShape.of(x.shape, dw.shape, stride, pad)
     check_shape(where, "dy", dy, shape.y_shape)

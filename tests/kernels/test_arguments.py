@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import arguments, concat, dropout, elementwise, join, launch, relu, sgd
+from kernels import arguments, concat, conv, dropout, elementwise, gemm, join, launch, relu, sgd
 from kernels.arguments import LARGEST, KernelError
 from kernels.launch import REGISTRY, Floats, Ints, Kernel
 from kernels.shim import cuda
@@ -352,3 +352,20 @@ def test_a_grid_has_one_to_three_numbers() -> None:
     assert dim3((2, 3)) == (2, 3, 1)
     with pytest.raises(KernelError, match="give one to three numbers"):
         dim3((1, 2, 3, 4))
+
+
+def test_a_workspace_of_no_bytes_is_none() -> None:
+    assert arguments.given_workspace(np.empty(0, np.float32)) is None
+    assert arguments.given_workspace(OnDevice(0)) is None
+    assert arguments.given_workspace(None) is None
+    some = ones(3)
+    assert arguments.given_workspace(some) is some
+
+
+def test_families_take_a_workspace_of_no_bytes() -> None:
+    x, w, y = ones(1, 1, 3, 3), ones(1, 1, 3, 3), ones(1, 1, 1, 1)
+    conv.forward(x, w, None, y, workspace=np.empty(conv.workspace_bytes("forward", x.shape, w.shape) // 4, np.float32))
+    assert y.item() == 9
+    c = ones(3, 3)
+    gemm.gemm(ones(3, 3), ones(3, 3), c, workspace=np.empty(0, np.float32))
+    assert (c == 3).all()
