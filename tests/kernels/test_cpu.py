@@ -580,6 +580,12 @@ def test_the_source_is_readable_and_on_disk():
     assert max(map(len, text.splitlines())) < 200
 
 
+def test_the_documentation_shows_what_is_generated():
+    text = cpu.source_of(block_sums)
+    body = text[text.index("    part = _stack") : text.index("y[blockIdx_x] = part[0]")]
+    assert body in (Path(__file__).parents[2] / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")
+
+
 def make_filler(value):
     @kernel(block=32, name="filler")
     def fill(x: Floats) -> None:
