@@ -1,0 +1,71 @@
+"""The block heap: SuperNeurons' "unified tensor pool".
+
+One chunk, taken at the start, is cut into blocks of 1 KB.  The heap keeps a list of allocated nodes and a list of
+empty nodes; a node is an address, a number of blocks and an ID.  To allocate, the first empty node with enough blocks
+is found; the blocks taken become an allocated node, the rest stays an empty one.  To free, a hash table leads from
+the ID to the allocated node, which goes back to the list of empty nodes and is merged with its neighbours there.
+
+Ours differs in two points, neither of which moves a block.  A node's ID is the number of its first block, because
+whoever frees knows an address.  The list of empty nodes is the free list in its address order, which steps over many
+nodes that are too small at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl.memory.base import Allocator, Pool
+from refimpl.memory.free_list import FreeList
+
+
+@dataclass(frozen=True)
+class Node:
+    """Blocks that lie side by side."""
+
+    id: int
+    address: int  #: bytes
+    blocks: int
+
+
+class BlockHeapPool(Pool):
+    """The paper's heap.  A block of the paper is a granule of ours; what we call a block is an allocated node of it."""
+
+    def __init__(self, size: int, granularity: int) -> None:
+        super().__init__(size, granularity)
+        self._allocated: dict[int, Node] = {}  # ID → node
+        self._empty = FreeList(self.size // granularity)  # in blocks of the paper
+
+    def _take(self, nbytes: int, stays: bool) -> int | None:
+        blocks = nbytes // self.granularity
+        empty = self._empty.first(blocks)
+        if empty is None:
+            return None
+        first_block = self._empty.cut_left(empty, blocks)
+        node = Node(id=first_block, address=first_block * self.granularity, blocks=blocks)
+        self._allocated[node.id] = node
+        return node.address
+
+    def _give(self, address: int, nbytes: int) -> None:
+        node = self._allocated.pop(address // self.granularity)
+        self._empty.give(node.id, node.blocks)
+
+    @property
+    def largest_hole(self) -> int:
+        return self._empty.largest * self.granularity
+
+    def holes(self) -> list[tuple[int, int]]:
+        return [(block * self.granularity, blocks * self.granularity) for block, blocks in self._empty.holes()]
+
+
+@dataclass(frozen=True)
+class BlockHeap(Allocator):
+    """SuperNeurons' heap of 1 KB blocks: first fit, freed through a table of IDs."""
+
+    granularity: int = 1024
+
+    name: ClassVar[str] = "block-heap"
+    summary: ClassVar[str] = "SuperNeurons' heap of 1 KB blocks: the first empty node with enough of them"
+
+    def open(self, size: int) -> Pool:
+        return BlockHeapPool(size, self.granularity)

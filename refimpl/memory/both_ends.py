@@ -1,0 +1,41 @@
+"""Both ends: vDNN++'s "right placement".
+
+What stays long gathers at the right end of the pool, what leaves soon at the left.  A map that is not offloaded lives
+from its forward to its backward pass.  Placed among short-lived maps it is what is left standing between holes.  So
+blocks that stay are taken off the right end of the right-most hole; where that hole is too small the allocation
+fails, and no other hole is tried.  All else is best fit from the left.  (That is how the authors' public code
+behaves.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl.memory.base import Allocator, Pool
+from refimpl.memory.fits import FreeListPool
+
+
+class BothEndsPool(FreeListPool):
+    """`largest_hole` is what a block that does not stay could have."""
+
+    def _take(self, nbytes: int, stays: bool) -> int | None:
+        holes = self._holes
+        if stays:
+            hole = holes.last(nbytes)
+            return None if hole is None else holes.cut_right(hole, nbytes)
+        hole = holes.smallest(nbytes)
+        return None if hole is None else holes.cut_left(hole, nbytes)
+
+
+@dataclass(frozen=True)
+class BothEnds(Allocator):
+    """vDNN++'s right placement: blocks that stay from the right end, best fit from the left for all else."""
+
+    name: ClassVar[str] = "both-ends"
+    summary: ClassVar[str] = (
+        "vDNN++'s right placement: what stays from the right end, best fit from the left for the rest"
+    )
+
+    def open(self, size: int) -> Pool:
+        return BothEndsPool(size, self.granularity)

@@ -1,0 +1,79 @@
+"""Best fit, first fit and worst fit: three answers to "which hole?"; the block is then cut off the hole's left end.
+
+Best fit is vDNN's pool, which was NVIDIA's cnmem: sizes are rounded up to 512 bytes, the smallest hole that is large
+enough is taken, of several such the lowest, and a block given back is joined with its neighbours.  First fit and
+worst fit are there to compare with.  Best and worst fit are not monotone: a larger pool can fail where a smaller one
+fits.  First fit is: in a larger pool every block lies where it lay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl.memory.base import Allocator, Pool
+from refimpl.memory.free_list import FreeList
+
+
+class FreeListPool(Pool):
+    """A pool whose holes are a free list.  What remains to be said is which hole a block is taken of."""
+
+    def __init__(self, size: int, granularity: int) -> None:
+        super().__init__(size, granularity)
+        self._holes = FreeList(self.size)
+
+    @property
+    def largest_hole(self) -> int:
+        return self._holes.largest
+
+    def holes(self) -> list[tuple[int, int]]:
+        return self._holes.holes()
+
+    def _give(self, address: int, nbytes: int) -> None:
+        self._holes.give(address, nbytes)
+
+
+class FitPool(FreeListPool):
+    """A pool that asks the free list one question, `find`, and takes the left end of the hole it names."""
+
+    def __init__(self, size: int, granularity: int, find: Callable[[FreeList, int], int | None]) -> None:
+        super().__init__(size, granularity)
+        self._find = find
+
+    def _take(self, nbytes: int, stays: bool) -> int | None:
+        hole = self._find(self._holes, nbytes)
+        return None if hole is None else self._holes.cut_left(hole, nbytes)
+
+
+@dataclass(frozen=True)
+class BestFit(Allocator):
+    """The smallest hole that is large enough: vDNN's pool (cnmem)."""
+
+    name: ClassVar[str] = "best-fit"
+    summary: ClassVar[str] = "the smallest hole that is large enough, as vDNN's pool (cnmem) does"
+
+    def open(self, size: int) -> Pool:
+        return FitPool(size, self.granularity, FreeList.smallest)
+
+
+@dataclass(frozen=True)
+class FirstFit(Allocator):
+    """The lowest hole that is large enough."""
+
+    name: ClassVar[str] = "first-fit"
+    summary: ClassVar[str] = "the lowest hole that is large enough"
+
+    def open(self, size: int) -> Pool:
+        return FitPool(size, self.granularity, FreeList.first)
+
+
+@dataclass(frozen=True)
+class WorstFit(Allocator):
+    """The largest hole."""
+
+    name: ClassVar[str] = "worst-fit"
+    summary: ClassVar[str] = "the largest hole, so that what is left of it is large too"
+
+    def open(self, size: int) -> Pool:
+        return FitPool(size, self.granularity, FreeList.widest)

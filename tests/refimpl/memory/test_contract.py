@@ -1,0 +1,321 @@
+"""The contract: what every allocator keeps, whatever its policy.  All of it runs over every member of ALLOCATORS."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from refimpl.memory import ALLOCATORS, Allocator, BestFit, Pool, PoolError
+
+GIB = 1 << 30
+
+every = pytest.mark.parametrize("allocator", ALLOCATORS.values(), ids=ALLOCATORS.keys())
+
+
+def state(pool: Pool) -> tuple[Any, ...]:
+    """All that can be seen of a pool, but the count of failures."""
+    return pool.blocks(), pool.holes(), pool.top, dataclasses.replace(pool.statistics(), failures=0)
+
+
+def take(pool: Pool, nbytes: int, stays: bool = False) -> int:
+    """Allocate what is known to fit."""
+    address = pool.allocate(nbytes, stays)
+    assert address is not None
+    return address
+
+
+def check(pool: Pool) -> None:
+    """What must be true of a pool at any moment, recounted from its blocks."""
+    blocks, holes = pool.blocks(), pool.holes()
+    parts = sorted(blocks + holes)
+    assert [address for address, _ in parts] + [pool.size] == [0] + [address + size for address, size in parts], (
+        "blocks and holes do not tile the pool"
+    )
+    assert all(number % pool.granularity == 0 for part in parts for number in part), "a part is not whole granules"
+    assert all(size > 0 for _, size in parts)
+    assert blocks == sorted(blocks) and holes == sorted(holes)
+    assert all(size + address != after for (address, size), (after, _) in pairwise(holes)), "two holes touch"
+    assert all(pool.block_bytes(address) == size for address, size in blocks)
+    statistics = pool.statistics()
+    assert statistics.size == pool.size
+    assert statistics.held == pool.held == sum(size for _, size in blocks)
+    assert statistics.free_bytes == pool.free_bytes == sum(size for _, size in holes)
+    assert statistics.largest_hole == pool.largest_hole == max((size for _, size in holes), default=0)
+    assert (statistics.blocks, statistics.holes) == (len(blocks), len(holes))
+    assert statistics.peak == pool.peak >= pool.held
+    assert pool.size >= pool.top >= max((address + size for address, size in blocks), default=0)
+    assert statistics.allocations - statistics.frees == len(blocks)
+    assert 0 <= statistics.fragmentation < 1
+
+
+def check_largest_hole(pool: Pool) -> None:
+    """The largest hole can be had in one piece, and not a byte more."""
+    trial = copy.deepcopy(pool)
+    assert trial.allocate(trial.largest_hole + 1) is None
+    if trial.largest_hole:
+        size, held = trial.largest_hole, trial.held
+        assert trial.block_bytes(take(trial, size)) == size and trial.held == held + size
+
+
+@every
+def test_a_pool_is_rounded_down_and_begins_empty(allocator: Allocator) -> None:
+    unit = allocator.granularity
+    pool = allocator.open(10 * unit + unit - 1)
+    assert (pool.size, pool.granularity) == (10 * unit, unit)
+    assert (pool.blocks(), pool.holes()) == ([], [(0, 10 * unit)])
+    assert (pool.held, pool.peak, pool.top, pool.free_bytes, pool.largest_hole) == (0, 0, 0, 10 * unit, 10 * unit)
+    check(pool)
+
+
+@every
+def test_a_pool_below_one_granule_has_no_room(allocator: Allocator) -> None:
+    for size in (0, allocator.granularity - 1):
+        pool = allocator.open(size)
+        assert (pool.size, pool.holes(), pool.largest_hole) == (0, [], 0)
+        assert pool.allocate(1) is None and pool.allocate(0, stays=True) is None
+        assert pool.statistics().failures == 2 and pool.statistics().fragmentation == 0
+
+
+@every
+def test_sizes_are_rounded_up_and_no_bytes_count_as_one(allocator: Allocator) -> None:
+    unit = allocator.granularity
+    pool = allocator.open(100 * unit)
+    wanted = {0: unit, 1: unit, unit - 1: unit, unit: unit, unit + 1: 2 * unit, 5 * unit: 5 * unit}
+    for nbytes, held in wanted.items():
+        assert pool.rounded(nbytes) == held
+        assert pool.block_bytes(take(pool, nbytes)) == held
+    assert pool.held == sum(wanted.values())
+
+
+@every
+def test_what_no_pool_can_do_is_refused(allocator: Allocator) -> None:
+    with pytest.raises(PoolError, match="cannot have -1 bytes"):
+        allocator.open(-1)
+    with pytest.raises(PoolError, match="cannot allocate -3 bytes"):
+        allocator.open(1 << 20).allocate(-3)
+    with pytest.raises(PoolError, match=f"{allocator.name}: a granularity of 0 bytes"):
+        dataclasses.replace(allocator, granularity=0)
+
+
+@every
+def test_freeing_what_is_not_alive_is_an_error_and_changes_nothing(allocator: Allocator) -> None:
+    unit = allocator.granularity
+    pool = allocator.open(8 * unit)
+    block, freed = take(pool, 2 * unit), take(pool, unit)
+    assert pool.free(freed) == unit
+    before = state(pool)
+    for address in (freed, block + unit, block + 1, 8 * unit, -unit):
+        with pytest.raises(PoolError, match=f"no live block begins at address {address}"):
+            pool.free(address)
+        with pytest.raises(PoolError):
+            pool.block_bytes(address)
+    assert state(pool) == before
+
+
+@every
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_failed_allocation_changes_nothing(allocator: Allocator, stays: bool) -> None:
+    unit = allocator.granularity
+    pool = allocator.open(9 * unit)
+    blocks = [take(pool, unit) for _ in range(9)]
+    for address in blocks[::2]:
+        pool.free(address)
+    before = state(pool)
+    assert pool.free_bytes == 5 * unit
+    assert pool.allocate(2 * unit, stays) is None
+    assert state(pool) == before
+    assert pool.statistics().failures == 1
+    check(pool)
+
+
+@every
+@pytest.mark.parametrize("order", ["as taken", "backwards", "shuffled"])
+def test_everything_can_be_used_again(allocator: Allocator, order: str) -> None:
+    pool = allocator.open(1 << 20)
+    for round_ in range(3):
+        draw = random.Random(round_)
+        blocks = [take(pool, draw.randrange(1, 5000), stays=draw.random() < 0.3) for _ in range(100)]
+        check(pool)
+        if order == "backwards":
+            blocks.reverse()
+        elif order == "shuffled":
+            draw.shuffle(blocks)
+        for address in blocks:
+            pool.free(address)
+        assert pool.holes() == [(0, pool.size)] and pool.held == 0
+        assert pool.free(take(pool, pool.size)) == pool.size
+
+
+@every
+def test_pools_are_independent_and_repeatable(allocator: Allocator) -> None:
+    def use(pool: Pool) -> list[int]:
+        blocks = [take(pool, nbytes, stays=nbytes > 3000) for nbytes in (700, 9000, 40, 5000)]
+        pool.free(blocks[1])
+        return [*blocks, take(pool, 2000)]
+
+    first, second = allocator.open(1 << 20), allocator.open(1 << 20)
+    assert use(first) == use(second)
+    assert state(first) == state(second)
+
+
+@every
+def test_two_hundred_gigabytes(allocator: Allocator) -> None:
+    pool = allocator.open(200 * GIB)
+    blocks = [take(pool, 24 * GIB + 1) for _ in range(8)]
+    check(pool)
+    assert pool.allocate(24 * GIB) is None
+    for address in blocks[1::2]:
+        pool.free(address)
+    assert pool.allocate(pool.largest_hole) is not None
+    check(pool)
+    assert pool.peak == 8 * pool.rounded(24 * GIB + 1)
+
+
+@every
+def test_the_peak_and_the_top_remember(allocator: Allocator) -> None:
+    unit = allocator.granularity
+    pool = allocator.open(100 * unit)
+    blocks = [take(pool, 10 * unit) for _ in range(4)]
+    for address in blocks:
+        pool.free(address)
+    assert (pool.held, pool.peak, pool.top) == (0, 40 * unit, 40 * unit)
+    pool.free(take(pool, unit))
+    assert (pool.held, pool.peak, pool.top) == (0, 40 * unit, 40 * unit)
+
+
+@every
+def test_fragmentation_is_what_the_largest_hole_leaves(allocator: Allocator) -> None:
+    pool = allocator.open(16 * allocator.granularity)
+    assert pool.statistics().fragmentation == 0
+    blocks = [take(pool, 1) for _ in range(16)]
+    assert pool.statistics().fragmentation == 0, "a full pool has nothing to be in pieces"
+    for address in blocks[::4]:
+        pool.free(address)
+    assert pool.statistics().fragmentation == 3 / 4
+
+
+def test_the_catalogue() -> None:
+    assert list(ALLOCATORS) == ["best-fit", "first-fit", "worst-fit", "both-ends", "block-heap", "driver-calls"]
+    for name, allocator in ALLOCATORS.items():
+        assert allocator.name == name
+        assert allocator.summary and "\n" not in allocator.summary and len(allocator.summary) < 100
+        assert allocator.granularity == (1024 if name == "block-heap" else 512)
+        assert allocator.driver_calls == (name == "driver-calls")
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            allocator.granularity = 1  # type: ignore[misc]
+
+
+def test_a_granularity_can_be_chosen() -> None:
+    pool = BestFit(granularity=256).open(1000)
+    assert (pool.size, pool.rounded(257)) == (768, 512)
+
+
+class PoolMachine(RuleBasedStateMachine):
+    """Anything a planner might do to a pool, in any order."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        super().__init__()
+        self.allocator = allocator
+        self.asked: dict[int, int] = {}  # live address → bytes as held
+        self.highest = self.highest_end = 0
+
+    @initialize(granules=st.integers(0, 40), rest=st.integers(0, 511))
+    def open(self, granules: int, rest: int) -> None:
+        self.pool = self.allocator.open(granules * self.allocator.granularity + rest)
+
+    def allocated(self, address: int, nbytes: int) -> None:
+        assert address not in self.asked
+        self.asked[address] = self.pool.rounded(nbytes)
+        self.highest = max(self.highest, sum(self.asked.values()))
+        self.highest_end = max(self.highest_end, address + self.asked[address])
+
+    @rule(granules=st.integers(0, 12), less=st.integers(0, 3), stays=st.booleans())
+    def allocate(self, granules: int, less: int, stays: bool) -> None:
+        nbytes = max(granules * self.allocator.granularity - less, 0)
+        before = state(self.pool)
+        address = self.pool.allocate(nbytes, stays)
+        if address is not None:
+            self.allocated(address, nbytes)
+        else:
+            assert state(self.pool) == before
+            assert stays or self.pool.largest_hole < nbytes or self.pool.largest_hole == 0
+
+    @precondition(lambda self: self.pool.largest_hole > 0)
+    @rule()
+    def allocate_the_largest_hole(self) -> None:
+        nbytes = self.pool.largest_hole
+        self.allocated(take(self.pool, nbytes), nbytes)
+
+    @precondition(lambda self: self.asked)
+    @rule(data=st.data())
+    def free(self, data: st.DataObject) -> None:
+        address = data.draw(st.sampled_from(sorted(self.asked)))
+        assert self.pool.free(address) == self.asked.pop(address)
+
+    @precondition(lambda self: self.asked)
+    @rule()
+    def free_every_second(self) -> None:
+        for address in sorted(self.asked)[::2]:
+            self.pool.free(address)
+            del self.asked[address]
+
+    @rule(address=st.integers(-1, 20000))
+    def free_what_is_not_alive(self, address: int) -> None:
+        if address not in self.asked:
+            before = state(self.pool)
+            with pytest.raises(PoolError):
+                self.pool.free(address)
+            assert state(self.pool) == before
+
+    @invariant()
+    def the_contract_holds(self) -> None:
+        check(self.pool)
+        check_largest_hole(self.pool)
+        assert dict(self.pool.blocks()) == self.asked
+        assert (self.pool.peak, self.pool.top) == (self.highest, self.highest_end)
+
+
+@every
+def test_any_use_keeps_the_contract(allocator: Allocator) -> None:
+    run_state_machine_as_test(
+        lambda: PoolMachine(allocator), settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
+    )
+
+
+def seconds_for(allocator: Allocator, blocks: int) -> float:
+    """Seconds of the processor for allocating `blocks` blocks and freeing them in random order, the best of three."""
+    draw = random.Random(blocks)
+    sizes = [draw.randrange(1, 1 << 22) for _ in range(blocks)]
+    order = draw.sample(range(blocks), blocks)
+    taken = []
+    for _ in range(3):
+        begin = time.process_time()
+        pool = allocator.open(200 * GIB)
+        addresses = [take(pool, nbytes) for nbytes in sizes]
+        for number in order:
+            pool.free(addresses[number])
+            assert pool.largest_hole  # as often as a planner asks
+        taken.append(time.process_time() - begin)
+    return min(taken)
+
+
+@every
+def test_many_blocks_cost_little_more_than_few(allocator: Allocator) -> None:
+    # Four times the blocks: about 4 times the seconds where nothing scans, 16 times where something does.
+    assert seconds_for(allocator, 12_000) < 9 * seconds_for(allocator, 3_000)

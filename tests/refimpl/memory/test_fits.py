@@ -1,0 +1,256 @@
+"""Where each allocator puts a block: against a slow, obvious twin, and by examples that a person can follow."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refimpl.memory import ALLOCATORS, Allocator, BestFit, BlockHeap, BothEnds, FirstFit, Pool, WorstFit, free_list
+
+Hole = tuple[int, int]  # first unit, units
+Choice = tuple[Hole, bool] | None  # the hole, and whether its right end is taken
+
+
+def best(holes: list[Hole], units: int, stays: bool) -> Choice:
+    fitting = [hole for hole in holes if hole[1] >= units]
+    return (min(fitting, key=lambda hole: (hole[1], hole[0])), False) if fitting else None
+
+
+def first(holes: list[Hole], units: int, stays: bool) -> Choice:
+    fitting = [hole for hole in holes if hole[1] >= units]
+    return (fitting[0], False) if fitting else None
+
+
+def worst(holes: list[Hole], units: int, stays: bool) -> Choice:
+    fitting = [hole for hole in holes if hole[1] >= units]
+    return (max(fitting, key=lambda hole: (hole[1], -hole[0])), False) if fitting else None
+
+
+def both_ends(holes: list[Hole], units: int, stays: bool) -> Choice:
+    if not stays:
+        return best(holes, units, stays)
+    return (holes[-1], True) if holes and holes[-1][1] >= units else None
+
+
+POLICIES: dict[str, Callable[[list[Hole], int, bool], Choice]] = {
+    "best-fit": best,
+    "first-fit": first,
+    "worst-fit": worst,
+    "both-ends": both_ends,
+    "block-heap": first,
+    "driver-calls": best,
+}
+
+
+class Twin:
+    """The slow twin: one mark for each unit of memory, and a look at all of them for every question."""
+
+    def __init__(self, policy: Callable[[list[Hole], int, bool], Choice], units: int) -> None:
+        self.policy = policy
+        self.used = [False] * units
+
+    def holes(self) -> list[Hole]:
+        runs = [list(run) for _, run in groupby(range(len(self.used)), key=lambda unit: self.used[unit])]
+        return [(run[0], len(run)) for run in runs if not self.used[run[0]]]
+
+    def allocate(self, units: int, stays: bool) -> int | None:
+        choice = self.policy(self.holes(), units, stays)
+        if choice is None:
+            return None
+        (start, length), right = choice
+        if right:
+            start += length - units
+        self.used[start : start + units] = [True] * units
+        return start
+
+    def free(self, start: int, units: int) -> None:
+        assert all(self.used[start : start + units])
+        self.used[start : start + units] = [False] * units
+
+
+every = pytest.mark.parametrize("allocator", ALLOCATORS.values(), ids=ALLOCATORS.keys())
+
+
+class Pair:
+    """An allocator's pool and its twin, doing the same."""
+
+    def __init__(self, allocator: Allocator, units: int) -> None:
+        self.unit = allocator.granularity
+        self.pool = allocator.open(units * self.unit)
+        self.twin = Twin(POLICIES[allocator.name], units)
+        self.live: list[tuple[int, int]] = []
+
+    def allocate(self, units: int, stays: bool) -> None:
+        place = self.twin.allocate(units, stays)
+        address = self.pool.allocate(units * self.unit - self.unit // 2, stays)
+        assert address == (None if place is None else place * self.unit)
+        if place is not None:
+            self.live.append((place, units))
+
+    def free(self, number: int) -> None:
+        place, units = self.live.pop(number % len(self.live))
+        self.twin.free(place, units)
+        assert self.pool.free(place * self.unit) == units * self.unit
+
+    def compare(self) -> None:
+        holes = self.twin.holes()
+        assert self.pool.holes() == [(place * self.unit, units * self.unit) for place, units in holes]
+        assert self.pool.largest_hole == max((units for _, units in holes), default=0) * self.unit
+
+
+steps = st.one_of(
+    st.tuples(st.just("allocate"), st.integers(1, 9), st.booleans()),
+    st.tuples(st.just("free"), st.integers(0, 30), st.booleans()),
+)
+
+
+@every
+@given(units=st.integers(1, 40), actions=st.lists(steps, max_size=60), run=st.sampled_from([1, 2, 32]))
+def test_every_block_lies_where_the_twin_puts_it(
+    allocator: Allocator, units: int, actions: list[tuple[str, int, bool]], run: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(free_list, "RUN", run)  # short runs: they are split and emptied
+        pair = Pair(allocator, units)
+        for action, number, stays in actions:
+            if action == "allocate":
+                pair.allocate(number, stays)
+            elif pair.live:
+                pair.free(number)
+            pair.compare()
+
+
+@every
+def test_hundreds_of_holes(allocator: Allocator) -> None:
+    draw = random.Random(3)
+    pair = Pair(allocator, 1200)
+    for _ in range(900):
+        pair.allocate(draw.choice([1, 1, 1, 2, 3]), draw.random() < 0.2)
+    most = 0
+    for _ in range(700):
+        if draw.random() < 0.6 and pair.live:
+            pair.free(draw.randrange(len(pair.live)))
+        else:
+            pair.allocate(draw.randrange(1, 8), draw.random() < 0.2)
+        most = max(most, len(pair.pool.holes()))
+    pair.compare()
+    assert most > 2 * free_list.RUN, "there were too few holes to fill several runs"
+
+
+def pool_with_holes(allocator: Allocator, *sizes: int) -> tuple[Pool, list[int]]:
+    """A pool with holes of these sizes (in units), a used unit behind each; and the holes' addresses, in units."""
+    unit = allocator.granularity
+    pool = allocator.open((sum(sizes) + len(sizes)) * unit)
+    blocks = []
+    for size in sizes:
+        blocks.append(pool.allocate(size * unit))
+        assert pool.allocate(unit) is not None
+    for address in blocks:
+        assert address is not None
+        pool.free(address)
+    return pool, [address // unit for address, _ in pool.holes()]
+
+
+@pytest.mark.parametrize(
+    ("allocator", "hole"), [(BestFit(), 3), (FirstFit(), 1), (WorstFit(), 2), (BothEnds(), 3), (BlockHeap(), 1)]
+)
+def test_each_fit_takes_its_hole(allocator: Allocator, hole: int) -> None:
+    pool, places = pool_with_holes(allocator, 2, 5, 9, 4, 9, 4)
+    assert pool.allocate(3 * allocator.granularity) == places[hole] * allocator.granularity
+
+
+def fits(allocator: Allocator, units: int, lines: str) -> bool:
+    """Whether a pool of so many units takes "a=5 b=2 free b ...", sizes in units."""
+    pool = allocator.open(units * allocator.granularity)
+    live: dict[str, int] = {}
+    for line in re.findall(r"free \w|\w=\d+", lines):
+        if line.startswith("free"):
+            pool.free(live.pop(line[-1]))
+        else:
+            address = pool.allocate(int(line[2:]) * allocator.granularity)
+            if address is None:
+                return False
+            live[line[0]] = address
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "fitting"),
+    [
+        # The example for best fit that vDNN++'s way of finding a pool's size is tested with.
+        ("best-fit", "a=5 b=2 c=1 free b e=1 free a free c f=8", [9, 14, 15]),
+        ("both-ends", "a=5 b=2 c=1 free b e=1 free a free c f=8", [9, 14, 15]),
+        ("driver-calls", "a=5 b=2 c=1 free b e=1 free a free c f=8", [9, 14, 15]),
+        ("worst-fit", "a=2 b=3 c=3 free a d=1 free c e=4", [9, 10, 13, 14, 15]),
+    ],
+)
+def test_a_larger_pool_can_fail_where_a_smaller_one_fits(name: str, lines: str, fitting: list[int]) -> None:
+    assert [units for units in range(8, 16) if fits(ALLOCATORS[name], units, lines)] == fitting
+
+
+@pytest.mark.parametrize("allocator", [FirstFit(), BlockHeap()], ids=["first-fit", "block-heap"])
+@given(units=st.integers(1, 30), more=st.integers(1, 10), actions=st.lists(steps, max_size=60))
+def test_for_first_fit_a_larger_pool_is_never_worse(
+    allocator: Allocator, units: int, more: int, actions: list[tuple[str, int, bool]]
+) -> None:
+    small, large = (allocator.open(size * allocator.granularity) for size in (units, units + more))
+    live: list[int] = []
+    for action, number, _ in actions:
+        if action == "allocate":
+            address = small.allocate(number * allocator.granularity)
+            if address is None:
+                return
+            assert large.allocate(number * allocator.granularity) == address
+            live.append(address)
+        elif live:
+            address = live.pop(number % len(live))
+            small.free(address)
+            large.free(address)
+
+
+def test_what_stays_gathers_at_the_right_end() -> None:
+    pool = BothEnds().open(20 * 512)
+    assert pool.allocate(3 * 512, stays=True) == 17 * 512
+    assert pool.allocate(2 * 512) == 0
+    assert pool.allocate(4 * 512, stays=True) == 13 * 512
+    assert pool.allocate(2 * 512) == 2 * 512
+    assert pool.holes() == [(4 * 512, 9 * 512)]
+
+
+def test_what_stays_tries_no_hole_but_the_right_most() -> None:
+    pool, places = pool_with_holes(BothEnds(), 9, 2)
+    assert pool.allocate(3 * 512, stays=True) is None
+    assert pool.allocate(3 * 512, stays=False) == places[0] * 512
+    assert pool.allocate(2 * 512, stays=True) == places[1] * 512
+    assert pool.allocate(512, stays=True) == 8 * 512, "the right-most hole is the first one now"
+
+
+@given(st.lists(steps, max_size=80))
+def test_the_block_heap_is_first_fit_in_blocks_of_a_kilobyte(actions: list[tuple[str, int, bool]]) -> None:
+    heap, twin = BlockHeap().open(50 << 10), FirstFit(granularity=1024).open(50 << 10)
+    live: list[int] = []
+    for action, number, stays in actions:
+        if action == "allocate":
+            address = heap.allocate(number * 700, stays)
+            assert address == twin.allocate(number * 700)
+            if address is not None:
+                live.append(address)
+        elif live:
+            address = live.pop(number % len(live))
+            assert heap.free(address) == twin.free(address)
+    assert heap.statistics() == twin.statistics()
+
+
+def test_a_free_list_answers_none_where_no_hole_will_do() -> None:
+    empty, small = free_list.FreeList(0), free_list.FreeList(5)
+    for find in (empty.smallest, empty.first, empty.widest, empty.last):
+        assert find(1) is None
+    for find in (small.smallest, small.first, small.widest, small.last):
+        assert (find(5), find(6)) == (0, None)
+    assert (len(empty), len(small)) == (0, 1)

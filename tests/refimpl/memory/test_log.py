@@ -1,0 +1,210 @@
+"""Allocation logs in RMM's format: read, written and replayed, and what is wrong with one said clearly.
+
+`rmm_small_cnn.csv` is made up: three iterations of a small CNN's allocations, laid out as RMM's documentation shows
+its logs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refimpl.memory import ALLOCATORS, Allocator, BestFit
+from refimpl.memory.log import Action, Event, LogError, Replay, read_rmm, replay, write_rmm
+
+SMALL_CNN = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
+HEADER = "Thread,Time,Action,Pointer,Size,Stream\n"
+MIB = 1 << 20
+
+every = pytest.mark.parametrize("allocator", ALLOCATORS.values(), ids=ALLOCATORS.keys())
+
+
+def log(tmp_path: Path, *lines: str, header: str = HEADER) -> Path:
+    path = tmp_path / "log.csv"
+    path.write_text(header + "".join(line + "\n" for line in lines))
+    return path
+
+
+def test_a_line_is_read_as_rmm_means_it(tmp_path: Path) -> None:
+    path = log(
+        tmp_path,
+        "2342727,15:47:02.841961,allocate,0x10012400000,1048576,0",
+        "1980043,14:21:32.661875,free,0x30a000000,256,0x2",
+        "7,00:00:01.000000,allocate failure,(nil),17179869184,0x55d0c3a81f20",
+    )
+    assert read_rmm(path) == [
+        Event("allocate", 0x10012400000, 1048576, 15 * 3600 + 47 * 60 + 2.841961, 0, 2342727),
+        Event("free", 0x30A000000, 256, 14 * 3600 + 21 * 60 + 32.661875, 2, 1980043),
+        Event("allocate failure", 0, 17179869184, 1.0, 0x55D0C3A81F20, 7),
+    ]
+
+
+def test_older_ways_of_writing_are_understood(tmp_path: Path) -> None:
+    path = log(
+        tmp_path,
+        "140573312345856,1634567890.5,allocate,0x7f8a40000000,1024,0x7f8a38001020",
+        "140573312345856,00:00:02:250000,deallocate,0x7f8a40000000,1024,0x7f8a38001020",
+    )
+    allocate, free = read_rmm(path)
+    assert (allocate.action, allocate.seconds) == ("allocate", 1634567890.5)
+    assert (free.action, free.seconds) == ("free", 2.25)
+
+
+def test_a_byte_order_mark_blank_lines_and_windows_ends_do_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_bytes(
+        b"\xef\xbb\xbf" + (HEADER + "\n1,00:00:00.000001,allocate,0x100,5,0\n\n").replace("\n", "\r\n").encode()
+    )
+    assert read_rmm(path) == [Event("allocate", 0x100, 5, 1e-6, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("1,00:00:00.000001,allocate,0x100,5", "5 fields where 6 belong; was the log cut off?"),
+        ("1,00:00:00.000001,alloc,0x100,5,0", "the action 'alloc'; it must be one of 'allocate', 'free'"),
+        ("1,00:00:00.000001,allocate,,5,0", "the pointer '' is not a hexadecimal number"),
+        ("1,00:00:00.000001,allocate,0xxyz,5,0", "the pointer '0xxyz' is not a hexadecimal number"),
+        ("1,00:00:00.000001,allocate,0x100,-5,0", "the size '-5' is not a whole number"),
+        ("1,00:00:00.000001,allocate,0x100,5.5,0", "the size '5.5' is not a whole number"),
+        ("1,00:00:00.000001,free,0x100,5,default", "the stream 'default' is not a hexadecimal number"),
+        ("main,00:00:00.000001,free,0x100,5,0", "the thread 'main' is not a whole number"),
+        ("1,yesterday,free,0x100,5,0", "the time 'yesterday'; it must look like 15:47:02.841961"),
+        ("1,00:00:00.000001,free,0x100," + "9" * 5000 + "x,0", "is not a whole number"),
+    ],
+)
+def test_a_malformed_line_is_named(tmp_path: Path, line: str, says: str) -> None:
+    path = log(tmp_path, "1,00:00:00.000000,allocate,0x100,5,0", "", line, "1,00:00:09.000000,free,0x100,5,0")
+    with pytest.raises(LogError) as error:
+        read_rmm(path)
+    assert str(error.value).startswith(f"{path}, line 4: ") and says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1,00:00:00.000000,allocate,0x100,5,0\n", "Time,Thread\n", "\x00\x00\n", "\x89PNG\n"]
+)
+def test_a_file_that_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
+    path = log(tmp_path, header=text)
+    with pytest.raises(LogError, match="log.csv, line 1: "):
+        read_rmm(path)
+
+
+def test_a_log_without_events_is_a_log(tmp_path: Path) -> None:
+    assert read_rmm(log(tmp_path)) == []
+    assert replay([], BestFit().open(100)).fits
+
+
+def test_we_write_what_rmm_writes(tmp_path: Path) -> None:
+    path = tmp_path / "ours.csv"
+    write_rmm(path, [Event("allocate", 0x200, 1000, 3661.25, 0, 3), Event("free", 0x200, 1000, 3661.5000004, 0x2A, 3)])
+    assert path.read_bytes().decode() == (
+        HEADER + "3,01:01:01.250000,allocate,0x200,1000,0\n3,01:01:01.500000,free,0x200,1000,0x2a\n"
+    )
+
+
+events = st.builds(
+    Event,
+    action=st.sampled_from(["allocate", "free", "allocate failure"]),
+    pointer=st.integers(0, 2**64 - 1),
+    nbytes=st.integers(0, 200 << 30),
+    seconds=st.integers(0, 10**12).map(lambda microseconds: microseconds / 1e6),
+    stream=st.integers(0, 2**64 - 1),
+    thread=st.integers(0, 2**63),
+)
+
+
+@given(st.lists(events, max_size=20))
+def test_what_was_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, written: list[Event]) -> None:
+    path = tmp_path_factory.mktemp("log") / "log.csv"
+    write_rmm(path, written)
+    read = read_rmm(path)
+    assert [event.seconds for event in read] == pytest.approx([event.seconds for event in written], rel=0, abs=1e-7)
+    assert [(e.action, e.pointer, e.nbytes, e.stream, e.thread) for e in read] == [
+        (e.action, e.pointer, e.nbytes, e.stream, e.thread) for e in written
+    ]
+
+
+def test_the_small_cnn_is_written_back_as_it_was(tmp_path: Path) -> None:
+    write_rmm(tmp_path / "again.csv", read_rmm(SMALL_CNN))
+    assert (tmp_path / "again.csv").read_text() == SMALL_CNN.read_text().replace("(nil)", "0x0")
+
+
+def recount(read: list[Event]) -> tuple[int, Counter[str]]:
+    """The most bytes alive at once, straight from the log's own pointers; and how often each action occurs."""
+    alive: dict[int, int] = {}
+    peak = 0
+    for event in read:
+        if event.action == "allocate":
+            alive[event.pointer] = event.nbytes
+        elif event.action == "free":
+            alive.pop(event.pointer, None)
+        peak = max(peak, sum(alive.values()))
+    return peak, Counter(event.action for event in read)
+
+
+@every
+def test_the_small_cnn_fits_every_allocator(allocator: Allocator) -> None:
+    read = read_rmm(SMALL_CNN)
+    peak, actions = recount(read)
+    result = replay(read, allocator.open(16 * MIB))
+    assert result.fits and result.failures == []
+    assert result.asked_peak == peak
+    assert peak <= result.statistics.peak < peak + actions["allocate"] * allocator.granularity
+    assert result.unknown == [0], "the log began after this block was allocated"
+    assert [read[position].action for position in result.recorded_failures] == ["allocate failure"]
+    assert len(result.unfreed) == 6, "the parameters stay"
+    assert result.statistics.allocations == actions["allocate"]
+    assert result.statistics.frees == actions["free"] - 1
+    assert result.statistics.blocks == 6
+
+
+@every
+def test_a_replay_says_where_the_first_failure_was(allocator: Allocator) -> None:
+    read = read_rmm(SMALL_CNN)
+    enough = replay(read, allocator.open(16 * MIB)).statistics.peak
+    result = replay(read, allocator.open(enough // 2))
+    assert not result.fits and result.first_failure is not None
+    position = result.first_failure.position
+    assert position == result.failures[0] and read[position].nbytes == result.first_failure.nbytes
+    at = result.first_failure.statistics
+    assert at.largest_hole < result.first_failure.nbytes and at.held + at.free_bytes == at.size <= enough // 2
+    assert replay(read[:position], allocator.open(enough // 2)).fits
+    assert result.statistics.failures == len(result.failures)
+    assert result.unknown == [0], "the free of what did not fit is left out and is no surprise"
+    assert len(result.unfreed) == 6
+
+
+def run(*lines: tuple[Action, int, int]) -> Replay:
+    """Replay (action, pointer, bytes) in a pool of ten granules."""
+    return replay([Event(*line) for line in lines], BestFit().open(10 * 512))
+
+
+def test_what_is_odd_in_a_log_is_reported() -> None:
+    result = run(
+        ("free", 0x10, 1),
+        ("allocate", 0x10, 100),
+        ("allocate", 0x20, 100),
+        ("free", 0x10, 100),
+        ("free", 0x10, 100),
+        ("allocate failure", 0, 100),
+    )
+    assert (result.unknown, result.unfreed, result.recorded_failures) == ([0, 4], [2], [5])
+    assert result.statistics.held == 512 and result.asked_peak == 200
+
+
+def test_a_pointer_handed_out_again_before_its_free_was_written_down() -> None:
+    result = run(("allocate", 0x10, 600), ("allocate", 0x10, 100), ("free", 0x10, 600), ("free", 0x10, 100))
+    assert result.fits and (result.unknown, result.unfreed, result.statistics.held) == ([], [], 0)
+    assert run(("allocate", 0x10, 600), ("allocate", 0x10, 100), ("free", 0x10, 600)).unfreed == [1]
+
+
+def test_a_replay_goes_on_behind_what_did_not_fit() -> None:
+    result = run(("allocate", 1, 512), ("allocate", 2, 5120), ("allocate", 3, 512), ("free", 2, 5120), ("free", 1, 512))
+    assert (result.failures, result.unknown, result.unfreed) == ([1], [], [2])
+    assert result.first_failure is not None and result.first_failure.statistics.largest_hole == 9 * 512
+    assert result.statistics.peak == 1024 and result.asked_peak == 512 * 2 + 5120
