@@ -1,0 +1,14 @@
+"""What is trained: layers, shapes, and which tensor each call reads and writes."""
+
+from refimpl.network.accounting import network_wide_bytes
+from refimpl.network.builder import Builder
+from refimpl.network.conventions import SUPERNEURONS, VDNN, Conventions
+from refimpl.network.layer import Layer, NetworkError, Parameter
+from refimpl.network.network import Network
+from refimpl.network.step import CHOOSABLE, Call, Setting, Step
+from refimpl.network.tensor import Kind, Tensor
+
+__all__ = [
+    "CHOOSABLE", "SUPERNEURONS", "VDNN", "Builder", "Call", "Conventions", "Kind", "Layer", "Network", "NetworkError",
+    "Parameter", "Setting", "Step", "Tensor", "network_wide_bytes",
+]  # fmt: skip

@@ -1,0 +1,298 @@
+"""What each kind of layer calls, forward and backward, and hence what it reads, writes and updates.
+
+| layer | forward | backward reads | its gradient map dx |
+| --- | --- | --- | --- |
+| conv, fc | x, w, b → y | x, dy (not y) | new |
+| pool | x → y | x, y, dy | new |
+| relu | x → y, or in place | y, dy | in place on dy |
+| lrn | x → y | x, dy | in place on dy |
+| batchnorm | x → y | x, dy (not y) | new |
+| dropout | x → y | dy; the mask follows from seed, layer and iteration | new |
+| softmax | x → y | y | in place on y |
+| concat | xs → y | dy | one new an input |
+| join | xs → y, their sum | dy | the first input's is dy itself, the others' are copies |
+| fork | x → ys, copies | dys | summed into the first |
+
+A map that several layers read (where there are no fork layers) has one gradient map: the first backward step that
+reaches it fills it, every later one adds to it, in the order of the backward route.  A layer below which nothing is
+learnt computes no gradient of its input: it has fewer calls, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import TYPE_CHECKING
+
+from refimpl.network.layer import Layer
+from refimpl.network.step import DECAY, ITERATION, MOMENTUM, RATE, SEED, Call
+from refimpl.network.tensor import Tensor
+
+if TYPE_CHECKING:
+    from refimpl.network.network import Network
+
+
+def forward(network: Network, layer: Layer) -> list[Call]:
+    """The calls of a layer's forward step in training."""
+    return FORWARD[layer.kind](network, layer)
+
+
+def inference(network: Network, layer: Layer) -> list[Call]:
+    """The calls of a layer's forward step when nothing is learnt.
+
+    Running statistics, nothing dropped out, and the last layer fills `network.predictions`, which stays.
+    """
+    if layer.kind == "batchnorm":
+        given = {"x": layer.x, **_weights(layer)}
+        given |= {name: layer.statistics[name] for name in ("running_mean", "running_variance")}
+        arguments = {**given, "y": layer.y, "epsilon": layer.options["epsilon"]}
+        return [Call("batchnorm.inference", arguments, given.values(), [layer.y])]
+    if layer.kind == "dropout":
+        return [Call("elementwise.copy", {"x": layer.x, "y": layer.y}, [layer.x], [layer.y])]
+    if layer.kind == "softmax":
+        return _softmax(network, layer.x, network.predictions)
+    return FORWARD[layer.kind](network, layer)
+
+
+# -- forward -----------------------------------------------------------------------------------------------------------
+
+
+def _weights(layer: Layer) -> dict[str, Tensor]:
+    return {name: parameter.weight for name, parameter in layer.parameters.items()}
+
+
+def _multiply_adds(layer: Layer) -> int:
+    """Floating-point operations of one pass of a convolution or a fully connected layer, the direct way."""
+    return 2 * prod(layer.shape) * prod(layer.parameters["w"].weight.shape[1:])
+
+
+def _conv_forward(network: Network, layer: Layer) -> list[Call]:
+    given = {"x": layer.x, **_weights(layer)}
+    arguments = {"b": None, **given, "y": layer.y, "stride": layer.options["stride"], "pad": layer.options["pad"]}
+    return [Call("conv.forward", arguments, given.values(), [layer.y], flops=_multiply_adds(layer))]
+
+
+def _fc_forward(network: Network, layer: Layer) -> list[Call]:
+    given = {"x": layer.x, **_weights(layer)}
+    arguments = {"b": None, **given, "y": layer.y}
+    return [Call("fc.forward", arguments, given.values(), [layer.y], flops=_multiply_adds(layer))]
+
+
+def _pool_forward(network: Network, layer: Layer) -> list[Call]:
+    return [Call("pool.forward", {"x": layer.x, "y": layer.y, **layer.options}, [layer.x], [layer.y])]
+
+
+def _relu_forward(network: Network, layer: Layer) -> list[Call]:
+    x, y = layer.x, layer.y
+    if x is y:
+        return [Call("relu.forward", {"x": x, "y": y}, updates=[y])]
+    return [Call("relu.forward", {"x": x, "y": y}, [x], [y])]
+
+
+def _lrn_forward(network: Network, layer: Layer) -> list[Call]:
+    return [Call("lrn.forward", {"x": layer.x, "y": layer.y, **layer.options}, [layer.x], [layer.y])]
+
+
+def _batchnorm_forward(network: Network, layer: Layer) -> list[Call]:
+    kept = {name: layer.statistics[name] for name in ("mean", "inverse_std")}
+    running = {name: layer.statistics[name] for name in ("running_mean", "running_variance")}
+    given = {"x": layer.x, **_weights(layer)}
+    epsilon = layer.options["epsilon"]
+    arguments = {**given, "y": layer.y, **kept, "epsilon": epsilon, "workspace": network.scratch}
+    count = layer.x.nbytes // 4 // layer.x.shape[1]
+    moved = {**kept, **running, "count": count, "momentum": layer.options["momentum"], "epsilon": epsilon}
+    return [
+        Call("batchnorm.forward", arguments, given.values(), [layer.y, *kept.values(), *network.scratches]),
+        Call("batchnorm.update_running", moved, kept.values(), updates=running.values(), once=True),
+    ]
+
+
+def _dropout_options(layer: Layer) -> dict[str, object]:
+    return {**layer.options, "seed": SEED, "layer": layer.number, "iteration": ITERATION}
+
+
+def _dropout_forward(network: Network, layer: Layer) -> list[Call]:
+    arguments = {"x": layer.x, "y": layer.y, **_dropout_options(layer)}
+    return [Call("dropout.forward", arguments, [layer.x], [layer.y])]
+
+
+def _softmax_forward(network: Network, layer: Layer) -> list[Call]:
+    return _softmax(network, layer.x, layer.y)
+
+
+def _softmax(network: Network, x: Tensor, y: Tensor) -> list[Call]:
+    labels, losses = network.labels, network.losses
+    return [
+        Call("softmax.forward", {"x": x, "y": y}, [x], [y]),
+        Call("softmax.cross_entropy", {"y": y, "labels": labels, "losses": losses}, [y, labels], [losses]),
+    ]
+
+
+def _concat_forward(network: Network, layer: Layer) -> list[Call]:
+    return [Call("concat.forward", {"inputs": tuple(layer.inputs), "y": layer.y}, layer.inputs, [layer.y])]
+
+
+def _join_forward(network: Network, layer: Layer) -> list[Call]:
+    return [Call("join.forward", {"inputs": tuple(layer.inputs), "y": layer.y}, layer.inputs, [layer.y])]
+
+
+def _fork_forward(network: Network, layer: Layer) -> list[Call]:
+    return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
+
+
+FORWARD: dict[str, Callable[[Network, Layer], list[Call]]] = {
+    "conv": _conv_forward, "fc": _fc_forward, "pool": _pool_forward, "relu": _relu_forward, "lrn": _lrn_forward,
+    "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, "softmax": _softmax_forward,
+    "concat": _concat_forward, "join": _join_forward, "fork": _fork_forward,
+}  # fmt: skip
+
+
+# -- backward ----------------------------------------------------------------------------------------------------------
+
+
+class Backward:
+    """Makes the backward calls, layer by layer along the backward route, and keeps every map's gradient map."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.gradients: dict[Tensor, Tensor] = {}  #: map → its gradient map, as far as it has been filled
+        self.managed: list[Tensor] = []  #: every gradient map made
+
+    def calls(self, layer: Layer) -> list[Call]:
+        """The calls of a layer's backward step; none where nothing is learnt at it or below it."""
+        return getattr(self, "_" + layer.kind)(layer) if layer.learns else []
+
+    # What a layer may do with a gradient of its input: fill a new map, add to one, or let dy become it.
+
+    def _new(self, name: str, like: Tensor) -> Tensor:
+        made = Tensor(name, like.shape, "gradient map", managed=True)
+        self.managed.append(made)
+        return made
+
+    def _into(self, layer: Layer, x: Tensor) -> tuple[Tensor, list[Call]]:
+        """A map for this layer's gradient of x to be filled, and the calls that must follow."""
+        so_far = self.gradients.get(x)
+        if so_far is None:
+            self.gradients[x] = made = self._new(f"d({x.name})", x)
+            return made, []
+        part = self._new(f"d({x.name}) by {layer.name}", x)
+        return part, [self._add(so_far, part)]
+
+    def _becomes(self, dy: Tensor, x: Tensor) -> list[Call]:
+        """The map dy is x's gradient from now on, or is added to it."""
+        so_far = self.gradients.get(x)
+        if so_far is None:
+            self.gradients[x] = dy
+            return []
+        return [self._add(so_far, dy)]
+
+    @staticmethod
+    def _add(total: Tensor, part: Tensor) -> Call:
+        return Call("join.fork_backward", {"dys": (total, part), "dx": total}, [part], updates=[total])
+
+    def _held(self, *held: Tensor) -> tuple[Tensor, ...]:
+        """What is read only because the published systems' library does."""
+        return held if self.network.conventions.holds_inputs else ()
+
+    def _dy(self, layer: Layer) -> Tensor:
+        return self.gradients[layer.y]
+
+    # One method a kind.
+
+    def _update(self, layer: Layer) -> list[Call]:
+        """The optimiser's calls for the weights whose gradients this step has finished."""
+        return [
+            Call(
+                "sgd.update",
+                {"w": p.weight, "dw": p.gradient, "momentum_buffer": p.momentum}
+                | {"rate": RATE, "momentum": MOMENTUM, "decay": DECAY},
+                [p.gradient],
+                updates=[p.weight, p.momentum],
+            )
+            for p in layer.parameters.values()
+        ]
+
+    def _conv(self, layer: Layer) -> list[Call]:
+        return self._linear(layer, stride=layer.options["stride"], pad=layer.options["pad"])
+
+    def _fc(self, layer: Layer) -> list[Call]:
+        return self._linear(layer)
+
+    def _linear(self, layer: Layer, **walk: tuple[int, int]) -> list[Call]:
+        """Filter, then data, then bias; the gradient of the weights needs no map of its own and so comes first."""
+        x, dy, w, flops = layer.x, self._dy(layer), layer.parameters["w"], _multiply_adds(layer)
+        filter_ = {"x": x, "dy": dy, "dw": w.gradient, **walk}
+        calls = [Call(f"{layer.kind}.backward_filter", filter_, [x, dy], [w.gradient], flops=flops)]
+        if layer.producers[0].learns:
+            dx, then = self._into(layer, x)
+            data = {"dy": dy, "w": w.weight, "dx": dx, **walk}
+            calls += [Call(f"{layer.kind}.backward_data", data, [dy, w.weight], [dx], flops=flops), *then]
+        if "b" in layer.parameters:
+            db = layer.parameters["b"].gradient
+            calls.append(Call(f"{layer.kind}.backward_bias", {"dy": dy, "db": db}, [dy], [db]))
+        return calls + self._update(layer)
+
+    def _pool(self, layer: Layer) -> list[Call]:
+        x, y, dy = layer.x, layer.y, self._dy(layer)
+        dx, then = self._into(layer, x)
+        arguments = {"x": x, "y": y, "dy": dy, "dx": dx, **layer.options}
+        return [Call("pool.backward", arguments, [x, y, dy], [dx]), *then]
+
+    def _relu(self, layer: Layer) -> list[Call]:
+        x, y, dy = layer.x, layer.y, self._dy(layer)
+        arguments = {"y": y, "dy": dy, "dx": dy}
+        if x is y:
+            return [Call("relu.backward", arguments, [y], updates=[dy])]
+        return [Call("relu.backward", arguments, [*self._held(x), y], updates=[dy]), *self._becomes(dy, x)]
+
+    def _lrn(self, layer: Layer) -> list[Call]:
+        x, dy = layer.x, self._dy(layer)
+        arguments = {"x": x, "y": None, "dy": dy, "dx": dy, **layer.options}
+        return [Call("lrn.backward", arguments, [x, *self._held(layer.y)], updates=[dy]), *self._becomes(dy, x)]
+
+    def _batchnorm(self, layer: Layer) -> list[Call]:
+        x, dy, gamma, beta = layer.x, self._dy(layer), layer.parameters["gamma"], layer.parameters["beta"]
+        kept = {name: layer.statistics[name] for name in ("mean", "inverse_std")}
+        given = {"x": x, "gamma": gamma.weight, **kept, "dy": dy}
+        filled = {"dgamma": gamma.gradient, "dbeta": beta.gradient}
+        # The kernels always put out dx: where nobody wants it, it goes over dy.
+        dx, then = self._into(layer, x) if layer.producers[0].learns else (dy, [])
+        arguments = {**given, **filled, "dx": dx, "workspace": self.network.scratch}
+        writes = [*([] if dx is dy else [dx]), *filled.values(), *self.network.scratches]
+        updates = [dy] if dx is dy else []
+        reads = [tensor for tensor in given.values() if tensor not in updates]
+        return [Call("batchnorm.backward", arguments, reads, writes, updates), *then, *self._update(layer)]
+
+    def _dropout(self, layer: Layer) -> list[Call]:
+        x, dy = layer.x, self._dy(layer)
+        dx, then = self._into(layer, x)
+        arguments = {"dy": dy, "dx": dx, **_dropout_options(layer)}
+        return [Call("dropout.backward", arguments, [dy], [dx]), *then]
+
+    def _softmax(self, layer: Layer) -> list[Call]:
+        y, labels = layer.y, self.network.labels
+        self.gradients[layer.x] = y
+        arguments = {"y": y, "labels": labels, "dx": y}
+        return [Call("softmax.backward", arguments, [*self._held(layer.x), labels], updates=[y])]
+
+    def _concat(self, layer: Layer) -> list[Call]:
+        """Every input's gradient is put out, wanted or not: the kernels split dy as a whole."""
+        dy = self._dy(layer)
+        filled = [self._into(layer, x) for x in layer.inputs]
+        dxs = tuple(dx for dx, _ in filled)
+        sums = [call for _, then in filled for call in then]
+        return [Call("concat.backward", {"dy": dy, "dxs": dxs}, [dy], dxs), *sums]
+
+    def _join(self, layer: Layer) -> list[Call]:
+        dy = self._dy(layer)
+        first, *others = (p.output_for(layer) for p in layer.producers if p.learns)
+        started = [self.gradients[x] for x in others if x in self.gradients]
+        fresh = [self._into(layer, x)[0] for x in others if x not in self.gradients]
+        calls = [Call("join.backward", {"dy": dy, "dxs": tuple(fresh)}, [dy], fresh)] if fresh else []
+        calls += [self._add(total, dy) for total in started]
+        return calls + self._becomes(dy, first)  # last: from here on dy is another map's
+
+    def _fork(self, layer: Layer) -> list[Call]:
+        first, *others = (self.gradients[y] for y in layer.outputs)
+        calls = [Call("join.fork_backward", {"dys": (first, *others), "dx": first}, others, updates=[first])]
+        return calls + self._becomes(first, layer.x)

@@ -1,0 +1,50 @@
+"""What the published systems built differently into one and the same network.
+
+These are facts of a network and not of a memory policy, and figures compare only on the same ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Conventions:
+    """The defaults are those of vDNN, whose networks are the models of convnet-benchmarks."""
+
+    #: A ReLU overwrites its input where nobody else needs that; otherwise it has a map of its own.
+    relu_in_place: bool = True
+    #: A map read by several layers is copied by a fork layer, one copy a reader; otherwise they all read the one map,
+    #: and its gradient is summed as their backward steps come.
+    fork_layers: bool = False
+    #: The input batch is a map like any other: released after its last use, uploaded again for backward.
+    input_managed: bool = True
+    #: The gradient of the input batch is computed too, though nobody needs it.
+    input_gradient: bool = False
+    #: Backward has a depth-first route of its own; otherwise it is the forward route reversed.
+    backward_depth_first: bool = False
+    #: ReLU, LRN and softmax hold their input until backward, and LRN its output too, as cuDNN's functions read them;
+    #: ours do without.
+    holds_inputs: bool = False
+    #: In the static baseline all gradient maps take turns in two buffers; otherwise each has memory of its own.
+    two_gradient_buffers: bool = True
+    #: Height and width of the images, where a network does not ask for its own.
+    side: int = 224
+    #: The large networks have the dropout layers of their papers.
+    dropout: bool = False
+
+
+VDNN = Conventions()
+
+#: SuperNeurons §3: forks are layers, every layer has a map of its own, the input is resident; 227² images.
+SUPERNEURONS = Conventions(
+    relu_in_place=False,
+    fork_layers=True,
+    input_managed=False,
+    input_gradient=True,
+    backward_depth_first=True,
+    holds_inputs=True,
+    two_gradient_buffers=False,
+    side=227,
+    dropout=True,
+)

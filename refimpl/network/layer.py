@@ -1,0 +1,83 @@
+"""A layer: a node of the network, its producers and consumers, the shape of what it puts out, its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from refimpl.network.tensor import Tensor
+
+if TYPE_CHECKING:
+    from refimpl.network.step import Step
+
+LayerKind = Literal[
+    "data", "conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "fork"
+]
+
+
+class NetworkError(ValueError):
+    """A network that cannot be: one line that says which layer, and what would do."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A weight with its gradient and its momentum, all resident."""
+
+    weight: Tensor
+    gradient: Tensor
+    momentum: Tensor
+
+
+class Layer:
+    """Compared by identity.  The tensors and the steps, those of training, are filled in when the network is built."""
+
+    __slots__ = (
+        "backward", "branches", "consumers", "forward", "kind", "learns", "name", "number", "options", "outputs",
+        "parameters", "producers", "shape", "statistics",
+    )  # fmt: skip
+
+    backward: Step
+    forward: Step
+
+    def __init__(self, name: str, kind: LayerKind, producers: tuple[Layer, ...], options: Mapping[str, Any]) -> None:
+        self.name, self.kind, self.options = name, kind, options
+        self.producers, self.consumers = list(producers), list[Layer]()
+        self.number = 0  #: in the order of description, from 1; forks have none: it is the same with and without them
+        self.shape: tuple[int, ...] = ()
+        self.learns = False  #: whether its output depends on a parameter, so that its gradient is wanted
+        self.outputs: list[Tensor] = []  #: one; a fork has one a consumer; a layer in place has its producer's
+        self.branches: dict[Layer, Tensor] = {}  #: of a fork: consumer → its copy
+        self.parameters: dict[str, Parameter] = {}  #: "w", "b"; "gamma", "beta"
+        self.statistics: dict[str, Tensor] = {}  #: of a batch normalisation: "mean", "running_mean", …
+
+    def output_for(self, consumer: Layer) -> Tensor:
+        """The map that `consumer` reads."""
+        return self.branches[consumer] if self.kind == "fork" else self.outputs[0]
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The maps this layer reads, producer by producer."""
+        return [producer.output_for(self) for producer in self.producers]
+
+    @property
+    def x(self) -> Tensor:
+        """The map a layer with one producer reads."""
+        return self.producers[0].output_for(self)
+
+    @property
+    def y(self) -> Tensor:
+        """The map this layer puts out (a fork's first)."""
+        return self.outputs[0]
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it overwrites the map it reads and has none of its own."""
+        return self.kind == "relu" and self.x is self.y
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(parameter.weight.nbytes // 4 for parameter in self.parameters.values())
+
+    def __repr__(self) -> str:
+        return self.name

@@ -1,0 +1,195 @@
+"""A network: what is trained.  Layers along two routes, the steps of one iteration, and every tensor they touch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from difflib import get_close_matches
+from math import prod
+
+from refimpl.network import calls
+from refimpl.network.collector import collector_paused
+from refimpl.network.conventions import Conventions
+from refimpl.network.layer import Layer, NetworkError, Parameter
+from refimpl.network.routes import depth_first
+from refimpl.network.shapes import normalisation_workspace
+from refimpl.network.step import Call, Direction, Step
+from refimpl.network.tensor import Kind, Tensor
+
+#: Layers whose backward does not read what they put out: a ReLU behind them may overwrite it.
+FORGETS_OUTPUT = ("conv", "fc", "batchnorm", "dropout", "join", "concat", "fork")
+
+#: Layers with parameters.
+LEARNING = ("conv", "fc", "batchnorm")
+
+
+class Network:
+    """Built by `Builder.build`, and not changed afterwards.
+
+    `layers` are in the order of the forward route.  `steps[k - 1]` is step k: the forward steps, then the backward
+    ones.
+    """
+
+    def __init__(self, name: str, data: Layer, end: Layer, conventions: Conventions) -> None:
+        self.name, self.conventions = name, conventions
+        self.batch = data.shape[0]
+        self.layers = depth_first(data, lambda layer: layer.producers, lambda layer: layer.consumers)[1:]
+        self.managed: list[Tensor] = []  #: every managed tensor, in the order of its first use, workspaces excepted
+        self.resident: list[Tensor] = []  #: every resident tensor
+        self._find_what_learns(data)
+        self._make_tensors(data, end)
+        self.steps: list[Step] = []
+        for layer in self.layers:
+            layer.forward = self._step(layer, calls.forward(self, layer))
+        self.depth = len(self.layers)  #: N: the number of the last forward step
+        backward = calls.Backward(self)
+        for layer in self._backward_route(end):
+            layer.backward = self._step(layer, backward.calls(layer), "backward")
+        self.managed += backward.managed
+        self._refuse_equal_names()
+
+    def inference(self) -> Network:
+        """The same layers and the same resident tensors, forward only: running statistics, nothing dropped out.
+
+        It fills `predictions` and `losses`.  Its steps are in `steps`; the layers' own are still those of training.
+        """
+        other = object.__new__(Network)
+        vars(other).update(vars(self))
+        other.name, other.steps = f"{self.name}, forward only", []
+        with collector_paused():
+            for layer in self.layers:
+                other._step(layer, calls.inference(self, layer))
+        used = {tensor for step in other.steps for tensor in step.uses}
+        other.managed = [tensor for tensor in self.managed if tensor in used]
+        return other
+
+    def _backward_route(self, end: Layer) -> list[Layer]:
+        if not self.conventions.backward_depth_first:
+            return self.layers[::-1]
+        return depth_first(end, lambda layer: layer.consumers, lambda layer: layer.producers)[:-1]  # all but the data
+
+    def _step(self, layer: Layer, made: list[Call], direction: Direction = "forward") -> Step:
+        step = Step(len(self.steps) + 1, layer, direction, made)
+        self.steps.append(step)
+        return step
+
+    def _find_what_learns(self, data: Layer) -> None:
+        data.learns = self.conventions.input_gradient
+        for layer in self.layers:
+            layer.learns = layer.kind in LEARNING or any(producer.learns for producer in layer.producers)
+
+    # -- tensors -------------------------------------------------------------------------------------------------------
+
+    def _make_tensors(self, data: Layer, end: Layer) -> None:
+        self.input = Tensor("input", data.shape, "input", managed=self.conventions.input_managed)
+        data.outputs = [self.input]
+        (self.managed if self.input.managed else self.resident).append(self.input)
+        for layer in self.layers:
+            self._make_maps(layer)
+            self._make_parameters(layer)
+        rows, classes = end.shape
+        self.labels = self._resident("labels", (rows,), "labels", "int32")
+        self.losses = self._resident("losses", (rows,), "loss")
+        self.predictions = self._resident("predictions", (rows, classes), "loss")  #: filled in `inference` alone
+        self.scratch = self._make_scratch()
+        self.scratches = [] if self.scratch is None else [self.scratch]
+
+    def _resident(self, name: str, shape: tuple[int, ...], kind: Kind, dtype: str = "float32") -> Tensor:
+        made = Tensor(name, shape, kind, dtype=dtype)
+        self.resident.append(made)
+        return made
+
+    def _make_maps(self, layer: Layer) -> None:
+        if layer.kind == "relu" and self._in_place(layer):
+            layer.outputs = [layer.x]
+            return
+        copies = len(layer.consumers) if layer.kind == "fork" else 1
+        names = [layer.name] if copies == 1 else [f"{layer.name}.{i}" for i in range(1, copies + 1)]
+        layer.outputs = [Tensor(name, layer.shape, "map", managed=True) for name in names]
+        if layer.kind == "fork":
+            layer.branches = dict(zip(layer.consumers, layer.outputs, strict=True))
+        self.managed += layer.outputs
+
+    def _in_place(self, relu: Layer) -> bool:
+        """Whether nobody needs what this ReLU reads once it has run."""
+        producer = relu.producers[0]
+        alone = len(producer.consumers) == 1 or producer.kind == "fork"
+        return self.conventions.relu_in_place and producer.kind in FORGETS_OUTPUT and alone
+
+    def _make_parameters(self, layer: Layer) -> None:
+        for name, shape in self._parameter_shapes(layer).items():
+            full = f"{layer.name}.{name}"
+            layer.parameters[name] = Parameter(
+                self._resident(full, shape, "weight"),
+                self._resident(f"d({full})", shape, "weight gradient"),
+                self._resident(f"momentum of {full}", shape, "momentum"),
+            )
+        if layer.kind == "batchnorm":
+            for name in ("mean", "inverse_std", "running_mean", "running_variance"):
+                made = self._resident(f"{layer.name}.{name}", (layer.shape[1],), "statistic")
+                layer.statistics[name] = made
+
+    @staticmethod
+    def _parameter_shapes(layer: Layer) -> dict[str, tuple[int, ...]]:
+        options = layer.options
+        if layer.kind == "batchnorm":
+            return {"gamma": (layer.shape[1],), "beta": (layer.shape[1],)}
+        if layer.kind == "conv":
+            outputs, inputs = options["filters"], (layer.x.shape[1], *options["window"])
+        elif layer.kind == "fc":
+            outputs, inputs = options["outputs"], (prod(layer.x.shape[1:]),)
+        else:
+            return {}
+        return {"w": (outputs, *inputs)} | ({"b": (outputs,)} if options["bias"] else {})
+
+    def _make_scratch(self) -> Tensor | None:
+        """One workspace for all batch normalisations: small, of fixed size, and they run one after another."""
+        normalised = {layer.shape for layer in self.layers if layer.kind == "batchnorm"}
+        if not normalised:
+            return None
+        needed = max(normalisation_workspace(shape) for shape in normalised)
+        return self._resident("scratch", (needed // 4,), "scratch")
+
+    def _refuse_equal_names(self) -> None:
+        """Whoever stores tensors, stores them by name."""
+        names = Counter(tensor.name for tensor in (*self.resident, *self.managed))
+        for name, count in names.items():
+            if count > 1:
+                raise NetworkError(f"{self.name}: two tensors would be named {name!r}; give that layer another name")
+
+    # -- figures -------------------------------------------------------------------------------------------------------
+
+    def parameters(self) -> Iterator[tuple[Layer, str, Parameter]]:
+        for layer in self.layers:
+            for name, parameter in layer.parameters.items():
+                yield layer, name, parameter
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(layer.parameter_count for layer in self.layers)
+
+    @property
+    def resident_bytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.resident)
+
+    @property
+    def managed_bytes(self) -> int:
+        """Of all managed tensors together, workspaces excepted: nobody ever needs them all at once."""
+        return sum(tensor.nbytes for tensor in self.managed)
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of an iteration's convolutions and fully connected layers."""
+        return sum(step.flops for step in self.steps)
+
+    def layer(self, name: str) -> Layer:
+        """The layer of that name."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        close = get_close_matches(name, [layer.name for layer in self.layers], 1)
+        near = f"; did you mean {close[0]!r}?" if close else ""
+        raise NetworkError(f"{self.name} has no layer {name!r}{near}")
+
+    def __repr__(self) -> str:
+        return f"{self.name}, batch {self.batch}: {len(self.layers)} layers, {len(self.steps)} steps"

@@ -1,0 +1,48 @@
+"""A network as a table, one row a layer: what it puts out, what it learns, what it computes, what it keeps.
+
+Rows are plain data (`dataclasses.asdict` makes them JSON); printing them is the business of `refimpl.report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from refimpl.network.layer import Layer
+from refimpl.network.network import Network
+
+
+@dataclass(frozen=True)
+class Row:
+    """One layer of a network, or the total of all."""
+
+    layer: str
+    kind: str  #: empty in a total
+    shape: tuple[int, ...]  #: images, channels, height, width; empty in a total
+    parameters: int
+    flops_forward: int  #: multiplications and additions of convolutions and fully connected layers, the direct way
+    flops_backward: int
+    map_bytes: int  #: of the maps that it fills: none in place, one a branch of a fork
+    in_place: bool
+
+
+def summary(network: Network) -> list[Row]:
+    """A row a layer, in the order of the forward route; the first is the input batch."""
+    batch = Row("input", "data", network.input.shape, 0, 0, 0, network.input.nbytes, False)
+    return [batch, *(_row(layer) for layer in network.layers)]
+
+
+def total(rows: Iterable[Row]) -> Row:
+    """The sums over rows."""
+    rows = list(rows)
+    sums = {
+        what: sum(getattr(row, what) for row in rows)
+        for what in ("parameters", "flops_forward", "flops_backward", "map_bytes")
+    }
+    return Row("total", "", (), in_place=False, **sums)
+
+
+def _row(layer: Layer) -> Row:
+    filled = 0 if layer.in_place else sum(tensor.nbytes for tensor in layer.outputs)
+    flops = layer.forward.flops, layer.backward.flops
+    return Row(layer.name, layer.kind, layer.shape, layer.parameter_count, *flops, filled, layer.in_place)

@@ -1,0 +1,33 @@
+"""A tensor: a named piece of memory of one kind.
+
+*Managed* tensors come and go within an iteration, and a plan says when: the maps (what layers put out), their
+gradients, workspaces, and the input batch where the network says so.  *Resident* tensors live as long as training:
+weights, their gradients and momentum, statistics, labels, losses.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Literal
+
+Kind = Literal[
+    "input", "map", "gradient map", "workspace",  # managed, as a rule
+    "weight", "weight gradient", "momentum", "statistic", "labels", "loss", "scratch",  # resident
+]  # fmt: skip
+
+ITEM_BYTES = 4  #: float32, and int32 for labels
+
+
+class Tensor:
+    """Compared by identity; `name` is unique within a network.  Never changed once its network is built."""
+
+    __slots__ = ("dtype", "kind", "managed", "name", "nbytes", "shape")
+
+    def __init__(
+        self, name: str, shape: tuple[int, ...], kind: Kind, managed: bool = False, dtype: str = "float32"
+    ) -> None:
+        self.name, self.shape, self.kind, self.managed, self.dtype = name, shape, kind, managed, dtype
+        self.nbytes = ITEM_BYTES * prod(shape)  #: bytes, not rounded
+
+    def __repr__(self) -> str:
+        return self.name

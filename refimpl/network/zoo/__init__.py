@@ -1,0 +1,111 @@
+"""The networks that have a name: those the papers were measured on, and small ones for teaching and testing.
+
+    build("vgg16", batch=256)    build("resnet:2498")    build("alexnet:superneurons")    resnet(50, batch=32)
+
+Behind `:superneurons` a network is built with SuperNeurons' conventions: fork layers, a map of its own for every ReLU,
+a resident input of 227², dropout where its paper has it.  Its figures compare only with figures of the same network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+
+from refimpl.network.conventions import SUPERNEURONS
+from refimpl.network.layer import NetworkError
+from refimpl.network.network import Network
+from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons
+from refimpl.network.zoo.googlenet import googlenet
+from refimpl.network.zoo.inceptionv4 import inceptionv4
+from refimpl.network.zoo.overfeat import overfeat
+from refimpl.network.zoo.resnet import resnet, resnet50, resnet101, resnet152
+from refimpl.network.zoo.small import lenet, tiny_inception, tiny_resnet, tiny_vgg
+from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
+
+__all__ = [
+    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "build", "googlenet", "inceptionv4", "lenet",
+    "overfeat", "resnet", "resnet50", "resnet101", "resnet152", "tiny_inception", "tiny_resnet", "tiny_vgg", "vgg",
+    "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
+]  # fmt: skip
+
+SUFFIX = ":superneurons"
+ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
+BATCH_SUPERNEURONS = 32  #: images: its ResNet figures are for 32, and those of AlexNet for 200
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a named network is built: `make(batch=…)`; `batch` images are what it is built for where nobody says."""
+
+    make: Callable[..., Network]
+    batch: int
+    about: str
+
+
+PLAIN = {
+    "alexnet": Recipe(alexnet, 128, "AlexNet in one tower (One Weird Trick), 224²"),
+    "overfeat": Recipe(overfeat, 128, "OverFeat, the fast model, 231²"),
+    "googlenet": Recipe(googlenet, 128, "GoogLeNet v1 without its two auxiliary ends"),
+    "vgg11": Recipe(vgg11, 64, "VGG, model A"),
+    "vgg16": Recipe(vgg16, 256, "VGG, model D"),
+    "vgg19": Recipe(vgg19, 64, "VGG, model E"),
+    "vgg116": Recipe(vgg116, 32, "VGG-16 and 20 convolutions more a group"),
+    "vgg216": Recipe(vgg216, 32, "VGG-16 and 40 convolutions more a group"),
+    "vgg316": Recipe(vgg316, 32, "VGG-16 and 60 convolutions more a group"),
+    "vgg416": Recipe(vgg416, 32, "VGG-16 and 80 convolutions more a group"),
+    "resnet50": Recipe(resnet50, 32, "ResNet-50, bottleneck units"),
+    "resnet101": Recipe(resnet101, 32, "ResNet-101"),
+    "resnet152": Recipe(resnet152, 32, "ResNet-152"),
+    "inceptionv4": Recipe(inceptionv4, 32, "Inception-v4, 299²"),
+    "lenet": Recipe(lenet, 32, "for teaching: a chain with pooling and dropout, 1×28²"),
+    "tiny-vgg": Recipe(tiny_vgg, 32, "for teaching: pairs of convolutions, 3×32²"),
+    "tiny-resnet": Recipe(tiny_resnet, 32, "for teaching: residual units with batch normalisation, 3×32²"),
+    "tiny-inception": Recipe(tiny_inception, 32, "for teaching: branches that meet in a concat, 3×32²"),
+}
+
+
+def _as_superneurons_built_it(name: str, plain: Recipe) -> Recipe:
+    if name == "alexnet":
+        return Recipe(alexnet_superneurons, 200, "AlexNet as SuperNeurons built it, with LRN and dropout, 227²")
+    batch = min(plain.batch, BATCH_SUPERNEURONS)
+    return Recipe(partial(plain.make, conventions=SUPERNEURONS), batch, f"{plain.about}; SuperNeurons' conventions")
+
+
+#: Every name that stands for one network.
+NETWORKS = PLAIN | {name + SUFFIX: _as_superneurons_built_it(name, recipe) for name, recipe in PLAIN.items()}
+
+_DEEP = Recipe(resnet, 16, "SuperNeurons' deep family, DEPTH = 134 + 3n, n from 1; also 50, 101, 152")
+
+#: Names with a depth in them: `make(DEPTH, batch=…)`.
+FAMILIES = {"resnet:DEPTH": _DEEP, "resnet:DEPTH" + SUFFIX: _as_superneurons_built_it("resnet:DEPTH", _DEEP)}
+
+
+def build(name: str, batch: int | None = None) -> Network:
+    """The network of that name for `batch` images (None: as many as its paper measured it with)."""
+    recipe = _find(name)
+    return recipe.make(batch=recipe.batch if batch is None else batch)
+
+
+def _find(name: str) -> Recipe:
+    asked = name.strip().lower().replace("_", "-")
+    plain = asked.removesuffix(SUFFIX)
+    suffix = SUFFIX if plain != asked else ""
+    plain = ALIASES.get(plain, plain)
+    if plain.startswith("resnet:"):
+        depth = plain.removeprefix("resnet:")
+        if not depth.isdecimal():
+            raise NetworkError(f"{name}: give a ResNet's depth as a whole number, as in resnet:137")
+        standard = f"resnet{depth}{suffix}"
+        if standard in NETWORKS:
+            return NETWORKS[standard]
+        deep = FAMILIES["resnet:DEPTH" + suffix]
+        return Recipe(partial(deep.make, int(depth)), deep.batch, deep.about)
+    if plain + suffix in NETWORKS:
+        return NETWORKS[plain + suffix]
+    close = get_close_matches(asked, [*NETWORKS, *FAMILIES, *ALIASES], 1)
+    if close:
+        raise NetworkError(f"there is no network {name!r}; did you mean {close[0]}?")
+    known = ", ".join((*PLAIN, "resnet:DEPTH"))
+    raise NetworkError(f"there is no network {name!r}; there are {known}, also with {SUFFIX} behind the name")

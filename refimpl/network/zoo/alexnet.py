@@ -1,0 +1,47 @@
+"""AlexNet, twice: the one tower that vDNN measured, and the one of SuperNeurons' figures."""
+
+from __future__ import annotations
+
+from refimpl.network.builder import Builder
+from refimpl.network.conventions import SUPERNEURONS, VDNN, Conventions
+from refimpl.network.network import Network
+
+
+def alexnet(batch: int = 128, conventions: Conventions = VDNN) -> Network:
+    """The single tower of Krizhevsky, "One weird trick for parallelizing convolutional neural networks", 2014.
+
+    As convnet-benchmarks has it and vDNN measured it: 3×224², no groups, no LRN, no dropout.
+    """
+    b = Builder("alexnet", (batch, 3, 224, 224), conventions)
+    convolutions = ((64, 11, 4, 2), (192, 5, 1, 2), (384, 3, 1, 1), (256, 3, 1, 1), (256, 3, 1, 1))
+    for i, (filters, window, stride, pad) in enumerate(convolutions, 1):
+        b.conv(filters, window, stride, pad, name=f"conv{i}")
+        b.relu(name=f"relu{i}")
+        if i in (1, 2, 5):
+            b.pool(3, 2, name=f"pool{i}")
+    for i in (6, 7):
+        b.fc(4096, name=f"fc{i}")
+        b.relu(name=f"relu{i}")
+    b.fc(1000, name="fc8")
+    b.softmax(name="softmax")
+    return b.build()
+
+
+def alexnet_superneurons(batch: int = 200, conventions: Conventions = SUPERNEURONS) -> Network:
+    """The AlexNet of SuperNeurons' memory curves: 3×227², LRN, dropout, no groups; its layers' names are theirs."""
+    b = Builder("alexnet:superneurons", (batch, 3, 227, 227), conventions)
+    convolutions = ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (384, 3, 1, 1), (256, 3, 1, 1))
+    for i, (filters, window, stride, pad) in enumerate(convolutions, 1):
+        b.conv(filters, window, stride, pad, name=f"CONV{i}")
+        b.relu(name=f"RELU{i}")
+        if i in (1, 2):
+            b.lrn(k=2.0, name=f"LRN{i}")
+        if i in (1, 2, 5):
+            b.pool(3, 2, name=f"POOL{i}")
+    for i in (1, 2):
+        b.fc(4096, name=f"FC{i}")
+        b.relu(name=f"RELU{5 + i}")
+        b.dropout(name=f"DROP{i}")
+    b.fc(1000, name="FC3")
+    b.softmax(name="SOFTMAX")
+    return b.build()

@@ -1,0 +1,61 @@
+"""Networks drawn by hypothesis: chains, branches off any earlier map, joins, concats, every kind of layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network
+
+#: The two published ones, and mixtures that nobody published.
+CONVENTIONS = (
+    VDNN,
+    SUPERNEURONS,
+    Conventions(relu_in_place=False, input_managed=False, holds_inputs=True),
+    Conventions(fork_layers=True, input_gradient=True),
+    Conventions(backward_depth_first=True),
+)
+KINDS = ("conv", "conv", "pool", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat")
+
+
+@st.composite
+def networks(
+    draw: Any, layers: int = 12, batch: int = 3, side: int = 6, kinds: tuple[str, ...] = KINDS, **given: Any
+) -> Network:
+    """A network of up to `layers` drawn layers and the few that end it; `conventions=…` fixes those."""
+    conventions = given.get("conventions") or draw(st.sampled_from(CONVENTIONS))
+    b = Builder("drawn", (batch, draw(st.integers(1, 3)), side, side), conventions)
+    for _ in range(draw(st.integers(1, layers))):
+        earlier = [b.input, *b.layers]
+        x = earlier[-1 - draw(st.integers(0, min(3, len(earlier) - 1)))]  # mostly the last: otherwise a branch
+        _layer(draw, b, draw(st.sampled_from(kinds)), x, earlier)
+    ends = [x for x in (b.input, *b.layers) if not x.consumers]
+    small = [x if x.shape[2:] == (1, 1) else b.pool(x.shape[2:], mode="average", after=x) for x in ends]
+    if len(small) > 1:
+        b.concat(*small)
+    b.fc(draw(st.integers(2, 5)))
+    b.softmax()
+    return b.build()
+
+
+def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> None:
+    height, width = x.shape[2:]
+    if kind == "conv":
+        window = draw(st.sampled_from([1, 3, (1, 3)]))
+        pad = {1: 0, 3: 1, (1, 3): (0, 1)}[window]
+        b.conv(draw(st.integers(1, 4)), window, draw(st.integers(1, 2)), pad, bias=draw(st.booleans()), after=x)
+    elif kind == "pool":
+        mode, ceil = draw(st.sampled_from(["max", "average"])), draw(st.booleans())
+        b.pool((min(2, height), min(2, width)), draw(st.integers(1, 2)), mode=mode, ceil=ceil, after=x)
+    elif kind in ("join", "concat"):
+        first = 1 if kind == "join" else 2
+        same = [y for y in earlier if y is not x and y.shape[first:] == x.shape[first:]]
+        if same:
+            others = draw(st.lists(st.sampled_from(same), min_size=1, max_size=3, unique=True))
+            order = draw(st.permutations([x, *others]))
+            (b.join if kind == "join" else b.concat)(*order)
+        else:
+            b.relu(after=x)
+    else:
+        getattr(b, kind)(after=x)

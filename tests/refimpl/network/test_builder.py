@@ -1,0 +1,191 @@
+"""Describing networks: shapes, names, and one clear line for what cannot be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kernels import batchnorm, lrn, pool
+from kernels.arguments import KernelError
+from kernels.conv.shape import ConvShape
+from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
+from refimpl.network.builder import LARGEST_LRN
+from refimpl.network.shapes import normalisation_workspace
+
+PAIRS = st.tuples(st.integers(1, 5), st.integers(1, 5))
+PADS = st.tuples(st.integers(0, 3), st.integers(0, 3))
+MAPS = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 12), st.integers(1, 12))
+
+
+def shape_or_none(make: Callable[[], tuple[int, ...]]) -> tuple[int, ...] | None:
+    try:
+        return make()
+    except (KernelError, NetworkError) as error:
+        assert "\n" not in str(error)
+        return None
+
+
+@given(MAPS, PAIRS, PAIRS, PADS, st.booleans())
+@example((1, 1, 3, 3), (2, 2), (2, 2), (1, 1), True)  # the last window would start just behind the map
+def test_pooling_has_the_kernels_shapes(
+    x: tuple[int, int, int, int], window: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int], ceil: bool
+) -> None:
+    expected = shape_or_none(lambda: pool.output_shape(x, window=window, stride=stride, pad=pad, ceil=ceil))
+    assert shape_or_none(lambda: Builder("drawn", x).pool(window, stride, pad, ceil=ceil).shape) == expected
+
+
+@given(MAPS, PAIRS, PAIRS, PADS)
+def test_convolutions_have_the_kernels_shapes(
+    x: tuple[int, int, int, int], window: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]
+) -> None:
+    expected = shape_or_none(lambda: ConvShape.of(x, (2, x[1], *window), stride, pad).y_shape)
+    assert shape_or_none(lambda: Builder("drawn", x).conv(2, window, stride, pad).shape) == expected
+
+
+@given(st.tuples(st.integers(1, 64), st.integers(1, 99), st.integers(1, 99), st.integers(1, 99)))
+def test_batch_normalisation_has_the_kernels_workspace(x: tuple[int, int, int, int]) -> None:
+    assert normalisation_workspace(x) == batchnorm.workspace_bytes(x)
+    assert normalisation_workspace(x[:2]) == batchnorm.workspace_bytes(x[:2])
+
+
+def test_lrn_has_the_kernels_limit() -> None:
+    assert LARGEST_LRN == lrn.SLOTS
+
+
+def builder(batch: int = 2) -> Builder:
+    return Builder("net", (batch, 3, 8, 8))
+
+
+def test_layers_are_named_by_kind_unless_a_name_is_given() -> None:
+    b = builder()
+    given = [b.conv(4, 3), b.conv(4, 3, name="own"), b.conv(4, 1), b.relu(), b.relu(name="relu3"), b.relu(), b.relu()]
+    assert [x.name for x in given] == ["conv1", "own", "conv3", "relu1", "relu3", "relu4", "relu5"]
+    assert [x.number for x in given] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_parameters_and_statistics() -> None:
+    b = builder()
+    b.conv(4, (3, 1), name="conv")
+    b.conv(4, 1, bias=False, name="bare")
+    b.batchnorm(name="norm")
+    b.fc(5, name="fc")
+    b.softmax()
+    network = b.build()
+    shapes = {f"{layer}.{name}": parameter.weight.shape for layer, name, parameter in network.parameters()}
+    assert shapes == {
+        "conv.w": (4, 3, 3, 1), "conv.b": (4,), "bare.w": (4, 4, 1, 1), "norm.gamma": (4,), "norm.beta": (4,),
+        "fc.w": (5, 4 * 6 * 8), "fc.b": (5,),
+    }  # fmt: skip
+    assert network.parameter_count == 36 + 4 + 16 + 8 + 960 + 5
+    for _, _, parameter in network.parameters():
+        assert parameter.weight.shape == parameter.gradient.shape == parameter.momentum.shape
+    statistics = network.layer("norm").statistics
+    assert list(statistics) == ["mean", "inverse_std", "running_mean", "running_variance"]
+    assert all(tensor.shape == (4,) and not tensor.managed for tensor in statistics.values())
+    assert network.resident_bytes == sum(tensor.nbytes for tensor in network.resident)
+
+
+WRONG = {
+    "no images": (lambda: Builder("net", (0, 3, 8, 8)), "net: the batch is 0; give a whole number of at least 1"),
+    "half an image": (lambda: Builder("net", (2.5, 3, 8, 8)), "net: the batch is 2.5; give a whole number"),
+    "words": (lambda: Builder("net", ("many", 3, 8, 8)), "net: the batch is 'many'; give a whole number"),
+    "no channels": (lambda: Builder("net", (1, 0, 8, 8)), "net: the number of channels is 0; give"),
+    "three axes": (lambda: Builder("net", (3, 8, 8)), "net: the input's shape is (3, 8, 8); give (images, channels,"),
+    "no filters": (lambda: builder().conv(0, 3), "conv1: filters is 0; give a whole number of at least 1"),
+    "half a window": (lambda: builder().conv(4, 2.5), "conv1: window is 2.5; give a whole number of at least 1"),
+    "three windows": (lambda: builder().conv(4, (1, 2, 3)), "conv1: window is (1, 2, 3); give one number, or (vert"),
+    "no stride": (lambda: builder().conv(4, 3, stride=0), "conv1: stride is 0; give a whole number of at least 1"),
+    "less padding": (lambda: builder().conv(4, 3, pad=-1), "conv1: pad is -1; give a whole number of at least 0"),
+    "too large": (lambda: builder().conv(4, 9), "conv1: a window of 9 does not fit into 8 with padding 0"),
+    "padding": (lambda: builder().pool(2, pad=2), "pool1: padding (2, 2) must be smaller than the window (2, 2)"),
+    "mode": (lambda: builder().pool(2, mode="mean"), "pool1: there is no pooling mode 'mean'; give max or average"),
+    "rows": (lambda: [b := builder(), b.fc(3), b.conv(4, 1)], "conv1: its input is (2, 3), not maps of a height and"),
+    "outputs": (lambda: builder().fc(True - 1), "fc1: outputs is 0; give a whole number of at least 1"),
+    "probability": (lambda: builder().dropout(1.0, name="d"), "d: the probability is 1.0; give at least 0 and less"),
+    "lrn": (lambda: builder().lrn(17), "lrn: size is 17; the kernels look at up to 16 channels"),
+    "softmax": (lambda: builder().softmax(), "softmax: its input is (2, 3, 8, 8); put a fully connected layer before"),
+    "one input": (lambda: [b := builder(), b.join(b.conv(4, 1))], "join: give two or more different layers, not [con"),
+    "twice": (lambda: [b := builder(), b.concat(x := b.relu(), x)], "concat: give two or more different layers, not"),
+    "sizes": (
+        lambda: [b := builder(), b.join(b.conv(4, 1), b.conv(5, 1))],
+        "join1: maps of one shape can be added, not (2, 4, 8, 8), (2, 5, 8, 8)",
+    ),
+    "areas": (
+        lambda: [b := builder(), b.concat(b.conv(4, 1), b.pool(2))],
+        "concat1: only the channels may differ, not (2, 4, 8, 8), (2, 4, 4, 4)",
+    ),
+    "names": (
+        lambda: [b := builder(), b.relu(name="a"), b.relu(name="a")],
+        "net: there is a layer named 'a' already; take another name",
+    ),
+    "input's name": (lambda: builder().relu(name="input"), "net: there is a layer named 'input' already"),
+    "another's": (lambda: builder().relu(after=builder().relu()), "relu1: relu1 is no layer of net"),
+    "behind": (
+        lambda: [b := builder(), b.fc(3), b.softmax(), b.relu()],
+        "relu1: nothing can come behind the softmax",
+    ),
+    "no end": (lambda: [b := builder(), b.fc(3), b.build()], "net: the last layer must be a softmax"),
+    "nothing": (lambda: builder().build(), "net: the last layer must be a softmax"),
+    "two ends": (
+        lambda: [b := builder(), b.relu(), b.fc(3, after=b.input), b.softmax(), b.build()],
+        "net: nobody reads relu1; only the softmax may be an end",
+    ),
+    "built": (lambda: [b := finished(), b.build(), b.build()], "net is built already; describe another network with"),
+    "built, more": (lambda: [b := finished(), b.build(), b.relu()], "net is built already; describe another network"),
+    "tensors": (
+        lambda: [b := builder(), b.conv(2, 1), b.lrn(name="l"), b.fc(2, name="d(l)"), b.softmax(), b.build()],
+        "net: two tensors would be named 'd(l)'; give that layer another name",
+    ),
+    "layer": (lambda: finished().build().layer("sofmax1"), "net has no layer 'sofmax1'; did you mean 'softmax1'?"),
+}  # fmt: skip
+
+
+def finished() -> Builder:
+    b = builder()
+    b.fc(3)
+    b.softmax()
+    return b
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_is_one_line(case: str) -> None:
+    make, says = WRONG[case]
+    with pytest.raises(NetworkError) as caught:
+        make()
+    assert str(caught.value).startswith(says) and "\n" not in str(caught.value)
+
+
+def test_a_refused_layer_leaves_no_trace() -> None:
+    b = builder()
+    first = b.conv(4, 3)
+    refused: list[Callable[[], Layer]] = [
+        lambda: b.conv(4, 99), lambda: b.pool(2, mode="mean"), lambda: b.join(first, b.input), lambda: b.softmax(),
+    ]  # fmt: skip
+    for make in refused:
+        with pytest.raises(NetworkError):
+            make()
+    b.fc(3)
+    b.softmax()
+    assert [layer.name for layer in b.build().layers] == ["conv1", "fc1", "softmax1"]
+
+
+def test_wide_forks_are_built_in_linear_time_too() -> None:
+    """A map with thousands of readers: looked up one by one in a list they would take a minute."""
+    b = Builder("wide", (1, 1, 1, 1), SUPERNEURONS)
+    b.join(*[b.relu(after=b.input) for _ in range(20_000)])
+    b.fc(2)
+    b.softmax()
+    network = b.build()
+    assert len(network.layer("input.fork").branches) == 20_000 and len(network.steps) == 2 * 20_004
+
+
+def test_describing_and_building_do_not_import_numba() -> None:
+    """It takes longer than planning a network, and only whoever runs one needs it."""
+    use = "from refimpl.network.zoo import build; build('tiny-resnet').inference()"
+    code = f"import sys; {use}; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,214 @@
+"""The named networks: parameters as published, shapes as PyTorch has them, sizes as the papers print them, names."""
+
+from __future__ import annotations
+
+import csv
+import time
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refimpl.network import Layer, Network, NetworkError
+from refimpl.network.zoo import FAMILIES, NETWORKS, build, lenet, resnet, tiny_inception, tiny_resnet, tiny_vgg, vgg
+from refimpl.network.zoo.googlenet import MODULES
+
+GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
+MIB = 2**20
+
+PUBLISHED = {
+    # torchvision's models of these names have just as many, weights and biases and batch normalisations together
+    "alexnet": 61_100_840, "vgg11": 132_863_336, "vgg16": 138_357_544, "vgg19": 143_667_240,
+    "resnet50": 25_557_032, "resnet101": 44_549_160, "resnet152": 60_192_808,
+    "inceptionv4": 42_679_816,  # timm's
+    "googlenet": 6_998_552,  # Caffe's, without its auxiliary ends
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_ones(name: str) -> None:
+    assert build(name, 1).parameter_count == PUBLISHED[name]
+    if name != "alexnet":  # another network; and VGG pools 227² to the same 7² as 224²
+        assert build(f"{name}:superneurons", 1).parameter_count == PUBLISHED[name]
+
+
+def parameters(*layers: tuple[int, int]) -> int:
+    """Of (outputs, inputs) each, with a bias an output."""
+    return sum(outputs * (inputs + 1) for outputs, inputs in layers)
+
+
+def test_parameters_of_variants_add_up() -> None:
+    alexnet = parameters(
+        (96, 3 * 121), (256, 96 * 25), (384, 256 * 9), (384, 384 * 9), (256, 384 * 9), (4096, 256 * 36), (4096, 4096),
+        (1000, 4096),
+    )  # fmt: skip
+    assert build("alexnet:superneurons", 1).parameter_count == alexnet
+    overfeat = parameters(
+        (96, 3 * 121), (256, 96 * 25), (512, 256 * 9), (1024, 512 * 9), (1024, 1024 * 9), (3072, 1024 * 36),
+        (4096, 3072), (1000, 4096),
+    )  # fmt: skip
+    assert build("overfeat", 1).parameter_count == overfeat
+    one_more_a_group = parameters(*((filters, 9 * filters) for filters in (64, 128, 256, 512, 512)))
+    for times, name in enumerate(("vgg116", "vgg216", "vgg316", "vgg416"), 1):
+        added = 20 * times * one_more_a_group
+        network = build(name, 1)
+        assert network.parameter_count == PUBLISHED["vgg16"] + added
+        assert sum(bool(layer.parameters) for layer in network.layers) == 16 + 100 * times
+    deep = resnet(2498, 1)
+    assert sum(layer.kind in ("conv", "fc") and ".around" not in layer.name for layer in deep.layers) == 2498
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_shapes_are_those_of_pytorch(name: str, torch: Any) -> None:
+    """Its operators on its device "meta", which computes nothing but shapes."""
+    network = build(name, 2)
+    maps: dict[Layer, Any] = {}
+    batch = torch.empty(network.input.shape, device="meta")
+    for layer in network.layers:
+        inputs = [maps.get(producer, batch) for producer in layer.producers]
+        maps[layer] = put_out(torch, layer, inputs)
+        assert tuple(maps[layer].shape) == layer.shape == layer.y.shape, layer
+
+
+def put_out(torch: Any, layer: Layer, inputs: list[Any]) -> Any:
+    x, options, functional = inputs[0], layer.options, torch.nn.functional
+    given = {name: torch.empty(p.weight.shape, device="meta") for name, p in layer.parameters.items()}
+    if layer.kind == "conv":
+        return functional.conv2d(x, given["w"], given.get("b"), options["stride"], options["pad"])
+    if layer.kind == "fc":
+        return functional.linear(x.flatten(1), given["w"], given["b"])
+    if layer.kind == "pool":
+        pool = functional.max_pool2d if options["mode"] == "max" else functional.avg_pool2d
+        return pool(x, options["window"], options["stride"], options["pad"], ceil_mode=options["ceil"])
+    return torch.cat(inputs, 1) if layer.kind == "concat" else sum(inputs[1:], x)
+
+
+def test_sizes_on_the_way() -> None:
+    """Where the papers print them."""
+    googlenet = build("googlenet", 1)
+    channels = {name: googlenet.layer(f"{name}.concat").shape[1] for name in MODULES}
+    assert list(channels.values()) == [256, 480, 512, 512, 512, 528, 832, 832, 1024]
+    assert googlenet.layer("5b.concat").shape == (1, 1024, 7, 7)
+    inception = build("inceptionv4", 1)
+    ends = {"stem.c": (384, 35, 35), "A4": (384, 35, 35), "A.reduction": (1024, 17, 17), "B7": (1024, 17, 17),
+            "B.reduction": (1536, 8, 8), "C3": (1536, 8, 8)}  # fmt: skip
+    assert {name: inception.layer(f"{name}.concat").shape[1:] for name in ends} == ends
+    for name in ("resnet50", "resnet50:superneurons"):
+        groups = [build(name, 1).layer(f"{group}_1.relu").shape for group in (2, 3, 4, 5)]
+        assert groups == [(1, 256, 56, 56), (1, 512, 28, 28), (1, 1024, 14, 14), (1, 2048, 7, 7)]
+    kinds = {layer.kind for name in ("vgg16", "alexnet", "overfeat", "googlenet") for layer in build(name, 1).layers}
+    assert not kinds & {"lrn", "dropout", "batchnorm"}
+
+
+def test_the_golden_alexnet() -> None:
+    """Every step's live bytes and tensors, each tensor from its first step to its last, as SuperNeurons published."""
+    network = build("alexnet:superneurons")
+    assert (network.batch, network.depth, len(network.managed)) == (200, 23, 36)
+    assert f"{network.managed_bytes / MIB:.3f}" == "2189.437"
+    last = {tensor: step.number for step in network.steps for tensor in step.uses}
+    live: set[Any] = set()
+    peaks = []
+    for step, row in zip(network.steps, csv.DictReader(GOLDEN.open(encoding="utf-8")), strict=True):
+        live.update(step.writes)
+        now = sum(tensor.nbytes for tensor in live) / MIB
+        assert (str(step.number), step.direction, step.layer.name) == (row["step"], row["direction"], row["layer"])
+        assert (now, len(live)) == (pytest.approx(float(row["liveness_mib"]), abs=0.02), int(row["liveness_tensors"]))
+        peaks.append((now, step.number))
+        live = {tensor for tensor in live if last[tensor] > step.number}
+    assert not live and max(peaks)[1] == 32
+
+
+def test_default_batches() -> None:
+    for name, batch in (("alexnet", 128), ("vgg16", 256), ("vgg416", 32), ("alexnet:superneurons", 200)):
+        assert build(name).batch == batch
+    assert build("resnet:137").batch == 16 and build("vgg16", batch=64).batch == 64
+
+
+@pytest.mark.parametrize("name", [*NETWORKS, "resnet:137", "resnet:2498:superneurons"])
+def test_a_network_says_its_own_name(name: str) -> None:
+    assert build(name, 1).name == name
+
+
+def test_other_spellings() -> None:
+    for spelling, name in (
+        ("VGG16", "vgg16"), ("vgg-a", "vgg11"), ("Inception-v4:superneurons", "inceptionv4:superneurons"),
+        ("tiny_vgg", "tiny-vgg"), ("resnet:50", "resnet50"), ("resnet:101:superneurons", "resnet101:superneurons"),
+    ):  # fmt: skip
+        assert build(spelling, 1).name == name
+    assert all(recipe.about and recipe.batch > 0 for recipe in (*NETWORKS.values(), *FAMILIES.values()))
+
+
+WRONG = {
+    "vgg17": "there is no network 'vgg17'; did you mean vgg1",
+    "vgg16:superneuron": "there is no network 'vgg16:superneuron'; did you mean vgg16:superneurons?",
+    "resnet": "there is no network 'resnet'; did you mean",
+    "resnet51": "there is no network 'resnet51'; did you mean resnet",
+    "": "there is no network ''; there are alexnet, overfeat,",
+    "transformer!": "there is no network 'transformer!'; there are alexnet, overfeat,",
+    "resnet:deep": "resnet:deep: give a ResNet's depth as a whole number, as in resnet:137",
+    "resnet:-50": "resnet:-50: give a ResNet's depth as a whole number",
+    "resnet:2500": "there is no ResNet 2500 layers deep: give 50, 101, 152 or 134 + 3n; the nearest are 2498 and 2501",
+    "resnet:7:superneurons": "there is no ResNet 7 layers deep: give 50, 101, 152 or 134 + 3n; the nearest are 50 and",
+    "resnet:134": "there is no ResNet 134 layers deep: give 50, 101, 152 or 134 + 3n; the nearest are 137 and 140",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_unknown_names_are_one_line(name: str) -> None:
+    with pytest.raises(NetworkError) as caught:
+        build(name)
+    assert str(caught.value).startswith(WRONG[name]) and "\n" not in str(caught.value)
+
+
+def test_depths_between_the_standard_ones() -> None:
+    for depth, nearest in ((49, "50 and 101"), (120, "101 and 137"), (151, "149 and 152"), (153, "152 and 155")):
+        with pytest.raises(NetworkError, match=f"the nearest are {nearest}$"):
+            resnet(depth)
+    with pytest.raises(NetworkError, match="there is no VGG 13 layers deep; there are 11, 16, 19, 116"):
+        vgg(13)
+
+
+@pytest.mark.parametrize("batch", [0, -1, 2.5, "many"])
+def test_a_batch_that_cannot_be_is_one_line(batch: Any) -> None:
+    for name in ("vgg16", "alexnet:superneurons", "resnet:137", "lenet"):
+        with pytest.raises(NetworkError) as caught:
+            build(name, batch)
+        assert str(caught.value) == f"{name}: the batch is {batch!r}; give a whole number of at least 1"
+
+
+@pytest.mark.parametrize("make", [lenet, tiny_vgg, tiny_resnet, tiny_inception])
+def test_the_small_ones_take_other_images(make: Any) -> None:
+    network = make(batch=4, shape=(1, 8, 8), classes=10)
+    assert network.input.shape == (4, 1, 8, 8) and network.predictions.shape == (4, 10)
+    assert make(shape=(3, 32, 32), classes=7).predictions.shape[1] == 7
+
+
+def test_the_small_ones_cover_every_kind() -> None:
+    small = (network for make in (lenet, tiny_vgg, tiny_resnet, tiny_inception) for network in (make(batch=1),))
+    kinds = {layer.kind for network in small for layer in network.layers}
+    assert kinds == {"conv", "pool", "fc", "relu", "batchnorm", "dropout", "softmax", "concat", "join"}
+
+
+def seconds(depth: int) -> tuple[float, int]:
+    """Least processor time of three, and the number of layers."""
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        network: Network = resnet(depth, 1)
+        times.append(time.process_time() - start)
+    return min(times), len(network.layers)
+
+
+@pytest.mark.slow
+def test_deep_networks_are_built_in_linear_time() -> None:
+    build("resnet:137", 1)
+    (short, few), (long, many) = seconds(287), seconds(2498)
+    assert many > 8000
+    assert long < 2.0, f"{long:.2f} s for {many} layers"
+    assert long / many < 3 * short / few, f"{1e6 * short / few:.0f} and then {1e6 * long / many:.0f} µs a layer"
+
+
+def test_bytes_follow_from_shapes() -> None:
+    network = build("vgg16", 256)
+    assert network.layer("conv1_1").y.nbytes == 4 * prod((256, 64, 224, 224)) == 3_288_334_336

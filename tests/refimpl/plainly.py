@@ -1,0 +1,102 @@
+"""A network run plainly: in program order, with unlimited memory, every tensor in a NumPy array of its own.
+
+No planner is involved, so this is what the CPU backend is compared with.  It also holds every call to its word: what
+a call reads must have been written, what it only reads must stay as it was, and what it writes must be filled, whatever
+was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernels import conv
+from refimpl.network import Call, Network, Setting, Tensor
+
+Arrays = dict[str, np.ndarray]
+
+#: What nothing may read: a NaN that no arithmetic makes.
+POISON = np.uint32(0x7FC0DEAD)
+
+SETTINGS = {"seed": 2026, "iteration": 0, "rate": 0.05, "momentum": 0.9, "decay": 1e-3}
+
+
+def new_state(network: Network, seed: int = 0) -> Arrays:
+    """An array for every resident tensor, by name: weights drawn (He's rule, biases too), the rest zero or one."""
+    random = np.random.default_rng(seed)
+    state = {tensor.name: np.zeros(tensor.shape, tensor.dtype) for tensor in network.resident}
+    for layer, name, parameter in network.parameters():
+        shape = parameter.weight.shape
+        spread = (2 / prod(shape[1:])) ** 0.5 if name == "w" else 0.1
+        drawn = spread * random.standard_normal(shape) + (name == "gamma")
+        state[parameter.weight.name] = drawn.astype(np.float32)
+        if "running_variance" in layer.statistics:
+            state[layer.statistics["running_variance"].name][:] = 1
+    return state
+
+
+def draw_batch(network: Network, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels."""
+    random = np.random.default_rng((seed, 1))
+    classes = network.predictions.shape[1]
+    images = random.standard_normal(network.input.shape).astype(np.float32)
+    return images, random.integers(0, classes, network.batch).astype(np.int32)
+
+
+def run_plainly(
+    network: Network,
+    state: Arrays,
+    images: np.ndarray,
+    labels: np.ndarray,
+    settings: Mapping[str, float],
+    algorithm: Callable[[Call], str] = lambda call: "implicit_gemm",
+) -> Arrays:
+    """One iteration (or one inference).  `state` is changed, losses included; the managed tensors are returned."""
+    arrays = dict(state)
+    if network.input.managed:
+        arrays["input"] = np.array(images, np.float32)
+    else:
+        arrays["input"][:] = images
+    arrays["labels"][:] = labels
+    for step in network.steps:
+        for call in step.calls:
+            run_call(call, arrays, settings, algorithm)
+    return {name: array for name, array in arrays.items() if name not in state}
+
+
+def run_call(
+    call: Call, arrays: Arrays, settings: Mapping[str, float], algorithm: Callable[[Call], str] = lambda call: ""
+) -> None:
+    """One call, held to its word."""
+    for tensor in (*call.reads, *call.updates):
+        assert tensor.name in arrays, f"{call} reads {tensor}, which nobody has written"
+    for tensor in call.writes:
+        arrays.setdefault(tensor.name, np.empty(tensor.shape, tensor.dtype))
+        arrays[tensor.name].view(np.uint32)[...] = POISON
+    before = {tensor: arrays[tensor.name].copy() for tensor in call.reads}
+    given = {name: _array(value, arrays, settings) for name, value in call.arguments.items()}
+    if call.choosable:
+        given |= {"algorithm": algorithm(call), "workspace": _workspace(call, algorithm(call))}
+    function = getattr(import_module(f"kernels.{call.family}"), call.function.partition(".")[2])
+    function(**given)
+    for tensor, was in before.items():
+        assert arrays[tensor.name].tobytes() == was.tobytes(), f"{call} changed {tensor}, which it only reads"
+    for tensor in call.writes:
+        left = tensor.kind != "scratch" and np.any(arrays[tensor.name].view(np.uint32) == POISON)
+        assert not left, f"{call} did not fill {tensor}"
+
+
+def _workspace(call: Call, algorithm: str) -> np.ndarray:
+    return np.zeros(conv.workspace_bytes(*call.convolution, algorithm=algorithm) // 4, np.float32)
+
+
+def _array(value: Any, arrays: Arrays, settings: Mapping[str, float]) -> Any:
+    if isinstance(value, Tensor):
+        return arrays[value.name]
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+        return [arrays[tensor.name] for tensor in value]
+    return settings[value.name] if isinstance(value, Setting) else value
