@@ -1,0 +1,93 @@
+"""This project's own kernels: `kernels.conv.ALGORITHMS`, what each serves and the workspace it needs.
+
+An algorithm that works through the batch a few images at a time is offered with a short menu of workspaces: for the
+whole batch, a quarter, a sixteenth, one image.  Less workspace is slower, and the result the same to the last bit.
+
+Which algorithm serves what, and every workspace, is asked of `kernels.conv`, imported when it is first needed.  The
+speeds are a model from the count of operations and bytes; a profile knows better.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from refimpl.machine.convolution import Convolution
+from refimpl.machine.model import Option, Work
+
+if TYPE_CHECKING:
+    from kernels.conv.shape import ConvShape
+
+SUMMARY = "this project's own kernels"
+
+MENU = (1, 4, 16)  #: the batch in so many parts, and then image by image
+
+#: One thread an output and no shared memory: 2.0 against 41.5 GFLOP/s (docs/measurements, AMD EPYC, forward).
+NAIVE = 0.05
+WINOGRAD = 16 / 36  #: multiplications of F(2×2, 3×3) for one of the direct way
+
+
+def options(conv: Convolution) -> list[Option]:
+    """What our kernels offer for this pass."""
+    from kernels import conv as kernels_conv
+    from kernels.conv.shape import ConvShape
+
+    x = (conv.images, conv.channels, conv.height, conv.width)
+    w = (conv.filters, conv.channels, conv.filter_height, conv.filter_width)
+    shape = ConvShape.of(x, w, conv.stride, conv.pad)
+    serving = kernels_conv.serves(x, w, conv.stride, conv.pad)
+    return [
+        option
+        for name in kernels_conv.ALGORITHMS
+        if serving[name][conv.pass_] == "yes"
+        for option in _menu(conv, shape, name)
+    ]
+
+
+def _menu(conv: Convolution, shape: ConvShape, name: str) -> list[Option]:
+    """The algorithm with each workspace worth offering."""
+    from kernels.conv import ALGORITHMS
+
+    module = ALGORITHMS[name]
+    whole = int(module.workspace_bytes(conv.pass_, shape, None))
+    made = {whole: _option(conv, name, conv.images, whole)}
+    if int(module.workspace_bytes(conv.pass_, shape, 1)) < whole:
+        for images in sorted({-(-conv.images // parts) for parts in MENU} | {1}, reverse=True):
+            workspace = int(module.workspace_bytes(conv.pass_, shape, images))
+            made[workspace] = _option(conv, name, images, workspace)  # the fewest images that have this need
+    if getattr(module, "WORKSPACE_OPTIONAL", False):
+        made.setdefault(0, _option(conv, name, conv.images, 0))
+    return list(made.values())
+
+
+def _option(conv: Convolution, name: str, images: int, workspace: int) -> Option:
+    kind, flops, moved = conv.kind, conv.flops, conv.nbytes
+    if name == "direct":
+        return Option(name, 0, (Work(kind, flops, moved, speed=NAIVE),))
+    if name == "implicit_gemm":
+        return Option(name, workspace, _implicit_gemm(conv, workspace))
+    # im2col and winograd: fill the workspace, multiply what is in it, part of the batch after part
+    parts = -(-conv.images // images)
+    rearranged = moved + parts * workspace
+    share = WINOGRAD if name == "winograd" else 1.0
+    arrange = Work("products", 0, rearranged, times=2 * parts, traffic="transforms")
+    multiply = Work(kind, share * flops, parts * workspace + moved, times=parts)
+    return Option(name, workspace, (arrange, multiply) if workspace else (multiply,))  # a 1×1 map is its own columns
+
+
+def _implicit_gemm(conv: Convolution, workspace: int) -> tuple[Work, ...]:
+    if conv.pass_ != "backward_filter":
+        return (Work(conv.kind, conv.flops, conv.nbytes),)
+    if workspace:
+        return (
+            Work("backward", conv.flops, conv.nbytes + workspace),
+            Work("products", 0, workspace + 4 * conv.weights),
+        )
+    return (Work("backward", conv.flops, conv.nbytes, blocks=_tiles(conv)),)
+
+
+def _tiles(conv: Convolution) -> int:
+    """Blocks that backward_filter has where its sum is not split: few, for a large GPU."""
+    from kernels.conv.implicit_gemm import COLUMNS, tile_rows
+
+    weights = conv.channels * conv.filter_height * conv.filter_width
+    return -(-conv.filters // tile_rows(conv.filters, weights)) * -(-weights // COLUMNS)

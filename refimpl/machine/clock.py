@@ -1,0 +1,41 @@
+"""The clock that planning and simulating share: in-order streams, one compute engine, one copy engine a direction.
+
+A piece of work on a stream starts when the work before it on that stream is done, what it waits for has happened, and
+its engine is done with all that it was given before: an engine, too, takes its work in the order it is given.  Nothing
+here knows what the work is.  (Threads of the host, should a plan need them, would be one more engine each.)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Engine = Literal["compute", "out", "in"]
+
+
+class Clock:
+    """All times in seconds since the iteration began."""
+
+    def __init__(self, streams: int) -> None:
+        self.now = [0.0] * streams  #: per stream: when all work given to it so far is done
+        self._free: dict[Engine, float] = {"compute": 0.0, "out": 0.0, "in": 0.0}  #: when each engine is free again
+
+    def run(self, stream: int, engine: Engine, seconds: float) -> tuple[float, float]:
+        """A piece of work that takes so long: its start and its end."""
+        start = max(self.now[stream], self._free[engine])
+        end = self.now[stream] = self._free[engine] = start + seconds
+        return start, end
+
+    def wait(self, stream: int, moment: float) -> None:
+        """Work given to `stream` from now on starts at `moment` or later."""
+        if moment > self.now[stream]:
+            self.now[stream] = moment
+
+    def hold(self, seconds: float) -> None:
+        """All streams finish, and stand still for so long: what a driver call that allocates or frees does."""
+        moment = max(self.now) + seconds
+        self.now = [moment] * len(self.now)
+
+    @property
+    def end(self) -> float:
+        """When all streams are done with what they were given so far."""
+        return max(self.now)

@@ -1,0 +1,129 @@
+"""The machines that have a name: the papers' GPUs and two of today's; `here` is the device at hand, a file a profile.
+
+Peaks are the makers'; a link is what copies from pinned memory were measured to reach, one way.  `source` says where a
+machine's figures come from.  Efficiencies were fitted on Titan X alone (`refimpl.machine.calibration`); that other GPUs
+reach the same shares of their peaks is an assumption, and that our own kernels are as good as cuDNN 4's direct ones is
+another: `refimpl profile` measures instead.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from refimpl.machine.model import Efficiency, Machine, MachineError
+
+GIB, MIB = 1 << 30, 1 << 20
+ASSUMED = "efficiencies: Titan X's, assumed"
+
+#: Fitted, `streaming` apart.  `products` stands at its limit: complex numbers can be multiplied in fewer operations
+#: than the eight that are counted.
+TITAN_X_EFFICIENCY = Efficiency(forward=0.413, backward=0.323, products=1.0, transforms=0.300, streaming=0.70)
+
+TITAN_X = Machine(
+    name="titan-x",
+    memory_bytes=12 * GIB,
+    flops=7e12,
+    bandwidth=336e9,
+    link=12.8e9,
+    multiprocessors=24,
+    efficiency=TITAN_X_EFFICIENCY,
+    catalogue="cudnn4",
+    source="vDNN (MICRO-49) for sizes, peaks and link; efficiencies fitted on convnet-benchmarks, cuDNN R4",
+)
+K40C = Machine(
+    name="k40c",
+    memory_bytes=12 * GIB,
+    flops=4.29e12,
+    bandwidth=288e9,
+    link=8e9,
+    multiprocessors=15,
+    efficiency=TITAN_X_EFFICIENCY,
+    catalogue="cudnn4",
+    source=f"NVIDIA BD-06902-001 for sizes and peaks; link as SuperNeurons' authors reached it; {ASSUMED}",
+)
+TITAN_XP = Machine(
+    name="titan-xp",
+    memory_bytes=12 * GIB,
+    flops=12.15e12,
+    bandwidth=547.7e9,
+    link=12.8e9,
+    multiprocessors=30,
+    efficiency=TITAN_X_EFFICIENCY,
+    catalogue="cudnn4",
+    source=f"3,840 cores at 1,582 MHz, 547.7 GB/s (maker's announcement); link as Titan X's; {ASSUMED}",
+)
+GTX_970 = Machine(
+    name="gtx-970",
+    memory_bytes=3584 * MIB,  # of 4 GiB: the rest hangs on a slower path
+    flops=3.9e12,
+    bandwidth=224e9,
+    link=12.8e9,
+    multiprocessors=13,
+    efficiency=TITAN_X_EFFICIENCY,
+    catalogue="cudnn4",
+    source=f"1,664 cores at 1,178 MHz, 224 GB/s, 3.5 GiB of full speed (AnandTech 8935); link as Titan X's; {ASSUMED}",
+)
+H100 = Machine(
+    name="h100",
+    memory_bytes=81_559 * MIB,
+    flops=66.9e12,
+    bandwidth=3.35e12,
+    link=52.8e9,
+    multiprocessors=132,
+    efficiency=TITAN_X_EFFICIENCY,
+    source=f"SXM5's data sheet; memory as its driver reports it; link: NVIDIA/nvbandwidth, issue 24; {ASSUMED}",
+)
+H200 = Machine(
+    name="h200",
+    memory_bytes=143_771 * MIB,
+    flops=66.9e12,
+    bandwidth=4.8e12,
+    link=52.8e9,
+    multiprocessors=132,
+    efficiency=TITAN_X_EFFICIENCY,
+    source=f"SXM5's data sheet; memory as its driver reports it; link as H100's; {ASSUMED}",
+)
+
+MACHINES = {made.name: made for made in (TITAN_X, K40C, TITAN_XP, GTX_970, H100, H200)}
+
+
+def machine(name: str | Path) -> Machine:
+    """The machine of that name, the device at hand for `here`, or the one a profile was measured on."""
+    asked = str(name).strip()
+    if asked in MACHINES:
+        return MACHINES[asked]
+    if asked.lower() == "here":
+        from refimpl.machine.here import here
+
+        return here()
+    if asked.endswith(".json") or Path(asked).is_file():
+        from refimpl.machine.profile import machine_from_profile
+
+        return machine_from_profile(asked)
+    plain = asked.lower().replace("_", "-").replace(" ", "-")
+    if plain in MACHINES:
+        return MACHINES[plain]
+    close = get_close_matches(plain, [*MACHINES, "here"], 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(MACHINES)}, here, or a profile's file"
+    raise MachineError(f"there is no machine {asked!r}; {hint}")
+
+
+def summary(with_here: bool = True) -> list[dict[str, Any]]:
+    """A row a machine, peaks and sizes in plain numbers: bytes, operations and bytes a second."""
+    listed = list(MACHINES.values())
+    if with_here:
+        listed.append(machine("here"))
+    return [
+        {
+            "name": one.name,
+            "memory_bytes": one.memory_bytes,
+            "flops": one.flops,
+            "bandwidth": one.bandwidth,
+            "link": one.link,
+            "catalogue": one.catalogue,
+            "source": one.source,
+        }
+        for one in listed
+    ]

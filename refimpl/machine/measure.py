@@ -1,0 +1,238 @@
+"""Making a profile: every algorithm of every call of a network, timed on the GPU or the CPU at hand.
+
+Equal calls are timed once.  A call's arrays are views of one arena, as large as the hungriest call with its workspace
+needs, filled with halves first, so that no run meets infinities.  Launches are bound once and replayed.  All that can
+run a call take turns, and the fastest turn of each counts: what was slower was disturbed by something else.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+from refimpl.machine.catalogues import options
+from refimpl.machine.convolution import Convolution
+from refimpl.machine.devices import Device, Run, device_at_hand
+from refimpl.machine.model import Choice, MachineError, Option, in_order
+from refimpl.machine.profile import Copies, Profile, key
+from refimpl.network.network import Network
+from refimpl.network.step import Call, Setting
+from refimpl.network.tensor import Tensor
+
+ALIGNMENT = 64  #: float32 elements between the starts of two arrays: 256 bytes
+SETTINGS = {"seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4}
+SMALL_COPY, LARGE_COPY = 1 << 14, 1 << 24  #: float32 elements
+IN_A_ROW = 2e-3  #: seconds that one turn of a short run is to take
+
+#: Told after each call: how many are done, of how many, and the last one's key.
+Watch = Callable[[int, int, str], None]
+
+
+def measure(
+    network: Network,
+    device: Device | None = None,
+    turns: int = 3,
+    limit_seconds: float = 5.0,
+    watch: Watch = lambda done, of, name: None,
+) -> Profile:
+    """Time every algorithm of every call of the network, in training and inference, on this device or the one at hand.
+
+    A call gets `limit_seconds`: everything is timed once, then again as often as fits into that time, `turns` times at
+    most.  Left out is what a model of the device says would take longer than that by itself, and a workspace that there
+    is no room for; one algorithm with the least workspace is always there.
+    """
+    device = device or device_at_hand()
+    bench = Bench(device, network)
+    flops = 1.0
+    seconds: dict[str, float] = {}
+    choices: dict[str, tuple[Choice, ...]] = {}
+    for done, (name, call) in enumerate(bench.calls.items(), 1):
+        timed = bench.time(call, turns, limit_seconds)
+        if call.choosable:
+            choices[name] = in_order(Choice(o.algorithm, o.workspace_bytes, taken) for o, taken in timed if o)
+        else:
+            seconds[name] = timed[0][1]
+        flops = max(flops, call.flops / min(taken for _, taken in timed))
+        watch(done, len(bench.calls), name)
+    return Profile(
+        device=device.name,
+        kind=device.kind,
+        date=datetime.date.today().isoformat(),
+        network=network.name,
+        batch=network.batch,
+        memory_bytes=device.machine.memory_bytes,
+        flops=flops,
+        bandwidth=time_bandwidth(device),
+        copies={"out": time_copies(device, "out"), "in": time_copies(device, "in")},
+        calls=seconds,
+        choices=choices,
+    )
+
+
+def different_calls(network: Network) -> dict[str, Call]:
+    """The calls of training and of inference by their keys, each once: what `measure` times, in this order."""
+    steps = [*network.steps, *network.inference().steps]
+    return {key(call): call for step in steps for call in step.calls}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to run a call: launches with their arguments bound."""
+
+    option: Option | None  #: None: there is no choice
+    run: Run
+    kernels: frozenset[str]
+
+
+class Bench:
+    """A network's different calls, and the arena that all of them are timed in."""
+
+    def __init__(self, device: Device, network: Network) -> None:
+        self.device = device
+        self.calls = different_calls(network)
+        self.elements = self._arena_elements(network)
+        self.arena = device.arena(self.elements)
+        self.warm: set[str] = set()  #: kernels that have run, and so are compiled
+
+    def time(self, call: Call, turns: int, limit_seconds: float) -> list[tuple[Option | None, float]]:
+        """Seconds of every way to run the call, each in its fastest turn."""
+        end = time.perf_counter() + limit_seconds
+        ways = self._ways(call, limit_seconds)
+        best: dict[int, float] = {}
+        for turn in range(turns):
+            for number, way in enumerate(ways):
+                if turn and time.perf_counter() > end:
+                    break
+                if not way.kernels <= self.warm:
+                    way.run()  # compiles
+                    self.warm |= way.kernels
+                times = in_a_row(best[number]) if number in best else 1
+                taken = max(self.device.seconds(way.run, times), 1e-9)
+                best[number] = min(taken, best.get(number, taken))
+        return [(way.option, best[number]) for number, way in enumerate(ways)]
+
+    # -- room ----------------------------------------------------------------------------------------------------------
+
+    def _arena_elements(self, network: Network) -> int:
+        """What the hungriest call takes, with the largest workspace that there is room for."""
+        room = self.device.free_bytes // 4
+        most = max(elements(call) for call in self.calls.values())
+        if most > room:
+            raise MachineError(
+                f"the arrays of one call of {network.name}, batch {network.batch}, take {4 * most} bytes, and there is "
+                f"room for {4 * room} on {self.device.name}; profile a smaller batch"
+            )
+        wanted = (elements(call, option) for call in self.calls.values() for option in offered(call))
+        return max([most, *(size for size in wanted if size <= room)])
+
+    def _worth_timing(self, call: Call, limit_seconds: float) -> Sequence[Option | None]:
+        if not call.choosable:
+            return (None,)
+        model = self.device.machine.option_seconds
+        made = offered(call)
+        least = min(made, key=lambda option: (option.workspace_bytes, model(option)))
+        return [
+            option
+            for option in made
+            if option is least or (elements(call, option) <= self.elements and model(option) <= limit_seconds)
+        ]
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _ways(self, call: Call, limit_seconds: float) -> list[Way]:
+        """What is worth timing, bound to arrays that hold halves (and labels of 0)."""
+        arguments, used = self._place(call)
+        made = []
+        for option in self._worth_timing(call, limit_seconds):
+            if option is not None:
+                size = option.workspace_bytes // 4
+                workspace = self.arena[used : used + size] if size else None
+                arguments |= {"algorithm": option.algorithm, "workspace": workspace}
+            made.append(Way(option, *bound(call.function, arguments)))
+        return made
+
+    def _place(self, call: Call) -> tuple[dict[str, Any], int]:
+        """The function's arguments, arrays in the arena side by side, and where the arena is free from."""
+        bound("elementwise.fill", {"x": self.arena, "value": 0.5})[0]()
+        arrays: dict[Tensor, Any] = {}
+        used = 0
+        for tensor in tensors(call):
+            part = self.arena[used : used + prod(tensor.shape)]
+            if tensor.dtype != "float32":
+                bound("elementwise.fill", {"x": part, "value": 0.0})[0]()  # the integer 0 has the same bits
+            arrays[tensor] = self.device.shaped(part, tensor.shape, tensor.dtype)
+            used += aligned(tensor)
+
+        def value(given: Any) -> Any:
+            if isinstance(given, tuple) and given and isinstance(given[0], Tensor):
+                return [arrays[part] for part in given]
+            if isinstance(given, Tensor):
+                return arrays[given]
+            return SETTINGS[given.name] if isinstance(given, Setting) else given
+
+        return {name: value(given) for name, given in call.arguments.items()}, used
+
+
+def tensors(call: Call) -> Iterator[Tensor]:
+    """Every tensor that the call's function takes, once."""
+    given = call.arguments.values()
+    parts = [part for value in given for part in (value if isinstance(value, tuple) else (value,))]
+    return iter(dict.fromkeys(part for part in parts if isinstance(part, Tensor)))
+
+
+def aligned(tensor: Tensor) -> int:
+    """Elements of the arena that a tensor takes up."""
+    return -(-prod(tensor.shape) // ALIGNMENT) * ALIGNMENT
+
+
+def elements(call: Call, option: Option | None = None) -> int:
+    """Elements of the arena for a call's arrays and its workspace."""
+    return sum(map(aligned, tensors(call))) + (option.workspace_bytes // 4 if option else 0)
+
+
+def offered(call: Call) -> tuple[Option, ...]:
+    """Our own algorithms for a choosable call; nothing for any other."""
+    return options("own", Convolution.of(call.convolution)) if call.choosable else ()
+
+
+def bound(function: str, arguments: dict[str, Any]) -> tuple[Run, frozenset[str]]:
+    """A run of `kernels.<function>`, and the names of the kernels that it launches."""
+    from kernels.launch import bind
+
+    module, _, name = function.partition(".")
+    launches = bind(getattr(importlib.import_module(f"kernels.{module}"), name), **arguments)
+
+    def run() -> None:
+        for launch in launches:
+            launch.run(None)
+
+    return run, frozenset(launch.kernel.name for launch in launches)
+
+
+def in_a_row(once: float) -> int:
+    """How often a run of so many seconds is repeated in one turn."""
+    return max(1, min(100, int(IN_A_ROW / once)))
+
+
+def time_bandwidth(device: Device) -> float:
+    """Bytes a second, read and written, of a copy within the device's memory."""
+    arena = device.arena(2 * LARGE_COPY)
+    run, _ = bound("elementwise.copy", {"x": arena[:LARGE_COPY], "y": arena[LARGE_COPY:]})
+    run()
+    return 8 * LARGE_COPY / min(device.seconds(run, 1) for _ in range(5))
+
+
+def time_copies(device: Device, direction: Literal["out", "in"]) -> Copies:
+    """Two sizes of copies, and the straight line through them."""
+    taken = []
+    for size, times in ((SMALL_COPY, 20), (LARGE_COPY, 1)):
+        run = device.copy(direction, size)
+        run()
+        taken.append(min(device.seconds(run, times) for _ in range(5)))
+    rate = 4 * (LARGE_COPY - SMALL_COPY) / max(taken[1] - taken[0], 1e-9)
+    return Copies(max(taken[0] - 4 * SMALL_COPY / rate, 1e-9), rate)

@@ -1,0 +1,168 @@
+"""A machine: speeds and sizes of a GPU and its link, and the convolution algorithms it offers.
+
+The model of time is DESIGN's: a kernel takes as long as its arithmetic or its memory traffic, whichever is longer,
+
+    seconds = max(operations / rate, bytes / bandwidth) + launch overhead,
+
+an algorithm that runs several kernels the sum of them.  Rate and bandwidth are a machine's published peaks times an
+*efficiency*: one number for each kind of work, fitted once (`refimpl.machine.calibration`), never per network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Any, Literal, NamedTuple
+
+from refimpl.machine.convolution import Convolution, Key
+from refimpl.network import Call
+
+#: Arithmetic of one kind runs at one share of the machine's peak: convolution without transforms, forward and in the
+#: two backward passes; products of matrices (fully connected layers, and the point-by-point products of an FFT).
+Kind = Literal["forward", "backward", "products"]
+
+#: Memory traffic: arrays read and written in order, or rearranged (transforms, columns).
+Traffic = Literal["streaming", "transforms"]
+
+
+class MachineError(ValueError):
+    """A machine, a catalogue or a profile that cannot be used as asked; the message says what would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to run a call: an algorithm with a workspace."""
+
+    algorithm: str
+    workspace_bytes: int
+    seconds: float
+
+
+class Work(NamedTuple):
+    """What one kernel of an algorithm does, `times` over: operations and bytes are those of all of them together."""
+
+    kind: Kind
+    flops: float
+    nbytes: float
+    times: int = 1
+    traffic: Traffic = "streaming"
+    blocks: float = inf  #: side by side; with fewer than there are multiprocessors some of those stand still
+    speed: float = 1.0  #: relative to the usual rate and bandwidth
+
+
+class Option(NamedTuple):
+    """An algorithm of a catalogue with a workspace, and what it has to do; a machine makes seconds of it."""
+
+    algorithm: str
+    workspace_bytes: int
+    work: tuple[Work, ...]
+
+
+class Known(NamedTuple):
+    """The choices of a call, fastest first, and the seconds of each by algorithm and workspace."""
+
+    choices: tuple[Choice, ...]
+    seconds: dict[tuple[str, int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Shares of the peaks that kernels reach."""
+
+    forward: float
+    backward: float
+    products: float
+    transforms: float  #: of the bandwidth, from here on
+    streaming: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All speeds are peaks, except `link`: what copies between device and pinned memory really reach, each way."""
+
+    name: str
+    memory_bytes: int  #: that a program can use
+    flops: float  #: operations a second, fp32
+    bandwidth: float  #: bytes a second, device memory
+    link: float  #: bytes a second, one direction
+    multiprocessors: int
+    efficiency: Efficiency
+    catalogue: str = "own"
+    source: str = ""  #: where the figures come from
+    launch_seconds: float = 3e-6
+    copy_start_seconds: float = 1e-5
+    allocate_seconds: float = 1e-4
+    free_seconds: float = 1e-4
+    _known: dict[Any, Known] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    # -- what plans and simulations ask --------------------------------------------------------------------------------
+
+    def choices(self, call: Call) -> tuple[Choice, ...]:
+        """Every way to run a choosable call, fastest first; one of them has the least workspace there can be."""
+        return self._of(call).choices
+
+    def seconds(self, call: Call, choice: Choice | None = None) -> float:
+        """How long a call runs, here, by this algorithm (None: the fastest)."""
+        if not call.choosable:
+            return self.work_seconds(Work("products", call.flops, call.nbytes))
+        known = self._of(call)
+        if choice is None:
+            return known.choices[0].seconds
+        seconds = known.seconds.get((choice.algorithm, choice.workspace_bytes))
+        if seconds is None:
+            raise MachineError(
+                f"{self.name} with the catalogue {self.catalogue} has no {choice.algorithm} with a workspace of "
+                f"{choice.workspace_bytes} bytes for {call}; plan for this machine, or give it the other catalogue"
+            )
+        return seconds
+
+    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"]) -> float:
+        """How long a copy between device and pinned memory takes, alone on its engine."""
+        return self.copy_start_seconds + nbytes / self.link
+
+    def with_catalogue(self, name: str) -> Machine:
+        """The same machine, offering another catalogue's algorithms."""
+        from refimpl.machine.catalogues import known
+
+        return replace(self, catalogue=known(name))
+
+    # -- the model -----------------------------------------------------------------------------------------------------
+
+    def work_seconds(self, work: Work) -> float:
+        """How long one kind of kernel runs."""
+        busy = min(1.0, work.blocks / self.multiprocessors) * work.speed
+        arithmetic = work.flops / (self.flops * getattr(self.efficiency, work.kind) * busy)
+        traffic = work.nbytes / (self.bandwidth * getattr(self.efficiency, work.traffic) * busy)
+        return work.times * self.launch_seconds + max(arithmetic, traffic)
+
+    def option_seconds(self, option: Option) -> float:
+        """How long an algorithm runs: its kernels one after another."""
+        return sum(self.work_seconds(work) for work in option.work)
+
+    def _of(self, call: Call) -> Known:
+        """What is known of a choosable call, worked out once for all equal ones."""
+        key = self._key(call)
+        known = self._known.get(key)
+        if known is None:
+            choices = self._make_choices(key)
+            seconds = {(choice.algorithm, choice.workspace_bytes): choice.seconds for choice in choices}
+            known = self._known[key] = Known(choices, seconds)
+        return known
+
+    def _key(self, call: Call) -> Any:
+        """Calls with the same key have the same choices."""
+        return call.convolution
+
+    def _make_choices(self, key: Key) -> tuple[Choice, ...]:
+        from refimpl.machine.catalogues import options
+
+        return in_order(
+            Choice(option.algorithm, option.workspace_bytes, self.option_seconds(option))
+            for option in options(self.catalogue, Convolution.of(key))
+        )
+
+
+def in_order(choices: Iterable[Choice]) -> tuple[Choice, ...]:
+    """Fastest first; of equally fast ones, the less hungry."""
+    return tuple(sorted(choices, key=lambda choice: (choice.seconds, choice.workspace_bytes, choice.algorithm)))

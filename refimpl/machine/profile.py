@@ -1,0 +1,227 @@
+"""A profile: measured seconds of every algorithm of every call of a network, in a JSON file that is a machine anywhere.
+
+    {"format": "refimpl profile", "version": 1, "device": "AMD EPYC, 2 cores", "kind": "cpu", "date": "2026-11-21",
+     "network": "lenet", "batch": 32, "memory_bytes": …, "flops": …, "bandwidth": …,
+     "copies": {"out": {"start_seconds": …, "bytes_per_second": …}, "in": {…}},
+     "calls": {"relu.forward x=32x20x24x24 y=32x20x24x24": 1.9e-05, …},
+     "choices": {"conv.forward b=20 x=… pad=0x0": [{"algorithm": "direct", "workspace_bytes": 0, "seconds": …}, …]}}
+
+A call's key follows from its function, its shapes and its options, never from a layer's name: equal calls are measured
+once, and a profile serves every network whose calls it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal
+
+from refimpl.machine.machines import TITAN_X_EFFICIENCY
+from refimpl.machine.model import Choice, Machine, MachineError, in_order
+from refimpl.network.step import Call, Setting
+from refimpl.network.tensor import Tensor
+
+FORMAT, VERSION = "refimpl profile", 1
+COMMAND = "refimpl profile NETWORK --batch N --out FILE.json"
+MAKE = f"make one with: {COMMAND}"
+NO_MATTER = ("layer",)  #: arguments that change what is computed and not how long it takes
+
+
+def key(call: Call) -> str:
+    """What a profile calls this call: function, shapes, options; a tensor given twice is =NAME the second time."""
+    seen: dict[int, str] = {}
+
+    def text(name: str, value: Any) -> str:
+        if isinstance(value, Tensor):
+            first = seen.setdefault(id(value), name)
+            return "x".join(map(str, value.shape)) if first == name else f"={first}"
+        if isinstance(value, tuple):
+            if value and isinstance(value[0], Tensor):
+                return "+".join(text(f"{name}{i}", part) for i, part in enumerate(value))
+            return "x".join(map(str, value))
+        return str(value)
+
+    options = {
+        name: value
+        for name, value in call.arguments.items()
+        if not isinstance(value, Setting) and name not in NO_MATTER
+    }
+    return " ".join([call.function, *(f"{name}={text(name, value)}" for name, value in options.items())])
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies in one direction: seconds = start_seconds + bytes / bytes_per_second."""
+
+    start_seconds: float
+    bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was measured.  `calls` are seconds by key, `choices` those of the choosable calls."""
+
+    device: str
+    kind: Literal["cpu", "gpu"]
+    date: str
+    network: str
+    batch: int
+    memory_bytes: int
+    flops: float  #: the best rate of any convolution or fully connected layer
+    bandwidth: float  #: of a plain copy within the device's memory, bytes read and written
+    copies: Mapping[str, Copies]
+    calls: Mapping[str, float]
+    choices: Mapping[str, tuple[Choice, ...]]
+
+    def save(self, path: str | Path) -> None:
+        """Write the file, all or nothing."""
+        path = Path(path)
+        text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1, ensure_ascii=False)
+        beside = path.with_name(path.name + ".part")
+        try:
+            beside.write_text(text + "\n", encoding="utf-8")
+            beside.replace(path)
+        except OSError as error:
+            raise MachineError(f"the profile cannot be written to {path}: {error.strerror or error}") from None
+
+
+def load(path: str | Path) -> Profile:
+    """Read a profile; anything but a whole, sound one is refused with one line that says what is wrong."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise MachineError(f"the profile {path} cannot be read: {error.strerror or error}; {MAKE}") from None
+    except (ValueError, RecursionError) as error:
+        what = " ".join(str(error).split())
+        raise MachineError(f"{path} is cut off or damaged, it is no JSON ({what}); {MAKE}") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise MachineError(f"{path} is no profile; {MAKE}")
+    if found.get("version") != VERSION:
+        raise MachineError(
+            f"{path} has version {found.get('version')!r} of the format, this program reads {VERSION}; {MAKE}"
+        )
+    try:
+        return _checked(found)
+    except KeyError as error:
+        raise MachineError(f"{path} is damaged: {error.args[0]!r} is missing; {MAKE}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise MachineError(f"{path} is damaged: {error}; {MAKE}") from None
+
+
+def _checked(found: dict[str, Any]) -> Profile:
+    plain = {f.name: found[f.name] for f in fields(Profile) if f.name not in ("copies", "calls", "choices")}
+    for name, value in plain.items():
+        if name in ("device", "kind", "date", "network"):
+            if not isinstance(value, str):
+                raise ValueError(f"{name} is {value!r}, no text")
+        else:
+            plain[name] = _positive(name, value)
+    return Profile(
+        **plain,
+        copies={
+            way: Copies(
+                _positive(f"copies {way}", found["copies"][way]["start_seconds"]),
+                _positive(f"copies {way}", found["copies"][way]["bytes_per_second"]),
+            )
+            for way in ("out", "in")
+        },
+        calls={name: _positive(name, seconds) for name, seconds in found["calls"].items()},
+        choices={name: _choices(name, made) for name, made in found["choices"].items()},
+    )
+
+
+def _choices(name: str, made: list[dict[str, Any]]) -> tuple[Choice, ...]:
+    if not made:
+        raise ValueError(f"{name} has no algorithm")
+    return in_order(
+        Choice(
+            str(one["algorithm"]),
+            int(_positive(name, one["workspace_bytes"], zero=True)),
+            _positive(name, one["seconds"]),
+        )
+        for one in made
+    )
+
+
+def _positive(name: str, value: Any, zero: bool = False) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        raise ValueError(f"{name} is {value!r}, no number")
+    if value < 0 or (value == 0 and not zero):
+        raise ValueError(f"{name} is {value!r}, too small")
+    return value
+
+
+# -- the machine that a profile is -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProfiledMachine(Machine):
+    """Measured seconds instead of a model; knows the profile's calls and no others."""
+
+    profile: Profile = field(kw_only=True, repr=False, compare=False)
+    path: str = field(kw_only=True, default="")
+
+    def seconds(self, call: Call, choice: Choice | None = None) -> float:
+        """How long a call ran when it was measured, by this algorithm (None: the fastest)."""
+        if call.choosable:
+            return super().seconds(call, choice)
+        name = key(call)
+        seconds = self.profile.calls.get(name)
+        if seconds is None:
+            raise self._lacks(name)
+        return seconds
+
+    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"]) -> float:
+        """How long a copy takes by what two sizes took."""
+        copies = self.profile.copies[direction]
+        return copies.start_seconds + nbytes / copies.bytes_per_second
+
+    def with_catalogue(self, name: str) -> Machine:
+        """A profile has our own kernels' seconds and nobody else's."""
+        if name != self.catalogue:
+            raise MachineError(
+                f"{self.path or 'this profile'} has measured seconds of the catalogue {self.catalogue}, not of {name}; "
+                "leave --catalogue out, or name a machine that is a model"
+            )
+        return self
+
+    def _key(self, call: Call) -> str:
+        return key(call)
+
+    def _make_choices(self, key: Any) -> tuple[Choice, ...]:
+        made = self.profile.choices.get(key)
+        if made is None:
+            raise self._lacks(key)
+        return made
+
+    def _lacks(self, name: str) -> MachineError:
+        was = f"{self.profile.network}, batch {self.profile.batch}"
+        return MachineError(
+            f"{self.path or 'this profile'} is a profile of {was} and has no {name}; profile the network you mean: "
+            f"{COMMAND}"
+        )
+
+
+def machine_from_profile(path: str | Path) -> ProfiledMachine:
+    """The machine that a profile was measured on."""
+    return as_machine(load(path), str(path))
+
+
+def as_machine(profile: Profile, path: str = "") -> ProfiledMachine:
+    """A profile as a machine; its name is the file's, or the device's."""
+    return ProfiledMachine(
+        name=Path(path).name if path else profile.device,
+        memory_bytes=profile.memory_bytes,
+        flops=profile.flops,
+        bandwidth=profile.bandwidth,
+        link=min(copies.bytes_per_second for copies in profile.copies.values()),
+        multiprocessors=1,
+        efficiency=TITAN_X_EFFICIENCY,
+        catalogue="own",
+        source=f"measured on {profile.device}, {profile.date}: {profile.network}, batch {profile.batch}",
+        profile=profile,
+        path=path,
+    )

@@ -1,0 +1,128 @@
+"""When would each instruction of a program run on a machine?  Deterministic, and linear in the program's length.
+
+An instruction is anything with an `op` and what goes with it: a "launch" has a call and the choice made for it, a
+"copy out" or "copy in" a stream and bytes, a "record" and a "wait" a stream and an event; "allocate" and "free" take
+time only where each is a call of the driver.  A launch, a copy out and a copy in can run side by side, never two of one
+kind; streams keep their order.  The planner carries the same clock and asks the same machine, and gets the same times.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from refimpl.machine.clock import Clock, Engine
+from refimpl.machine.model import Machine
+from refimpl.network.collector import collector_paused
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One launch or copy on the timeline.  Seconds since the iteration began."""
+
+    instruction: Any
+    stream: int
+    engine: Engine
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What ran when: simulated on `machine`, or measured."""
+
+    spans: list[Span]  #: in the order of the program
+    streams: tuple[str, ...]
+    seconds: float  #: of the whole iteration
+    machine: str
+    simulated: bool = True
+
+    def on(self, engine: Engine) -> list[Span]:
+        """An engine's spans, in the order they ran."""
+        return sorted((span for span in self.spans if span.engine == engine), key=lambda span: (span.start, span.end))
+
+    def busy(self, engine: Engine) -> float:
+        """Seconds in which an engine had work."""
+        return sum(span.end - span.start for span in self.spans if span.engine == engine)
+
+    def utilisation(self, engine: Engine) -> float:
+        """Share of the iteration in which an engine had work."""
+        return self.busy(engine) / self.seconds if self.seconds else 0.0
+
+    @property
+    def stall(self) -> float:
+        """Seconds in which the compute engine had nothing to do."""
+        return self.seconds - self.busy("compute")
+
+    def overlap(self) -> float:
+        """Seconds in which something was copied, in either direction or both, while a kernel ran."""
+        return common(self._intervals("compute"), union([*self._intervals("out"), *self._intervals("in")]))
+
+    def copying(self) -> float:
+        """Seconds in which something was copied, in either direction or both."""
+        return sum(end - start for start, end in union([*self._intervals("out"), *self._intervals("in")]))
+
+    def steps(self) -> dict[int, Interval]:
+        """Step number → start of its first launch and end of its last; its copies are not counted."""
+        found: dict[int, Interval] = {}
+        for span in self.spans:
+            if span.engine == "compute":
+                step = span.instruction.step
+                start, end = found.get(step, (span.start, span.end))
+                found[step] = min(start, span.start), max(end, span.end)
+        return found
+
+    def _intervals(self, engine: Engine) -> list[Interval]:
+        return union((span.start, span.end) for span in self.spans if span.engine == engine)
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same moments in as few intervals as possible, ascending."""
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def common(these: Sequence[Interval], those: Sequence[Interval]) -> float:
+    """Seconds that lie in both; each is ascending and without overlaps, as `union` makes them."""
+    ends = [end for _, end in those]
+    seconds = 0.0
+    for start, end in these:
+        at = bisect_left(ends, start)
+        while at < len(those) and those[at][0] < end:
+            seconds += min(end, those[at][1]) - max(start, those[at][0])
+            at += 1
+    return seconds
+
+
+def simulate(instructions: Iterable[Any], streams: tuple[str, ...], machine: Machine, driver_calls: bool) -> Timeline:
+    """The instructions' timeline; `driver_calls`: every allocation and every release is a call of the driver."""
+    clock = Clock(len(streams))
+    events: dict[int, float] = {}
+    spans: list[Span] = []
+    with collector_paused():
+        for instruction in instructions:
+            op = instruction.op
+            if op == "launch":
+                seconds = machine.seconds(instruction.call, instruction.choice)
+                stream = instruction.stream
+                spans.append(Span(instruction, stream, "compute", *clock.run(stream, "compute", seconds)))
+            elif op == "copy out" or op == "copy in":
+                way: Literal["out", "in"] = "out" if op == "copy out" else "in"
+                stream, seconds = instruction.stream, machine.copy_seconds(instruction.nbytes, way)
+                spans.append(Span(instruction, stream, way, *clock.run(stream, way, seconds)))
+            elif op == "record":
+                events[instruction.event] = clock.now[instruction.stream]
+            elif op == "wait":
+                clock.wait(instruction.stream, events[instruction.event])
+            elif driver_calls:
+                clock.hold(machine.allocate_seconds if op == "allocate" else machine.free_seconds)
+    return Timeline(spans, streams, clock.end, machine.name)

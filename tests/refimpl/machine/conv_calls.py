@@ -1,0 +1,41 @@
+"""What the tests of machines share: the three passes of one convolution as calls, and shapes drawn by hypothesis."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from refimpl.network import Call, Tensor
+
+Pair = tuple[int, int]
+
+
+def passes(
+    x: tuple[int, int, int, int], filters: int, window: Pair, stride: Pair = (1, 1), pad: Pair = (0, 0)
+) -> list[Call]:
+    """Forward, backward data and backward filter of a convolution without a bias."""
+    y_size = [(x[2 + axis] + 2 * pad[axis] - window[axis]) // stride[axis] + 1 for axis in (0, 1)]
+    maps, weights = (
+        [Tensor(name, shape, "map") for name in names]
+        for names, shape in ((("x", "dx"), x), (("w", "dw"), (filters, x[1], *window)))
+    )
+    y, dy = (Tensor(name, (x[0], filters, *y_size), "map", managed=True) for name in ("y", "dy"))
+    walk = {"stride": stride, "pad": pad}
+    flops = 2 * y.nbytes // 4 * x[1] * window[0] * window[1]
+    return [
+        Call("conv.forward", {"b": None, "x": maps[0], "w": weights[0], "y": y, **walk}, [maps[0], weights[0]], [y],
+             flops=flops),
+        Call("conv.backward_data", {"dy": dy, "w": weights[0], "dx": maps[1], **walk}, [dy, weights[0]], [maps[1]],
+             flops=flops),
+        Call("conv.backward_filter", {"x": maps[0], "dy": dy, "dw": weights[1], **walk}, [maps[0], dy], [weights[1]],
+             flops=flops),
+    ]  # fmt: skip
+
+
+@st.composite
+def convolutions(draw: st.DrawFn, largest: int = 40, images: int = 40) -> list[Call]:
+    """The passes of a convolution of any stride and padding, rows and columns on their own."""
+    window = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
+    pad = draw(st.tuples(st.integers(0, window[0] - 1), st.integers(0, window[1] - 1)))
+    size = draw(st.tuples(st.integers(window[0], largest), st.integers(window[1], largest)))
+    x = (draw(st.integers(1, images)), draw(st.integers(1, 20)), *size)
+    return passes(x, draw(st.integers(1, 20)), window, draw(st.tuples(st.integers(1, 3), st.integers(1, 3))), pad)

@@ -1,0 +1,94 @@
+"""The catalogue `cudnn4`: its workspaces by hand, its conditions, and what is published of vDNN's VGG-16(256)."""
+
+from __future__ import annotations
+
+import pytest
+from conv_calls import convolutions, passes
+from hypothesis import given
+
+from refimpl.machine import TITAN_X
+from refimpl.machine.catalogues import cudnn4, options
+from refimpl.machine.convolution import Convolution
+from refimpl.network import Call, network_wide_bytes, zoo
+
+GIB = 1 << 30
+
+
+def named(call: Call) -> dict[str, int]:
+    """Algorithm → bytes of workspace."""
+    return {o.algorithm: o.workspace_bytes for o in options("cudnn4", Convolution.of(call.convolution))}
+
+
+def test_the_fft_workspace_by_hand() -> None:
+    # 28 + 2·1 = 30 → 32 × (16 + 1) points; 2·3 + 2·5 + 3·5 = 31 planes; 8 bytes each
+    assert named(passes((2, 3, 28, 28), 5, (3, 3), pad=(1, 1))[0])["FFT"] == 31 * 32 * 17 * 8
+    # 60 → 64 rows, 33 + 2·2 = 37 → 64 columns: 33 points a row; 7 + 7·4 + 4 = 39 planes
+    assert named(passes((7, 1, 60, 33), 4, (5, 5), pad=(0, 2))[2])["FFT"] == 39 * 64 * 33 * 8
+
+
+@pytest.mark.parametrize(
+    ("x", "filters", "window", "logged"),
+    [((12, 4, 128, 128), 5, (64, 64), 9_445_376), ((12, 4, 256, 256), 5, (32, 64), 37_502_976)],
+)
+def test_the_fft_workspace_is_a_tenth_below_two_logs(
+    x: tuple[int, int, int, int], filters: int, window: tuple[int, int], logged: int
+) -> None:
+    # github.com/Theano/Theano, pull request 6348: "dim 12,4,128,128 … filt 5,4,64,64 … ws:9445376"
+    workspace = named(passes(x, filters, window)[0])["FFT"]
+    assert 0.89 < workspace / logged < 0.91
+
+
+@pytest.mark.parametrize(
+    ("height", "pad", "stride", "has_fft"),
+    [(254, 1, 1, True), (255, 1, 1, False), (256, 0, 1, True), (64, 1, 2, False)],
+)
+def test_fft_wants_stride_1_and_at_most_256_rows(height: int, pad: int, stride: int, has_fft: bool) -> None:
+    for call in passes((1, 3, height, 30), 2, (3, 3), (stride, stride), (pad, pad)):
+        assert ("FFT" in named(call)) == has_fft
+
+
+def test_which_pass_has_which_algorithms() -> None:
+    forward, data, filter_ = (named(call) for call in passes((4, 8, 30, 30), 16, (3, 3), pad=(1, 1)))
+    assert list(forward) == ["IMPLICIT_GEMM", "IMPLICIT_PRECOMP_GEMM", "GEMM", "FFT", "FFT_TILING"]
+    assert list(data) == ["ALGO_0", "ALGO_1", "FFT", "FFT_TILING"]
+    assert list(filter_) == ["ALGO_0", "ALGO_1", "ALGO_3", "FFT"]
+    assert forward["IMPLICIT_GEMM"] == data["ALGO_0"] == data["ALGO_1"] == filter_["ALGO_0"] == filter_["ALGO_1"] == 0
+    assert forward["GEMM"] == 4 * 8 * 9 * 30 * 30  # one image's columns
+
+
+def test_tiles_cover_every_output() -> None:
+    forward = passes((1, 1, 61, 30), 1, (3, 3), pad=(1, 1))[0]
+    assert cudnn4.tile_positions(Convolution.of(forward.convolution)) == 3 * 1  # 30 outputs a tile
+
+
+@given(calls=convolutions(largest=300))
+def test_workspaces_and_work_are_never_negative(calls: list[Call]) -> None:
+    for call in calls:
+        for option in options("cudnn4", Convolution.of(call.convolution)):
+            assert option.workspace_bytes >= 0
+            assert all(work.flops >= 0 and work.nbytes > 0 and work.times > 0 for work in option.work)
+
+
+def test_tiles_need_less_than_fft_for_large_maps() -> None:
+    workspaces = named(passes((8, 16, 112, 112), 16, (3, 3), pad=(1, 1))[0])
+    assert 0 < workspaces["FFT_TILING"] < workspaces["FFT"]
+
+
+def test_vgg16_with_256_images_as_vdnn_counts_it() -> None:
+    """28 GB are published; 21.7 GiB are counted without workspace, 26.8 with FFT below 224², 30.8 with FFT there."""
+    network = zoo.build("vgg16", 256)
+    calls = [call for step in network.steps for call in step.calls if call.choosable]
+    fastest = [TITAN_X.choices(call)[0] for call in calls]
+    everywhere = [cudnn4.fft_workspace_bytes(Convolution.of(call.convolution)) for call in calls]
+    totals = [
+        network_wide_bytes(network, workspace) / GIB
+        for workspace in (0, max(choice.workspace_bytes for choice in fastest), max(everywhere))
+    ]
+    assert totals == pytest.approx([21.7, 26.8, 30.8], abs=0.06)
+
+
+def test_on_vgg16_fft_runs_on_all_but_the_largest_maps() -> None:
+    network = zoo.build("vgg16", 64)
+    for call in (call for step in network.steps for call in step.calls if call.choosable):
+        algorithm = TITAN_X.choices(call)[0].algorithm
+        assert (algorithm == "FFT") == (call.convolution[1][2] < 224)

@@ -1,0 +1,117 @@
+"""The machines that have a name, the device at hand, and what `refimpl list machines` shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from conv_calls import passes
+
+from kernels import gpu
+from refimpl.machine import MACHINES, MachineError, machine, summary
+from refimpl.machine import here as at_hand
+
+GIB = 1 << 30
+
+
+def test_every_machine_is_found_by_its_name() -> None:
+    assert list(MACHINES) == ["titan-x", "k40c", "titan-xp", "gtx-970", "h100", "h200"]
+    for name, made in MACHINES.items():
+        assert machine(name) is made and made.name == name
+    assert machine("Titan_X") is machine("TITAN X") is MACHINES["titan-x"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("titanx", "there is no machine 'titanx'; did you mean titan-x?"),
+        ("h10", "there is no machine 'h10'; did you mean h100?"),
+        ("her", "there is no machine 'her'; did you mean here?"),
+        (
+            "cray-1",
+            "there is no machine 'cray-1'; there are titan-x, k40c, titan-xp, gtx-970, h100, h200, here, "
+            "or a profile's file",
+        ),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(asked: str, says: str) -> None:
+    with pytest.raises(MachineError) as error:
+        machine(asked)
+    assert str(error.value) == says
+
+
+def test_the_papers_gpus_offer_their_library_and_todays_our_kernels() -> None:
+    catalogues = {name: made.catalogue for name, made in MACHINES.items()}
+    assert [name for name, catalogue in catalogues.items() if catalogue == "own"] == ["h100", "h200"]
+    assert set(catalogues.values()) == {"own", "cudnn4"}
+
+
+def test_sizes_and_peaks_are_of_the_right_order() -> None:
+    for made in MACHINES.values():
+        assert 3 * GIB < made.memory_bytes < 150 * GIB
+        assert 3e12 < made.flops < 1e14 and 2e11 < made.bandwidth < 5e12
+        assert made.link < made.bandwidth / 10
+
+
+def test_a_machine_with_assumed_efficiencies_says_so() -> None:
+    for name, made in MACHINES.items():
+        assert ("assumed" in made.source) == (name != "titan-x")
+
+
+def test_the_summary_has_a_row_a_machine() -> None:
+    rows = summary()
+    assert [row["name"] for row in rows] == [*MACHINES, "here"]
+    assert all(set(row) == set(rows[0]) and row["source"] for row in rows)
+    assert [row["name"] for row in summary(with_here=False)] == list(MACHINES)
+
+
+# -- the device at hand ------------------------------------------------------------------------------------------------
+
+
+def test_here_is_the_cpu_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "why_not", lambda: "no CUDA driver")
+    made = machine("here")
+    assert made == at_hand.cpu() and made.name == "here" and made.catalogue == "own"
+    assert "CPU" in made.source and made.multiprocessors == at_hand.cores() >= 1
+    assert made.memory_bytes >= GIB
+    for call in passes((4, 3, 16, 16), 8, (3, 3), pad=(1, 1)):
+        assert made.choices(call)[-1].workspace_bytes == 0  # the naive one
+
+
+def test_a_gpu_is_described_by_its_clocks_and_widths() -> None:
+    h100 = SimpleNamespace(
+        compute_capability_major=9, compute_capability_minor=0, multiprocessor_count=132,
+        clock_rate=1_980_000, memory_clock_rate=2_619_000, global_memory_bus_width=5120,
+    )  # fmt: skip
+    made = at_hand.from_properties("NVIDIA H100 80GB HBM3", 79 * GIB, h100)
+    assert made.flops == pytest.approx(MACHINES["h100"].flops, rel=0.01)
+    assert made.bandwidth == pytest.approx(MACHINES["h100"].bandwidth, rel=0.01)
+    assert made.link == MACHINES["h100"].link and "H100" in made.source and made.memory_bytes == 79 * GIB
+    v100 = SimpleNamespace(
+        compute_capability_major=7, compute_capability_minor=0, multiprocessor_count=80,
+        clock_rate=1_530_000, memory_clock_rate=877_000, global_memory_bus_width=4096,
+    )  # fmt: skip
+    made = at_hand.from_properties("Tesla V100", 16 * GIB, v100)
+    assert (made.flops, made.bandwidth) == pytest.approx((15.7e12, 898e9), rel=0.01)
+    v100.clock_rate = 0  # a driver that does not tell
+    assert at_hand.from_properties("Tesla V100", 16 * GIB, v100).flops == pytest.approx(15.4e12, rel=0.01)
+
+
+@pytest.mark.gpu
+def test_here_is_the_gpu_where_there_is_one() -> None:
+    made = machine("here")
+    assert gpu.device_name() in made.source
+    assert made.memory_bytes > GIB and made.flops > 1e12 and made.bandwidth > 1e11
+
+
+def test_simulating_for_a_paper_imports_no_kernel() -> None:
+    code = (
+        "import sys; from refimpl.machine import machine, summary; from refimpl.network import zoo; "
+        "made = machine('titan-x'); network = zoo.build('alexnet', 2); summary(with_here=False); "
+        "print(sum(made.seconds(call) for step in network.steps for call in step.calls) > 0, 'numba' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    assert found.stdout.split() == ["True", "False"], found.stderr

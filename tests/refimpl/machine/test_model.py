@@ -1,0 +1,114 @@
+"""The model of a machine: seconds from operations and bytes, choices in order, clear refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from conv_calls import convolutions, passes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refimpl.machine import CATALOGUES, MACHINES, TITAN_X, Choice, Machine, MachineError
+from refimpl.machine.model import Efficiency, Option, Work
+from refimpl.network import Call, Tensor
+
+HALF = Efficiency(forward=0.5, backward=0.5, products=0.5, transforms=0.5, streaming=0.5)
+
+#: 100 operations and 10 bytes a second, all by halves; an overhead of a second.
+TOY = Machine("toy", 1 << 30, 200.0, 20.0, 4.0, 8, HALF, launch_seconds=1.0, copy_start_seconds=2.0)
+
+
+@pytest.mark.parametrize(
+    ("work", "seconds"),
+    [
+        (Work("products", 1000, 10), 1 + 10),  # by arithmetic
+        (Work("products", 100, 50), 1 + 5),  # by traffic
+        (Work("products", 0, 0, times=7), 7),  # launches alone
+        (Work("forward", 1000, 0, blocks=2), 1 + 40),  # two of eight multiprocessors have work
+        (Work("forward", 1000, 0, blocks=100), 1 + 10),
+        (Work("backward", 100, 50, speed=0.5), 1 + 10),
+    ],
+)
+def test_a_kernel_takes_its_arithmetic_or_its_traffic(work: Work, seconds: float) -> None:
+    assert TOY.work_seconds(work) == pytest.approx(seconds)
+
+
+def test_kinds_and_traffic_have_efficiencies_of_their_own() -> None:
+    machine = replace(TOY, efficiency=Efficiency(0.1, 0.2, 0.4, 0.25, 0.5))
+    kinds = [machine.work_seconds(Work(kind, 200, 0)) - 1 for kind in ("forward", "backward", "products")]
+    assert kinds == pytest.approx([10, 5, 2.5])
+    assert machine.work_seconds(Work("products", 0, 20, traffic="transforms")) - 1 == pytest.approx(4)
+    assert machine.work_seconds(Work("products", 0, 20)) - 1 == pytest.approx(2)
+
+
+def test_an_algorithm_is_the_sum_of_its_kernels() -> None:
+    option = Option("two", 0, (Work("products", 1000, 10), Work("products", 100, 50)))
+    assert TOY.option_seconds(option) == pytest.approx(11 + 6)
+
+
+def test_a_call_without_a_choice_is_timed_by_what_it_moves() -> None:
+    x, y = Tensor("x", (5,), "map"), Tensor("y", (5,), "map")
+    call = Call("relu.forward", {"x": x, "y": y}, [x], [y])
+    assert TOY.seconds(call) == pytest.approx(1 + 40 / 10)
+    assert TOY.copy_seconds(40, "out") == TOY.copy_seconds(40, "in") == pytest.approx(2 + 10)
+
+
+@pytest.mark.parametrize("catalogue", CATALOGUES)
+@given(calls=convolutions(), machine=st.sampled_from(sorted(MACHINES)))
+def test_choices_are_in_order_and_one_needs_no_workspace(catalogue: str, calls: list[Call], machine: str) -> None:
+    here = MACHINES[machine].with_catalogue(catalogue)
+    for call in calls:
+        choices = here.choices(call)
+        assert [choice.seconds for choice in choices] == sorted(choice.seconds for choice in choices)
+        assert min(choice.workspace_bytes for choice in choices) == 0
+        assert len({(choice.algorithm, choice.workspace_bytes) for choice in choices}) == len(choices)
+        assert all(choice.seconds >= here.launch_seconds for choice in choices)
+        assert [here.seconds(call, choice) for choice in choices] == [choice.seconds for choice in choices]
+        assert here.seconds(call) == choices[0].seconds
+
+
+@pytest.mark.parametrize("catalogue", CATALOGUES)
+@given(calls=convolutions(images=8))
+def test_twice_the_images_are_not_faster(catalogue: str, calls: list[Call]) -> None:
+    machine = TITAN_X.with_catalogue(catalogue)
+    for call in calls:
+        if catalogue == "own" and call.function == "conv.backward_filter":
+            continue  # a longer sum is split, and fills a GPU better
+        _, x, w, stride, pad = call.convolution
+        more = next(c for c in passes((2 * x[0], *x[1:]), w[0], w[2:], stride, pad) if c.function == call.function)
+        assert machine.seconds(more) >= machine.seconds(call) * (1 - 1e-12)
+
+
+def test_choices_are_made_once_for_equal_calls() -> None:
+    machine = replace(TITAN_X)
+    one, other = (passes((4, 3, 16, 16), 8, (3, 3), pad=(1, 1))[0] for _ in range(2))
+    assert machine.choices(one) is machine.choices(other)
+
+
+def test_a_replaced_machine_has_choices_of_its_own() -> None:
+    call = passes((32, 64, 56, 56), 64, (3, 3), pad=(1, 1))[0]
+    slow = replace(TITAN_X, flops=TITAN_X.flops / 100, bandwidth=TITAN_X.bandwidth / 100)
+    assert slow.seconds(call) > 50 * TITAN_X.seconds(call)
+
+
+def test_a_choice_is_timed_by_the_machine_that_is_asked() -> None:
+    call = passes((32, 64, 56, 56), 64, (3, 3), pad=(1, 1))[0]
+    choice = TITAN_X.choices(call)[0]
+    faster = replace(TITAN_X, flops=10 * TITAN_X.flops, bandwidth=10 * TITAN_X.bandwidth)
+    assert faster.seconds(call, choice) < choice.seconds / 5
+
+
+def test_a_choice_of_another_catalogue_is_refused() -> None:
+    call = passes((4, 3, 16, 16), 8, (3, 3))[0]
+    with pytest.raises(
+        MachineError, match=r"^titan-x with the catalogue cudnn4 has no winograd with a workspace of 64"
+    ):
+        TITAN_X.seconds(call, Choice("winograd", 64, 1.0))
+
+
+def test_an_unknown_catalogue_is_refused_with_the_nearest() -> None:
+    with pytest.raises(MachineError, match=r"^there is no catalogue 'cudnn'; did you mean cudnn4\?$"):
+        TITAN_X.with_catalogue("cudnn")
+    with pytest.raises(MachineError, match=r"^there is no catalogue 'zzz'; there are own, cudnn4$"):
+        TITAN_X.with_catalogue("zzz")

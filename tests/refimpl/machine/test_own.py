@@ -1,0 +1,90 @@
+"""The catalogue `own`: every choice is one that `kernels.conv` accepts, and less workspace never changes a bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conv_calls import convolutions, passes
+from hypothesis import given
+
+from kernels import conv
+from refimpl.machine import MACHINES
+from refimpl.machine.catalogues import options
+from refimpl.machine.convolution import Convolution
+from refimpl.network import Call
+
+H100 = MACHINES["h100"]
+
+
+@given(calls=convolutions())
+def test_every_choice_is_served_with_workspace_enough(calls: list[Call]) -> None:
+    for call in calls:
+        pass_, *shape = call.convolution
+        serves = conv.serves(*shape)
+        choices = H100.choices(call)
+        assert {choice.algorithm for choice in choices} == {name for name in serves if serves[name][pass_] == "yes"}
+        for choice in choices:
+            assert choice.workspace_bytes >= conv.minimum_workspace_bytes(pass_, *shape, choice.algorithm)
+            assert choice.workspace_bytes <= conv.workspace_bytes(pass_, *shape, choice.algorithm)
+
+
+@pytest.mark.parametrize("algorithm", ["im2col", "winograd"])
+@given(calls=convolutions())
+def test_fewer_images_at_a_time_are_slower(algorithm: str, calls: list[Call]) -> None:
+    for call in calls:
+        menu = sorted(
+            (choice.workspace_bytes, choice.seconds) for choice in H100.choices(call) if choice.algorithm == algorithm
+        )
+        seconds = [seconds for _, seconds in menu]
+        assert seconds == sorted(seconds, reverse=True)
+
+
+def test_the_menu_is_short_and_ends_in_one_image() -> None:
+    call = passes((64, 16, 28, 28), 16, (3, 3), pad=(1, 1))[0]
+    offered = [c.workspace_bytes for c in H100.choices(call) if c.algorithm == "winograd"]
+    shape = call.convolution[1:]
+    assert sorted(offered) == [conv.workspace_bytes("forward", *shape, "winograd", i) for i in (1, 4, 16, 64)]
+
+
+def test_a_pointwise_convolution_needs_no_columns() -> None:
+    forward = passes((16, 8, 7, 7), 8, (1, 1))[0]
+    assert [c.workspace_bytes for c in H100.choices(forward) if c.algorithm == "im2col"] == [0]
+
+
+def test_an_unsplit_filter_gradient_leaves_a_large_gpu_idle() -> None:
+    filter_ = passes((32, 64, 224, 224), 64, (3, 3), pad=(1, 1))[2]
+    by_workspace = sorted(
+        (c.workspace_bytes, c.seconds) for c in H100.choices(filter_) if c.algorithm == "implicit_gemm"
+    )
+    (none, alone), (some, split) = by_workspace
+    assert none == 0 < some and alone > 10 * split
+
+
+def test_no_options_are_lost_on_a_batch_too_large_to_index_at_once() -> None:
+    forward = passes((512, 64, 112, 112), 64, (3, 3), pad=(1, 1))[0]
+    offered = {c.workspace_bytes for c in H100.choices(forward) if c.algorithm == "im2col"}
+    assert max(offered) < 4 * 2**31 and len(offered) >= 3
+
+
+@pytest.mark.parametrize("index", range(3))
+def test_every_choice_of_an_algorithm_gives_the_same_bits(index: int) -> None:
+    call = passes((5, 3, 9, 8), 4, (3, 3), pad=(1, 1))[index]
+    generator = np.random.default_rng(1)
+    names = (("x", "w", "y"), ("dy", "w", "dx"), ("x", "dy", "dw"))[index]
+    arrays = {name: generator.standard_normal(call.arguments[name].shape).astype(np.float32) for name in names}
+    results: dict[str, np.ndarray] = {}
+    for choice in H100.choices(call):
+        workspace = np.full(choice.workspace_bytes // 4, np.nan, np.float32) if choice.workspace_bytes else None
+        extra = {"b": None} if call.function == "conv.forward" else {}
+        getattr(conv, call.convolution[0])(
+            **arrays, **extra, stride=(1, 1), pad=(1, 1), algorithm=choice.algorithm, workspace=workspace
+        )
+        result = arrays[names[-1]].copy()
+        assert np.array_equal(results.setdefault(choice.algorithm, result), result), choice
+
+
+def test_work_counts_the_operations_of_the_direct_way_at_most() -> None:
+    for call in passes((8, 16, 14, 14), 32, (3, 3), pad=(1, 1)):
+        for option in options("own", Convolution.of(call.convolution)):
+            flops = sum(work.flops for work in option.work)
+            assert flops == (call.flops * 16 / 36 if option.algorithm == "winograd" else call.flops)

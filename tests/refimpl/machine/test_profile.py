@@ -1,0 +1,315 @@
+"""Profiles: keys, the file and its refusals, the machine that a profile is, and the making of one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conv_calls import passes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import conv
+from refimpl.machine import Choice, MachineError, Profile, machine, machine_from_profile
+from refimpl.machine.devices import Cpu, Device, device_at_hand
+from refimpl.machine.here import cpu
+from refimpl.machine.measure import different_calls, measure, time_bandwidth, time_copies
+from refimpl.machine.profile import Copies, as_machine, key, load
+from refimpl.network import Builder, Network, Tensor, zoo
+from refimpl.network.step import ITERATION, SEED, Call
+
+
+def small(batch: int = 2) -> Network:
+    """One of each kind that matters: a choice, labels, settings, equal calls, a call in place."""
+    b = Builder("small", (batch, 2, 8, 8))
+    b.conv(4, 3, pad=1)
+    b.relu()
+    b.conv(4, 3, pad=1)
+    b.relu()
+    b.conv(4, 3, pad=1)
+    b.dropout(0.5)
+    b.pool(2)
+    b.fc(3)
+    b.softmax()
+    return b.build()
+
+
+class Patient(Cpu):
+    """A CPU whose clock always says the same of the same run: every kernel really runs."""
+
+    def __init__(self, free_bytes: int = 1 << 26) -> None:
+        super().__init__(cpu())
+        self.name, self.free_bytes, self.ran = "patient", free_bytes, 0
+
+    def seconds(self, run: Callable[[], None], times: int) -> float:
+        self.ran += times
+        for _ in range(times):
+            run()
+        return 0.25
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    return measure(small(), Patient())
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_function_shapes_and_options() -> None:
+    forward = passes((2, 3, 8, 9), 4, (3, 2), (2, 1), (1, 0))[0]
+    assert key(forward) == "conv.forward b=None x=2x3x8x9 w=4x3x3x2 y=2x4x4x8 stride=2x1 pad=1x0"
+
+
+def test_a_key_tells_a_call_in_place_from_another_and_lists() -> None:
+    x, y = Tensor("some name", (2, 3), "map"), Tensor("other name", (2, 3), "map")
+    assert key(Call("relu.forward", {"x": x, "y": y})) == "relu.forward x=2x3 y=2x3"
+    assert key(Call("relu.forward", {"x": x, "y": x})) == "relu.forward x=2x3 y==x"
+    assert key(Call("join.forward", {"inputs": (x, y), "y": x})) == "join.forward inputs=2x3+2x3 y==inputs0"
+
+
+def test_a_key_leaves_out_names_settings_and_the_number_of_a_layer() -> None:
+    def dropout(name: str, number: int) -> Call:
+        options = {"probability": 0.5, "seed": SEED, "layer": number, "iteration": ITERATION}
+        return Call(
+            "dropout.forward", {"x": Tensor(name, (4,), "map"), "y": Tensor(name + "'", (4,), "map"), **options}
+        )
+
+    assert key(dropout("a", 1)) == key(dropout("b", 7)) == "dropout.forward x=4 y=4 probability=0.5"
+
+
+def test_equal_layers_share_their_keys() -> None:
+    calls = [call for step in small().steps for call in step.calls]
+    assert len({key(call) for call in calls}) < len(calls)
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+name = st.text(min_size=1, max_size=6)
+positive = st.floats(1e-12, 1e12, allow_nan=False)
+choice = st.builds(Choice, st.sampled_from(sorted(conv.ALGORITHMS)), st.integers(0, 2**40), positive)
+profiles = st.builds(
+    Profile,
+    device=name,
+    kind=st.sampled_from(("cpu", "gpu")),
+    date=st.dates().map(str),
+    network=name,
+    batch=st.integers(1, 1000),
+    memory_bytes=st.integers(1, 2**48),
+    flops=positive,
+    bandwidth=positive,
+    copies=st.fixed_dictionaries({way: st.builds(Copies, positive, positive) for way in ("out", "in")}),
+    calls=st.dictionaries(name, positive, max_size=5),
+    choices=st.dictionaries(
+        name,
+        st.lists(choice, min_size=1, max_size=3, unique_by=lambda c: c.seconds).map(
+            lambda made: tuple(sorted(made, key=lambda c: c.seconds))
+        ),
+        max_size=3,
+    ),
+)
+
+
+@given(profiles)
+def test_what_is_saved_is_loaded_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, drawn: Profile) -> None:
+    path = tmp_path_factory.getbasetemp() / "drawn.json"
+    drawn.save(path)
+    assert load(path) == drawn
+    assert not list(path.parent.glob("*.part"))
+
+
+def test_a_measured_profile_is_loaded_as_it_was(profile: Profile, tmp_path: Path) -> None:
+    profile.save(tmp_path / "here.json")
+    assert load(tmp_path / "here.json") == profile
+    made = machine(str(tmp_path / "here.json"))
+    assert made == as_machine(profile, str(tmp_path / "here.json")) and made.name == "here.json"
+    assert "patient" in made.source and "small, batch 2" in made.source
+
+
+def broken(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
+    def text(whole: str) -> str:
+        found = json.loads(whole)
+        change(found)
+        return json.dumps(found)
+
+    return text
+
+
+def first(table: dict[str, Any]) -> str:
+    return next(iter(table))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda whole: whole[: len(whole) // 2], "is cut off or damaged, it is no JSON"),
+        (lambda whole: "", "is cut off or damaged, it is no JSON"),
+        (lambda whole: "\0garbage", "is cut off or damaged, it is no JSON"),
+        (lambda whole: "[" * 100_000, "is cut off or damaged, it is no JSON"),
+        (lambda whole: "[1, 2]", "is no profile"),
+        (lambda whole: '{"format": "something else"}', "is no profile"),
+        (broken(lambda p: p.update(version=2)), "has version 2 of the format, this program reads 1"),
+        (broken(lambda p: p.pop("device")), "is damaged: 'device' is missing"),
+        (broken(lambda p: p["copies"].pop("in")), "is damaged: 'in' is missing"),
+        (broken(lambda p: p.update(memory_bytes=0)), "is damaged: memory_bytes is 0, too small"),
+        (broken(lambda p: p.update(batch="two")), "is damaged: batch is 'two', no number"),
+        (broken(lambda p: p.update(device=7)), "is damaged: device is 7, no text"),
+        (broken(lambda p: p.update(calls=[1])), "is damaged: "),
+        (broken(lambda p: p["calls"].update({first(p["calls"]): float("nan")})), "is nan, no number"),
+        (broken(lambda p: p["calls"].update({first(p["calls"]): -1})), "is -1, too small"),
+        (broken(lambda p: p["choices"].update({first(p["choices"]): []})), "has no algorithm"),
+        (broken(lambda p: p["choices"].update({first(p["choices"]): [{"algorithm": "direct"}]})), "is missing"),
+    ],
+)
+def test_a_damaged_file_is_refused_in_one_line(
+    profile: Profile, tmp_path: Path, damage: Callable[[str], str], says: str
+) -> None:
+    path = tmp_path / "p.json"
+    profile.save(path)
+    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
+    with pytest.raises(MachineError) as error:
+        machine_from_profile(path)
+    message = str(error.value)
+    assert message.startswith(str(path)) and says in message and "\n" not in message
+    assert message.endswith("make one with: refimpl profile NETWORK --batch N --out FILE.json")
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"absent.json cannot be read: No such file or directory; make one with"):
+        machine(str(tmp_path / "absent.json"))
+    (tmp_path / "binary.json").write_bytes(bytes(range(128, 256)))
+    with pytest.raises(MachineError, match="is cut off or damaged"):
+        machine(str(tmp_path / "binary.json"))
+
+
+def test_a_profile_that_cannot_be_written_says_so(profile: Profile, tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"^the profile cannot be written to .*: No such file or directory$"):
+        profile.save(tmp_path / "no such folder" / "p.json")
+
+
+# -- the machine -------------------------------------------------------------------------------------------------------
+
+
+def test_the_machine_knows_every_call_of_its_network(profile: Profile) -> None:
+    made = as_machine(profile)
+    network = small()
+    for call in (call for step in (*network.steps, *network.inference().steps) for call in step.calls):
+        assert made.seconds(call) == 0.25
+        if call.choosable:
+            choices = made.choices(call)
+            assert min(choice.workspace_bytes for choice in choices) == 0
+            assert all(made.seconds(call, choice) == choice.seconds for choice in choices)
+    assert made.copy_seconds(1 << 20, "out") > made.copy_seconds(1 << 10, "out") > 0
+
+
+def test_a_profile_of_another_network_says_which_call_it_lacks(profile: Profile) -> None:
+    made = as_machine(profile, "mine.json")
+    other = [call for step in small(batch=3).steps for call in step.calls]
+    with pytest.raises(MachineError) as error:
+        made.choices(other[0])
+    assert str(error.value) == (
+        "mine.json is a profile of small, batch 2 and has no conv.forward b=4 x=3x2x8x8 w=4x2x3x3 y=3x4x8x8 stride=1x1 "
+        "pad=1x1; profile the network you mean: refimpl profile NETWORK --batch N --out FILE.json"
+    )
+    with pytest.raises(MachineError, match=r"has no relu\.forward x=3x4x8x8 y==x;"):
+        made.seconds(other[1])
+
+
+def test_a_profile_has_no_seconds_of_another_catalogue(profile: Profile) -> None:
+    made = as_machine(profile, "mine.json")
+    assert made.with_catalogue("own") is made
+    with pytest.raises(MachineError, match=r"^mine\.json has measured seconds of the catalogue own, not of cudnn4;"):
+        made.with_catalogue("cudnn4")
+
+
+# -- making one --------------------------------------------------------------------------------------------------------
+
+
+def test_every_algorithm_of_every_call_is_measured(profile: Profile) -> None:
+    calls = different_calls(small())
+    assert set(profile.calls) | set(profile.choices) == set(calls)
+    for name, choices in profile.choices.items():
+        pass_, *shape = calls[name].convolution
+        serving = {algorithm for algorithm, passes in conv.serves(*shape).items() if passes[pass_] == "yes"}
+        assert {choice.algorithm for choice in choices} == serving
+
+
+def test_progress_is_told_call_by_call() -> None:
+    told: list[tuple[int, int, str]] = []
+    found = measure(small(), Patient(), turns=1, watch=lambda *what: told.append(what))
+    assert [done for done, _, _ in told] == list(range(1, len(told) + 1))
+    assert {of for _, of, _ in told} == {len(told)} == {len(found.calls) + len(found.choices)}
+    assert {name for _, _, name in told} == {*found.calls, *found.choices}
+
+
+def test_time_that_is_up_ends_the_turns_and_not_the_first() -> None:
+    hurried, patient = Patient(), Patient()
+    short = measure(small(), hurried, turns=4, limit_seconds=0.0)
+    measure(small(), patient, turns=4)
+    assert set(short.calls) == {name for name, call in different_calls(small()).items() if not call.choosable}
+    # what a model says takes longer than no time at all is left out, one algorithm without workspace is not
+    assert all([choice.workspace_bytes for choice in choices] == [0] for choices in short.choices.values())
+    copies = Patient()
+    time_copies(copies, "out"), time_copies(copies, "in"), time_bandwidth(copies)
+    assert patient.ran - copies.ran > 3 * (hurried.ran - copies.ran) > 0
+
+
+def test_a_workspace_without_room_is_left_out() -> None:
+    network = zoo.build("tiny-vgg", 4)
+    hungry = max(sum(t.nbytes for t in call.operands) for step in network.steps for call in step.calls)
+    tight = measure(network, Patient(free_bytes=hungry + 4096), turns=1)
+    ample = measure(network, Patient(), turns=1)
+    assert sum(map(len, tight.choices.values())) < sum(map(len, ample.choices.values()))
+    assert all(min(c.workspace_bytes for c in choices) == 0 for choices in tight.choices.values())
+
+
+def test_a_network_without_room_is_refused() -> None:
+    with pytest.raises(
+        MachineError, match=r"^the arrays of one call of small, batch 2, take \d+ bytes, and there is room"
+    ):
+        measure(small(), Patient(free_bytes=1000))
+
+
+def test_every_run_meets_numbers_and_labels_that_are_in_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    class Watchful(Patient):
+        def shaped(self, part: Any, shape: tuple[int, ...], dtype: str) -> Any:
+            array = super().shaped(part, shape, dtype)
+            seen.append(len(shape))
+            if dtype == "int32":
+                assert np.array_equal(array, np.zeros(shape, np.int32))
+            else:
+                assert np.array_equal(array, np.full(shape, 0.5, np.float32))
+            return array
+
+    measure(small(), Watchful(), turns=1)
+    assert seen
+
+
+def test_networks_without_a_convolution_can_be_profiled() -> None:
+    b = Builder("plain", (4, 1, 4, 4))
+    b.fc(3)
+    b.softmax()
+    found = measure(b.build(), Patient(), turns=1)
+    assert found.choices == {} and len(found.calls) >= 6
+
+
+def test_the_cpu_at_hand_is_measured() -> None:
+    found = measure(small(), Cpu(cpu()), turns=2, limit_seconds=0.2)
+    assert all(0 < seconds < 1 for seconds in found.calls.values())
+    assert found.kind == "cpu" and "cores" in found.device
+    assert 1e8 < found.bandwidth < 1e12 and 1e8 < as_machine(found).link < 1e12
+
+
+@pytest.mark.gpu
+def test_the_gpu_at_hand_is_measured() -> None:
+    device: Device = device_at_hand()
+    found = measure(zoo.build("tiny-inception", 8), device, turns=2)
+    assert found.kind == "gpu" and found.device == device.name
+    assert all(0 < seconds < 1 for seconds in found.calls.values())
+    assert found.bandwidth > 1e10 and 1e9 < as_machine(found).link < 1e12

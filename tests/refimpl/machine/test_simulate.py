@@ -1,0 +1,197 @@
+"""The simulator beside a slow, obvious twin that steps through time and starts whatever may start."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refimpl.machine import Clock, simulate
+from refimpl.machine.simulate import Span, Timeline, common, union
+
+STREAMS = ("compute", "out", "in")
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A machine whose calls are their own seconds."""
+
+    name: str = "plain"
+    allocate_seconds: float = 3.0
+    free_seconds: float = 5.0
+
+    def seconds(self, call: float, choice: None = None) -> float:
+        return call
+
+    def copy_seconds(self, nbytes: float, direction: str) -> float:
+        return nbytes if direction == "out" else 2 * nbytes
+
+
+def instruction(op: str, **given_: Any) -> SimpleNamespace:
+    return SimpleNamespace(op=op, choice=None, **given_)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> list[SimpleNamespace]:
+    """Instructions on three streams; an event is recorded before anything waits for it, perhaps never waited for."""
+    made: list[SimpleNamespace] = []
+    events = 0
+    ops = ("launch", "launch", "copy out", "copy in", "record", "wait", "wait", "allocate", "free")
+    for op in draw(st.lists(st.sampled_from(ops), max_size=40)):
+        stream = draw(st.integers(0, 2))
+        if op == "launch":
+            made.append(instruction(op, stream=stream, call=draw(st.integers(0, 9)), step=len(made)))
+        elif op in ("copy out", "copy in"):
+            made.append(instruction(op, stream=stream, nbytes=draw(st.integers(0, 9))))
+        elif op == "record":
+            made.append(instruction(op, stream=stream, event=events))
+            events += 1
+        elif op == "wait" and events:
+            made.append(instruction(op, stream=stream, event=draw(st.integers(0, events - 1))))
+        elif op in ("allocate", "free"):
+            made.append(instruction(op))
+    return made
+
+
+def stepwise(program: list[Any], machine: Plain, driver_calls: bool, luck: random.Random) -> list[tuple[float, float]]:
+    """Start and end of every instruction, found by walking through time; in which order things start is up to luck."""
+    moments: dict[int, tuple[float, float]] = {}
+    engines = {"launch": "compute", "copy out": "out", "copy in": "in"}
+    driver = [driver_calls and one.op in ("allocate", "free") for one in program]
+    now = 0.0
+
+    def done(number: int) -> bool:
+        return number in moments and moments[number][1] <= now
+
+    def may_start(number: int) -> bool:
+        one = program[number]
+        if number in moments:
+            return False
+        for before in range(number):
+            other = program[before]
+            same_stream = getattr(one, "stream", None) == getattr(other, "stream", 0.5)
+            same_engine = one.op in engines and engines.get(other.op) == engines[one.op]
+            awaited = one.op == "wait" and other.op == "record" and other.event == one.event
+            if (same_stream or same_engine or awaited or driver[before] or driver[number]) and not done(before):
+                return False
+        return True
+
+    def takes(one: Any) -> float:
+        if one.op == "launch":
+            return machine.seconds(one.call)
+        if one.op in engines:
+            return machine.copy_seconds(one.nbytes, engines[one.op])
+        if driver_calls and one.op in ("allocate", "free"):
+            return machine.allocate_seconds if one.op == "allocate" else machine.free_seconds
+        return 0.0
+
+    while len(moments) < len(program):
+        ready = [number for number in range(len(program)) if may_start(number)]
+        if ready:
+            number = luck.choice(ready)
+            moments[number] = now, now + takes(program[number])
+        else:
+            now = min(end for _, end in moments.values() if end > now)
+    return [moments[number] for number in range(len(program))]
+
+
+@given(programs(), st.booleans(), st.randoms(use_true_random=False))
+def test_the_twin_finds_the_same_times(program: list[Any], driver_calls: bool, luck: random.Random) -> None:
+    machine = Plain()
+    found = simulate(program, STREAMS, machine, driver_calls)  # type: ignore[arg-type]
+    expected = stepwise(program, machine, driver_calls, luck)
+    by_instruction = {id(span.instruction): (span.start, span.end) for span in found.spans}
+    for one, moments in zip(program, expected, strict=True):
+        if one.op in ("launch", "copy out", "copy in"):
+            assert by_instruction[id(one)] == moments
+    assert found.seconds == max((end for _, end in expected), default=0)
+
+
+@given(programs(), st.booleans())
+def test_the_same_program_has_the_same_timeline(program: list[Any], driver_calls: bool) -> None:
+    one, other = (simulate(program, STREAMS, Plain(), driver_calls) for _ in range(2))  # type: ignore[arg-type]
+    assert one == other
+
+
+@given(programs())
+def test_what_a_timeline_tells_is_what_its_spans_say(program: list[Any]) -> None:
+    timeline = simulate(program, STREAMS, Plain(), False)  # type: ignore[arg-type]
+    ticks = range(int(timeline.seconds))  # every span starts and ends at a whole second
+
+    def runs(tick: int, *engines: str) -> bool:
+        return any(span.start <= tick < span.end for span in timeline.spans if span.engine in engines)
+
+    assert timeline.busy("compute") == sum(runs(tick, "compute") for tick in ticks)
+    assert timeline.stall == sum(not runs(tick, "compute") for tick in ticks)
+    assert timeline.copying() == sum(runs(tick, "out", "in") for tick in ticks)
+    assert timeline.overlap() == sum(runs(tick, "compute") and runs(tick, "out", "in") for tick in ticks)
+    assert timeline.utilisation("out") * timeline.seconds == pytest.approx(timeline.busy("out"))
+    for engine in ("compute", "out", "in"):
+        spans = timeline.on(engine)
+        assert all(one.end <= other.start for one, other in pairwise(spans))
+
+
+def test_steps_run_from_their_first_launch_to_their_last() -> None:
+    def span(step: int, start: float, end: float, engine: Any = "compute") -> Span:
+        return Span(instruction("launch", step=step), 0, engine, start, end)
+
+    timeline = Timeline([span(1, 0, 2), span(1, 2, 3), span(1, 1, 9, "out"), span(2, 4, 5)], STREAMS, 9, "plain")
+    assert timeline.steps() == {1: (0, 3), 2: (4, 5)}
+
+
+def test_an_empty_timeline_divides_by_nothing() -> None:
+    timeline = simulate([], STREAMS, Plain(), False)  # type: ignore[arg-type]
+    assert (timeline.seconds, timeline.utilisation("compute"), timeline.overlap(), timeline.steps()) == (0, 0, 0, {})
+
+
+intervals = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 6)).map(lambda pair: (pair[0], sum(pair))))
+
+
+@given(intervals, intervals)
+def test_union_and_common_count_whole_seconds(these: list[tuple[int, int]], those: list[tuple[int, int]]) -> None:
+    def seconds(of: list[tuple[int, int]]) -> set[int]:
+        return {tick for start, end in of for tick in range(start, end)}
+
+    one, other = union(these), union(those)
+    assert seconds(one) == seconds(these) and sum(end - start for start, end in one) == len(seconds(these))  # type: ignore[arg-type]
+    assert common(one, other) == len(seconds(these) & seconds(those))
+
+
+def test_the_clock_by_hand() -> None:
+    clock = Clock(2)
+    assert clock.run(0, "compute", 5) == (0, 5)
+    assert clock.run(1, "out", 3) == (0, 3)
+    assert clock.run(1, "compute", 1) == (5, 6)  # the engine is taken until 5
+    clock.wait(0, 4)  # is over
+    clock.wait(0, 8)
+    assert clock.run(0, "out", 1) == (8, 9)
+    clock.hold(10)
+    assert clock.now == [19, 19] and clock.end == 19
+
+
+def test_time_grows_with_the_program_and_no_faster() -> None:
+    def seconds(length: int) -> float:
+        program = []
+        for number in range(length // 4):
+            program += [
+                instruction("launch", stream=0, call=1.0, step=number),
+                instruction("record", stream=0, event=number),
+                instruction("wait", stream=1, event=number),
+                instruction("copy out", stream=1, nbytes=2),
+            ]
+        taken = []
+        for _ in range(3):
+            start = time.process_time()
+            timeline = simulate(program, STREAMS, Plain(), False)  # type: ignore[arg-type]
+            timeline.overlap()
+            taken.append(time.process_time() - start)
+        return min(taken)
+
+    assert seconds(64_000) < 16 * seconds(8_000)  # 8, and room for a busy machine; quadratic would be 64
