@@ -1,0 +1,27 @@
+"""One readable loop that asks the slots and writes a program; the program's listing and its proof."""
+
+from refimpl.planner.errors import DoesNotFit
+from refimpl.planner.loop import plan
+from refimpl.planner.program import (
+    COMPUTE,
+    Allocate,
+    CopyIn,
+    CopyOut,
+    Counts,
+    Fate,
+    Free,
+    Instruction,
+    Launch,
+    Program,
+    Record,
+    StepRow,
+    Wait,
+)
+from refimpl.planner.setup import SLOTS, Setup, SetupError
+from refimpl.planner.verify import Proof, Unsafe
+from refimpl.planner.walk import Walk
+
+__all__ = [
+    "COMPUTE", "SLOTS", "Allocate", "CopyIn", "CopyOut", "Counts", "DoesNotFit", "Fate", "Free", "Instruction",
+    "Launch", "Program", "Proof", "Record", "Setup", "SetupError", "StepRow", "Unsafe", "Wait", "Walk", "plan",
+]  # fmt: skip

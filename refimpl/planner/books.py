@@ -1,0 +1,310 @@
+"""The planner's books: which tensor is where, and what it takes to have it on the device.
+
+A tensor on the device has a block.  One that was let go while a copy of it may still run is *draining*: gone from the
+live count, its bytes still held by the pool.  One on the host has a buffer in pinned memory, whose content is valid
+until somebody writes to the tensor again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from refimpl.machine import Choice, Clock, Machine
+from refimpl.network import Call, Network, Step, Tensor
+from refimpl.planner.errors import DoesNotFit
+from refimpl.planner.history import History
+from refimpl.planner.order import Block, Order
+from refimpl.planner.program import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, pinned_size
+from refimpl.planner.setup import Setup
+from refimpl.planner.walk import Walk
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A step's algorithms, call by call, and the buffer its calls share."""
+
+    choices: list[Choice | None]
+    buffer: Tensor | None
+
+    @property
+    def nbytes(self) -> int:
+        return self.buffer.nbytes if self.buffer else 0
+
+
+class Books:
+    def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int) -> None:
+        self.network, self.setup, self.machine, self.budget = network, setup, machine, budget
+        self.out_stream, self.in_stream = (1, 1) if setup.copy_streams == "shared" else (1, 2)
+        self.streams = ("compute", "memory") if setup.copy_streams == "shared" else ("compute", "out", "in")
+        self.clock = Clock(len(self.streams))
+        self.order = Order(len(self.streams), self.clock)
+        self.pool = setup.allocator.open(budget)
+        self.step: Step | None = None
+        self.locked: set[Tensor] = set()  #: what the running step uses: never evicted
+        self.device: dict[Tensor, Block] = {}  #: resident tensors too
+        self.host: dict[Tensor, Block] = {}
+        self._draining: dict[Tensor, tuple[Block, float, int]] = {}  #: block, when its copy is done, step that let go
+        self._freed = History()
+        self._freed_host = History()
+        self.batch = (network.input, network.labels)  #: their host copies are the user's, and always there
+        self.pinned_base = 0  #: where the offloaded maps' part of the pinned arena begins, bytes
+        self.live_bytes = self.live_tensors = self.transient_bytes = 0
+        self.chosen: dict[Call, Choice] = {}  #: the algorithm of each call's first run
+        self.rebuilt: set[Tensor] = set()  #: in the running step
+        self.counts: Counter[str] = Counter()
+        self._bind()
+
+    def _bind(self) -> None:
+        """Bind the modules to this plan, in their order."""
+        setup, walk = self.setup, Walk(self.network, self.machine)
+        self.walk = walk
+        self.recompute = setup.recompute.bind(walk)
+        walk.decide("drop", setup.recompute.name, self.recompute.drops())
+        walk.rebuilt_from.update(self.recompute.sources())
+        self.offload = setup.offload.bind(walk)
+        walk.decide("offload", setup.offload.name, self.offload.offloads())
+        self.liveness = setup.liveness.bind(walk)
+        self.prefetch = setup.prefetch.bind(walk)
+        self.cache = setup.cache.bind(walk)
+        self.algorithms = setup.algorithms.bind(walk)
+        self.pinned = setup.pinned.bind(walk)
+
+    @property
+    def now(self) -> int:
+        """The running step's number, 0 before the first."""
+        return self.step.number if self.step else 0
+
+    # -- coming and going ----------------------------------------------------------------------------------------------
+
+    def try_allocate(self, tensor: Tensor, stays: bool = False) -> Block | None:
+        """A block for the tensor if there is a hole for it; nothing is pushed out."""
+        address = self.pool.allocate(tensor.nbytes, stays)
+        if address is None:
+            return None
+        nbytes = self.pool.block_bytes(address)
+        prior = self._freed.take(address, address + nbytes)
+        block = Block(tensor, address, nbytes, len(self.streams), prior)
+        self.order.note(Allocate(self.now, tensor, address, nbytes))
+        if self.setup.allocator.driver_calls:
+            self.clock.hold(self.machine.allocate_seconds)
+        self._arrive(tensor, block)
+        return block
+
+    def allocate(self, tensor: Tensor, stays: bool = False) -> Block:
+        """A block for the tensor, whatever has to go: the oldest draining bytes first, then the cache's victims."""
+        while True:
+            block = self.try_allocate(tensor, stays)
+            if block is not None:
+                return block
+            if self._draining:
+                self._give_back(next(iter(self._draining)))
+                continue
+            victim = self.cache.victim(self.locked)
+            if victim is None:
+                raise self.does_not_fit(tensor)
+            self.evict(victim)
+
+    def release(self, tensor: Tensor) -> None:
+        """Let go of a tensor.  If a copy of it may still run, its bytes drain first."""
+        block = self._depart(tensor)
+        done = max((self.order.ends[k] for k in block.accesses()[1:] if k >= 0), default=0.0)
+        self._draining[tensor] = block, done, self.now
+        if done <= self.clock.now[COMPUTE]:
+            self._give_back(tensor)
+
+    def give_back_drained(self, everything: bool = False) -> None:
+        """The bytes whose copies are done by the simulated clock go back to the pool."""
+        now = self.clock.now[COMPUTE]
+        for tensor in [t for t, (_, done, _) in self._draining.items() if everything or done <= now]:
+            self._give_back(tensor)
+
+    def _give_back(self, tensor: Tensor) -> None:
+        block, _, released = self._draining.pop(tensor)
+        self.pool.free(block.address)
+        self._freed.put(block.address, block.address + block.nbytes, block.accesses())
+        self.order.note(Free(self.now, tensor, block.address, block.nbytes, released))
+        if self.setup.allocator.driver_calls:
+            self.clock.hold(self.machine.free_seconds)
+
+    def _revive(self, tensor: Tensor) -> None:
+        """A draining tensor is wanted again: its bytes are still there."""
+        self._arrive(tensor, self._draining.pop(tensor)[0])
+
+    def _arrive(self, tensor: Tensor, block: Block) -> None:
+        self.device[tensor] = block
+        if tensor.kind != "workspace":
+            self.live_bytes += tensor.nbytes
+            self.live_tensors += 1
+            self.transient_bytes = max(self.transient_bytes, self.live_bytes)
+            self.cache.enter(tensor)
+
+    def _depart(self, tensor: Tensor) -> Block:
+        if tensor.kind != "workspace":
+            self.live_bytes -= tensor.nbytes
+            self.live_tensors -= 1
+            self.cache.leave(tensor)
+        return self.device.pop(tensor)
+
+    # -- moving --------------------------------------------------------------------------------------------------------
+
+    def copy_out(self, tensor: Tensor, why: str) -> int:
+        """Start a copy to the host, unless a valid one is there; the bytes that move."""
+        host = self.host.get(tensor)
+        if host is not None and host.valid:
+            return 0
+        if host is None:
+            address = self.pinned_base + self.pinned.place(tensor)
+            nbytes = pinned_size(tensor.nbytes)
+            prior = self._freed_host.take(address, address + nbytes)
+            host = self.host[tensor] = Block(tensor, address, nbytes, len(self.streams), prior)
+        block = self.device[tensor]
+        copy = CopyOut(self.now, tensor, block.address, host.address, tensor.nbytes, self.out_stream, why)
+        self.order.work(copy, self.machine.copy_seconds(tensor.nbytes, "out"), [block], [host])
+        host.valid = True
+        return tensor.nbytes
+
+    def copy_in(self, tensor: Tensor, why: str) -> None:
+        """Start the copy back into a block that has just been allocated."""
+        host, block = self.host[tensor], self.device[tensor]
+        copy = CopyIn(self.now, tensor, block.address, host.address, tensor.nbytes, self.in_stream, why)
+        self.order.work(copy, self.machine.copy_seconds(tensor.nbytes, "in"), [host], [block])
+        if tensor not in self.batch and self.pinned.fetched(tensor):
+            del self.host[tensor]
+            self._freed_host.put(host.address, host.address + host.nbytes, host.accesses())
+
+    def evict(self, tensor: Tensor) -> None:
+        """Push a tensor out; with a copy unless its host copy is valid or it can be rebuilt."""
+        assert self.step is not None
+        if not self.recompute.can_rebuild(tensor, self.step):
+            self.counts["evicted_bytes"] += self.copy_out(tensor, "evicted")
+        self.release(tensor)
+
+    def bring(self, tensor: Tensor) -> bool:
+        """A prefetch: start to bring the tensor back if there is a hole for it; whether that was so."""
+        if tensor in self._draining:
+            self._revive(tensor)
+            return True
+        host = self.host.get(tensor)
+        if host is None or not host.valid or self.try_allocate(tensor) is None:
+            self.counts["skipped_prefetches"] += 1
+            return False
+        self.copy_in(tensor, "prefetch")
+        self._count(tensor, "prefetched_bytes")
+        return True
+
+    def have(self, tensor: Tensor) -> None:
+        """The tensor on the device, whatever it takes: hit, revive, copy in or rebuild."""
+        if tensor in self.device:
+            self.cache.touch(tensor)
+        elif tensor in self._draining:
+            self._revive(tensor)
+        elif tensor in self.host and self.host[tensor].valid:
+            self.allocate(tensor)
+            self.copy_in(tensor, "on demand")
+            self._count(tensor, "on_demand_bytes")
+        else:
+            self.rebuild(tensor)
+        self.locked.add(tensor)
+
+    def _count(self, tensor: Tensor, what: str) -> None:
+        if tensor not in self.batch:
+            self.counts[what] += tensor.nbytes
+
+    # -- computing -----------------------------------------------------------------------------------------------------
+
+    def rebuild(self, tensor: Tensor) -> None:
+        """Run forward steps again until a dropped tensor is there; what is there already is not made again."""
+        assert self.step is not None
+        again: set[Tensor] = set()
+        for step, done_with in self.recompute.chain(tensor, self.step):
+            there = [self._at_hand(y) for y in step.writes]
+            if all(there) and not again.intersection(step.updates):
+                continue
+            for x in (*step.reads, *step.updates):
+                self.have(x)
+            for y in step.writes:
+                if y not in self.device:
+                    self.allocate(y)
+                self.locked.add(y)
+            again.update(step.writes)
+            workspace = self.workspace(step)
+            self.launch(step, workspace, rebuild=True)
+            self.release_workspace(workspace)
+            self.counts["recomputed_layers"] += 1
+            for x in done_with:
+                if x in self.device:
+                    self.release(x)
+                self.locked.discard(x)
+        if tensor not in self.device:
+            raise AssertionError(f"recompute={self.setup.recompute.name} did not rebuild {tensor} for {self.step}")
+        self.rebuilt.update(again)
+
+    def _at_hand(self, tensor: Tensor) -> bool:
+        """Whether a rebuild may use the tensor as it is."""
+        if tensor in self._draining:
+            self._revive(tensor)
+            self.rebuilt.add(tensor)
+        return tensor in self.device
+
+    def workspace(self, step: Step) -> Workspace:
+        """An algorithm for every call of a step, and the buffer that they share."""
+        choices: list[Choice | None] = []
+        for call in step.calls:
+            if not call.choosable:
+                choices.append(None)
+                continue
+            if call not in self.chosen:  # a rebuild takes what the first run took, so that not a bit differs
+                self.chosen[call] = self.algorithms.choose(step, call, self.pool.largest_hole)
+            choices.append(self.chosen[call])
+        nbytes = max((choice.workspace_bytes for choice in choices if choice), default=0)
+        if not nbytes:
+            return Workspace(choices, None)
+        buffer = Tensor(f"workspace of {step.layer.name}", (-(-nbytes // 4),), "workspace", managed=True)
+        self.allocate(buffer)
+        return Workspace(choices, buffer)
+
+    def launch(self, step: Step, workspace: Workspace, rebuild: bool = False) -> None:
+        """Launch a step's calls.  A rebuild leaves out what changes state that outlives the iteration."""
+        device, buffer = self.device, workspace.buffer
+        for call, choice in zip(step.calls, workspace.choices, strict=True):
+            if rebuild and call.once:
+                continue
+            reads = [device[t] for t in call.reads]
+            writes = [device[t] for t in (*call.updates, *call.writes)]
+            if not rebuild:
+                self._outdate(writes)
+            space = None
+            if choice is not None and choice.workspace_bytes:
+                assert buffer is not None
+                writes.append(device[buffer])
+                space = device[buffer].address, choice.workspace_bytes
+            addresses = tuple([device[t].address for t in call.operands])
+            launch = Launch(self.now, call, addresses, choice, space, rebuild)
+            self.order.work(launch, self.machine.seconds(call, choice), reads, writes)
+
+    def release_workspace(self, workspace: Workspace) -> None:
+        if workspace.buffer is not None:
+            self.release(workspace.buffer)
+
+    def _outdate(self, written: Sequence[Block]) -> None:
+        """The host copies of what is written are no longer what the device has."""
+        for block in written:
+            host = self.host.get(block.tensor)
+            if host is not None:
+                host.valid = False
+
+    # -- when it fails -------------------------------------------------------------------------------------------------
+
+    def does_not_fit(self, tensor: Tensor) -> DoesNotFit:
+        """The error that says what was asked for, and what is in the way."""
+        alive: Counter[str] = Counter()
+        for block in self.device.values():
+            alive["resident tensor" if not block.tensor.managed else block.tensor.kind] += block.nbytes
+        for block, _, _ in self._draining.values():
+            alive["draining " + block.tensor.kind] += block.nbytes
+        pool = self.pool
+        return DoesNotFit(
+            self.step, tensor.name, tensor.nbytes, pool.free_bytes, pool.largest_hole, self.budget, dict(alive)
+        )

@@ -1,0 +1,41 @@
+"""What a plan can fail with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from refimpl.network import Step
+
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def size(nbytes: int) -> str:
+    """Bytes for people: 12.3 MiB."""
+    for unit, name in UNITS:
+        if nbytes >= unit:
+            return f"{nbytes / unit:.4g} {name}"
+    return f"{nbytes} bytes"
+
+
+@dataclass(eq=False)
+class DoesNotFit(Exception):
+    """An allocation failed, and nothing could be waited for or evicted.  All sizes in bytes."""
+
+    step: Step | None  #: None: while the resident tensors were placed
+    tensor: str
+    asked: int
+    free: int
+    largest_hole: int
+    budget: int
+    alive: Mapping[str, int]  #: kind of tensor → bytes on the device
+    hint: str = ""  #: what would fit, if somebody knows
+
+    def __str__(self) -> str:
+        where = str(self.step) if self.step else "before the first step"
+        alive = ", ".join(f"{size(nbytes)} of {kind}s" for kind, nbytes in self.alive.items() if nbytes)
+        return (
+            f"does not fit in {size(self.budget)}: {where} asks {size(self.asked)} for {self.tensor}; "
+            f"{size(self.free)} are free, the largest hole is {size(self.largest_hole)}; "
+            f"on the device: {alive or 'nothing'}" + (f"; {self.hint}" if self.hint else "")
+        )

@@ -1,0 +1,146 @@
+"""The loop: one pass over the network's steps that asks the modules and writes the program."""
+
+from __future__ import annotations
+
+from refimpl.machine import Machine
+from refimpl.network import Network, Step, Tensor
+from refimpl.network.collector import collector_paused
+from refimpl.planner.books import Books, Workspace
+from refimpl.planner.order import Block
+from refimpl.planner.program import Counts, Fate, Program, StepRow, pinned_size
+from refimpl.planner.setup import Setup
+
+
+def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Program:
+    """The program of one iteration within `budget` bytes of device memory; raises `DoesNotFit`."""
+    with collector_paused():
+        return Planner(network, setup, machine, budget).plan()
+
+
+class Planner(Books):
+    """Reads like the papers' pseudo-code: what the words mean stands in `Books`, what they decide in the modules."""
+
+    def plan(self) -> Program:
+        self._begin()
+        join, early = self.setup.join, self.setup.prefetch.order == "early"
+        for step in self.network.steps:
+            self.step, self.locked, self.rebuilt = step, set(step.uses), set()
+            copies = self.order.copies
+            self.give_back_drained(everything=step.number == self.network.depth + 1)
+            fetched = self._prefetch(step) if early else []
+            self._have_what_it_reads(step)
+            self.locked = {*step.uses, *fetched}
+            for tensor in step.writes:
+                self.allocate(tensor, self._stays(tensor))
+            workspace = self.workspace(step)
+            if not early:
+                self._prefetch(step)
+            self._sample(step, workspace)
+            self.launch(step, workspace)
+            for tensor in self.offload.leaves(step):
+                self._leave(tensor)
+            if join and self.order.copies > copies:
+                self.order.join(step.number)
+            self.release_workspace(workspace)
+            self._release_dead(step)
+        return self._end()
+
+    # -- the loop's phrases --------------------------------------------------------------------------------------------
+
+    def _prefetch(self, step: Step) -> list[Tensor]:
+        """Bring back what is due, where a hole is free."""
+        return [tensor for tensor in self.prefetch.due(step) if tensor not in self.device and self.bring(tensor)]
+
+    def _have_what_it_reads(self, step: Step) -> None:
+        """Everything the step reads, rebuilding first: a rebuild needs room that a copy in would take."""
+        needed = (*step.reads, *step.updates)
+        for tensor in needed:
+            if tensor not in self.device and self.is_dropped(tensor):
+                self.have(tensor)
+        for tensor in needed:
+            self.have(tensor)
+
+    def is_dropped(self, tensor: Tensor) -> bool:
+        fate = self.walk.fates.get(tensor)
+        return fate is not None and fate.name == "drop"
+
+    def _stays(self, tensor: Tensor) -> bool:
+        """Whether a map will be kept from forward to backward."""
+        return tensor in self.crossing and tensor not in self.walk.fates
+
+    def _leave(self, tensor: Tensor) -> None:
+        """An offload; the input batch's host copy exists."""
+        if tensor in self.device and tensor not in self.batch:
+            self.counts["offloaded_bytes"] += self.copy_out(tensor, "offload")
+
+    def _comes_back(self, tensor: Tensor, step: Step) -> bool:
+        """Whether a later step will want this tensor from the host."""
+        fate = self.walk.fates.get(tensor)
+        return fate is not None and fate.name == "offload" and self.walk.last_use(tensor) > step.number
+
+    def _release_dead(self, step: Step) -> None:
+        for tensor in self.liveness.dead(step):
+            if tensor in self.device:
+                if self._comes_back(tensor, step):
+                    self._leave(tensor)  # unless it has: an eviction may have used up the copy since
+                self.release(tensor)
+        for tensor in self.rebuilt:  # made again only as a means, and not needed any more
+            if tensor in self.device and self.walk.last_use(tensor) <= step.number:
+                self.release(tensor)
+
+    def _sample(self, step: Step, workspace: Workspace) -> None:
+        """The books just before the step's first launch."""
+        row = StepRow(step, self.live_bytes, self.live_tensors, self.transient_bytes, self.pool.held, workspace.nbytes)
+        self.rows.append(row)
+        self.transient_bytes = self.live_bytes
+
+    # -- before the first step, and after the last ---------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Place the resident tensors, and start the upload of the batch."""
+        network = self.network
+        self.rows: list[StepRow] = []
+        self.crossing = set(self.walk.maps_across())
+        for tensor in network.resident:
+            address = self.pool.allocate(tensor.nbytes)
+            if address is None:
+                raise self.does_not_fit(tensor)
+            self.device[tensor] = Block(tensor, address, self.pool.block_bytes(address), len(self.streams))
+        written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
+        self.results = [tensor for tensor in (network.losses, network.predictions) if tensor in written]
+        for tensor in (*self.batch, *self.results):
+            nbytes = pinned_size(tensor.nbytes)
+            self.host[tensor] = Block(tensor, self.pinned_base, nbytes, len(self.streams))
+            self.pinned_base += nbytes
+        for tensor in self.batch:
+            self.host[tensor].valid = True
+            if tensor.managed:
+                self.allocate(tensor, self._stays(tensor))
+            self.copy_in(tensor, "batch")
+
+    def _end(self) -> Program:
+        """Bring out the results, let go of everything, and join all streams, so that the program can be repeated."""
+        for tensor in self.results:
+            self.copy_out(tensor, "result")
+        for tensor in [tensor for tensor in self.device if tensor.managed]:
+            self.release(tensor)
+        self.give_back_drained(everything=True)
+        self.order.join(self.now)
+        kept = {tensor: Fate("keep", "none", "no module takes it") for tensor in self.walk.maps_across()}
+        return Program(
+            network=self.network,
+            setup=self.setup,
+            machine=self.machine,
+            budget=self.budget,
+            instructions=self.order.close(),
+            streams=self.streams,
+            resident={tensor: self.device[tensor].address for tensor in self.network.resident},
+            host={t: self.host[t].address for t in (*self.batch, *self.results)},
+            fates=kept | self.walk.fates,
+            rows=self.rows,
+            counts=Counts(waits=self.order.waits, **self.counts),
+            peak_bytes=self.pool.peak,
+            arena_bytes=self.pool.top,
+            pinned_bytes=self.pinned_base + self.pinned.nbytes,
+            planned_seconds=self.clock.end,
+        )

@@ -1,0 +1,114 @@
+"""The one rule that makes every wait.
+
+An instruction comes after, per stream, the latest write of all bytes it touches and the latest read of all bytes it
+writes, on the device and in pinned memory.  Where the streams' own order and the waits so far do not imply that, a wait
+goes in front of it, on an event recorded directly behind the instruction waited for.
+
+What is implied is known by vector clocks: `seen[s][q]` is the last instruction of stream q that everything to come on
+stream s is ordered behind.  Positions are those of a draft, in which records are still missing; `close` puts them in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from refimpl.machine import Clock, Engine
+from refimpl.network import Tensor
+from refimpl.planner.history import Accesses, latest
+from refimpl.planner.program import CopyIn, CopyOut, Instruction, Launch, Record, Wait
+
+Work = Launch | CopyOut | CopyIn
+ENGINES: dict[str, Engine] = {"launch": "compute", "copy out": "out", "copy in": "in"}
+
+
+class Block:
+    """A tensor's bytes, on the device or in pinned memory, and its accesses, per stream, by position in the draft."""
+
+    __slots__ = ("address", "nbytes", "prior", "reads", "tensor", "valid", "writes")
+
+    def __init__(self, tensor: Tensor, address: int, nbytes: int, streams: int, prior: Accesses | None = None) -> None:
+        self.tensor, self.address, self.nbytes = tensor, address, nbytes
+        self.writes, self.reads = [-1] * streams, [-1] * streams
+        self.prior = prior  #: the accesses to its bytes before it was allocated; None once something is behind them
+        self.valid = False  #: of a host copy: whether it is still what the device had
+
+    def accesses(self) -> Accesses:
+        """Everything that happened to the block's bytes."""
+        own = latest(tuple(self.writes), tuple(self.reads))
+        return own if self.prior is None else latest(own, self.prior)
+
+
+class Order:
+    """The draft of a program: instructions with the waits they need, and the simulated clock they run by."""
+
+    def __init__(self, streams: int, clock: Clock) -> None:
+        self.clock = clock
+        self.streams = range(streams)
+        self.draft: list[Instruction] = []
+        self.ends: dict[int, float] = {}  #: position of a launch or copy → when it is done, by the simulated clock
+        self._snapshots: dict[int, list[int]] = {}  #: position → what its stream had seen, itself included
+        self._seen = [[-1] * streams for _ in self.streams]
+        self._waited_for: set[int] = set()
+        self.waits = self.copies = 0
+
+    def note(self, instruction: Instruction) -> None:
+        """Append what happens in the books only: an allocation, a free."""
+        self.draft.append(instruction)
+
+    def work(self, work: Work, seconds: float, reads: Sequence[Block], writes: Sequence[Block]) -> int:
+        """Append a launch or a copy behind all it must come after; its position.  `writes` may be read too."""
+        stream = work.stream
+        needed = [-1] * len(self.streams)
+        for block in (*reads, *writes):
+            if block.prior is not None:  # everything later on this block will be ordered behind this access
+                needed = list(map(max, needed, block.prior))
+                block.prior = None
+            needed = list(map(max, needed, block.writes))
+        for block in writes:
+            needed = list(map(max, needed, block.reads))
+        self.wait(stream, needed, work.step)
+        position = len(self.draft)
+        self.draft.append(work)
+        self.copies += work.op != "launch"
+        seen = self._seen[stream]
+        seen[stream] = position
+        self._snapshots[position] = seen[:]
+        for block in reads:
+            block.reads[stream] = position
+        for block in writes:
+            block.writes[stream] = position
+        _, self.ends[position] = self.clock.run(stream, ENGINES[work.op], seconds)
+        return position
+
+    def wait(self, stream: int, needed: Sequence[int], step: int) -> None:
+        """Put `stream` behind the instructions `needed`, one a stream, with as few waits as that takes."""
+        seen = self._seen[stream]
+        missing = [(needed[q], q) for q in self.streams if q != stream and needed[q] > seen[q]]
+        for position, q in sorted(missing, reverse=True):
+            if position <= seen[q]:
+                continue  # implied by a wait just placed
+            self._waited_for.add(position)
+            self.draft.append(Wait(step, stream, position))
+            self.waits += 1
+            self._seen[stream] = seen = list(map(max, seen, self._snapshots[position]))
+            self.clock.wait(stream, self.ends[position])
+
+    def join(self, step: int) -> None:
+        """Every stream waits for all that the others have been given so far."""
+        tails = [self._seen[stream][stream] for stream in self.streams]
+        for stream in self.streams:
+            self.wait(stream, tails, step)
+
+    def close(self) -> list[Instruction]:
+        """The program: the draft with a record behind each instruction that something waits for."""
+        events = {position: number for number, position in enumerate(sorted(self._waited_for))}
+        program: list[Instruction] = []
+        for position, instruction in enumerate(self.draft):
+            if isinstance(instruction, Wait):
+                instruction.event = events[instruction.event]
+            program.append(instruction)
+            if position in events:
+                work = instruction
+                assert isinstance(work, (Launch, CopyOut, CopyIn))
+                program.append(Record(work.step, work.stream, events[position]))
+        return program

@@ -1,0 +1,172 @@
+"""The slots of a setup: what each asks of the module that fills it, when, and what the module may look at.
+
+A module is a frozen object: its parameters and nothing else.  `bind(walk)` returns a fresh object that answers for one
+plan, so that no mark survives from one plan to the next.  Modules are bound in the order recompute → offload →
+liveness → prefetch, then cache, algorithms, pinned: a checkpoint's output counts as read by every backward step that
+rebuilds from it, and a dropped map needs no offload.
+
+A module names the features it `needs` of the others and those it `offers`; a setup in which a need is not met is
+refused when it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import ClassVar, Literal, Protocol
+
+from refimpl.machine import Choice
+from refimpl.network import Call, Step, Tensor
+from refimpl.planner.walk import Walk
+
+Feature = Literal[
+    "release",  # liveness: a tensor that is not needed for a while is let go in between
+    "offload",  # offload: some maps leave
+    "rebuild",  # recompute: some maps are dropped and rebuilt
+    "eviction",  # cache: a failed allocation may push something out
+]
+
+
+class Module(Protocol):
+    """What every module says of itself."""
+
+    name: ClassVar[str]  #: as in `--set slot=name`
+    summary: ClassVar[str]  #: one line
+    needs: ClassVar[frozenset[Feature]]
+    offers: ClassVar[frozenset[Feature]]
+
+
+# -- recompute ---------------------------------------------------------------------------------------------------------
+
+
+class Recompute(Module, Protocol):
+    def bind(self, walk: Walk) -> BoundRecompute: ...
+
+
+class BoundRecompute(Protocol):
+    """Which maps are dropped after their last forward use, and how a dropped one is rebuilt."""
+
+    def drops(self) -> Mapping[Tensor, str]:
+        """Asked once, first of all.  Every map to be dropped → the reason."""
+
+    def sources(self) -> Mapping[Tensor, int]:
+        """Asked once.  Checkpoint → the number of the last step that will rebuild something from it."""
+
+    def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
+        """Asked by an eviction at `step`: may this tensor be thrown away without a copy?"""
+
+    def chain(self, tensor: Tensor, step: Step) -> Iterable[tuple[Step, Sequence[Tensor]]]:
+        """Asked when `step` needs a dropped tensor.
+
+        The forward steps to run again, in order, each with what may be released behind it.  Steps whose results are
+        there already are skipped by the planner.
+        """
+
+
+# -- offload -----------------------------------------------------------------------------------------------------------
+
+
+class Offload(Module, Protocol):
+    def bind(self, walk: Walk) -> BoundOffload: ...
+
+
+class BoundOffload(Protocol):
+    """Which maps leave for the host, and at which step.  May look at `walk.fates`: what is dropped need not leave."""
+
+    def offloads(self) -> Mapping[Tensor, str]:
+        """Asked once.  Every map to be offloaded → the reason.  It is released after its last forward use."""
+
+    def leaves(self, step: Step) -> Sequence[Tensor]:
+        """Asked behind the launches of every step: the maps whose copy out starts now."""
+
+
+# -- liveness ----------------------------------------------------------------------------------------------------------
+
+
+class Liveness(Module, Protocol):
+    def bind(self, walk: Walk) -> BoundLiveness: ...
+
+
+class BoundLiveness(Protocol):
+    """After which step a tensor is released.  May look at `walk.fates` and `walk.rebuilt_from`."""
+
+    def dead(self, step: Step) -> Sequence[Tensor]:
+        """Asked at the end of every step: what no step needs any more, or not before it comes back."""
+
+
+# -- prefetch ----------------------------------------------------------------------------------------------------------
+
+
+class Prefetch(Module, Protocol):
+    #: "early": asked before the step's own allocations; "late": after them, where a hole is left.
+    order: ClassVar[Literal["early", "late"]]
+
+    def bind(self, walk: Walk) -> BoundPrefetch: ...
+
+
+class BoundPrefetch(Protocol):
+    """Which offloaded maps come back while a step runs.  A prefetch that finds no hole is skipped, never forced."""
+
+    def due(self, step: Step) -> Sequence[Tensor]:
+        """Asked once at every step: the maps to bring back now.  Those that are there already are ignored."""
+
+
+# -- cache -------------------------------------------------------------------------------------------------------------
+
+
+class Cache(Module, Protocol):
+    def bind(self, walk: Walk) -> BoundCache: ...
+
+
+class BoundCache(Protocol):
+    """What to evict when an allocation fails.  It is told of every managed tensor (workspaces excepted)."""
+
+    def enter(self, tensor: Tensor) -> None:
+        """The tensor has just come to the device, from wherever."""
+
+    def leave(self, tensor: Tensor) -> None:
+        """The tensor has just been released, for whatever reason."""
+
+    def touch(self, tensor: Tensor) -> None:
+        """A step needs the tensor, and it is there: a hit."""
+
+    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
+        """An allocation has failed: the tensor to evict, none of the locked ones; None when there is none to give."""
+
+
+# -- algorithms --------------------------------------------------------------------------------------------------------
+
+
+class Algorithms(Module, Protocol):
+    def bind(self, walk: Walk) -> BoundAlgorithms: ...
+
+
+class BoundAlgorithms(Protocol):
+    """Which algorithm a convolution call uses, hence how large a workspace."""
+
+    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+        """Asked for every choosable call of a step, once the step's own tensors are allocated.
+
+        One of `walk.machine.choices(call)`.  The calls of one step share a buffer of the largest size chosen, and
+        `largest_hole` bytes could be had for it now, in one piece.
+        """
+
+
+# -- pinned ------------------------------------------------------------------------------------------------------------
+
+
+class Pinned(Module, Protocol):
+    def bind(self, walk: Walk) -> BoundPinned: ...
+
+
+class BoundPinned(Protocol):
+    """Where an offloaded map lives on the host."""
+
+    def place(self, tensor: Tensor) -> int:
+        """Asked before a map's first copy out: the address of its buffer in the pinned arena."""
+
+    def fetched(self, tensor: Tensor) -> bool:
+        """Told when a copy in has been issued: True takes the buffer back, and the host copy with it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of pinned memory asked for so far: the highest address."""

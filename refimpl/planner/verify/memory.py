@@ -1,0 +1,167 @@
+"""Rule 2, what lies where: blocks, the device arena with its live blocks, and pinned memory.
+
+A block carries its own clocks: its last write, and the last read of every stream since then.  Whoever comes next only
+has to be put behind those.  The bytes that belong to nobody lie in a map of ranges, each with the clocks of the block
+that lay there last; a new block takes over the clocks of every range it is cut from.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Mapping
+
+from refimpl.network import Tensor
+
+
+class Block:
+    """Bytes of one memory, whose they are, what they hold, and who touched them last.
+
+    An access to a block counts as one to all its bytes, those that rounding added included.  Instructions are named by
+    their position: the second iteration goes on counting where the first one ended.
+    """
+
+    __slots__ = ("address", "copied", "end", "number", "read_at", "tensor", "write_stream", "written_at")
+
+    def __init__(self, tensor: Tensor | None, address: int, end: int, read_at: dict[int, int]) -> None:
+        self.tensor, self.address, self.end = tensor, address, end
+        self.written_at = -1  #: position of the last write, -1: none yet
+        self.write_stream = 0
+        self.read_at = read_at  #: stream → position of its last read since then, and what is inherited until then
+        self.number: int | None = None  #: of the value it holds; None: nothing
+        self.copied = -1  #: position of the copy that filled it, until somebody reads that
+
+    def last_accesses(self) -> dict[int, int]:
+        """Stream → position: whoever is behind these is behind every access so far."""
+        if self.read_at or self.written_at < 0:
+            return self.read_at  # every read is behind the write
+        return {self.write_stream: self.written_at}
+
+
+class FreeBytes:
+    """A map of ranges that do not overlap.  At first it is one range, which nobody has touched."""
+
+    def __init__(self, size: int) -> None:
+        self._starts = [0] if size else []
+        self._ranges = {0: Block(None, 0, size, {})} if size else {}
+        self.moved = 0  #: ranges put in or cut out so far: the work this map has had
+
+    def at(self, address: int) -> Block | None:
+        """What was put back exactly here."""
+        return self._ranges.get(address)
+
+    def put(self, block: Block) -> None:
+        """The block's bytes are anybody's again."""
+        insort(self._starts, block.address)
+        self._ranges[block.address] = block
+        self.moved += 1
+
+    def take(self, start: int, end: int) -> list[Block] | None:
+        """Cut the bytes start..end out of what lies there; None, and nothing happens, if some of them are not here."""
+        if start >= end:
+            return None
+        starts, ranges = self._starts, self._ranges
+        first = past = bisect_right(starts, start) - 1
+        reached = start
+        while reached < end:
+            if not 0 <= past < len(starts) or not starts[past] <= reached < ranges[starts[past]].end:
+                return None
+            reached = ranges[starts[past]].end
+            past += 1
+        cut = [ranges.pop(address) for address in starts[first:past]]
+        rests = []
+        if cut[0].address < start:
+            rests.append(Block(None, cut[0].address, start, cut[0].last_accesses()))
+        if end < cut[-1].end:
+            rests.append(Block(None, end, cut[-1].end, cut[-1].last_accesses()))
+        starts[first:past] = [rest.address for rest in rests]
+        for rest in rests:
+            ranges[rest.address] = rest
+        self.moved += len(cut) + len(rests)
+        return cut
+
+    def forget(self) -> None:
+        """What the ranges hold is worth nothing from now on; their clocks stay."""
+        for block in self._ranges.values():
+            block.tensor = block.number = None
+
+
+def inherited(cut: list[Block]) -> dict[int, int]:
+    """The clocks a new block takes over from the ranges it was cut from."""
+    clocks: dict[int, int] = {}
+    for block in cut:
+        for stream, position in block.last_accesses().items():
+            if position > clocks.get(stream, -1):
+                clocks[stream] = position
+    return clocks
+
+
+class Device:
+    """The device arena.  `live` holds every live block by its address, the resident tensors' for ever."""
+
+    def __init__(self, size: int) -> None:
+        self.live: dict[int, Block] = {}
+        self.free_bytes = FreeBytes(size)
+        self.held = self.peak = 0  #: bytes
+
+    def allocate(self, tensor: Tensor, address: int, nbytes: int) -> Block | None:
+        """A live block; None if some of its bytes are another's, or outside of the arena."""
+        cut = self.free_bytes.take(address, address + nbytes)
+        if cut is None:
+            return None
+        block = self.live[address] = Block(tensor, address, address + nbytes, inherited(cut))
+        self.held += nbytes
+        self.peak = max(self.peak, self.held)
+        return block
+
+    def free(self, block: Block) -> None:
+        del self.live[block.address]
+        self.held -= block.end - block.address
+        self.free_bytes.put(block)
+
+    def overlapped(self, address: int, nbytes: int) -> Block | None:
+        """A live block that these bytes overlap.  Slow: for messages."""
+        hits = [block for block in self.live.values() if block.address < address + nbytes and address < block.end]
+        return min(hits, key=lambda block: block.address, default=None)
+
+
+class Pinned:
+    """The pinned arena.  The batch's buffers and the results' stay; any other bytes belong to who wrote there last.
+
+    No instruction frees a pinned buffer.  So all other buffers lie among the free bytes, content and all: a copy out
+    may go over them, and what it goes over is lost.
+    """
+
+    def __init__(self, size: int, stays: Mapping[Tensor, int]) -> None:
+        self.anybodys = FreeBytes(size)
+        self.stays: dict[int, Block] = {}  #: the batch's and the results', by address
+        self.lost: dict[Tensor, int] = {}  #: tensor → position of the copy out that went over its copy
+        self.misplaced = [tensor for tensor, address in stays.items() if not self._keep(tensor, address)]
+
+    def _keep(self, tensor: Tensor, address: int) -> bool:
+        if self.anybodys.take(address, address + tensor.nbytes) is None:
+            return False
+        self.stays[address] = Block(tensor, address, address + tensor.nbytes, {})
+        return True
+
+    def buffer(self, tensor: Tensor, address: int) -> Block | None:
+        """The buffer that holds, or held, this tensor's copy at this address."""
+        block = self.stays.get(address) or self.anybodys.at(address)
+        return block if block is not None and block.tensor is tensor else None
+
+    def overwrite(self, tensor: Tensor, address: int, position: int) -> Block | None:
+        """A buffer that a copy out may write to; None if it lies outside of the arena, or on what stays."""
+        block = self.buffer(tensor, address)
+        if block is not None:
+            return block
+        cut = self.anybodys.take(address, address + tensor.nbytes)
+        if cut is None:
+            return None
+        self.lost.update((gone.tensor, position) for gone in cut if gone.tensor is not None)
+        block = Block(tensor, address, address + tensor.nbytes, inherited(cut))
+        self.anybodys.put(block)
+        return block
+
+    def forget(self) -> None:
+        """An iteration is over: nobody may read what it left in pinned memory, the results apart."""
+        self.anybodys.forget()
+        self.lost.clear()

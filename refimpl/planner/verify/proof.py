@@ -1,0 +1,80 @@
+"""What comes of a check: a proof with its figures, or the one thing that is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refimpl.network import Tensor
+from refimpl.planner.program import Allocate, CopyIn, CopyOut, Free, Instruction, Launch, Program
+
+#: Number → the rule's name.  The rules themselves stand at the top of this folder.
+RULES = {1: "order", 2: "lifetime", 3: "values", 4: "release", 5: "budget"}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The program is right.  Counts are of one iteration, unless they say otherwise."""
+
+    instructions: int
+    launches: int
+    copies: int
+    waits: int
+    events: int
+    accesses: int  #: accesses to a block's bytes, each put behind all it conflicts with, in both iterations
+    peak_bytes: int  #: the most that was held, resident tensors and rounding included
+    warnings: tuple[str, ...]  #: what is safe but of no use: a line each
+
+    def __str__(self) -> str:
+        warned = f"; {len(self.warnings)} warnings" if self.warnings else ""
+        return (
+            f"right: {self.instructions} instructions ({self.launches} launches, {self.copies} copies, "
+            f"{self.waits} waits, {self.events} events), {self.accesses} accesses in order, "
+            f"peak {self.peak_bytes} bytes{warned}"
+        )
+
+
+class Unsafe(Exception):
+    """The program is wrong: which rule it breaks, and where.  The message is one line."""
+
+    def __init__(
+        self,
+        rule: int,
+        message: str,
+        second: Instruction | None = None,
+        first: Instruction | None = None,
+        tensor: Tensor | None = None,
+        layer: str = "",
+        missing: tuple[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"rule {rule} ({RULES[rule]}): {message}")
+        self.rule = rule
+        self.second = second  #: the instruction that goes wrong; None where none does, as when a step is missing
+        self.first = first  #: an earlier one that it clashes with
+        self.tensor = tensor
+        self.layer = layer  #: of the step that `second` belongs to
+        self.missing = missing  #: of a missing order: the stream that has to wait, and the one it has to wait for
+
+
+def layer_of(program: Program, instruction: Instruction) -> str:
+    """The layer of the instruction's step; of a rebuild, of the step that wants it.  Empty before the first step."""
+    steps = program.network.steps
+    return steps[instruction.step - 1].layer.name if 0 < instruction.step <= len(steps) else ""
+
+
+def describe(program: Program, index: int, later: bool = False) -> str:
+    """An instruction for people; `later`: the one of the second iteration."""
+    it = program.instructions[index]
+    if isinstance(it, Launch):
+        what = f"{'rebuild' if it.rebuild else 'launch'} of {it.call}"
+    elif isinstance(it, (Allocate, Free, CopyOut, CopyIn)):
+        what = f"{it.op} of {it.tensor}"
+    else:
+        what = f"{it.op} of event {it.event}"
+    stream = f" on {stream_name(program, it.stream)}" if hasattr(it, "stream") else ""
+    layer = layer_of(program, it)
+    step = f"step {it.step}, {layer}" if layer else "before the first step"
+    return f"instruction {index}{' of the second iteration' if later else ''} ({what}{stream}; {step})"
+
+
+def stream_name(program: Program, stream: int) -> str:
+    return program.streams[stream] if 0 <= stream < len(program.streams) else f"stream {stream}"

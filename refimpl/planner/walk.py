@@ -1,0 +1,57 @@
+"""What a plan knows of a network before it starts: who uses which tensor at which steps, and each map's fate.
+
+A module is given the walk when it is bound, and may look at everything in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from refimpl.machine import Machine
+from refimpl.network import Network, Step, Tensor
+from refimpl.planner.program import Fate, FateName
+
+
+class Walk:
+    """Step numbers are positions: 1..N forward, N+1..2N backward."""
+
+    def __init__(self, network: Network, machine: Machine) -> None:
+        self.network, self.machine = network, machine
+        self.uses: dict[Tensor, list[Step]] = {tensor: [] for tensor in network.managed}
+        for step in network.steps:
+            for tensor in step.uses:
+                self.uses[tensor].append(step)
+        #: Maps that do not stay, each with what becomes of it.  Filled while the modules are bound.
+        self.fates: dict[Tensor, Fate] = {}
+        #: Checkpoint → the last step that rebuilds something from it.  Filled when `recompute` has been bound.
+        self.rebuilt_from: dict[Tensor, int] = {}
+
+    def decide(self, name: FateName, module: str, chosen: Mapping[Tensor, str]) -> None:
+        """Give maps a fate; one that has a fate already keeps it."""
+        for tensor, reason in chosen.items():
+            self.fates.setdefault(tensor, Fate(name, module, reason))
+
+    def producer(self, tensor: Tensor) -> Step | None:
+        """The step that first writes the tensor; None for the input batch."""
+        return None if tensor is self.network.input else self.uses[tensor][0]
+
+    def last_forward_use(self, tensor: Tensor) -> int:
+        """Number of the last forward step that uses the tensor; 0 if none does."""
+        return max((step.number for step in self.uses[tensor] if step.forward), default=0)
+
+    def first_backward_use(self, tensor: Tensor) -> int:
+        """Number of the first backward step that uses the tensor; 0 if none does."""
+        return next((step.number for step in self.uses[tensor] if not step.forward), 0)
+
+    def last_use(self, tensor: Tensor) -> int:
+        """Number of the last step that uses the tensor, rebuilding from it included; 0 if none does."""
+        uses = self.uses[tensor]
+        return max(uses[-1].number if uses else 0, self.rebuilt_from.get(tensor, 0))
+
+    def maps_across(self) -> list[Tensor]:
+        """Every map (the input batch too) that forward and backward steps use: the ones that have a fate."""
+        crossing = []
+        for tensor, uses in self.uses.items():
+            if tensor.kind in ("map", "input") and uses and uses[0].forward and not uses[-1].forward:
+                crossing.append(tensor)
+        return crossing

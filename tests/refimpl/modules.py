@@ -1,0 +1,370 @@
+"""Plain modules for tests: they move and drop what they are told to, so that every path of the planner is taken.
+
+No paper's algorithm: those have modules, and tests, of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+
+from refimpl.machine import Choice, Machine
+from refimpl.machine.machines import MACHINES
+from refimpl.memory import ALLOCATORS, BestFit
+from refimpl.network import Builder, Call, Layer, Network, Step, Tensor
+from refimpl.planner import DoesNotFit, Program, Setup, Walk, plan
+from refimpl.planner.baseline import (
+    BufferAMap,
+    LayerWise,
+    MemoryOptimal,
+    NetworkWide,
+    NoCache,
+    NoOffload,
+    NoPrefetch,
+    NoRecompute,
+)  # fmt: skip
+from refimpl.planner.program import pinned_size
+
+NONE: frozenset[Any] = frozenset()
+
+
+def setup(**modules: Any) -> Setup:
+    """The baseline with layer-wise liveness, and some modules (or `join`, `copy_streams`) exchanged."""
+    filled: dict[str, Any] = {
+        "name": "test", "recompute": NoRecompute(), "offload": NoOffload(), "liveness": LayerWise(),
+        "prefetch": NoPrefetch(), "cache": NoCache(), "algorithms": MemoryOptimal(), "allocator": BestFit(),
+        "pinned": BufferAMap(),
+    }  # fmt: skip
+    return Setup(**filled | modules)
+
+
+# -- modules -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OffloadSome:
+    """Offloads a share of the maps, drawn by `seed`, behind their last forward use; `early` behind the first."""
+
+    share: float = 1.0
+    seed: int = 0
+    early: bool = False
+    name: ClassVar[str] = "some"
+    summary: ClassVar[str] = "a share of the maps"
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"offload"})
+
+    def bind(self, walk: Walk) -> _Leaves:
+        drawn = random.Random(self.seed)
+        chosen = [t for t in walk.maps_across() if t not in walk.fates and drawn.random() < self.share]
+        return _Leaves(walk, chosen, self.early)
+
+
+class _Leaves:
+    def __init__(self, walk: Walk, chosen: Sequence[Tensor], early: bool) -> None:
+        self.chosen = chosen
+        self._at: dict[int, list[Tensor]] = {}
+        for tensor in chosen:
+            written = [step.number for step in walk.uses[tensor] if tensor in (*step.writes, *step.updates)]
+            last_write = max((number for number in written if number <= walk.network.depth), default=0)
+            number = last_write or walk.last_forward_use(tensor) if early else walk.last_forward_use(tensor)
+            self._at.setdefault(number, []).append(tensor)
+
+    def offloads(self) -> Mapping[Tensor, str]:
+        return dict.fromkeys(self.chosen, "drawn")
+
+    def leaves(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
+
+
+@dataclass(frozen=True)
+class _PrefetchAhead:
+    """Brings a map back `distance` steps before its first backward use."""
+
+    distance: int = 3
+    name: ClassVar[str] = "ahead"
+    summary: ClassVar[str] = "a fixed number of steps ahead"
+    needs: ClassVar = frozenset({"offload"})
+    offers: ClassVar = NONE
+    order: ClassVar[str] = "late"
+
+    def bind(self, walk: Walk) -> _Due:
+        at: dict[int, list[Tensor]] = {}
+        for tensor, fate in walk.fates.items():
+            if fate.name == "offload":
+                number = max(walk.first_backward_use(tensor) - self.distance, walk.last_forward_use(tensor) + 1)
+                at.setdefault(number, []).append(tensor)
+        return _Due(at)
+
+
+class _PrefetchAheadEarly(_PrefetchAhead):
+    order: ClassVar[str] = "early"
+
+
+def PrefetchAhead(distance: int = 3, order: str = "late") -> Any:
+    return (_PrefetchAheadEarly if order == "early" else _PrefetchAhead)(distance)
+
+
+class _Due:
+    def __init__(self, at: Mapping[int, list[Tensor]]) -> None:
+        self._at = at
+
+    def due(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
+
+
+@dataclass(frozen=True)
+class DropSome:
+    """Drops a share of the maps that can be rebuilt, drawn by `seed`, and rebuilds them from whatever is left."""
+
+    share: float = 1.0
+    seed: int = 0
+    kinds: tuple[str, ...] = ("relu", "pool", "lrn", "batchnorm", "dropout", "join", "concat", "fork", "conv", "fc")
+    frugal: bool = False  #: release what was rebuilt only as a means, at once
+    name: ClassVar[str] = "some"
+    summary: ClassVar[str] = "a share of the maps"
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"rebuild"})
+
+    def bind(self, walk: Walk) -> _Drops:
+        drawn = random.Random(self.seed)
+        dropped = []
+        for tensor in walk.maps_across():
+            producer = walk.producer(tensor)
+            if producer is not None and producer.layer.kind in self.kinds and drawn.random() < self.share:
+                dropped.append(tensor)
+        return _Drops(walk, dropped, self.frugal)
+
+
+class _Drops:
+    def __init__(self, walk: Walk, dropped: Sequence[Tensor], frugal: bool) -> None:
+        self._walk, self._frugal = walk, frugal
+        self._dropped = set(dropped)
+        self._order = dropped
+
+    def drops(self) -> Mapping[Tensor, str]:
+        return dict.fromkeys(self._order, "drawn")
+
+    def sources(self) -> Mapping[Tensor, int]:
+        """What is kept, and read by a chain: needed until the last step that may rebuild by it."""
+        until: dict[Tensor, int] = {}
+        for tensor in self._order:
+            last = self._walk.last_use(tensor)
+            for step in self._steps(tensor):
+                for x in (*step.reads, *step.updates):
+                    if x not in self._dropped:
+                        until[x] = max(until.get(x, 0), last)
+        return until
+
+    def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
+        return tensor in self._dropped
+
+    def chain(self, tensor: Tensor, step: Step) -> Iterable[tuple[Step, Sequence[Tensor]]]:
+        steps = [again for again in self._steps(tensor) if again.number < step.number]
+        for number, again in enumerate(steps):
+            later = {x for s in steps[number + 1 :] for x in (*s.reads, *s.updates)}
+            spare = [x for x in again.reads if x in self._dropped and x not in later and x not in step.uses]
+            yield again, spare if self._frugal else ()
+
+    def _steps(self, tensor: Tensor) -> list[Step]:
+        """The forward steps that make a tensor out of what is not dropped, in order."""
+        wanted, found = [tensor], set[Step]()
+        while wanted:
+            made = wanted.pop()
+            for step in self._walk.uses[made]:
+                if step.forward and made in (*step.writes, *step.updates) and step not in found:
+                    found.add(step)
+                    wanted += [x for x in (*step.reads, *step.updates) if x in self._dropped]
+        return sorted(found, key=lambda step: step.number)
+
+
+@dataclass(frozen=True)
+class LastUsed:
+    """Evicts the tensor that was used longest ago."""
+
+    name: ClassVar[str] = "last-used"
+    summary: ClassVar[str] = "least recently used goes first"
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"eviction"})
+
+    def bind(self, walk: Walk) -> _Recent:
+        return _Recent()
+
+
+class _Recent:
+    def __init__(self) -> None:
+        self._tensors: OrderedDict[Tensor, None] = OrderedDict()
+
+    def enter(self, tensor: Tensor) -> None:
+        self._tensors[tensor] = None
+
+    def leave(self, tensor: Tensor) -> None:
+        self._tensors.pop(tensor, None)
+
+    def touch(self, tensor: Tensor) -> None:
+        if tensor in self._tensors:
+            self._tensors.move_to_end(tensor)
+
+    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
+        return next((tensor for tensor in self._tensors if tensor not in locked), None)
+
+
+@dataclass(frozen=True)
+class PooledPinned:
+    """Buffers are taken back once their map has been fetched, and given to the next."""
+
+    name: ClassVar[str] = "pooled"
+    summary: ClassVar[str] = "buffers are reused"
+    needs: ClassVar = NONE
+    offers: ClassVar = NONE
+
+    def bind(self, walk: Walk) -> _PinnedPool:
+        return _PinnedPool()
+
+
+class _PinnedPool:
+    def __init__(self) -> None:
+        self._pool = BestFit().open(1 << 40)
+        self._at: dict[Tensor, int] = {}
+
+    def place(self, tensor: Tensor) -> int:
+        address = self._pool.allocate(pinned_size(tensor.nbytes))
+        assert address is not None
+        self._at[tensor] = address
+        return address
+
+    def fetched(self, tensor: Tensor) -> bool:
+        self._pool.free(self._at.pop(tensor))
+        return True
+
+    @property
+    def nbytes(self) -> int:
+        return self._pool.top
+
+
+@dataclass(frozen=True)
+class AnyAlgorithm:
+    """An algorithm drawn by `seed` for every call; with `fits`, one whose workspace fits the largest hole."""
+
+    seed: int = 0
+    fits: bool = False
+    name: ClassVar[str] = "any"
+    summary: ClassVar[str] = "drawn"
+    needs: ClassVar = NONE
+    offers: ClassVar = NONE
+
+    def bind(self, walk: Walk) -> _Drawn:
+        return _Drawn(walk.machine, self)
+
+
+class _Drawn:
+    def __init__(self, machine: Machine, module: AnyAlgorithm) -> None:
+        self._machine, self._fits, self._drawn = machine, module.fits, random.Random(module.seed)
+
+    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+        choices = self._machine.choices(call)
+        if self._fits:
+            least = min(choice.workspace_bytes for choice in choices)
+            choices = tuple(c for c in choices if c.workspace_bytes <= max(largest_hole - 512, least))
+        return self._drawn.choice(choices)
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def networks(draw: st.DrawFn, depth: int = 12, conventions: Any = None) -> Network:
+    """Small networks of any shape: chains, forks, joins, concatenations; a few thousand bytes each."""
+    from refimpl.network import SUPERNEURONS, VDNN
+
+    style = draw(st.sampled_from((VDNN, SUPERNEURONS))) if conventions is None else conventions
+    b = Builder("drawn", (draw(st.integers(1, 3)), draw(st.integers(1, 3)), 6, 6), style)
+    open_ends: list[Layer] = [b.conv(draw(st.integers(1, 4)), 3, pad=1)]
+    for _ in range(draw(st.integers(0, depth))):
+        x = draw(st.sampled_from(open_ends))
+        kind = draw(
+            st.sampled_from(("conv", "relu", "relu", "pool", "lrn", "batchnorm", "dropout", "join", "concat", "branch"))
+        )
+        alike = [y for y in open_ends if y is not x and y.shape == x.shape]
+        same_area = [y for y in open_ends if y is not x and y.shape[2:] == x.shape[2:]]
+        if kind == "join" and alike:
+            y = draw(st.sampled_from(alike))
+            open_ends = [e for e in open_ends if e not in (x, y)] + [b.join(x, y)]
+        elif kind == "concat" and same_area:
+            y = draw(st.sampled_from(same_area))
+            open_ends = [e for e in open_ends if e not in (x, y)] + [b.concat(x, y)]
+        elif kind == "branch" and len(open_ends) < 4:
+            open_ends.append(b.conv(x.shape[1], 1, after=x))
+        else:
+            made = {
+                "relu": lambda x=x: b.relu(after=x),
+                "pool": lambda x=x: b.pool(2, 1, pad=1, mode=draw(st.sampled_from(("max", "average"))), after=x)
+                if x.shape[2] > 4 else b.pool(3, 1, pad=1, after=x),
+                "lrn": lambda x=x: b.lrn(size=3, after=x),
+                "batchnorm": lambda x=x: b.batchnorm(after=x),
+                "dropout": lambda x=x: b.dropout(0.3, after=x),
+            }.get(kind, lambda x=x: b.conv(draw(st.integers(1, 4)), draw(st.sampled_from((1, 3))), pad=0, after=x)
+                  if x.shape[2] > 3 else b.conv(2, 1, after=x))()  # fmt: skip
+            open_ends = [e for e in open_ends if e is not x] + [made]
+    ends = []
+    for end in open_ends:
+        ends.append(b.fc(draw(st.integers(2, 5)), after=end) if len(open_ends) > 1 else end)
+    if len(ends) > 1:
+        b.concat(*ends)
+    b.fc(3)
+    b.softmax()
+    return b.build()
+
+
+setups = st.builds(
+    setup,
+    recompute=st.one_of(
+        st.just(NoRecompute()),
+        st.builds(DropSome, st.sampled_from((0.4, 1.0)), st.integers(0, 9), frugal=st.booleans()),
+        st.builds(DropSome, st.just(0.7), st.integers(0, 9), st.just(("relu", "pool", "lrn", "batchnorm", "dropout"))),
+    ),
+    offload=st.builds(OffloadSome, st.sampled_from((0.5, 1.0)), st.integers(0, 9), st.booleans()),
+    prefetch=st.one_of(
+        st.just(NoPrefetch()), st.builds(PrefetchAhead, st.integers(0, 6), st.sampled_from(("early", "late")))
+    ),
+    cache=st.sampled_from((NoCache(), LastUsed())),
+    algorithms=st.one_of(st.just(MemoryOptimal()), st.builds(AnyAlgorithm, st.integers(0, 9), st.booleans())),
+    allocator=st.sampled_from(sorted(ALLOCATORS.values(), key=lambda a: a.name)),
+    pinned=st.sampled_from((BufferAMap(), PooledPinned())),
+    copy_streams=st.sampled_from(("shared", "separate")),
+    join=st.booleans(),
+)
+
+
+#: Slow links make copies overlap many steps; fast ones hide them at once.
+def machine(link: float = 12.8e9) -> Machine:
+    """Titan X, offering this project's own algorithms, with a link of so many bytes a second."""
+    return dataclasses.replace(MACHINES["titan-x"].with_catalogue("own"), link=link, copy_start_seconds=0.0)
+
+
+def least_plan(network: Network, wanted: Setup, on: Machine, tightness: float = 0.0) -> Program:
+    """A plan within a tight budget: the least that halving finds, plus a share of the way up to plenty."""
+    best = plan(network, wanted, on, 1 << 26)
+    low, high = 0, best.arena_bytes
+    while high - low > 512:
+        middle = (low + high) // 2
+        try:
+            best = plan(network, wanted, on, middle)
+            high = middle
+        except DoesNotFit:
+            low = middle
+    try:
+        return plan(network, wanted, on, int(high + tightness * high))
+    except DoesNotFit:  # a larger pool can fail where a smaller one fits
+        return best
+
+
+__all__ = [
+    "ALLOCATORS", "AnyAlgorithm", "BestFit", "DropSome", "LastUsed", "NetworkWide", "OffloadSome", "PooledPinned",
+    "PrefetchAhead", "least_plan", "machine", "networks", "setup", "setups",
+]  # fmt: skip

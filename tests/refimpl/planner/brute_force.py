@@ -1,0 +1,241 @@
+"""The slow twin of `verify`: the same rules, checked the obvious way, on small programs.
+
+Memory is an array of cells of four bytes that hold values, and copies move cells.  Order is a graph of all instructions
+of two iterations, closed transitively; every pair of accesses is looked at.  Nothing here is shared with `verify`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from refimpl.network import Call, Tensor
+from refimpl.planner import CopyIn, CopyOut, Launch, Program
+
+CELL = 4  #: bytes
+NOTHING, MIXED = -1, -2
+
+
+class Fault(Exception):
+    """The program is wrong."""
+
+
+def fault(program: Program) -> str | None:
+    """What is wrong with a program; None if nothing is."""
+    try:
+        run = Run(program)
+        for _ in range(2):
+            run.iteration()
+        if run.peak != program.peak_bytes or program.arena_bytes > program.budget:
+            raise Fault("peak")
+        all_pairs(run)
+    except Fault as found:
+        return str(found)
+    return None
+
+
+def plain(program: Program, state: dict[Tensor, int], number: int) -> tuple[dict[Call, list[int]], dict[Tensor, int]]:
+    """Run the network's steps on values: what each call reads, and every tensor's value at the end."""
+    network = program.network
+    state = {tensor: value for tensor, value in state.items() if not tensor.managed}
+    for tensor in (network.input, network.labels):
+        state[tensor] = value_of("batch", number, tensor.name)
+    reads = {}
+    for step in network.steps:
+        for position, call in enumerate(step.calls):
+            reads[call] = [state[tensor] for tensor in (*call.reads, *call.updates)]
+            for i, tensor in enumerate((*call.updates, *call.writes)):
+                state[tensor] = value_of(step.number, position, i, *reads[call])
+    return reads, state
+
+
+def value_of(*what: Any) -> int:
+    return hash(what) & (2**60 - 1)
+
+
+class Run:
+    """Executes a program in the order of its list; gathers accesses and the graph of what happens before what."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.device = np.full(program.arena_bytes // CELL, NOTHING)
+        self.pinned = np.full(program.pinned_bytes // CELL, NOTHING)
+        self.owner = np.full(program.pinned_bytes // CELL, NOTHING)  #: whose copy lies in pinned memory
+        self.live: list[tuple[Tensor, int, int]] = []
+        self.peak = self.iterations = 0
+        self.accesses: list[tuple[int, int, int, int, bool]] = []  #: node, memory, start, end, whether it writes
+        self.before: list[list[int]] = []  #: of every node, those directly before it
+        self.last: dict[int, int] = {}  #: stream → its last node
+        self.state = {tensor: value_of("initial", tensor.name) for tensor in program.network.resident}
+        self.positions = {c: (s.number, i) for s in program.network.steps for i, c in enumerate(s.calls)}
+        for tensor, address in program.resident.items():
+            grain = program.setup.allocator.granularity
+            nbytes = (tensor.nbytes + grain - 1) // grain * grain
+            self.place(tensor, address, nbytes)
+            self.device[self.cells(address, tensor.nbytes)] = self.state[tensor]
+
+    @staticmethod
+    def cells(address: int, nbytes: int) -> slice:
+        return slice(address // CELL, (address + nbytes) // CELL)
+
+    def place(self, tensor: Tensor, address: int, nbytes: int) -> None:
+        if address < 0 or address + nbytes > self.program.arena_bytes or nbytes < tensor.nbytes:
+            raise Fault("outside")
+        if any(address < end and start < address + nbytes for _, start, end in self.live):
+            raise Fault("overlap")
+        self.live.append((tensor, address, address + nbytes))
+        held = sum(end - start for _, start, end in self.live)
+        if held > self.program.budget:
+            raise Fault("budget")
+        self.peak = max(self.peak, held)
+
+    def find(self, tensor: Tensor, address: int) -> tuple[Tensor, int, int]:
+        for entry in self.live:
+            if entry[0] is tensor and entry[1] == address:
+                return entry
+        raise Fault("not alive")
+
+    def node(self, stream: int) -> int:
+        self.before.append([self.last[stream]] if stream in self.last else [])
+        self.last[stream] = len(self.before) - 1
+        return self.last[stream]
+
+    def iteration(self) -> None:
+        program, network = self.program, self.program.network
+        self.expected, after = plain(program, self.state, self.iterations)
+        self.state = after
+        self.iterations += 1
+        batch = (network.input, network.labels)
+        results = [tensor for tensor in program.host if tensor not in batch]
+        self.pinned[:] = self.owner[:] = NOTHING
+        for tensor in batch:
+            self.put_on_host(tensor, program.host[tensor], value_of("batch", self.iterations - 1, tensor.name))
+        events: dict[int, int] = {}
+        ran: list[Call] = []
+        algorithms: dict[Call, set[str]] = {}
+        for it in program.instructions:
+            if it.op == "allocate":
+                if not it.tensor.managed:
+                    raise Fault("resident")
+                self.place(it.tensor, it.address, it.nbytes)
+                self.device[self.cells(it.address, it.nbytes)] = NOTHING
+            elif it.op == "free":
+                entry = self.find(it.tensor, it.address)
+                if not it.tensor.managed or entry[2] - entry[1] != it.nbytes:
+                    raise Fault("free")
+                self.live.remove(entry)
+                self.device[self.cells(it.address, it.nbytes)] = NOTHING
+            elif it.op == "record":
+                events[it.event] = self.node(it.stream)
+            elif it.op == "wait":
+                if it.event not in events:
+                    raise Fault("not recorded")
+                self.before[self.node(it.stream)].append(events[it.event])
+            elif it.op == "launch":
+                self.launch(it)
+                if not it.rebuild:
+                    ran.append(it.call)
+                algorithms.setdefault(it.call, set()).add(it.choice.algorithm if it.choice else "")
+            else:
+                self.copy(it)
+        if sorted(map(id, ran)) != sorted(id(call) for step in network.steps for call in step.calls):
+            raise Fault("calls")
+        if any(len(names) > 1 for names in algorithms.values()):
+            raise Fault("algorithms")
+        if any(tensor.managed for tensor, _, _ in self.live):
+            raise Fault("leak")
+        for tensor in network.resident:
+            if tensor.kind != "scratch" and self.value(tensor, program.resident[tensor]) != after[tensor]:
+                raise Fault("state")
+        for tensor in results:
+            there = self.pinned[self.cells(program.host[tensor], tensor.nbytes)]
+            if (there != after[tensor]).any():
+                raise Fault("result")
+
+    def put_on_host(self, tensor: Tensor, address: int, value: int) -> None:
+        self.pinned[self.cells(address, tensor.nbytes)] = value
+        self.owner[self.cells(address, tensor.nbytes)] = id(tensor)
+
+    def value(self, tensor: Tensor, address: int) -> int:
+        found = self.device[self.cells(address, tensor.nbytes)]
+        return int(found[0]) if (found == found[0]).all() else MIXED
+
+    def launch(self, it: Launch) -> None:
+        call = it.call
+        node = self.node(it.stream)
+        places = {}
+        for tensor, address in zip(call.operands, it.addresses, strict=True):
+            places[tensor] = self.find(tensor, address)
+        step, _ = self.positions[call]
+        once = call.once or any(not tensor.managed for tensor in call.updates)
+        if it.rebuild and (once or step > self.program.network.depth):
+            raise Fault("rebuild")
+        values = [self.value(tensor, places[tensor][1]) for tensor in (*call.reads, *call.updates)]
+        if values != self.expected[call]:
+            raise Fault("value")
+        for tensor in (*call.reads, *call.updates):
+            self.accesses.append((node, 0, *places[tensor][1:], False))
+        if it.workspace is not None:
+            address, nbytes = it.workspace
+            space = [entry for entry in self.live if entry[0].kind == "workspace" and entry[1] == address]
+            if not space or space[0][2] < address + nbytes:
+                raise Fault("workspace")
+            self.device[self.cells(address, nbytes)] = NOTHING
+            self.accesses.append((node, 0, *space[0][1:], True))
+        if it.choice is not None and it.choice.workspace_bytes > (it.workspace[1] if it.workspace else 0):
+            raise Fault("workspace")
+        for i, tensor in enumerate((*call.updates, *call.writes)):
+            address = places[tensor][1]
+            self.device[self.cells(address, tensor.nbytes)] = value_of(*self.positions[call], i, *values)
+            self.accesses.append((node, 0, *places[tensor][1:], True))
+
+    def copy(self, it: CopyOut | CopyIn) -> None:
+        node = self.node(it.stream)
+        _, start, end = self.find(it.tensor, it.address)
+        out = it.op == "copy out"
+        here, there = self.cells(it.address, it.nbytes), self.cells(it.host, it.nbytes)
+        if it.nbytes != it.tensor.nbytes or not 0 <= it.host <= self.program.pinned_bytes - it.nbytes:
+            raise Fault("outside")
+        if out:
+            if self.value(it.tensor, it.address) in (NOTHING, MIXED):
+                raise Fault("copies nothing")
+            network = self.program.network
+            for tensor, address in self.program.host.items():
+                mine = tensor is it.tensor and tensor not in (network.input, network.labels)
+                if not mine and it.host < address + tensor.nbytes and address < it.host + it.nbytes:
+                    raise Fault("not its to write")
+            self.pinned[there] = self.device[here]
+            self.owner[there] = id(it.tensor)
+        else:
+            if (self.owner[there] != id(it.tensor)).any():
+                raise Fault("lost")
+            self.device[here] = self.pinned[there]
+        self.accesses.append((node, 0, start, end, not out))
+        self.accesses.append((node, 1, it.host, it.host + it.nbytes, out))
+
+
+def closure(before: list[list[int]]) -> NDArray[np.bool_]:
+    """[i, j]: whether node i is certain to be done before node j begins."""
+    count = len(before)
+    sets: list[int] = []
+    for nodes in before:
+        mine = 0
+        for node in nodes:
+            mine |= sets[node] | 1 << node
+        sets.append(mine)
+    width = -(-count // 8)
+    packed = np.frombuffer(b"".join(mine.to_bytes(width, "little") for mine in sets), np.uint8).reshape(count, width)
+    return np.unpackbits(packed, axis=1, bitorder="little")[:, :count].astype(bool).T
+
+
+def all_pairs(run: Run) -> None:
+    """Every two accesses to the same bytes, one of them a write, are ordered."""
+    node, memory, start, end, writes = (np.array(column) for column in zip(*run.accesses, strict=True))
+    conflict = (node[:, None] < node[None, :]) & (memory[:, None] == memory[None, :])
+    conflict &= (start[:, None] < end[None, :]) & (start[None, :] < end[:, None])
+    conflict &= writes[:, None] | writes[None, :]
+    first, second = np.nonzero(conflict)
+    if not closure(run.before)[node[first], node[second]].all():
+        raise Fault("not ordered")

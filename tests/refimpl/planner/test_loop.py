@@ -1,0 +1,256 @@
+"""The loop: the published books of AlexNet, and each rule of coming, going and draining on small networks."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refimpl.network import Builder, Network
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, Program, Setup, plan
+from refimpl.planner.baseline import NetworkWide
+from tests.refimpl.modules import (
+    DropSome,
+    LastUsed,
+    OffloadSome,
+    PooledPinned,
+    PrefetchAhead,
+    least_plan,
+    machine,
+    networks,
+    setup,
+    setups,
+)  # fmt: skip
+
+GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
+MIB = 2**20
+PLENTY = 64 << 30
+
+
+def chain(layers: int = 6) -> Network:
+    b = Builder("chain", (2, 4, 16, 16))
+    for _ in range(layers):
+        b.conv(4, 3, pad=1)
+    b.fc(3)
+    b.softmax()
+    return b.build()
+
+
+def ops(program: Program) -> Counter[str]:
+    return Counter(instruction.op for instruction in program.instructions)
+
+
+# -- published figures -------------------------------------------------------------------------------------------------
+
+
+def test_layer_wise_liveness_gives_superneurons_published_curve() -> None:
+    """Every step's live bytes to 0.02 MiB, and its number of live tensors exactly."""
+    program = plan(build("alexnet:superneurons", 200), setup(), machine(), PLENTY)
+    with GOLDEN.open() as file:
+        golden = list(csv.DictReader(file))
+    assert len(golden) == len(program.rows) == 46
+    for expected, row in zip(golden, program.rows, strict=True):
+        assert (row.step.layer.name, row.step.direction) == (expected["layer"], expected["direction"])
+        assert row.live_bytes / MIB == pytest.approx(float(expected["liveness_mib"]), abs=0.02)
+        assert row.live_tensors == int(expected["liveness_tensors"])
+    assert program.peak.live_bytes / MIB == pytest.approx(1489.355, abs=0.001)
+    assert (program.peak.step.number, program.peak.step.layer.name) == (32, "POOL5")
+
+
+def test_checkpoints_offloaded_three_steps_ahead_give_the_published_curve() -> None:
+    """The second column, with a module of the tests: what CONV and FC put out leaves, and is back 3 steps ahead."""
+    network = build("alexnet:superneurons", 200)
+    program = plan(network, setup(offload=Checkpoints(), prefetch=PrefetchAhead(3, "early")), machine(8e9), PLENTY)
+    with GOLDEN.open() as file:
+        golden = list(csv.DictReader(file))
+    for expected, row in zip(golden, program.rows, strict=True):
+        assert row.live_bytes / MIB == pytest.approx(float(expected["offload_mib"]), abs=0.02), row.step
+        assert row.live_tensors == int(expected["offload_tensors"]), row.step
+
+
+class Checkpoints(OffloadSome):
+    """Convolutions' and fully connected layers' outputs whose gap is not empty."""
+
+    def bind(self, walk):  # type: ignore[no-untyped-def]
+        bound = super().bind(walk)
+        for number, tensors in list(bound._at.items()):
+            bound._at[number] = [t for t in tensors if self._leaves(walk, t)]
+        bound.chosen = [t for tensors in bound._at.values() for t in tensors]
+        return bound
+
+    @staticmethod
+    def _leaves(walk, tensor):  # type: ignore[no-untyped-def]
+        gap = walk.first_backward_use(tensor) - 3 > walk.last_forward_use(tensor) + 1
+        return tensor is not walk.network.input and walk.producer(tensor).layer.kind in ("conv", "fc") and gap
+
+
+# -- what must always hold ---------------------------------------------------------------------------------------------
+
+
+@given(networks(), setups, st.sampled_from((1e6, 1e8, 1e12)), st.floats(0, 1))
+def test_planning_and_simulating_keep_the_same_time(network: Network, wanted: Setup, link: float, room: float) -> None:
+    program = least_plan(network, wanted, machine(link), room)
+    assert program.simulate().seconds == pytest.approx(program.planned_seconds, abs=1e-12)
+
+
+@given(networks(), setups, st.sampled_from((1e6, 1e12)), st.floats(0, 1))
+def test_a_plan_balances_its_books(network: Network, wanted: Setup, link: float, room: float) -> None:
+    """Recounted from the instructions: the peak, what is moved, and nothing managed is left at the end."""
+    program = least_plan(network, wanted, machine(link), room)
+    granule = program.setup.allocator.granularity
+    held = sum(-(-tensor.nbytes // granule) * granule for tensor in program.resident)
+    peak, alive, moved = held, {}, Counter[str]()
+    for instruction in program.instructions:
+        if instruction.op == "allocate":
+            alive[instruction.tensor] = instruction.nbytes
+            held += instruction.nbytes
+            peak = max(peak, held)
+        elif instruction.op == "free":
+            held -= alive.pop(instruction.tensor)
+            assert instruction.released <= instruction.step
+        elif instruction.op in ("copy out", "copy in"):
+            moved[instruction.why] += instruction.nbytes
+    assert not alive
+    assert peak == program.peak_bytes <= program.budget and program.arena_bytes <= program.budget
+    counts = program.counts
+    assert moved["offload"] == counts.offloaded_bytes and moved["evicted"] == counts.evicted_bytes
+    launched = [(i.call, i.rebuild) for i in program.instructions if i.op == "launch"]
+    assert [call for call, rebuild in launched if not rebuild] == [c for step in network.steps for c in step.calls]
+    assert not any(call.once for call, rebuild in launched if rebuild)
+    assert program.verify().peak_bytes == peak
+
+
+def test_a_plan_does_not_remember_the_plan_before() -> None:
+    network = build("tiny-inception", 2)
+    wanted = setup(recompute=DropSome(0.5), offload=OffloadSome(), prefetch=PrefetchAhead(), pinned=PooledPinned())
+    first, second = (plan(network, wanted, machine(), PLENTY) for _ in range(2))
+    assert first.listing() == second.listing()
+
+
+# -- each rule ---------------------------------------------------------------------------------------------------------
+
+
+def test_network_wide_keeps_every_map_and_layer_wise_does_not() -> None:
+    network = chain()
+    wide = plan(network, setup(liveness=NetworkWide()), machine(), PLENTY)
+    lean = plan(network, setup(), machine(), PLENTY)
+    maps = sum(tensor.nbytes for tensor in network.managed if tensor.kind in ("map", "input"))
+    assert wide.peak.live_bytes > maps > lean.rows[-1].live_bytes
+    assert lean.peak.live_bytes < wide.peak.live_bytes
+
+
+def test_what_is_offloaded_leaves_once_and_comes_back_once_and_the_batch_never_leaves() -> None:
+    network = chain()
+    program = plan(network, setup(offload=OffloadSome()), machine(), PLENTY)
+    out = [i.tensor for i in program.instructions if i.op == "copy out" and i.why == "offload"]
+    back = [i.tensor for i in program.instructions if i.op == "copy in" and i.why == "on demand"]
+    assert network.input not in out and network.input in back
+    assert len(set(out)) == len(out) and set(back) == {*out, network.input}
+    counts = program.counts
+    assert counts.offloaded_bytes == counts.on_demand_bytes == sum(tensor.nbytes for tensor in out)
+    assert all(program.fates[tensor].name == "offload" for tensor in (*out, network.input))
+
+
+def test_a_prefetch_comes_ahead_and_one_without_a_hole_is_skipped_and_made_up_for() -> None:
+    network = chain()
+    ahead = setup(offload=OffloadSome(), prefetch=PrefetchAhead(2))
+    roomy = plan(network, ahead, machine(), PLENTY)
+    assert roomy.counts.skipped_prefetches == 0
+    assert roomy.counts.prefetched_bytes == roomy.counts.offloaded_bytes - roomy.counts.on_demand_bytes > 0
+    tight = least_plan(network, ahead, machine())
+    assert tight.counts.skipped_prefetches > 0
+    assert tight.counts.prefetched_bytes < roomy.counts.prefetched_bytes
+    assert tight.counts.prefetched_bytes + tight.counts.on_demand_bytes == tight.counts.offloaded_bytes
+
+
+def test_bytes_of_a_copy_that_still_runs_drain() -> None:
+    """Slow link: the books let go at once, the pool holds on; fast link: both at the same step."""
+    slow = plan(chain(), setup(offload=OffloadSome()), machine(1e5), PLENTY)
+    fast = plan(chain(), setup(offload=OffloadSome()), machine(1e15), PLENTY)
+    assert any(i.released < i.step for i in slow.instructions if i.op == "free")
+    late = [i for i in fast.instructions if i.op == "free" and i.released < i.step]
+    assert not late
+    live = [[row.live_bytes for row in program.rows] for program in (slow, fast)]
+    assert live[0] == live[1]  # whatever the clock says
+
+
+def test_a_map_wanted_while_it_drains_is_revived_without_a_copy() -> None:
+    """A slow link, and a prefetch that asks for the map at the very next step."""
+    network = chain(2)
+    wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(99))
+    program = plan(network, wanted, machine(1e5), PLENTY)
+    left = {i.tensor.name for i in program.instructions if i.op == "copy out" and i.why == "offload"}
+    came = {i.tensor.name for i in program.instructions if i.op == "copy in" and i.why != "batch"}
+    assert left == {"conv1", "conv2", "softmax1"}
+    assert came == {"input", "softmax1"}  # the input was gone at once; nothing drains into the first backward step
+
+
+def test_everything_has_drained_when_backward_begins() -> None:
+    network = chain()
+    program = plan(network, setup(offload=OffloadSome()), machine(1e5), PLENTY)
+    first = network.depth + 1
+    assert all(i.step <= first for i in program.instructions if i.op == "free" and i.released < first)
+
+
+def test_a_cache_evicts_only_when_an_allocation_fails() -> None:
+    network = chain()
+    wanted = setup(cache=LastUsed())
+    roomy = plan(network, wanted, machine(), PLENTY)
+    assert roomy.counts.evicted_bytes == 0 and ops(roomy)["copy out"] == 1  # the losses
+    tight = least_plan(network, wanted, machine())
+    assert tight.counts.evicted_bytes > 0 and tight.budget < roomy.peak_bytes
+
+
+def test_a_joined_layer_ends_with_all_its_copies() -> None:
+    """vDNN's join: with it no copy runs beside the next layer's kernels."""
+    network = chain()
+    for join in (True, False):
+        wanted = setup(offload=OffloadSome(), join=join, copy_streams="shared")
+        spans = plan(network, wanted, machine(1e7), PLENTY).simulate().spans
+        late = 0
+        for span in (s for s in spans if s.instruction.op == "copy out" and s.instruction.why == "offload"):
+            later = [s for s in spans if s.instruction.op == "launch" and s.instruction.step > span.instruction.step]
+            late += any(s.start < span.end for s in later)
+        assert (late == 0) == join
+
+
+def test_dropped_maps_are_rebuilt_and_nothing_is_counted_twice() -> None:
+    network = build("tiny-resnet", 2)
+    program = plan(network, setup(recompute=DropSome(kinds=("relu", "batchnorm", "pool"))), machine(), PLENTY)
+    again = [i for i in program.instructions if i.op == "launch" and i.rebuild]
+    assert again and program.counts.recomputed_layers == len({(i.step, i.call) for i in again})
+    assert {fate.name for fate in program.fates.values()} == {"keep", "drop"}
+
+
+def test_a_pinned_buffer_that_was_given_back_serves_again() -> None:
+    network = chain(8)
+    moving = setup(offload=OffloadSome(), prefetch=PrefetchAhead(1))
+    own = plan(network, moving, machine(), PLENTY)
+    pooled = plan(network, moving.replace(pinned=PooledPinned()), machine(), PLENTY)
+    assert pooled.pinned_bytes <= own.pinned_bytes
+    pooled.verify()
+
+
+# -- when it does not fit ----------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_says_where_and_what_is_in_the_way() -> None:
+    network = build("vgg16", 256)
+    with pytest.raises(DoesNotFit) as caught:
+        plan(network, setup(liveness=NetworkWide()), machine(), 12 << 30)
+    error, text = caught.value, str(caught.value)
+    assert error.step is not None and str(error.step) in text
+    assert "does not fit in 12 GiB" in text and "the largest hole is" in text
+    assert "of maps" in text and "of resident tensors" in text and "\n" not in text
+    assert error.asked > error.largest_hole and error.free >= error.largest_hole
+    assert sum(error.alive.values()) + error.free == pytest.approx(12 << 30, abs=512)
+
+
+def test_weights_that_do_not_fit_are_said_to_be_weights() -> None:
+    with pytest.raises(DoesNotFit, match="before the first step asks 392 MiB for fc1.w|before the first step asks"):
+        plan(build("vgg16", 1), setup(), machine(), 100 << 20)

@@ -1,0 +1,38 @@
+"""A setup refuses what makes no sense when it is built, and swaps one module at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from refimpl.memory import ALLOCATORS
+from refimpl.planner import SLOTS, SetupError
+from refimpl.planner.baseline import NetworkWide
+from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, setup
+
+
+def test_every_slot_is_filled_and_named() -> None:
+    names = setup().slots
+    assert tuple(names) == SLOTS
+    assert names["liveness"] == "layer-wise" and names["allocator"] == "best-fit" and names["offload"] == "none"
+
+
+@pytest.mark.parametrize("module", [{"offload": OffloadSome()}, {"recompute": DropSome()}, {"cache": LastUsed()}])
+def test_what_must_be_released_needs_a_liveness_that_releases(module: dict[str, object]) -> None:
+    with pytest.raises(SetupError, match="needs a liveness that releases tensors in between; set liveness=layer-wise"):
+        setup(liveness=NetworkWide(), **module)
+
+
+def test_a_prefetch_needs_an_offload() -> None:
+    with pytest.raises(SetupError, match="prefetch=ahead brings back what an offload took away"):
+        setup(prefetch=PrefetchAhead())
+    setup(prefetch=PrefetchAhead(), offload=OffloadSome())
+
+
+def test_replace_swaps_one_module_and_checks_again() -> None:
+    first = setup(offload=OffloadSome())
+    second = first.replace(allocator=ALLOCATORS["first-fit"], name="other")
+    assert second.allocator.name == "first-fit" and second.offload is first.offload and second.name == "other"
+    with pytest.raises(SetupError, match="a setup has no slot 'alocator'"):
+        first.replace(alocator=ALLOCATORS["first-fit"])
+    with pytest.raises(SetupError, match="offload=some needs a liveness"):
+        first.replace(liveness=NetworkWide())
