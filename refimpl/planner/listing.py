@@ -26,6 +26,8 @@ ABRIDGED = (
 )
 FUTURE = {"offload": "offloaded", "drop": "dropped"}
 
+Work = (Launch, CopyOut, CopyIn)
+
 Selection = range | int | str | None
 
 
@@ -75,10 +77,9 @@ def selected(program: Program, steps: Selection) -> Sequence[int]:
 
 def duration(seconds: float) -> str:
     """Seconds for people: 1.23 s, 45.6 ms, 7.89 µs."""
-    for unit, name in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= unit:
-            return f"{seconds / unit:.3g} {name}" if seconds < 1000 else f"{seconds:.0f} s"
-    return f"{seconds * 1e6:.3g} µs"
+    unit, name = next(((unit, name) for unit, name in ((1.0, "s"), (1e-3, "ms")) if seconds >= unit), (1e-6, "µs"))
+    value = seconds / unit
+    return f"{value:.3g} {name}" if value < 999.5 else f"{value:.0f} {name}"
 
 
 def counted(number: int, what: str) -> str:
@@ -162,28 +163,31 @@ class _Lister:
     def step(self, number: int) -> Iterator[str]:
         """One step: a line that names it, then one a kind of thing that happens."""
         yield self._heading(number)
-        waits: list[str] = []
+        waits: list[Wait] = []
         if number == 0:
             found = list(self.program.resident)
             yield from _entry("resident", [f"{counted(len(found), 'tensor')}, {size(self.network.resident_bytes)}"])
         groups = groupby((i for _, i in self.by_step[number] if not isinstance(i, Record)), key=self._label)
         for label, group in groups:
             if label == "wait":
-                waits += [self._wait(i) for i in group if isinstance(i, Wait)]
+                waits += [i for i in group if isinstance(i, Wait)]
                 continue
-            items = self._items(list(group))
-            yield from _entry(label, [*items, *self._merged(waits)])
+            alike: list[Instruction] = list(group)
+            work = alike[0]
+            own = [wait for wait in waits if isinstance(work, Work) and wait.stream == work.stream]
+            yield from self._join([wait for wait in waits if wait not in own])
+            awaited = [f"waits for {' and '.join(map(self._awaited, own))}"] if own else []
+            yield from _entry(label, [*self._items(alike), *awaited])
             waits = []
-        if waits:
-            yield from _entry("join", waits)
+        yield from self._join(waits)
 
     def _heading(self, number: int) -> str:
         if number == 0:
             return "Before the first step"
         step, row = self.network.steps[number - 1], self.program.rows[number - 1]
-        marks = ["most live"] * (row is self.program.peak) + ["fullest pool"] * (number == self.fullest)
+        marks = ["most live"] * (row is self.program.peak) + ["fullest"] * (number == self.fullest)
         figures = f"live {size(row.live_bytes):>10}   pool {size(row.pool_bytes):>10}"
-        mark = f"   ← {', '.join(marks)}" if marks else ""
+        mark = f"   ← {'peak' if len(marks) == 2 else marks[0]}" if marks else ""
         return _shortened(f"{f'Step {number}  {step.layer} {step.direction}':<42} {figures}{mark}")
 
     def _label(self, instruction: Instruction) -> str:
@@ -222,11 +226,17 @@ class _Lister:
         space = f", {size(launch.choice.workspace_bytes)}" if launch.choice.workspace_bytes else ""
         return f"{said} ({launch.choice.algorithm}{space})"
 
-    def _wait(self, wait: Wait) -> str:
-        """`compute waits for copy out of conv1 in step 3`"""
+    def _join(self, waits: Sequence[Wait]) -> Iterator[str]:
+        """Waits that no instruction of the step follows on their streams."""
+        if waits:
+            streams = self.program.streams
+            yield from _entry("join", [f"{streams[w.stream]} waits for {self._awaited(w)}" for w in waits])
+
+    def _awaited(self, wait: Wait) -> str:
+        """`copy out of conv1 in step 3`"""
         _, awaited = self.recorded[wait.event]
         where = "" if awaited.step == wait.step else f" in step {awaited.step}" if awaited.step else " at the start"
-        return f"{self.program.streams[wait.stream]} waits for {self._named(awaited)}{where}"
+        return f"{self._named(awaited)}{where}"
 
     def _named(self, instruction: Instruction) -> str:
         if isinstance(instruction, Launch):
@@ -234,12 +244,6 @@ class _Lister:
             return f"{instruction.call.function} of {step.layer}" + (" again" if instruction.rebuild else "")
         assert isinstance(instruction, (CopyOut, CopyIn))
         return f"{instruction.op} of {instruction.tensor}"
-
-    @staticmethod
-    def _merged(waits: Sequence[str]) -> list[str]:
-        """The stream is that of the line itself, and need not be named."""
-        said = [wait.partition(" waits for ")[2] for wait in waits]
-        return [f"waits for {' and '.join(said)}"] if said else []
 
     # -- instructions --------------------------------------------------------------------------------------------------
 

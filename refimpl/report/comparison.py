@@ -1,0 +1,59 @@
+"""Several setups of one network side by side: the figures that a table and a picture show of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from refimpl.machine import Timeline
+from refimpl.planner import DoesNotFit, Program
+from refimpl.report.figures import traffic
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One setup's figures, or the reason why there are none.  Bytes and seconds of one iteration."""
+
+    name: str
+    budget: int
+    live_bytes: int = 0  #: managed tensors, unrounded, at their peak
+    pool_bytes: int = 0  #: what the allocator held, at its peak
+    out_bytes: int = 0  #: copied out, for whatever reason
+    in_bytes: int = 0  #: copied in; the batch too
+    recomputed_layers: int = 0
+    seconds: float = 0.0
+    stall: float = 0.0  #: seconds in which no kernel ran
+    simulated: bool = True
+    misfit: str = ""  #: where and why it does not fit, a few words; empty if it does
+
+    @property
+    def fits(self) -> bool:
+        return not self.misfit
+
+
+def compared(name: str, program: Program, timeline: Timeline) -> Compared:
+    """The figures of a program."""
+    moved = traffic(program)
+    return Compared(
+        name=name,
+        budget=program.budget,
+        live_bytes=program.peak.live_bytes,
+        pool_bytes=program.peak_bytes,
+        out_bytes=sum(copies.nbytes for copies in moved if copies.direction == "copy out"),
+        in_bytes=sum(copies.nbytes for copies in moved if copies.direction == "copy in"),
+        recomputed_layers=program.counts.recomputed_layers,
+        seconds=timeline.seconds,
+        stall=timeline.stall,
+        simulated=timeline.simulated,
+    )
+
+
+def misfit(name: str, error: DoesNotFit) -> Compared:
+    """A setup that does not fit the budget."""
+    where = f"fails at {error.step.layer} {error.step.direction}" if error.step else "fails before the first step"
+    return Compared(name, error.budget, misfit=where)
+
+
+def shortest(setups: Sequence[Compared]) -> float:
+    """The least seconds of those that fit; 0 if none does."""
+    return min((setup.seconds for setup in setups if setup.fits), default=0.0)

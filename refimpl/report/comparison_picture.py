@@ -1,0 +1,100 @@
+"""A picture of several setups side by side: memory at its peak, time, and traffic, as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from refimpl.planner.errors import size
+from refimpl.planner.listing import duration
+from refimpl.report import style
+from refimpl.report.comparison import Compared, shortest
+
+
+def comparison_picture(name: str, setups: Sequence[Compared]) -> Figure:
+    """`name` says what the setups have in common: network, batch, machine, budget, and whether times are simulated."""
+    with style.styled():
+        head = 0.55  # inches: the legends stand with the panels
+        height = head + 0.7 + 0.42 * len(setups)
+        figure = style.new_figure(11, height, "Setups compared: memory, time, traffic", name, head)
+        memory, time, traffic = figure.subplots(1, 3, sharey=True)
+        rows = -np.arange(len(setups))
+        _memory(memory, rows, setups)
+        _time(time, rows, setups)
+        _traffic(traffic, rows, setups)
+        memory.set_yticks(rows, [setup.name for setup in setups], fontsize=9)
+        memory.set_ylim(rows[-1] - 0.6, 0.6)
+        for axes in (memory, time, traffic):
+            axes.tick_params(axis="y", length=0)
+            axes.spines["left"].set_visible(False)
+            axes.grid(axis="x", color="#E5E7EB", linewidth=0.6)
+            axes.set_axisbelow(True)
+    return figure
+
+
+def _memory(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
+    """What the pool held, live bytes darker within it."""
+    budgets = {setup.budget for setup in setups}
+    budget = budgets.pop() if len(budgets) == 1 else None
+    most = max((setup.pool_bytes for setup in setups), default=0)
+    near = budget if budget and (not most or budget <= 1.6 * most) else 0
+    axes.barh(rows, [setup.pool_bytes for setup in setups], 0.62, color=style.SKY, label="pool")
+    axes.barh(rows, [setup.live_bytes for setup in setups], 0.28, color=style.BLUE, label="live")
+    _scale(axes, max(most, near), *style.byte_unit(max(most, near, 1)), "peak of device memory")
+    for row, setup in zip(rows, setups, strict=True):
+        if setup.fits:
+            _value(axes, row, setup.pool_bytes, size(setup.pool_bytes))
+        else:
+            text = f"does not fit: {setup.misfit}"
+            axes.text(0, row, f" {text}", va="center", ha="left", fontsize=8, style="italic", color=style.VERMILION)
+    if near:
+        axes.axvline(near, color=style.VERMILION, linewidth=1.2, linestyle=(0, (6, 2)), label="budget")
+    _legend(axes, 3)
+
+
+def _time(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
+    """An iteration: in kernels, and stalled."""
+    kernels = [setup.seconds - setup.stall for setup in setups]
+    axes.barh(rows, kernels, 0.62, color=style.ORANGE, label="in kernels")
+    stalls = [setup.stall for setup in setups]
+    axes.barh(rows, stalls, 0.62, kernels, color=style.WORK_STYLE["stalled"][0], label="stalled")
+    longest, least = max((setup.seconds for setup in setups), default=0.0), shortest(setups)
+    _scale(axes, longest, *style.time_unit(longest or 1.0), "an iteration")
+    for row, setup in zip(rows, setups, strict=True):
+        if setup.fits:
+            _value(axes, row, setup.seconds, f"{duration(setup.seconds)}, {setup.seconds / least:.2f} ×")
+    _legend(axes, 2)
+
+
+def _traffic(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
+    """Bytes copied out and in."""
+    axes.barh(rows + 0.16, [setup.out_bytes for setup in setups], 0.3, color=style.PURPLE, label="out")
+    axes.barh(rows - 0.16, [setup.in_bytes for setup in setups], 0.3, color=style.GREEN, label="in")
+    most = max(max(setup.out_bytes, setup.in_bytes) for setup in setups)
+    _scale(axes, most, *style.byte_unit(max(most, 1)), "copied in an iteration")
+    for row, setup in zip(rows, setups, strict=True):
+        if setup.fits:
+            _value(axes, row + 0.16, setup.out_bytes, size(setup.out_bytes), 7)
+            _value(axes, row - 0.16, setup.in_bytes, size(setup.in_bytes), 7)
+    _legend(axes, 2)
+
+
+def _scale(axes: Axes, most: float, unit: float, name: str, label: str) -> None:
+    """From 0 to a good deal over the longest bar, so that its value has room behind it."""
+    top = most * 1.42 or unit
+    axes.set_xlim(0, top)
+    axes.set_xticks(np.arange(0, top, style.nice_step(top / unit, 5) * unit))
+    style.in_units(axes.xaxis, unit)
+    axes.set_xlabel(f"{label} ({name})")
+
+
+def _value(axes: Axes, row: float, x: float, text: str, points: float = 8) -> None:
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
+    axes.annotate(text, (x, row), (4, 0), textcoords="offset points", va="center", ha="left", fontsize=points, bbox=box)
+
+
+def _legend(axes: Axes, columns: int) -> None:
+    axes.legend(ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.02), **style.LEGEND)

@@ -1,0 +1,188 @@
+"""A plan as one JSON document: what `refimpl plan --json` prints.  `FIELDS` says what every field means.
+
+All bytes and counts are whole numbers, all times are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refimpl.machine import Machine, Timeline
+from refimpl.network import Network
+from refimpl.network.accounting import network_wide_bytes
+from refimpl.planner import DoesNotFit, Launch, Program, Setup
+from refimpl.report.figures import fragmentation, traffic
+from refimpl.report.times import step_times
+
+#: Field → meaning; a dot leads into an object, `[]` into the entries of a list.
+FIELDS = {
+    "network": "name of the network",
+    "batch": "images in a batch",
+    "policy": "name of the setup: the preset, where it is one",
+    "machine": "name of the machine whose model says how long things take",
+    "catalogue": "whose convolution algorithms the machine offers",
+    "budget_bytes": "the device memory that the program may use",
+    "fits": "whether there is a program with a pool of at most the budget; if not, `misfit` says why, and what only a "
+    "program has is null",
+    "network_wide_bytes": "static accounting: every map allocated once and nothing released, as the paper of the "
+    "network's conventions counts its baseline; with the largest workspace of this program",
+    "resident_bytes": "of the tensors that live as long as training: what is learnt with gradients and momentum, "
+    "statistics, labels, losses; unrounded",
+    "average_live_bytes": "mean over the steps of `steps[].live_bytes`",
+    "peak": "the highest of each figure; `step`, `layer` and `direction` are those of the most live bytes",
+    "peak.live_bytes": "the most of `steps[].live_bytes`",
+    "peak.transient_bytes": "the most managed bytes at any moment, within a step too; unrounded, without workspaces",
+    "peak.pool_bytes": "the most that the allocator held: resident tensors, workspaces, rounding, draining bytes "
+    "included",
+    "peak.step": "number of the first step with the most live bytes",
+    "peak.layer": "its layer",
+    "peak.direction": "forward or backward",
+    "offloaded_bytes": "copied out because the offload module said so; never the input batch, whose host copy exists",
+    "prefetched_bytes": "copied in ahead of need; without the input batch",
+    "on_demand_bytes": "copied in by the step that needs it, which waits; without the input batch",
+    "evicted_bytes": "copied out because an allocation failed; what is evicted without a copy is not counted",
+    "pinned_bytes": "host memory that copies go through, the batch and the results included",
+    "recomputed_layers": "forward steps run again",
+    "seconds.iteration": "one iteration, by the timeline",
+    "seconds.compute": "in which a kernel ran",
+    "seconds.stall": "in which none did",
+    "seconds.baseline": "one iteration of the baseline on this machine; null if it was not asked for",
+    "slots": "slot → name of its module",
+    "chosen": "what a policy that searches chose; null for the others",
+    "simulated": "whether the times are a model's; otherwise they are measured",
+    "least_largest_hole_bytes": "the smallest that the pool's largest hole ever was",
+    "traffic": "every copy, by direction and reason, the batch included: `direction`, `why`, `copies`, `bytes`",
+    "counts": "`instructions`, `waits`, `skipped_prefetches`",
+    "fates": "for every map that backward reads: `tensor`, `bytes`, `fate` (keep, offload or drop), `module`, `reason`",
+    "steps[].step": "its number: 1..N forward, N+1..2N backward",
+    "steps[].direction": "forward or backward",
+    "steps[].layer": "its layer",
+    "steps[].live_bytes": "managed tensors just before its launch: unrounded, without workspaces and draining bytes",
+    "steps[].live_tensors": "how many they are",
+    "steps[].pool_bytes": "what the allocator holds at that moment",
+    "steps[].workspace_bytes": "the buffer that its calls share",
+    "steps[].start": "start of its first launch, rebuilds included; seconds since the iteration began",
+    "steps[].end": "end of its last launch",
+    "steps[].calls": "its kernels in order: `kernel`, and `algorithm` where there is a choice, else null",
+    "misfit": "null if it fits; else `message`, `step`, `layer`, `direction` (null before the first step), `tensor`, "
+    "`asked_bytes`, `free_bytes`, `largest_hole_bytes`, `alive_bytes` by kind",
+}
+
+
+def plan_json(
+    program: Program, timeline: Timeline, baseline_seconds: float | None = None, chosen: Any = None
+) -> dict[str, Any]:
+    """The document for a program; `baseline_seconds` are an iteration of the baseline's on the same machine."""
+    rows, counts, peak = program.rows, program.counts, program.peak
+    workspace = max(row.workspace_bytes for row in rows)
+    pool = fragmentation(program)
+    return {
+        **_asked(program.network, program.setup, program.machine, program.budget),
+        "fits": True,
+        "network_wide_bytes": network_wide_bytes(program.network, workspace),
+        "resident_bytes": program.network.resident_bytes,
+        "average_live_bytes": round(sum(row.live_bytes for row in rows) / len(rows)),
+        "peak": {
+            "live_bytes": peak.live_bytes,
+            "transient_bytes": max(row.transient_bytes for row in rows),
+            "pool_bytes": program.peak_bytes,
+            "step": peak.step.number,
+            "layer": peak.step.layer.name,
+            "direction": peak.step.direction,
+        },
+        "offloaded_bytes": counts.offloaded_bytes,
+        "prefetched_bytes": counts.prefetched_bytes,
+        "on_demand_bytes": counts.on_demand_bytes,
+        "evicted_bytes": counts.evicted_bytes,
+        "pinned_bytes": program.pinned_bytes,
+        "recomputed_layers": counts.recomputed_layers,
+        "seconds": {
+            "iteration": timeline.seconds,
+            "compute": timeline.busy("compute"),
+            "stall": timeline.stall,
+            "baseline": baseline_seconds,
+        },
+        "chosen": chosen,
+        "simulated": timeline.simulated,
+        "least_largest_hole_bytes": int(pool.largest_hole.min()),
+        "traffic": [
+            {"direction": moved.direction, "why": moved.why, "copies": moved.copies, "bytes": moved.nbytes}
+            for moved in traffic(program)
+        ],
+        "counts": {
+            "instructions": len(program.instructions),
+            "waits": counts.waits,
+            "skipped_prefetches": counts.skipped_prefetches,
+        },
+        "fates": [
+            {
+                "tensor": tensor.name,
+                "bytes": tensor.nbytes,
+                "fate": fate.name,
+                "module": fate.module,
+                "reason": fate.reason,
+            }
+            for tensor, fate in program.fates.items()
+        ],
+        "steps": _steps(program, timeline),
+        "misfit": None,
+    }
+
+
+def misfit_json(network: Network, setup: Setup, machine: Machine, budget: int, error: DoesNotFit) -> dict[str, Any]:
+    """The document where there is no program: the same fields, null where only a program has something to say."""
+    step = error.step
+    document: dict[str, Any] = {name: None for name in FIELDS if "." not in name} | {"seconds": None, "steps": []}
+    return document | {
+        **_asked(network, setup, machine, budget),
+        "fits": False,
+        "network_wide_bytes": network_wide_bytes(network),
+        "resident_bytes": network.resident_bytes,
+        "misfit": {
+            "message": str(error),
+            "step": step.number if step else None,
+            "layer": step.layer.name if step else None,
+            "direction": step.direction if step else None,
+            "tensor": error.tensor,
+            "asked_bytes": error.asked,
+            "free_bytes": error.free,
+            "largest_hole_bytes": error.largest_hole,
+            "alive_bytes": dict(error.alive),
+        },
+    }
+
+
+def _asked(network: Network, setup: Setup, machine: Machine, budget: int) -> dict[str, Any]:
+    """What was asked for."""
+    return {
+        "network": network.name,
+        "batch": network.batch,
+        "policy": setup.name,
+        "machine": machine.name,
+        "catalogue": machine.catalogue,
+        "budget_bytes": budget,
+        "slots": setup.slots,
+    }
+
+
+def _steps(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
+    """An entry a step."""
+    algorithms: dict[object, str] = {}
+    for i in program.instructions:
+        if isinstance(i, Launch) and i.choice is not None and not i.rebuild:
+            algorithms[i.call] = i.choice.algorithm
+    return [
+        {
+            "step": row.step.number,
+            "direction": row.step.direction,
+            "layer": row.step.layer.name,
+            "live_bytes": row.live_bytes,
+            "live_tensors": row.live_tensors,
+            "pool_bytes": row.pool_bytes,
+            "workspace_bytes": row.workspace_bytes,
+            "start": start,
+            "end": end,
+            "calls": [{"kernel": call.function, "algorithm": algorithms.get(call)} for call in row.step.calls],
+        }
+        for row, (start, end) in zip(program.rows, step_times(program, timeline), strict=True)
+    ]

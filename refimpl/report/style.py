@@ -1,0 +1,201 @@
+"""How every picture looks: colours that the colour-blind can tell apart, units, titles, and files that never differ.
+
+The colours are Okabe and Ito's.  A picture drawn twice is the same file: no date is in it, and SVG's identifiers come
+from a fixed salt.  An SVG's text stays text, so that it can be searched and read aloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from refimpl.planner import Launch, Program
+from refimpl.planner.errors import UNITS
+from refimpl.report.figures import step_ends
+
+ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
+    "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+GREY, INK, PALE = "#B4B9BE", "#222222", "#6B7280"
+
+#: What device memory holds, as in `figures.KINDS`: colour and hatch.
+KIND_STYLE: dict[str, tuple[str, str]] = {
+    "resident": (GREY, ""),
+    "input": (YELLOW, ""),
+    "map": (BLUE, ""),
+    "gradient map": (ORANGE, ""),
+    "workspace": (GREEN, ""),
+    "draining": (PURPLE, "////"),
+}
+
+#: What runs on a stream.
+WORK_STYLE: dict[str, tuple[str, str]] = {
+    "forward": (BLUE, ""),
+    "backward": (ORANGE, ""),
+    "rebuild": (GREEN, ""),
+    "copy out": (PURPLE, ""),
+    "prefetch": (SKY, ""),
+    "on demand": (VERMILION, ""),
+    "batch, results": (GREY, ""),
+    "stalled": ("#FBE3D6", ""),
+}
+
+SETTINGS: Any = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.0,
+    "axes.edgecolor": PALE,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "hatch.color": "#FFFFFF",
+    "hatch.linewidth": 0.7,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "refimpl",
+    "text.color": INK,
+    "xtick.color": PALE,
+    "ytick.color": PALE,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+}
+
+DPI = 150
+HEAD = 0.78  #: inches at the top for title, subtitle and legend
+BUSY = 0.75  #: of a step's width on the axis: while its calls run; what is done before and after shares the rest
+LEGEND: dict[str, Any] = {"fontsize": 8, "handlelength": 1.3, "columnspacing": 1.2, "borderpad": 0, "borderaxespad": 0}
+DETAIL = 4000  #: shapes of one kind beyond which an SVG holds an image of them in place of the shapes
+
+
+def new_figure(width: float, height: float, title: str, subtitle: str, head: float = HEAD) -> Figure:
+    """A picture with nothing but its head, `head` inches of it.  To be made and filled inside `styled()`."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(rect=(0, 0, 1, 1 - head / height))
+    figure.text(0.1 / width, 1 - 0.12 / height, title, va="top", fontsize=13, fontweight="bold")
+    figure.text(0.1 / width, 1 - 0.38 / height, subtitle, va="top", fontsize=9, color=PALE)
+    return figure
+
+
+def styled() -> Any:
+    """The context in which pictures are made and saved."""
+    return mpl.rc_context(SETTINGS)
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a picture as PNG or SVG, by the ending of the path."""
+    path = Path(path)
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("png", "svg"):
+        raise ValueError(f"a picture ends in .png or .svg, and {path.name} does not")
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    with styled():
+        figure.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
+
+
+def subtitle(program: Program, machine: str = "", simulated: bool = True) -> str:
+    """Network, batch, setup, machine, and whether its times are a model's."""
+    how = "simulated" if simulated else "measured"
+    what = f"{program.network.name}, batch {program.network.batch} · {program.setup.name}"
+    return f"{what} · {machine or program.machine.name} ({how})"
+
+
+# -- axes --------------------------------------------------------------------------------------------------------------
+
+
+def byte_unit(largest: float) -> tuple[int, str]:
+    """The unit in which so many bytes are a number of one to four digits."""
+    return next(((unit, name) for unit, name in UNITS if largest >= unit), (1, "bytes"))
+
+
+def time_unit(longest: float) -> tuple[float, str]:
+    """The same for seconds."""
+    return next(((unit, name) for unit, name in ((1.0, "s"), (1e-3, "ms")) if longest >= unit), (1e-6, "µs"))
+
+
+def in_units(axis: Any, unit: float) -> None:
+    """Write an axis' figures as multiples of a unit."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / unit:,.10g}"))
+
+
+def byte_axis(axes: Axes, largest: float, label: str) -> None:
+    """The vertical axis counts bytes from 0 to a little over `largest`."""
+    unit, name = byte_unit(largest)
+    top = largest * 1.12 or 1
+    axes.set_ylim(0, top)
+    axes.set_yticks(np.arange(0, top, nice_step(top / unit, 6) * unit))
+    in_units(axes.yaxis, unit)
+    axes.set_ylabel(f"{label} ({name})")
+    axes.grid(axis="y", color="#E5E7EB", linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def nice_step(span: float, parts: int) -> float:
+    """A round number of which about `parts` make up `span`: 1, 2 or 5 times a power of ten."""
+    rough = span / parts
+    power = 10.0 ** np.floor(np.log10(rough))
+    return float(next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999))
+
+
+def step_axis(program: Program) -> np.ndarray:
+    """Position → where it stands on an axis of steps, where step k reaches from k - ½ to k + ½; one entry more.
+
+    What comes before a step's first own launch is squeezed together on the left, what comes behind it on the right.
+    """
+    first: dict[int, int] = {}
+    for position, i in enumerate(program.instructions):
+        if isinstance(i, Launch) and not i.rebuild:
+            first.setdefault(i.step, position)
+    margin = (1 - BUSY) / 2
+    places = np.empty(len(program.instructions) + 1)
+    start = 0
+    for number, end in enumerate(step_ends(program)):
+        turn = min(first.get(number, start), end)
+        places[start:turn] = number - 0.5 + margin * np.arange(turn - start) / max(turn - start, 1)
+        places[turn:end] = number + 0.5 - margin + margin * np.arange(end - turn) / max(end - turn, 1)
+        start = end
+    places[-1] = len(program.network.steps) + 0.5
+    return places
+
+
+def label_steps(axes: Axes, program: Program) -> None:
+    """The horizontal axis counts steps; where there are few, their layers' names stand below."""
+    steps = program.network.steps
+    axes.set_xlim(0.3, len(steps) + 0.5)
+    if len(steps) <= 80:
+        axes.set_xticks(range(1, len(steps) + 1), [step.layer.name for step in steps], rotation=90, fontsize=6)
+        axes.tick_params(axis="x", length=2)
+        axes.set_xlabel("step, by its layer's name")
+    else:
+        axes.set_xlabel("step")
+
+
+def mark_turn(axes: Axes, program: Program) -> None:
+    """Where forward ends and backward begins."""
+    depth = program.network.depth
+    if depth < len(program.network.steps):
+        axes.axvline(depth + 0.5, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
+        place: dict[str, Any] = {"y": 1.005, "transform": axes.get_xaxis_transform(), "fontsize": 8, "color": PALE}
+        gap = 0.004 * len(program.network.steps)
+        axes.text(depth + 0.5 - gap, s="forward ←", ha="right", va="bottom", **place)
+        axes.text(depth + 0.5 + gap, s="→ backward", ha="left", va="bottom", **place)
+
+
+def legend(figure: Figure, styles: dict[str, tuple[str, str]], names: Sequence[str]) -> None:
+    """Coloured squares with names, in a row below the subtitle."""
+    patches = [Patch(facecolor=styles[name][0], hatch=styles[name][1], label=name) for name in names]
+    place = 0.1 / figure.get_figwidth(), 1 - 0.58 / figure.get_figheight()
+    row = figure.legend(handles=patches, loc="upper left", bbox_to_anchor=place, ncols=len(names), **LEGEND)
+    row.set_in_layout(False)

@@ -1,0 +1,190 @@
+"""A picture of the timeline: what every stream does when, for the whole iteration and, closer, for a few steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from refimpl.machine import Span, Timeline
+from refimpl.network import Call, Step
+from refimpl.planner import Launch, Program
+from refimpl.planner.listing import duration
+from refimpl.report import style
+from refimpl.report.times import step_times
+
+FEW_STEPS = 24  #: a program with no more is shown whole, and nothing closer
+AROUND = 6  #: steps before and behind the longest stall that the closer view shows
+FEW_BARS = 250  #: in a panel: they have white edges, which would cover the narrow ones of more
+MANY = 1200  #: bars beyond which a panel shows shares of time instead
+COLUMNS = 1500  #: in which it does
+POINT = 0.6  #: width of a letter, as a share of the font's size
+LIGHT = ("backward", "prefetch", "batch, results", "copy out")  #: bars that carry dark letters
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What is drawn as one: a copy, or all launches of a step that follow one another without a gap."""
+
+    stream: int
+    what: str  #: one of `style.WORK_STYLE`
+    name: str
+    start: float  #: seconds
+    end: float
+
+
+def bars(program: Program, timeline: Timeline) -> list[Bar]:
+    """The timeline's bars, stream by stream in order of time, and the compute stream's stalls."""
+    step_of_call = {call: step for step in program.network.steps for call in step.calls}
+    found: list[Bar] = []
+    for stream in range(len(timeline.streams)):
+        last: Bar | None = None
+        for span in sorted((s for s in timeline.spans if s.stream == stream), key=lambda span: span.start):
+            bar = _bar(program, step_of_call, span)
+            if last and (bar.what, bar.name) == (last.what, last.name) and bar.start <= last.end:
+                last = found[-1] = Bar(stream, bar.what, bar.name, last.start, bar.end)
+                continue
+            before = last.end if last else 0.0
+            if span.engine == "compute" and bar.start > before:
+                found.append(Bar(stream, "stalled", "", before, bar.start))
+            found.append(bar)
+            last = bar
+    return found
+
+
+def _bar(program: Program, step_of_call: dict[Call, Step], span: Span) -> Bar:
+    i = span.instruction
+    what: str
+    if isinstance(i, Launch):
+        what = "rebuild" if i.rebuild else program.network.steps[i.step - 1].direction
+        return Bar(span.stream, what, step_of_call[i.call].layer.name, span.start, span.end)
+    what = "batch, results" if i.why in ("batch", "result") else "copy out" if i.op == "copy out" else i.why
+    return Bar(span.stream, what if what in style.WORK_STYLE else "prefetch", i.tensor.name, span.start, span.end)
+
+
+def timeline_picture(program: Program, timeline: Timeline, window: range | None = None) -> Figure:
+    """Every stream's work over time; `window` are the numbers of the steps to show closer.
+
+    Without a window, a deep network's closer view is of the steps around the longest time in which no kernel ran.
+    """
+    found = bars(program, timeline)
+    if window is None and len(program.network.steps) > FEW_STEPS:
+        window = around_stall(program, timeline, found)
+    seconds, stalled = duration(timeline.seconds), timeline.stall / timeline.seconds if timeline.seconds else 0
+    said = style.subtitle(program, timeline.machine, timeline.simulated)
+    with style.styled():
+        height = 0.55 * len(timeline.streams) + 0.6
+        figure = style.new_figure(
+            11,
+            style.HEAD + height * (2 if window else 1) + 0.2,
+            "When everything runs, stream by stream",
+            f"{said} · {seconds} an iteration, {stalled:.1%} of it stalled".replace("%", " %"),
+        )
+        panels = figure.subplots(2 if window else 1, 1, squeeze=False)[:, 0]
+        _panel(panels[0], timeline, found, 0.0, timeline.seconds)
+        if window:
+            start, end = _moments(program, timeline, window)
+            panels[0].axvspan(start, end, color="#E5E7EB", linewidth=0, zorder=0)
+            panels[0].set_title("the whole iteration", fontsize=9)
+            _panel(panels[1], timeline, found, start, end)
+            panels[1].set_title(_window_title(program, window), fontsize=9)
+        panels[-1].set_xlabel(f"time since the iteration began ({style.time_unit(timeline.seconds)[1]})")
+        names = [what for what in style.WORK_STYLE if any(bar.what == what for bar in found)]
+        style.legend(figure, style.WORK_STYLE, names)
+    return figure
+
+
+def around_stall(program: Program, timeline: Timeline, found: Sequence[Bar]) -> range:
+    """The steps around the longest stall behind the first step; without one, those around the turn to backward."""
+    count = len(program.network.steps)
+    times = step_times(program, timeline)
+    stalls = [bar for bar in found if bar.what == "stalled" and bar.start > 0]
+    longest = max(stalls, key=lambda bar: bar.end - bar.start, default=None)
+    if longest is None or longest.end - longest.start < 1e-4 * timeline.seconds:
+        middle = program.network.depth
+    else:
+        middle = int(np.searchsorted([start for start, _ in times], longest.end * (1 - 1e-9)))
+    first = max(1, min(middle - AROUND + 1, count - 2 * AROUND + 1))
+    return range(first, min(first + 2 * AROUND, count + 1))
+
+
+def _moments(program: Program, timeline: Timeline, window: range) -> tuple[float, float]:
+    times = step_times(program, timeline)
+    start, end = times[window[0] - 1][0], times[window[-1] - 1][1]
+    margin = 0.02 * (end - start)
+    return max(start - margin, 0.0), min(end + margin, timeline.seconds)
+
+
+def _window_title(program: Program, window: range) -> str:
+    first, last = (program.network.steps[number - 1] for number in (window[0], window[-1]))
+    names = f"{first.layer} {first.direction} to {last.layer} {last.direction}"
+    return f"closer: steps {first.number} to {last.number}, {names}"
+
+
+def _panel(axes: Axes, timeline: Timeline, found: Sequence[Bar], start: float, end: float) -> None:
+    """The bars between two moments, a lane a stream, the first on top."""
+    seen = [bar for bar in found if bar.end > start and bar.start < end]
+    unit, _ = style.time_unit(timeline.seconds)
+    if len(seen) > MANY:
+        _shares(axes, seen, len(timeline.streams), start, end)
+    else:
+        _bars(axes, seen, start, end)
+    lanes = range(len(timeline.streams))
+    axes.set_yticks([-lane for lane in lanes], list(timeline.streams))
+    axes.set(xlim=(start, end), ylim=(-len(lanes) + 0.5, 0.5))
+    axes.set_xticks(_ticks(start, end, unit))
+    style.in_units(axes.xaxis, unit)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def _ticks(start: float, end: float, unit: float) -> np.ndarray:
+    step = style.nice_step((end - start) / unit, 10) * unit
+    return np.arange(np.ceil(start / step), np.floor(end / step + 1e-9) + 1) * step
+
+
+def _bars(axes: Axes, seen: Sequence[Bar], start: float, end: float) -> None:
+    """Each bar by itself, named where the name has room."""
+    points = 11 * 72 * 0.9 / (end - start)  # of width, a second
+    line = 0.4 if len(seen) < FEW_BARS else 0.0
+    for what, (colour, hatch) in style.WORK_STYLE.items():
+        for lane in {bar.stream for bar in seen if bar.what == what}:
+            spans = [(bar.start, bar.end - bar.start) for bar in seen if bar.what == what and bar.stream == lane]
+            edge = "none" if what == "stalled" else "white"
+            axes.broken_barh(spans, (-lane - 0.36, 0.72), facecolor=colour, hatch=hatch, edgecolor=edge, linewidth=line)
+    for bar in seen:
+        left, right = max(bar.start, start), min(bar.end, end)
+        width, letters = (right - left) * points, len(bar.name)
+        flat, upright = letters * 7 * POINT + 3 <= width, width >= 9 and letters <= 8
+        if bar.name and (flat or upright):
+            colour = style.INK if bar.what in LIGHT else "white"
+            turned = {"rotation": 0 if flat else 90, "fontsize": 7 if flat else 6}
+            axes.text((left + right) / 2, -bar.stream, bar.name, color=colour, ha="center", va="center", **turned)  # type: ignore[arg-type]
+
+
+def _shares(axes: Axes, seen: Sequence[Bar], lanes: int, start: float, end: float) -> None:
+    """Too many bars to be told apart: for each of many narrow columns, the share of its time that each kind took."""
+    edges = np.linspace(start, end, COLUMNS + 1)
+    for lane in range(lanes):
+        base = np.full(COLUMNS, -lane - 0.36)
+        for what, (colour, _) in style.WORK_STYLE.items():
+            chosen = [(bar.start, bar.end) for bar in seen if bar.stream == lane and bar.what == what]
+            if not chosen:
+                continue
+            height = 0.72 * busy(np.array(chosen), edges) / np.diff(edges)
+            x, lower, upper = edges, np.append(base, base[-1]), np.append(base + height, (base + height)[-1])
+            axes.fill_between(x, lower, upper, step="post", facecolor=colour, linewidth=0)
+            base = base + height
+
+
+def busy(spans: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """Seconds between each two edges that lie within spans, which are in order and do not overlap."""
+    lengths = spans[:, 1] - spans[:, 0]
+    done = np.cumsum(lengths)
+    moments = spans.ravel()
+    amounts = np.stack([done - lengths, done], axis=1).ravel()
+    until: np.ndarray = np.interp(edges, moments, amounts, left=0.0, right=done[-1])
+    return np.diff(until)

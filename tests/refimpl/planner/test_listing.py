@@ -1,0 +1,337 @@
+"""The listing: one small program's to the letter, and of any program that it is narrow, complete and honest."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from bisect import bisect_left
+from itertools import takewhile
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+
+from refimpl.machine import Choice, Machine
+from refimpl.network import SUPERNEURONS, Builder, Call, NetworkError
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, Launch, Program, plan
+from refimpl.planner.listing import _alike, _Lister, counted, duration, listing
+from tests.refimpl.modules import (
+    AnyAlgorithm,
+    DropSome,
+    LastUsed,
+    OffloadSome,
+    PooledPinned,
+    PrefetchAhead,
+    least_plan,
+    machine,
+    networks,
+    setup,
+    setups,
+)
+
+TINY = """\
+tiny, batch 8 · demo · titan-x (own) · budget 1 MiB
+    fits       the pool holds 31 KiB at most, 993 KiB to spare · resident 3.754 KiB
+    live       22 KiB at most (relu1 backward, step 9) · 10.25 KiB on average
+    traffic    offloaded 8.094 KiB · on demand 8.094 KiB · pinned memory 15.5 KiB
+    rebuilt    1 forward step run again
+    time       27 ms an iteration, by the model of titan-x · 74 instructions, 14 waits among them
+    slots      recompute some · offload some · liveness layer-wise · prefetch ahead · cache none ·
+               algorithms memory · allocator best-fit · pinned buffer-a-map · streams compute, out,
+               in
+
+Fates of the 4 maps that backward reads
+    offload    some: drawn · 3 maps, 14.09 KiB: input, conv1, softmax1
+    drop       some: drawn · 1 map, 2 KiB: pool1
+
+Before the first step
+    resident   15 tensors, 3.754 KiB
+    allocate   input 6 KiB, to be uploaded again
+    copy in    input 6 KiB, batch · labels 32 bytes, batch
+
+Step 1  conv1 forward                      live     14 KiB   pool     23 KiB
+    allocate   conv1 8 KiB, to be offloaded
+    run        conv.forward (direct) · waits for copy in of input at the start
+    free       input 6 KiB
+
+Step 2  relu1 forward                      live      8 KiB   pool     17 KiB
+    run        relu.forward
+
+Step 3  pool1 forward                      live     10 KiB   pool     19 KiB
+    allocate   pool1 2 KiB, to be dropped
+    run        pool.forward
+    copy out   conv1 8 KiB, offload · waits for relu.forward of relu1 in step 2
+
+Step 4  fc1 forward                        live  2.094 KiB   pool   19.5 KiB
+    allocate   fc1 512 bytes
+    run        fc.forward
+    free       pool1 2 KiB
+
+Step 5  softmax1 forward                   live  192 bytes   pool     18 KiB
+    allocate   softmax1 512 bytes, to be offloaded
+    run        softmax.forward
+    run        softmax.cross_entropy · waits for copy in of labels at the start
+    copy out   softmax1 96 bytes, offload · waits for softmax.forward of softmax1
+    free       fc1 512 bytes
+
+Step 6  softmax1 backward                  live   96 bytes   pool    9.5 KiB
+    free       conv1 8 KiB, let go in step 3 · softmax1 512 bytes, let go in step 5
+    allocate   softmax1 512 bytes
+    copy in    softmax1 96 bytes, on demand · waits for copy out of softmax1 in step 5 and
+               softmax.cross_entropy of softmax1 in step 5
+    run        softmax.backward · waits for copy in of softmax1
+
+Step 7  fc1 backward                       live  12.09 KiB   pool   21.5 KiB
+    allocate   conv1 8 KiB
+    copy in    conv1 8 KiB, on demand
+    allocate   pool1 2 KiB
+    rebuild    pool1: pool.forward · waits for copy in of conv1
+    allocate   d(pool1) 2 KiB
+    run        fc.backward_filter · fc.backward_data · fc.backward_bias · sgd.update ×2
+    free       softmax1 512 bytes
+
+Step 8  pool1 backward                     live     20 KiB   pool     29 KiB
+    allocate   d(conv1) 8 KiB
+    run        pool.backward
+    free       pool1 2 KiB · d(pool1) 2 KiB
+
+Step 9  relu1 backward                     live     22 KiB   pool     31 KiB   ← peak
+    allocate   input 6 KiB
+    copy in    input 6 KiB, prefetch
+    run        relu.backward
+    free       conv1 8 KiB
+
+Step 10  conv1 backward                    live     14 KiB   pool     23 KiB
+    run        conv.backward_filter (direct) · conv.backward_bias · sgd.update ×2 · waits for copy
+               in of input in step 9
+    free       input 6 KiB · d(conv1) 8 KiB
+    copy out   losses 32 bytes, result · waits for softmax.cross_entropy of softmax1 in step 5
+    join       compute waits for copy out of losses · out waits for sgd.update of conv1 · in waits
+               for copy out of losses · in waits for sgd.update of conv1
+"""
+
+TINY_INSTRUCTIONS = """\
+tiny, batch 8 · demo · titan-x (own) · budget 1 MiB
+
+Step 3  pool1 forward                      live     10 KiB   pool     19 KiB
+    11          allocate  0x2400 pool1 2 KiB, to be dropped (some: drawn)
+    12 compute  launch    pool.forward: conv1@0x3c00 → pool1@0x2400
+    13 out      wait      event 2: waits for relu.forward of relu1, instruction 9
+    14 out      copy out  0x3c00 → pinned 0x1c00 conv1 8 KiB, offload
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Steady(Machine):
+    """Every call takes 1 ms, every copy 2.5 ms."""
+
+    def choices(self, call: Call) -> tuple[Choice, ...]:
+        return (Choice("direct", 0, 1e-3),)
+
+    def seconds(self, call: Call, choice: Choice | None = None) -> float:
+        return 1e-3
+
+    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"]) -> float:
+        return 2.5e-3
+
+
+def tiny() -> Program:
+    b = Builder("tiny", (8, 3, 8, 8))
+    b.conv(4, 3, pad=1)
+    b.relu()
+    b.pool(2)
+    b.fc(3)
+    b.softmax()
+    titan = machine()
+    steady = Steady(**{field.name: getattr(titan, field.name) for field in dataclasses.fields(titan) if field.init})
+    modules = setup(
+        name="demo", offload=OffloadSome(), prefetch=PrefetchAhead(1), recompute=DropSome(1.0, kinds=("pool",))
+    )
+    return plan(b.build(), modules, steady, 1 << 20)
+
+
+def test_a_small_program_to_the_letter() -> None:
+    assert listing(tiny()) == TINY
+    assert tiny().listing() == TINY
+    assert tiny().listing(3, instructions=True) == TINY_INSTRUCTIONS
+
+
+# -- of any program ----------------------------------------------------------------------------------------------------
+
+
+def steps_of(text: str) -> dict[int, str]:
+    """Step → what is said of it, in one line without its breaks; 0 is what comes before the first."""
+    parts = re.split(r"\n\n(?=Before the first step|Step \d+  )", text)[1:]
+    numbered = {0 if part.startswith("Before") else int(part.split()[1]): " ".join(part.split()) for part in parts}
+    assert len(numbered) == len(parts), "a step twice"
+    return numbered
+
+
+def says_everything(program: Program) -> None:
+    """Every instruction is in its step's lines, with its size, its reason, its algorithm."""
+    said = steps_of(listing(program, range(1, len(program.network.steps) + 1)))
+    waits = 0
+    for step in program.network.steps:
+        text = said[step.number]
+        waits += len(re.findall(r"waits for|(?<=[^:]) and ", text))
+        for i in program.instructions:
+            if i.step != step.number:
+                continue
+            if i.op == "launch":
+                assert i.call.function in text and (i.choice is None or i.choice.algorithm in text)
+                assert "rebuild" in text or not i.rebuild
+            elif i.op in ("copy out", "copy in"):
+                assert i.op in text and re.search(rf"{re.escape(i.tensor.name)} [\d.]+ \w+, {i.why}", text)
+            elif i.op in ("allocate", "free"):
+                assert i.op in text and i.tensor.name in text
+                assert i.op == "allocate" or i.released == i.step or f"let go in step {i.released}" in text
+    assert waits == sum(i.op == "wait" and i.step > 0 for i in program.instructions)
+
+
+@settings(max_examples=30, deadline=None)
+@given(networks(8), setups)
+def test_any_listing_is_narrow_and_says_everything(network, wanted) -> None:
+    try:
+        program = least_plan(network, wanted, machine(1e8), 0.1)
+    except DoesNotFit:
+        return
+    for instructions in (False, True):
+        assert max(map(len, listing(program, instructions=instructions).splitlines())) <= 100
+    says_everything(program)
+    text = listing(program, instructions=True)
+    positions = re.findall(
+        r"^ *(\d+) (?:compute|out|in|memory)? +(?:allocate|free|launch|copy|record|wait)", text, re.M
+    )
+    assert list(map(int, positions)) == list(range(len(program.instructions)))
+
+
+def test_every_map_has_its_fate() -> None:
+    wanted = setup(recompute=DropSome(0.5), offload=OffloadSome(0.5), cache=LastUsed(), pinned=PooledPinned())
+    program = plan(build("tiny-inception", 8), wanted, machine(), 1 << 30)
+    text = " ".join(listing(program).split("Before the first step")[0].split())
+    groups = {fate: text.split(f" {fate} ", 1)[1].split(" · ", 1)[1] for fate in ("offload", "drop", "keep")}
+    for tensor, fate in program.fates.items():
+        assert re.search(rf"[ ,]{re.escape(tensor.name)}(,|$| )", groups[fate.name]), tensor
+
+
+def test_a_copy_at_the_end_of_a_step_is_joined_by_name() -> None:
+    program = plan(build("lenet", 8), setup(offload=OffloadSome(), join=True), machine(), 1 << 30)
+    assert "join       compute waits for copy out of" in listing(program)
+    assert not re.search(r"free .*waits", listing(program))
+
+
+# -- which steps -------------------------------------------------------------------------------------------------------
+
+
+def test_steps_are_chosen_by_number_range_or_layer() -> None:
+    program = tiny()
+    assert list(steps_of(listing(program, 3))) == [3]
+    assert list(steps_of(listing(program, range(2, 5)))) == [2, 3, 4]
+    assert list(steps_of(listing(program, "pool1"))) == [3, 8]
+    assert "to be dropped (some: drawn)" in listing(program, "pool1")
+
+
+@pytest.mark.parametrize("number", [0, 11, -1])
+def test_a_step_that_is_not_there_is_refused(number) -> None:
+    with pytest.raises(ValueError, match=rf"tiny has no step {number}; there are steps 1 to 10"):
+        listing(tiny(), number)
+
+
+def test_a_layer_that_is_not_there_is_refused_with_the_nearest() -> None:
+    with pytest.raises(NetworkError, match="did you mean 'pool1'"):
+        listing(tiny(), "pool2")
+
+
+# -- abridged ----------------------------------------------------------------------------------------------------------
+
+
+def deep() -> Program:
+    return plan(build("resnet:194", 1), setup(offload=OffloadSome(), prefetch=PrefetchAhead(5)), machine(), 4 << 30)
+
+
+def outline(program: Program, number: int) -> list[tuple[object, ...]]:
+    """What a step does, without names and addresses, and without what goes by the clock."""
+    found: list[tuple[object, ...]] = []
+    start = bisect_left(program.instructions, number, key=lambda i: i.step)
+    for i in takewhile(lambda i: i.step == number, program.instructions[start:]):
+        if isinstance(i, Launch):
+            found.append((i.call.function, i.choice, i.rebuild))
+        elif i.op in ("allocate", "copy out", "copy in"):
+            found.append((i.op, i.nbytes, i.tensor.kind, getattr(i, "why", "")))
+    return found
+
+
+def test_a_deep_networks_listing_shows_what_repeats_once_and_counts_the_rest() -> None:
+    program = deep()
+    text = listing(program)
+    shown = set(steps_of(text)) - {0}
+    lines = " ".join(text.split())
+    hidden = set()
+    for first, last, same, times in re.findall(
+        r"steps (\d+) to (\d+) are like the last (?:(\d+) steps|step), (\d+) times more", lines
+    ):
+        period = int(same or 1)
+        repeated = range(int(first), int(last) + 1)
+        assert len(repeated) == period * int(times)
+        assert set(range(repeated[0] - period, repeated[0])) <= shown
+        assert all(outline(program, number) == outline(program, number - period) for number in repeated)
+        hidden |= set(repeated)
+    assert not shown & hidden and shown | hidden == set(range(1, len(program.network.steps) + 1))
+    assert len(hidden) > 0.4 * len(program.network.steps) and "Abridged: " in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def drawn() -> Program:
+    """Equal layers, whose convolutions have algorithms drawn by lot: few steps are alike."""
+    b = Builder("drawn", (2, 4, 6, 6), SUPERNEURONS)
+    for _ in range(30):
+        b.conv(4, 3, pad=1)
+        b.relu()
+        b.dropout(0.3)
+    b.fc(3)
+    b.softmax()
+    return plan(b.build(), setup(algorithms=AnyAlgorithm(3), recompute=DropSome(0.3)), machine(), 1 << 26)
+
+
+@pytest.mark.parametrize("make", [deep, drawn])
+def test_steps_count_as_alike_only_if_they_are(make) -> None:
+    program = make()
+    seen: dict[int, list[tuple[object, ...]]] = {}
+    for number, sign in enumerate(_Lister(program, detailed=False)._signatures(), start=1):
+        assert seen.setdefault(sign, outline(program, number)) == outline(program, number)
+    assert 4 < len(seen) < len(program.network.steps)
+
+
+def test_a_small_networks_listing_is_whole() -> None:
+    program = plan(build("vgg16", 1), setup(), machine(), 4 << 30)
+    text = listing(program)
+    assert set(steps_of(text)) == set(range(len(program.network.steps) + 1)) and "Abridged" not in text
+
+
+@pytest.mark.parametrize("period", [1, 2, 3])
+def test_runs_of_like_steps_beside_a_search(period) -> None:
+    signs = [1, 2, 1, 2, 1, 2, 3, 3, 3, 3, 1, 2, 3, 1, 2, 3, 1, 2]
+    found = _alike(signs, period)
+    for start in range(len(signs)):
+        length = 0
+        while start + length + period < len(signs) and signs[start + length] == signs[start + length + period]:
+            length += 1
+        assert found[start] == length
+
+
+def test_a_deep_networks_listing_is_quick() -> None:
+    program = deep()
+    start = time.process_time()
+    listing(program)
+    assert time.process_time() - start < 2
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def test_words_for_numbers() -> None:
+    assert [duration(s) for s in (2.5, 0.0125, 3e-6, 0.0)] == ["2.5 s", "12.5 ms", "3 µs", "0 µs"]
+    assert [duration(s) for s in (12345.6, 999.7, 0.9999)] == ["12346 s", "1000 s", "1000 ms"]
+    assert [counted(n, "copy") for n in (1, 2, 5000)] == ["1 copy", "2 copies", "5,000 copies"]

@@ -1,0 +1,128 @@
+"""The Chrome trace against the rules of the Trace Event Format, and against the program."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from refimpl.report.chrome_trace import chrome_trace, microseconds, write_chrome_trace
+from refimpl.report.figures import KINDS, memory_curve
+from refimpl.report.times import flows
+from tests.refimpl.report.programs import ALL, SMALL, evicting, offloading, sharing, timeline
+
+#: What each phase of event must have.
+REQUIRED = {
+    "M": {"name", "pid", "tid", "args"},
+    "X": {"name", "cat", "pid", "tid", "ts", "dur", "args"},
+    "s": {"name", "cat", "id", "pid", "tid", "ts"},
+    "f": {"name", "cat", "id", "pid", "tid", "ts", "bp"},
+    "C": {"name", "pid", "ts", "args"},
+}
+
+
+def events(make: Any, *phases: str) -> list[dict[str, Any]]:
+    return [event for event in chrome_trace(make(), timeline(make))["traceEvents"] if event["ph"] in phases]
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_every_event_has_what_its_phase_needs(make) -> None:
+    found = events(make, *REQUIRED)
+    assert len(found) == len(chrome_trace(make(), timeline(make))["traceEvents"]), "a phase that is not known"
+    for event in found:
+        assert set(event) == REQUIRED[event["ph"]] | {"ph"}
+        assert event.get("ts", 0) >= 0 and event.get("dur", 0) >= 0
+        nanoseconds = event.get("ts", 0) * 1000
+        assert nanoseconds == int(nanoseconds), "a reader that cuts off fractions of nanoseconds loses nothing"
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_slices_of_a_stream_follow_one_another(make) -> None:
+    end: dict[int, float] = {}
+    for event in events(make, "X"):
+        assert event["ts"] >= end.get(event["tid"], 0.0), "slices that overlap would be drawn as nested"
+        end[event["tid"]] = event["ts"] + event["dur"]
+    names = {event["tid"]: event["args"]["name"] for event in events(make, "M") if event["name"] == "thread_name"}
+    assert set(end) <= set(names)
+    assert list(names.values()) == [f"stream {name}" for name in make().streams]
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_every_launch_and_copy_is_a_slice_with_its_reason(make) -> None:
+    program = make()
+    slices = events(make, "X")
+    ops = Counter(i.op for i in program.instructions)
+    assert len(slices) == ops["launch"] + ops["copy out"] + ops["copy in"]
+    copies = [event for event in slices if event["cat"] in ("copy out", "copy in")]
+    for op in ("copy out", "copy in"):
+        expected = Counter((i.tensor.name, i.nbytes, i.why) for i in program.instructions if i.op == op)
+        named = [event["args"] for event in copies if event["cat"] == op]
+        assert Counter((args["tensor"], args["bytes"], args["reason"]) for args in named) == expected
+    launches = [event for event in slices if event["cat"] in ("forward", "backward", "rebuild")]
+    assert Counter(event["args"]["kernel"] for event in launches) == Counter(
+        i.call.function for i in program.instructions if i.op == "launch"
+    )
+    assert all("algorithm" in e["args"] for e in launches if e["args"]["kernel"] == "conv.forward")
+
+
+def test_a_rebuild_says_what_it_rebuilds() -> None:
+    again = [event for event in events(evicting, "X") if event["cat"] == "rebuild"]
+    assert again and all(event["args"]["rebuilds"] and event["args"]["step"] > 0 for event in again)
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_arrows_lead_from_a_copy_out_to_its_copy_in(make) -> None:
+    slices, arrows = events(make, "X"), events(make, "s", "f")
+    assert len(arrows) == 2 * len(flows(make()))
+    assert Counter(Counter(arrow["id"] for arrow in arrows).values()) in ({2: len(arrows) // 2}, {})
+    for start, finish in zip(arrows[::2], arrows[1::2], strict=True):
+        assert (start["ph"], finish["ph"], finish["bp"]) == ("s", "f", "e")
+        assert (start["id"], start["name"], start["cat"]) == (finish["id"], finish["name"], finish["cat"])
+        assert start["ts"] <= finish["ts"]
+        out, back = (
+            [e["args"]["tensor"] for e in slices if e["cat"] == cat and e["tid"] == arrow["tid"] and encloses(e, arrow)]
+            for cat, arrow in (("copy out", start), ("copy in", finish))
+        )
+        assert set(out) & set(back)
+
+
+def encloses(event: dict[str, Any], arrow: dict[str, Any]) -> bool:
+    """Whether an arrow is bound to a slice; one of no length begins and ends at once."""
+    return event["ts"] <= arrow["ts"] < event["ts"] + max(event["dur"], 1 / 8)
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_counters_of_device_memory(make) -> None:
+    program = make()
+    counters = [event for event in events(make, "C") if event["name"] == "device bytes"]
+    times = [event["ts"] for event in counters]
+    assert times == sorted(set(times)), "one value a moment, in order"
+    assert all(tuple(event["args"]) == KINDS for event in counters)
+    totals = [sum(event["args"].values()) for event in counters]
+    curve = memory_curve(program)
+    assert max(totals) <= program.peak_bytes and totals[-1] == curve.total[-1]
+    assert set(totals) <= set(curve.total.tolist())
+    assert max(totals) > 0.8 * program.peak_bytes
+
+
+@pytest.mark.parametrize("make", [offloading, sharing])
+def test_counters_of_pinned_memory(make) -> None:
+    counters = [event for event in events(make, "C") if event["name"] == "pinned bytes"]
+    times, held = [event["ts"] for event in counters], [event["args"]["wanted"] for event in counters]
+    assert times == sorted(set(times)) and min(held) >= 0 and held[-1] == 0
+    assert 0 < max(held) <= make().pinned_bytes
+
+
+def test_the_file_is_json_and_says_that_it_is_simulated(tmp_path) -> None:
+    path = tmp_path / "trace.json"
+    write_chrome_trace(path, evicting(), timeline(evicting))
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document == chrome_trace(evicting(), timeline(evicting))
+    assert document["otherData"]["times"] == "simulated"
+    assert "simulated" in document["traceEvents"][0]["args"]["name"]
+
+
+def test_times_are_eighths_of_microseconds() -> None:
+    assert [microseconds(seconds) for seconds in (0.0, 1e-6, 1.3e-7, 1.0)] == [0.0, 1.0, 0.125, 1e6]

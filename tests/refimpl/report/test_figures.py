@@ -1,0 +1,197 @@
+"""The data: each figure against a recount that is slow and obvious."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, Program, plan
+from refimpl.report.figures import Holes, Traffic, fragmentation, lifetimes, memory_curve, step_ends, traffic
+from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, machine, networks, setup, setups
+from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting, offloading
+
+
+def held_slowly(program: Program, position: int) -> dict[str, int]:
+    """Kind → bytes held just behind an instruction: walk the program from its start."""
+    rounded = program.setup.allocator.open(0).rounded
+    held = {"resident": sum(rounded(tensor.nbytes) for tensor in program.resident)}
+    alive = {}
+    for number, instruction in enumerate(program.instructions[: position + 1]):
+        if instruction.op == "allocate":
+            alive[instruction.address] = number
+        elif instruction.op == "free":
+            del alive[instruction.address]
+    later = program.instructions[position + 1 :]
+    for address, number in alive.items():
+        free = next(i for i in later if i.op == "free" and i.address == address)
+        block = program.instructions[number]
+        at_once = free is later[0] and program.instructions[position].step <= free.released
+        drains = free.released < later[0].step and not at_once  # let go in an earlier step, and not yet given back
+        kind = "draining" if drains else block.tensor.kind
+        held[kind] = held.get(kind, 0) + block.nbytes
+    return {kind: nbytes for kind, nbytes in held.items() if nbytes}
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_the_memory_curve_is_a_recount_at_every_instruction(make) -> None:
+    program = make()
+    curve = memory_curve(program)
+    for position in range(-1, len(program.instructions)):
+        found = curve.at(position + 1)
+        assert {kind: nbytes for kind, nbytes in found.items() if nbytes} == held_slowly(program, position)
+
+
+def agrees_with_the_books(program: Program) -> None:
+    """What the planner's own books say at every step, and at the peak."""
+    curve = memory_curve(program)
+    assert curve.total.max() == program.peak_bytes == curve.total[curve.peak]
+    first = {}
+    for position, i in enumerate(program.instructions):
+        if i.op == "launch" and not i.rebuild:
+            first.setdefault(i.step, position)
+    for row in program.rows:
+        held = curve.at(first[row.step.number])
+        assert sum(held.values()) == row.pool_bytes
+        assert held["workspace"] >= row.workspace_bytes
+    assert set(curve.at(len(program.instructions)).values()) == {0, curve.total[0]}  # nothing managed is left
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_the_memory_curve_is_what_the_planner_says(make) -> None:
+    agrees_with_the_books(make())
+
+
+@settings(max_examples=40, deadline=None)
+@given(networks(8), setups, st.sampled_from((1e6, 1e9)), st.sampled_from((0.0, 0.2, 3.0)))
+def test_for_any_network_and_setup(network, wanted, link, tightness) -> None:
+    try:
+        program = least_plan(network, wanted, machine(link), tightness)
+    except DoesNotFit:
+        return
+    agrees_with_the_books(program)
+    holes_are_a_recount(program, every=7)
+
+
+def holes_are_a_recount(program: Program, every: int = 1) -> None:
+    pool = fragmentation(program)
+    for index in range(0, len(pool.positions), every):
+        layout = pool.layout(int(pool.positions[index]))
+        assert layout.free_bytes == pool.free[index]
+        assert layout.largest_hole == pool.largest_hole[index]
+        assert len(layout.holes) == pool.holes[index]
+        ends = [(life.address, life.address + life.nbytes) for life in layout.blocks]
+        assert all(end <= start for (_, end), (start, _) in pairwise(ends)), "blocks overlap"
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_holes_are_a_recount_at_every_change(make) -> None:
+    program = make()
+    holes_are_a_recount(program)
+    pool = fragmentation(program)
+    assert pool.size - pool.free.min() == program.peak_bytes
+    assert pool.layout(pool.peak).free_bytes == pool.free.min()
+
+
+def test_the_largest_hole_is_what_the_pool_itself_says() -> None:
+    program = evicting()
+    pool, live = program.setup.allocator.open(program.budget), fragmentation(program)
+    for tensor, address in program.resident.items():
+        assert pool.allocate(tensor.nbytes) == address
+    changes = [i for i in program.instructions if i.op in ("allocate", "free")]
+    assert len(live.positions) == len(changes) + 1
+    for i, largest, count in zip(changes, live.largest_hole[1:], live.holes[1:], strict=True):
+        if i.op == "allocate":
+            assert pool.allocate(i.tensor.nbytes) == i.address
+        else:
+            pool.free(i.address)
+        assert (pool.largest_hole, len(pool.holes())) == (largest, count)
+
+
+@given(st.data())
+def test_holes_beside_a_row_of_flags(data) -> None:
+    size = 24
+    holes, taken, blocks = Holes(size), [False] * size, []
+    for _ in range(data.draw(st.integers(1, 30))):
+        free = [(a, n) for a in range(size) for n in range(1, 6) if a + n <= size and not any(taken[a : a + n])]
+        if blocks and (not free or data.draw(st.booleans())):
+            address, nbytes = blocks.pop(data.draw(st.integers(0, len(blocks) - 1)))
+            holes.give(address, nbytes)
+        else:
+            address, nbytes = data.draw(st.sampled_from(free))
+            holes.take(address, nbytes)
+            blocks.append((address, nbytes))
+        taken[address : address + nbytes] = [not taken[address]] * nbytes
+        runs = "".join(" #"[flag] for flag in taken).split("#")
+        lengths = [len(run) for run in runs if run]
+        assert (len(holes), holes.largest, holes.free) == (len(lengths), max(lengths, default=0), sum(lengths))
+
+
+def test_a_block_that_overlaps_another_is_noticed() -> None:
+    holes = Holes(100)
+    holes.take(10, 20)
+    with pytest.raises(AssertionError, match="overlaps"):
+        holes.take(25, 10)
+
+
+def test_lifetimes_begin_let_go_and_end() -> None:
+    program = offloading()
+    found = {life.tensor.name: life for life in lifetimes(program) if life.kind == "map"}
+    assert any(life.let_go < life.end for life in lifetimes(program)), "on a slow link something drains"
+    for life in found.values():
+        assert program.instructions[life.begin].op == "allocate" and program.instructions[life.end].op == "free"
+        assert life.begin < life.let_go <= life.end
+    ends = step_ends(program)
+    for life in lifetimes(program):
+        if life.let_go < life.end:
+            assert ends[program.instructions[life.end].released] == life.let_go
+
+
+def test_the_steps_of_a_program_end_where_they_do() -> None:
+    program = evicting()
+    ends = step_ends(program)
+    assert len(ends) == len(program.network.steps) + 1 and ends[-1] == len(program.instructions)
+    for number, end in enumerate(ends):
+        start = ends[number - 1] if number else 0
+        assert {i.step for i in program.instructions[start:end]} <= {number}
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_traffic_is_every_copy_once(make) -> None:
+    program = make()
+    found = traffic(program)
+    for moved in found:
+        alike = [i for i in program.instructions if i.op == moved.direction and i.why == moved.why]
+        assert (moved.copies, moved.nbytes) == (len(alike), sum(i.nbytes for i in alike)) and alike
+    copies = [i for i in program.instructions if i.op in ("copy out", "copy in")]
+    assert sum(moved.copies for moved in found) == len(copies)
+    offloaded = sum(m.nbytes for m in found if m.why == "offload")
+    assert offloaded == program.counts.offloaded_bytes
+
+
+def test_a_baseline_moves_only_batch_and_result() -> None:
+    program = baseline()
+    batch = program.network.input.nbytes + program.network.labels.nbytes
+    assert traffic(program) == [
+        Traffic("copy in", "batch", 2, batch), Traffic("copy out", "result", 1, program.network.losses.nbytes)
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_data_of_a_deep_network_takes_a_second_and_grows_with_its_length() -> None:
+    wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(5))
+    took = {}
+    for depth in (494, 1976):
+        program = plan(build(f"resnet:{depth}", 1), wanted, machine(), 20 << 30)
+        start = time.process_time()
+        memory_curve(program), fragmentation(program), traffic(program)
+        took[len(program.instructions)] = time.process_time() - start
+    (short, few), (long, many) = took.items()
+    assert many < 4, f"{many:.1f} s for {long} instructions"
+    exponent = np.log(many / few) / np.log(long / short)
+    assert exponent < 1.5, f"{took}"

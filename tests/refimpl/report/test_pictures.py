@@ -1,0 +1,207 @@
+"""Pictures: really drawn, the same each time, with every label in them; and the choices behind them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+
+from refimpl.report import style
+from refimpl.report.comparison import Compared, compared
+from refimpl.report.comparison_picture import comparison_picture
+from refimpl.report.figures import memory_curve
+from refimpl.report.memory_pictures import fullest, memory_picture, merged, pool_picture
+from refimpl.report.timeline_picture import around_stall, bars, busy, timeline_picture
+from tests.refimpl.report.programs import SMALL, baseline, deep, evicting, offloading, sharing, timeline
+
+
+def side_by_side() -> Figure:
+    found = [compared(make.__name__, make(), timeline(make)) for make in SMALL]
+    return comparison_picture("several networks", [*found, Compared("greedy", 512, misfit="fails at conv1 forward")])
+
+
+#: What is drawn, and words that must be in it.
+PICTURES: dict[str, tuple[Callable[[], Figure], list[str]]] = {
+    "memory": (
+        lambda: memory_picture(offloading()),
+        ["vgg16, batch 64", "offload", "titan-x (simulated)", "budget 6 GiB", "held by the pool (GiB)", "draining",
+         "step, by its layer's name", "forward", "backward", "gradient map", "conv5_3", "at most: step"],
+    ),
+    "deep memory": (lambda: memory_picture(deep()), ["resnet:494", "of resident tensors (MiB)", "step", "map"]),
+    "pool": (
+        lambda: pool_picture(evicting()),
+        ["tiny-resnet, batch 32", "address in the pool (MiB)", "free (MiB)", "largest hole", "free in all",
+         "at its fullest", "resident"],
+    ),
+    "timeline": (
+        lambda: timeline_picture(offloading(), timeline(offloading)),
+        ["compute", "out", "in", "stalled", "time since the iteration began", "the whole iteration", "closer: steps",
+         "copy out", "prefetch"],
+    ),
+    "one timeline": (lambda: timeline_picture(baseline(), timeline(baseline)), ["lenet", "forward", "batch, results"]),
+    "shared": (lambda: timeline_picture(sharing(), timeline(sharing)), ["memory", "tiny-inception:superneurons"]),
+    "comparison": (
+        side_by_side,
+        ["peak of device memory", "an iteration (", "copied in an iteration", "in kernels",
+         "does not fit: fails at conv1 forward", "sharing", "1.00 ×"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_an_svg_holds_every_label_and_is_the_same_again(name, tmp_path) -> None:
+    make, words = PICTURES[name]
+    first, again = tmp_path / "first.svg", tmp_path / "again.svg"
+    style.save(make(), first)
+    style.save(make(), again)
+    assert first.read_bytes() == again.read_bytes()
+    text = first.read_text(encoding="utf-8")
+    said = " ".join(re.findall(r">([^<>]+)</(?:text|tspan)>", text)).replace("&#x27;", "'")
+    assert [word for word in words if word not in said] == []
+    assert 10_000 < len(text) < 3_000_000 and "<dc:date>" not in text
+
+
+@pytest.mark.parametrize("name", ["memory", "pool", "timeline", "comparison"])
+def test_a_png_is_not_blank(name, tmp_path) -> None:
+    path = tmp_path / "picture.png"
+    style.save(PICTURES[name][0](), path)
+    pixels = imread(path)[:, :, :3]
+    height, width, _ = pixels.shape
+    assert width == 11 * style.DPI and height > 3 * style.DPI
+    drawn = (pixels < 0.97).any(axis=2)
+    assert 0.08 < drawn.mean() < 0.9
+    assert drawn[: height // 5].any() and drawn[-height // 5 :].any(), "head and axis"
+    colours = (pixels[::2, ::2] * 255).astype(int) @ [1 << 16, 1 << 8, 1]
+    assert len(np.unique(colours)) > 20
+
+
+def test_the_kinds_colours_are_in_the_picture(tmp_path) -> None:
+    path = tmp_path / "picture.png"
+    style.save(memory_picture(offloading()), path)
+    pixels = (imread(path)[:, :, :3] * 255).round().astype(int)
+    for kind in ("resident", "map", "gradient map", "draining"):
+        colour = style.KIND_STYLE[kind][0]
+        wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+        assert (pixels == wanted).all(axis=2).sum() > 500, kind
+
+
+@pytest.mark.parametrize("path", ["picture.pdf", "picture"])
+def test_other_files_are_refused(path) -> None:
+    with pytest.raises(ValueError, match=r"ends in \.png or \.svg"):
+        style.save(memory_picture(baseline()), Path(path))
+
+
+def test_pictures_leave_matplotlib_as_it_was() -> None:
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    memory_picture(baseline())
+    assert dict(mpl.rcParams) == before
+
+
+# -- what is chosen to be drawn ----------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 50), min_size=2, max_size=60), st.integers(1, 9))
+def test_of_many_moments_the_fullest_of_each_column_are_drawn(values, columns) -> None:
+    places, total = np.arange(len(values), dtype=float), np.array(values)
+    shown = fullest(places, total, columns)
+    if len(values) <= columns:
+        assert shown.tolist() == list(range(len(values)))
+        return
+    width = places[-1] / columns
+    for column in range(columns):
+        inside = [i for i in range(len(values)) if min(int(places[i] / width), columns - 1) == column]
+        drawn = [i for i in shown if i in inside]
+        assert len(drawn) == bool(inside) and all(total[i] == max(total[inside]) for i in drawn)
+    assert total[shown].max() == total.max()
+
+
+def test_the_peak_is_drawn_however_long_the_program() -> None:
+    curve = memory_curve(deep())
+    places = style.step_axis(deep())[np.maximum(curve.positions, 0)]
+    assert len(places) > 2500
+    shown = fullest(places, curve.total)
+    assert len(shown) <= 2500 and curve.total[shown].max() == deep().peak_bytes
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_a_step_stands_at_its_number(make) -> None:
+    program = make()
+    places = style.step_axis(program)
+    assert (np.diff(places) >= 0).all()
+    for position, i in enumerate(program.instructions):
+        assert i.step - 0.5 <= places[position] <= i.step + 0.5
+
+
+def test_rectangles_that_touch_are_one() -> None:
+    assert merged([(0, 1, 8, 9), (0, 1, 0, 4), (0, 1, 4, 6)]) == [(0, 1, 0, 6), (0, 1, 8, 9)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=8))
+def test_shares_of_time_are_a_count_of_moments(gaps) -> None:
+    spans, now = [], 0
+    for gap, length in gaps:
+        spans.append((now + gap, now + gap + length))
+        now += gap + length
+    edges = np.arange(now + 3)
+    inside = [sum(start <= moment < end for start, end in spans) for moment in edges[:-1]]
+    assert busy(np.array(spans, dtype=float), edges) == pytest.approx(inside)
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_bars_cover_the_work_of_a_stream_and_its_stalls(make) -> None:
+    program, line = make(), timeline(make)
+    found = bars(program, line)
+    for stream in range(len(line.streams)):
+        own = [bar for bar in found if bar.stream == stream]
+        assert all(a.end <= b.start + 1e-12 for a, b in pairwise(own))
+        work = sum(bar.end - bar.start for bar in own if bar.what != "stalled")
+        assert work == pytest.approx(sum(span.end - span.start for span in line.spans if span.stream == stream))
+    stalled = sum(bar.end - bar.start for bar in found if bar.what == "stalled")
+    launches = [span for span in line.spans if span.engine == "compute"]
+    assert stalled == pytest.approx(line.stall - (line.seconds - max(span.end for span in launches)))
+
+
+def test_the_closer_view_is_of_the_longest_stall() -> None:
+    program, line = offloading(), timeline(offloading)
+    found = bars(program, line)
+    window = around_stall(program, line, found)
+    longest = max((b for b in found if b.what == "stalled" and b.start > 0), key=lambda bar: bar.end - bar.start)
+    behind = next(
+        s for s in sorted(line.spans, key=lambda s: s.start) if s.engine == "compute" and s.start >= longest.end
+    )
+    assert behind.instruction.step in window
+    assert 1 <= window[0] and window[-1] <= len(program.network.steps)
+
+
+def test_a_window_can_be_asked_for() -> None:
+    figure = timeline_picture(offloading(), timeline(offloading), range(3, 9))
+    assert "closer: steps 3 to 8, conv1_2 forward to conv2_2 forward" in [
+        axes.get_title("left") for axes in figure.axes
+    ]
+
+
+@pytest.mark.parametrize(("span", "parts"), [(1.0, 5), (0.037, 6), (7300.0, 10)])
+def test_steps_of_an_axis_are_round(span, parts) -> None:
+    step = style.nice_step(span, parts)
+    assert f"{step:.0e}"[0] in "125" and parts / 2.6 <= span / step <= parts * 1.001
+
+
+@pytest.mark.slow
+def test_a_deep_network_is_drawn_in_seconds(tmp_path) -> None:
+    start = time.process_time()
+    style.save(memory_picture(deep()), tmp_path / "memory.png")
+    style.save(timeline_picture(deep(), timeline(deep)), tmp_path / "timeline.png")
+    style.save(pool_picture(deep()), tmp_path / "pool.svg")
+    assert time.process_time() - start < 30
+    assert (tmp_path / "pool.svg").stat().st_size < 3_000_000, "many blocks are an image, not shapes"

@@ -1,0 +1,136 @@
+"""Tables: at most 100 columns, nothing cut off, and the figures in them right."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, plan
+from refimpl.planner.errors import size
+from refimpl.report.comparison import Compared, compared, misfit, shortest
+from refimpl.report.tables import WIDTH, Table, compare_table, plan_table, share, steps_table, summary_table
+from tests.refimpl.modules import machine, setup
+from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting, offloading, timeline
+
+
+def fits_and_is_whole(table: Table) -> str:
+    text = table.text()
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert all(len(row) == len(table.head) for row in table.rows)
+    assert table.numbers | set(table.wraps) <= set(table.head)
+    assert "…" not in text, "something is cut off"
+    for row in table.rows[:100]:
+        for name, cell in zip(table.head, row, strict=True):
+            if name not in table.wraps:
+                assert cell.strip() in text
+    return text
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_the_tables_of_a_plan(make) -> None:
+    program, line = make(), timeline(make)
+    text = fits_and_is_whole(plan_table(program, line, baseline_seconds=line.seconds / 2))
+    assert "2.00 × the baseline's" in text and "(simulated)" in text
+    assert len(fits_and_is_whole(steps_table(program, line)).splitlines()) >= len(program.network.steps)
+
+
+def test_a_plans_figures() -> None:
+    program, line = evicting(), timeline(evicting)
+    rows = {row[0].strip(): row[1] for row in plan_table(program, line).rows}
+    assert rows["pool, at most"] == size(program.peak_bytes)
+    assert rows["live, at most"] == size(program.peak.live_bytes)
+    assert rows["rebuilt"] == str(program.counts.recomputed_layers)
+    assert rows["copy out, evicted"] == size(program.counts.evicted_bytes)
+
+
+def test_a_plan_without_a_baseline_compares_with_none() -> None:
+    assert "baseline's" not in plan_table(baseline(), timeline(baseline)).text()
+
+
+def test_the_table_of_steps_says_which_algorithm() -> None:
+    program = offloading()
+    for row, step in zip(steps_table(program, timeline(offloading)).rows, program.network.steps, strict=True):
+        assert row[:3] == [str(step.number), step.layer.name, step.direction[0]]
+        assert bool(row[-1]) == any(call.choosable for call in step.calls)
+
+
+@pytest.mark.parametrize("name", ["vgg16", "resnet50", "inceptionv4", "googlenet:superneurons", "tiny-vgg"])
+def test_a_networks_layers(name) -> None:
+    network = build(name)
+    table = summary_table(network)
+    fits_and_is_whole(table)
+    assert len(table.rows) == len(network.layers) + 2  # the input, and the total
+    parameters = [int(row[3].replace(",", "") or 0) for row in table.rows]
+    assert sum(parameters[:-1]) == parameters[-1] == network.parameter_count
+
+
+def several() -> list[Compared]:
+    found = [compared(make.__name__, make(), timeline(make)) for make in SMALL]
+    with pytest.raises(DoesNotFit) as caught:
+        plan(baseline().network, setup(), machine(), 1 << 20)
+    return [*found, misfit("too much to ask for in so little", caught.value)]
+
+
+def test_setups_side_by_side() -> None:
+    setups = several()
+    table = compare_table("four programs", setups)
+    text = fits_and_is_whole(table)
+    assert [row[1] for row in table.rows] == ["yes"] * 4 + ["no"]
+    least = min(setup.seconds for setup in setups if setup.fits)
+    assert shortest(setups) == least
+    for row, one in zip(table.rows, setups[:4], strict=False):
+        assert row[2] == size(one.pool_bytes) and row[8] == f"{one.seconds / least:.2f} ×"
+    assert "does not fit: it fails" in text
+
+
+def test_the_figures_compared() -> None:
+    program, line = offloading(), timeline(offloading)
+    one = compared("offload", program, line)
+    copies = [i for i in program.instructions if i.op == "copy out"]
+    assert one.out_bytes == sum(i.nbytes for i in copies) >= program.counts.offloaded_bytes > 0
+    assert one.fits and (one.seconds, one.stall) == (line.seconds, line.stall)
+    assert shortest([misfit_only()]) == 0.0
+
+
+def misfit_only() -> Compared:
+    return Compared("nothing", 512, misfit="fails before the first step")
+
+
+def test_nobody_fits_and_the_table_is_still_one() -> None:
+    fits_and_is_whole(compare_table("none", [misfit_only()]))
+
+
+def on_a_console(table: Table, width: int = WIDTH) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    console.print(table.rich())
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_console_shows_the_same_lines() -> None:
+    table = plan_table(evicting(), timeline(evicting))
+    assert on_a_console(table).splitlines() == table.text().splitlines()[2:]
+
+
+def test_markup_in_a_name_is_text() -> None:
+    table = Table("a [b]title[/b]", ["[red]"], [["[/nothing]"]])
+    assert "[red]" in on_a_console(table) and "[/nothing]" in on_a_console(table)
+
+
+@given(st.lists(st.lists(st.text("ab ", max_size=40), min_size=3, max_size=3), max_size=5), st.integers(28, 130))
+def test_no_word_is_lost_at_any_width(rows, width) -> None:
+    table = Table("", ["one", "two", "three"], rows, frozenset({"two"}), ("three",))
+    lines = [line for line, _ in table.lines(width)]
+    assert max(map(len, lines)) <= width
+    letters = "".join(cell for row in rows for cell in row)
+    shown = "".join(lines)
+    assert shown.count("a") == letters.count("a") and shown.count("b") == letters.count("b")
+
+
+def test_a_share_of_nothing_is_none() -> None:
+    assert (share(1, 0), share(1, 4)) == ("–", "25 %")

@@ -1,0 +1,65 @@
+"""A program over its timeline."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from refimpl.report.times import compute_clock, flows, host_stays, spans_by_instruction, step_times
+from tests.refimpl.report.programs import ALL, SMALL, offloading, sharing, timeline
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_the_compute_clock_shows_the_end_of_what_came_before(make) -> None:
+    program, line = make(), timeline(make)
+    spans = spans_by_instruction(line)
+    clock = compute_clock(program, line)
+    assert len(clock) == len(program.instructions) + 1
+    for position, now in enumerate(clock):
+        ends = [spans[id(i)].end for i in program.instructions[:position] if i.op == "launch"]
+        assert now == max(ends, default=0.0)
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_steps_follow_one_another(make) -> None:
+    program, line = make(), timeline(make)
+    times = step_times(program, line)
+    assert len(times) == len(program.network.steps)
+    for (_, end), (start, _) in pairwise(times):
+        assert end <= start + 1e-12
+    assert all(start < end for start, end in times) and times[-1][1] <= line.seconds
+
+
+def test_a_step_lasts_from_its_first_launch_to_its_last() -> None:
+    program, line = offloading(), timeline(offloading)
+    for number, (start, end) in enumerate(step_times(program, line), start=1):
+        own = [span for span in line.spans if span.instruction.op == "launch" and span.instruction.step == number]
+        assert (start, end) == (min(span.start for span in own), max(span.end for span in own))
+
+
+@pytest.mark.parametrize("make", SMALL)
+def test_a_flow_leads_from_a_copy_out_to_the_next_copies_in(make) -> None:
+    program = make()
+    for out, back in flows(program):
+        first, second = program.instructions[out], program.instructions[back]
+        assert (first.op, second.op) == ("copy out", "copy in") and first.tensor is second.tensor
+        between = program.instructions[out + 1 : back]
+        assert not any(i.op == "copy out" and i.tensor is first.tensor for i in between)
+    brought = [i for i in program.instructions if i.op == "copy in" and i.tensor not in program.host]
+    assert len(flows(program)) == len(brought)
+
+
+@pytest.mark.parametrize("make", [offloading, sharing])
+def test_the_host_holds_a_copy_until_nobody_wants_it(make) -> None:
+    program, line = make(), timeline(make)
+    spans = spans_by_instruction(line)
+    stays = host_stays(program, line)
+    assert len(stays) == len(program.host) - 1 + sum(i.op == "copy out" for i in program.instructions)  # the batch: 2
+    for out, back in flows(program):
+        start, end = spans[id(program.instructions[out])].start, spans[id(program.instructions[back])].end
+        tensor = program.instructions[out].tensor
+        assert any(s.tensor is tensor and s.begin == start and s.end >= end for s in stays)
+    moments = sorted({stay.begin for stay in stays})
+    held = [sum(stay.nbytes for stay in stays if stay.begin <= now < stay.end) for now in moments]
+    assert 0 < max(held) <= program.pinned_bytes
