@@ -35,7 +35,7 @@ ACTIONS: dict[str, Action] = {
 NULL = {"(nil)": 0}  # what the C library prints for a null pointer
 
 
-class LogError(Exception):
+class LogError(ValueError):
     """A log cannot be read; the message names the file and the line."""
 
 
