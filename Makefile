@@ -40,7 +40,7 @@ endif
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
 
-demo: $(RUN) ## train a small network with these kernels, compare it with NumPy, draw pictures into demo/
+demo: $(RUN) ## plan VGG-16 for 12 GiB, train a small network within a budget, draw pictures into demo/
 	@$(PY) -m refimpl.demo
 
 test: $(TEST) ## run every test
@@ -58,9 +58,9 @@ docs: $(TEST) $(DOCS) ## build the documentation into docs/_build/html; a warnin
 	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run the kernels' tests on the GPU, then the bench; write down what it measured
+gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run every test that needs a GPU, then the bench; write down what it measured
 	@$(PY) -m refimpl bench --device gpu --probe
-	@$(PY) -m pytest -q tests/gpu
+	@$(PY) -m pytest -q -m gpu
 	@$(PY) -m refimpl bench --device gpu --write
 
 environment: $(TEST) $(DOCS) ## make the environment of the tests and the documentation, and stop there

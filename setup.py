@@ -21,7 +21,8 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["kernels", "kernels.*", "refimpl", "refimpl.*"]),
-    install_requires=["numpy", "numba>=0.63", "numba-cuda>=0.30.3,<1", "rich", "matplotlib"],
+    # scikit-learn for its digits alone, which the demo and `refimpl run` train on; nothing else imports it.
+    install_requires=["numpy", "numba>=0.63", "numba-cuda>=0.30.3,<1", "rich", "matplotlib", "scikit-learn"],
     extras_require={
         "cu13": CU13,
         "cu12": CU12,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 from pathlib import Path
@@ -10,7 +11,13 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(HERE)]
 
+import commands  # noqa: E402
+import drawings  # noqa: E402
 import generate  # noqa: E402
+import reference  # noqa: E402
+
+from refimpl import cli  # noqa: E402
+from refimpl.planner import SLOTS  # noqa: E402
 
 project = "refimpl"
 author = "the refimpl authors"
@@ -19,12 +26,14 @@ release = "0.1.0"
 
 extensions = ["myst_nb"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints", "**/.jupyter_cache", "jupyter_execute"]
-myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 # Notebooks are stored without outputs; they run when they or the project changed.
+sources = sorted(path for folder in ("kernels", "refimpl", "docs/slots") for path in (ROOT / folder).rglob("*.py"))
+state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE / "_build" / ".jupyter_cache")
+nb_execution_cache_path = str(HERE / "_build" / f".jupyter_cache-{state}")
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True
@@ -36,8 +45,31 @@ html_title = "refimpl"
 html_theme_options = {"sidebar_hide_name": False}
 
 generated = HERE / "_generated"
-generated.mkdir(exist_ok=True)
-(generated / "kernels.md").write_text(generate.kernels_page(), encoding="utf-8")
-(generated / "measurements.md").write_text(generate.measurements_page(HERE / "measurements"), encoding="utf-8")
-(generated / "api.md").write_text(generate.api_page(), encoding="utf-8")
+shutil.rmtree(generated, ignore_errors=True)
+pages = {
+    "kernels.md": generate.kernels_page(),
+    "measurements.md": generate.measurements_page(HERE / "measurements"),
+    "api-kernels.md": generate.api_page(),
+    **{f"api/{name}.md": reference.room_page(name, *room) for name, room in reference.ROOMS.items()},
+    "api/index.md": reference.index_page(),
+    "command.md": commands.command_page(cli.parser()),
+    "networks.md": commands.networks_table(),
+    "machines.md": commands.machines_table(),
+    "calibration.md": commands.calibration_table(),
+    "presets.md": commands.presets_table(),
+    "json.md": commands.json_table(),
+    "slots/index.md": commands.slots_table(),
+    **{f"slots/{slot}.md": commands.modules_table(slot) for slot in SLOTS},
+    "house.svg": drawings.house(ROOT),
+    "flow.svg": drawings.flow(),
+}
+for name, text in pages.items():
+    (generated / name).parent.mkdir(parents=True, exist_ok=True)
+    (generated / name).write_text(text, encoding="utf-8")
 shutil.copytree(ROOT / "tutorials", generated / "tutorials", dirs_exist_ok=True)
+
+# Parts of other pages are no pages.
+exclude_patterns += [
+    f"_generated/{name}" for name in ("networks.md", "machines.md", "calibration.md", "presets.md", "json.md")
+]
+exclude_patterns += ["_generated/slots"]

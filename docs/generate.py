@@ -34,7 +34,7 @@ Everything that `refimpl bench --write` has measured and kept, a page for each m
 """
 
 API = """\
-# The functions
+# The kernels' functions
 
 Inputs come first, outputs after them, options as keywords. Outputs are given, never allocated; NumPy arrays run on
 the CPU, device arrays on the GPU. What cannot be computed is refused with one `KernelError`, a `ValueError`, before

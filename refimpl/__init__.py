@@ -1,6 +1,48 @@
-"""Training networks that do not fit the GPU's memory: the reference implementation's command, bench and demo.
+"""Training networks that do not fit the GPU's memory: vDNN, vDNN++, SuperNeurons and AccUDNN, readable and runnable.
 
-So far the ground floor is built: the kernels (package `kernels`) and the command that lists, measures and shows them.
+    net = refimpl.networks.vgg16(batch=256)
+    setup = refimpl.presets.baseline(liveness="layer-wise")
+    program = refimpl.plan(net, setup, machine=refimpl.machines.titan_x, budget="24GiB")
+    print(program.simulate().seconds)
+
+    trainer = refimpl.Trainer(program, backend="cpu")
+    loss = trainer.step(images, labels)
+
+Everything is imported when it is first asked for.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+#: What is offered here → where it is; with a colon, an object of that module.
+OFFERED = {
+    "networks": "refimpl.network.zoo",
+    "machines": "refimpl.machines",
+    "presets": "refimpl.presets",
+    "data": "refimpl.data",
+    "Builder": "refimpl.network:Builder",
+    "plan": "refimpl.planning:plan",
+    "DoesNotFit": "refimpl.planner:DoesNotFit",
+    "Trainer": "refimpl.backend:Trainer",
+}
+
+#: The rooms, and one day the papers' folders: `refimpl.memory.BestFit()`.
+ROOMS = ("network", "memory", "machine", "planner", "backend", "report")
+
+
+def __getattr__(name: str) -> Any:
+    if name in ROOMS:
+        return import_module(f"refimpl.{name}")
+    if name not in OFFERED:
+        raise AttributeError(f"refimpl has no {name!r}; it has {', '.join((*OFFERED, *ROOMS))}")
+    module, _, attribute = OFFERED[name].partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+def __dir__() -> list[str]:
+    return ["__version__", *OFFERED, *ROOMS]

@@ -1,27 +1,40 @@
-"""Writing to the terminal: lines, tables and progress, by every command in the same way."""
+"""Writing to the terminal: lines, tables and progress, by every command in the same way.
+
+Rich is imported when something is written, so that completion and `--json` need not wait for it.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from refimpl.report.tables import Table as Report
 
 WIDTH = 100  #: columns where the output is not a terminal
 
 
 def console(to_stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # the command knows what to do; Rich would end it with a failure
+
     stream = sys.stderr if to_stderr else sys.stdout
     width = None if stream.isatty() else WIDTH
-    return Console(stderr=to_stderr, width=width, highlight=False, force_jupyter=False)
+    return Plain(stderr=to_stderr, width=width, highlight=False, force_jupyter=False)
 
 
 def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], wraps: Sequence[str] = ()) -> None:
     """Print a table and an empty line; columns named in `wraps` may break their lines, the others stay whole."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for name in head:
         table.add_column(escape(name), no_wrap=name not in wraps, overflow="fold")
@@ -33,17 +46,40 @@ def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], wraps: 
     console().print(table, "")
 
 
+def show_table(table: Report) -> None:
+    """Print one of the report's tables."""
+    from rich.markup import escape
+
+    console().print(f"[bold]{escape(table.title)}[/]", soft_wrap=True)
+    console().print(table.rich(), "")
+    if table.note:
+        wrapped(table.note)
+
+
 def say(text: str) -> None:
+    from rich.markup import escape
+
     console().print(escape(text), soft_wrap=True)
+
+
+def wrapped(text: str) -> None:
+    """A line of any length, broken between words."""
+    from rich.markup import escape
+
+    console().print(escape(text))
 
 
 @contextmanager
 def progress(doing: str, total: int) -> Iterator[Callable[[str], None]]:
     """A bar on standard error, if that is a terminal; call what is given with the name of each thing that begins."""
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed}/{task.total}"),
+        TimeRemainingColumn(),
         console=console(to_stderr=True),
         transient=True,
         disable=not sys.stderr.isatty(),
@@ -51,3 +87,35 @@ def progress(doing: str, total: int) -> Iterator[Callable[[str], None]]:
     with bar:
         task = bar.add_task(doing, total=total, completed=-1)
         yield lambda name: bar.update(task, description=escape(f"{doing} {name:<32.32}".strip()), advance=1)
+
+
+@contextmanager
+def waiting(for_what: str) -> Iterator[None]:
+    """Something turns on standard error, if that is a terminal, while it takes as long as it takes."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.markup import escape
+
+    with console(to_stderr=True).status(escape(for_what)):
+        yield
+
+
+@contextmanager
+def training_progress(name: str, first: int, last: int) -> Iterator[Callable[[float], None]]:
+    """A bar on standard error, if that is a terminal; call what is given with the loss of each iteration."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TextColumn("loss {task.fields[loss]}"),
+        TimeRemainingColumn(),
+        console=console(to_stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        task = bar.add_task(name, total=last, completed=first, loss="")
+        yield lambda loss: bar.update(task, advance=1, loss=f"{loss:.3f}")

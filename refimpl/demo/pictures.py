@@ -1,80 +1,115 @@
-"""The demo's pictures: the loss, what the network sees, and where the time goes."""
+"""The demo's own pictures: VGG-16's memory beside the budget, and what the small network learnt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 
-from refimpl.demo.data import BATCH, CLASSES
-from refimpl.demo.network import Arrays
-from refimpl.devices import Device
+from refimpl.backend import Evaluation
+from refimpl.data import Data
+from refimpl.machine import Timeline
+from refimpl.planner import Program
+from refimpl.planner.errors import size
+from refimpl.report import style
+from refimpl.report.figures import memory_curve
+from refimpl.report.memory_pictures import memory_picture, pool_picture
+from refimpl.report.timeline_picture import timeline_picture
 
-
-def draw_loss(path: Path, losses: Sequence[float], right: float) -> None:
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.add_subplot()
-    smooth = np.convolve(losses, np.ones(8) / 8, mode="valid")
-    axes.plot(range(1, len(losses) + 1), losses, color="0.7", label="one batch")
-    axes.plot(range(8, len(losses) + 1), smooth, color="C0", linewidth=2, label="mean of 8")
-    axes.axhline(np.log(len(CLASSES)), color="0.4", linestyle=":", label=f"guessing: ln {len(CLASSES)}")
-    axes.set(xlabel="iteration", ylabel="loss (cross-entropy)", ylim=(0, None), xlim=(1, len(losses)))
-    axes.set_title(f"After {len(losses)} iterations it names {right:.0%} of new pictures right")
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+COLOURS = (style.VERMILION, style.ORANGE, style.BLUE)
+SHOWN = 24  #: digits
 
 
-def draw_maps(path: Path, device: Device, arrays: Arrays) -> None:
-    """One picture on its way through the first layer, with the filters it met, and what the network says it is."""
-    images, labels, filters = (device.host(arrays[name]) for name in ("images", "labels", "w1"))
-    maps, says = device.host(arrays["relu1"]), device.host(arrays["softmax"])
-    figures = [CLASSES.index(kind) for kind in ("ring", "square", "cross")]
-    shown = int(np.isin(labels, figures).argmax())  # the first that is no pattern
-    figure = Figure(figsize=(11, 8.2), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(3.3, 2), squeeze=False).flat
-    first, middle, last = upper.subfigures(1, 3, width_ratios=(1, 1.55, 1.55), squeeze=False).flat
-    panels: Iterable[tuple[Any, str, np.ndarray, str]] = (
-        (middle, "the first layer's 16 filters, 5×5", filters[:, 0], "RdBu_r"),
-        (last, "its 16 maps of this picture, behind the ReLU", maps[shown], "viridis"),
-    )
-    first.suptitle("a new picture", fontsize=10)
-    axes = first.add_subplot()
-    axes.imshow(images[shown, 0], cmap="gray")
-    axes.set_axis_off()
-    for panel, title, pictures, colours in panels:
-        panel.suptitle(title, fontsize=10)
-        for axes, picture in zip(panel.subplots(4, 4).flat, pictures, strict=True):
-            limit = abs(pictures).max()
-            axes.imshow(picture, cmap=colours, vmin=-limit if colours == "RdBu_r" else 0, vmax=limit)
-            axes.set_axis_off()
-    lower.suptitle("new pictures, and what the network says they are (in red: wrong)", fontsize=10)
-    for i, axes in enumerate(lower.subplots(2, 8).flat):
-        said = int(says[i].argmax())
-        axes.imshow(images[i, 0], cmap="gray")
+def draw_vgg16(path: Path, programs: Mapping[str, Program], budget: int) -> None:
+    """What each setup holds, step by step, and the line that none may cross."""
+    first = next(iter(programs.values()))
+    with style.styled():
+        about = (
+            f"{first.network.name}, batch {first.network.batch} · held by the pool, as planned for {first.machine.name}"
+        )
+        figure = style.new_figure(11, 5.2, "Why it does not fit", about)
+        axes = figure.add_subplot()
+        for (name, program), colour in zip(programs.items(), COLOURS, strict=True):
+            curve = memory_curve(program)
+            places = style.step_axis(program)[np.maximum(curve.positions, 0)]
+            axes.step(
+                places,
+                curve.total,
+                where="post",
+                color=colour,
+                linewidth=1.4,
+                label=f"{name}: {size(program.peak_bytes)}",
+            )
+        axes.axhline(budget, color=style.INK, linewidth=1.2, linestyle=(0, (6, 2)))
+        axes.text(len(first.network.steps), budget, size(budget), va="bottom", ha="right")
+        style.byte_axis(axes, max(program.peak_bytes for program in programs.values()), "held by the pool")
+        style.label_steps(axes, first)
+        style.mark_turn(axes, first)
+        axes.legend(loc="lower center", fontsize=9, frameon=True, framealpha=1, edgecolor="none")
+    style.save(figure, path)
+
+
+def draw_digits(
+    folder: Path,
+    program: Program,
+    timeline: Timeline,
+    digits: Data,
+    losses: Sequence[float],
+    right: Sequence[float],
+    last: Evaluation | None,
+) -> None:
+    """The program's memory, its addresses and one measured iteration; what was learnt."""
+    style.save(memory_picture(program), folder / "memory.png")
+    style.save(pool_picture(program), folder / "addresses.png")
+    style.save(timeline_picture(program, timeline), folder / "timeline.png")
+    if last is not None:
+        draw_learning(folder / "digits.png", program, digits, losses, right, last)
+
+
+def draw_learning(
+    path: Path, program: Program, digits: Data, losses: Sequence[float], right: Sequence[float], last: Evaluation
+) -> None:
+    """Loss and accuracy, and some test images with what the network says they are, the doubtful ones first."""
+    network = program.network
+    with style.styled():
+        about = f"{network.name}, batch {network.batch} · within {size(program.budget)} · digits from scikit-learn"
+        title = f"It names {right[-1]:.1%} of new digits right"
+        figure = style.new_figure(11, 7.2, title, about)
+        upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.15), squeeze=False).flat
+        left, other = upper.subplots(1, 2)
+        _curve(left, losses, "loss (cross-entropy), batch by batch", digits)
+        epochs = range(1, len(right) + 1)
+        other.plot(epochs, right, "o-", color=style.BLUE)
+        other.axhline(1 / digits.classes, color=style.PALE, linestyle=":", linewidth=1)
+        other.text(len(right), 1 / digits.classes, "guessing", ha="right", va="bottom", color=style.PALE, fontsize=8)
+        other.set(xlabel="epoch", ylim=(0, 1.05), xticks=list(epochs), title="share of test images named right")
+        _digits(lower, digits, last)
+    style.save(figure, path)
+
+
+def _curve(axes: Axes, losses: Sequence[float], title: str, digits: Data) -> None:
+    axes.plot(range(1, len(losses) + 1), losses, color=style.ORANGE, linewidth=1)
+    guess = float(np.log(digits.classes))
+    axes.axhline(guess, color=style.PALE, linestyle=":", linewidth=1)
+    axes.text(len(losses), guess, "guessing", ha="right", va="bottom", color=style.PALE, fontsize=8)
+    axes.set(xlabel="iteration", ylim=(0, None), xlim=(1, len(losses)), title=title)
+
+
+def _digits(figure: Any, digits: Data, last: Evaluation) -> None:
+    """A row of the images that it was least sure of, and rows of others."""
+    said, sure = last.predictions.argmax(axis=1), last.predictions.max(axis=1)
+    doubtful = np.argsort(sure)[: SHOWN // 3]
+    sure_ones = np.setdiff1d(np.arange(len(said)), doubtful)
+    others = sure_ones[np.linspace(0, len(sure_ones) - 1, SHOWN - len(doubtful)).astype(int)]
+    figure.suptitle("first row: the test images it is least sure of; in red: wrong", fontsize=9)
+    panels = figure.subplots(3, SHOWN // 3).flat
+    for axes, i in zip(panels, (*doubtful, *others), strict=True):
+        wrong = said[i] != digits.test_labels[i]
+        axes.imshow(digits.test_images[i, 0], cmap="gray_r")
         axes.set_axis_off()
-        axes.set_title(f"{CLASSES[said]}, {says[i, said]:.0%}", fontsize=9, color="k" if said == labels[i] else "C3")
-    figure.savefig(path, dpi=120)
-
-
-def duration(seconds: float) -> str:
-    """Three digits of milliseconds or microseconds."""
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
-
-
-def draw_times(path: Path, device: Device, taken: dict[str, float]) -> None:
-    figure = Figure(figsize=(8, 0.26 * len(taken) + 1.2), layout="constrained")
-    axes = figure.add_subplot()
-    names, total = list(taken), sum(taken.values())
-    bars = axes.barh(names, [taken[name] * 1000 for name in names], color="C0")
-    axes.bar_label(bars, [f" {duration(taken[name])}" for name in names], fontsize=8)
-    axes.invert_yaxis()
-    axes.margins(x=0.2, y=0.01)
-    axes.tick_params(axis="y", labelsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlabel("milliseconds in one forward and backward pass")
-    axes.set_title(f"{total * 1000:.1f} ms in kernels, batch {BATCH}, on {device.name}", fontsize=10)
-    figure.savefig(path, dpi=120)
+        axes.set_title(
+            f"{said[i]}, {sure[i]:.0%}", loc="center", fontsize=8, color=style.VERMILION if wrong else style.INK
+        )

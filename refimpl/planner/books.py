@@ -53,6 +53,7 @@ class Books:
         self.live_bytes = self.live_tensors = self.transient_bytes = 0
         self.chosen: dict[Call, Choice] = {}  #: the algorithm of each call's first run
         self.rebuilt: set[Tensor] = set()  #: in the running step
+        self._behind: set[Tensor] = set()  #: made again, but not yet by every step that changes them in place
         self.counts: Counter[str] = Counter()
         self._bind()
 
@@ -145,6 +146,7 @@ class Books:
             self.live_bytes -= tensor.nbytes
             self.live_tensors -= 1
             self.cache.leave(tensor)
+            self._behind.discard(tensor)
         return self.device.pop(tensor)
 
     # -- moving --------------------------------------------------------------------------------------------------------
@@ -177,7 +179,7 @@ class Books:
     def evict(self, tensor: Tensor) -> None:
         """Push a tensor out; with a copy unless its host copy is valid or it can be rebuilt."""
         assert self.step is not None
-        if not self.recompute.can_rebuild(tensor, self.step):
+        if tensor not in self._behind and not self.recompute.can_rebuild(tensor, self.step):
             self.counts["evicted_bytes"] += self.copy_out(tensor, "evicted")
         self.release(tensor)
 
@@ -196,7 +198,7 @@ class Books:
 
     def have(self, tensor: Tensor) -> None:
         """The tensor on the device, whatever it takes: hit, revive, copy in or rebuild."""
-        if tensor in self.device:
+        if tensor in self.device and tensor not in self._behind:
             self.cache.touch(tensor)
         elif tensor in self._draining:
             self._revive(tensor)
@@ -217,29 +219,37 @@ class Books:
     def rebuild(self, tensor: Tensor) -> None:
         """Run forward steps again until a dropped tensor is there; what is there already is not made again."""
         assert self.step is not None
-        again: set[Tensor] = set()
         for step, done_with in self.recompute.chain(tensor, self.step):
             there = [self._at_hand(y) for y in step.writes]
-            if all(there) and not again.intersection(step.updates):
+            if all(there) and self._behind.isdisjoint(step.updates):
                 continue
-            for x in (*step.reads, *step.updates):
+            for x in step.reads:
                 self.have(x)
+            self.locked.update(step.updates)
             for y in step.writes:
                 if y not in self.device:
                     self.allocate(y)
                 self.locked.add(y)
-            again.update(step.writes)
             workspace = self.workspace(step)
             self.launch(step, workspace, rebuild=True)
             self.release_workspace(workspace)
-            self.counts["recomputed_layers"] += 1
+            self._note_rebuilt(step)
             for x in done_with:
                 if x in self.device:
                     self.release(x)
                 self.locked.discard(x)
-        if tensor not in self.device:
+        if tensor not in self.device or tensor in self._behind:
             raise AssertionError(f"recompute={self.setup.recompute.name} did not rebuild {tensor} for {self.step}")
-        self.rebuilt.update(again)
+
+    def _note_rebuilt(self, step: Step) -> None:
+        """What a step has made again is behind until all forward steps that change it have run again too."""
+        self.counts["recomputed_layers"] += 1
+        self.rebuilt.update(step.writes)
+        for y in (*step.writes, *step.updates):
+            if self.walk.last_forward_write(y, self.now) > step.number:
+                self._behind.add(y)
+            else:
+                self._behind.discard(y)
 
     def _at_hand(self, tensor: Tensor) -> bool:
         """Whether a rebuild may use the tensor as it is."""

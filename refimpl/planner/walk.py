@@ -39,6 +39,11 @@ class Walk:
         """Number of the last forward step that uses the tensor; 0 if none does."""
         return max((step.number for step in self.uses[tensor] if step.forward), default=0)
 
+    def last_forward_write(self, tensor: Tensor, before: int) -> int:
+        """Number of the last forward step, of those before `before`, that writes the tensor or changes it in place."""
+        made = [s.number for s in self.uses[tensor] if s.forward and tensor in (*s.writes, *s.updates)]
+        return max((number for number in made if number < before), default=0)
+
     def first_backward_use(self, tensor: Tensor) -> int:
         """Number of the first backward step that uses the tensor; 0 if none does."""
         return next((step.number for step in self.uses[tensor] if not step.forward), 0)

@@ -16,7 +16,7 @@
 #include <time.h>
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NOT_FOUND = 500 }; /* values of CUresult */
-enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 132, MAX_RECORDS = 1024, MAX_PARAMETERS = 128 };
+enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 132, MAX_RECORDS = 1024, MAX_PARAMETERS = 128, MAX_NOTES = 1 << 16 };
 static const size_t MEMORY = (size_t)80 << 30;
 
 typedef int Result;
@@ -41,11 +41,27 @@ typedef struct { /* what a test sees of a launch */
     uint64_t parameters[MAX_PARAMETERS];
 } Record;
 
+typedef struct { /* one piece of work given to a stream, as a test sees it */
+    char what[16];
+    void *stream;
+    uint64_t device, host, bytes; /* of a copy */
+    void *event;                  /* of a record or a wait */
+} Note;
+
 static Record records[MAX_RECORDS];
-static long launches, allocations;
+static Note notes[MAX_NOTES];
+static long noted;
+static long launches, allocations, frees, created; /* created: streams and events */
 static char layout[MAX_PARAMETERS + 1]; /* bytes of each parameter of the launches to come, as digits */
 static int context;                     /* its address is the one context */
 static __thread void *current_context;
+
+static Result note(const char *what, Stream *stream, uint64_t device, uint64_t host, uint64_t bytes, void *event) {
+    Note *made = &notes[noted++ % MAX_NOTES];
+    snprintf(made->what, sizeof made->what, "%s", what);
+    made->stream = stream, made->device = device, made->host = host, made->bytes = bytes, made->event = event;
+    return SUCCESS;
+}
 
 /* --- Device and context ------------------------------------------------------------------------------------------- */
 
@@ -83,7 +99,7 @@ Result cuCtxSynchronize(void) { return SUCCESS; }
 /* --- Memory ------------------------------------------------------------------------------------------------------- */
 
 Result cuMemGetInfo_v2(size_t *available, size_t *total) { return *available = *total = MEMORY, SUCCESS; }
-Result cuMemFree_v2(Pointer pointer) { return free((void *)pointer), SUCCESS; }
+Result cuMemFree_v2(Pointer pointer) { return frees++, free((void *)pointer), SUCCESS; }
 
 Result cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
     allocations++;
@@ -91,12 +107,40 @@ Result cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
     return *pointer ? SUCCESS : OUT_OF_MEMORY;
 }
 
-Result cuMemcpyHtoD_v2(Pointer to, const void *from, size_t bytes) { return memcpy((void *)to, from, bytes), SUCCESS; }
-Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t bytes) { return memcpy(to, (void *)from, bytes), SUCCESS; }
+/* Copies that name no stream are the default stream's. */
+Result cuMemcpyHtoD_v2(Pointer to, const void *from, size_t bytes) {
+    memcpy((void *)to, from, bytes);
+    return note("copy in", NULL, to, (uint64_t)from, bytes, NULL);
+}
+
+Result cuMemcpyDtoH_v2(void *to, Pointer from, size_t bytes) {
+    memcpy(to, (void *)from, bytes);
+    return note("copy out", NULL, from, (uint64_t)to, bytes, NULL);
+}
+
+/* Host memory that the driver has pinned is plain memory here. */
+Result cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+    allocations++;
+    *out = malloc(bytes);
+    return *out ? SUCCESS : OUT_OF_MEMORY;
+}
+
+Result cuMemFreeHost(void *given) { return frees++, free(given), SUCCESS; }
+
+Result cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t bytes, Stream *stream) {
+    memcpy((void *)to, from, bytes);
+    return note("copy in", stream, to, (uint64_t)from, bytes, NULL);
+}
+
+Result cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t bytes, Stream *stream) {
+    memcpy(to, (void *)from, bytes);
+    return note("copy out", stream, from, (uint64_t)to, bytes, NULL);
+}
 
 /* --- Streams and events ------------------------------------------------------------------------------------------- */
 
 Result cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority) {
+    created++;
     *stream = malloc(sizeof(Stream));
     (*stream)->flags = flags;
     return SUCCESS;
@@ -105,10 +149,14 @@ Result cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority)
 Result cuStreamCreate(Stream **stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
 Result cuStreamDestroy_v2(Stream *stream) { return free(stream), SUCCESS; }
 Result cuStreamSynchronize(Stream *stream) { return SUCCESS; }
-Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) { return SUCCESS; }
+Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) { return note("wait", stream, 0, 0, 0, event); }
 Result cuCtxGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, SUCCESS; }
 
-Result cuEventCreate(Event **event, unsigned flags) { return *event = calloc(1, sizeof(Event)), SUCCESS; }
+Result cuEventCreate(Event **event, unsigned flags) {
+    created++;
+    return *event = calloc(1, sizeof(Event)), SUCCESS;
+}
+
 Result cuEventDestroy_v2(Event *event) { return free(event), SUCCESS; }
 Result cuEventQuery(Event *event) { return SUCCESS; }
 Result cuEventSynchronize(Event *event) { return SUCCESS; }
@@ -117,7 +165,7 @@ Result cuEventRecord(Event *event, Stream *stream) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     event->milliseconds = now.tv_sec * 1e3 + now.tv_nsec * 1e-6;
-    return SUCCESS;
+    return note("record", stream, 0, 0, 0, event);
 }
 
 Result cuEventElapsedTime_v2(float *milliseconds, Event *start, Event *end) {
@@ -152,7 +200,7 @@ Result cuLaunchKernelEx(const LaunchConfig *config, Kernel *kernel, void **param
         record->parameters[i] = 0;
         memcpy(&record->parameters[i], parameters[i], layout[i] - '0');
     }
-    return SUCCESS;
+    return note("launch", config->stream, 0, 0, 0, NULL);
 }
 
 /* --- Finding and explaining ---------------------------------------------------------------------------------------- */
@@ -177,6 +225,10 @@ Result cuGetProcAddress_v2(const char *name, void **function, int version, uint6
 
 long stub_launches(void) { return launches; }
 long stub_allocations(void) { return allocations; }
+long stub_frees(void) { return frees; }
+long stub_created(void) { return created; }
+long stub_noted(void) { return noted; }
+const Note *stub_note(long number) { return &notes[number % MAX_NOTES]; }
 const Record *stub_record(long number) { return &records[number % MAX_RECORDS]; }
 
 /* From now on, note the values of parameters too.  A driver reads their sizes in the machine code; here they are told. */

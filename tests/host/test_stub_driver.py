@@ -1,7 +1,7 @@
 """The real host code, Numba's, cuda.core's and ours, on a driver library that only keeps books.
 
-`stub_driver.c` is compiled here, and `on_stub_driver.py` holds the tests themselves: they run in a process of their own
-that finds the stub where it looks for the driver.
+`stub_driver.c` is compiled here; `on_stub_driver.py` (launches) and `backend_on_stub_driver.py` (whole programs) hold
+the tests themselves: they run in a process of their own that finds the stub where it looks for the driver.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from kernels import machine_code
 
 HERE = Path(__file__).parent
+TESTS = [HERE / "on_stub_driver.py", HERE / "backend_on_stub_driver.py"]
 COMPILER = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
 
 
@@ -34,7 +35,7 @@ def test_the_host_code_runs_on_a_stub_driver(tmp_path: Path) -> None:
     path = [str(tmp_path), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(path)}
     options = ["-q", "-rA", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts="]
-    command = [sys.executable, "-m", "pytest", *options, str(HERE / "on_stub_driver.py")]
+    command = [sys.executable, "-m", "pytest", *options, *map(str, TESTS)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=HERE.parent.parent)
     print(done.stdout)  # shows the microseconds of a launch: pytest -s
     assert done.returncode == 0, done.stdout + done.stderr

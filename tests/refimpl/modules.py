@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from refimpl.machine import Choice, Machine
 from refimpl.machine.machines import MACHINES
 from refimpl.memory import ALLOCATORS, BestFit
-from refimpl.network import Builder, Call, Layer, Network, Step, Tensor
+from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import DoesNotFit, Program, Setup, Walk, plan
 from refimpl.planner.baseline import (
     BufferAMap,
@@ -30,6 +30,7 @@ from refimpl.planner.baseline import (
     NoRecompute,
 )  # fmt: skip
 from refimpl.planner.program import pinned_size
+from tests.refimpl.drawn_networks import networks
 
 NONE: frozenset[Any] = frozenset()
 
@@ -274,51 +275,7 @@ class _Drawn:
         return self._drawn.choice(choices)
 
 
-# -- networks ----------------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def networks(draw: st.DrawFn, depth: int = 12, conventions: Any = None) -> Network:
-    """Small networks of any shape: chains, forks, joins, concatenations; a few thousand bytes each."""
-    from refimpl.network import SUPERNEURONS, VDNN
-
-    style = draw(st.sampled_from((VDNN, SUPERNEURONS))) if conventions is None else conventions
-    b = Builder("drawn", (draw(st.integers(1, 3)), draw(st.integers(1, 3)), 6, 6), style)
-    open_ends: list[Layer] = [b.conv(draw(st.integers(1, 4)), 3, pad=1)]
-    for _ in range(draw(st.integers(0, depth))):
-        x = draw(st.sampled_from(open_ends))
-        kind = draw(
-            st.sampled_from(("conv", "relu", "relu", "pool", "lrn", "batchnorm", "dropout", "join", "concat", "branch"))
-        )
-        alike = [y for y in open_ends if y is not x and y.shape == x.shape]
-        same_area = [y for y in open_ends if y is not x and y.shape[2:] == x.shape[2:]]
-        if kind == "join" and alike:
-            y = draw(st.sampled_from(alike))
-            open_ends = [e for e in open_ends if e not in (x, y)] + [b.join(x, y)]
-        elif kind == "concat" and same_area:
-            y = draw(st.sampled_from(same_area))
-            open_ends = [e for e in open_ends if e not in (x, y)] + [b.concat(x, y)]
-        elif kind == "branch" and len(open_ends) < 4:
-            open_ends.append(b.conv(x.shape[1], 1, after=x))
-        else:
-            made = {
-                "relu": lambda x=x: b.relu(after=x),
-                "pool": lambda x=x: b.pool(2, 1, pad=1, mode=draw(st.sampled_from(("max", "average"))), after=x)
-                if x.shape[2] > 4 else b.pool(3, 1, pad=1, after=x),
-                "lrn": lambda x=x: b.lrn(size=3, after=x),
-                "batchnorm": lambda x=x: b.batchnorm(after=x),
-                "dropout": lambda x=x: b.dropout(0.3, after=x),
-            }.get(kind, lambda x=x: b.conv(draw(st.integers(1, 4)), draw(st.sampled_from((1, 3))), pad=0, after=x)
-                  if x.shape[2] > 3 else b.conv(2, 1, after=x))()  # fmt: skip
-            open_ends = [e for e in open_ends if e is not x] + [made]
-    ends = []
-    for end in open_ends:
-        ends.append(b.fc(draw(st.integers(2, 5)), after=end) if len(open_ends) > 1 else end)
-    if len(ends) > 1:
-        b.concat(*ends)
-    b.fc(3)
-    b.softmax()
-    return b.build()
+# -- setups, machines, plans -------------------------------------------------------------------------------------------
 
 
 setups = st.builds(

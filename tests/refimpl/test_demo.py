@@ -1,87 +1,89 @@
-"""The demo: its network agrees with NumPy, call by call and gradient by gradient; it learns; its pictures are drawn."""
+"""The demo: it says of VGG-16 what planning says, its small plan fits, it stops when it has learnt, it draws."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from refimpl import demo
-from refimpl.demo import data, network, pictures
-from refimpl.devices import Cpu
+import refimpl
+from refimpl import data, demo
+from refimpl.backend import Evaluation
+from refimpl.demo import pictures
 
 
 @pytest.fixture(scope="module")
-def arrays() -> network.Arrays:
-    """The network's arrays with one batch of pictures in them."""
-    made = network.make_arrays(Cpu())
-    made["images"][:], made["labels"][:] = data.batch(np.random.default_rng(0))
-    return made
+def digits() -> data.Data:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed, and the digits come with it")
+    return data.digits()
 
 
-def test_every_call_agrees_with_numpy(arrays: network.Arrays) -> None:
-    watched: list[str] = []
-    found = demo.compare(Cpu(), arrays, watched.append)
-    assert [d for d in found if not d.share < demo.TOLERANCE] == []
-    assert watched == [f"forward {c.name}" for c in network.FORWARD] + [f"backward {c.name}" for c in network.BACKWARD]
-    compared = {d.array for d in found}
-    assert {f"d{name}" for name in network.PARAMETERS} <= compared
-    assert {f"d{name}" for name in network.MAPS} - compared == {"dimages", "dsoftmax", "dloss"}
+def test_vgg16_needs_more_than_12_gib(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    programs = demo.plan_vgg16()
+    said = capsys.readouterr().out
+    peaks = [program.peak_bytes for program in programs.values()]
+    assert sorted(peaks, reverse=True) == peaks and peaks[-1] > demo.BUDGET
+    for name, program in programs.items():
+        (line,) = [line for line in said.splitlines() if line.startswith(name)]
+        with pytest.raises(refimpl.DoesNotFit) as error:
+            refimpl.plan(program.network, program.setup, program.machine, demo.BUDGET)
+        step = error.value.step
+        assert step is not None and f"step {step.number} of 74, {step.layer} {step.direction}" in line
+    assert max(map(len, said.splitlines())) <= 110
+    pictures.draw_vgg16(tmp_path / "vgg16.png", programs, demo.BUDGET)
+    assert (tmp_path / "vgg16.png").stat().st_size > 20_000
 
 
-def test_a_wrong_kernel_is_found(arrays: network.Arrays, monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(x: np.ndarray, y: np.ndarray) -> None:
-        np.maximum(x, -0.1, out=y)
-
-    calls = list(network.FORWARD)
-    calls[1] = network.Call("relu1", wrong, calls[1].reference, calls[1].reads, calls[1].writes)
-    monkeypatch.setattr(demo, "FORWARD", calls)
-    far = [d.array for d in demo.compare(Cpu(), arrays, lambda _: None) if d.share > demo.TOLERANCE]
-    assert far == ["relu1"]  # and nothing behind it: every call is compared from the same inputs
+def test_the_small_plan_is_proved_and_tight() -> None:
+    program = demo.plan_digits((1, 8, 8))
+    assert program.verify().peak_bytes == program.peak_bytes <= demo.DIGITS_BUDGET
+    with pytest.raises(refimpl.DoesNotFit):  # and it does need most of it
+        refimpl.plan(program.network, program.setup, program.machine, int(0.9 * demo.DIGITS_BUDGET))
+    with pytest.raises(refimpl.DoesNotFit):
+        refimpl.plan(program.network, refimpl.presets.baseline(), program.machine, demo.DIGITS_BUDGET)
 
 
-def test_the_gradients_are_those_of_the_loss(arrays: network.Arrays) -> None:
-    """The whole backward pass against a finite difference: a step down the gradient lowers the loss as it should."""
+class Pupil:
+    """Stands in for a trainer: it gets better by the epoch, and notes what it was given."""
 
-    def loss() -> float:
-        for call in network.FORWARD:
-            call.run(arrays)
-        return float(arrays["loss"].mean())
+    def __init__(self, right: list[float]) -> None:
+        self.right, self.batches = right, list[bytes]()
 
-    before = loss()
-    for call in network.BACKWARD:
-        call.run(arrays)
-    gradients = {name: arrays[f"d{name}"].copy() for name in network.PARAMETERS}
-    length = sum(float((g.astype(float) ** 2).sum()) for g in gradients.values()) ** 0.5
-    step = 2e-3 / length
-    slopes = []
-    for sign in (1, -1):
-        for name, gradient in gradients.items():
-            arrays[name] += np.float32(sign * step) * gradient
-        slopes.append(loss())
-        for name, gradient in gradients.items():
-            arrays[name] -= np.float32(sign * step) * gradient
-    assert slopes[1] < before < slopes[0]
-    assert (slopes[0] - slopes[1]) / (2 * step) == pytest.approx(length**2, rel=0.05)
+    def step(self, images: np.ndarray, labels: np.ndarray) -> float:
+        self.batches.append(images.tobytes())
+        return 1 / len(self.batches)
+
+    def evaluate(self, images: np.ndarray, labels: np.ndarray) -> Any:
+        return Evaluation(0.0, self.right.pop(0), np.zeros((len(images), 10)))
 
 
-def test_every_kind_of_picture_can_be_drawn() -> None:
-    random = np.random.default_rng(3)
-    drawn = [data.draw(kind, random) for kind in data.CLASSES]
-    assert all(picture.shape == (data.SIDE, data.SIDE) and picture.dtype == np.float32 for picture in drawn)
+@pytest.mark.parametrize("right", [[0.2, 0.95, 0.951, 1.0], [0.5] * demo.EPOCHS])
+def test_it_stops_once_it_has_learnt(digits: data.Data, right: list[float]) -> None:
+    epochs = 3 if 1.0 in right else demo.EPOCHS
+    pupil = Pupil(list(right))
+    done = demo.train(pupil, digits)  # type: ignore[arg-type]
+    assert done.right == right[:epochs]
+    assert len(done.losses) == len(pupil.batches) == epochs * digits.per_epoch(demo.BATCH)
+    assert len(set(pupil.batches)) == len(pupil.batches)  # shuffled anew in every epoch
+
+
+def test_what_was_learnt_is_drawn(tmp_path: Path, digits: data.Data) -> None:
+    random = np.random.default_rng(0)
+    predictions = random.dirichlet(np.ones(10), len(digits.test_images)).astype(np.float32)
+    program = SimpleNamespace(network=SimpleNamespace(name="any", batch=64), budget=1 << 21)
+    last = Evaluation(0.5, 0.3, predictions)
+    pictures.draw_learning(tmp_path / "digits.png", program, digits, [2.3, 1.0, 0.5], [0.3], last)  # type: ignore[arg-type]
+    assert (tmp_path / "digits.png").stat().st_size > 20_000
 
 
 @pytest.mark.slow
-def test_it_learns_and_draws(tmp_path: Path) -> None:
-    device, random = Cpu(), np.random.default_rng(1)
-    made = network.make_arrays(device)
-    losses = demo.train(device, made, random, lambda _: None)
-    assert len(losses) == demo.ITERATIONS and np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
-    assert demo.test(device, made, random) > 0.8
-    taken = demo.time_kernels(device, made)
-    assert {"relu_forward", "relu_backward", "dropout_apply"} <= set(taken) and min(taken.values()) > 0
-    pictures.draw_loss(tmp_path / "loss.png", losses, 0.9)
-    pictures.draw_maps(tmp_path / "maps.png", device, made)
-    pictures.draw_times(tmp_path / "kernels.png", device, taken)
-    assert all((tmp_path / f"{name}.png").stat().st_size > 10_000 for name in ("loss", "maps", "kernels"))
+def test_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], digits: data.Data) -> None:
+    assert demo.main(tmp_path / "pictures") == 0
+    said = capsys.readouterr().out
+    assert "as predicted" in said and "NOT" not in said
+    drawn = {path.name: path.stat().st_size for path in (tmp_path / "pictures").iterdir()}
+    assert set(drawn) == {"vgg16.png", "memory.png", "addresses.png", "timeline.png", "digits.png"}
+    assert min(drawn.values()) > 20_000

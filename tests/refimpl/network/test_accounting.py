@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from drawn_networks import networks
 from hypothesis import given
 
 from refimpl.network import SUPERNEURONS, VDNN, Network, network_wide_bytes
 from refimpl.network.accounting import network_wide
 from refimpl.network.zoo import build
+from tests.refimpl.drawn_networks import networks
 
 MIB, GIB = 2**20, 2**30
 

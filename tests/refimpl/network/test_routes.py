@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from drawn_networks import networks
 from hypothesis import given
 
 from refimpl.network import VDNN, Network
 from refimpl.network.routes import depth_first
 from refimpl.network.zoo import build
+from tests.refimpl.drawn_networks import networks
 
 
 def test_the_route_of_the_paper() -> None:

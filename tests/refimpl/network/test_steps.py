@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from drawn_networks import networks
 from hypothesis import given
 
 from refimpl.network import Builder, Call, Network, Step, Tensor
+from tests.refimpl.drawn_networks import networks
 
 DEEP = networks(layers=40)
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn_networks import networks
 from hypothesis import given, settings
-from plainly import SETTINGS, Arrays, draw_batch, new_state, run_plainly
 
 from kernels import reference
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network
 from refimpl.network.zoo import lenet, tiny_inception, tiny_resnet, tiny_vgg
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.plainly import SETTINGS, Arrays, draw_batch, new_state, run_plainly
 
 TOLERANCE = 1e-4
 
@@ -65,7 +65,7 @@ def worst(found: Arrays, expected: Arrays) -> tuple[float, str]:
 @pytest.mark.parametrize("conventions", CONVENTIONS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_an_iteration_is_pytorchs(name: str, conventions: str, torch: Any) -> None:
-    from by_torch import run_torch
+    from tests.refimpl.by_torch import run_torch
 
     network = small(name, conventions)
     state = started(network)
@@ -139,7 +139,7 @@ def by_reference(network: Network, state: Arrays, images: np.ndarray) -> np.ndar
 def test_drawn_networks_train_as_pytorch_does(network: Network) -> None:
     """Any shape, any conventions; the calls are held to their word on the way."""
     pytest.importorskip("torch")
-    from by_torch import run_torch
+    from tests.refimpl.by_torch import run_torch
 
     state = started(network)
     images, labels = draw_batch(network)

@@ -71,7 +71,7 @@ def test_verify_and_brute_force_agree_on_every_mutation() -> None:
     tally: Counter[tuple[str, str]] = Counter()
 
     @settings(relaxed, max_examples=25)
-    @given(networks(depth=6), setups, TIGHTNESS, LINKS, st.integers(0, 1000))
+    @given(networks(layers=6), setups, TIGHTNESS, LINKS, st.integers(0, 1000))
     def agree(network: Network, setup: Setup, tightness: float, link: float, seed: int) -> None:
         try:
             program = least_plan(network, setup, machine(link), tightness)

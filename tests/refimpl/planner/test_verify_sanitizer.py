@@ -83,7 +83,7 @@ def test_it_agrees_on_drawn_programs_and_on_every_wait(sanitizer: Any) -> None:
     verdicts: Counter[bool] = Counter()
 
     @settings(relaxed, max_examples=15)
-    @given(networks(depth=6), setups, TIGHTNESS, LINKS)
+    @given(networks(layers=6), setups, TIGHTNESS, LINKS)
     def holds(network: Network, setup: Setup, tightness: float, link: float) -> None:
         program = least_plan(network, setup, machine(link), tightness)
         assert reports(sanitizer, program) == []

@@ -1,0 +1,195 @@
+"""The command's reference, made from its own argument parser, and the tables that follow from what there is."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Iterator
+
+from refimpl import tables
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+COMMAND = """\
+# The command
+
+Made from the command itself: `refimpl COMMAND --help` says the same. What every command keeps to: with `--json` one
+JSON document goes to standard output and nothing else; progress goes to standard error, and only to a terminal; tables
+fit 100 columns; an error is one line that says what to do, and a name that is nearly right is answered with the right
+one.
+
+| exit status | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | done, and what was checked is wrong: a program that is not safe, a target that is missed |
+| 2 | wrong use |
+| 3 | it does not fit the budget |
+| 4 | the device failed, or is not there |
+| 130 | interrupted |
+
+"""
+
+
+def command_page(parser: argparse.ArgumentParser) -> str:
+    """Every command below the parser: what it does, how it is called, its arguments, its examples."""
+    os.environ["COLUMNS"] = "100"  # argparse breaks its lines by it
+    return COMMAND + "\n".join(_command(parser, 2))
+
+
+def _command(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    """Depth first; a command that only leads to others has no arguments of its own to show."""
+    for name, one in _subcommands(parser):
+        yield f"{'#' * level} {name}\n"
+        yield f"{quoted(one.description or '')}\n"
+        yield f"```text\n{one.format_usage().rstrip()}\n```\n"
+        rows = list(_arguments(one))
+        if rows:
+            yield tables.markdown_table(["argument", "meaning"], rows) + "\n"
+        if one.epilog:
+            yield f"```text\n{one.epilog}\n```\n"
+        yield from _command(one, level + 1)
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            shown = {choice.dest for choice in action._choices_actions}
+            yield from ((one.prog, one) for name, one in action.choices.items() if name in shown)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[list[str]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._HelpAction | argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
+            continue
+        value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "")
+        if isinstance(value, tuple):
+            value = " ".join(value)
+        if not value and action.nargs != 0:
+            value = action.dest.upper()
+        name = ", ".join(action.option_strings) or str(value)
+        shown = f"`{name} {value}`" if action.option_strings and value else f"`{name}`"
+        yield [shown, _filled(action, parser)]
+
+
+def _filled(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
+    return quoted(re.sub(r"\s+", " ", (action.help or "") % {**vars(action), "prog": parser.prog}))
+
+
+def quoted(text: str) -> str:
+    """Options within a text as code, so that two hyphens stay two."""
+    return re.sub(r"(?<![\w`-])(--[\w-]+)", r"`\1`", text)
+
+
+# -- what there is -----------------------------------------------------------------------------------------------------
+
+
+def size(nbytes: float) -> str:
+    from refimpl.planner.errors import size as of_bytes
+
+    return of_bytes(int(nbytes))
+
+
+def rounded(number: float) -> str:
+    """Whole from ten on."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2f}"
+
+
+def networks_table() -> str:
+    """The networks that have a name, each built for the batch it is known by."""
+    from refimpl.network.accounting import network_wide_bytes
+    from refimpl.network.zoo import FAMILIES, PLAIN
+
+    rows = []
+    for name, recipe in PLAIN.items():
+        network = recipe.make(batch=recipe.batch)
+        rows.append([
+            f"`{name}`", recipe.about, str(len(network.layers)), f"{network.parameter_count / 1e6:.3g}",
+            str(recipe.batch), rounded(network.flops / 1e9), size(network_wide_bytes(network)),
+        ])  # fmt: skip
+    plain = {name: recipe for name, recipe in FAMILIES.items() if ":superneurons" not in name}
+    rows += [[f"`{name}`", recipe.about, "", "", str(recipe.batch), "", ""] for name, recipe in plain.items()]
+    head = ["name", "what it is", "layers", "million parameters", "batch", "GFLOP an iteration", "network-wide"]
+    return tables.markdown_table(head, rows) + "\n"
+
+
+def machines_table() -> str:
+    """The machines that have a name."""
+    from refimpl.machine import summary
+
+    rows = [
+        [
+            f"`{one['name']}`", size(one["memory_bytes"]), f"{one['flops'] / 1e12:.3g}",
+            f"{one['bandwidth'] / 1e9:.0f}", f"{one['link'] / 1e9:.3g}", f"`{one['catalogue']}`", one["source"],
+        ]
+        for one in summary(with_here=False)
+    ]  # fmt: skip
+    head = ["name", "memory", "TFLOP/s", "GB/s", "link, GB/s", "catalogue", "where the figures come from"]
+    return tables.markdown_table(head, rows) + "\n"
+
+
+def calibration_table() -> str:
+    """The model of Titan X beside what was measured on one."""
+    from refimpl.machine.calibration import calibration, unseen
+
+    blind = {row.measured: f"{row.error:+.0%}" for row in unseen()}
+    rows = [
+        [
+            row.measured.library, row.measured.network, str(row.measured.batch), row.measured.part,
+            f"{row.measured.milliseconds:.1f}", f"{row.modelled:.1f}", f"{row.error:+.0%}", blind.get(row.measured, ""),
+        ]
+        for row in calibration()
+    ]  # fmt: skip
+    head = ["library", "network", "batch", "part", "measured, ms", "modelled, ms", "error", "error, unseen"]
+    return tables.markdown_table(head, rows) + "\n"
+
+
+def modules_table(slot: str) -> str:
+    """The modules of one slot."""
+    from refimpl.modules import MODULES
+
+    rows = []
+    for name, module in MODULES[slot].items():
+        needs, offers = (", ".join(sorted(getattr(module, what, ()))) for what in ("needs", "offers"))
+        place = type(module).__module__.replace(".", "/") + ".py"
+        rows.append([f"`{name}`", module.summary, needs, offers, f"`{type(module).__name__}` in `{place}`"])
+    head = ["module", "what it does", "needs", "offers", "where"]
+    if not any(row[2] or row[3] for row in rows):
+        head, rows = [*head[:2], head[4]], [[*row[:2], row[4]] for row in rows]
+    return tables.markdown_table(head, rows) + "\n"
+
+
+QUESTIONS = {
+    "recompute": "which maps are dropped, and how is a dropped one rebuilt",
+    "offload": "which maps leave, and at which step",
+    "liveness": "after which step is a tensor released",
+    "prefetch": "which maps come back while a step runs",
+    "cache": "what is evicted when an allocation fails",
+    "algorithms": "which algorithm does each convolution use, hence which workspace",
+    "allocator": "where does a block of bytes go",
+    "pinned": "where does an offloaded map live on the host",
+}
+
+
+def slots_table() -> str:
+    """Every slot, its question, and the modules there are."""
+    from refimpl.modules import MODULES
+
+    rows = [[f"`{slot}`", QUESTIONS[slot], ", ".join(f"`{name}`" for name in found)] for slot, found in MODULES.items()]
+    return tables.markdown_table(["slot", "what it decides", "modules today"], rows) + "\n"
+
+
+def presets_table() -> str:
+    """The presets, slot by slot."""
+    from refimpl.planner import SLOTS
+    from refimpl.presets import PRESETS, about
+
+    rows = [[f"`{name}`", about(name), *(make().slots[slot] for slot in SLOTS)] for name, make in PRESETS.items()]
+    return tables.markdown_table(["preset", "what it does", *SLOTS], rows) + "\n"
+
+
+def json_table() -> str:
+    """What every field of `plan --json` means."""
+    from refimpl.report.json import FIELDS
+
+    return tables.markdown_table(["field", "meaning"], [[f"`{name}`", text] for name, text in FIELDS.items()]) + "\n"

@@ -1,0 +1,35 @@
+"""The outputs that the README shows, rewritten by the commands above them: `python docs/readme.py`.
+
+A block of the language `console` is a line `$ refimpl …` and what it prints.  A test holds the README to it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from refimpl import cli
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+BLOCK = re.compile(r"^```console\n\$ (refimpl [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def printed(command: str) -> str:
+    """What the command prints, without blanks at the ends of lines."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        cli.main(shlex.split(command)[1:])
+    lines = [line.rstrip() for line in out.getvalue().strip("\n").splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def rewritten(text: str) -> str:
+    """The text with what its commands print today."""
+    return BLOCK.sub(lambda found: f"```console\n$ {found[1]}\n{printed(found[1])}```", text)
+
+
+if __name__ == "__main__":
+    README.write_text(rewritten(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,63 @@
+"""Two small modules that the pages about slots show and use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl.network import Step, Tensor
+from refimpl.planner import Walk
+
+
+@dataclass(frozen=True)
+class OffloadFirst:
+    """The first `count` maps leave behind their last forward use."""
+
+    count: int = 4
+    name: ClassVar[str] = "first"
+    summary: ClassVar[str] = "the first maps leave"
+    needs: ClassVar = frozenset({"release"})  # of the liveness: what leaves has to be released in between
+    offers: ClassVar = frozenset({"offload"})  # to a prefetch
+
+    def bind(self, walk: Walk) -> Leaving:
+        return Leaving(walk, self.count)
+
+
+class Leaving:
+    def __init__(self, walk: Walk, count: int) -> None:
+        maps = [tensor for tensor in walk.maps_across() if tensor.kind == "map" and tensor not in walk.fates]
+        self.at = {tensor: walk.last_forward_use(tensor) for tensor in maps[:count]}
+
+    def offloads(self) -> Mapping[Tensor, str]:
+        return dict.fromkeys(self.at, "among the first")
+
+    def leaves(self, step: Step) -> Sequence[Tensor]:
+        return [tensor for tensor, number in self.at.items() if number == step.number]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What a step will need is fetched `distance` steps before."""
+
+    distance: int = 2
+    name: ClassVar[str] = "ahead"
+    summary: ClassVar[str] = "a fixed number of steps ahead"
+    needs: ClassVar = frozenset({"offload"})
+    offers: ClassVar = frozenset()
+    order: ClassVar = "late"
+
+    def bind(self, walk: Walk) -> Fetching:
+        return Fetching(walk, self.distance)
+
+
+class Fetching:
+    def __init__(self, walk: Walk, distance: int) -> None:
+        self.due_at: dict[int, list[Tensor]] = {}
+        for tensor, fate in walk.fates.items():
+            if fate.name == "offload":
+                number = max(walk.first_backward_use(tensor) - distance, walk.network.depth + 1)
+                self.due_at.setdefault(number, []).append(tensor)
+
+    def due(self, step: Step) -> Sequence[Tensor]:
+        return self.due_at.get(step.number, ())

@@ -1,0 +1,91 @@
+"""A program's launches with everything bound: arrays, algorithms, workspaces, settings.
+
+What never changes between iterations is looked up once.  What does change is a *setting*: the iteration (dropout), the
+rate and its like (the optimiser).  A launch that takes one is bound again when it changes, and no other is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from kernels.launch import Launch as BoundLaunch
+from kernels.launch import bind
+from refimpl.backend.errors import RunError
+from refimpl.network import Setting, Tensor
+from refimpl.planner import Launch, Program
+
+#: (address in the device arena, shape, type) → the array there
+View = Callable[[int, tuple[int, ...], Any], Any]
+Settings = Mapping[str, float]
+
+FLOATS = np.dtype(np.float32)
+
+
+def refuse_foreign(program: Program) -> None:
+    """A program planned with a published library's algorithms can be simulated, and not run."""
+    if program.machine.catalogue != "own":
+        raise RunError(
+            f"this program was planned for {program.machine.name} with the catalogue {program.machine.catalogue}, "
+            "whose algorithms cannot be run; plan it again with the catalogue own"
+        )
+
+
+def function_of(name: str) -> Callable[..., None]:
+    """The function of `kernels` that a call names, as in "conv.backward_data"."""
+    family, _, function = name.partition(".")
+    found: Callable[..., None] = getattr(import_module(f"kernels.{family}"), function)
+    return found
+
+
+def argument(value: Any, address: Mapping[Tensor, int], view: View, settings: Settings) -> Any:
+    """One argument of a call as the kernel's function takes it."""
+    if isinstance(value, Tensor):
+        return view(address[value], value.shape, np.dtype(value.dtype))
+    if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+        return tuple(argument(one, address, view, settings) for one in value)
+    return settings[value.name] if isinstance(value, Setting) else value
+
+
+def bind_launch(instruction: Launch, view: View, settings: Settings) -> list[BoundLaunch]:
+    """The launches that one instruction makes; an algorithm may take several."""
+    call, choice = instruction.call, instruction.choice
+    address = dict(zip(call.operands, instruction.addresses, strict=True))
+    given = {name: argument(value, address, view, settings) for name, value in call.arguments.items()}
+    if choice is not None:
+        given["algorithm"] = choice.algorithm
+        if instruction.workspace is not None:
+            start, nbytes = instruction.workspace
+            given["workspace"] = view(start, (nbytes // FLOATS.itemsize,), FLOATS)
+    return bind(function_of(call.function), **given)
+
+
+class Bound:
+    """The launches of a program, by position; `set` binds again those whose settings have changed."""
+
+    def __init__(self, program: Program, view: View, settings: Settings) -> None:
+        refuse_foreign(program)
+        self._view = view
+        self._settings = dict(settings)
+        self.launches: dict[int, list[BoundLaunch]] = {}
+        self._varying: list[tuple[int, Launch, set[str]]] = []  #: position, instruction, names of the settings it takes
+        for position, instruction in enumerate(program.instructions):
+            if isinstance(instruction, Launch):
+                self.launches[position] = bind_launch(instruction, view, settings)
+                taken = {value.name for value in instruction.call.arguments.values() if isinstance(value, Setting)}
+                if taken:
+                    self._varying.append((position, instruction, taken))
+
+    def set(self, settings: Settings) -> list[int]:
+        """The positions that had to be bound again."""
+        changed = {name for name, value in settings.items() if value != self._settings[name]}
+        if not changed:
+            return []
+        affected = [(position, instruction) for position, instruction, taken in self._varying if taken & changed]
+        made = {position: bind_launch(instruction, self._view, settings) for position, instruction in affected}
+        self.launches |= made  # only now: a setting that a kernel refuses changes nothing
+        self._settings = dict(settings)
+        return [position for position, _ in affected]

@@ -1,0 +1,153 @@
+"""The CPU as a device: the same programs on NumPy bytes, with the same kernels compiled for the CPU.
+
+The arenas are as large as the programs' addresses reach, which is at most the budget: a budget of 12 GiB costs a small
+network nothing.  Launches and copies are executed one after another, in any order that streams and events allow
+(`orders`), and what nobody may read is made unreadable where that is asked for (`poison`).
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu.threads import thread_count
+from refimpl.backend.bound import Bound, Settings
+from refimpl.backend.device import Pauses
+from refimpl.backend.errors import DeviceFailed
+from refimpl.backend.orders import Arranger, Order, ProgramOrder
+from refimpl.backend.poison import ONES, Poison
+from refimpl.machine import Span, Timeline
+from refimpl.planner import CopyIn, CopyOut, Launch, Program
+from refimpl.planner.errors import size
+from refimpl.planner.order import ENGINES
+
+ALIGNMENT = 512  #: bytes; as coarse as the device memory of a GPU
+
+
+def arena(nbytes: int, what: str, poison: bool) -> np.ndarray:
+    """Aligned bytes: zeros, or poisoned."""
+    try:
+        raw = np.full(nbytes + ALIGNMENT, ONES, np.uint8) if poison else np.zeros(nbytes + ALIGNMENT, np.uint8)
+    except MemoryError:
+        raise DeviceFailed(f"no {size(nbytes)} of memory for {what}; plan for a smaller budget or batch") from None
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + nbytes]
+
+
+def cpu_name() -> str:
+    return f"{platform.processor() or platform.machine()}, {thread_count()} threads"
+
+
+class CpuDevice:
+    """`order` decides who comes next; with `poison` a missing wait becomes a wrong number."""
+
+    def __init__(self, arena_bytes: int, pinned_bytes: int, order: Order | None = None, poison: bool = False) -> None:
+        self.order: Order = order or ProgramOrder()
+        self.poison = poison
+        self.arena = arena(arena_bytes, "the device arena", poison)
+        self.pinned = arena(pinned_bytes, "the pinned arena", poison)
+        self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], np.ndarray] = {}
+
+    def view(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        key = address, shape, np.dtype(dtype)
+        if key not in self._views:
+            self._views[key] = array_in(self.arena, address, shape, dtype)
+        return self._views[key]
+
+    def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        return self.view(address, shape, dtype).copy()
+
+    def write(self, address: int, values: np.ndarray) -> None:
+        np.copyto(self.view(address, values.shape, values.dtype), values)
+
+    def copy_out(self, address: int, host: int, nbytes: int) -> None:
+        self.pinned[host : host + nbytes] = self.arena[address : address + nbytes]
+
+    def copy_in(self, address: int, host: int, nbytes: int) -> None:
+        self.arena[address : address + nbytes] = self.pinned[host : host + nbytes]
+
+    def replay(self, program: Program, settings: Settings) -> CpuReplay:
+        return CpuReplay(self, program, settings)
+
+    def close(self) -> None:
+        self._views.clear()
+        self.arena = self.pinned = np.empty(0, np.uint8)
+
+
+def array_in(arena: np.ndarray, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """The array at an address; its bytes are the arena's."""
+    kind = np.dtype(dtype)
+    nbytes = kind.itemsize * int(np.prod(shape))
+    assert 0 <= address <= address + nbytes <= arena.size, f"{shape} at {address} lies outside of {arena.size} bytes"
+    return arena[address : address + nbytes].view(kind).reshape(shape)
+
+
+class CpuReplay:
+    """A program made ready.  `issue` executes everything before it returns, so `finish` has nothing to do."""
+
+    def __init__(self, device: CpuDevice, program: Program, settings: Settings) -> None:
+        self._program, self._order = program, device.order
+        self._bound = Bound(program, device.view, settings)
+        self._work: dict[int, list[Callable[[Any], None]]] = {}
+        for position, instruction in enumerate(program.instructions):
+            if isinstance(instruction, (CopyIn, CopyOut)):
+                self._work[position] = [_copy(device, instruction)]
+            elif isinstance(instruction, Launch):
+                self._take(position)
+        self._arranger = Arranger(program)
+        self._arranged = self._arranger.arrange(self._order) if self._order.repeats else None
+        self._poison = Poison(program, {"device": device.arena, "pinned": device.pinned}) if device.poison else None
+
+    @property
+    def host_seconds_per_instruction(self) -> None:
+        return None
+
+    def _take(self, position: int) -> None:
+        self._work[position] = [launch.run for launch in self._bound.launches[position]]
+
+    def set(self, settings: Settings) -> None:
+        for position in self._bound.set(settings):
+            self._take(position)
+
+    def issue(self, pauses: Pauses) -> None:
+        self._run(lambda position: pauses[position]() if position in pauses else None)
+
+    def finish(self) -> None:
+        pass
+
+    def timed(self) -> Timeline:
+        spans: list[Span] = []
+        start = last = perf_counter()
+
+        def note(position: int) -> None:
+            nonlocal last
+            instruction: Any = self._program.instructions[position]
+            now = perf_counter()
+            spans.append(Span(instruction, instruction.stream, ENGINES[instruction.op], last - start, now - start))
+            last = now
+
+        self._run(note)
+        return Timeline(spans, self._program.streams, last - start, cpu_name(), simulated=False)
+
+    def _run(self, behind: Callable[[int], None]) -> None:
+        """Execute everything, calling `behind` with the position of each launch and copy that is done."""
+        poison = self._poison
+        if poison is not None:
+            poison.begin()
+        for position in self._arranged or self._arranger.arrange(self._order):
+            for run in self._work[position]:
+                run(None)
+            behind(position)
+            if poison is not None:
+                poison.executed(position)
+
+
+def _copy(device: CpuDevice, instruction: CopyIn | CopyOut) -> Callable[[Any], None]:
+    there = device.arena[instruction.address : instruction.address + instruction.nbytes]
+    here = device.pinned[instruction.host : instruction.host + instruction.nbytes]
+    to, given = (there, here) if isinstance(instruction, CopyIn) else (here, there)
+    return lambda _stream: np.copyto(to, given)

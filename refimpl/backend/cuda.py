@@ -1,0 +1,248 @@
+"""A GPU as a device: one arena, one piece of pinned memory, streams that do not block each other, launches bound once.
+
+Both memories are taken once, as large as the programs' addresses reach (at most the budget), and nothing is allocated
+afterwards.  An iteration is one flat list of ready calls, (function, argument), that the host runs through: launches
+with their arguments bound, asynchronous copies between fixed addresses, events without timing that are recorded and
+waited for.  Nothing goes to the default stream, and nothing is copied but what the program says (and, so that
+nothing is learnt from a NaN, a few bytes: the running statistics before an iteration, and the losses before backward).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+from cuda.core import Device as CoreDevice
+
+from kernels import gpu
+from kernels.shim import cuda
+from refimpl.backend.bound import Bound, Settings
+from refimpl.backend.device import Pauses
+from refimpl.backend.errors import DeviceFailed
+from refimpl.machine import Span, Timeline
+from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait
+from refimpl.planner.errors import size
+from refimpl.planner.order import ENGINES
+
+Action = tuple[Callable[[Any], Any], Any]  #: a function and its one argument
+
+
+class DeviceArray:
+    """An array in the arena, as the kernels' functions want it: shape, type, address.  It keeps the arena alive."""
+
+    __slots__ = ("__cuda_array_interface__", "_owner", "dtype", "shape")
+
+    def __init__(self, pointer: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: Any) -> None:
+        self.shape, self.dtype, self._owner = shape, dtype, owner
+        self.__cuda_array_interface__ = {
+            "version": 3, "shape": shape, "strides": None, "typestr": dtype.str, "data": (pointer, False)
+        }  # fmt: skip
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+@contextmanager
+def device_errors(doing: str) -> Iterator[None]:
+    """What the libraries below raise, as one line that says what was being done."""
+    try:
+        yield
+    except Exception as error:
+        ours = type(error).__module__.startswith(("refimpl", "kernels", "builtins"))
+        if ours and not isinstance(error, MemoryError):
+            raise
+        raise DeviceFailed(f"the GPU failed while {doing}: {' '.join(str(error).split())}") from error
+
+
+def checked(result: tuple[Any, ...]) -> None:
+    """The status that every call of `cuda.bindings` returns first."""
+    if result[0] != driver.CUresult.CUDA_SUCCESS:
+        raise DeviceFailed(f"the GPU refused a copy: {result[0].name}")
+
+
+def copy_in(to: int, host: int, nbytes: int) -> Callable[[Any], None]:
+    """A function of a stream's handle that copies pinned bytes to the device, as often as it is called."""
+    copy = driver.cuMemcpyHtoDAsync
+    return lambda handle: checked(copy(to, host, nbytes, handle))
+
+
+def copy_out(host: int, given: int, nbytes: int) -> Callable[[Any], None]:
+    """The same from the device to pinned bytes."""
+    copy = driver.cuMemcpyDtoHAsync
+    return lambda handle: checked(copy(host, given, nbytes, handle))
+
+
+class CudaDevice:
+    """`streams` as a program has them: 0 computes, the others copy."""
+
+    def __init__(self, arena_bytes: int, pinned_bytes: int, streams: int) -> None:
+        why_not = gpu.why_not()
+        if why_not is not None:
+            raise DeviceFailed(f"no program can run on a GPU here: {why_not}; the CPU runs the same one")
+        with device_errors(f"taking {size(arena_bytes)} for the device arena (a smaller budget or batch takes less)"):
+            self._arena = cuda.device_array(arena_bytes, np.uint8)
+        self._base = gpu.flat(self._arena).pointer
+        self.streams: list[Any] = []
+        self._events: list[Any] = []
+        self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], DeviceArray] = {}
+        try:
+            with device_errors(f"pinning {size(pinned_bytes)} of host memory (a set-up that offloads less takes less)"):
+                self.pinned = cuda.pinned_array(pinned_bytes, np.uint8)
+            self._pinned_base = self.pinned.ctypes.data
+            with device_errors("making streams"):
+                self.streams += [gpu.stream() for _ in range(streams)]
+        except BaseException:
+            self.close()
+            raise
+        self.handles = [driver.CUstream(int(stream.handle)) for stream in self.streams]
+
+    def view(self, address: int, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
+        key = address, shape, np.dtype(dtype)
+        if key not in self._views:
+            self._views[key] = DeviceArray(self._base + address, shape, key[2], self._arena)
+        return self._views[key]
+
+    def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        values = np.empty(shape, dtype)
+        with device_errors("reading from it"):
+            copy_out(values.ctypes.data, self._base + address, values.nbytes)(self.handles[COMPUTE])
+            self.streams[COMPUTE].sync()
+        return values
+
+    def write(self, address: int, values: np.ndarray) -> None:
+        given = np.ascontiguousarray(values)
+        with device_errors("writing to it"):
+            copy_in(self._base + address, given.ctypes.data, given.nbytes)(self.handles[COMPUTE])
+            self.streams[COMPUTE].sync()
+
+    def copy_out(self, address: int, host: int, nbytes: int) -> None:
+        self.copying_out(address, host, nbytes)(self.handles[COMPUTE])
+
+    def copy_in(self, address: int, host: int, nbytes: int) -> None:
+        self.copying_in(address, host, nbytes)(self.handles[COMPUTE])
+
+    def copying_out(self, address: int, host: int, nbytes: int) -> Callable[[Any], None]:
+        return copy_out(self._pinned_base + host, self._base + address, nbytes)
+
+    def copying_in(self, address: int, host: int, nbytes: int) -> Callable[[Any], None]:
+        return copy_in(self._base + address, self._pinned_base + host, nbytes)
+
+    def event(self, number: int) -> Any:
+        """One of a pool of events without timing, shared by all programs: iterations never overlap."""
+        while len(self._events) <= number:
+            self._events.append(CoreDevice().create_event())
+        return self._events[number]
+
+    def synchronize(self) -> None:
+        for stream in self.streams:
+            stream.sync()
+
+    def replay(self, program: Program, settings: Settings) -> CudaReplay:
+        with device_errors("compiling and loading kernels"):
+            return CudaReplay(self, program, settings)
+
+    def close(self) -> None:
+        """Wait for what still runs, then give everything back at once: Numba would do it some time later.
+
+        Whoever has a replay still keeps the arena alive by it.
+        """
+        with device_errors("finishing"):
+            self.synchronize()
+        self._views.clear()
+        self._events.clear()
+        self.pinned = np.empty(0, np.uint8)
+        self._arena = None
+        cuda.current_context().memory_manager.deallocations.clear()
+
+
+class CudaReplay:
+    """A program as a flat list of actions."""
+
+    def __init__(self, device: CudaDevice, program: Program, settings: Settings) -> None:
+        self._device, self._program = device, program
+        self._bound = Bound(program, device.view, settings)
+        self._actions: list[Action] = []
+        self._first: list[int] = []  #: position → its first action
+        for position, instruction in enumerate(program.instructions):
+            self._first.append(len(self._actions))
+            self._actions += self._make(position, instruction)
+        self._first.append(len(self._actions))
+        self._host_seconds = float("inf")
+
+    def _make(self, position: int, instruction: Any) -> list[Action]:
+        """The actions of one instruction; none for what happens in the books alone."""
+        device = self._device
+        if isinstance(instruction, Launch):
+            stream = device.streams[instruction.stream]
+            return [(launch.run, stream) for launch in self._bound.launches[position]]
+        if isinstance(instruction, (CopyIn, CopyOut)):
+            make = device.copying_in if isinstance(instruction, CopyIn) else device.copying_out
+            copy = make(instruction.address, instruction.host, instruction.nbytes)
+            return [(copy, device.handles[instruction.stream])]
+        if isinstance(instruction, Record):
+            return [(device.streams[instruction.stream].record, device.event(instruction.event))]
+        if isinstance(instruction, Wait):
+            return [(device.streams[instruction.stream].wait, device.event(instruction.event))]
+        return []
+
+    @property
+    def host_seconds_per_instruction(self) -> float | None:
+        """The least of all iterations: where the driver's queue is full, the host waits for the GPU as well."""
+        return self._host_seconds / len(self._program.instructions) if self._host_seconds < float("inf") else None
+
+    def set(self, settings: Settings) -> None:
+        for position in self._bound.set(settings):
+            actions = self._make(position, self._program.instructions[position])
+            self._actions[self._first[position] : self._first[position + 1]] = actions
+
+    def issue(self, pauses: Pauses) -> None:
+        seconds, start = 0.0, 0
+        with device_errors("running the program"):
+            for position in [*sorted(pauses), len(self._program.instructions) - 1]:
+                end = self._first[position + 1]
+                began = perf_counter()
+                for act, argument in self._actions[start:end]:
+                    act(argument)
+                seconds += perf_counter() - began
+                start = end
+                if position in pauses:
+                    pauses[position]()
+        self._host_seconds = min(self._host_seconds, seconds)
+
+    def finish(self) -> None:
+        with device_errors("running the program"):
+            self._device.synchronize()
+
+    def timed(self) -> Timeline:
+        streams, program = self._device.streams, self._program
+        work = {
+            position: instruction
+            for position, instruction in enumerate(program.instructions)
+            if isinstance(instruction, (Launch, CopyIn, CopyOut))
+        }
+        with device_errors("measuring an iteration"):
+            origin = gpu.Event(timing=True)
+            events = {position: (gpu.Event(timing=True), gpu.Event(timing=True)) for position in work}
+            origin.record(streams[COMPUTE])
+            for stream in streams[1:]:
+                origin.wait(stream)
+            for position in range(len(program.instructions)):
+                if position in events:
+                    events[position][0].record(streams[work[position].stream])
+                for act, argument in self._actions[self._first[position] : self._first[position + 1]]:
+                    act(argument)
+                if position in events:
+                    events[position][1].record(streams[work[position].stream])
+            self._device.synchronize()
+        spans = []
+        for position, (start, end) in events.items():
+            instruction = work[position]
+            moments = origin.seconds_until(start), origin.seconds_until(end)
+            spans.append(Span(instruction, instruction.stream, ENGINES[instruction.op], *moments))
+        seconds = max((span.end for span in spans), default=0.0)
+        return Timeline(spans, program.streams, seconds, gpu.device_name(), simulated=False)

@@ -1,0 +1,27 @@
+"""What a run can fail with: one clear line each, that says what to do."""
+
+from __future__ import annotations
+
+
+class RunError(RuntimeError):
+    """A program cannot be run, or the run was stopped; the message says why, and what would do."""
+
+
+class BatchError(RunError, ValueError):
+    """Images or labels that this network cannot be given.  Nothing has run."""
+
+
+class CheckpointError(RunError):
+    """A file that is no whole checkpoint of this network.  The trainer is as it was."""
+
+
+class DeviceFailed(RunError):
+    """The device, or its memory, refused."""
+
+
+class NotFinite(RunError):
+    """A number was not finite.  `layer` is the first one that shows it; nothing was learnt from this batch."""
+
+    def __init__(self, layer: str, message: str) -> None:
+        super().__init__(message)
+        self.layer = layer

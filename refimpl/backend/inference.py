@@ -1,0 +1,24 @@
+"""The forward-only program beside a training program: in the same arena, with the same weights at the same addresses.
+
+The resident tensors are placed first, in the same order and by the same allocator, so their addresses agree.
+"""
+
+from __future__ import annotations
+
+from refimpl.planner import Program, SetupError, plan
+from refimpl.planner.baseline import LayerWise, MemoryOptimal, NoCache, NoOffload, NoPrefetch, NoRecompute
+
+
+def inference_program(training: Program) -> Program:
+    """The program of `training.network.inference()` within the same budget; raises `DoesNotFit`."""
+    forward_only = {
+        "recompute": NoRecompute(), "offload": NoOffload(), "prefetch": NoPrefetch(), "liveness": LayerWise(),
+        "algorithms": MemoryOptimal(),
+    }  # fmt: skip
+    try:  # what pushes tensors out when memory is short may do so here too
+        setup = training.setup.replace(**forward_only)
+    except SetupError:
+        setup = training.setup.replace(cache=NoCache(), **forward_only)
+    made = plan(training.network.inference(), setup, training.machine, training.budget)
+    assert dict(made.resident) == dict(training.resident), "the weights would be somewhere else"
+    return made

@@ -1,0 +1,55 @@
+"""What training starts from: parameters that follow from a seed and from their names, and from nothing else.
+
+Each tensor has a stream of random numbers of its own (NumPy's Philox, its key a hash of seed and name).  So every
+set-up, backend and batch size starts from the same weights, and adding a layer does not change the others'.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from math import prod, sqrt
+
+import numpy as np
+
+from refimpl.network import Layer, Network, Tensor
+
+#: The kinds of resident tensors that training changes and an iteration does not start from scratch.
+STATE_KINDS = ("weight", "weight gradient", "momentum", "statistic")
+
+
+def state_tensors(network: Network) -> list[Tensor]:
+    """What makes up the state of training, in the network's order."""
+    return [tensor for tensor in network.resident if tensor.kind in STATE_KINDS]
+
+
+def drawn(name: str, shape: tuple[int, ...], spread: float, seed: int) -> np.ndarray:
+    """Normally distributed around 0 with this standard deviation."""
+    key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest(), "little")
+    random = np.random.Generator(np.random.Philox(key=key))
+    return random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
+
+
+def spread(layer: Layer, shape: tuple[int, ...]) -> float:
+    """He's rule, sqrt(2 / inputs of one output), which keeps the variance through a ReLU; before the softmax, none.
+
+    He, Zhang, Ren, Sun: "Delving deep into rectifiers", 2015, eq. 10.
+    """
+    gain = 1 if any(consumer.kind == "softmax" for consumer in layer.consumers) else 2
+    return sqrt(gain / prod(shape[1:]))
+
+
+def initial_state(network: Network, seed: int) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """Every tensor of the state with its first value, one after another: they need not be in memory all at once."""
+    values: dict[Tensor, float | Layer] = {}
+    for layer, name, parameter in network.parameters():
+        values[parameter.weight] = layer if name == "w" else float(name == "gamma")
+    for layer in network.layers:
+        if "running_variance" in layer.statistics:
+            values[layer.statistics["running_variance"]] = 1.0
+    for tensor in state_tensors(network):
+        value = values.get(tensor, 0.0)
+        if isinstance(value, Layer):
+            yield tensor, drawn(tensor.name, tensor.shape, spread(value, tensor.shape), seed)
+        else:
+            yield tensor, np.full(tensor.shape, value, np.float32)

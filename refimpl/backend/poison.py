@@ -1,0 +1,108 @@
+"""Bytes that nobody may read are made unreadable, so that a missing wait becomes a wrong number.
+
+A *value* is what one write put into some bytes, with everything that changes or reads it before the next write.  Once
+the last of those accesses has been executed the bytes are filled with ones: a NaN for a float, a label of -1.  If the
+order is right, nothing that comes later has touched them yet.  If a wait is missing, a later value may be destroyed
+here, or an access that comes too late finds ones.
+
+What the next iteration needs of this one, the last values of resident tensors and the results in pinned memory, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from refimpl.network import Tensor
+from refimpl.planner import Allocate, CopyIn, CopyOut, Launch, Program
+
+Place = Literal["device", "pinned"]
+Access = Literal["write", "read"]
+Bytes = tuple[Place, int, int]  #: where, first byte, past the last
+
+ONES = 0xFF
+
+
+@dataclass(eq=False)
+class Value:
+    """The bytes of one write; `accesses` are positions in the program, the write first."""
+
+    bytes: Bytes
+    accesses: list[int] = field(default_factory=list)
+
+
+def accesses(instruction: Launch | CopyIn | CopyOut) -> Iterator[tuple[Tensor, Place, int, Access]]:
+    """What an instruction does: tensor, where, at which address, how.  A change in place counts as a read."""
+    if isinstance(instruction, Launch):
+        call = instruction.call
+        filled = set(call.writes).difference(call.reads, call.updates)
+        for tensor, address in zip(call.operands, instruction.addresses, strict=True):
+            yield tensor, "device", address, "write" if tensor in filled else "read"
+    elif isinstance(instruction, CopyOut):
+        yield instruction.tensor, "device", instruction.address, "read"
+        yield instruction.tensor, "pinned", instruction.host, "write"
+    else:
+        yield instruction.tensor, "pinned", instruction.host, "read"
+        yield instruction.tensor, "device", instruction.address, "write"
+
+
+class Poison:
+    """Counts the accesses of a program down, iteration by iteration, and fills what has had its last one."""
+
+    def __init__(self, program: Program, arenas: dict[Place, np.ndarray]) -> None:
+        self._arenas = arenas
+        self._workspaces: dict[int, Bytes] = {}  #: position of a launch → bytes that mean nothing behind it
+        self._touched: dict[int, list[Value]] = {}
+        self._stale: list[Bytes] = []  #: resident, and written before it is read: nobody needs what it holds
+        self._left: dict[Value, int] = {}
+        self._find(program)
+
+    def _find(self, program: Program) -> None:
+        now: dict[tuple[Tensor, Place], Value] = {}
+        values: list[Value] = []
+        for position, instruction in enumerate(program.instructions):
+            if isinstance(instruction, Allocate):
+                now.pop((instruction.tensor, "device"), None)
+            elif isinstance(instruction, (Launch, CopyIn, CopyOut)):
+                for tensor, place, address, access in accesses(instruction):
+                    value = now.get((tensor, place))
+                    if value is None or access == "write":
+                        at = place, address, address + tensor.nbytes
+                        if value is None and access == "write" and not tensor.managed and place == "device":
+                            self._stale.append(at)
+                        value = now[tensor, place] = Value(at)
+                        values.append(value)
+                    value.accesses.append(position)
+                if isinstance(instruction, Launch) and instruction.workspace is not None:
+                    start, nbytes = instruction.workspace
+                    self._workspaces[position] = "device", start, start + nbytes
+        results = {tensor for tensor in program.host if tensor.kind == "loss"}
+        kept = {now[t, "device"] for t in program.resident if (t, "device") in now}
+        kept |= {now[t, "pinned"] for t in results if (t, "pinned") in now}
+        for value in values:
+            if value not in kept:
+                for position in value.accesses:
+                    self._touched.setdefault(position, []).append(value)
+        self._counts = {value: len(value.accesses) for value in values if value not in kept}
+
+    def fill(self, where: Bytes) -> None:
+        place, start, end = where
+        self._arenas[place][start:end] = ONES
+
+    def begin(self) -> None:
+        """A new iteration."""
+        self._left = dict(self._counts)
+        for where in self._stale:
+            self.fill(where)
+
+    def executed(self, position: int) -> None:
+        """The launch or copy at this position has been executed."""
+        if position in self._workspaces:
+            self.fill(self._workspaces[position])
+        for value in self._touched.get(position, ()):
+            self._left[value] -= 1
+            if not self._left[value]:
+                self.fill(value.bytes)

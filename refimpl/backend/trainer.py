@@ -1,0 +1,307 @@
+"""Training: one program, replayed on a device, with everything around it that a user needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refimpl.backend import checkpoint
+from refimpl.backend.batches import checked_images, checked_labels, whole_batches
+from refimpl.backend.bound import Settings, refuse_foreign
+from refimpl.backend.device import Device, Replay, recount
+from refimpl.backend.diagnosis import diagnose
+from refimpl.backend.errors import NotFinite, RunError
+from refimpl.backend.inference import inference_program
+from refimpl.backend.interrupts import held_interrupts
+from refimpl.backend.orders import Order
+from refimpl.backend.parameters import initial_state, state_tensors
+from refimpl.machine import Timeline
+from refimpl.network import Tensor
+from refimpl.planner import DoesNotFit, Launch, Program
+from refimpl.planner.baseline import pinned_size
+
+BACKENDS = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the network makes of images that it does not learn from."""
+
+    loss: float  #: the mean over all images
+    accuracy: float  #: the share whose most probable class is their label
+    predictions: np.ndarray  #: images × classes: probabilities
+
+
+class _NoNumber(Exception):
+    """A loss is NaN; raised between forward and backward."""
+
+
+class Trainer:
+    """Trains `program.network` as the program says.
+
+    `seed` decides the first weights and what dropout drops.  `rate`, `momentum` and `decay` (PyTorch's rule) may be
+    changed between steps.  On the CPU `order` says in which order instructions are executed, and `poison` makes what
+    nobody may read unreadable; both change nothing in the result of a right program.
+
+    Device memory is taken once, here, and is at most the program's budget.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        backend: str = "cpu",
+        seed: int = 0,
+        rate: float = 0.01,
+        momentum: float = 0.9,
+        decay: float = 0.0,
+        order: Order | None = None,
+        poison: bool = False,
+    ) -> None:
+        refuse_foreign(program)
+        if not 0 <= seed < 2**64:
+            raise RunError(f"the seed is {seed}; give a whole number of at least 0 and below 2**64")
+        self.program, self.network, self.backend = program, program.network, backend
+        self.seed, self.rate, self.momentum, self.decay = seed, rate, momentum, decay
+        self.iteration = 0  #: iterations done so far; the number of the next one
+        self._whole = True  #: no iteration was cut off half way
+        self._closed = False
+        self._last: tuple[np.ndarray, np.ndarray] | None = None
+        self.inference: Program | None = None  #: forward only; None where that does not fit
+        try:
+            self.inference = inference_program(program)
+        except DoesNotFit as error:
+            self._no_inference = str(error)
+        self._inference_replay: Replay | None = None
+        self._place_statistics()
+        self.device = self._open(backend, order, poison)
+        try:
+            self.replay = self.device.replay(program, self._settings())
+            self._gate = self._find_gate()
+            for tensor, values in initial_state(self.network, seed):
+                self.device.write(program.resident[tensor], values)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, backend: str, order: Order | None, poison: bool) -> Device:
+        programs = [self.program] + ([self.inference] if self.inference else [])
+        arena_bytes = max(program.arena_bytes for program in programs)
+        if backend == "cpu":
+            from refimpl.backend.cpu import CpuDevice
+
+            return CpuDevice(arena_bytes, self._pinned_bytes, order, poison)
+        if backend != "cuda":
+            raise RunError(f"there is no backend {backend!r}; give {' or '.join(BACKENDS)}")
+        if order is not None or poison:
+            raise RunError("order and poison are the CPU's; a GPU takes what order it likes")
+        from refimpl.backend.cuda import CudaDevice
+
+        return CudaDevice(arena_bytes, self._pinned_bytes, len(self.program.streams))
+
+    # -- training ------------------------------------------------------------------------------------------------------
+
+    def step(self, images: Any, labels: Any) -> float:
+        """Learn from one batch: float32 images, whole-number labels; the mean loss.
+
+        If a loss is not a number, nothing is learnt, and `NotFinite` names the first layer that shows it.  Ctrl-C waits
+        for the end of the iteration.
+        """
+        self._require_whole()
+        batch = (
+            checked_images(self.network, images, whole=True),
+            checked_labels(self.network, labels, self.network.batch),
+        )
+        with held_interrupts():
+            return self._iterate(batch)
+
+    def _iterate(self, batch: tuple[np.ndarray, np.ndarray]) -> float:
+        self.replay.set(self._settings())  # what a kernel refuses is refused here, before anything has run
+        self._upload(self.program, batch)
+        self._last = batch
+        self._keep_statistics()
+        self._whole = False
+        try:
+            self.replay.issue({self._gate: self._judge})
+            self.replay.set(self._settings(self.iteration + 1))  # while the device works
+        except _NoNumber:
+            self.replay.finish()
+            error = self._find_culprit(batch)
+            self._whole = True
+            raise error from None
+        self.replay.finish()
+        self._whole = True
+        self.iteration += 1
+        losses = self._result(self.program, self.network.losses)
+        return float(np.mean(losses, dtype=np.float64))
+
+    def evaluate(self, images: Any, labels: Any) -> Evaluation:
+        """Loss, accuracy and predictions for any number of images, by the running statistics and without dropout."""
+        self._require_whole()
+        if self.inference is None:
+            raise RunError(f"training fits, but evaluating does not: {self._no_inference}")
+        given = checked_images(self.network, images, whole=False)
+        right = checked_labels(self.network, labels, len(given))
+        if self._inference_replay is None:
+            self._inference_replay = self.device.replay(self.inference, self._settings())
+        losses, predictions = [], []
+        for some, theirs, count in whole_batches(given, right, self.network.batch):
+            self._upload(self.inference, (some, theirs))
+            try:
+                self._inference_replay.issue({})
+            finally:
+                self._inference_replay.finish()
+            losses.append(self._result(self.inference, self.network.losses)[:count].copy())
+            predictions.append(self._result(self.inference, self.network.predictions)[:count].copy())
+        probabilities = np.concatenate(predictions)
+        loss = float(np.mean(np.concatenate(losses), dtype=np.float64))
+        return Evaluation(loss, float(np.mean(probabilities.argmax(1) == right)), probabilities)
+
+    def _settings(self, iteration: int | None = None) -> Settings:
+        rates = {"rate": self.rate, "momentum": self.momentum, "decay": self.decay}
+        for name, value in rates.items():
+            if not math.isfinite(value):
+                raise RunError(f"the {name} is {value}; give a finite number")
+        return {"seed": self.seed, "iteration": self.iteration if iteration is None else iteration, **rates}
+
+    # -- the batch, and the results ------------------------------------------------------------------------------------
+
+    def _upload(self, program: Program, batch: tuple[np.ndarray, np.ndarray]) -> None:
+        for tensor, values in zip((self.network.input, self.network.labels), batch, strict=True):
+            np.copyto(self._result(program, tensor), values)
+
+    def _result(self, program: Program, tensor: Tensor) -> np.ndarray:
+        """The pinned memory that a batch comes from or a result goes to."""
+        start = program.host[tensor]
+        return self.device.pinned[start : start + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
+
+    # -- numbers that are none -----------------------------------------------------------------------------------------
+
+    def _find_gate(self) -> int:
+        """The position of the launch behind which the losses are there, and nothing has been learnt yet."""
+        for position, instruction in enumerate(self.program.instructions):
+            if isinstance(instruction, Launch) and self.network.losses in instruction.call.writes:
+                return position
+        raise RunError(f"the program of {self.network.name} computes no loss")
+
+    def _judge(self) -> None:
+        losses = self.network.losses
+        if np.isnan(self.device.read(self.program.resident[losses], losses.shape, losses.dtype)).any():
+            raise _NoNumber
+
+    def _place_statistics(self) -> None:
+        """Room in pinned memory, behind the programs', for the running statistics as they were before an iteration."""
+        self._pinned_bytes = max(p.pinned_bytes for p in (self.program, self.inference) if p is not None)
+        self._statistics: list[tuple[int, int, int]] = []  #: device address, pinned address, bytes
+        for layer in self.network.layers:
+            for name, tensor in layer.statistics.items():
+                if name.startswith("running"):
+                    self._statistics.append((self.program.resident[tensor], self._pinned_bytes, tensor.nbytes))
+                    self._pinned_bytes += pinned_size(tensor.nbytes)
+
+    def _keep_statistics(self) -> None:
+        for address, host, nbytes in self._statistics:
+            self.device.copy_out(address, host, nbytes)
+
+    def _put_statistics_back(self) -> None:
+        for address, host, nbytes in self._statistics:
+            self.device.copy_in(address, host, nbytes)
+
+    def _find_culprit(self, batch: tuple[np.ndarray, np.ndarray]) -> NotFinite:
+        """Forward again from the same state, looking at every number; afterwards all is as before the iteration."""
+        self._put_statistics_back()
+        self._upload(self.program, batch)
+        finding = diagnose(self.device, self.replay, self.program, self._gate)
+        self._put_statistics_back()
+        layer = finding.step.layer.name if finding else self.network.layers[-1].name
+        what = str(finding) if finding else f"only {layer} shows it, and only once"
+        advice = "a lower rate may help, or a look at the data"
+        if finding and finding.weights:
+            advice = "an earlier update spoilt them: restore a checkpoint, and lower the rate"
+        what = f"the loss is not a number; {what}; nothing was learnt from this batch; {advice}"
+        return NotFinite(layer, f"iteration {self.iteration}: {what}")
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, np.ndarray]:
+        """A copy of every weight, gradient, momentum and statistic, by name."""
+        self._require_open()
+        at = self.program.resident
+        return {t.name: self.device.read(at[t], t.shape, t.dtype) for t in state_tensors(self.network)}
+
+    def load_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from such a copy; the iteration and the settings stay.  A wrong one changes nothing."""
+        self._require_open()
+        checkpoint.check("the state", self.network, state)
+        self.replay.finish()  # an iteration that was cut off may still be running
+        for tensor in state_tensors(self.network):
+            self.device.write(self.program.resident[tensor], np.ascontiguousarray(state[tensor.name]))
+        self._whole = True
+
+    def save(self, path: str | Path) -> None:
+        """Write a checkpoint."""
+        self._require_whole()
+        checkpoint.write(path, self.network, self.state(), self._settings())
+
+    def restore(self, path: str | Path) -> None:
+        """Go on from a checkpoint, bit for bit, its settings and seed included.  A bad one changes nothing."""
+        state, settings = checkpoint.read(path, self.network)
+        self.load_state(state)
+        for name, value in settings.items():
+            setattr(self, name, value)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise RunError("this trainer is closed; make another one")
+
+    def _require_whole(self) -> None:
+        self._require_open()
+        if not self._whole:
+            raise RunError("the last iteration was cut off half way; restore a checkpoint, or load a state")
+
+    # -- what was measured ---------------------------------------------------------------------------------------------
+
+    @property
+    def measured_peak(self) -> int:
+        """The most bytes the pool held, counted from the instructions that are executed."""
+        return recount(self.program)
+
+    @property
+    def host_seconds_per_instruction(self) -> float | None:
+        """What it costs the host to start an instruction, at best; None on the CPU, which does the work itself."""
+        self._require_open()
+        return self.replay.host_seconds_per_instruction
+
+    def timeline(self) -> Timeline:
+        """One iteration measured, with the last batch (zeros before the first); the state is put back afterwards."""
+        self._require_whole()
+        shape, rows = self.network.input.shape, self.network.batch
+        batch = self._last or (np.zeros(shape, np.float32), np.zeros(rows, np.int32))
+        before = self.state()
+        self.replay.set(self._settings())
+        self._upload(self.program, batch)
+        with held_interrupts():
+            self._whole = False
+            timeline = self.replay.timed()
+            self.load_state(before)
+        return timeline
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give the memory back; the trainer cannot be used afterwards."""
+        if not self._closed:
+            self._closed = True
+            self.__dict__.pop("replay", None)  # the bound launches keep the arena alive
+            self._inference_replay = None
+            self.device.close()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,75 @@
+"""Budgets as people write them: "12GiB", "512 MiB", "3.5 GB", plain bytes, or a share of the baseline's peak, "0.4"."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+UNITS = {
+    "": 1, "b": 1, "bytes": 1,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
+}  # fmt: skip
+
+EXAMPLES = "12GiB, 512MiB, 3.5GB, a number of bytes, or a share of the baseline's peak such as 0.4 or 40%"
+UNLIMITED = 1 << 60  #: bytes; more than anything needs
+SMALLEST = 1 << 10  #: bytes; a smaller number without a unit is a slip
+LARGEST_SHARE = 2.0
+
+
+class BudgetError(ValueError):
+    """A budget that cannot be understood, or that is none: one line that says what would do."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """A budget as a share of the baseline's peak; 1 is all of it."""
+
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.share:g} of the baseline's peak"
+
+
+def parse(budget: str | int | float | Share) -> int | Share:
+    """Bytes, or a share of something that is not known yet."""
+    if isinstance(budget, Share):
+        return _share(budget.share, str(budget))
+    if isinstance(budget, bool):
+        raise BudgetError(f"a budget of {budget} is no number; give {EXAMPLES}")
+    if isinstance(budget, float):
+        return _share(budget, f"{budget:g}")
+    if isinstance(budget, int):
+        return _bytes(budget, str(budget))
+    text = budget.strip().replace(",", "").replace("_", "")
+    found = re.fullmatch(r"([-+]?\d*\.?\d+)\s*([a-z]*|%)", text.lower())
+    if not found or (found[2] != "%" and found[2] not in UNITS):
+        raise BudgetError(f"a budget of {budget!r} is not understood; give {EXAMPLES}")
+    number, unit = float(found[1]), found[2]
+    if unit == "%":
+        return _share(number / 100, budget)
+    if not unit and "." in found[1]:
+        return _share(number, budget)
+    if not unit:
+        return _bytes(int(found[1]), budget)
+    return _bytes(round(min(number * UNITS[unit], UNLIMITED)), budget)
+
+
+def _bytes(nbytes: int, text: str) -> int:
+    if nbytes <= 0:
+        raise BudgetError(f"a budget of {text} leaves nothing to train with; give {EXAMPLES}")
+    if nbytes < SMALLEST:
+        raise BudgetError(f"a budget of {text} would be {nbytes} bytes; give a unit, as in {nbytes}GiB")
+    return min(nbytes, UNLIMITED)
+
+
+def _share(share: float, text: str) -> Share:
+    if not share > 0:
+        raise BudgetError(f"a budget of {text} leaves nothing to train with; give {EXAMPLES}")
+    if share > LARGEST_SHARE:
+        raise BudgetError(
+            f"a budget of {text} without a unit is a share of the baseline's peak, at most {LARGEST_SHARE:g}; "
+            f"for bytes give a unit, as in {text.strip()}GiB"
+        )
+    return Share(share)

@@ -1,0 +1,99 @@
+"""`refimpl bench`: every kernel family measured here, or the planner."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import refimpl
+from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, add_command, pick
+from refimpl.terminal import progress, say, show
+
+ROOT = Path(refimpl.__file__).resolve().parent.parent  #: where docs/ and README.md stand
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "bench", "measure every kernel here",
+        "Measure every kernel family here, beside NumPy and PyTorch (on a GPU: cuBLAS and cuDNN); or how long "
+        "planning, verifying and simulating take, and how that grows with a network's depth.",
+        ["refimpl bench --quick", "refimpl bench --family conv --json", "refimpl bench --planner"],
+    )  # fmt: skip
+    parser.add_argument("--family", help="only this family, as in conv")
+    parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer turns: a look in half a minute")
+    parser.add_argument("--device", choices=("cpu", "gpu"), help="default: the GPU if there is one")
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/ and README.md")
+    parser.add_argument("--planner", action="store_true", help="the planner and not the kernels")
+    parser.add_argument("--probe", action="store_true", help="only say the device's name, or why it cannot be used")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.planner:
+        return planner(options)
+    from refimpl.devices import NoDevice, device_of
+
+    try:
+        device = device_of(options.device)
+    except NoDevice as error:
+        raise Fail(str(error), DEVICE_FAILED) from None
+    if options.probe:
+        print(device.name)
+        return DONE
+    if options.write and options.quick:
+        raise Fail("--write keeps what was measured with the full sizes: leave out --quick")
+    if options.write and options.family:
+        raise Fail("--write keeps the whole table: leave out --family")
+
+    from refimpl import bench as measuring
+    from refimpl import tables
+    from refimpl.cases import FAMILIES, cases
+
+    family = pick(options.family, FAMILIES, "kernel family") if options.family else None
+    chosen = cases(device, options.quick, family)
+    budget = 0.1 if options.quick else 0.6
+    with progress("", len(chosen)) as advance:
+        report = measuring.run(device, chosen, budget, options.quick, advance, family in (None, "launch"))
+    if options.json:
+        print(report.json())
+    else:
+        for name in dict.fromkeys(result.family for result in report.results):
+            show(name, *tables.rows([r for r in report.results if r.family == name]), wraps=["what"])
+        if report.targets:
+            show(f"targets ({report.targets_note})", *tables.target_rows(report))
+        say(f"{report.name}; {report.seconds:.0f} seconds. {tables.LEGEND}")
+        if tables.disturbed(report):
+            say(tables.disturbed(report))
+    if options.write:
+        written(tables.write(report, ROOT))
+    return DONE
+
+
+def planner(options: argparse.Namespace) -> int:
+    """Planning, verifying and simulating, on one core."""
+    if options.family or options.device or options.probe:
+        raise Fail("--planner measures the planner, which has no families and needs no device: leave out the others")
+    if options.write and options.quick:
+        raise Fail("--write keeps what was measured with all turns: leave out --quick")
+    from refimpl import planner_bench as measuring
+
+    with progress("", len(measuring.NETWORKS)) as advance:
+        report = measuring.run(1 if options.quick else 3, advance)
+    if options.json:
+        print(report.json())
+    else:
+        show("the planner, seconds of processor time", *measuring.table(report))
+        show("targets", *measuring.target_rows(report))
+        say(f"{report.name}; the least of {report.turns} turns.")
+    if options.write:
+        written(measuring.write(report, ROOT))
+    return DONE
+
+
+def written(paths: Iterable[Path]) -> None:
+    for path in paths:
+        print(f"written: {path}", file=sys.stderr)

@@ -1,0 +1,181 @@
+"""`refimpl compare`: setups side by side, on one network or several."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from refimpl.cli.arguments import DONE, Fail, add_command, completed_by
+from refimpl.cli.lists import print_json
+from refimpl.cli.options import (
+    add_budget,
+    add_json,
+    add_machine,
+    add_network,
+    add_setup,
+    machine_of,
+    network_of,
+    with_algorithms,
+)
+from refimpl.cli.pictures import add_picture, checked, save
+from refimpl.cli.plan import least, proved
+from refimpl.terminal import progress, say, show_table
+
+if TYPE_CHECKING:
+    from refimpl.machine import Machine
+    from refimpl.network import Network
+    from refimpl.planner import Setup
+    from refimpl.report.comparison import Compared
+    from refimpl.report.tables import Table
+
+MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
+LEFT_OUT = ("steps", "fates")  #: of a plan's document, where many stand side by side
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "compare", "setups side by side",
+        "Plan several setups for the same networks, machine and budget, and lay them side by side. "
+        "A setup is a preset and slot=module words, in quotes.  Without --with: the baseline, with both kinds of "
+        "liveness and with every allocator.  --set and --algorithms hold for every row that does not say otherwise.",
+        [
+            "refimpl compare vgg16 --batch 64",
+            'refimpl compare vgg16 resnet50 --with baseline --with "liveness=layer-wise algorithms=memory"',
+            'refimpl compare alexnet --budget 2GiB --with "liveness=layer-wise allocator=first-fit" --least',
+        ],
+    )  # fmt: skip
+    add_network(parser, several=True)
+    action = parser.add_argument(
+        "--with", action="append", metavar="SETUP", dest="setups", default=[],
+        help='one row, as in "baseline liveness=layer-wise"; repeatable',
+    )  # fmt: skip
+    completed_by(action, "setups")
+    add_setup(parser, preset=False)
+    add_machine(parser)
+    add_budget(parser)
+    parser.add_argument("--least", action="store_true", help="the least budget that each setup fits in, too")
+    parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
+    add_picture(parser, kinds=False)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from refimpl.planner.errors import size
+    from refimpl.planning import budget_bytes
+    from refimpl.report.tables import compare_table
+
+    picture = checked(options.picture)
+    if picture and len(options.networks) > 1:
+        raise Fail("--picture draws the setups of one network; name one")
+    setups, machine = list(setups_of(options)), machine_of(options)
+    networks = [network_of(options, name) for name in options.networks]
+    budgets = [budget_bytes(options.budget, network, machine) for network in networks]
+    found: list[list[tuple[Compared, dict[str, Any]]]] = []
+    with progress("planning", len(setups) * len(networks)) as advance:
+        for network, budget in zip(networks, budgets, strict=True):
+            found.append([])
+            for label, setup in setups:
+                advance(f"{network.name} {label}")
+                found[-1].append(one(label, network, setup, machine, budget, options))
+    how = f"{machine.name} (simulated, {machine.catalogue})"
+    titles = [
+        f"{network.name}, batch {network.batch} · {how} · budget {size(budget)}"
+        for network, budget in zip(networks, budgets, strict=True)
+    ]
+    if picture:
+        from refimpl.report.comparison_picture import comparison_picture
+
+        save(comparison_picture(titles[0], [row for row, _ in found[0]]), picture)
+    if options.json:
+        print_json([document for rows in found for _, document in rows])
+        return DONE
+    for title, rows in zip(titles, found, strict=True):
+        table = compare_table(title, [row for row, _ in rows])
+        if options.least:
+            table = with_least(table, [document["least_budget_bytes"] for _, document in rows])
+        show_table(without_agreement(table))
+    if picture:
+        say(f"Picture: {picture}")
+    return DONE
+
+
+def with_least(table: Table, least_bytes: list[int]) -> Table:
+    """The table with one column more."""
+    from refimpl.planner.errors import size
+
+    cells = [[*row[:2], size(nbytes), *row[2:]] for row, nbytes in zip(table.rows, least_bytes, strict=True)]
+    note = f"{table.note}  least: the smallest budget tried that fits."
+    head = [*table.head[:2], "least", *table.head[2:]]
+    return replace(table, head=head, rows=cells, numbers=table.numbers | {"least"}, note=note)
+
+
+def without_agreement(table: Table) -> Table:
+    """The table without the columns in which all rows that fit say the same; these are named once, below it."""
+    fitting = [row for row in table.rows if row[1] == "yes"]
+    values = {name: {row[i] for row in fitting} for i, name in enumerate(table.head) if name in MAY_AGREE}
+    agreed = {name: found.pop() for name, found in values.items() if len(found) == 1}
+    if not agreed or len(table.rows) < 2:
+        return table
+    kept = [i for i, name in enumerate(table.head) if name not in agreed]
+    same = ", ".join(f"{name} {value}" for name, value in agreed.items() if value != "–")
+    note = f"{table.note}  The same for all: {same}." if same else table.note
+    return replace(
+        table, head=[table.head[i] for i in kept], rows=[[row[i] for i in kept] for row in table.rows], note=note
+    )
+
+
+def one(
+    label: str, network: Network, setup: Setup, machine: Machine, budget: int, options: argparse.Namespace
+) -> tuple[Compared, dict[str, Any]]:
+    """One row: for the table and for the document."""
+    from refimpl.planner import DoesNotFit, plan
+    from refimpl.planning import unlimited_baseline
+    from refimpl.report.comparison import compared, misfit
+    from refimpl.report.json import misfit_json, plan_json
+
+    try:
+        program = plan(network, setup, machine, budget)
+    except DoesNotFit as error:
+        row, document = misfit(label, error), misfit_json(network, setup, machine, budget, error)
+    else:
+        if options.verify:
+            proved(program)
+        timeline = program.simulate()
+        row = compared(label, program, timeline)
+        baseline = unlimited_baseline(network, machine).planned_seconds if options.json else None
+        document = plan_json(program, timeline, baseline) if options.json else {}
+    if options.least:
+        document["least_budget_bytes"] = least(network, setup, machine)
+    return row, {"setup": label} | {key: value for key, value in document.items() if key not in LEFT_OUT}
+
+
+def setups_of(options: argparse.Namespace) -> Iterator[tuple[str, Setup]]:
+    """Every row's name and setup; asked for in words, a preset's name (or none) and `slot=module`."""
+    from refimpl import modules, presets
+
+    common = with_algorithms(options, modules.assignments(options.assignments))
+    for text in options.setups or default_rows():
+        words = text.replace(",", " ").split()
+        named = [word for word in words if "=" not in word]
+        if len(named) > 1:
+            raise Fail(f"--with {text!r} names {' and '.join(named)}; a row has one preset, and slot=module words")
+        own = modules.assignments(word for word in words if "=" in word)
+        yield short(words), presets.setup(named[0] if named else "baseline", {**common, **own})
+
+
+def short(words: list[str]) -> str:
+    """What a row is called: the preset if it is not the baseline, and the modules' names."""
+    names = [word.partition("=")[2] or word for word in words]
+    return ", ".join(name for name in names if name != "baseline") or "baseline"
+
+
+def default_rows() -> list[str]:
+    """The baseline with both kinds of liveness, and with every allocator."""
+    from refimpl.modules import MODULES
+
+    others = list(MODULES["allocator"])[1:]
+    rows = ["baseline", "baseline liveness=layer-wise"]
+    return [*rows, *(f"{rows[-1]} allocator={name}" for name in others)]

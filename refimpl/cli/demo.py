@@ -1,0 +1,24 @@
+"""`refimpl demo`: see `refimpl.demo`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from refimpl.cli.arguments import add_command
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "demo", "plan VGG-16, train a small network, draw both",
+        "Plan VGG-16 for 12 GiB, train a small network on handwritten digits within a budget, and draw what happened.",
+    )  # fmt: skip
+    parser.add_argument("--out", default="demo", help="folder for the pictures (default: demo)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from refimpl import demo
+
+    return demo.main(Path(options.out))

@@ -1,0 +1,157 @@
+"""`refimpl list`: the networks, machines, presets, modules and kernels there are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from typing import Any
+
+from refimpl.cli.arguments import DONE, Fail, add_command, pick
+from refimpl.terminal import say, show
+
+
+def add(commands: Any) -> None:
+    lists = add_command(
+        commands, "list", "what there is", "Show what there is; without a THING, everything by name.",
+        ["refimpl list", "refimpl list modules", "refimpl list kernels --family conv"],
+    )  # fmt: skip
+    lists.add_argument("--json", action="store_true", help="one JSON document")
+    lists.set_defaults(run=overview)
+    things = lists.add_subparsers(dest="thing", metavar="THING", parser_class=type(lists))
+    for name, run, long in (
+        ("networks", networks, "The networks that have a name."),
+        ("machines", machines, "The models of GPUs that a plan can be made for."),
+        ("presets", presets, "Named setups: what one paper does."),
+        ("modules", modules, "The modules that can fill each slot of a setup: --set slot=module."),
+    ):
+        one = add_command(things, name, f"every one of the {name}", long)
+        one.add_argument("--json", action="store_true", help="one JSON document")
+        one.set_defaults(run=run)
+    every = add_command(things, "kernels", "every kernel", "Every kernel, family by family.")
+    every.add_argument("--family", help="only this family, as in gemm")
+    every.add_argument("--machine-code", action="store_true", help="registers and shared memory on three GPUs")
+    form = every.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON document")
+    form.add_argument("--markdown", action="store_true", help="a Markdown table")
+    every.set_defaults(run=kernels)
+
+
+def print_json(document: Any) -> None:
+    print(json.dumps(document, indent=1, ensure_ascii=False))
+
+
+def overview(options: argparse.Namespace) -> int:
+    """Every name, without numba: the kernels are only counted by `list kernels`."""
+    from refimpl.machine import CATALOGUES, MACHINES
+    from refimpl.modules import MODULES
+    from refimpl.network.zoo import FAMILIES, PLAIN, SUFFIX
+    from refimpl.presets import PRESETS
+
+    if options.json:
+        print_json({
+            "networks": [*PLAIN, *FAMILIES], "machines": [*MACHINES, "here"], "catalogues": [*CATALOGUES],
+            "presets": [*PRESETS], "modules": {slot: [*found] for slot, found in MODULES.items()},
+        })  # fmt: skip
+        return DONE
+    plain = [*PLAIN, *(name for name in FAMILIES if not name.endswith(SUFFIX))]
+    show(
+        "what there is", ["", "names"],
+        [
+            ["networks", f"{', '.join(plain)}; each also with {SUFFIX} behind it"],
+            ["machines", f"{', '.join(MACHINES)}, here, or a profile's file"],
+            ["catalogues", ", ".join(CATALOGUES)],
+            ["presets", ", ".join(PRESETS)],
+            *([f"--set {slot}=", ", ".join(found)] for slot, found in MODULES.items()),
+        ],
+        wraps=["names"],
+    )  # fmt: skip
+    say("More with: refimpl list networks | machines | presets | modules | kernels")
+    return DONE
+
+
+def networks(options: argparse.Namespace) -> int:
+    from refimpl.network.zoo import FAMILIES, NETWORKS, SUFFIX
+
+    found = NETWORKS | FAMILIES
+    if options.json:
+        print_json([{"name": name, "batch": one.batch, "about": one.about} for name, one in found.items()])
+        return DONE
+    plain = {name: one for name, one in found.items() if not name.endswith(SUFFIX)}
+    rows = [[name, str(one.batch), one.about] for name, one in plain.items()]
+    show("networks", ["name", "batch", "what it is"], rows, wraps=["what it is"])
+    say(f"Behind a name, {SUFFIX} builds it with SuperNeurons' conventions: fork layers, every ReLU a map of its own.")
+    say("batch: images where --batch does not say otherwise.")
+    return DONE
+
+
+def machines(options: argparse.Namespace) -> int:
+    from refimpl.machine import summary
+    from refimpl.planner.errors import size
+
+    found = summary()
+    if options.json:
+        print_json(found)
+        return DONE
+    rows = [
+        [
+            one["name"], size(one["memory_bytes"]), f"{one['flops'] / 1e12:.3g}", f"{one['bandwidth'] / 1e9:.0f}",
+            f"{one['link'] / 1e9:.3g}", one["catalogue"], one["source"],
+        ]
+        for one in found
+    ]  # fmt: skip
+    head = ["name", "memory", "TFLOP/s", "GB/s", "link GB/s", "catalogue", "source"]
+    show("machines", head, rows, wraps=["source"])
+    say("A profile's file is a machine too: refimpl profile NETWORK --out FILE, then --machine FILE.")
+    return DONE
+
+
+def presets(options: argparse.Namespace) -> int:
+    from refimpl.presets import PRESETS, about
+
+    if options.json:
+        print_json([{"name": name, "about": about(name), "slots": make().slots} for name, make in PRESETS.items()])
+        return DONE
+    rows = [[name, about(name)] for name in PRESETS]
+    show("presets", ["name", "what it does"], rows, wraps=["what it does"])
+    for name, make in PRESETS.items():
+        say(f"{name}: " + ", ".join(f"{slot}={module}" for slot, module in make().slots.items()))
+    return DONE
+
+
+def modules(options: argparse.Namespace) -> int:
+    from refimpl.modules import MODULES, SWITCHES
+
+    rows = [(slot, name, module.summary) for slot, found in MODULES.items() for name, module in found.items()]
+    if options.json:
+        print_json([{"slot": slot, "module": name, "about": about} for slot, name, about in rows])
+        return DONE
+    shown = [[slot, name, about] for slot, name, about in rows]
+    for i in range(len(shown) - 1, 0, -1):
+        if shown[i][0] == shown[i - 1][0]:
+            shown[i][0] = ""
+    show("modules: --set slot=module", ["slot", "module", "what it does"], shown, wraps=["what it does"])
+    say("Not slots, but set in the same way: " + "; ".join(f"{n}={'|'.join(v)}" for n, v in SWITCHES.items()))
+    return DONE
+
+
+def kernels(options: argparse.Namespace) -> int:
+    from refimpl import listing, tables
+
+    family = pick(options.family, listing.families(), "kernel family") if options.family else None
+    if options.machine_code:
+        from kernels import machine_code
+
+        why_not = machine_code.why_not()
+        if why_not:
+            raise Fail(why_not)
+    rows = list(listing.rows(family, options.machine_code))
+    if options.json:
+        print_json([asdict(row) for row in rows])
+    elif options.markdown:
+        print(tables.markdown_table(*listing.table(rows)))
+    else:
+        show(f"{len(rows)} kernels", *listing.table(rows), wraps=["what it does"])
+        if options.machine_code:
+            say("Under a compute capability: registers of a thread / bytes of shared memory of a block.")
+    return DONE

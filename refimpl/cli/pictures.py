@@ -1,0 +1,58 @@
+"""The option `--picture`: a drawing beside the table.  Drawing takes a second, and only who asks for it waits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refimpl.cli.arguments import Fail, Parser, completed_by, writable
+
+if TYPE_CHECKING:
+    from refimpl.machine import Timeline
+    from refimpl.planner import Program
+
+#: What can be drawn of a program.
+KINDS = {
+    "memory": "what fills device memory, step by step",
+    "pool": "where in the pool every block lies",
+    "timeline": "what runs when on every stream",
+}
+
+
+def add_picture(parser: Parser, kinds: bool = True) -> None:
+    action = parser.add_argument("--picture", metavar="FILE", help="draw it into a .png or .svg file")
+    completed_by(action, "files")
+    if kinds:
+        meant = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
+        parser.add_argument("--draw", choices=tuple(KINDS), default="memory", help=f"{meant} (default: memory)")
+
+
+def checked(path: str | None) -> Path | None:
+    """The picture's path, refused before anything is planned."""
+    if path is None:
+        return None
+    if Path(path).suffix.lower() not in (".png", ".svg"):
+        raise Fail(f"--picture {path}: a picture's name ends in .png or .svg")
+    return writable("--picture", path)
+
+
+def draw(kind: str, program: Program, timeline: Timeline, path: Path) -> None:
+    """One of the KINDS."""
+    from refimpl.report import memory_pictures, timeline_picture
+
+    if kind == "timeline":
+        figure = timeline_picture.timeline_picture(program, timeline)
+    elif kind == "pool":
+        figure = memory_pictures.pool_picture(program)
+    else:
+        figure = memory_pictures.memory_picture(program)
+    save(figure, path)
+
+
+def save(figure: Any, path: Path) -> None:
+    from refimpl.report import style
+
+    try:
+        style.save(figure, path)
+    except OSError as error:
+        raise Fail(f"--picture {path}: {error.strerror or error}") from None

@@ -1,0 +1,162 @@
+"""`refimpl plan`: does it fit, and how; the listing, the pictures, the JSON document that scripts read."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, WRONG, Fail, Parser, add_command
+from refimpl.cli.lists import print_json
+from refimpl.cli.options import (
+    add_budget,
+    add_json,
+    add_machine,
+    add_network,
+    add_setup,
+    machine_of,
+    network_of,
+    setup_of,
+)
+from refimpl.cli.pictures import add_picture, checked, draw
+from refimpl.terminal import say, show_table, waiting, wrapped
+
+if TYPE_CHECKING:
+    from refimpl.machine import Machine
+    from refimpl.network import Network
+    from refimpl.planner import Program, Setup
+    from refimpl.planner.verify import Proof
+
+EXAMPLES = (
+    "refimpl plan vgg16 --batch 256 --budget 12GiB",
+    "refimpl plan vgg16 --batch 64 --set liveness=layer-wise --algorithms memory --budget 0.6",
+    "refimpl plan tiny-resnet --listing",
+    "refimpl plan tiny-resnet --step 5 --step fc --instructions",
+    "refimpl plan resnet:137 --json > plan.json",
+    "refimpl plan alexnet --picture alexnet.png --draw timeline",
+)
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "plan", "whether and how a network fits",
+        "Plan one iteration of training: whether it fits, what it holds and moves, how long it takes. "
+        "Every program is proved safe before it is shown.  Exit status: 0 it fits, 3 it does not.",
+        EXAMPLES,
+    )  # fmt: skip
+    add_network(parser)
+    add_setup(parser)
+    add_machine(parser)
+    add_budget(parser)
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def add_output(parser: Parser) -> None:
+    parser.add_argument("--listing", action="store_true", help="list the program, step by step, with reasons")
+    parser.add_argument(
+        "--step", action="append", default=[], metavar="STEP", help="list one step: a number or a layer"
+    )
+    parser.add_argument("--instructions", action="store_true", help="list every instruction, with addresses")
+    parser.add_argument("--steps", action="store_true", help="a table of the books at every step")
+    parser.add_argument("--least", action="store_true", help="the least budget that this setup fits in, too")
+    add_picture(parser)
+    parser.add_argument("--no-verify", action="store_false", dest="verify", help="show the program without proving it")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from refimpl.planner import DoesNotFit, plan
+    from refimpl.planning import budget_bytes, unlimited_baseline
+
+    picture = checked(options.picture)
+    network, setup, machine = network_of(options), setup_of(options), machine_of(options)
+    budget = budget_bytes(options.budget, network, machine)
+    selections = [_step(text, network) for text in options.step]
+    try:
+        program = plan(network, setup, machine, budget)
+    except DoesNotFit as error:
+        return misfit(error, network, setup, machine, options)
+    proof = proved(program) if options.verify else None
+    timeline = program.simulate()
+    if picture:
+        draw(options.draw, program, timeline, picture)
+    least_bytes = least(network, setup, machine) if options.least else None
+    if options.json:
+        from refimpl.report.json import plan_json
+
+        document = plan_json(program, timeline, unlimited_baseline(network, machine).planned_seconds)
+        print_json(document | ({"least_budget_bytes": least_bytes} if options.least else {}))
+    elif options.listing or options.instructions or selections:
+        chosen: list[int | str | None] = [*selections] or [None]
+        for selection in chosen:
+            print(program.listing(selection, options.instructions))
+    else:
+        from refimpl.planner.errors import size
+        from refimpl.report.tables import plan_table, steps_table
+
+        if options.steps:
+            show_table(steps_table(program, timeline))
+        show_table(plan_table(program, timeline, unlimited_baseline(network, machine).planned_seconds))
+        slots = ", ".join(f"{slot}={module}" for slot, module in setup.slots.items())
+        wrapped(f"Setup: {slots}; algorithms of the catalogue {machine.catalogue}.")
+        if least_bytes is not None:
+            say(f"Least budget: {size(least_bytes)}, the smallest tried that fits.")
+        say(proved_line(proof) if proof else "Not proved safe: --no-verify.")
+        if picture:
+            say(f"Picture: {picture}")
+    return DONE
+
+
+def _step(text: str, network: Network) -> int | str:
+    """A step as `listing` takes it: a number, or a layer's name (its forward and its backward)."""
+    if text.isdecimal():
+        number, last = int(text), len(network.steps)
+        if not 1 <= number <= last:
+            raise Fail(f"there is no step {number}; {network.name} has the steps 1 to {last}")
+        return number
+    return network.layer(text).name
+
+
+def proved(program: Program) -> Proof:
+    """The program's proof.  A program that has none is a fault of the planner or of a module, and is not shown."""
+    from refimpl.planner.verify import Unsafe
+
+    try:
+        return program.verify()
+    except Unsafe as error:
+        raise Fail(f"the planned program is not safe, which is a fault of a module: {error}", WRONG) from None
+
+
+def least(network: Network, setup: Setup, machine: Machine) -> int:
+    """The least budget tried that fits, bytes; with a word on the terminal, for on a deep network it takes a while."""
+    from refimpl.fitting import least_budget
+
+    with waiting("looking for the least budget"):
+        return least_budget(network, setup, machine)
+
+
+def misfit(error: Any, network: Network, setup: Setup, machine: Machine, options: argparse.Namespace) -> int:
+    """Say where and why it does not fit, and what would."""
+    from refimpl.fitting import remedies
+
+    with waiting("it does not fit; looking for what would"):
+        found = remedies(network, setup, machine, error.budget)
+    error.hint = str(found)
+    if options.json:
+        from refimpl.report.json import misfit_json
+
+        cheapest = found.cheapest and {"set": found.cheapest.changes, "seconds": found.cheapest.seconds}
+        document = misfit_json(network, setup, machine, error.budget, error)
+        print_json(document | {"least_budget_bytes": found.least_bytes, "cheapest": cheapest})
+    print(f"{options.parser.prog}: {error}", file=sys.stderr)
+    return DOES_NOT_FIT
+
+
+def proved_line(proof: Proof) -> str:
+    """What was proved, for people."""
+    warned = f"; {len(proof.warnings)} warnings, the first: {proof.warnings[0]}" if proof.warnings else ""
+    return (
+        f"Proved safe to repeat: {proof.launches:,} launches, {proof.copies:,} copies and {proof.waits:,} waits, "
+        f"{proof.accesses:,} accesses in order{warned}."
+    )

@@ -1,0 +1,57 @@
+"""`refimpl profile`: every algorithm of every call of a network, measured on the GPU or CPU at hand."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from refimpl.cli.arguments import DONE, Fail, add_command, completed_by, writable
+from refimpl.cli.options import add_network, network_of
+from refimpl.terminal import progress, say
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "profile", "measure a network's calls here",
+        "Measure every algorithm of every call of a network on the GPU at hand, or on the CPU without one, and keep "
+        "the seconds in a file.  The file is a machine: plan, compare and trace take it anywhere with --machine FILE.",
+        ["refimpl profile lenet --batch 32 --out lenet.json", "refimpl plan lenet --batch 32 --machine lenet.json"],
+    )  # fmt: skip
+    add_network(parser)
+    action = parser.add_argument("--out", required=True, metavar="FILE", help="the profile to write, a JSON file")
+    completed_by(action, "files")
+    parser.add_argument("--turns", type=int, default=3, metavar="N", help="times that everything is timed (default: 3)")
+    parser.add_argument(
+        "--limit", type=float, default=5.0, metavar="SECONDS",
+        help="leave out what would take longer than this by itself (default: 5)",
+    )  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    network = network_of(options)
+    if options.turns < 1:
+        raise Fail(f"--turns {options.turns}: give at least 1")
+    if not options.limit > 0:
+        raise Fail(f"--limit {options.limit:g}: give more than 0 seconds")
+    if not options.out.endswith(".json"):
+        raise Fail(f"--out {options.out}: a profile's name ends in .json, so that --machine knows it for one")
+    writable("--out", options.out)
+
+    from refimpl.machine.measure import device_at_hand, different_calls, measure
+
+    device = device_at_hand()
+    calls = different_calls(network)
+    print(f"profiling {network.name}, batch {network.batch}, on {device.name}", file=sys.stderr)
+    with progress("", len(calls) + 1) as advance:
+        advance("compiling")
+        found = measure(network, device, options.turns, options.limit, lambda done, of, name: advance(name))
+    found.save(options.out)
+    ways = sum(len(choices) for choices in found.choices.values())
+    say(
+        f"{len(found.calls) + len(found.choices)} calls, the convolutions among them in {ways} ways, measured on "
+        f"{found.device}: {options.out}"
+    )
+    say(f"Plan with it: refimpl plan {network.name} --batch {network.batch} --machine {options.out}")
+    return DONE

@@ -1,0 +1,129 @@
+"""`refimpl replay`: an allocation log, replayed in every allocator."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, add_command, pick
+from refimpl.cli.lists import print_json
+from refimpl.cli.options import add_json
+from refimpl.memory import ALLOCATORS, Allocator
+from refimpl.memory.log import Event, Replay, read_rmm, replay
+from refimpl.terminal import progress, say, show
+
+EVERYTHING = 1 << 60  #: bytes: a pool that everything fits into
+CLOSE = 1024  #: the least pool is found to one part in so many
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "replay", "replay an allocation log in every allocator",
+        "Replay an allocation log, in the CSV format of RMM's logging adaptor, in every allocator: how large a pool "
+        "each needs, or what does not fit into one of a given size.  `refimpl trace --format rmm` writes such a log.",
+        ["refimpl replay allocations.csv", "refimpl replay allocations.csv --size 4GiB --allocator best-fit"],
+    )  # fmt: skip
+    parser.add_argument("log", metavar="FILE.csv", help="the log")
+    parser.add_argument("--allocator", metavar="NAME", help="only this allocator")
+    parser.add_argument("--size", metavar="BYTES", help="the pool, as in 4GiB; default: the least that each needs")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of one allocator; bytes."""
+
+    allocator: str
+    pool_bytes: int
+    fits: bool
+    ideal_bytes: int  #: the most alive at once, rounded as this allocator rounds
+    failures: int
+    first_failure: int | None  #: the line of the log
+    largest_hole_bytes: int | None  #: when that failed
+
+    @property
+    def beyond(self) -> float:
+        """The share that the pool is larger than it would have to be without holes."""
+        return self.pool_bytes / self.ideal_bytes - 1 if self.ideal_bytes else 0.0
+
+
+def run(options: argparse.Namespace) -> int:
+    from refimpl.budgets import Share, parse
+
+    names = [pick(options.allocator, ALLOCATORS, "allocator")] if options.allocator else list(ALLOCATORS)
+    size = parse(options.size) if options.size else None
+    if isinstance(size, Share):
+        raise Fail(f"--size {options.size} is a share; give bytes, as in 4GiB")
+    if not Path(options.log).is_file():
+        raise Fail(f"there is no file {options.log}; refimpl trace NETWORK --format rmm writes one")
+    events = read_rmm(options.log)
+    rows = []
+    with progress("replaying", len(names)) as advance:
+        for name in names:
+            advance(name)
+            rows.append(row(events, ALLOCATORS[name], size))
+    if options.json:
+        print_json({"log": options.log, "events": len(events), "allocators": [asdict(row) for row in rows]})
+    else:
+        tell(options.log, events, rows, size)
+    return DONE if all(row.fits for row in rows) else DOES_NOT_FIT
+
+
+def row(events: Sequence[Event], allocator: Allocator, size: int | None) -> Row:
+    """The log in a pool of `size` bytes, or in the least that is found to do."""
+    ideal = replay(events, allocator.open(EVERYTHING)).statistics.peak
+    if size is None:
+        size = least_pool(events, allocator, ideal)
+    done = replay(events, allocator.open(size))
+    failed = done.first_failure
+    return Row(
+        allocator.name, size, done.fits, ideal, len(done.failures),
+        failed.position + 2 if failed else None,  # the header is line 1
+        failed.statistics.largest_hole if failed else None,
+    )  # fmt: skip
+
+
+def least_pool(events: Sequence[Event], allocator: Allocator, ideal: int) -> int:
+    """The smallest pool tried that the log fits into; a larger one than that may still fail."""
+
+    def fits(size: int) -> bool:
+        return replay(events, allocator.open(size)).fits
+
+    if fits(ideal):
+        return ideal
+    low, high = ideal, 2 * ideal
+    while not fits(high):
+        low, high = high, 2 * high
+    while high - low > max(allocator.granularity, ideal // CLOSE):
+        middle = (low + high) // 2 // allocator.granularity * allocator.granularity
+        if fits(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def tell(log: str, events: Sequence[Event], rows: Sequence[Row], size: int | None) -> None:
+    from refimpl.planner.errors import size as text
+
+    head = ["allocator", "least pool" if size is None else "pool", "alive at most", "beyond", "fits"]
+    table = [
+        [
+            row.allocator, text(row.pool_bytes), text(row.ideal_bytes), f"{row.beyond:+.1%}",
+            "yes" if row.fits else f"no: {row.failures} not, the first in line {row.first_failure}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    show(f"{log}: {len(events):,} events", head, table)
+    done: Replay = replay(events, ALLOCATORS[rows[0].allocator].open(EVERYTHING))
+    for count, what in (
+        (len(done.unfreed), "never freed"),
+        (len(done.unknown), "frees of a pointer that the log had not allocated, left out"),
+        (len(done.recorded_failures), "allocations that had failed when the log was made, left out"),
+    ):
+        if count:
+            say(f"{count:,} {what}.")

@@ -1,0 +1,312 @@
+"""`refimpl run`: train a network under a budget, on the GPU or on the CPU with the same kernels and program."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import shlex
+import statistics
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, add_command, completed_by, writable
+from refimpl.cli.lists import print_json
+from refimpl.cli.options import (
+    add_budget,
+    add_json,
+    add_machine,
+    add_network,
+    add_setup,
+    machine_of,
+    network_of,
+    setup_of,
+)
+from refimpl.cli.plan import proved
+from refimpl.names import offer
+from refimpl.terminal import say, training_progress, waiting
+
+if TYPE_CHECKING:
+    from refimpl.backend import Trainer
+    from refimpl.data import Source
+    from refimpl.network import Network
+    from refimpl.planner import Program
+
+BARS = "▁▂▃▄▅▆▇█"
+CURVE = 60  #: columns of the loss curve
+SYNTHETIC_TESTS = 4  #: batches of new synthetic images that the trained network is tried on
+STEPS = 100
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "run", "train a network under a budget",
+        "Plan a network, prove the program safe, and train with it: on the GPU, or on the CPU with the same kernels. "
+        "Ctrl-C waits for the end of the iteration, saves a checkpoint and says how to resume.  The teaching networks "
+        "(lenet, tiny-vgg, tiny-resnet, tiny-inception) take images of any shape, the others their own.",
+        [
+            "refimpl run lenet --data digits --epochs 5",
+            "refimpl run tiny-resnet --data digits --set liveness=layer-wise --budget 4MiB --backend cpu",
+            "refimpl run tiny-vgg --data images.npz --steps 500 --save half.npz",
+            "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
+        ],
+    )  # fmt: skip
+    add_network(parser)
+    action = parser.add_argument(
+        "--data", metavar="DATA", default="synthetic",
+        help="digits (scikit-learn's), synthetic, or a .npz file with images and labels (default: synthetic)",
+    )  # fmt: skip
+    completed_by(action, "data")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument(
+        "--steps", type=int, metavar="N", help=f"iterations in all, resumed ones too (default: {STEPS})"
+    )
+    length.add_argument("--epochs", type=int, metavar="N", help="times that all images are shown")
+    add_backend(parser)
+    learning = parser.add_argument_group("learning")
+    learning.add_argument("--rate", type=float, metavar="R", help="learning rate (default: 0.01)")
+    learning.add_argument("--momentum", type=float, metavar="M", help="default: 0.9")
+    learning.add_argument("--decay", type=float, metavar="D", help="weight decay (default: 0)")
+    learning.add_argument("--seed", type=int, metavar="N", help="of weights, dropout and shuffling (default: 0)")
+    for option, what in (("--save", "write a checkpoint at the end"), ("--resume", "go on from a checkpoint")):
+        completed_by(parser.add_argument(option, metavar="FILE", help=what), "files")
+    add_setup(parser)
+    add_machine(parser, default="here")
+    add_budget(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def add_backend(parser: Parser) -> None:
+    parser.add_argument(
+        "--backend", choices=("auto", "cpu", "cuda"), default="auto", help="default: cuda with a GPU, else cpu"
+    )
+
+
+# -- what is needed before the first step ------------------------------------------------------------------------------
+
+
+def prepared_program(options: argparse.Namespace, network: Network) -> Program:
+    """A program that can be run: with our own algorithms, and proved safe."""
+    from refimpl.planning import plan
+
+    machine = machine_of(options, default="here")
+    if machine.catalogue != "own":
+        if options.catalogue:
+            raise Fail(f"--catalogue {options.catalogue} can be simulated and not run; give --catalogue own")
+        machine = machine.with_catalogue("own")
+    program = plan(network, setup_of(options), machine, options.budget)
+    proved(program)
+    return program
+
+
+def trainer_of(program: Program, options: argparse.Namespace, **learning: Any) -> Trainer:
+    """A trainer on the backend that was asked for; the first time, its kernels are compiled, which takes a while."""
+    from refimpl.planning import gpu_at_hand
+
+    backend = options.backend if options.backend != "auto" else "cuda" if gpu_at_hand() else "cpu"
+    with waiting(f"preparing {program.network.name} for {backend}; the first time its kernels are compiled"):
+        from refimpl.backend import Trainer
+
+        return Trainer(program, backend, **learning)
+
+
+def source_of(name: str) -> Any:
+    """Digits, or a user's own; None for synthetic images, whose shape is the network's."""
+    from refimpl import data
+
+    if name == "synthetic":
+        return None
+    if name == "digits":
+        return data.digits()
+    if not name.endswith(".npz") and not Path(name).exists():
+        raise Fail(f"there is no data {name!r}{offer(name, ('digits', 'synthetic', 'FILE.npz'))}")
+    return data.load_npz(name)  # which images are for testing must not change when a run is resumed
+
+
+def network_for(options: argparse.Namespace, source: Any) -> Network:
+    """The network that was named, for images like the source's; only those for teaching take any."""
+    from refimpl.network.zoo import NETWORKS
+
+    network = network_of(options)
+    if source is None:
+        return network
+    recipe = NETWORKS.get(network.name)
+    if recipe and "shape" in inspect.signature(recipe.make).parameters:
+        return recipe.make(batch=network.batch, shape=source.shape, classes=source.classes)
+    wanted, given = network.input.shape[1:], source.shape
+    classes = network.predictions.shape[1]
+    if tuple(given) != tuple(wanted):
+        by = ["×".join(map(str, shape)) for shape in (given, wanted)]
+        raise Fail(f"{options.data} has images of {by[0]}, and {network.name} takes {by[1]}; --data synthetic fits any")
+    if source.classes > classes:
+        raise Fail(f"{options.data} has {source.classes} classes, and {network.name} tells {classes} apart")
+    return network
+
+
+def length_of(options: argparse.Namespace, source: Source, batch: int) -> int:
+    """Iterations in all."""
+    for name in ("steps", "epochs"):
+        number = getattr(options, name)
+        if number is not None and number < 1:
+            raise Fail(f"--{name} {number}: give at least 1")
+    if options.epochs:
+        return int(options.epochs) * source.per_epoch(batch)
+    return options.steps or STEPS
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+def run(options: argparse.Namespace) -> int:
+    from refimpl import data
+    from refimpl.backend import NotFinite
+
+    if options.save:
+        writable("--save", options.save)
+    learning = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
+    learning = {name: value for name, value in learning.items() if value is not None}
+    source = source_of(options.data)
+    network = network_for(options, source)
+    source = source or data.synthetic(network.input.shape[1:], classes=network.predictions.shape[1])
+    last = length_of(options, source, network.batch)
+    program = prepared_program(options, network)
+    with trainer_of(program, options, **learning) as trainer:
+        if options.resume:
+            resume(trainer, options, learning)
+        first = trainer.iteration
+        if first >= last:
+            raise Fail(f"{options.resume} is at iteration {first} already; give more than {last} steps in all")
+        try:
+            losses, seconds = train(trainer, source, last)
+        except KeyboardInterrupt:
+            return interrupted(trainer, options)
+        except NotFinite as error:
+            raise Fail(f"{error}{saved(trainer, options)}") from None
+        if options.save:
+            trainer.save(options.save)
+        accuracy, tested = test(trainer, source)
+        document = {
+            "network": network.name, "batch": network.batch, "policy": program.setup.name, "slots": program.setup.slots,
+            "data": options.data, "backend": trainer.backend, "budget_bytes": program.budget, "seed": trainer.seed,
+            "rate": trainer.rate, "momentum": trainer.momentum, "decay": trainer.decay,
+            "first_iteration": first, "iterations": last, "losses": losses, "accuracy": accuracy, "tested": tested,
+            "peak_bytes": {"predicted": program.peak_bytes, "measured": trainer.measured_peak},
+            "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
+            "host_seconds_per_instruction": trainer.host_seconds_per_instruction, "checkpoint": options.save,
+        }  # fmt: skip
+    if options.json:
+        print_json(document)
+    else:
+        report(document, program)
+    return DONE
+
+
+def resume(trainer: Trainer, options: argparse.Namespace, learning: dict[str, Any]) -> None:
+    """Go on from a checkpoint; what the command says of rate, momentum and decay counts from here on."""
+    trainer.restore(options.resume)
+    if learning.get("seed", trainer.seed) != trainer.seed:
+        raise Fail(f"{options.resume} was begun with --seed {trainer.seed}; leave --seed out, or begin anew")
+    for name in ("rate", "momentum", "decay"):
+        if name in learning:
+            setattr(trainer, name, learning[name])
+
+
+def train(trainer: Trainer, source: Source, last: int) -> tuple[list[float], list[float]]:
+    """The loss and the seconds of every iteration."""
+    losses: list[float] = []
+    seconds: list[float] = []
+    with training_progress(trainer.network.name, trainer.iteration, last) as advance:
+        while trainer.iteration < last:
+            images, labels = source.batch(trainer.network.batch, trainer.iteration, trainer.seed)
+            start = time.perf_counter()
+            losses.append(trainer.step(images, labels))
+            seconds.append(time.perf_counter() - start)
+            advance(losses[-1])
+    return losses, seconds
+
+
+def interrupted(trainer: Trainer, options: argparse.Namespace) -> int:
+    """Ctrl-C: keep what has been learnt."""
+    path = options.save or f"{trainer.network.name.replace(':', '-')}-interrupted.npz"
+    trainer.save(path)
+    again = without(options.arguments, "--resume")
+    print(f"{options.parser.prog}: interrupted behind iteration {trainer.iteration}; saved: {path}", file=sys.stderr)
+    print(f"resume with: refimpl {shlex.join([*again, '--resume', str(path)])}", file=sys.stderr)
+    return INTERRUPTED
+
+
+def saved(trainer: Trainer, options: argparse.Namespace) -> str:
+    """Keep what was learnt up to the batch that failed, where a checkpoint was asked for; a word on it."""
+    if not options.save:
+        return ""
+    trainer.save(options.save)
+    return f"; saved as it was before: {options.save}"
+
+
+def without(arguments: list[str], option: str) -> list[str]:
+    """A command's arguments without an option and its value."""
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if not skip and argument != option and not argument.startswith(option + "="):
+            kept.append(argument)
+        skip = not skip and argument == option
+    return kept
+
+
+def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
+    """The share of images it has not learnt from that it names right, and how many they are; None: no room for it."""
+    import numpy as np
+
+    from refimpl.backend import RunError
+
+    if hasattr(source, "test_images"):
+        images, labels = source.test_images, source.test_labels
+    else:
+        batches = (
+            source.batch(trainer.network.batch, trainer.iteration + i, trainer.seed) for i in range(SYNTHETIC_TESTS)
+        )
+        images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+    try:
+        return trainer.evaluate(images, labels).accuracy, len(images)
+    except RunError as error:
+        print(f"not tested: {error}", file=sys.stderr)
+        return None, 0
+
+
+# -- the report --------------------------------------------------------------------------------------------------------
+
+
+def report(document: dict[str, Any], program: Program) -> None:
+    """What came of it, for people."""
+    from refimpl.planner.errors import size
+    from refimpl.planner.listing import duration
+
+    losses, peak, seconds = document["losses"], document["peak_bytes"], document["seconds"]
+    where = {"cpu": "on the CPU", "cuda": "on the GPU"}[document["backend"]]
+    say(f"{document['network']}, batch {document['batch']}, {where}: {len(losses)} iterations on {document['data']}.")
+    say(f"Loss      {curve(losses)}  {losses[0]:.3f} → {losses[-1]:.3f}")
+    if document["accuracy"] is not None:
+        say(f"Accuracy  {document['accuracy']:.1%} of {document['tested']:,} images that it has not learnt from")
+    same = "as measured" if peak["predicted"] == peak["measured"] else f"but {size(peak['measured'])} were measured"
+    say(f"Memory    {size(peak['predicted'])} at most, {same}; budget {size(program.budget)}")
+    say(
+        f"Time      {duration(seconds['iteration'])} an iteration; planned for {program.machine.name}: "
+        f"{duration(seconds['predicted'])}"
+    )
+    if document["host_seconds_per_instruction"] is not None:
+        say(f"Host      {duration(document['host_seconds_per_instruction'])} an instruction")
+    if document["checkpoint"]:
+        say(f"Saved     {document['checkpoint']}")
+
+
+def curve(losses: list[float]) -> str:
+    """The losses as a line of bars, each the mean of as many."""
+    columns = min(CURVE, len(losses))
+    cuts = [len(losses) * i // columns for i in range(columns + 1)]
+    means = [statistics.fmean(losses[a:b]) for a, b in pairwise(cuts)]
+    low, high = min(means), max(means)
+    return "".join(BARS[round((mean - low) / (high - low or 1) * (len(BARS) - 1))] for mean in means)

@@ -1,0 +1,44 @@
+"""`refimpl summary`: a network, layer by layer."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from refimpl.cli.arguments import DONE, add_command
+from refimpl.cli.lists import print_json
+from refimpl.cli.options import add_json, add_network, network_of
+from refimpl.terminal import say, show_table
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "summary", "a network, layer by layer",
+        "A network, layer by layer: shapes, parameters, operations, and the bytes of its maps.",
+        ["refimpl summary vgg16 --batch 256", "refimpl summary alexnet:superneurons --json"],
+    )  # fmt: skip
+    add_network(parser)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    network = network_of(options)
+    if options.json:
+        from refimpl.network.accounting import network_wide_bytes
+        from refimpl.network.summary import summary
+
+        print_json({
+            "network": network.name, "batch": network.batch, "parameters": network.parameter_count,
+            "flops": network.flops, "resident_bytes": network.resident_bytes, "managed_bytes": network.managed_bytes,
+            "network_wide_bytes": network_wide_bytes(network), "layers": [asdict(row) for row in summary(network)],
+        })  # fmt: skip
+        return DONE
+    from refimpl.planner.errors import size
+    from refimpl.report.tables import summary_table
+
+    show_table(summary_table(network))
+    say(f"Resident, as weights, their gradients and momentum: {size(network.resident_bytes)}.")
+    say(f"Every map and gradient map, each counted once: {size(network.managed_bytes)}.")
+    return DONE

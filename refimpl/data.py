@@ -1,0 +1,248 @@
+"""What networks are trained on: scikit-learn's digits, synthetic images of any shape, or a user's own arrays.
+
+Whatever the source, batch k of training follows from the source, the size of a batch and a seed alone: a run that is
+resumed at iteration k sees exactly what it would have seen.
+
+    data = digits()
+    for images, labels in batches(data, batch=32, epoch=0):    # one epoch
+        …
+    images, labels = data.batch(32, iteration=417)             # one batch, from anywhere
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+Batch = tuple[np.ndarray, np.ndarray]  #: images, float32, (batch, channels, height, width); labels, int32, (batch,)
+
+TESTED = 5  #: one image in so many is kept for testing, where nobody says which
+
+
+class DataError(ValueError):
+    """Data that cannot be trained on: one line that says what is wrong, and what would do."""
+
+
+class Source(Protocol):
+    """Where batches come from."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one image: channels, height, width."""
+
+    @property
+    def classes(self) -> int:
+        """Labels are 0 … classes - 1."""
+
+    def per_epoch(self, batch: int) -> int:
+        """Full batches in one epoch."""
+
+    def batch(self, batch: int, iteration: int, seed: int = 0) -> Batch:
+        """The batch of that iteration, counted from 0 through all epochs."""
+
+
+def batches(source: Source, batch: int, epoch: int = 0, seed: int = 0) -> Iterator[Batch]:
+    """One epoch's batches, shuffled by seed and epoch.  What fills no batch is left out, in each epoch others."""
+    count = source.per_epoch(batch)
+    for iteration in range(epoch * count, (epoch + 1) * count):
+        yield source.batch(batch, iteration, seed)
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Data:
+    """Images and labels in memory, some to train on and some to test with."""
+
+    train_images: np.ndarray  #: float32, (images, channels, height, width)
+    train_labels: np.ndarray  #: int32, (images,)
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    classes: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.train_images.shape[1:])
+
+    def per_epoch(self, batch: int) -> int:
+        if not 1 <= batch <= len(self.train_images):
+            raise DataError(
+                f"a batch of {batch} cannot be filled; there are {len(self.train_images)} images to train on"
+            )
+        return len(self.train_images) // batch
+
+    def batch(self, batch: int, iteration: int, seed: int = 0) -> Batch:
+        epoch, place = divmod(iteration, self.per_epoch(batch))
+        chosen = _shuffled(len(self.train_images), epoch, seed)[place * batch : (place + 1) * batch]
+        return self.train_images[chosen], self.train_labels[chosen]
+
+
+@lru_cache(maxsize=4)
+def _shuffled(count: int, epoch: int, seed: int) -> np.ndarray:
+    order = np.random.default_rng((seed, epoch)).permutation(count)
+    order.flags.writeable = False
+    return order
+
+
+def digits(seed: int = 0) -> Data:
+    """1,797 handwritten digits of 1×8×8, from scikit-learn; numbers from 0 to 1.  `seed` draws the test images."""
+    try:
+        datasets = import_module("sklearn.datasets")  # takes a second, and only the digits need it
+    except ImportError:
+        raise DataError("the digits come with scikit-learn, which is not installed: pip install scikit-learn") from None
+    found = datasets.load_digits()
+    return arrays(found.images[:, None] / 16, found.target, classes=10, seed=seed)
+
+
+def arrays(
+    images: Any,
+    labels: Any,
+    test_images: Any = None,
+    test_labels: Any = None,
+    classes: int | None = None,
+    seed: int = 0,
+) -> Data:
+    """Data from arrays, checked.  Without test images one in five is kept for testing, drawn by `seed`."""
+    images, labels = _checked(images, labels, "")
+    if (test_images is None) != (test_labels is None):
+        raise DataError("test images and test labels come together: give both, or neither")
+    if test_images is None:
+        if len(images) < 2:
+            raise DataError("one image cannot be split; give at least 2, or test images of their own")
+        order = np.random.default_rng(seed).permutation(len(images))
+        tested, trained = np.split(order, [max(1, len(images) // TESTED)])
+        test_images, test_labels = images[tested], labels[tested]
+        images, labels = images[trained], labels[trained]
+    else:
+        test_images, test_labels = _checked(test_images, test_labels, "test ")
+        if test_images.shape[1:] != images.shape[1:]:
+            raise DataError(f"test images are {_by(test_images.shape[1:])}, the others {_by(images.shape[1:])}")
+    largest = int(max(labels.max(), test_labels.max()))
+    if classes is None:
+        classes = largest + 1
+    elif largest >= classes:
+        raise DataError(f"there is a label {largest}; with {classes} classes they are 0 … {classes - 1}")
+    return Data(images, labels, test_images, test_labels, classes)
+
+
+def _checked(images: Any, labels: Any, which: str) -> Batch:
+    """Images as float32 and labels as int32, or an error that says what they are."""
+    images, labels = np.asarray(images), np.asarray(labels)
+    if not np.issubdtype(images.dtype, np.floating):
+        raise DataError(f"{which}images are {images.dtype}; give float32, as in images.astype(np.float32) / 255")
+    if images.ndim != 4:
+        way = "; one channel is added by images[:, None]" if images.ndim == 3 else ""
+        raise DataError(f"{which}images are {_by(images.shape)}; give (images, channels, height, width){way}")
+    if 0 in images.shape:
+        raise DataError(f"{which}images are {_by(images.shape)}: there is nothing in them")
+    if labels.shape != (len(images),):
+        raise DataError(f"{which}labels are {_by(labels.shape)}; give one number an image, ({len(images)},)")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"{which}labels are {labels.dtype}; give whole numbers, as in labels.astype(np.int32)")
+    if labels.min() < 0:
+        raise DataError(f"{which}labels go down to {labels.min()}; classes are counted from 0")
+    bad = ~np.isfinite(images).reshape(len(images), -1).all(axis=1)
+    if bad.any():
+        raise DataError(
+            f"{which}images have NaN or infinite numbers in {bad.sum()} images, first in number {bad.argmax()}"
+        )
+    return np.ascontiguousarray(images, np.float32), np.ascontiguousarray(labels, np.int32)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "a single number"
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+#: What an .npz may hold; the first two it must.
+KEYS = ("images", "labels", "test_images", "test_labels", "classes")
+
+
+def load_npz(path: str | Path, seed: int = 0) -> Data:
+    """Data from a file that `numpy.savez(path, images=…, labels=…)` wrote; see `KEYS` and `arrays`."""
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"there is no file {path}")
+    try:
+        opened = np.load(path, allow_pickle=False)
+        if isinstance(opened, np.ndarray):
+            raise DataError(f"{path} holds a single array; save both: numpy.savez(path, images=…, labels=…)")
+        with opened as file:
+            found = {key: file[key] for key in KEYS if key in file.files}
+            there = file.files
+    except DataError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} cannot be read as .npz: {' '.join(str(error).split())}") from None
+    missing = [key for key in KEYS[:2] if key not in found]
+    if missing:
+        held = ", ".join(there) or "nothing"
+        raise DataError(
+            f"{path} has no {' and no '.join(missing)}, only {held}; save with numpy.savez(path, images=…, labels=…)"
+        )
+    try:
+        classes = int(found.pop("classes")) if "classes" in found else None
+    except (TypeError, ValueError):
+        raise DataError(f"{path}: classes is no whole number") from None
+    try:
+        return arrays(**found, classes=classes, seed=seed)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+# -- synthetic ---------------------------------------------------------------------------------------------------------
+
+PATCHES = 4  #: a class's pattern is so many patches high and wide
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Images drawn when they are asked for: noise over a coarse pattern, one a class, so that they can be learnt.
+
+    There is no end to them and nothing is stored: `batches` only says how many make an epoch.
+    """
+
+    shape: tuple[int, ...]
+    classes: int = 10
+    batches: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if len(self.shape) != 3 or min(self.shape) < 1:
+            raise DataError(f"a synthetic image is {_by(self.shape)}; give (channels, height, width)")
+        if self.classes < 1 or self.batches < 1:
+            raise DataError(f"{self.classes} classes, {self.batches} batches: give at least one of each")
+
+    def per_epoch(self, batch: int) -> int:
+        if batch < 1:
+            raise DataError(f"a batch of {batch}; give at least 1")
+        return self.batches
+
+    def batch(self, batch: int, iteration: int, seed: int = 0) -> Batch:
+        self.per_epoch(batch)
+        random = np.random.default_rng((self.seed, seed, iteration))
+        labels = random.integers(0, self.classes, batch, np.int32)
+        images = random.standard_normal((batch, *self.shape), np.float32)
+        rows, columns = (np.arange(size) * PATCHES // size for size in self.shape[1:])
+        for image, label in zip(images, labels, strict=True):
+            image += self.pattern(int(label))[:, rows[:, None], columns]
+        return images, labels
+
+    def pattern(self, label: int) -> np.ndarray:
+        """A class's pattern, before it is stretched: (channels, `PATCHES`, `PATCHES`)."""
+        random = np.random.default_rng((self.seed, 1 << 20, label))
+        return random.standard_normal((self.shape[0], PATCHES, PATCHES), np.float32)
+
+
+def synthetic(shape: tuple[int, ...], classes: int = 10, batches: int = 100, seed: int = 0) -> Synthetic:
+    """A source of synthetic images of (channels, height, width); only the batch that is asked for is ever made."""
+    return Synthetic(tuple(shape), classes, batches, seed)

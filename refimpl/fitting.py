@@ -1,0 +1,114 @@
+"""What fits: the least budget of a setup, and which setups would do where one does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from refimpl.machine import Machine
+from refimpl.modules import MODULES
+from refimpl.network import Network
+from refimpl.planner import DoesNotFit, Program, Setup, SetupError, plan
+from refimpl.planning import unlimited
+from refimpl.presets import PRESETS
+
+MIB = 1 << 20
+
+
+def attempt(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:
+    """The program, or None if it does not fit."""
+    try:
+        return plan(network, setup, machine, budget)
+    except DoesNotFit:
+        return None
+
+
+# -- the least budget --------------------------------------------------------------------------------------------------
+
+
+def least_budget(network: Network, setup: Setup, machine: Machine) -> int:
+    """The smallest budget tried that fits: bytes, a multiple of 1 MiB.
+
+    Fitting is not monotone (a larger pool can fail where a smaller one fits), so a smaller one that nobody tried may do
+    too.  What an unlimited plan holds at its peak is tried first: where nothing is evicted and no hole is lost, it is
+    the answer, and elsewhere the answer is near.
+    """
+
+    def fits(mebibytes: int) -> bool:
+        return attempt(network, setup, machine, mebibytes * MIB) is not None
+
+    too_small = least_conceivable(network) // MIB - 1  # in MiB, as all that follows
+    enough = -(-unlimited(network, setup, machine).peak_bytes // MIB)
+    further = 1
+    while not fits(enough):
+        too_small, enough, further = enough, enough + further, 2 * further
+    if enough - 1 > too_small and not fits(enough - 1):
+        return enough * MIB
+    while enough - too_small > 1:
+        middle = (enough + too_small) // 2
+        if fits(middle):
+            enough = middle
+        else:
+            too_small = middle
+    return enough * MIB
+
+
+def least_conceivable(network: Network) -> int:
+    """Bytes that no setup can do without: what is resident, and the most that one step uses at a time."""
+    return network.resident_bytes + max(sum(t.nbytes for t in step.uses if t.managed) for step in network.steps)
+
+
+# -- other setups ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A setup that fits where another one did not, and how to ask for it."""
+
+    changes: dict[str, str]  #: slot (or "policy") → module (or preset)
+    setup: Setup
+    seconds: float  #: an iteration on that machine, as planned
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """What would help where a setup does not fit."""
+
+    least_bytes: int  #: the least budget of that setup
+    cheapest: Alternative | None  #: of the other setups that fit, the fastest
+
+    def __str__(self) -> str:
+        enough = f"it would fit in {self.least_bytes // MIB}MiB"
+        if self.cheapest is None:
+            return enough
+        changes = ", ".join(f"{slot}={name}" for slot, name in self.cheapest.changes.items())
+        return f"{enough}, or here with {changes}"
+
+
+def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> Remedies:
+    """What would help where `setup` does not fit into `budget` bytes."""
+    found = []
+    for changes, other in alternatives(setup):
+        program = attempt(network, other, machine, budget)
+        if program is not None:
+            found.append(Alternative(changes, other, program.planned_seconds))
+    cheapest = min(found, key=lambda alternative: alternative.seconds, default=None)
+    return Remedies(least_budget(network, setup, machine), cheapest)
+
+
+def alternatives(setup: Setup) -> Iterator[tuple[dict[str, str], Setup]]:
+    """The same setup with another liveness, other algorithms, or both; then the other presets."""
+    for liveness in MODULES["liveness"].values():
+        for algorithms in MODULES["algorithms"].values():
+            wanted = {"liveness": liveness, "algorithms": algorithms}
+            changed = {slot: module for slot, module in wanted.items() if module != setup.module(slot)}
+            if not changed:
+                continue
+            try:
+                other = setup.replace(**changed)
+            except SetupError:
+                continue
+            yield {slot: module.name for slot, module in changed.items()}, other
+    for name, make in PRESETS.items():
+        if name != setup.name:
+            yield {"policy": name}, make()

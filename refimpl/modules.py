@@ -1,0 +1,72 @@
+"""The modules that can fill each slot of a setup, by name: what `--set slot=module` and `refimpl list modules` know.
+
+A module is added by one line here, and by nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from refimpl.memory import ALLOCATORS
+from refimpl.names import offer
+from refimpl.planner import SLOTS, SetupError
+from refimpl.planner.baseline import (
+    BufferAMap,
+    LayerWise,
+    MemoryOptimal,
+    NetworkWide,
+    NoCache,
+    NoOffload,
+    NoPrefetch,
+    NoRecompute,
+    PerformanceOptimal,
+)
+
+IN_SLOTS: dict[str, tuple[Any, ...]] = {
+    "recompute": (NoRecompute(),),
+    "offload": (NoOffload(),),
+    "liveness": (NetworkWide(), LayerWise()),
+    "prefetch": (NoPrefetch(),),
+    "cache": (NoCache(),),
+    "algorithms": (MemoryOptimal(), PerformanceOptimal()),
+    "allocator": tuple(ALLOCATORS.values()),
+    "pinned": (BufferAMap(),),
+}
+
+#: Slot → name → module.
+MODULES: dict[str, dict[str, Any]] = {slot: {module.name: module for module in IN_SLOTS[slot]} for slot in SLOTS}
+
+#: What a setup fixes beside its slots: name → value as it is written → value.
+SWITCHES: dict[str, dict[str, Any]] = {
+    "copy-streams": {"shared": "shared", "separate": "separate"},
+    "join": {"yes": True, "no": False},
+}
+
+
+def module(slot: str, name: str) -> Any:
+    """The module of that name for a slot, or the value of a switch; raises `SetupError` with the nearest name."""
+    known = MODULES.get(slot) or SWITCHES.get(slot)
+    if known is None:
+        raise SetupError(f"a setup has no slot {slot!r}{offer(slot, [*MODULES, *SWITCHES])}")
+    if name not in known:
+        raise SetupError(f"{slot} cannot be {name!r}{offer(name, known)}")
+    return known[name]
+
+
+def assignments(texts: Iterable[str]) -> dict[str, str]:
+    """`slot=module` texts as a mapping; each slot once."""
+    found: dict[str, str] = {}
+    for text in texts:
+        slot, equals, name = (part.strip() for part in text.partition("="))
+        if not (slot and equals and name):
+            raise SetupError(f"{text!r} is not slot=module, as in liveness=layer-wise")
+        if slot in found:
+            raise SetupError(f"{slot} is set twice, to {found[slot]} and to {name}")
+        found[slot] = name
+    return found
+
+
+def modules(named: Mapping[str, str]) -> dict[str, Any]:
+    """What `Setup.replace` takes, from names."""
+    return {slot.replace("-", "_"): module(slot, name) for slot, name in named.items()}

@@ -1,0 +1,64 @@
+"""Presets: named setups, each what one paper does.  A preset is a function; its parameters are its options.
+
+    setup = baseline(liveness="layer-wise", algorithms="memory").replace(allocator=FirstFit())
+
+To add one, write the function and name it in PRESETS.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+
+from refimpl.modules import module, modules
+from refimpl.names import offer
+from refimpl.planner import Setup, SetupError
+
+#: Options of a preset that are named like a slot: they choose the module in it.
+OPTIONS = ("algorithms", "liveness")
+
+
+def baseline(liveness: str = "network-wide", algorithms: str = "performance") -> Setup:
+    """Nothing is offloaded, dropped or evicted: what a framework does that knows no memory policy.
+
+    `liveness` "network-wide" keeps every map for the whole iteration and releases gradient maps and workspaces after
+    their last use; "layer-wise" releases maps too.  `algorithms` "performance" takes the fastest convolutions whatever
+    their workspace, as the baseline does that vDNN is measured against; "memory" those with the least workspace.
+    """
+    return Setup(
+        name="baseline",
+        recompute=module("recompute", "none"),
+        offload=module("offload", "none"),
+        liveness=module("liveness", liveness),
+        prefetch=module("prefetch", "none"),
+        cache=module("cache", "none"),
+        algorithms=module("algorithms", algorithms),
+        allocator=module("allocator", "best-fit"),
+        pinned=module("pinned", "buffer-a-map"),
+    )
+
+
+#: Every preset: its name → the function that makes the setup.
+PRESETS: dict[str, Callable[..., Setup]] = {"baseline": baseline}
+
+
+def setup(preset: str, named: Mapping[str, str] | None = None) -> Setup:
+    """A preset with some slots filled otherwise, all by name.  Raises `SetupError`.
+
+    A slot that the preset has an option for (`algorithms`, `liveness`) is given to the preset; the others are exchanged
+    afterwards, all at once: modules that need each other may come in any order.
+    """
+    make = PRESETS.get(preset)
+    if make is None:
+        raise SetupError(f"there is no preset {preset!r}{offer(preset, PRESETS)}")
+    named = dict(named or {})
+    takes = inspect.signature(make).parameters
+    options = {name: named.pop(name) for name in OPTIONS if name in named and name in takes}
+    for name, value in options.items():
+        module(name, value)  # a wrong name is reported as any other slot's
+    return make(**options).replace(**modules(named))
+
+
+def about(preset: str) -> str:
+    """One line on what the preset does."""
+    return (inspect.getdoc(PRESETS[preset]) or "").splitlines()[0]

@@ -1,0 +1,237 @@
+"""Whole programs on a GPU: the bits do not depend on the set-up, memory is taken once, copies and kernels overlap."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from kernels import gpu
+from kernels.shim import cuda
+from refimpl.backend import NotFinite, Trainer
+from refimpl.machine import Span, Timeline
+from refimpl.network import Network
+from refimpl.network.zoo.small import tiny_inception, tiny_resnet, tiny_vgg
+from refimpl.planner import Program, Setup, plan
+from refimpl.planner.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
+from tests.refimpl.backend.running import MACHINE, differing, small_program, trained, trainer
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import (
+    DropSome,
+    LastUsed,
+    OffloadSome,
+    PooledPinned,
+    PrefetchAhead,
+    least_plan,
+    setup,
+    setups,
+)
+from tests.refimpl.plainly import draw_batch
+
+pytestmark = pytest.mark.gpu
+
+BACKEND = "cuda"
+LIMIT = 5e-6  # seconds of host time that an instruction may take
+
+SETUPS = {
+    "baseline": setup(liveness=NetworkWide()),
+    "layer-wise": setup(),
+    "offload": setup(offload=OffloadSome()),
+    "offload, one copy stream, joined": setup(
+        offload=OffloadSome(early=True), prefetch=PrefetchAhead(2), copy_streams="shared", join=True
+    ),
+    "prefetch": setup(offload=OffloadSome(), prefetch=PrefetchAhead(3), pinned=PooledPinned()),
+    "rebuild": setup(recompute=DropSome(0.6, frugal=True)),
+    "everything": setup(
+        recompute=DropSome(0.4), offload=OffloadSome(0.7), prefetch=PrefetchAhead(2), cache=LastUsed(),
+        pinned=PooledPinned(),
+    ),
+}  # fmt: skip
+NETWORKS = {"vgg": tiny_vgg, "resnet": tiny_resnet, "inception": tiny_inception}
+
+
+def programs(network: Network, **modules: Any) -> dict[str, Program]:
+    """The same network by every set-up, each in as little memory as will do."""
+    return {name: least_plan(network, wanted.replace(**modules), MACHINE) for name, wanted in SETUPS.items()}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_set_up_comes_to_the_same_bits(name: str) -> None:
+    results = {}
+    for label, program in programs(NETWORKS[name](batch=16)).items():
+        with trainer(program, backend=BACKEND) as made:
+            losses = [made.step(*draw_batch(program.network, i)) for i in range(3)]
+            assert made.measured_peak == program.peak_bytes
+            results[label] = losses, made.state()
+    first_losses, first = results["baseline"]
+    for label, (losses, state) in results.items():
+        assert differing(state, first) == [], label
+        assert losses == first_losses, label
+
+
+@pytest.mark.parametrize("algorithms", [MemoryOptimal(), PerformanceOptimal()], ids=["memory", "performance"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_gpu_and_cpu_agree(name: str, algorithms: Any) -> None:
+    program = least_plan(NETWORKS[name](batch=8), SETUPS["everything"].replace(algorithms=algorithms), MACHINE)
+    losses, ours = trained(program, 3, backend=BACKEND)
+    expected_losses, expected = trained(program, 3)
+    np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)
+    for tensor, values in expected.items():
+        scale = max(1e-3, float(np.abs(values).max()))
+        np.testing.assert_allclose(ours[tensor] / scale, values / scale, atol=2e-4, err_msg=tensor)
+
+
+@given(networks(layers=12), setups)
+@settings(max_examples=15)
+def test_drawn_networks_and_set_ups_come_to_the_bits_of_the_baseline(network: Network, wanted: Setup) -> None:
+    program = least_plan(network, wanted.replace(algorithms=MemoryOptimal()), MACHINE)
+    _, state = trained(program, 2, backend=BACKEND)
+    _, plain = trained(plan(network, setup(liveness=NetworkWide()), MACHINE, 1 << 28), 2, backend=BACKEND)
+    assert differing(state, plain) == []
+
+
+def test_evaluating_agrees_with_the_cpu_and_changes_nothing() -> None:
+    program = small_program()
+    images = np.concatenate([draw_batch(program.network, i)[0] for i in range(3)])[:7]
+    labels = np.concatenate([draw_batch(program.network, i)[1] for i in range(3)])[:7]
+    results = []
+    for backend in (BACKEND, "cpu"):
+        with trainer(program, backend=backend) as made:
+            made.step(*draw_batch(program.network))
+            before = made.state()
+            results.append(made.evaluate(images, labels))
+            assert differing(made.state(), before) == []
+    np.testing.assert_allclose(results[0].predictions, results[1].predictions, atol=1e-4)
+    assert results[0].loss == pytest.approx(results[1].loss, rel=1e-4)
+
+
+def test_a_checkpoint_goes_from_one_backend_to_the_other(tmp_path: Path) -> None:
+    program = small_program()
+    with trainer(program, backend=BACKEND) as made:
+        losses = [made.step(*draw_batch(program.network, i)) for i in range(2)]
+        made.save(tmp_path / "here.npz")
+        state = made.state()
+        losses += [made.step(*draw_batch(program.network, i)) for i in (2, 3)]
+        last = made.state()
+    with Trainer(program, backend=BACKEND) as resumed:
+        resumed.restore(tmp_path / "here.npz")
+        assert [resumed.step(*draw_batch(program.network, i)) for i in (2, 3)] == losses[2:]
+        assert differing(resumed.state(), last) == []
+    with Trainer(program) as on_the_cpu:
+        on_the_cpu.restore(tmp_path / "here.npz")
+        assert differing(on_the_cpu.state(), state) == []
+
+
+def test_nothing_is_allocated_in_an_iteration() -> None:
+    program = least_plan(tiny_vgg(batch=32), SETUPS["everything"], MACHINE)
+    with trainer(program, backend=BACKEND) as made:
+        made.step(*draw_batch(program.network))
+        gpu.synchronize()
+        free = cuda.current_context().get_memory_info().free
+        for i in range(5):
+            made.step(*draw_batch(program.network, i))
+            assert cuda.current_context().get_memory_info().free == free
+
+
+def test_closing_gives_the_memory_back_at_once() -> None:
+    program = plan(tiny_vgg(batch=512), setup(liveness=NetworkWide()), MACHINE, 1 << 32)
+    assert program.arena_bytes > 64 << 20
+    Trainer(program, backend=BACKEND).close()  # kernels are compiled and loaded
+    free = cuda.current_context().get_memory_info().free
+    with Trainer(program, backend=BACKEND):
+        assert cuda.current_context().get_memory_info().free < free - program.arena_bytes // 2
+    assert cuda.current_context().get_memory_info().free == free
+
+
+def shared(first: Span, second: Span) -> float:
+    """Seconds in which both ran."""
+    return max(0.0, min(first.end, second.end) - max(first.start, second.start))
+
+
+def hidden(timeline: Timeline, engine: str) -> float:
+    """Seconds of an engine's copies during which a kernel ran."""
+    compute = [span for span in timeline.spans if span.engine == "compute"]
+    return sum(shared(span, busy) for span in timeline.spans if span.engine == engine for busy in compute)
+
+
+def test_copies_and_kernels_overlap() -> None:
+    wanted = setup(offload=OffloadSome(early=True), prefetch=PrefetchAhead(4))
+    program = plan(tiny_vgg(batch=512), wanted, MACHINE, 1 << 32)
+    with trainer(program, backend=BACKEND) as made:
+        for i in range(3):
+            made.step(*draw_batch(program.network, i))
+        timeline = made.timeline()
+    for engine in ("out", "in"):
+        busy, behind = timeline.busy(engine), hidden(timeline, engine)  # type: ignore[arg-type]
+        print(
+            f"{timeline.machine}: copies {engine} take {busy * 1e3:.2f} ms, {behind * 1e3:.2f} ms of it behind kernels"
+        )
+        assert behind > 0.2 * busy > 0
+    in_turn: dict[int, Span] = {}
+    for span in timeline.spans:  # in the program's order: each stream does one thing after another
+        before = in_turn.get(span.stream)
+        assert before is None or before.end <= span.start + 2e-6
+        in_turn[span.stream] = span
+    assert not timeline.simulated and timeline.machine == gpu.device_name()
+
+
+def test_a_timeline_leaves_the_state_as_it_was() -> None:
+    program = small_program()
+    with trainer(program, backend=BACKEND) as made:
+        made.step(*draw_batch(program.network))
+        before = made.state()
+        made.timeline()
+        assert differing(made.state(), before) == []
+        made.step(*draw_batch(program.network, 1))
+        assert differing(made.state(), trained(program, 2, backend=BACKEND)[1]) == []
+
+
+def test_an_instruction_costs_the_host_next_to_nothing() -> None:
+    program = least_plan(tiny_resnet(batch=8), SETUPS["everything"], MACHINE)
+    with trainer(program, backend=BACKEND) as made:
+        for i in range(30):
+            made.step(*draw_batch(program.network, i))
+        seconds = made.host_seconds_per_instruction
+    assert seconds is not None
+    print(f"{gpu.device_name()}: {len(program.instructions)} instructions, {seconds * 1e6:.2f} µs of host time each")
+    assert seconds < LIMIT
+
+
+def test_a_nan_is_found_where_it_began_and_nothing_is_learnt() -> None:
+    program = small_program()
+    with trainer(program, backend=BACKEND) as made:
+        made.step(*draw_batch(program.network))
+        good = made.state()
+        bad = {name: values.copy() for name, values in good.items()}
+        bad["right.w"][:] = np.nan
+        made.load_state(bad)
+        with pytest.raises(NotFinite, match=r"the first layer that shows it is right \(forward\)") as caught:
+            made.step(*draw_batch(program.network, 1))
+        assert caught.value.layer == "right"
+        learnt = [n for n in differing(made.state(), bad) if n.endswith((".w", ".b")) and not n.startswith("d(")]
+        assert learnt == []
+        made.load_state(good)
+        made.step(*draw_batch(program.network, 1))
+        assert differing(made.state(), trained(program, 2, backend=BACKEND)[1]) == []
+
+
+def test_ctrl_c_waits_for_the_end_of_the_iteration() -> None:
+    program = small_program()
+    with trainer(program, backend=BACKEND) as made:
+        replay: Any = made.replay
+        act, argument = replay._actions[10]
+
+        def strike(given: Any) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            act(given)
+
+        replay._actions[10] = strike, argument
+        with pytest.raises(KeyboardInterrupt):
+            made.step(*draw_batch(program.network))
+        assert made.iteration == 1
+        assert differing(made.state(), trained(program, 1, backend=BACKEND)[1]) == []

@@ -1,0 +1,286 @@
+"""What the cuda backend tells the driver.  Run by `test_stub_driver.py`, where the driver is `stub_driver.c`.
+
+A launch computes nothing there, so these tests are about calls: which, in which order, on which stream, at what cost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda.bindings import driver as driver_api
+
+from kernels import gpu
+from kernels.shim import cuda
+from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
+from refimpl.backend.cuda import CudaReplay, checked
+from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait
+from tests.refimpl.backend.running import small_program
+from tests.refimpl.modules import OffloadSome, PrefetchAhead
+from tests.refimpl.plainly import draw_batch
+
+LIMIT = 5e-6  # seconds of host time that an instruction may take
+
+
+class Note(ctypes.Structure):
+    """As in stub_driver.c: one piece of work given to a stream."""
+
+    what: bytes
+    stream: int | None
+    device: int
+    host: int
+    bytes: int
+    event: int | None
+    _fields_ = (
+        ("what", ctypes.c_char * 16),
+        ("stream", ctypes.c_void_p),
+        ("device", ctypes.c_uint64),
+        ("host", ctypes.c_uint64),
+        ("bytes", ctypes.c_uint64),
+        ("event", ctypes.c_void_p),
+    )
+
+
+driver = ctypes.CDLL("libcuda.so.1")
+driver.stub_noted.restype = driver.stub_created.restype = ctypes.c_long
+driver.stub_allocations.restype = driver.stub_frees.restype = ctypes.c_long
+driver.stub_note.restype = ctypes.POINTER(Note)
+
+
+def noted(act: Any) -> list[Note]:
+    """What reaches the driver while `act` runs."""
+    before = driver.stub_noted()
+    act()
+    return [driver.stub_note(ctypes.c_long(i)).contents for i in range(before, driver.stub_noted())]
+
+
+def made() -> tuple[int, int]:
+    """Allocations, and streams and events, so far."""
+    return driver.stub_allocations(), driver.stub_created()
+
+
+def held() -> int:
+    """Allocations that have not been given back, once Numba has done what it puts off."""
+    gc.collect()
+    cuda.current_context().memory_manager.deallocations.clear()
+    return int(driver.stub_allocations() - driver.stub_frees())
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return small_program(offload=OffloadSome(), prefetch=PrefetchAhead(2))
+
+
+@pytest.fixture
+def trainer(program: Program) -> Iterator[Trainer]:
+    with Trainer(program, backend="cuda") as opened:
+        losses = program.network.losses  # no launch will write them
+        opened.device.write(program.resident[losses], np.zeros(losses.shape, np.float32))
+        opened.step(*draw_batch(program.network))
+        yield opened
+
+
+def expected(trainer: Trainer) -> Iterator[tuple[str, int, tuple[int, int, int] | int | None]]:
+    """The calls of one iteration, read off the program: what, which stream, and either a copy's places or an event."""
+    program, device = trainer.program, trainer.device
+    base, pinned = device._base, device.pinned.ctypes.data
+    for address, host, nbytes in trainer._statistics:
+        yield "copy out", COMPUTE, (base + address, pinned + host, nbytes)
+    losses_seen = False
+    for position, instruction in enumerate(program.instructions):
+        if isinstance(instruction, Launch):
+            for _ in trainer.replay._bound.launches[position]:
+                yield "launch", instruction.stream, None
+            if program.network.losses in instruction.call.writes and not losses_seen:
+                losses_seen = True
+                yield "copy out", COMPUTE, None  # before backward, the host looks at them
+        elif isinstance(instruction, (CopyIn, CopyOut)):
+            places = base + instruction.address, pinned + instruction.host, instruction.nbytes
+            yield instruction.op, instruction.stream, places
+        elif isinstance(instruction, (Record, Wait)):
+            yield instruction.op, instruction.stream, instruction.event
+
+
+def test_the_driver_is_told_what_the_program_says(trainer: Trainer) -> None:
+    notes = noted(lambda: trainer.step(*draw_batch(trainer.network)))
+    wanted = list(expected(trainer))
+    assert [note.what.decode() for note in notes] == [what for what, _, _ in wanted]
+    handles = [int(stream.handle) for stream in trainer.device.streams]
+    assert [note.stream for note in notes] == [handles[stream] for _, stream, _ in wanted]
+    events: dict[int, int | None] = {}  #: the program's number → the driver's event
+    for note, (what, _, detail) in zip(notes, wanted, strict=True):
+        if what in ("record", "wait"):
+            assert isinstance(detail, int)
+            assert events.setdefault(detail, note.event) == note.event
+        elif isinstance(detail, tuple):
+            assert (note.device, note.host, note.bytes) == detail
+    assert len(set(events.values())) == len(events) > 0
+    kinds = {what for what, _, _ in wanted}
+    assert kinds == {"launch", "copy in", "copy out", "record", "wait"}
+    assert {stream for _, stream, _ in wanted} == {0, 1, 2}
+
+
+def test_an_iteration_allocates_nothing_and_leaves_the_default_stream_alone(trainer: Trainer) -> None:
+    before = made()
+    notes = noted(lambda: [trainer.step(*draw_batch(trainer.network, i)) for i in range(3)])
+    assert made() == before
+    handles = {int(stream.handle) for stream in trainer.device.streams}
+    assert {note.stream for note in notes} == handles
+    assert all(ctypes.c_uint.from_address(handle).value == 1 for handle in handles)  # CU_STREAM_NON_BLOCKING
+
+
+def test_evaluating_allocates_nothing_once_it_is_ready(trainer: Trainer) -> None:
+    predictions = trainer.network.predictions
+    trainer.device.write(trainer.program.resident[predictions], np.ones(predictions.shape, np.float32))
+    batch = draw_batch(trainer.network)
+    trainer.evaluate(*batch)
+    before = made()
+    notes = noted(lambda: trainer.evaluate(*batch))
+    assert made() == before
+    assert {note.stream for note in notes} <= {int(stream.handle) for stream in trainer.device.streams}
+
+
+def test_only_what_takes_a_setting_is_bound_again(trainer: Trainer) -> None:
+    replay = trainer.replay
+    assert isinstance(replay, CudaReplay)
+
+    def changed(**settings: float) -> set[str]:
+        before = list(replay._actions)
+        replay.set({**trainer._settings(), **settings})
+        positions = {
+            position
+            for position, instruction in enumerate(trainer.program.instructions)
+            if isinstance(instruction, Launch)
+            and before[replay._first[position]] is not replay._actions[replay._first[position]]
+        }
+        assert len(before) == len(replay._actions)
+        return {trainer.program.instructions[position].call.function for position in positions}
+
+    replay.set(trainer._settings())
+    assert changed() == set()
+    assert changed(iteration=77) == {"dropout.forward", "dropout.backward"}
+    replay.set(trainer._settings())
+    assert changed(rate=0.7) == {"sgd.update"}
+
+
+def test_the_state_goes_in_and_out(trainer: Trainer, tmp_path: Path) -> None:
+    state = trainer.state()
+    drawn = {name: np.full_like(values, i) for i, (name, values) in enumerate(state.items())}
+    trainer.load_state(drawn)
+    assert all(np.array_equal(values, drawn[name]) for name, values in trainer.state().items())
+    trainer.save(tmp_path / "here.npz")
+    trainer.load_state(state)
+    trainer.restore(tmp_path / "here.npz")
+    assert all(np.array_equal(values, drawn[name]) for name, values in trainer.state().items())
+
+
+def test_a_timeline_has_every_launch_and_copy(trainer: Trainer) -> None:
+    timeline = trainer.timeline()
+    work = [i for i in trainer.program.instructions if isinstance(i, (Launch, CopyIn, CopyOut))]
+    assert [span.instruction for span in timeline.spans] == work
+    assert not timeline.simulated and timeline.machine == "Stub H100"
+    assert all(0 <= span.start <= span.end <= timeline.seconds for span in timeline.spans)
+
+
+def test_a_nan_stops_an_iteration_before_backward(trainer: Trainer) -> None:
+    losses = trainer.network.losses
+    trainer.device.write(trainer.program.resident[losses], np.full(losses.shape, np.nan, np.float32))
+
+    def step() -> None:
+        with pytest.raises(NotFinite, match="the loss is not a number"):
+            trainer.step(*draw_batch(trainer.network))
+
+    trainer._find_culprit = lambda batch: NotFinite("x", "the loss is not a number")  # type: ignore[method-assign]
+    launches = sum(note.what == b"launch" for note in noted(step))
+    forward = sum(
+        len(trainer.replay._bound.launches[position])
+        for position, instruction in enumerate(trainer.program.instructions)
+        if isinstance(instruction, Launch) and position <= trainer._gate
+    )
+    assert launches == forward
+    assert trainer.iteration == 1
+
+
+def test_everything_is_given_back(program: Program) -> None:
+    before = held()
+    trainer = Trainer(program, backend="cuda")
+    assert held() == before + 2  # one arena on either side
+    frees = driver.stub_frees()
+    trainer.close()
+    assert driver.stub_frees() == frees + 2  # at once
+    trainer.close()
+    assert held() == before
+
+
+@pytest.mark.parametrize(
+    ("module", "refused", "says"),
+    [
+        (cuda, "device_array", "taking .* for the device arena .a smaller budget or batch takes less.: "),
+        (cuda, "pinned_array", "pinning .* of host memory .a set-up that offloads less takes less.: "),
+        (gpu, "stream", "making streams: "),
+    ],
+    ids=["the device's", "the host's", "a stream's"],
+)
+def test_memory_that_is_refused(program: Program, monkeypatch: Any, module: Any, refused: str, says: str) -> None:
+    """One clear line, and nothing is kept."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MemoryError("[2] Call to cuMemAlloc\nresults in OUT_OF_MEMORY")
+
+    before = held()
+    with monkeypatch.context() as patched:
+        patched.setattr(module, refused, refuse)
+        with pytest.raises(DeviceFailed, match=f"the GPU failed while {says}.*OUT_OF_MEMORY") as caught:
+            Trainer(program, backend="cuda")
+    assert "\n" not in str(caught.value)
+    assert held() == before
+
+
+def test_a_copy_that_fails_says_so_and_the_trainer_knows(trainer: Trainer) -> None:
+    replay: Any = trainer.replay
+    position = next(p for p, i in enumerate(trainer.program.instructions) if isinstance(i, CopyOut))
+
+    def fail(_: Any) -> None:
+        checked((driver_api.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,))
+
+    replay._actions[replay._first[position]] = fail, None
+    with pytest.raises(DeviceFailed, match="the GPU refused a copy: CUDA_ERROR_ILLEGAL_ADDRESS"):
+        trainer.step(*draw_batch(trainer.network))
+    with pytest.raises(RunError, match="cut off half way; restore a checkpoint, or load a state"):
+        trainer.step(*draw_batch(trainer.network))
+
+
+def test_ctrl_c_waits_for_the_end_of_the_iteration(trainer: Trainer) -> None:
+    replay: Any = trainer.replay
+    act, argument = replay._actions[10]
+
+    def strike(given: Any) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        act(given)
+
+    replay._actions[10] = strike, argument
+    before = trainer.iteration
+
+    def step() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            trainer.step(*draw_batch(trainer.network))
+
+    assert len(noted(step)) == len(list(expected(trainer)))
+    assert trainer.iteration == before + 1
+
+
+def test_an_instruction_costs_the_host_next_to_nothing(trainer: Trainer) -> None:
+    for i in range(30):
+        trainer.step(*draw_batch(trainer.network, i))
+    seconds = trainer.host_seconds_per_instruction
+    assert seconds is not None
+    count = len(trainer.program.instructions)
+    print(f"a program of {count} instructions: {seconds * 1e6:.2f} µs of host time each ({gpu.device_name()})")
+    assert 0 < seconds < LIMIT

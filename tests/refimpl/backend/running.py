@@ -1,0 +1,83 @@
+"""What the backends' tests share: programs of small networks, and what their training must come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from refimpl.backend import Trainer
+from refimpl.network import Builder, Call, Network
+from refimpl.planner import Launch, Program
+from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, machine, setup
+from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
+
+Arrays = dict[str, np.ndarray]
+
+MACHINE = machine()
+
+
+def small_network(batch: int = 3, classes: int = 4) -> Network:
+    """A fork, a join, a concat, and every kind of layer that holds a state or draws numbers."""
+    b = Builder("small", (batch, 2, 6, 6))
+    b.conv(4, 3, pad=1, name="first")
+    trunk = b.relu()
+    left = b.batchnorm(name="normal")
+    right = b.conv(4, 1, bias=False, after=trunk, name="right")
+    both = b.join(left, right)
+    b.concat(both, trunk)
+    b.lrn(3)
+    b.pool(2)
+    b.dropout(0.3)
+    b.fc(8, name="hidden")
+    b.relu()
+    b.fc(classes, name="last")
+    b.softmax()
+    return b.build()
+
+
+def small_program(network: Network | None = None, **modules: Any) -> Program:
+    """Maps go out, come back, are dropped and rebuilt, in as little memory as will do."""
+    given = {"offload": OffloadSome(0.7), "prefetch": PrefetchAhead(2), "recompute": DropSome(0.4)} | modules
+    return least_plan(network or small_network(), setup(**given), MACHINE)
+
+
+def chosen(program: Program) -> Callable[[Call], str]:
+    """The algorithm that a program runs a call with."""
+    algorithms = {
+        instruction.call: instruction.choice.algorithm
+        for instruction in program.instructions
+        if isinstance(instruction, Launch) and instruction.choice is not None
+    }
+    return lambda call: algorithms[call]
+
+
+def plain_training(program: Program, iterations: int, seed: int = 0, evaluate: bool = False) -> Arrays:
+    """Every resident tensor after so many iterations on drawn batches, run without any planning."""
+    state = new_state(program.network, seed)
+    for i in range(iterations):
+        images, labels = draw_batch(program.network, seed + i)
+        run_plainly(program.network, state, images, labels, {**SETTINGS, "iteration": i}, chosen(program))
+    return state
+
+
+def trainer(program: Program, seed: int = 0, **given: Any) -> Trainer:
+    """One that starts where `plain_training` does."""
+    settings = {name: SETTINGS[name] for name in ("seed", "rate", "momentum", "decay")}
+    made = Trainer(program, **(settings | given))
+    drawn = new_state(program.network, seed)
+    made.load_state({name: drawn[name] for name in made.state()})
+    return made
+
+
+def trained(program: Program, iterations: int, seed: int = 0, **given: Any) -> tuple[list[float], Arrays]:
+    """Losses and final state of a run."""
+    with trainer(program, seed, **given) as made:
+        losses = [made.step(*draw_batch(program.network, seed + i)) for i in range(iterations)]
+        return losses, made.state()
+
+
+def differing(state: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> list[str]:
+    """Names of the tensors that are not equal to the last bit."""
+    return [name for name in state if state[name].tobytes() != other[name].tobytes()]

@@ -1,0 +1,144 @@
+"""Checkpoints: resuming goes on bit for bit, and a bad file changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refimpl.backend import CheckpointError, Trainer
+from refimpl.network import Builder, Network
+from refimpl.planner.baseline import NoOffload, NoPrefetch
+from tests.refimpl.backend.running import differing, small_network, small_program, trained, trainer
+from tests.refimpl.plainly import draw_batch
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    return small_program()
+
+
+def batches(network: Network, first: int, last: int) -> list[Any]:
+    return [draw_batch(network, i) for i in range(first, last)]
+
+
+def test_resuming_goes_on_bit_for_bit(program: Any, tmp_path: Path) -> None:
+    losses, straight = trained(program, 5)
+    with trainer(program) as first:
+        for batch in batches(program.network, 0, 2):
+            first.step(*batch)
+        first.save(tmp_path / "here.npz")
+        saved = first.state()
+    with Trainer(program, seed=99, rate=0.5) as second:  # everything is taken from the file
+        second.restore(tmp_path / "here.npz")
+        assert differing(second.state(), saved) == []
+        assert (second.iteration, second.seed, second.rate, second.momentum) == (2, 2026, 0.05, 0.9)
+        assert [second.step(*batch) for batch in batches(program.network, 2, 5)] == losses[2:]
+        assert differing(second.state(), straight) == []
+
+
+def test_another_set_up_and_another_batch_can_resume(program: Any, tmp_path: Path) -> None:
+    with trainer(program) as first:
+        first.save(tmp_path / "any name")
+        state = first.state()
+    plain = small_program(small_network(batch=5), offload=NoOffload(), prefetch=NoPrefetch())
+    with Trainer(plain) as second:
+        second.restore(tmp_path / "any name")
+        assert differing(second.state(), state) == []
+
+
+def test_the_old_file_stays_until_the_new_one_is_whole(program: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    path = tmp_path / "here.npz"
+    with trainer(program) as made:
+        made.save(path)
+        old = path.read_bytes()
+        made.step(*draw_batch(program.network))
+
+        def full(*_: Any, **__: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        for broken in ("savez",), ("replace",):
+            with monkeypatch.context() as patched:
+                patched.setattr(np if broken == ("savez",) else os, broken[0], full)
+                with pytest.raises(CheckpointError, match=r"here\.npz cannot be written: No space left on device"):
+                    made.save(path)
+            assert path.read_bytes() == old
+            assert os.listdir(tmp_path) == ["here.npz"]
+        made.save(path)
+        assert path.read_bytes() != old
+        assert os.listdir(tmp_path) == ["here.npz"]
+
+
+def damaged(content: bytes, how: str) -> bytes:
+    if how == "flipped":
+        middle = len(content) // 2
+        return content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
+    return {"empty": b"", "half": content[: len(content) // 2], "less a byte": content[:-1], "text": b"hello"}[how]
+
+
+@pytest.mark.parametrize("how", ["empty", "half", "less a byte", "flipped", "text"])
+def test_a_damaged_file_changes_nothing(program: Any, tmp_path: Path, how: str) -> None:
+    path = tmp_path / "here.npz"
+    with trainer(program) as made:
+        made.step(*draw_batch(program.network))
+        made.save(path)
+        path.write_bytes(damaged(path.read_bytes(), how))
+        made.step(*draw_batch(program.network, 1))
+        before = made.state()
+        with pytest.raises(CheckpointError, match=r"here\.npz is no whole checkpoint") as caught:
+            made.restore(path)
+        assert "\n" not in str(caught.value)
+        assert differing(made.state(), before) == [] and made.iteration == 2
+
+
+def test_foreign_files_are_refused(program: Any, tmp_path: Path) -> None:
+    path = tmp_path / "here.npz"
+    with trainer(program) as made:
+        before = made.state()
+        made.save(path)
+
+        def refused(match: str) -> None:
+            with pytest.raises(CheckpointError, match=match):
+                made.restore(path)
+            assert differing(made.state(), before) == [] and made.iteration == 0
+
+        with trainer(small_program(small_network(classes=5))) as other:
+            other.save(path)
+        refused(r"is of another small: last\.w has the shape \[5, 8\] there and \[4, 8\] here")
+
+        b = Builder("simple", (1, 1, 4, 4))
+        b.fc(2)
+        b.softmax()
+        with Trainer(small_program(b.build())) as other:
+            other.save(path)
+        refused("is a checkpoint of simple, not of small")
+
+        np.savez(path, x=np.ones(3))
+        refused("is no checkpoint: it says nothing about itself")
+        np.savez(path, about=np.array(json.dumps({"format": 7})))
+        refused("another format; this version reads format 1")
+        shapes = {p.weight.name: p.weight.shape for _, _, p in program.network.parameters()}
+        about = {"format": 1, "network": "small", "shapes": shapes, "settings": {"rate": 1}}
+        np.savez(path, about=np.array(json.dumps(about)), **before)
+        refused("is no checkpoint: its settings are not seed, iteration, rate")
+        path.unlink()
+        refused("there is no checkpoint")
+
+
+def test_a_state_must_be_whole(program: Any) -> None:
+    with trainer(program) as made:
+        before = made.state()
+        for change, match in (
+            ({"first.w": np.ones((1, 2), np.float32)}, r"first\.w is float32 of shape \(1, 2\); small has"),
+            ({"first.b": np.ones(4)}, r"first\.b is float64"),
+            ({"nobody.w": np.ones(4, np.float32)}, r"has nobody\.w, which small does not know"),
+        ):
+            with pytest.raises(CheckpointError, match=match):
+                made.load_state(before | change)
+        with pytest.raises(CheckpointError, match=r"the state has no first\.w"):
+            made.load_state({name: values for name, values in before.items() if name != "first.w"})
+        assert differing(made.state(), before) == []

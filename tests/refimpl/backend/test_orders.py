@@ -1,0 +1,91 @@
+"""The orders that the CPU executes a program in: all that streams and events allow, and no other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, RunError
+from refimpl.backend.orders import Arranger
+from refimpl.network import Network
+from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Setup, Wait
+from tests.refimpl.backend.running import MACHINE, small_program
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import least_plan, setups
+
+ORDERS: list[Order] = [ProgramOrder(), CopiesEarly(), CopiesLate(), Drawn(0), Drawn(1)]
+WORK = ("launch", "copy out", "copy in")
+
+
+def allowed(program: Program, arranged: list[int]) -> bool:
+    """The slow obvious way: run through the order, stream by stream, and look at every event."""
+    place = {position: i for i, position in enumerate(arranged)}
+    behind: dict[int, set[int]] = {stream: set() for stream in range(len(program.streams))}
+    recorded: dict[int, set[int]] = {}
+    for position, instruction in enumerate(program.instructions):
+        if isinstance(instruction, Record):
+            recorded[instruction.event] = set(behind[instruction.stream])
+        elif isinstance(instruction, Wait):
+            behind[instruction.stream] |= recorded[instruction.event]
+        elif isinstance(instruction, (Launch, CopyIn, CopyOut)):
+            if any(place[earlier] > place[position] for earlier in behind[instruction.stream]):
+                return False
+            behind[instruction.stream].add(position)
+    return len(place) == sum(i.op in WORK for i in program.instructions)
+
+
+@given(networks(layers=8), setups, st.integers(0, 99))
+@settings(max_examples=15)
+def test_every_order_is_one_that_streams_and_events_allow(network: Network, wanted: Setup, seed: int) -> None:
+    program = least_plan(network, wanted, MACHINE)
+    arranger = Arranger(program)
+    for order in (ProgramOrder(), CopiesEarly(), CopiesLate(), Drawn(seed)):
+        assert allowed(program, arranger.arrange(order))
+
+
+def test_the_program_itself_is_one_of_them() -> None:
+    program = small_program()
+    listed = [position for position, instruction in enumerate(program.instructions) if instruction.op in WORK]
+    assert Arranger(program).arrange(ProgramOrder()) == listed
+
+
+def test_copies_come_early_or_late() -> None:
+    program = small_program()
+    arranger = Arranger(program)
+    copies = [position for position, i in enumerate(program.instructions) if i.op.startswith("copy")]
+    early, listed, late = (
+        sum(arranger.arrange(order).index(position) for position in copies)
+        for order in (CopiesEarly(), ProgramOrder(), CopiesLate())
+    )
+    assert early <= listed <= late
+    assert early < late
+
+
+def test_launches_are_never_reordered() -> None:
+    program = small_program()
+    launches = [p for p, i in enumerate(program.instructions) if isinstance(i, Launch) and i.stream == COMPUTE]
+    for order in ORDERS:
+        arranged = Arranger(program).arrange(order)
+        assert [position for position in arranged if position in set(launches)] == launches
+
+
+def test_drawn_orders_differ_from_each_other_and_repeat_with_their_seed() -> None:
+    arranger = Arranger(small_program())
+    first, again, other = Drawn(1), Drawn(1), Drawn(2)
+    runs = [[arranger.arrange(order) for _ in range(3)] for order in (first, again, other)]
+    assert runs[0] == runs[1] != runs[2]
+    assert runs[0][0] != runs[0][1] or runs[0][1] != runs[0][2]
+
+
+def test_a_program_that_cannot_go_on_says_where() -> None:
+    """Two streams, each waiting for the other's record behind its own wait."""
+    program = small_program()
+    knot = [Record(0, 0, 0), Record(0, 1, 1), Wait(0, 0, 1), Wait(0, 1, 0)]
+    assert Arranger(dataclasses.replace(program, instructions=knot)).arrange(ProgramOrder()) == []
+    arranger = Arranger(dataclasses.replace(program, instructions=knot))
+    arranger._awaited = {2: 3, 3: 2}
+    with pytest.raises(RunError, match="waits for what never happens"):
+        arranger.arrange(ProgramOrder())

@@ -1,0 +1,90 @@
+"""A missing wait shows as a wrong number, and `verify` accepts no program in which one does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, NotFinite, Order, ProgramOrder
+from refimpl.network import Network
+from refimpl.planner import Program, Setup, Wait
+from refimpl.planner.verify import Unsafe
+from tests.refimpl.backend.running import Arrays, differing, plain_training, small_program, trained
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import LastUsed, PooledPinned, least_plan, machine, setups
+
+ITERATIONS = 2
+
+
+def orders() -> list[Order]:
+    return [CopiesLate(), CopiesEarly(), Drawn(1), Drawn(2)]
+
+
+def without_one_wait(program: Program) -> Iterator[Program]:
+    """The program, less each of its waits in turn."""
+    for position, instruction in enumerate(program.instructions):
+        if isinstance(instruction, Wait):
+            rest = program.instructions[:position] + program.instructions[position + 1 :]
+            yield dataclasses.replace(program, instructions=rest)
+
+
+def runs_right(program: Program, order: Order, expected: Arrays, poison: bool = True) -> bool:
+    try:
+        with np.errstate(all="ignore"):
+            _, state = trained(program, ITERATIONS, order=order, poison=poison)
+    except NotFinite:
+        return False
+    return not differing(state, expected)
+
+
+def is_safe(program: Program) -> bool:
+    try:
+        program.verify()
+    except Unsafe:
+        return False
+    return True
+
+
+def examine(program: Program, expected: Arrays) -> tuple[int, int, int]:
+    """Removes each wait: how many `verify` refused, and how many showed as wrong numbers, out of how many."""
+    refused = wrong = count = 0
+    for less in without_one_wait(program):
+        safe = is_safe(less)
+        right = all(runs_right(less, order, expected) for order in orders())
+        assert right or not safe, "verify accepts a program that some order runs wrong"
+        count, refused, wrong = count + 1, refused + (not safe), wrong + (not right)
+    return refused, wrong, count
+
+
+def test_a_missing_wait_is_a_wrong_number() -> None:
+    program = small_program(pinned=PooledPinned(), cache=LastUsed())
+    expected = plain_training(program, ITERATIONS)
+    program.verify()
+    assert all(runs_right(program, order, expected) for order in [ProgramOrder(), *orders()])
+    refused, wrong, count = examine(program, expected)
+    print(f"{count} waits: verify refuses to do without {refused}, of which {wrong} show as wrong numbers")
+    assert wrong > 0.8 * refused  # some matter to iterations that overlap, and here the host waits in between
+
+
+@pytest.mark.slow
+@given(networks(layers=8), setups, st.sampled_from((1e8, 12.8e9)))
+@settings(max_examples=8)
+def test_verify_accepts_what_runs_right(network: Network, wanted: Setup, link: float) -> None:
+    program = least_plan(network, wanted, machine(link))
+    examine(program, plain_training(program, ITERATIONS))
+
+
+def test_without_poison_fewer_show() -> None:
+    """What poison is for: bytes that happen to hold the right number still are caught."""
+    program = small_program(pinned=PooledPinned(), cache=LastUsed())
+    expected = plain_training(program, ITERATIONS)
+    shown = {True: 0, False: 0}
+    for less in without_one_wait(program):
+        for poison in shown:
+            shown[poison] += not all(runs_right(less, order, expected, poison) for order in orders())
+    assert shown[True] > shown[False]

@@ -1,0 +1,97 @@
+"""Whatever network, set-up, budget and order: training comes to the same bits as run plainly, without any planning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder
+from refimpl.network import Network
+from refimpl.planner import Setup
+from tests.refimpl.backend.running import MACHINE, chosen, differing, plain_training, trained, trainer
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import least_plan, machine, setups
+from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
+
+orders: st.SearchStrategy[Order] = st.one_of(
+    st.builds(ProgramOrder), st.builds(CopiesEarly), st.builds(CopiesLate), st.builds(Drawn, st.integers(0, 99))
+)
+SLOW_LINK = machine(1e8)  # a copy takes as long as many steps
+ITERATIONS = 2
+
+
+def holds(network: Network, wanted: Setup, tightness: float, order: Order, slow: bool) -> None:
+    program = least_plan(network, wanted, SLOW_LINK if slow else MACHINE, tightness)
+    with trainer(program, order=order, poison=True) as made:
+        losses = [made.step(*draw_batch(network, i)) for i in range(ITERATIONS)]
+        state = made.state()
+        assert made.measured_peak == program.peak_bytes <= program.budget
+    expected = plain_training(program, ITERATIONS)
+    assert differing(state, expected) == []
+    assert losses[-1] == float(np.mean(expected["losses"], dtype=np.float64))
+
+
+@given(networks(layers=12), setups, st.sampled_from((0.0, 0.3)), orders, st.booleans())
+@settings(max_examples=50)
+def test_training_comes_to_the_same_bits(
+    network: Network, wanted: Setup, tightness: float, order: Order, slow: bool
+) -> None:
+    holds(network, wanted, tightness, order, slow)
+
+
+@pytest.mark.slow
+@given(networks(layers=40, side=8), setups, st.sampled_from((0.0, 0.3)), orders, st.booleans())
+@settings(max_examples=40)
+def test_deep_networks_too(network: Network, wanted: Setup, tightness: float, order: Order, slow: bool) -> None:
+    holds(network, wanted, tightness, order, slow)
+
+
+@given(networks(layers=8), setups, orders)
+@settings(max_examples=10)
+def test_training_agrees_with_pytorch(torch: Any, network: Network, wanted: Setup, order: Order) -> None:
+    from tests.refimpl.by_torch import run_torch
+
+    program = least_plan(network, wanted, MACHINE)
+    theirs: dict[str, np.ndarray] = {}
+    for i in range(ITERATIONS):
+        theirs |= run_torch(network, new_state(network) | theirs, *draw_batch(network, i), {**SETTINGS, "iteration": i})
+    _, ours = trained(program, ITERATIONS, order=order, poison=True)
+    for name in theirs.keys() - {"losses"}:  # weights, momentum and running statistics
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+@given(networks(layers=10), setups, orders)
+@settings(max_examples=10)
+def test_evaluating_gives_what_the_plain_network_gives(network: Network, wanted: Setup, order: Order) -> None:
+    """After an iteration of training, in the same arena; and training goes on as if nothing had been."""
+    program = least_plan(network, wanted, MACHINE, 0.5)
+    with trainer(program, order=order, poison=True) as made:
+        if made.inference is None:
+            return  # forward alone does not fit where rebuilding made room
+        made.step(*draw_batch(network, 0))
+        images, labels = draw_batch(network, 7)
+        evaluation = made.evaluate(images, labels)
+        state = plain_training(program, 1)
+        forward = made.inference
+        run_plainly(forward.network, state, images, labels, SETTINGS, chosen(forward))
+        assert evaluation.predictions.tobytes() == state["predictions"].tobytes()
+        assert evaluation.loss == float(np.mean(state["losses"], dtype=np.float64))
+        assert evaluation.accuracy == np.mean(state["predictions"].argmax(1) == labels)
+        made.step(*draw_batch(network, 1))
+        assert differing(made.state(), plain_training(program, 2)) == []
+
+
+@given(networks(layers=8), st.lists(setups, min_size=2, max_size=3))
+@settings(max_examples=5)
+def test_every_set_up_starts_from_the_same_parameters(network: Network, several: list[Setup]) -> None:
+    from refimpl.backend import Trainer
+
+    states = []
+    for wanted in several:
+        with Trainer(least_plan(network, wanted, MACHINE), seed=3) as made:
+            states.append(made.state())
+    assert all(differing(states[0], state) == [] for state in states)

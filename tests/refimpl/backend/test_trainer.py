@@ -1,0 +1,445 @@
+"""The trainer: what a user sees of a run, and everything that can go wrong in one."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.arguments import KernelError
+from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer, cpu
+from refimpl.backend.batches import checked_images
+from refimpl.backend.interrupts import held_interrupts
+from refimpl.network import Builder
+from refimpl.planner import DoesNotFit, Program, plan
+from refimpl.planner.baseline import PerformanceOptimal
+from tests.refimpl.backend.running import (
+    MACHINE,
+    chosen,
+    differing,
+    plain_training,
+    small_network,
+    small_program,
+    trained,
+    trainer,
+)
+from tests.refimpl.modules import setup
+from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return small_program()
+
+
+def one_line(error: Any) -> bool:
+    return "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+# -- training and evaluating -------------------------------------------------------------------------------------------
+
+
+def test_it_learns(program: Program) -> None:
+    images, labels = draw_batch(program.network)
+    with Trainer(program, seed=1, rate=0.05) as made:
+        losses = [made.step(images, labels) for _ in range(40)]
+        evaluation = made.evaluate(images, labels)
+    assert losses[-1] < 0.2 * losses[0]
+    assert made.iteration == 40
+    assert evaluation.accuracy == 1
+
+
+def test_settings_may_change_between_steps(program: Program) -> None:
+    """Only what takes them is bound again; the result is that of the plain run with the same settings."""
+    network, given = program.network, dict(SETTINGS)
+    state = new_state(network)
+    with trainer(program, poison=True, order=CopiesLate()) as made:
+        for i, change in enumerate(
+            [{}, {"rate": 0.5}, {"momentum": 0.1, "decay": 0.0}, {"seed": 3}, {"iteration": 77}]
+        ):
+            for name, value in change.items():
+                setattr(made, name, value)
+            given |= {"iteration": i, **change}
+            batch = draw_batch(network, i)
+            made.step(*batch)
+            run_plainly(network, state, *batch, given, chosen(program))
+            assert differing(made.state(), state) == []
+        assert made.iteration == 78
+
+
+def test_evaluating_counts_whole_batches_and_a_part(program: Program) -> None:
+    network = program.network
+    images = np.concatenate([draw_batch(network, i)[0] for i in range(3)])
+    labels = np.concatenate([draw_batch(network, i)[1] for i in range(3)])
+    with trainer(program, poison=True) as made:
+        made.step(*draw_batch(network))
+        before = made.state()
+        whole = made.evaluate(images[:6], labels[:6])
+        part = made.evaluate(images[:7], labels[:7])
+        one = made.evaluate(images[6:7], labels[6:7])
+        assert differing(made.state(), before) == []
+    assert whole.predictions.shape == (6, 4) and part.predictions.shape == (7, 4)
+    assert np.array_equal(part.predictions[:6], whole.predictions)
+    assert np.array_equal(part.predictions[6:], one.predictions)
+    assert part.loss == pytest.approx((6 * whole.loss + one.loss) / 7)
+    assert part.accuracy == pytest.approx((6 * whole.accuracy + one.accuracy) / 7)
+    np.testing.assert_allclose(whole.predictions.sum(1), 1, rtol=1e-5)
+
+
+def test_the_resident_tensors_stay_where_they_are_for_evaluating(program: Program) -> None:
+    with trainer(program) as made:
+        assert made.inference is not None
+        assert made.inference.resident == program.resident
+        assert made.inference.budget == program.budget
+
+
+def test_no_evaluation_where_forward_alone_does_not_fit(program: Program, monkeypatch: Any) -> None:
+    def refuse(_: Program) -> Program:
+        raise DoesNotFit(None, "conv1", 100, 10, 10, 50, {})
+
+    monkeypatch.setattr("refimpl.backend.trainer.inference_program", refuse)
+    with trainer(program) as made:
+        made.step(*draw_batch(program.network))
+        with pytest.raises(RunError, match="training fits, but evaluating does not: does not fit in 50 bytes"):
+            made.evaluate(*draw_batch(program.network))
+
+
+def test_memory_is_what_the_program_says(program: Program) -> None:
+    with trainer(program) as made:
+        assert made.measured_peak == program.peak_bytes
+        assert program.peak_bytes <= made.device.arena.size <= program.budget
+    fewer = [i for i in program.instructions if i.op != "allocate"]
+    with trainer(program) as made:
+        made.program = dataclasses.replace(program, instructions=fewer)
+        assert made.measured_peak < program.peak_bytes  # counted, not copied
+
+
+def test_a_large_budget_takes_no_more_memory_than_is_used() -> None:
+    wide = plan(small_network(), setup(), MACHINE, 12 << 30)
+    with Trainer(wide) as made:
+        assert made.device.arena.size < 1 << 20
+
+
+def test_a_timeline_is_measured_and_leaves_the_state_as_it_was(program: Program) -> None:
+    with trainer(program, order=Drawn(1), poison=True) as made:
+        first = made.timeline()  # before any step: a batch of zeros
+        assert differing(made.state(), new_state(program.network)) == []
+        made.step(*draw_batch(program.network))
+        before = made.state()
+        timeline = made.timeline()
+        assert differing(made.state(), before) == [] and made.iteration == 1
+        made.step(*draw_batch(program.network, 1))
+        assert differing(made.state(), plain_training(program, 2)) == []
+    work = [i for i in program.instructions if i.op in ("launch", "copy out", "copy in")]
+    for measured in (first, timeline):
+        assert not measured.simulated
+        assert measured.streams == program.streams
+        assert {id(span.instruction) for span in measured.spans} == set(map(id, work))
+        assert all(0 <= span.start <= span.end <= measured.seconds for span in measured.spans)
+        assert sum(measured.busy(engine) for engine in ("compute", "out", "in")) <= measured.seconds * 1.001
+
+
+def test_on_the_cpu_starting_an_instruction_and_doing_it_are_one(program: Program) -> None:
+    with trainer(program) as made:
+        assert made.host_seconds_per_instruction is None
+
+
+# -- wrong use ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        (lambda x, y: (x[:2], y), r"images have the shape \(2, 2, 6, 6\); small takes \(3, 2, 6, 6\)"),
+        (lambda x, y: (x[:, :1], y), r"images have the shape \(3, 1, 6, 6\)"),
+        (lambda x, y: (x[0], y), r"images have the shape \(2, 6, 6\)"),
+        (lambda x, y: (x.astype(np.float64), y), r"images are float64; give float32: images\.astype"),
+        (lambda x, y: (x, y[:2]), r"labels have the shape \(2,\); give one class number for each of 3 images"),
+        (lambda x, y: (x, y.astype(np.float32)), "labels are float32; give whole numbers, 0 to 3"),
+        (lambda x, y: (x, y * 0 + [0, 4, 0]), "label 4 of image 1 is no class of small: there are 0 to 3"),
+        (lambda x, y: (x, y * 0 - 1), "label -1 of image 0"),
+        (lambda x, y: (None, y), "images have the shape"),
+    ],
+)
+def test_a_wrong_batch_is_refused_before_anything_runs(program: Program, spoil: Callable[..., Any], match: str) -> None:
+    images, labels = spoil(*draw_batch(program.network))
+    with trainer(program) as made:
+        for use in (made.step, made.evaluate):
+            if use == made.evaluate and "small takes" in match:
+                continue  # two images can be evaluated
+            with pytest.raises(BatchError, match=match) as caught:
+                use(images, labels)
+            assert one_line(caught)
+        assert made.iteration == 0
+        assert differing(made.state(), new_state(program.network)) == []
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.int32])
+def test_labels_of_any_whole_type_and_images_of_any_layout_will_do(program: Program, dtype: Any) -> None:
+    images, labels = draw_batch(program.network)
+    with trainer(program) as made:
+        made.step(np.asfortranarray(images), labels.astype(dtype))
+        assert differing(made.state(), plain_training(program, 1)) == []
+
+
+def test_a_program_for_another_library_is_refused(program: Program) -> None:
+    foreign = dataclasses.replace(program, machine=MACHINE.with_catalogue("cudnn4"))
+    with pytest.raises(RunError, match="with the catalogue cudnn4, whose algorithms cannot be run; plan it again"):
+        Trainer(foreign)
+
+
+def test_wrong_options_are_refused(program: Program) -> None:
+    with pytest.raises(RunError, match="no backend 'gpu'; give cpu or cuda"):
+        Trainer(program, backend="gpu")
+    with pytest.raises(RunError, match="order and poison are the CPU's"):
+        Trainer(program, backend="cuda", poison=True)
+    with pytest.raises(RunError, match="the seed is -1"):
+        Trainer(program, seed=-1)
+    with pytest.raises(RunError, match="the rate is nan; give a finite number"):
+        Trainer(program, rate=float("nan"))
+    with trainer(program) as made:
+        made.iteration = -1
+        with pytest.raises(KernelError, match="iteration is -1"):
+            made.step(*draw_batch(program.network))
+        made.iteration = 0
+        made.step(*draw_batch(program.network))
+        assert differing(made.state(), plain_training(program, 1)) == []
+
+
+def test_without_a_gpu_cuda_says_so(program: Program) -> None:
+    from kernels import gpu
+
+    if gpu.why_not() is None:
+        pytest.skip("there is a GPU")
+    with pytest.raises(DeviceFailed, match="no program can run on a GPU here: .*; the CPU runs the same one") as caught:
+        Trainer(program, backend="cuda")
+    assert one_line(caught)
+
+
+def test_a_closed_trainer_says_so(program: Program) -> None:
+    with trainer(program) as made:
+        pass
+    made.close()  # twice does no harm
+    batch = draw_batch(program.network)
+    for use in (lambda: made.step(*batch), lambda: made.evaluate(*batch), made.state, made.timeline):
+        with pytest.raises(RunError, match="this trainer is closed"):
+            use()
+
+
+# -- memory that is refused --------------------------------------------------------------------------------------------
+
+
+def test_a_budget_one_block_too_small_does_not_fit_before_anything_runs() -> None:
+    network = small_network()
+    least = small_program(network)
+    block = least.setup.allocator.granularity
+    budget = least.budget
+    while True:  # halving stops within a block of the least
+        try:
+            fits = plan(network, least.setup, MACHINE, budget)
+        except DoesNotFit as error:
+            assert "does not fit in" in str(error)
+            break
+        budget -= block
+    assert budget == fits.budget - block
+    _, state = trained(fits, 2, poison=True)
+    assert differing(state, plain_training(fits, 2)) == []
+
+
+@pytest.mark.parametrize("failing", range(2))
+def test_every_allocation_that_fails_says_so_and_harms_nobody(program: Program, monkeypatch: Any, failing: int) -> None:
+    """The device arena, then the pinned one; beside a trainer that goes on."""
+    with trainer(program) as other:
+        other.step(*draw_batch(program.network))
+        real, calls = np.zeros, []
+
+        def zeros(shape: Any, dtype: Any = float) -> Any:
+            if dtype is np.uint8:
+                calls.append(shape)
+                if len(calls) == failing + 1:
+                    raise MemoryError
+            return real(shape, dtype)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(cpu.np, "zeros", zeros)
+            with pytest.raises(DeviceFailed, match="no .* of memory for the .* arena; plan for a smaller") as caught:
+                trainer(program)
+        assert len(calls) == failing + 1
+        assert one_line(caught)
+        assert ("device", "pinned")[failing] in str(caught.value)
+        other.step(*draw_batch(program.network, 1))
+        assert differing(other.state(), plain_training(program, 2)) == []
+
+
+# -- numbers that are none ---------------------------------------------------------------------------------------------
+
+
+def untouched(made: Trainer, before: dict[str, np.ndarray]) -> bool:
+    """All that an iteration starts from: it makes gradients and the batch's own statistics anew."""
+    anew = re.compile(r"d\(.*|.*\.(mean|inverse_std)")
+    return all(anew.fullmatch(name) for name in differing(made.state(), before))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_images_with_a_nan_are_refused_and_located(program: Program, value: float) -> None:
+    images, labels = draw_batch(program.network)
+    images[1, 0, 2, 3] = images[2, 1, 0, 0] = value
+    with trainer(program) as made:
+        with pytest.raises(NotFinite, match="images hold 2 numbers that are not finite") as caught:
+            made.step(images, labels)
+        assert "the first at image 1, channel 0, row 2, column 3" in str(caught.value)
+        assert caught.value.layer == "first"
+        assert one_line(caught)
+        assert differing(made.state(), new_state(program.network)) == []
+
+
+def test_large_images_are_no_reason_to_stop(program: Program) -> None:
+    """Their sum overflows; they do not."""
+    images = np.full(program.network.input.shape, 1e38, np.float32)
+    assert checked_images(program.network, images, whole=True) is images
+
+
+@pytest.mark.parametrize("order", [None, Drawn(3)], ids=["as listed", "drawn"])
+@pytest.mark.parametrize(
+    ("tensor", "value", "layer"),
+    [
+        ("right.w", np.nan, "right"),
+        ("normal.gamma", np.inf, "normal"),
+        ("hidden.w", 3e38, "hidden"),
+        ("last.b", np.nan, "last"),
+    ],
+)
+def test_a_nan_that_appears_is_found_where_it_began(
+    program: Program, tensor: str, value: float, layer: str, order: Any
+) -> None:
+    """And nothing is learnt from it: afterwards training goes on as if it had not been."""
+    network = program.network
+    with trainer(program, poison=order is not None, order=order) as made:
+        made.step(*draw_batch(network))
+        good = made.state()
+        bad = {name: values.copy() for name, values in good.items()}
+        bad[tensor].reshape(-1)[:] = value
+        made.load_state(bad)
+        with pytest.raises(NotFinite, match="iteration 1: the loss is not a number; the first layer that") as caught:
+            made.step(*draw_batch(network, 1))
+        assert caught.value.layer == layer
+        assert f"is {layer} (forward)" in str(caught.value)
+        spoilt = not np.isfinite(value)
+        assert (f"its {tensor} held such numbers before" in str(caught.value)) == spoilt
+        assert str(caught.value).endswith("restore a checkpoint, and lower the rate" if spoilt else "look at the data")
+        assert "nothing was learnt from this batch" in str(caught.value)
+        assert untouched(made, bad) and made.iteration == 1
+        made.load_state(good)
+        made.step(*draw_batch(network, 1))
+        assert differing(made.state(), plain_training(program, 2)) == []
+
+
+def test_a_diverging_run_stops_with_a_name() -> None:
+    """No NaN is put in: the rate is absurd."""
+    b = Builder("diverging", (3, 2, 6, 6))
+    for name in ("a", "b", "c"):
+        b.conv(4, 3, pad=1, name=name)
+    b.fc(4, name="end")
+    b.softmax()
+    program = small_program(b.build())
+    with Trainer(program, rate=1e9) as made:
+        with pytest.raises(NotFinite) as caught, np.errstate(all="ignore"):
+            for i in range(20):
+                made.step(*draw_batch(program.network, i))
+        assert caught.value.layer in ("a", "b", "c", "end")
+        assert one_line(caught)
+
+
+# -- interrupts --------------------------------------------------------------------------------------------------------
+
+
+def interrupting(made: Trainer, at: int, times: int = 1) -> None:
+    """Ctrl-C comes behind the launch number `at` of every iteration from now on."""
+    replay: Any = made.replay
+    position = sorted(replay._bound.launches)[at]
+
+    def strike(_stream: Any) -> None:
+        for _ in range(times):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    replay._work[position].append(strike)
+
+
+@pytest.mark.parametrize("at", [0, 9, -1])
+def test_ctrl_c_waits_for_the_end_of_the_iteration(program: Program, at: int) -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    with trainer(program) as made:
+        interrupting(made, at)
+        with pytest.raises(KeyboardInterrupt):
+            made.step(*draw_batch(program.network))
+        assert signal.getsignal(signal.SIGINT) is handler
+        assert made.iteration == 1
+        assert differing(made.state(), plain_training(program, 1)) == []
+
+
+def test_an_interrupted_run_can_be_saved_and_resumed(program: Program, tmp_path: Any) -> None:
+    with trainer(program) as made:
+        interrupting(made, 5)
+        with pytest.raises(KeyboardInterrupt):
+            made.step(*draw_batch(program.network))
+        made.save(tmp_path / "here.npz")
+    with Trainer(program) as resumed:
+        resumed.restore(tmp_path / "here.npz")
+        resumed.step(*draw_batch(program.network, 1))
+        assert differing(resumed.state(), plain_training(program, 2)) == []
+
+
+def test_a_second_ctrl_c_ends_it_at_once_and_the_trainer_knows(program: Program, tmp_path: Any) -> None:
+    with trainer(program) as made:
+        made.save(tmp_path / "start.npz")
+        interrupting(made, 20, times=2)
+        with pytest.raises(KeyboardInterrupt):
+            made.step(*draw_batch(program.network))
+        assert made.iteration == 0
+        for use in (lambda: made.step(*draw_batch(program.network)), lambda: made.save(tmp_path / "never.npz")):
+            with pytest.raises(RunError, match="cut off half way; restore a checkpoint, or load a state"):
+                use()
+        made.restore(tmp_path / "start.npz")
+        made.replay._work[sorted(made.replay._bound.launches)[20]].pop()
+        made.step(*draw_batch(program.network))
+        assert differing(made.state(), plain_training(program, 1)) == []
+
+
+def test_interrupts_are_left_alone_where_they_are_switched_off_or_cannot_come() -> None:
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with held_interrupts():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    seen = []
+
+    def elsewhere() -> None:
+        with held_interrupts():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert seen == [handler]
+
+
+# -- faster algorithms -------------------------------------------------------------------------------------------------
+
+
+def test_other_algorithms_come_close(program: Program) -> None:
+    """With other algorithms sums run in another order: close, and not equal to the bit."""
+    network = small_network()
+    fast = small_program(network, algorithms=PerformanceOptimal())
+    other = small_program(small_network())
+    _, one = trained(fast, 2, poison=True)
+    _, two = trained(other, 2)
+    for name in one:
+        np.testing.assert_allclose(one[name], two[name], rtol=1e-4, atol=1e-4, err_msg=name)

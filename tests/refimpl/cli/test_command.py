@@ -1,0 +1,143 @@
+"""The command's manners: how it ends, what it says to a slip of the finger, that it keeps nobody waiting."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refimpl import __version__
+from refimpl.cli import COMMANDS, bench, main, parser
+from tests.refimpl.cli.said import Command, Wrong
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["lst"], "refimpl: there is no command 'lst'; did you mean list? There are: list, summary, plan,"),
+        (["list", "kernles"], "did you mean kernels?"),
+        (["list", "kernels", "--famly", "gemm"], "--famly is not understood here; did you mean --family?"),
+        (["list", "kernels", "--family", "gem"], "there is no kernel family 'gem'; did you mean gemm?"),
+        (["list", "kernels", "--json", "--markdown"], "not allowed with argument --json"),
+        (["bench", "--family", "poll"], "there is no kernel family 'poll'; did you mean pool?"),
+        (["bench", "--family", "xyzzy"], "there is no kernel family 'xyzzy'. There are: gemm, conv"),
+        (["bench", "--device", "cpuu"], "there is no device 'cpuu'; did you mean cpu?"),
+        (["bench", "--quick", "--write", "--device", "cpu"], "leave out --quick"),
+        (["bench", "--write", "--family", "fc", "--device", "cpu"], "leave out --family"),
+        (["bench", "--planner", "--family", "conv"], "--planner measures the planner"),
+        (["bench", "--planner", "--write", "--quick"], "leave out --quick"),
+        ([], "arguments are required"),
+    ],
+)
+def test_wrong_use_is_one_line_with_an_offer(wrong: Wrong, arguments: list[str], says: str) -> None:
+    assert says in wrong(*arguments)
+
+
+@pytest.mark.parametrize("name", [module.__name__.rpartition(".")[2] for module in COMMANDS])
+def test_every_command_explains_itself_within_100_columns(
+    refimpl: Command, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    said = refimpl({"lists": "list"}.get(name, name), "--help")
+    assert said.status == 0 and said.err == ""
+    assert "usage: refimpl" in said.out and max(map(len, said.out.splitlines())) <= 100
+    if name != "demo":
+        assert "examples:" in said.out
+
+
+def test_the_commands_are_those_of_the_design() -> None:
+    listed = parser().format_help()
+    for name in ("list", "summary", "plan", "compare", "run", "trace", "profile", "bench", "demo", "completion"):
+        assert re.search(rf"^ +{name}\b", listed, re.MULTILINE)
+
+
+def test_a_failing_gpu_is_one_line_and_status_4(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernels.shim import cuda
+
+    def fails(_: object) -> int:
+        raise cuda.cudadrv.driver.CudaAPIError(2, "out of\nmemory")
+
+    monkeypatch.setattr(bench, "run", fails)
+    said = refimpl("bench")
+    assert said.status == 4 and said.err.startswith("refimpl bench: the GPU failed: ")
+    assert said.err.count("\n") == 1 and "out of memory" in said.err
+
+
+def test_an_error_of_our_own_is_not_taken_for_the_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: object) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(bench, "run", fails)
+    with pytest.raises(ZeroDivisionError):
+        main(["bench"])
+
+
+def test_an_interrupt_is_status_130(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "run", interrupted)
+    said = refimpl("bench")
+    assert said.status == 130 and said.err == "refimpl bench: interrupted\n"
+
+
+def test_as_a_program() -> None:
+    """The exit status reaches the shell."""
+    asked = subprocess.run([sys.executable, "-m", "refimpl", "--version"], capture_output=True, text=True, check=True)
+    assert asked.stdout == f"refimpl {__version__}\n"
+    assert subprocess.run([sys.executable, "-m", "refimpl", "nonsense"], capture_output=True).returncode == 2
+
+
+@pytest.mark.parametrize("arguments", ["list kernels", "plan lenet --listing", "plan lenet --json"])
+def test_a_reader_who_has_seen_enough_is_no_error(arguments: str) -> None:
+    script = f"set -o pipefail; '{sys.executable}' -m refimpl {arguments} --machine titan-x | head -1"
+    if arguments.startswith("list"):
+        script = script.replace(" --machine titan-x", "")
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "" and done.stdout.count("\n") == 1
+
+
+def test_a_terminal_that_knows_no_signs_is_no_error() -> None:
+    command = [sys.executable, "-m", "refimpl", "plan", "lenet", "--machine", "titan-x"]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and b"lenet, batch 32 ? baseline" in done.stdout, done.stderr
+
+
+def test_planning_vgg16_takes_about_a_second() -> None:
+    """Processor time of the whole command, imports included; the machine that runs the tests may be busy."""
+    arguments = ["plan", "vgg16", "--batch", "256", "--budget", "12GiB", "--machine", "titan-x"]
+    program = f"import time; from refimpl.cli import main; main({arguments}); print(time.process_time())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert float(done.stdout) < 2
+
+
+LAZY = """\
+import sys
+from refimpl.cli import main
+status = main({arguments!r})
+loaded = {{"numba", "matplotlib", "torch", "kernels", "sklearn"}} & set(sys.modules)
+assert status == {status} and not loaded, (status, loaded)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["plan", "vgg16", "--batch", "64", "--machine", "titan-x"], 0),
+        (["plan", "vgg16", "--batch", "256", "--budget", "12GiB", "--machine", "titan-x"], 3),
+        (["plan", "alexnet", "--json", "--machine", "k40c", "--budget", "0.9"], 3),
+        (["compare", "lenet", "--machine", "titan-x"], 0),
+        (["trace", "lenet", "--machine", "titan-x", "--format", "rmm"], 0),
+        (["list"], 0),
+        (["summary", "alexnet"], 0),
+        (["completion", "bash"], 0),
+    ],
+)
+def test_planning_imports_no_numba_no_matplotlib_no_torch(tmp_path: Path, arguments: list[str], status: int) -> None:
+    program = LAZY.format(arguments=arguments, status=status)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,75 @@
+"""`refimpl compare`: rows, labels, budgets that some do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refimpl.cli.compare import default_rows, short
+from refimpl.memory import ALLOCATORS
+from tests.refimpl.cli.said import Command, Wrong
+
+MACHINE = ("--machine", "titan-x")
+
+
+def test_by_default_both_kinds_of_liveness_and_every_allocator(refimpl: Command) -> None:
+    rows = json.loads(refimpl("compare", "lenet", "--json", *MACHINE).out)
+    assert {row["slots"]["allocator"] for row in rows} == set(ALLOCATORS)
+    assert {row["slots"]["liveness"] for row in rows} == {"network-wide", "layer-wise"}
+    assert len(rows) == len(default_rows()) == len(ALLOCATORS) + 1
+    assert all(row["fits"] and "steps" not in row for row in rows)
+
+
+def test_rows_are_asked_for_in_words(refimpl: Command) -> None:
+    said = refimpl(
+        "compare", "lenet", "alexnet", "--batch", 4,
+        "--with", "baseline", "--with", "liveness=layer-wise algorithms=memory",
+        "--set", "allocator=both-ends", "--algorithms", "performance", "--json", *MACHINE,
+    )  # fmt: skip
+    rows = json.loads(said.out)
+    assert [(row["network"], row["setup"]) for row in rows] == [
+        (network, setup) for network in ("lenet", "alexnet") for setup in ("baseline", "layer-wise, memory")
+    ]
+    assert {row["slots"]["allocator"] for row in rows} == {"both-ends"}
+    assert [row["slots"]["algorithms"] for row in rows] == ["performance", "memory"] * 2
+
+
+def test_the_table_shows_what_does_not_fit(refimpl: Command) -> None:
+    said = refimpl("compare", "vgg16", "--batch", 64, "--budget", "6900MiB", "--least", *MACHINE)
+    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    rows = [line.split() for line in said.out.splitlines()]
+    assert ["baseline", "no"] in [row[:2] for row in rows] and ["layer-wise", "yes"] in [row[:2] for row in rows]
+
+
+def test_not_fitting_as_json(refimpl: Command) -> None:
+    said = refimpl("compare", "vgg16", "--batch", 64, "--budget", "6900MiB", "--with", "baseline", "--json", *MACHINE)
+    (row,) = json.loads(said.out)
+    assert said.status == 0 and said.err == "" and row["fits"] is False and row["misfit"]["layer"]
+
+
+def test_a_picture_of_the_setups(refimpl: Command, tmp_path: Path) -> None:
+    path = tmp_path / "compared.svg"
+    assert refimpl("compare", "lenet", "--picture", path, *MACHINE).status == 0
+    assert "<svg" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--with", "baseline vdnn"], "names baseline and vdnn; a row has one preset"),
+        (["--with", "basline"], "there is no preset 'basline'; did you mean baseline?"),
+        (["--with", "allocator=frst-fit"], "did you mean first-fit?"),
+        (["--with", "allocator=first-fit allocator=best-fit"], "allocator is set twice"),
+        (["alexnet", "--picture", "a.png"], "--picture draws the setups of one network"),
+    ],
+)
+def test_wrong_use_is_one_line(wrong: Wrong, options: list[Any], says: str) -> None:
+    assert says in wrong("compare", "lenet", *options)
+
+
+def test_a_row_is_called_by_what_differs() -> None:
+    assert short(["baseline"]) == short([]) == "baseline"
+    assert short(["vdnn-all", "allocator=first-fit"]) == "vdnn-all, first-fit"

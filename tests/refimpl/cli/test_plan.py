@@ -1,0 +1,224 @@
+"""`refimpl plan`: the answer, its JSON document, and what it says when something does not fit or cannot be."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refimpl.report.json import FIELDS
+from tests.refimpl.cli.said import Command, Wrong
+
+MACHINE = ("--machine", "titan-x")
+
+
+def keys(document: Any, prefix: str = "") -> set[str]:
+    """The document's fields, as DESIGN.md writes them: a dot leads into an object, [] into a list."""
+    if isinstance(document, dict):
+        return {
+            key for name, value in document.items() for key in {f"{prefix}{name}"} | keys(value, f"{prefix}{name}.")
+        }
+    if isinstance(document, list) and document:
+        return keys(document[0], prefix.removesuffix(".") + "[].")
+    return set()
+
+
+CONTRACT = [
+    "network",
+    "batch",
+    "policy",
+    "machine",
+    "catalogue",
+    "budget_bytes",
+    "fits",
+    "network_wide_bytes",
+    "resident_bytes",
+    "average_live_bytes",
+    "peak.live_bytes",
+    "peak.transient_bytes",
+    "peak.pool_bytes",
+    "peak.step",
+    "peak.layer",
+    "peak.direction",
+    "offloaded_bytes",
+    "prefetched_bytes",
+    "on_demand_bytes",
+    "pinned_bytes",
+    "recomputed_layers",
+    "seconds.iteration",
+    "seconds.compute",
+    "seconds.stall",
+    "seconds.baseline",
+    "slots",
+    "chosen",
+    "steps[].step",
+    "steps[].direction",
+    "steps[].layer",
+    "steps[].live_bytes",
+    "steps[].live_tensors",
+    "steps[].pool_bytes",
+    "steps[].workspace_bytes",
+    "steps[].start",
+    "steps[].end",
+    "steps[].calls[].kernel",
+    "steps[].calls[].algorithm",
+]
+
+
+def test_the_document_keeps_the_contract(refimpl: Command) -> None:
+    said = refimpl("plan", "alexnet", "--batch", 8, "--json", *MACHINE)
+    assert said.status == 0 and said.err == ""
+    document = json.loads(said.out)
+    assert set(CONTRACT) <= keys(document)
+    assert document["fits"] and document["network"] == "alexnet" and document["batch"] == 8
+    assert document["budget_bytes"] == 12 << 30 and document["policy"] == "baseline" and document["chosen"] is None
+    assert document["slots"]["liveness"] == "network-wide" and document["slots"]["algorithms"] == "performance"
+    assert document["peak"]["live_bytes"] == max(step["live_bytes"] for step in document["steps"])
+    assert document["seconds"]["baseline"] == pytest.approx(document["seconds"]["iteration"])
+    assert {field.split(".")[0].split("[")[0] for field in FIELDS} == set(document)
+
+
+def test_what_does_not_fit_is_status_3_and_says_what_would(refimpl: Command) -> None:
+    said = refimpl("plan", "vgg16", "--batch", 64, "--budget", "6900MiB", *MACHINE)
+    assert said.status == 3 and said.out == "" and said.err.count("\n") == 1
+    assert "does not fit in 6.738 GiB" in said.err and "or here with liveness=layer-wise" in said.err
+    enough = int(re.search(r"it would fit in (\d+)MiB", said.err)[1])  # type: ignore[index]
+    assert refimpl("plan", "vgg16", "--batch", 64, "--budget", f"{enough}MiB", *MACHINE).status == 0
+    assert refimpl("plan", "vgg16", "--batch", 64, "--budget", f"{enough - 1}MiB", *MACHINE).status == 3
+    offered = ("--set", "liveness=layer-wise", "--budget", "6900MiB")
+    assert refimpl("plan", "vgg16", "--batch", 64, *offered, *MACHINE).status == 0
+
+
+def test_what_does_not_fit_as_json(refimpl: Command) -> None:
+    said = refimpl("plan", "vgg16", "--batch", 64, "--budget", "6900MiB", "--json", *MACHINE)
+    document = json.loads(said.out)
+    assert said.status == 3 and said.err.count("\n") == 1
+    assert document["fits"] is False and document["steps"] == [] and document["peak"] is None
+    misfit = document["misfit"]
+    assert misfit["asked_bytes"] > misfit["largest_hole_bytes"] and misfit["layer"] and misfit["message"] in said.err
+    assert document["cheapest"]["set"] == {"liveness": "layer-wise"} and document["cheapest"]["seconds"] > 0
+    assert document["least_budget_bytes"] > 6900 << 20
+    assert set(document) >= {name for name in CONTRACT if "." not in name and "[" not in name}
+
+
+def test_even_resident_tensors_may_not_fit(refimpl: Command) -> None:
+    said = refimpl("plan", "vgg16", "--batch", 1, "--budget", "100MiB", *MACHINE)
+    assert said.status == 3 and "before the first step" in said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--batch", 0], "the batch is 0; give a whole number of at least 1"),
+        (["--batch", "many"], "invalid int value: 'many'"),
+        (["--budget", "twelve"], "a budget of 'twelve' is not understood; give 12GiB"),
+        (["--budget", "-3"], "leaves nothing to train with"),
+        (["--budget", "0"], "leaves nothing to train with"),
+        (["--policy", "basline"], "there is no preset 'basline'; did you mean baseline?"),
+        (["--set", "livness=layer-wise"], "a setup has no slot 'livness'; did you mean liveness?"),
+        (["--set", "liveness=layerwise"], "liveness cannot be 'layerwise'; did you mean layer-wise?"),
+        (["--set", "liveness"], "'liveness' is not slot=module"),
+        (["--set", "join=yes", "--set", "join=no"], "join is set twice"),
+        (["--algorithms", "memory", "--set", "algorithms=performance"], "give one of them"),
+        (["--machine", "titanx"], "there is no machine 'titanx'; did you mean titan-x?"),
+        (["--machine", "nowhere.json"], "the profile nowhere.json cannot be read"),
+        (["--catalogue", "cudnn5"], "there is no catalogue 'cudnn5'; did you mean cudnn4?"),
+        (["--step", 99], "there is no step 99; lenet has the steps 1 to"),
+        (["--step", "conv9"], "lenet has no layer 'conv9'"),
+        (["--picture", "a.jpg"], "a picture's name ends in .png or .svg"),
+        (["--picture", "no/such/folder/a.png"], "there is no folder"),
+        (["--bath", 3], "--bath is not understood here; did you mean --batch?"),
+    ],
+)
+def test_wrong_use_is_one_line(wrong: Wrong, options: list[Any], says: str) -> None:
+    assert says in wrong("plan", "lenet", *options)
+
+
+def test_the_nearest_network_is_offered(wrong: Wrong) -> None:
+    assert "there is no network 'alexnte'; did you mean alexnet?" in wrong("plan", "alexnte")
+
+
+def test_a_damaged_profile_is_refused(wrong: Wrong, tmp_path: Path) -> None:
+    profile = tmp_path / "half.json"
+    profile.write_text('{"format": "refimpl prof')
+    assert "cut off or damaged" in wrong("plan", "lenet", "--machine", profile)
+
+
+def test_a_combination_that_makes_no_sense_is_refused(wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that needs what no other offers, as a prefetch would without an offload."""
+    from refimpl import modules
+    from refimpl.planner.baseline import NoPrefetch
+
+    class Greedy(NoPrefetch):
+        name, needs = "greedy", frozenset({"offload"})
+
+    monkeypatch.setitem(modules.MODULES["prefetch"], "greedy", Greedy())
+    assert "set an offload, or prefetch=none" in wrong("plan", "lenet", "--set", "prefetch=greedy")
+
+
+def test_a_share_is_of_the_baselines_peak(refimpl: Command) -> None:
+    baseline = json.loads(refimpl("plan", "alexnet", "--batch", 8, "--json", *MACHINE).out)["peak"]["pool_bytes"]
+    shared = json.loads(refimpl("plan", "alexnet", "--batch", 8, "--json", "--budget", "1.5", *MACHINE).out)
+    assert shared["budget_bytes"] == baseline * 3 // 2
+
+
+def test_the_table_within_100_columns(refimpl: Command) -> None:
+    said = refimpl("plan", "vgg16", "--batch", 32, "--steps", "--least", *MACHINE)
+    assert said.status == 0 and said.err == "" and max(map(len, said.out.splitlines())) <= 100
+    for word in ("simulated", "cudnn4", "liveness=network-wide", "Proved safe", "Least budget", "conv5_3"):
+        assert word in said.out
+
+
+def test_slots_and_switches_reach_the_program(refimpl: Command) -> None:
+    options = (
+        "--set",
+        "allocator=first-fit",
+        "--set",
+        "copy-streams=shared",
+        "--set",
+        "join=yes",
+        "--algorithms",
+        "memory",
+    )
+    document = json.loads(refimpl("plan", "lenet", "--json", *options, *MACHINE).out)
+    assert document["slots"]["allocator"] == "first-fit" and document["slots"]["algorithms"] == "memory"
+    assert all(step["workspace_bytes"] == 0 for step in document["steps"])
+
+
+def test_the_listing(refimpl: Command) -> None:
+    whole = refimpl("plan", "lenet", "--listing", *MACHINE).out
+    one = refimpl("plan", "lenet", "--step", "conv2", *MACHINE).out
+    assert "conv2 forward" in whole and "softmax backward" in whole
+    assert "conv2 forward" in one and "conv2 backward" in one and "conv1 forward" not in one
+    assert "0x" in refimpl("plan", "lenet", "--step", 3, "--instructions", *MACHINE).out
+    assert max(map(len, whole.splitlines())) <= 100
+
+
+def test_a_program_that_is_not_safe_is_not_shown(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from refimpl.planner import Program
+    from refimpl.planner.verify import Unsafe
+
+    def unsafe(_: Program) -> None:
+        raise Unsafe(1, "two instructions touch the same bytes")
+
+    monkeypatch.setattr(Program, "verify", unsafe)
+    said = refimpl("plan", "lenet", *MACHINE)
+    assert said.status == 1 and said.out == "" and "rule 1 (order)" in said.err
+    assert refimpl("plan", "lenet", "--no-verify", *MACHINE).status == 0
+
+
+@pytest.mark.parametrize("kind", ["memory", "pool", "timeline"])
+def test_pictures(refimpl: Command, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lenet.svg"
+    assert refimpl("plan", "lenet", "--picture", path, "--draw", kind, *MACHINE).status == 0
+    assert "<svg" in path.read_text()
+
+
+@pytest.mark.parametrize("output", ["--json", "--listing", "--steps"])
+def test_a_picture_beside_every_other_output(refimpl: Command, tmp_path: Path, output: str) -> None:
+    path = tmp_path / "lenet.png"
+    assert refimpl("plan", "lenet", "--picture", path, output, *MACHINE).status == 0
+    assert path.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,55 @@
+"""`refimpl replay`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refimpl.memory import ALLOCATORS
+from refimpl.memory.log import Event, read_rmm, replay, write_rmm
+from tests.refimpl.cli.said import Command, Wrong
+
+LOG = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
+UNIT = 512
+
+
+def test_every_allocator_gets_the_least_pool_that_was_found(refimpl: Command) -> None:
+    rows = json.loads(refimpl("replay", LOG, "--json").out)["allocators"]
+    assert [row["allocator"] for row in rows] == list(ALLOCATORS)
+    events = read_rmm(LOG)
+    for row in rows:
+        assert row["fits"] and row["pool_bytes"] >= row["ideal_bytes"] > 0
+        assert replay(events, ALLOCATORS[row["allocator"]].open(row["pool_bytes"])).fits
+
+
+def test_the_table_says_what_is_odd_about_the_log(refimpl: Command) -> None:
+    said = refimpl("replay", LOG)
+    assert said.status == 0 and "6 never freed." in said.out and "had failed when the log was made" in said.out
+    assert max(map(len, said.out.splitlines())) <= 100
+
+
+def test_holes_cost_what_they_cost(refimpl: Command, tmp_path: Path) -> None:
+    """Three blocks, the outer two freed: one of twice the size fits only behind them."""
+    events = [Event("allocate", p, UNIT) for p in (1, 2, 3)]
+    events += [Event("free", p, UNIT) for p in (1, 3)] + [Event("allocate", 4, 2 * UNIT)]
+    write_rmm(tmp_path / "holes.csv", events)
+    said = refimpl("replay", tmp_path / "holes.csv", "--allocator", "best-fit", "--json")
+    (row,) = json.loads(said.out)["allocators"]
+    assert (row["ideal_bytes"], row["pool_bytes"]) == (3 * UNIT, 4 * UNIT)
+    said = refimpl("replay", tmp_path / "holes.csv", "--allocator", "best-fit", "--size", 3 * UNIT)
+    assert said.status == 3 and "no: 1 not, the first in line 7" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nowhere.csv"], "there is no file nowhere.csv; refimpl trace NETWORK --format rmm writes one"),
+        ([LOG, "--allocator", "bestfit"], "there is no allocator 'bestfit'; did you mean best-fit?"),
+        ([LOG, "--size", "0.5"], "--size 0.5 is a share; give bytes"),
+        ([Path(__file__)], "line 1: it does not begin with the header Thread,Time"),
+    ],
+)
+def test_wrong_uses(wrong: Wrong, arguments: list[object], says: str) -> None:
+    assert says in wrong("replay", *arguments)

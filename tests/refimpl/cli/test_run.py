@@ -1,0 +1,185 @@
+"""`refimpl run`: training, checkpoints, Ctrl-C, a user's own data, and everything that can be wrong with them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refimpl.cli.run import curve, without
+from refimpl.data import Synthetic
+from tests.refimpl.cli.said import Command, Wrong
+
+SMALL = ("lenet", "--batch", 8, "--backend", "cpu")
+DIGITS = (*SMALL, "--data", "digits")
+
+
+def arrays(path: str) -> dict[str, np.ndarray]:
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def same(one: str, other: str) -> bool:
+    """Two checkpoints hold the same state, to the last bit."""
+    first, second = arrays(one), arrays(other)
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_training_is_reported(refimpl: Command) -> None:
+    said = refimpl("run", *DIGITS, "--steps", 3, "--budget", "8MiB")
+    assert said.status == 0 and said.err == ""
+    for word in ("lenet, batch 8, on the CPU: 3 iterations on digits", "Loss", "Accuracy", "as measured; budget 8 MiB"):
+        assert word in said.out
+    assert max(map(len, said.out.splitlines())) <= 100
+
+
+def test_the_document(refimpl: Command) -> None:
+    said = refimpl("run", *DIGITS, "--epochs", 1, "--batch", 300, "--json", "--rate", 0.05, "--seed", 7)
+    document = json.loads(said.out)
+    assert said.status == 0 and said.err == ""
+    assert document["iterations"] == len(document["losses"]) == 4  # 1,438 images to train on
+    assert document["rate"] == 0.05 and document["seed"] == 7 and document["momentum"] == 0.9
+    assert document["peak_bytes"]["predicted"] == document["peak_bytes"]["measured"] > 0
+    assert document["tested"] == 359 and 0 <= document["accuracy"] <= 1
+
+
+def test_what_does_not_fit_is_status_3(refimpl: Command) -> None:
+    said = refimpl("run", *DIGITS, "--steps", 1, "--budget", "64KiB")
+    assert said.status == 3 and said.out == "" and said.err.startswith("refimpl run: does not fit in 64 KiB")
+
+
+def test_a_run_in_two_parts_is_the_same_to_the_last_bit(refimpl: Command, tmp_path: Path) -> None:
+    whole, half, rest = (str(tmp_path / name) for name in ("whole.npz", "half.npz", "rest.npz"))
+    first = json.loads(refimpl("run", *DIGITS, "--steps", 6, "--seed", 3, "--save", whole, "--json").out)["losses"]
+    begun = refimpl("run", *DIGITS, "--steps", 4, "--seed", 3, "--save", half, "--json")
+    ended = refimpl("run", *DIGITS, "--steps", 6, "--resume", half, "--save", rest, "--json")
+    assert json.loads(begun.out)["losses"] + json.loads(ended.out)["losses"] == first
+    assert same(whole, rest) and not same(whole, half)
+
+
+def test_ctrl_c_saves_and_the_line_it_prints_resumes(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real signal, in the middle of the run; the command that is printed is then given as it stands."""
+    monkeypatch.chdir(tmp_path)
+    options = ("--steps", 5, "--save", "end.npz")
+    drawn = Synthetic.batch
+
+    def interrupted(source: Synthetic, batch: int, iteration: int, seed: int = 0):
+        if iteration == 3:
+            signal.raise_signal(signal.SIGINT)
+        return drawn(source, batch, iteration, seed)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Synthetic, "batch", interrupted)
+        said = refimpl("run", *SMALL, *options)
+    assert said.status == 130 and said.out == ""
+    first, second = said.err.splitlines()
+    assert first == "refimpl run: interrupted behind iteration 3; saved: end.npz"
+    words = shlex.split(second.removeprefix("resume with: "))
+    assert words[0] == "refimpl" and refimpl(*words[1:]).status == 0
+    assert refimpl("run", *SMALL, "--steps", 5, "--save", "whole.npz").status == 0
+    assert same("end.npz", "whole.npz")
+
+
+def test_ctrl_c_within_an_iteration_waits_for_its_end(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from refimpl.backend import Trainer
+
+    monkeypatch.chdir(tmp_path)
+    iterate = Trainer._iterate
+
+    def interrupted(trainer: Trainer, batch):
+        if trainer.iteration == 1:
+            signal.raise_signal(signal.SIGINT)
+        return iterate(trainer, batch)
+
+    monkeypatch.setattr(Trainer, "_iterate", interrupted)
+    said = refimpl("run", *SMALL, "--steps", 5)
+    assert said.status == 130 and "behind iteration 2; saved: lenet-interrupted.npz" in said.err
+    assert (tmp_path / "lenet-interrupted.npz").is_file()
+
+
+def test_own_images_of_any_shape(refimpl: Command, tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    random = np.random.default_rng(0)
+    labels = random.integers(0, 3, 40)
+    np.savez(path, images=random.normal(size=(40, 2, 12, 10)).astype(np.float32), labels=labels)
+    said = refimpl("run", "tiny-vgg", "--batch", 8, "--backend", "cpu", "--steps", 2, "--data", path, "--json")
+    assert said.status == 0 and json.loads(said.out)["tested"] == 8
+
+
+def test_nan_in_training_names_a_layer_and_keeps_what_was_learnt(refimpl: Command, tmp_path: Path) -> None:
+    path = str(tmp_path / "before.npz")
+    said = refimpl("run", *DIGITS, "--steps", 60, "--rate", 1e20, "--save", path)
+    assert said.status == 2 and said.out == "" and said.err.count("\n") == 1
+    assert "not a number" in said.err and "saved as it was before" in said.err
+    assert arrays(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--data", "digit"], "there is no data 'digit'; did you mean digits?"),
+        (["--data", "missing.npz"], "there is no file missing.npz"),
+        (["--steps", 0], "--steps 0: give at least 1"),
+        (["--epochs", -1], "--epochs -1: give at least 1"),
+        (["--steps", 1, "--epochs", 1], "not allowed with argument --steps"),
+        (["--steps", 1, "--resume", "missing.npz"], "there is no checkpoint missing.npz"),
+        (["--save", "no/such/folder/a.npz"], "there is no folder"),
+        (["--catalogue", "cudnn4"], "can be simulated and not run"),
+        (["--seed", -1], "the seed is -1"),
+        (["--rate", "nan", "--steps", 1], "the rate is nan"),
+        (["--backend", "gpu"], "there is no backend 'gpu'"),
+        (["--data", "digits", "--batch", 2000], "a batch of 2000 cannot be filled"),
+    ],
+)
+def test_wrong_use_is_one_line(
+    wrong: Wrong, options: list[Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert says in wrong("run", "lenet", *([] if "--backend" in options else ["--backend", "cpu"]), *options)
+
+
+def test_images_of_another_shape_are_refused(wrong: Wrong) -> None:
+    assert "digits has images of 1×8×8, and alexnet takes 3×224×224" in wrong("run", "alexnet", "--data", "digits")
+
+
+def test_unreadable_files_are_refused(wrong: Wrong, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.npz"
+    broken.write_bytes(b"PK\x03\x04 and no more")
+    assert "cannot be read as .npz" in wrong("run", *SMALL, "--data", broken)
+    assert "is no whole checkpoint" in wrong("run", *SMALL, "--resume", broken)
+
+
+def test_a_checkpoint_of_another_network_and_one_that_is_done(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
+    path = tmp_path / "lenet.npz"
+    assert refimpl("run", *DIGITS, "--steps", 2, "--save", path).status == 0
+    assert "is a checkpoint of lenet" in wrong("run", "tiny-vgg", "--backend", "cpu", "--resume", path)
+    assert "is at iteration 2 already" in wrong("run", *DIGITS, "--steps", 2, "--resume", path)
+    assert "begun with --seed 0" in wrong("run", *DIGITS, "--steps", 3, "--seed", 1, "--resume", path)
+
+
+def test_without_a_gpu_the_cuda_backend_is_status_4(refimpl: Command) -> None:
+    from kernels import gpu
+
+    if gpu.available():
+        pytest.skip("there is a GPU")
+    said = refimpl("run", "lenet", "--backend", "cuda", "--steps", 1)
+    assert said.status == 4 and said.out == "" and said.err.count("\n") == 1 and "GPU" in said.err
+
+
+def test_the_curve_rises_and_falls_with_the_losses() -> None:
+    assert curve([3.0, 2.0, 1.0]) == "█▅▁" and curve([1.0]) == "▁"
+    assert len(curve([float(i) for i in range(1000)])) == 60 and curve([1.0] * 1000) == "▁" * 60
+
+
+def test_an_option_is_left_out_of_a_command() -> None:
+    given = ["run", "lenet", "--resume", "a.npz", "--steps", "5", "--resume=b.npz"]
+    assert without(given, "--resume") == ["run", "lenet", "--steps", "5"]

@@ -1,0 +1,110 @@
+"""`refimpl trace` and `refimpl profile`: files that other tools, and this one, open."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refimpl.memory.log import read_rmm
+from tests.refimpl.cli.said import Command, Wrong
+
+MACHINE = ("--machine", "titan-x")
+
+
+def check(form: str, path: Path) -> None:
+    """Whether a file is what its format says."""
+    if form == "chrome":
+        assert json.loads(path.read_text())["traceEvents"]
+    elif form == "snapshot":
+        assert set(pickle.loads(path.read_bytes())) >= {"segments", "device_traces"}
+    else:
+        assert len(read_rmm(path)) > 20
+
+
+ENDINGS = {"chrome": "json", "snapshot": "pickle", "rmm": "csv"}
+
+
+def test_all_formats_into_a_new_folder(refimpl: Command, tmp_path: Path) -> None:
+    said = refimpl("trace", "lenet", "--out", tmp_path / "new" / "traces", *MACHINE)
+    assert said.status == 0 and "simulated on titan-x" in said.out
+    assert len(list((tmp_path / "new" / "traces").iterdir())) == 3
+    for form, ending in ENDINGS.items():
+        check(form, tmp_path / "new" / "traces" / f"lenet.{ending}")
+
+
+@pytest.mark.parametrize("form", ENDINGS)
+def test_one_format_by_its_name_or_by_the_ending(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refimpl("trace", "lenet", "--format", form, "--out", "named.dat", *MACHINE).status == 0
+    assert refimpl("trace", "lenet", "--out", f"ended.{ENDINGS[form]}", *MACHINE).status == 0
+    assert refimpl("trace", "lenet:superneurons", "--format", form, *MACHINE).status == 0
+    written = ("named.dat", f"ended.{ENDINGS[form]}", f"lenet-superneurons.{ENDINGS[form]}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(written)
+    for name in written:
+        check(form, tmp_path / name)
+
+
+def test_a_measured_trace(refimpl: Command, tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    said = refimpl("trace", "lenet", "--batch", 4, "--run", "--backend", "cpu", "--out", path)
+    assert said.status == 0 and "measured on" in said.out and path.is_file()
+
+
+def test_what_does_not_fit_is_status_3_and_writes_nothing(refimpl: Command, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    said = refimpl("trace", "lenet", "--budget", "64KiB", "--out", path, *MACHINE)
+    assert said.status == 3 and said.err.count("\n") == 1 and not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--format", "crome"], "there is no format 'crome'; did you mean chrome?"),
+        (["--out", "no/such/folder/a.json"], "there is no folder"),
+        (["--out", "trace.txt"], "ends like none of the formats; say which with --format"),
+        (["--out", "/dev/null/traces"], "--out /dev/null/traces: "),
+    ],
+)
+def test_wrong_use_is_one_line(wrong: Wrong, options: list[Any], says: str) -> None:
+    assert says in wrong("trace", "lenet", *options)
+
+
+@pytest.mark.slow
+def test_a_profile_is_a_machine(refimpl: Command, tmp_path: Path) -> None:
+    path = tmp_path / "lenet.json"
+    said = refimpl("profile", "lenet", "--batch", 2, "--turns", 1, "--limit", 1, "--out", path)
+    assert said.status == 0 and f"--machine {path}" in said.out
+    document = json.loads(refimpl("plan", "lenet", "--batch", 2, "--machine", path, "--json").out)
+    assert document["machine"] == "lenet.json" and document["catalogue"] == "own"
+    assert "has no" in refimpl("plan", "lenet", "--batch", 3, "--machine", path).err
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "the following arguments are required: --out"),
+        (["--out", "profile"], "a profile's name ends in .json"),
+        (["--out", "no/such/folder/a.json"], "there is no folder"),
+        (["--out", "a.json", "--turns", 0], "--turns 0: give at least 1"),
+        (["--out", "a.json", "--limit", 0], "give more than 0 seconds"),
+    ],
+)
+def test_a_wrong_profile_is_one_line(wrong: Wrong, options: list[Any], says: str) -> None:
+    assert says in wrong("profile", "lenet", *options)
+
+
+def test_a_summary(refimpl: Command) -> None:
+    from refimpl.network.zoo import vgg16
+
+    said = refimpl("summary", "vgg16", "--batch", 2)
+    assert said.status == 0 and "conv5_3" in said.out and "138,357,544" in said.out
+    assert max(map(len, said.out.splitlines())) <= 100
+    document = json.loads(refimpl("summary", "vgg16", "--batch", 2, "--json").out)
+    assert document["parameters"] == vgg16(batch=2).parameter_count == 138_357_544
+    assert len(document["layers"]) == len(vgg16(batch=2).layers) + 1

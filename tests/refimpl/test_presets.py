@@ -1,0 +1,74 @@
+"""Presets and modules by name: setups from words, and the nearest word for a wrong one."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from refimpl.machine import TITAN_X
+from refimpl.memory import ALLOCATORS, FirstFit
+from refimpl.modules import MODULES, SWITCHES, assignments, module
+from refimpl.network.zoo import lenet
+from refimpl.planner import SLOTS, SetupError, plan
+from refimpl.planner.baseline import LayerWise, MemoryOptimal, NetworkWide, PerformanceOptimal
+from refimpl.presets import OPTIONS, PRESETS, about, baseline, setup
+
+
+def test_the_baseline_moves_nothing_and_takes_the_fastest_convolutions() -> None:
+    made = baseline()
+    assert made.liveness == NetworkWide() and made.algorithms == PerformanceOptimal()
+    assert {made.slots[slot] for slot in ("recompute", "offload", "prefetch", "cache")} == {"none"}
+    other = baseline(liveness="layer-wise", algorithms="memory").replace(allocator=FirstFit())
+    assert other.liveness == LayerWise() and other.algorithms == MemoryOptimal() and other.allocator == FirstFit()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_plans_and_says_what_it_does(name: str) -> None:
+    program = plan(lenet(batch=4), PRESETS[name](), TITAN_X, 1 << 30)
+    program.verify()
+    assert program.setup.name == name and about(name).endswith(".")
+    assert set(inspect.signature(PRESETS[name]).parameters) <= set(OPTIONS)
+
+
+def test_every_module_stands_in_its_slot_under_its_own_name() -> None:
+    assert list(MODULES) == list(SLOTS)
+    assert MODULES["allocator"] == ALLOCATORS
+    for slot, found in MODULES.items():
+        for name, one in found.items():
+            assert one.name == name and one.summary and module(slot, name) is one
+
+
+@pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot in MODULES for name in MODULES[slot]])
+def test_every_module_can_be_set_by_name(slot: str, name: str) -> None:
+    made = setup("baseline", {slot: name})
+    assert made.slots[slot] == name
+    plan(lenet(batch=4), made, TITAN_X, 1 << 30).verify()
+
+
+def test_switches_are_set_by_name() -> None:
+    made = setup("baseline", {"copy-streams": "shared", "join": "yes"})
+    assert made.copy_streams == "shared" and made.join is True
+    assert [list(values) for values in SWITCHES.values()] == [["shared", "separate"], ["yes", "no"]]
+
+
+@pytest.mark.parametrize(
+    ("preset", "named", "says"),
+    [
+        ("baslin", {}, "there is no preset 'baslin'; did you mean baseline? There are: baseline"),
+        ("baseline", {"algorithm": "memory"}, "a setup has no slot 'algorithm'; did you mean algorithms?"),
+        ("baseline", {"algorithms": "memry"}, "algorithms cannot be 'memry'; did you mean memory?"),
+        ("baseline", {"join": "perhaps"}, "join cannot be 'perhaps'. There are: yes, no."),
+    ],
+)
+def test_a_wrong_name_is_told_the_nearest(preset: str, named: dict[str, str], says: str) -> None:
+    with pytest.raises(SetupError) as refused:
+        setup(preset, named)
+    assert says in str(refused.value)
+
+
+def test_assignments() -> None:
+    assert assignments(["liveness=layer-wise", " join = yes "]) == {"liveness": "layer-wise", "join": "yes"}
+    for texts in (["liveness"], ["=x"], ["liveness="], ["join=yes", "join=no"]):
+        with pytest.raises(SetupError):
+            assignments(texts)

@@ -1,0 +1,209 @@
+"""What the documentation and the README show is what happens: every command is understood, every snippet runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from refimpl import cli
+from refimpl.planner import SLOTS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "_generated").rglob("*.md")})
+PAGES = [page for page in PAGES if "_build" not in page.parts]
+
+
+def name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def fences(page: Path, *languages: str) -> list[str]:
+    """The blocks of code in these languages, in order."""
+    found = re.findall(r"^```(\S*)[^\n]*\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [text for language, text in found if language in languages]
+
+
+# -- commands ----------------------------------------------------------------------------------------------------------
+
+
+def commands(page: Path) -> list[str]:
+    """Whole lines that call the command, and calls within a line that have nothing left out."""
+    text = page.read_text(encoding="utf-8")
+    lines = re.findall(r"^(?: {4})?(?:\.venv/bin/)?(refimpl [a-z]+(?![\w:])[^\n#`]*)", text, re.MULTILINE)
+    within = [found for found in re.findall(r"`(refimpl [a-z][^`\n]*)`", text) if "…" not in found]
+    return [line.strip() for line in (*lines, *within)]
+
+
+CAPITALS = {"NETWORK": "vgg16", "FILE": "some.file", "NAME": "titan-x", "COMMAND": "plan"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name)
+def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in commands(page):
+        words = [CAPITALS.get(word, word) for word in shlex.split(command)[1:]]
+        if words[-1] in ("--help", "--version"):
+            words = words[:-1]
+        if words[0] in ("bench", "list") or len(words) > 1:  # a command's name alone stands for the command
+            options = cli.parser().parse_args(words)  # leaves with status 2, and says why, if it is wrong
+            assert options.run, command
+        else:
+            assert words[0] in {module.__name__.rpartition(".")[2].replace("lists", "list") for module in cli.COMMANDS}
+
+
+def test_a_wrong_command_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "    refimpl plan vgg16 --budgget 12GiB  # comment\nand `refimpl list` and `refimpl plan … --json`\n"
+    )
+    assert commands(page) == ["refimpl plan vgg16 --budgget 12GiB", "refimpl list"]
+    with pytest.raises(SystemExit):
+        test_commands_are_understood(page, None)  # type: ignore[arg-type]
+
+
+# -- snippets ----------------------------------------------------------------------------------------------------------
+
+#: Pages with cells that take long: the demo has a test of its own.
+LEFT_OUT = ("docs/demo.md",)
+SLOW = ("docs/reports.md", "docs/backends.md")
+
+
+def cells(page: Path) -> list[str]:
+    """The cells that the documentation runs, without their options."""
+    return [re.sub(r"^:.*\n", "", text, flags=re.MULTILINE) for text in fences(page, "{code-cell}")]
+
+
+WITH_CELLS = [page for page in PAGES if cells(page) and name(page) not in LEFT_OUT]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, marks=[pytest.mark.slow] if name(page) in SLOW else [], id=name(page)) for page in WITH_CELLS],
+)
+def test_cells_run(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    text = page.read_text(encoding="utf-8")
+    if "data.digits" in text:
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed, and the digits come with it")
+    if "IPython" in text:
+        pytest.importorskip("IPython", reason="IPython is not installed: nothing can be displayed")
+    monkeypatch.chdir(page.parent)
+    monkeypatch.syspath_prepend(str(page.parent))
+    monkeypatch.delitem(sys.modules, "examples", raising=False)
+    before = set(sys.modules)
+    namespace: dict[str, Any] = {"__name__": "page"}
+    monkeypatch.setitem(sys.modules, "page", type(sys)("page"))
+    for cell in cells(page):
+        exec(compile(cell, name(page), "exec"), namespace)
+    assert capsys.readouterr().out.strip()
+    assert "examples" not in before
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == ROOT], ids=name)
+def test_pythons_snippets_compile(page: Path) -> None:
+    for snippet in fences(page, "python"):
+        compile(snippet, name(page), "exec")
+
+
+@pytest.mark.parametrize("slot", SLOTS)
+def test_every_slot_has_a_page(slot: str) -> None:
+    """With its protocol, its modules and an example; `docs/slots/index.md` leads to it."""
+    text = (ROOT / "docs" / "slots" / f"{slot}.md").read_text(encoding="utf-8")
+    assert "{literalinclude}" in text and f"_generated/slots/{slot}.md" in text and "{code-cell}" in text
+    assert f"<{slot}>" in (ROOT / "docs" / "slots" / "index.md").read_text(encoding="utf-8")
+    for module, quoted in re.findall(r"\{literalinclude\} (\S+)\n:pyobject: (\w+)", text):
+        source = (ROOT / "docs" / "slots" / module).read_text(encoding="utf-8")
+        assert re.search(rf"^class {quoted}\b", source, re.MULTILINE), f"{module} has no class {quoted}"
+
+
+# -- links -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent == ROOT], ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http:", "https:", "mailto:")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+# -- pages that are made -----------------------------------------------------------------------------------------------
+
+
+def options_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """Every command and every option of it, from the command's own parser."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action.choices.values():
+                yield from options_of(one)
+        elif action.help != argparse.SUPPRESS and action.dest != "help":
+            yield from ((parser.prog, option) for option in action.option_strings)
+
+
+def test_the_commands_page_has_every_option() -> None:
+    page = script("commands").command_page(cli.parser())
+    chapters = dict(re.findall(r"^##+ (refimpl [\w ]+)\n(.*?)(?=^##+ |\Z)", page, re.MULTILINE | re.DOTALL))
+    found = [(prog, option) for prog, option in options_of(cli.parser()) if prog != "refimpl"]
+    assert len(found) > 50
+    for prog, option in found:
+        assert f"`{option}" in chapters[prog], f"{prog} {option}"
+
+
+def test_the_house_has_every_room() -> None:
+    drawings = script("drawings")
+    floors = drawings.floors(ROOT / "tests" / "test_layout.py")
+    assert [room for floor in floors for room in floor] == list(drawings.PURPOSE)
+    house, flow = drawings.house(ROOT), drawings.flow()
+    for picture in (house, flow):
+        ElementTree.fromstring(picture)
+    assert all(f">{room.removeprefix('refimpl.')}</text>" in house for room in drawings.PURPOSE)
+
+
+def test_the_reference_says_what_there_is() -> None:
+    """Functions and classes with their words; of a docstring with a list in it not a line is lost."""
+    reference = script("reference")
+    page = reference.room_page("memory", *reference.ROOMS["memory"])
+    for text in (
+        "### BestFit",
+        "class BlockHeap(granularity: int = 1024)",
+        "`free(address: int) -> int`",
+        "### replay",
+    ):
+        assert text in page
+    assert reference.in_a_line("a * b and `c * d`\n  on, x_y") == r"a \* b and `c * d` on, x\_y"
+
+
+# -- the README --------------------------------------------------------------------------------------------------------
+
+
+def script(name: str) -> ModuleType:
+    """A script of the documentation's."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_readme_prints_what_the_commands_print() -> None:
+    readme = script("readme")
+    text = readme.README.read_text(encoding="utf-8")
+    assert len(readme.BLOCK.findall(text)) >= 2
+    assert readme.rewritten(text) == text, "run: python docs/readme.py"
+    changed = text.replace("does not fit in 12 GiB", "fits in 12 GiB", 1)
+    assert changed != text and readme.rewritten(changed) == text
+
+
+@pytest.mark.slow
+def test_the_readmes_python_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed, and the digits come with it")
+    (snippet,) = [text for text in fences(ROOT / "README.md", "python") if "Trainer" in text]
+    exec(compile(snippet, "README.md", "exec"), {"__name__": "readme"})
+    assert float(capsys.readouterr().out.splitlines()[-1]) > 0.9
