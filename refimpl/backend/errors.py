@@ -20,7 +20,7 @@ class DeviceFailed(RunError):
 
 
 class NotFinite(RunError):
-    """A number was not finite.  `layer` is the first one that shows it; nothing was learnt from this batch."""
+    """A number was not finite.  `layer` is the first one that shows it; a guarded trainer learns nothing from it."""
 
     def __init__(self, layer: str, message: str) -> None:
         super().__init__(message)

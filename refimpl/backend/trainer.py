@@ -46,7 +46,9 @@ class Trainer:
 
     `seed` decides the first weights and what dropout drops.  `rate`, `momentum` and `decay` (PyTorch's rule) may be
     changed between steps.  On the CPU `order` says in which order instructions are executed, and `poison` makes what
-    nobody may read unreadable; both change nothing in the result of a right program.
+    nobody may read unreadable; both change nothing in the result of a right program.  With `guard` the host looks at
+    the losses before anything is learnt from them, which lets a GPU run empty for a moment;
+    without, it never waits inside an iteration, and a loss that is no number is found when it has been learnt from.
 
     Device memory is taken once, here, and is at most the program's budget.
     """
@@ -61,12 +63,14 @@ class Trainer:
         decay: float = 0.0,
         order: Order | None = None,
         poison: bool = False,
+        guard: bool = True,
     ) -> None:
         refuse_foreign(program)
         if not 0 <= seed < 2**64:
             raise RunError(f"the seed is {seed}; give a whole number of at least 0 and below 2**64")
         self.program, self.network, self.backend = program, program.network, backend
         self.seed, self.rate, self.momentum, self.decay = seed, rate, momentum, decay
+        self.guard = guard
         self.iteration = 0  #: iterations done so far; the number of the next one
         self._whole = True  #: no iteration was cut off half way
         self._closed = False
@@ -108,8 +112,8 @@ class Trainer:
     def step(self, images: Any, labels: Any) -> float:
         """Learn from one batch: float32 images, whole-number labels; the mean loss.
 
-        If a loss is not a number, nothing is learnt, and `NotFinite` names the first layer that shows it.  Ctrl-C waits
-        for the end of the iteration.
+        If a loss is not a number, nothing is learnt (with `guard`), and `NotFinite` names the first layer that shows
+        it.  Ctrl-C waits for the end of the iteration.
         """
         self._require_whole()
         batch = (
@@ -123,10 +127,11 @@ class Trainer:
         self.replay.set(self._settings())  # what a kernel refuses is refused here, before anything has run
         self._upload(self.program, batch)
         self._last = batch
-        self._keep_statistics()
+        if self.guard:
+            self._keep_statistics()
         self._whole = False
         try:
-            self.replay.issue({self._gate: self._judge})
+            self.replay.issue({self._gate: self._judge} if self.guard else {})
             self.replay.set(self._settings(self.iteration + 1))  # while the device works
         except _NoNumber:
             self.replay.finish()
@@ -136,8 +141,12 @@ class Trainer:
         self.replay.finish()
         self._whole = True
         self.iteration += 1
-        losses = self._result(self.program, self.network.losses)
-        return float(np.mean(losses, dtype=np.float64))
+        loss = float(np.mean(self._result(self.program, self.network.losses), dtype=np.float64))
+        if math.isnan(loss):
+            layer = self.network.layers[-1].name
+            found = f"iteration {self.iteration - 1}: the loss is not a number, and it has been learnt from"
+            raise NotFinite(layer, f"{found}; restore a checkpoint, and train with guard=True to see which layer it is")
+        return loss
 
     def evaluate(self, images: Any, labels: Any) -> Evaluation:
         """Loss, accuracy and predictions for any number of images, by the running statistics and without dropout."""

@@ -341,6 +341,22 @@ def test_a_nan_that_appears_is_found_where_it_began(
         assert differing(made.state(), plain_training(program, 2)) == []
 
 
+def test_without_a_guard_the_same_bits_are_learnt_and_a_nan_is_found_too_late(program: Program) -> None:
+    network = program.network
+    with trainer(program, guard=False) as made:
+        for number in range(2):
+            made.step(*draw_batch(network, number))
+        assert differing(made.state(), plain_training(program, 2)) == []
+        bad = {name: values.copy() for name, values in made.state().items()}
+        bad["last.b"][:] = np.nan
+        made.load_state(bad)
+        with pytest.raises(
+            NotFinite, match="iteration 2: the loss is not a number, and it has been learnt"
+        ):
+            made.step(*draw_batch(network, 2))
+        assert not untouched(made, bad) and made.iteration == 3
+
+
 def test_a_diverging_run_stops_with_a_name() -> None:
     """No NaN is put in: the rate is absurd."""
     b = Builder("diverging", (3, 2, 6, 6))
