@@ -350,9 +350,7 @@ def test_without_a_guard_the_same_bits_are_learnt_and_a_nan_is_found_too_late(pr
         bad = {name: values.copy() for name, values in made.state().items()}
         bad["last.b"][:] = np.nan
         made.load_state(bad)
-        with pytest.raises(
-            NotFinite, match="iteration 2: the loss is not a number, and it has been learnt"
-        ):
+        with pytest.raises(NotFinite, match="iteration 2: the loss is not a number, and it has been learnt"):
             made.step(*draw_batch(network, 2))
         assert not untouched(made, bad) and made.iteration == 3
 
