@@ -172,6 +172,10 @@ def load_npz(path: str | Path, seed: int = 0) -> Data:
     path = Path(path)
     if not path.is_file():
         raise DataError(f"there is no file {path}")
+    with path.open("rb") as begin:
+        magic = begin.read(6)
+    if magic[:2] != b"PK" and magic != b"\x93NUMPY":
+        raise DataError(f"{path} cannot be read as .npz: it is none; make one: numpy.savez(path, images=…, labels=…)")
     try:
         opened = np.load(path, allow_pickle=False)
         if isinstance(opened, np.ndarray):

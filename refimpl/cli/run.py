@@ -293,9 +293,10 @@ def report(document: dict[str, Any], program: Program) -> None:
         say(f"Accuracy  {document['accuracy']:.1%} of {document['tested']:,} images that it has not learnt from")
     same = "as measured" if peak["predicted"] == peak["measured"] else f"but {size(peak['measured'])} were measured"
     say(f"Memory    {size(peak['predicted'])} at most, {same}; budget {size(program.budget)}")
+    rough = "; a rough model: refimpl profile measures" if program.machine.name == "here" else ""
     say(
         f"Time      {duration(seconds['iteration'])} an iteration; planned for {program.machine.name}: "
-        f"{duration(seconds['predicted'])}"
+        f"{duration(seconds['predicted'])}{rough}"
     )
     if document["host_seconds_per_instruction"] is not None:
         say(f"Host      {duration(document['host_seconds_per_instruction'])} an instruction")
