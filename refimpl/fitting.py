@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from refimpl.machine import Machine
 from refimpl.modules import MODULES
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
 from refimpl.planning import unlimited
 from refimpl.presets import PRESETS
 
 MIB = 1 << 20
 
 
-def attempt(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:
+def attempt(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> Program | None:
     """The program, or None if it does not fit."""
     try:
         return plan(network, setup, machine, budget)
@@ -26,7 +26,7 @@ def attempt(network: Network, setup: Setup, machine: Machine, budget: int) -> Pr
 # -- the least budget --------------------------------------------------------------------------------------------------
 
 
-def least_budget(network: Network, setup: Setup, machine: Machine) -> int:
+def least_budget(network: Network, setup: Setup | Search, machine: Machine) -> int:
     """The smallest budget tried that fits: bytes, a multiple of 1 MiB.
 
     Fitting is not monotone (a larger pool can fail where a smaller one fits), so a smaller one that nobody tried may do
@@ -66,7 +66,7 @@ class Alternative:
     """A setup that fits where another one did not, and how to ask for it."""
 
     changes: dict[str, str]  #: slot (or "policy") → module (or preset)
-    setup: Setup
+    setup: Setup | Search
     seconds: float  #: an iteration on that machine, as planned
 
 
@@ -85,7 +85,7 @@ class Remedies:
         return f"{enough}, or here with {changes}"
 
 
-def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> Remedies:
+def remedies(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> Remedies:
     """What would help where `setup` does not fit into `budget` bytes."""
     found = []
     for changes, other in alternatives(setup):
@@ -96,7 +96,7 @@ def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> R
     return Remedies(least_budget(network, setup, machine), cheapest)
 
 
-def alternatives(setup: Setup) -> Iterator[tuple[dict[str, str], Setup]]:
+def alternatives(setup: Setup | Search) -> Iterator[tuple[dict[str, str], Setup | Search]]:
     """The same setup with another liveness, other algorithms, or both; then the other presets."""
     for liveness in MODULES["liveness"].values():
         for algorithms in MODULES["algorithms"].values():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from refimpl import vdnn
 from refimpl.memory import ALLOCATORS
 from refimpl.names import offer
 from refimpl.planner import SLOTS, SetupError
@@ -25,11 +26,11 @@ from refimpl.planner.baseline import (
 
 IN_SLOTS: dict[str, tuple[Any, ...]] = {
     "recompute": (NoRecompute(),),
-    "offload": (NoOffload(),),
+    "offload": (NoOffload(), vdnn.ALL, vdnn.CONV),
     "liveness": (NetworkWide(), LayerWise()),
-    "prefetch": (NoPrefetch(),),
+    "prefetch": (NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL),
     "cache": (NoCache(),),
-    "algorithms": (MemoryOptimal(), PerformanceOptimal()),
+    "algorithms": (MemoryOptimal(), PerformanceOptimal(), vdnn.Greedy()),
     "allocator": tuple(ALLOCATORS.values()),
     "pinned": (BufferAMap(),),
 }

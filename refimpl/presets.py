@@ -10,9 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 
+from refimpl import vdnn
 from refimpl.modules import module, modules
 from refimpl.names import offer
-from refimpl.planner import Setup, SetupError
+from refimpl.planner import Search, Setup, SetupError
 
 #: Options of a preset that are named like a slot: they choose the module in it.
 OPTIONS = ("algorithms", "liveness")
@@ -38,11 +39,34 @@ def baseline(liveness: str = "network-wide", algorithms: str = "performance") ->
     )
 
 
-#: Every preset: its name → the function that makes the setup.
-PRESETS: dict[str, Callable[..., Setup]] = {"baseline": baseline}
+def vdnn_all(algorithms: str = "memory") -> Setup:
+    """vDNN: the inputs of every CONV and POOL leave, and come back through the paper's window.
+
+    `algorithms`: the paper's (m), "memory", or (p), "performance"; "vdnn-greedy" too.
+    """
+    return vdnn.static("vdnn-all", vdnn.ALL, module("algorithms", algorithms))
 
 
-def setup(preset: str, named: Mapping[str, str] | None = None) -> Setup:
+def vdnn_conv(algorithms: str = "memory") -> Setup:
+    """vDNN: the inputs of every CONV leave, and come back through the paper's window."""
+    return vdnn.static("vdnn-conv", vdnn.CONV, module("algorithms", algorithms))
+
+
+def vdnn_dyn() -> Search:
+    """vDNN's dynamic policy: the first of its candidates, from fast to frugal, that fits the budget."""
+    return vdnn.Dynamic()
+
+
+#: Every preset: its name → the function that makes the setup, or the policy that searches for one.
+PRESETS: dict[str, Callable[..., Setup | Search]] = {
+    "baseline": baseline,
+    "vdnn-all": vdnn_all,
+    "vdnn-conv": vdnn_conv,
+    "vdnn-dyn": vdnn_dyn,
+}
+
+
+def setup(preset: str, named: Mapping[str, str] | None = None) -> Setup | Search:
     """A preset with some slots filled otherwise, all by name.  Raises `SetupError`.
 
     A slot that the preset has an option for (`algorithms`, `liveness`) is given to the preset; the others are exchanged

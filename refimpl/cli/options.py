@@ -10,7 +10,7 @@ from refimpl.cli.arguments import Fail, Parser, completed_by
 if TYPE_CHECKING:
     from refimpl.machine import Machine
     from refimpl.network import Network
-    from refimpl.planner import Program, Setup
+    from refimpl.planner import Program, Search, Setup
 
 VDNNS_MACHINE = "titan-x"
 
@@ -71,7 +71,7 @@ def network_of(options: argparse.Namespace, name: str | None = None) -> Network:
     return build(name or options.network, options.batch)
 
 
-def setup_of(options: argparse.Namespace) -> Setup:
+def setup_of(options: argparse.Namespace) -> Setup | Search:
     """The preset that was named, with some slots filled otherwise."""
     from refimpl import modules, presets
 

@@ -24,7 +24,7 @@ from refimpl.terminal import say, show_table, waiting, wrapped
 if TYPE_CHECKING:
     from refimpl.machine import Machine
     from refimpl.network import Network
-    from refimpl.planner import Program, Setup
+    from refimpl.planner import Program, Search, Setup
     from refimpl.planner.verify import Proof
 
 EXAMPLES = (
@@ -93,12 +93,14 @@ def run(options: argparse.Namespace) -> int:
             print(program.listing(selection, options.instructions))
     else:
         from refimpl.planner.errors import size
-        from refimpl.report.tables import plan_table, steps_table
+        from refimpl.report.tables import plan_table, steps_table, tried_table
 
         if options.steps:
             show_table(steps_table(program, timeline))
         show_table(plan_table(program, timeline, unlimited_baseline(network, machine).planned_seconds))
-        slots = ", ".join(f"{slot}={module}" for slot, module in setup.slots.items())
+        if program.tried:
+            show_table(tried_table(program))
+        slots = ", ".join(f"{slot}={module}" for slot, module in program.setup.slots.items())
         wrapped(f"Setup: {slots}; algorithms of the catalogue {machine.catalogue}.")
         if least_bytes is not None:
             say(f"Least budget: {size(least_bytes)}, the smallest tried that fits.")
@@ -128,7 +130,7 @@ def proved(program: Program) -> Proof:
         raise Fail(f"the planned program is not safe, which is a fault of a module: {error}", WRONG) from None
 
 
-def least(network: Network, setup: Setup, machine: Machine) -> int:
+def least(network: Network, setup: Setup | Search, machine: Machine) -> int:
     """The least budget tried that fits, bytes; with a word on the terminal, for on a deep network it takes a while."""
     from refimpl.fitting import least_budget
 
@@ -136,7 +138,7 @@ def least(network: Network, setup: Setup, machine: Machine) -> int:
         return least_budget(network, setup, machine)
 
 
-def misfit(error: Any, network: Network, setup: Setup, machine: Machine, options: argparse.Namespace) -> int:
+def misfit(error: Any, network: Network, setup: Setup | Search, machine: Machine, options: argparse.Namespace) -> int:
     """Say where and why it does not fit, and what would."""
     from refimpl.fitting import remedies
 

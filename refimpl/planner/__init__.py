@@ -17,11 +17,13 @@ from refimpl.planner.program import (
     StepRow,
     Wait,
 )
+from refimpl.planner.search import Search, Trial
 from refimpl.planner.setup import SLOTS, Setup, SetupError
 from refimpl.planner.verify import Proof, Unsafe
 from refimpl.planner.walk import Walk
 
 __all__ = [
     "COMPUTE", "SLOTS", "Allocate", "CopyIn", "CopyOut", "Counts", "DoesNotFit", "Fate", "Free", "Instruction",
-    "Launch", "Program", "Proof", "Record", "Setup", "SetupError", "StepRow", "Unsafe", "Wait", "Walk", "plan",
+    "Launch", "Program", "Proof", "Record", "Search", "Setup", "SetupError", "StepRow", "Trial", "Unsafe", "Wait",
+    "Walk", "plan",
 ]  # fmt: skip

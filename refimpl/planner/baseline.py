@@ -140,7 +140,7 @@ class LayerWise:
     name: ClassVar[str] = "layer-wise"
     summary: ClassVar[str] = "every tensor goes after its last use"
     needs: ClassVar = NOTHING
-    offers: ClassVar = frozenset({"release"})
+    offers: ClassVar[frozenset[Feature]] = frozenset({"release"})
 
     def bind(self, walk: Walk) -> Releases:
         releases = Releases()

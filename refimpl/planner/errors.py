@@ -30,11 +30,17 @@ class DoesNotFit(Exception):
     budget: int
     alive: Mapping[str, int]  #: kind of tensor → bytes on the device
     hint: str = ""  #: what would fit, if somebody knows
+    who: str = ""  #: what does not fit, where a policy tried several setups
+
+    @property
+    def missing(self) -> str:
+        """How much larger the largest hole would have to be."""
+        return size(max(0, self.asked - self.largest_hole))
 
     def __str__(self) -> str:
         where = str(self.step) if self.step else "before the first step"
         alive = ", ".join(f"{size(nbytes)} of {kind}s" for kind, nbytes in self.alive.items() if nbytes)
-        return (
+        return (self.who and f"{self.who} ") + (
             f"does not fit in {size(self.budget)}: {where} asks {size(self.asked)} for {self.tensor}; "
             f"{size(self.free)} are free, the largest hole is {size(self.largest_hole)}; "
             f"on the device: {alive or 'nothing'}" + (f"; {self.hint}" if self.hint else "")

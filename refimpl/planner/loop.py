@@ -8,11 +8,14 @@ from refimpl.network.collector import collector_paused
 from refimpl.planner.books import Books, Workspace
 from refimpl.planner.order import Block
 from refimpl.planner.program import Counts, Fate, Program, StepRow, pinned_size
+from refimpl.planner.search import Search
 from refimpl.planner.setup import Setup
 
 
-def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Program:
+def plan(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> Program:
     """The program of one iteration within `budget` bytes of device memory; raises `DoesNotFit`."""
+    if not isinstance(setup, Setup):
+        return setup.plan(network, machine, budget)
     with collector_paused():
         return Planner(network, setup, machine, budget).plan()
 
@@ -48,8 +51,9 @@ class Planner(Books):
     # -- the loop's phrases --------------------------------------------------------------------------------------------
 
     def _prefetch(self, step: Step) -> list[Tensor]:
-        """Bring back what is due, where a hole is free."""
-        return [tensor for tensor in self.prefetch.due(step) if tensor not in self.device and self.bring(tensor)]
+        """Bring back what is due and will be used, where a hole is free."""
+        due = [t for t in self.prefetch.due(step) if t not in self.device and self.walk.last_use(t) >= step.number]
+        return [tensor for tensor in due if self.bring(tensor)]
 
     def _have_what_it_reads(self, step: Step) -> None:
         """Everything the step reads, rebuilding first: a rebuild needs room that a copy in would take."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from refimpl.machine import Choice, Machine, Timeline, simulate
 from refimpl.network import Call, Network, Step, Tensor
+from refimpl.planner.search import Trial
 
 if TYPE_CHECKING:
     from refimpl.planner.listing import Selection
@@ -171,6 +172,7 @@ class Program:
     arena_bytes: int  #: the highest address ever used
     pinned_bytes: int
     planned_seconds: float
+    tried: tuple[Trial, ...] = ()  #: what a policy that searches had planned before it adopted this setup
 
     @property
     def peak(self) -> StepRow:

@@ -12,7 +12,7 @@ refused when it is built.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
@@ -29,10 +29,21 @@ Feature = Literal[
 class Module(Protocol):
     """What every module says of itself."""
 
-    name: ClassVar[str]  #: as in `--set slot=name`
-    summary: ClassVar[str]  #: one line
-    needs: ClassVar[frozenset[Feature]]
-    offers: ClassVar[frozenset[Feature]]
+    @property
+    def name(self) -> str:
+        """As in `--set slot=name`."""
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+
+    @property
+    def needs(self) -> frozenset[Feature]:
+        """What the other modules must offer."""
+
+    @property
+    def offers(self) -> frozenset[Feature]:
+        """What the other modules may rely on."""
 
 
 # -- recompute ---------------------------------------------------------------------------------------------------------
@@ -97,8 +108,9 @@ class BoundLiveness(Protocol):
 
 
 class Prefetch(Module, Protocol):
-    #: "early": asked before the step's own allocations; "late": after them, where a hole is left.
-    order: ClassVar[Literal["early", "late"]]
+    @property
+    def order(self) -> Literal["early", "late"]:
+        """Early: asked before the step's own allocations; late: after them, where a hole is left."""
 
     def bind(self, walk: Walk) -> BoundPrefetch: ...
 
@@ -107,7 +119,10 @@ class BoundPrefetch(Protocol):
     """Which offloaded maps come back while a step runs.  A prefetch that finds no hole is skipped, never forced."""
 
     def due(self, step: Step) -> Sequence[Tensor]:
-        """Asked once at every step: the maps to bring back now.  Those that are there already are ignored."""
+        """Asked once at every step: the maps to bring back now.
+
+        Those that are there, or that no step needs any more, are ignored.
+        """
 
 
 # -- cache -------------------------------------------------------------------------------------------------------------

@@ -5,12 +5,13 @@ All bytes and counts are whole numbers, all times are seconds.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from refimpl.machine import Machine, Timeline
 from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
-from refimpl.planner import DoesNotFit, Launch, Program, Setup
+from refimpl.planner import DoesNotFit, Launch, Program, Search, Setup
 from refimpl.report.figures import fragmentation, traffic
 from refimpl.report.times import step_times
 
@@ -48,7 +49,8 @@ FIELDS = {
     "seconds.stall": "in which none did",
     "seconds.baseline": "one iteration of the baseline on this machine; null if it was not asked for",
     "slots": "slot → name of its module",
-    "chosen": "what a policy that searches chose; null for the others",
+    "chosen": "of a policy that searches: the `setup` it adopted, and all it `tried`, each with `setup`, `fits`, and "
+    "`peak_bytes` and `seconds` or `failure`; null for the others",
     "simulated": "whether the times are a model's; otherwise they are measured",
     "least_largest_hole_bytes": "the smallest that the pool's largest hole ever was",
     "traffic": "every copy, by direction and reason, the batch included: `direction`, `why`, `copies`, `bytes`",
@@ -69,9 +71,7 @@ FIELDS = {
 }
 
 
-def plan_json(
-    program: Program, timeline: Timeline, baseline_seconds: float | None = None, chosen: Any = None
-) -> dict[str, Any]:
+def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | None = None) -> dict[str, Any]:
     """The document for a program; `baseline_seconds` are an iteration of the baseline's on the same machine."""
     rows, counts, peak = program.rows, program.counts, program.peak
     workspace = max(row.workspace_bytes for row in rows)
@@ -102,7 +102,7 @@ def plan_json(
             "stall": timeline.stall,
             "baseline": baseline_seconds,
         },
-        "chosen": chosen,
+        "chosen": _chosen(program),
         "simulated": timeline.simulated,
         "least_largest_hole_bytes": int(pool.largest_hole.min()),
         "traffic": [
@@ -129,7 +129,15 @@ def plan_json(
     }
 
 
-def misfit_json(network: Network, setup: Setup, machine: Machine, budget: int, error: DoesNotFit) -> dict[str, Any]:
+def _chosen(program: Program) -> dict[str, Any] | None:
+    if not program.tried:
+        return None
+    return {"setup": program.setup.name, "tried": [dataclasses.asdict(trial) for trial in program.tried]}
+
+
+def misfit_json(
+    network: Network, setup: Setup | Search, machine: Machine, budget: int, error: DoesNotFit
+) -> dict[str, Any]:
     """The document where there is no program: the same fields, null where only a program has something to say."""
     step = error.step
     document: dict[str, Any] = {name: None for name in FIELDS if "." not in name} | {"seconds": None, "steps": []}
@@ -152,7 +160,7 @@ def misfit_json(network: Network, setup: Setup, machine: Machine, budget: int, e
     }
 
 
-def _asked(network: Network, setup: Setup, machine: Machine, budget: int) -> dict[str, Any]:
+def _asked(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> dict[str, Any]:
     """What was asked for."""
     return {
         "network": network.name,

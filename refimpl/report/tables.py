@@ -176,6 +176,18 @@ def steps_table(program: Program, timeline: Timeline) -> Table:
 # -- several plans -----------------------------------------------------------------------------------------------------
 
 
+def tried_table(program: Program) -> Table:
+    """What a policy that searches planned, in its order; the adopted one is marked."""
+    rows = []
+    for trial in program.tried:
+        adopted = "adopted" if program.setup.name.endswith(trial.setup) else ""
+        pool = "" if trial.peak_bytes is None else size(trial.peak_bytes)
+        time = "" if trial.seconds is None else duration(trial.seconds)
+        rows.append([trial.setup, "yes" if trial.fits else "no", pool, time, adopted or trial.failure])
+    numbers = frozenset({"pool", "iteration"})
+    return Table("What was tried, in this order", ["setup", "fits", "pool", "iteration", ""], rows, numbers, ("",))
+
+
 def compare_table(name: str, setups: Sequence[Compared]) -> Table:
     """A line a setup; `name` says what they have in common: network, batch, machine, budget."""
     least = shortest(setups)

@@ -222,3 +222,25 @@ def test_a_picture_beside_every_other_output(refimpl: Command, tmp_path: Path, o
     path = tmp_path / "lenet.png"
     assert refimpl("plan", "lenet", "--picture", path, output, *MACHINE).status == 0
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.vdnn
+def test_a_policy_that_searches_says_what_it_tried(refimpl: Command) -> None:
+    asked = ("plan", "vgg16", "--batch", 256, "--machine", "titan-x", "--budget", "12GiB", "--policy", "vdnn-dyn")
+    said = refimpl(*asked)
+    assert said.status == 0 and "What was tried, in this order" in said.out
+    assert max(map(len, said.out.splitlines())) <= 100
+    document = json.loads(refimpl(*asked, "--json").out)
+    assert document["policy"] == document["chosen"]["setup"] == "vdnn-dyn: all (p)"
+    tried = document["chosen"]["tried"]
+    assert [trial["setup"] for trial in tried] == ["all (m)", "none (p)", "conv (p)", "all (p)"]
+    assert [trial["fits"] for trial in tried] == [True, False, False, True]
+    assert tried[-1]["peak_bytes"] == document["peak"]["pool_bytes"]
+    assert tried[-1]["seconds"] == pytest.approx(document["seconds"]["iteration"])
+
+
+@pytest.mark.vdnn
+def test_what_no_policy_can_train_is_said_to_be_untrainable(refimpl: Command) -> None:
+    said = refimpl("plan", "vgg16", "--batch", 256, "--machine", "titan-x", "--budget", "8GiB", "--policy", "vdnn-dyn")
+    assert said.status == 3 and said.err.count("\n") == 1
+    assert "vgg16 is untrainable by vdnn-dyn: even all (m) does not fit in 8 GiB: step" in said.err

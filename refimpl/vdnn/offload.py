@@ -1,0 +1,55 @@
+"""vDNN's offload: the inputs of chosen layers leave for the host (§3.2 of the paper).
+
+What leaves is X, a layer's input, and it is the *consumer* that sends it: the last layer that reads the map, at the
+same time as its own forward, for both only read.  A map that several layers read leaves if any of them is of a chosen
+kind, and only once the last of them has had its turn: `refcount` of the paper is 0 then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl.network import Step, Tensor
+from refimpl.planner.slots import Feature
+from refimpl.planner.walk import Walk
+
+
+@dataclass(frozen=True)
+class OffloadInputs:
+    """X of every layer of the chosen kinds: CONV and POOL for vDNN-all, CONV alone for vDNN-conv."""
+
+    kinds: tuple[str, ...]
+    name: str
+    summary: str
+    needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
+    offers: ClassVar[frozenset[Feature]] = frozenset({"offload"})
+
+    def bind(self, walk: Walk) -> BoundOffload:
+        return BoundOffload(self, walk)
+
+
+ALL = OffloadInputs(("conv", "pool"), "vdnn-all", "the inputs of every CONV and POOL")
+CONV = OffloadInputs(("conv",), "vdnn-conv", "the inputs of every CONV")
+
+
+class BoundOffload:
+    def __init__(self, module: OffloadInputs, walk: Walk) -> None:
+        self._reasons: dict[Tensor, str] = {}
+        self._by_last_consumer: defaultdict[int, list[Tensor]] = defaultdict(list)
+        crossing = set(walk.maps_across()) - set(walk.fates)
+        for layer in walk.network.layers:
+            if layer.kind not in module.kinds:
+                continue
+            for x in layer.inputs:
+                if x in crossing and x not in self._reasons:
+                    self._reasons[x] = f"an input of {layer.name}"
+                    self._by_last_consumer[walk.last_forward_use(x)].append(x)
+
+    def offloads(self) -> Mapping[Tensor, str]:
+        return self._reasons
+
+    def leaves(self, step: Step) -> Sequence[Tensor]:
+        return self._by_last_consumer.get(step.number, ())
