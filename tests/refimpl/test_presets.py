@@ -39,9 +39,17 @@ def test_every_module_stands_in_its_slot_under_its_own_name() -> None:
             assert one.name == name and one.summary and module(slot, name) is one
 
 
+#: What offers a feature that a module needs.
+OFFERING = {
+    "release": {"liveness": "layer-wise"},
+    "offload": {"liveness": "layer-wise", "offload": "vdnn-all"},
+}
+
+
 @pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot in MODULES for name in MODULES[slot]])
 def test_every_module_can_be_set_by_name(slot: str, name: str) -> None:
-    made = setup("baseline", {slot: name})
+    needed = [OFFERING[feature] for feature in getattr(module(slot, name), "needs", ())]
+    made = setup("baseline", {other: theirs for some in needed for other, theirs in some.items()} | {slot: name})
     assert made.slots[slot] == name
     plan(lenet(batch=4), made, TITAN_X, 1 << 30).verify()
 
