@@ -22,7 +22,7 @@ PURPOSE = {
     "refimpl.machine": "models of GPUs, simulator",
     "refimpl.planner": "the slots, ONE loop, the program, its listing and its proof",
     "refimpl.vdnn": "2016",
-    "refimpl.vdnnpp": "2018",
+    "refimpl.vdnnpp": "2019",
     "refimpl.superneurons": "2018",
     "refimpl.accudnn": "2019",
     "refimpl.backend": "CPU, CUDA",
