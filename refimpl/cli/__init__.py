@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 
 from refimpl import __version__
-from refimpl.cli import bench, compare, completion, demo, lists, plan, profile, replay, run, summary, trace
+from refimpl.cli import bench, compare, completion, demo, lists, plan, profile, replay, reproduce, run, summary, trace
 from refimpl.cli.arguments import DEVICE_FAILED, DOES_NOT_FIT, DONE, INTERRUPTED, WRONG_USE, Fail, Parser
 
-COMMANDS = (lists, summary, plan, compare, run, trace, replay, profile, bench, demo, completion)
+COMMANDS = (lists, summary, plan, compare, run, trace, replay, reproduce, profile, bench, demo, completion)
 
 
 def parser() -> Parser:

@@ -1,0 +1,87 @@
+"""`refimpl reproduce`: a paper's published figures beside ours."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from refimpl.cli.arguments import DONE, add_command
+from refimpl.cli.lists import print_json
+from refimpl.cli.options import add_json
+from refimpl.cli.pictures import add_picture, checked, save
+from refimpl.terminal import progress, say, show_table
+
+if TYPE_CHECKING:
+    from refimpl.report.tables import Table
+    from refimpl.vdnn.figures import Row
+
+PAPERS = ("vdnn",)
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "reproduce", "a paper's figures beside ours",
+        "A paper's published figures beside ours, each with its source; what is missed is shown as missed.  Then its "
+        "networks under each of its policies, simulated on the paper's GPU.",
+        ["refimpl reproduce vdnn", "refimpl reproduce vdnn --picture vdnn.png --json > vdnn.json"],
+    )  # fmt: skip
+    parser.add_argument("paper", choices=PAPERS, metavar="PAPER", help="which: " + ", ".join(PAPERS))
+    add_picture(parser, kinds=False)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from refimpl.vdnn import figures
+
+    picture = checked(options.picture)
+    with progress("", len(figures.NETWORKS) + 1) as advance:
+        advance("published figures")
+        found = list(figures.reproduced())
+        rows = list(figures.networks(advance))
+    if picture:
+        from refimpl.report.reproduction import networks_picture
+
+        title = "vDNN's networks: memory and time under each policy"
+        name = "Titan X of 12 GiB, cuDNN 4, simulated"
+        save(networks_picture(title, name, rows, figures.TITAN_X.memory_bytes), picture)
+    if options.json:
+        published = [
+            asdict(f.published) | {"ours": f.ours, "deviation": f.deviation, "met": f.met, "note": f.note}
+            for f in found
+        ]
+        print_json({"paper": "vdnn", "published": published, "networks": [asdict(row) for row in rows]})
+        return DONE
+    from refimpl.report.reproduction import published_table
+
+    show_table(published_table("vDNN", found))
+    show_table(networks_table(rows))
+    if picture:
+        say(f"Picture: {picture}")
+    return DONE
+
+
+def networks_table(rows: Sequence[Row]) -> Table:
+    """Every network under every policy."""
+    from refimpl.planner.errors import size
+    from refimpl.report.tables import Table
+
+    head = ["network", "policy", "at once", "average", "by time", "peak", "out", "slower", ""]
+    body = []
+    for row in rows:
+        who = [f"{row.network}({row.batch})", row.policy, size(row.network_wide_bytes)]
+        if not row.fits:
+            body.append([*who, "", "", "", "", "", f"does not fit: {row.failure}"])
+            continue
+        shares = [f"{share:.1%}" for share in (row.average_saving, row.weighted_saving, row.peak_saving) if share]
+        moved = size(row.offloaded_bytes) if row.offloaded_bytes else "–"
+        body.append([*who, *shares, moved, f"{row.slowdown or 0.0:.1%}", row.adopted])
+    note = (
+        "Simulated on a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total.  average, by "
+        "time, peak: memory saved against it, over the steps of the feature extraction.  slower: than a GPU that holds "
+        "it all.  (m): least workspace, (p): fastest."
+    )
+    numbers = frozenset({"at once", "average", "by time", "peak", "out", "slower"})
+    return Table("vDNN's networks", head, body, numbers, ("",), note)

@@ -1,0 +1,89 @@
+"""A paper's figures beside ours: a table that says what is met and what is missed, and a picture of its networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from refimpl.planner.published import CLOSE, Reproduced
+from refimpl.report import style
+from refimpl.report.tables import Table
+
+GIB = 1 << 30
+
+
+class NetworkRow(Protocol):
+    """A network under a policy, as far as the picture needs it."""
+
+    @property
+    def network(self) -> str: ...
+    @property
+    def batch(self) -> int: ...
+    @property
+    def policy(self) -> str: ...
+    @property
+    def network_wide_bytes(self) -> int: ...
+    @property
+    def peak_bytes(self) -> int | None: ...
+    @property
+    def slowdown(self) -> float | None: ...
+
+
+def published_table(paper: str, figures: Sequence[Reproduced]) -> Table:
+    """Published and ours, with how far they are apart."""
+    rows = []
+    for figure in figures:
+        published = figure.published
+        ours = f"{figure.ours:.3g} {published.unit}"
+        verdict = "met" if figure.met else "missed"
+        value = f"{published.value:g} {published.unit}"
+        rows.append([published.what, value, published.mark, ours, f"{figure.deviation:+.1%}", verdict, figure.note])
+    head = ["figure", "published", "mark", "ours", "apart", "", "how"]
+    sources: dict[str, dict[str, None]] = {}
+    for figure in figures:
+        sources.setdefault(figure.published.mark, {})[figure.published.source] = None
+    marks = "; ".join(f"{mark}: {', '.join(theirs)}" for mark, theirs in sources.items())
+    note = f"met: within {CLOSE:.0%}.  Sources: {marks}.  p: recalled, not checked again."
+    return Table(f"{paper}: published beside ours", head, rows, frozenset({"published", "ours", "apart"}),
+                 ("figure", "how"), note)  # fmt: skip
+
+
+def networks_picture(title: str, name: str, rows: Sequence[NetworkRow], budget: int) -> Figure:
+    """Memory and slow-down of every network under every policy: a line a network, a dot a policy."""
+    names = list(dict.fromkeys(f"{row.network}({row.batch})" for row in rows))
+    policies = list(dict.fromkeys(row.policy for row in rows))
+    looks = dict(zip(policies, ("o", "s", "^", "D", "P", "v"), strict=False))
+    colours = dict(zip(policies, (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.VERMILION), strict=False))
+    with style.styled():
+        figure = style.new_figure(11, 1.7 + 0.36 * len(names), title, name, 0.75)
+        memory, time = figure.subplots(1, 2, sharey=True)
+        for row in rows:
+            y = -names.index(f"{row.network}({row.batch})")
+            memory.plot(row.network_wide_bytes / GIB, y, "|", color=style.INK, markersize=11, markeredgewidth=2)
+            drawn = {"color": colours[row.policy], "marker": looks[row.policy], "markersize": 6, "linestyle": "none"}
+            if row.peak_bytes is not None and row.slowdown is not None:
+                memory.plot(row.peak_bytes / GIB, y, alpha=0.85, **drawn)
+                time.plot(100 * row.slowdown, y, alpha=0.85, **drawn)
+        memory.axvline(budget / GIB, color=style.VERMILION, linewidth=1.2, linestyle=(0, (6, 2)))
+        memory.set_xscale("log", base=2)
+        memory.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        memory.set_xlabel("most memory of a step (GiB); | everything at once; dashed: the GPU's")
+        time.set_xlabel("slower than a GPU that holds it all (%)")
+        memory.set_yticks([-i for i in range(len(names))], names)
+        for axes in (memory, time):
+            _quiet(axes)
+        handles = [
+            memory.plot([], [], color=colours[p], marker=looks[p], linestyle="none", label=p)[0] for p in policies
+        ]
+        time.legend(handles=handles, loc="lower right", fontsize=8, frameon=True, edgecolor="none")
+    return figure
+
+
+def _quiet(axes: Axes) -> None:
+    axes.grid(color="#E5E7EB", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
