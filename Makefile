@@ -62,6 +62,7 @@ gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run every test that needs a GPU
 	@$(PY) -m refimpl bench --device gpu --probe
 	@$(PY) -m pytest -q -m gpu
 	@$(PY) -m refimpl bench --device gpu --write
+	@$(PY) -m refimpl reproduce vdnn --run --write
 
 environment: $(TEST) $(DOCS) ## make the environment of the tests and the documentation, and stop there
 

@@ -26,3 +26,9 @@ def test_vdnn(refimpl: Command, tmp_path: Path) -> None:
 
 def test_a_paper_that_is_not_there(wrong: Wrong) -> None:
     assert "vdn" in wrong("reproduce", "vdn") and "vdnn" in wrong("reproduce", "vdn")
+
+
+def test_running_wants_a_gpu_or_a_small_network(wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refimpl.planning.gpu_at_hand", lambda: False)
+    assert "no GPU here; a small network runs on the CPU: --network tiny-vgg" in wrong("reproduce", "vdnn", "--run")
+    assert "--write belongs to --run" in wrong("reproduce", "vdnn", "--write")
