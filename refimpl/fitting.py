@@ -34,6 +34,8 @@ def least_budget(network: Network, setup: Setup | Search, machine: Machine) -> i
     the answer, and elsewhere the answer is near.
     """
 
+    setup = setup if isinstance(setup, Setup) else setup.frugal
+
     def fits(mebibytes: int) -> bool:
         return attempt(network, setup, machine, mebibytes * MIB) is not None
 

@@ -13,16 +13,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Literal
 
 from refimpl import data, vdnn
 from refimpl.backend import Trainer
 from refimpl.machine import Machine, Timeline
+from refimpl.machine.measure import device_at_hand, time_copies
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, Program, Search, Setup, plan
 from refimpl.planner.baseline import NoOffload
 from refimpl.planner.errors import size
 from refimpl.planner.listing import duration
 from refimpl.tables import markdown_table, slug
+
+WAYS: tuple[Literal["out", "in"], ...] = ("out", "in")
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,8 @@ class Comparison:
     network: str
     batch: int
     iterations: int
+    plain_out: float  #: bytes a second of one large copy alone, out of the device
+    plain_in: float
     within: Run
     without: Run
 
@@ -113,15 +119,10 @@ def compare(
     free = vdnn.static("everything held", NoOffload(), within.setup.algorithms)
     without = plan(network, free, machine, machine.memory_bytes)
     runs = [measure(program, backend, iterations, watch) for program in (within, without)]
-    return Comparison(
-        device_name(backend), datetime.date.today().isoformat(), network.name, network.batch, iterations, *runs
-    )
-
-
-def device_name(backend: str) -> str:
-    from refimpl.devices import device_of
-
-    return device_of("gpu" if backend == "cuda" else "cpu").name
+    device = device_at_hand()
+    plain = [time_copies(device, way).bytes_per_second for way in WAYS]
+    today = datetime.date.today().isoformat()
+    return Comparison(device.name, today, network.name, network.batch, iterations, *plain, *runs)
 
 
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
@@ -142,7 +143,12 @@ def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
         "host, an instruction",
     ]  # fmt: skip
     runs = comparison.within, comparison.without
+    within = comparison.within
+    links = [("out", within.out_rate, comparison.plain_out), ("in", within.in_rate, comparison.plain_in)]
     rows = [list(row) for row in zip(names, *(column(run) for run in runs), strict=True)]
+    for way, rate_, plain in links:
+        share = "–" if rate_ is None else f"{rate_ / plain:.1%}"
+        rows.append([f"{way}, of a copy alone", share, rate(plain, 1e9, "GB/s")])
     rows.append(["slower", f"{comparison.slowdown:.1%}", ""])
     return ["", *(run.setup for run in runs)], rows
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from refimpl.machine import Machine
     from refimpl.network import Network
     from refimpl.planner.program import Program
+    from refimpl.planner.setup import Setup
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Search(Protocol):
         """Slot → name of its module, or that it is searched for."""
 
     def __hash__(self) -> int: ...
+
+    @property
+    def frugal(self) -> Setup:
+        """The candidate without which nothing is adopted: a budget is enough if this one fits."""
 
     def module(self, slot: str) -> Any:
         """What all candidates have in a slot; None where that is searched for."""

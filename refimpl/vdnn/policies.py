@@ -105,6 +105,10 @@ class Dynamic:
             others.pop("prefetch", None)  # nothing comes back
         return candidate.replace(name=f"{self.name}: {candidate.name}", **others)
 
+    @property
+    def frugal(self) -> Setup:
+        return self._setup(FEASIBLE)
+
     # -- as a setup ----------------------------------------------------------------------------------------------------
 
     def replace(self, **modules: Any) -> Dynamic:

@@ -27,6 +27,7 @@ def test_both_run_with_the_same_kernels_and_one_within_the_budget(found: measure
     assert within.peak_bytes < without.peak_bytes
     assert within.out_rate and within.in_rate and without.out_rate is None and without.in_rate
     assert within.hidden == 0  # a processor does one thing at a time
+    assert found.plain_out > 0 and found.plain_in > 0
     assert within.flops_rate > 0 and within.host_seconds is None
     assert found.slowdown == pytest.approx(within.seconds / without.seconds - 1)
 
