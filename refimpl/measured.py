@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Literal
 
 from refimpl import data, vdnn
 from refimpl.backend import Trainer
@@ -25,8 +24,6 @@ from refimpl.planner.baseline import NoOffload
 from refimpl.planner.errors import size
 from refimpl.planner.listing import duration
 from refimpl.tables import markdown_table, slug
-
-WAYS: tuple[Literal["out", "in"], ...] = ("out", "in")
 
 
 @dataclass(frozen=True)
@@ -118,24 +115,31 @@ def compare(
     within.verify()
     free = vdnn.static("everything held", NoOffload(), within.setup.algorithms)
     without = plan(network, free, machine, machine.memory_bytes)
-    runs = [measure(program, backend, iterations, watch) for program in (within, without)]
     device = device_at_hand()
-    plain = [time_copies(device, way).bytes_per_second for way in WAYS]
-    today = datetime.date.today().isoformat()
-    return Comparison(device.name, today, network.name, network.batch, iterations, *plain, *runs)
+    return Comparison(
+        device=device.name,
+        date=datetime.date.today().isoformat(),
+        network=network.name,
+        batch=network.batch,
+        iterations=iterations,
+        plain_out=time_copies(device, "out").bytes_per_second,
+        plain_in=time_copies(device, "in").bytes_per_second,
+        within=measure(within, backend, iterations, watch),
+        without=measure(without, backend, iterations, watch),
+    )
 
 
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Head and rows; a column a run."""
 
     def rate(value: float | None, unit: float, name: str) -> str:
-        return "–" if value is None else f"{value / unit:.3g} {name}"
+        return "–" if value is None else f"{value / unit:,.1f} {name}"
 
     def column(run: Run) -> list[str]:
         return [
             size(run.budget_bytes), size(run.peak_bytes), duration(run.seconds), duration(run.copying_seconds),
             f"{run.hidden:.1%}", rate(run.out_rate, 1e9, "GB/s"), rate(run.in_rate, 1e9, "GB/s"),
-            rate(run.flops_rate, 1e12, "TFLOP/s"), "–" if run.host_seconds is None else duration(run.host_seconds),
+            rate(run.flops_rate, 1e9, "GFLOP/s"), "–" if run.host_seconds is None else duration(run.host_seconds),
         ]  # fmt: skip
 
     names = [
