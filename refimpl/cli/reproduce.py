@@ -122,20 +122,23 @@ def networks_table(rows: Sequence[Row]) -> Table:
     from refimpl.planner.errors import size
     from refimpl.report.tables import Table
 
-    head = ["network", "policy", "at once", "average", "by time", "peak", "out", "slower", ""]
+    head = ["network", "policy", "at once", "average", "by time", "peak", "out", "TFLOP/s", "slower", ""]
     body = []
     for row in rows:
         who = [f"{row.network}({row.batch})", row.policy, size(row.network_wide_bytes)]
         if not row.fits:
-            body.append([*who, "", "", "", "", "", f"does not fit: {row.failure}"])
+            body.append([*who, "", "", "", "", "", "", f"does not fit: {row.failure}"])
             continue
         shares = [f"{share:.1%}" for share in (row.average_saving, row.weighted_saving, row.peak_saving) if share]
         moved = size(row.offloaded_bytes) if row.offloaded_bytes else "–"
-        body.append([*who, *shares, moved, f"{row.slowdown or 0.0:.1%}", row.adopted])
+        speed = f"{(row.flops_rate or 0.0) / 1e12:.2f}"
+        body.append([*who, *shares, moved, speed, f"{row.slowdown or 0.0:.1%}", row.adopted])
+    link = max((row.link_rate for row in rows if row.link_rate), default=0.0)
     note = (
         "Simulated on a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total.  average, by "
         "time, peak: memory saved against it, over the steps of the feature extraction.  slower: than a GPU that holds "
-        "it all.  (m): least workspace, (p): fastest."
+        f"it all, at so many TFLOP/s of the kernels; copies ran at {link / 1e9:.1f} GB/s.  (m): least workspace, (p): "
+        "fastest."
     )
-    numbers = frozenset({"at once", "average", "by time", "peak", "out", "slower"})
+    numbers = frozenset({"at once", "average", "by time", "peak", "out", "TFLOP/s", "slower"})
     return Table("vDNN's networks", head, body, numbers, ("",), note)

@@ -66,6 +66,12 @@ class Timeline:
         """Seconds in which something was copied, in either direction or both."""
         return sum(end - start for start, end in union([*self._intervals("out"), *self._intervals("in")]))
 
+    def link_rate(self, why: str | None = None) -> float:
+        """Bytes a second of all copies, both ways, or of those made for one reason; 0 without any."""
+        spans = [s for s in self.spans if s.engine != "compute" and why in (None, s.instruction.why)]
+        seconds = sum(span.end - span.start for span in spans)
+        return sum(span.instruction.nbytes for span in spans) / seconds if seconds else 0.0
+
     def steps(self) -> dict[int, Interval]:
         """Step number → start of its first launch and end of its last; its copies are not counted."""
         found: dict[int, Interval] = {}

@@ -129,8 +129,11 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
             f"if everything were allocated once; the pool is {share(program.peak_bytes, wide)}",
         ],
     ]
+    kernels = timeline.busy("compute")
+    speed = program.network.flops / kernels / 1e12
     for moved in traffic(program):
-        rows.append([f"{moved.direction}, {moved.why}", size(moved.nbytes), counted(moved.copies, "time")])
+        rate = f", {timeline.link_rate(moved.why) / 1e9:.1f} GB/s" if moved.why not in ("batch", "result") else ""
+        rows.append([f"{moved.direction}, {moved.why}", size(moved.nbytes), counted(moved.copies, "time") + rate])
     if counts.skipped_prefetches:
         rows.append(["prefetches skipped", str(counts.skipped_prefetches), "for want of a hole"])
     if counts.recomputed_layers:
@@ -138,7 +141,7 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
     rows += [
         ["pinned memory", size(program.pinned_bytes), "on the host, batch and results included"],
         ["iteration", duration(timeline.seconds), _against(timeline.seconds, baseline_seconds)],
-        ["  in kernels", duration(timeline.busy("compute")), share(timeline.busy("compute"), timeline.seconds)],
+        ["  in kernels", duration(kernels), f"{share(kernels, timeline.seconds)}, {speed:.2f} TFLOP/s"],
         ["  stalled", duration(timeline.stall), share(timeline.stall, timeline.seconds)],
         ["instructions", f"{len(program.instructions):,}", counted(counts.waits, "wait") + " among them"],
     ]

@@ -61,6 +61,8 @@ class Row:
     peak_bytes: int | None = None  #: of what is averaged
     offloaded_bytes: int | None = None
     seconds: float | None = None
+    flops_rate: float | None = None  #: operations a second while kernels ran: slow kernels make any policy look free
+    link_rate: float | None = None  #: bytes a second of all copies
     slowdown: float | None = None  #: against the oracle; 0.18 is 18 % slower
 
 
@@ -129,6 +131,8 @@ class Oracle:
             peak_bytes=measured.peak,
             offloaded_bytes=program.counts.offloaded_bytes,
             seconds=measured.timeline.seconds,
+            flops_rate=network.flops / measured.timeline.busy("compute"),
+            link_rate=measured.timeline.link_rate(),
             slowdown=measured.timeline.seconds / self.seconds - 1,
         )
 

@@ -229,6 +229,7 @@ def test_a_policy_that_searches_says_what_it_tried(refimpl: Command) -> None:
     asked = ("plan", "vgg16", "--batch", 256, "--machine", "titan-x", "--budget", "12GiB", "--policy", "vdnn-dyn")
     said = refimpl(*asked)
     assert said.status == 0 and "What was tried, in this order" in said.out
+    assert "TFLOP/s" in said.out and "17 times, 12.8 GB/s" in said.out
     assert max(map(len, said.out.splitlines())) <= 100
     document = json.loads(refimpl(*asked, "--json").out)
     assert document["policy"] == document["chosen"]["setup"] == "vdnn-dyn: all (p)"

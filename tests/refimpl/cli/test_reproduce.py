@@ -17,6 +17,7 @@ pytestmark = pytest.mark.vdnn
 def test_vdnn(refimpl: Command, tmp_path: Path) -> None:
     said = refimpl("reproduce", "vdnn", "--picture", tmp_path / "vdnn.png")
     assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    assert "TFLOP/s" in said.out and "copies ran at 12.8 GB/s" in said.out
     assert "met" in said.out and "missed" in said.out and "vgg416(32)" in said.out
     assert (tmp_path / "vdnn.png").stat().st_size > 20_000
     document = json.loads(refimpl("reproduce", "vdnn", "--json").out)

@@ -1,0 +1,514 @@
+"""What goes wrong when vDNN is built: ten pitfalls, each made on purpose here, and each noticed.
+
+A test holds ours to a rule and then breaks the rule: by a module that is wrong in this one point, by a program with a
+wait or an address spoilt, by a device or a machine that cheats.  A rule that the wrong one keeps as well says nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refimpl import presets
+from refimpl.backend import CopiesEarly, CopiesLate, NotFinite, Order, Trainer
+from refimpl.backend import cpu as cpu_backend
+from refimpl.machine import MACHINES, Machine
+from refimpl.memory import BestFit, FirstFit
+from refimpl.memory.base import Pool
+from refimpl.memory.fits import FitPool
+from refimpl.memory.free_list import FreeList
+from refimpl.network import Builder, Layer, Network, Tensor
+from refimpl.network.zoo import build
+from refimpl.planner import (
+    COMPUTE,
+    CopyIn,
+    CopyOut,
+    DoesNotFit,
+    Free,
+    Instruction,
+    Launch,
+    Program,
+    Record,
+    Setup,
+    Wait,
+    Walk,
+    plan,
+)
+from refimpl.planner.baseline import LayerWise, Releases
+from refimpl.report.json import plan_json
+from refimpl.vdnn import ALL, OffloadInputs, Window
+from refimpl.vdnn.figures import ORACLE
+from refimpl.vdnn.offload import BoundOffload
+from refimpl.vdnn.prefetch import WINDOW, BoundWindow
+from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
+from tests.refimpl.modules import least_plan
+from tests.refimpl.plainly import draw_batch
+from tests.refimpl.planner.mutations import changed, find, moved, refused, with_instructions
+
+pytestmark = pytest.mark.vdnn
+
+GIB = 2**30
+TITAN_X = MACHINES["titan-x"]
+PLENTY = 60 * GIB
+
+
+def vdnn_all(algorithms: str = "memory") -> Setup:
+    made = presets.setup("vdnn-all", {"algorithms": algorithms})
+    assert isinstance(made, Setup)
+    return made
+
+
+def chain() -> Network:
+    """Maps that differ in size, so that blocks are used again at once."""
+    b = Builder("chain", (3, 2, 8, 8))
+    for channels in (4, 6, 3):
+        b.conv(channels, 3, pad=1)
+        b.relu()
+    b.pool(2)
+    b.conv(5, 3, pad=1)
+    b.relu()
+    b.fc(3)
+    b.softmax()
+    return b.build()
+
+
+def forked() -> Network:
+    """conv1's map, which a ReLU overwrites, is read by a pooling and then by a convolution."""
+    b = Builder("forked", (3, 2, 8, 8))
+    b.conv(4, 3, pad=1)
+    trunk = b.relu()
+    left = b.pool(2, 1, name="left")
+    b.conv(4, 1, name="right", after=trunk)
+    b.concat(left, b.pool(2, 1))
+    b.fc(3)
+    b.softmax()
+    return b.build()
+
+
+def without_waits(program: Program, stream: int, behind: type, backward: bool) -> Program:
+    """The program without the waits of one stream for instructions of a type, in one direction."""
+    waited_for: dict[int, Any] = {}
+    last: dict[int, Any] = {}  # stream → its latest launch or copy
+    kept = []
+    for i in program.instructions:
+        if isinstance(i, Record):
+            waited_for[i.event] = last[i.stream]
+        elif isinstance(i, (Launch, CopyIn, CopyOut)):
+            last[i.stream] = i
+        drop = isinstance(i, Wait) and i.stream == stream and isinstance(waited_for[i.event], behind)
+        if not (drop and (i.step > program.network.depth) == backward):
+            kept.append(i)
+    assert len(kept) < len(program.instructions), "there was nothing to leave out"
+    return with_instructions(program, kept)
+
+
+def same_bits(program: Program, order: Order) -> bool:
+    """Whether an iteration in this order comes to what training plainly comes to."""
+    try:
+        _, state = trained(program, 1, order=order, poison=True)
+    except NotFinite:  # poison, read
+        return False
+    return differing(state, plain_training(program, 1)) == []
+
+
+# -- 1. offload is the consumer's act, on its X; once; by the last consumer; never a ReLU's ----------------------------
+
+
+@dataclass(frozen=True)
+class SentByUse(OffloadInputs):
+    """Wrong: what leaves is sent by another use of the map, 0 being the layer that makes it."""
+
+    use: int = 0
+
+    def bind(self, walk: Walk) -> BoundOffload:
+        bound = super().bind(walk)
+        wrong: defaultdict[int, list[Tensor]] = defaultdict(list)
+        for x in bound.offloads():
+            wrong[walk.uses[x][self.use if x is not walk.network.input else 0].number].append(x)
+        bound._by_last_consumer = wrong
+        return bound
+
+
+def wrong_senders(program: Program) -> list[str]:
+    """Maps that were not sent once, by the last layer that reads them as its X."""
+    layers, wrong = program.network.layers, []
+    sent: defaultdict[Tensor, list[Layer]] = defaultdict(list)
+    for i in program.instructions:
+        if isinstance(i, CopyOut) and i.why == "offload":
+            sent[i.tensor].append(layers[i.step - 1])
+    for tensor, senders in sent.items():
+        readers = [layer for layer in layers if tensor in layer.inputs and tensor not in layer.outputs]
+        if senders != readers[-1:] or senders[0].kind == "relu":
+            wrong.append(tensor.name)
+    return wrong
+
+
+@pytest.mark.parametrize("network", [chain(), forked(), build("vgg16", 64)], ids=lambda n: n.name)
+def test_1_the_last_consumer_sends_its_x_once(network: Network) -> None:
+    right = plan(network, vdnn_all(), TITAN_X, PLENTY)
+    assert right.counts.offloaded_bytes > 0 and wrong_senders(right) == []
+    for use in (0, 1):
+        module = SentByUse(ALL.kinds, "wrong", "", use)
+        wrong = plan(network, vdnn_all().replace(offload=module), TITAN_X, PLENTY)
+        assert wrong_senders(wrong) != []
+        if use == 0 and network.name != "forked":  # the ReLU outdates what its convolution sent: all goes twice
+            assert wrong.counts.offloaded_bytes > 1.5 * right.counts.offloaded_bytes
+        if network.name == "vgg16":  # beside a ReLU no copy can hide
+            assert wrong.simulate().seconds > 1.04 * right.simulate().seconds
+
+
+# -- 2. X is free after the copy and the kernel ------------------------------------------------------------------------
+
+
+def test_2_x_is_free_behind_its_copy_and_its_last_reader() -> None:
+    program = least_plan(chain(), vdnn_all(), MACHINE)
+    program.verify()
+    assert same_bits(program, CopiesLate())
+
+    kernel_only = without_waits(program, COMPUTE, behind=CopyOut, backward=False)
+    assert "does not wait" in str(refused(kernel_only))
+    assert not same_bits(kernel_only, CopiesLate())
+
+    x = next(t for t in program.network.managed if t.name == "conv1")
+    instructions = list(enumerate(program.instructions))
+    reader = max(
+        k for k, i in instructions if isinstance(i, Launch) and i.step <= program.network.depth and x in i.call.reads
+    )
+    freed = next(k for k, i in instructions if isinstance(i, Free) and i.tensor is x)
+    assert reader < find(program, "copy out", "conv1") < freed
+    copy_only = moved(program, reader, freed)  # the copy, the free, and then the reader
+    assert "conv1 is not alive" in str(refused(copy_only))
+
+
+# -- 3. a prefetch waits for the last reader of its block --------------------------------------------------------------
+
+
+def test_3_a_prefetch_waits_for_whoever_had_its_block_before() -> None:
+    program = least_plan(chain(), vdnn_all(), MACHINE)
+    assert program.counts.prefetched_bytes > 0
+    assert same_bits(program, CopiesEarly())
+
+    racing = without_waits(program, stream=1, behind=Launch, backward=True)
+    unsafe = refused(racing)
+    assert "copy in" in str(unsafe) and "does not wait" in str(unsafe)
+    assert not same_bits(racing, CopiesEarly())
+
+
+# -- 4. a CONV's backward does not hold Y ------------------------------------------------------------------------------
+
+
+class HoldsY(LayerWise):
+    """Wrong: what a CONV made stays until the CONV's own backward is done, as if that read it."""
+
+    def bind(self, walk: Walk) -> Releases:
+        releases = super().bind(walk)
+        backward = {step.layer: step.number for step in walk.network.steps if not step.forward}
+        for tensor in walk.maps_across():
+            producer = walk.producer(tensor)
+            if producer is not None and producer.layer.kind == "conv":
+                releases._at[walk.last_use(tensor)].remove(tensor)
+                releases.add(backward[producer.layer], tensor)
+        return releases
+
+
+def test_4_a_conv_holds_three_large_maps_and_not_four() -> None:
+    """VGG-16(256), all (m): 9.33 GiB of maps and gradients are alive at once, with Y held 12.4 (calculated)."""
+    network = build("vgg16", 256)
+    program = plan(network, vdnn_all(), TITAN_X, 12 * GIB)
+    assert program.peak.live_bytes / GIB == pytest.approx(9.33, abs=0.005)
+    wrong = vdnn_all().replace(liveness=HoldsY())
+    assert plan(network, wrong, TITAN_X, PLENTY).peak.live_bytes / GIB == pytest.approx(12.4, abs=0.05)
+    with pytest.raises(DoesNotFit, match="conv1_2 backward"):
+        plan(network, wrong, TITAN_X, 12 * GIB)
+
+
+# -- 5. copies are asynchronous: pinned memory -------------------------------------------------------------------------
+
+
+def synchronous(program: Program) -> Program:
+    """Wrong: every copy as from pageable memory, where the host, and so everything behind it, waits for its end."""
+    made: list[Instruction] = []
+    event = 1 + max(i.event for i in program.instructions if isinstance(i, Record))
+    for i in program.instructions:
+        if not isinstance(i, (CopyIn, CopyOut)):
+            made.append(i)
+            continue
+        before, behind = event, event + 1
+        made += [Record(i.step, COMPUTE, before), Wait(i.step, i.stream, before), i]
+        made += [Record(i.step, i.stream, behind), Wait(i.step, COMPUTE, behind)]
+        event += 2
+    return with_instructions(program, made)
+
+
+def test_5_copies_run_beside_kernels_and_synchronous_ones_would_not() -> None:
+    program = plan(build("vgg16", 64), vdnn_all(), TITAN_X, 12 * GIB)
+    timeline, wrong = program.simulate(), synchronous(program).simulate()
+    assert timeline.overlap() > 0.5 * timeline.copying()
+    assert wrong.overlap() == 0
+    assert wrong.seconds > timeline.seconds + 0.99 * timeline.overlap()
+
+
+def test_5_the_gpus_copies_are_asynchronous_and_touch_pinned_memory_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the driver's calls noted down in place of a driver."""
+    pytest.importorskip("cuda.bindings")
+    from refimpl.backend import cuda as backend
+
+    pinned: list[np.ndarray] = []
+    copies: list[tuple[int, int]] = []  # address on the host, bytes
+
+    def pinned_array(nbytes: int, dtype: Any) -> np.ndarray:
+        pinned.append(np.empty(nbytes, dtype))
+        return pinned[-1]
+
+    def note(host: int, nbytes: int) -> tuple[int]:
+        copies.append((host, nbytes))
+        return (0,)
+
+    driver = SimpleNamespace(
+        CUresult=SimpleNamespace(CUDA_SUCCESS=0),
+        CUstream=int,
+        cuMemcpyHtoDAsync=lambda to, host, nbytes, stream: note(host, nbytes),
+        cuMemcpyDtoHAsync=lambda host, given, nbytes, stream: note(host, nbytes),
+    )  # a synchronous copy is not even there
+    stream = SimpleNamespace(handle=7, sync=lambda: None)
+    gpu = SimpleNamespace(why_not=lambda: None, flat=lambda a: SimpleNamespace(pointer=1 << 40), stream=lambda: stream)
+    memory = SimpleNamespace(device_array=lambda nbytes, dtype: None, pinned_array=pinned_array)
+    for name, fake in (("driver", driver), ("gpu", gpu), ("cuda", memory)):
+        monkeypatch.setattr(backend, name, fake)
+
+    program = least_plan(chain(), vdnn_all(), MACHINE)
+
+    def stray(device: Any) -> int:
+        """Copies of the program that touch other memory than what was pinned."""
+        copies.clear()
+        for i in program.instructions:
+            if isinstance(i, (CopyIn, CopyOut)):
+                make = device.copying_in if isinstance(i, CopyIn) else device.copying_out
+                make(i.address, i.host, i.nbytes)(device.handles[i.stream])
+        (only,) = pinned
+        start, end = only.ctypes.data, only.ctypes.data + only.nbytes
+        return sum(not start <= host <= host + nbytes <= end for host, nbytes in copies)
+
+    device = backend.CudaDevice(program.arena_bytes, program.pinned_bytes, len(program.streams))
+    assert stray(device) == 0 and len(copies) == sum(i.op in ("copy in", "copy out") for i in program.instructions)
+    pageable = np.empty(program.pinned_bytes, np.uint8)
+    device.pinned, device._pinned_base = pageable, pageable.ctypes.data
+    assert stray(device) == len(copies)
+
+
+# -- 6. nothing is pinned inside an iteration --------------------------------------------------------------------------
+
+
+class PinsAsItGoes(Trainer):
+    """Wrong: a pinned buffer for every iteration."""
+
+    def _iterate(self, batch: tuple[np.ndarray, np.ndarray]) -> float:
+        self.more = cpu_backend.arena(self.program.pinned_bytes, "an iteration", False)
+        return super()._iterate(batch)
+
+
+def test_6_all_memory_is_taken_before_the_first_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    real = cpu_backend.arena
+
+    def counted(nbytes: int, what: str, poison: bool) -> np.ndarray:
+        taken.append(what)
+        return real(nbytes, what, poison)
+
+    monkeypatch.setattr(cpu_backend, "arena", counted)
+    program = least_plan(chain(), vdnn_all(), MACHINE)
+
+    def during_iterations(kind: type[Trainer]) -> int:
+        with kind(program) as made:
+            before, where = len(taken), made.device.pinned.ctypes.data
+            for i in range(2):
+                made.step(*draw_batch(program.network, i))
+            assert made.device.pinned.ctypes.data == where
+            return len(taken) - before
+
+    assert during_iterations(Trainer) == 0 and sorted(taken) == ["the device arena", "the pinned arena"]
+    assert during_iterations(PinsAsItGoes) == 2
+
+
+def test_6_a_buffer_that_was_not_planned_is_refused() -> None:
+    """What a program says of pinned memory is all there is: a copy to a buffer beside it is no program."""
+    program = least_plan(chain(), vdnn_all(), MACHINE)
+    program.verify()
+    ends = [i.host + i.nbytes for i in program.instructions if isinstance(i, (CopyIn, CopyOut))]
+    assert max(ends) <= program.pinned_bytes
+    beside = changed(program, find(program, "copy out", "conv1"), host=program.pinned_bytes)
+    assert "pinned memory" in str(refused(beside))
+
+
+# -- 7. sizes and addresses have more than 32 bits ---------------------------------------------------------------------
+
+
+def test_7_sizes_and_addresses_have_more_than_32_bits() -> None:
+    """VGG-16(256): maps of 3.3 GB, a pool of 12 GiB, 15.6 GB of pinned memory."""
+    program = plan(build("vgg16", 256), vdnn_all(), TITAN_X, 12 * GIB)
+    program.verify()
+    copies = [k for k, i in enumerate(program.instructions) if isinstance(i, CopyOut)]
+    largest = max(copies, key=lambda k: program.instructions[k].nbytes)  # type: ignore[union-attr]
+    out = program.instructions[largest]
+    assert isinstance(out, CopyOut) and out.nbytes == 256 * 64 * 224 * 224 * 4 > 2**31
+    assert program.pinned_bytes > 2**32
+    for what in ("address", "host"):
+        high = next(k for k in copies if getattr(program.instructions[k], what) >= 2**32)
+        refused(changed(program, high, **{what: getattr(program.instructions[high], what) % 2**32}))
+    signed = int(np.array(out.nbytes).astype(np.int32))
+    assert signed < 0
+    refused(changed(program, largest, nbytes=signed % 2**31))
+    refused(changed(program, largest, nbytes=signed))
+
+
+# -- 8. marks do not survive -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Remembers(Window):
+    """Wrong: the marks belong to the module, and so outlive the iteration they were made in."""
+
+    marks: set[Layer] = field(default_factory=set)
+
+    def bind(self, walk: Walk) -> BoundWindow:
+        bound = super().bind(walk)
+        bound._prefetched = self.marks
+        return bound
+
+
+def test_8_marks_do_not_survive() -> None:
+    network = build("vgg16", 64)
+
+    def prefetched(window: Window) -> list[int]:
+        setup = vdnn_all().replace(prefetch=window)
+        return [plan(network, setup, TITAN_X, PLENTY).counts.prefetched_bytes for _ in range(2)]
+
+    first, second = prefetched(WINDOW)
+    assert first == second > 0
+    assert prefetched(Remembers(WINDOW.name, WINDOW.summary, False)) == [first, 0]
+
+
+# -- 9. best fit is not monotone ---------------------------------------------------------------------------------------
+
+
+class SaysWhatIsFree(FitPool):
+    """Wrong: what it gives as its largest hole are all its free bytes."""
+
+    @property
+    def largest_hole(self) -> int:
+        return self.free_bytes
+
+
+@dataclass(frozen=True)
+class Watched(BestFit):
+    """Best fit (or a pool that misreports), whose pool can be looked at after the plan has failed."""
+
+    kind: type[FitPool] = FitPool
+    pools: list[Pool] = field(default_factory=list)
+
+    def open(self, size: int) -> Pool:
+        self.pools.append(self.kind(size, self.granularity, FreeList.smallest))
+        return self.pools[-1]
+
+
+def uneven(channels: tuple[int, ...]) -> Network:
+    """A chain of convolutions with so many channels; 0 is a pooling."""
+    b = Builder("uneven", (2, 3, 16, 16))
+    for count in channels:
+        if count:
+            b.conv(count, 3, pad=1)
+            b.relu()
+        else:
+            b.pool(2)
+    b.fc(3)
+    b.softmax()
+    return b.build()
+
+
+def larger_that_fails(network: Network) -> tuple[int, int] | None:
+    """A budget that fits, and a larger one that does not, though it has enough free bytes."""
+    fits = 0
+    top = plan(network, vdnn_all(), TITAN_X, PLENTY).peak_bytes
+    for budget in range(top * 9 // 10 // 512 * 512, top * 5 // 4, 512):
+        try:
+            fits = plan(network, vdnn_all(), TITAN_X, budget).budget
+        except DoesNotFit as error:
+            if fits and error.free >= error.asked:
+                return fits, budget
+    return None
+
+
+def test_9_a_larger_pool_may_fail_and_every_failure_reports_the_largest_hole() -> None:
+    some = (uneven(channels) for channels in ((1, 0, 1, 3), (5, 2, 6, 3), (2, 8, 6, 4)))
+    network, (fits, fails) = next((network, found) for network in some if (found := larger_that_fails(network)))
+    plan(network, vdnn_all(), TITAN_X, fits).verify()
+
+    def failure(allocator: Watched) -> tuple[DoesNotFit, bool]:
+        """What the error says, and whether that is the truth."""
+        with pytest.raises(DoesNotFit, match="the largest hole is") as caught:
+            plan(network, vdnn_all().replace(allocator=allocator), TITAN_X, fails)
+        error, pool = caught.value, allocator.pools[-1]
+        return error, (error.free, error.largest_hole) == (pool.free_bytes, max(size for _, size in pool.holes()))
+
+    error, true = failure(Watched())
+    assert true and error.budget == fails > fits
+    assert error.largest_hole < error.asked <= error.free  # by the free bytes alone it would fit
+    _, true = failure(Watched(kind=SaysWhatIsFree))
+    assert not true
+
+    first_fit = vdnn_all().replace(allocator=FirstFit())  # is monotone: whoever wants a bisection may take it
+    enough = plan(network, first_fit, TITAN_X, PLENTY).arena_bytes
+    for budget in range(enough, enough + 8192, 512):
+        assert plan(network, first_fit, TITAN_X, budget).arena_bytes == enough
+
+
+# -- 10. slow kernels make every policy look free ----------------------------------------------------------------------
+
+
+PEAK = 7.0  #: TFLOP/s of a Titan X (Maxwell), its maker's figure
+
+
+@dataclass(frozen=True)
+class Judged:
+    """all (p) against a GPU that holds everything, by the documents that `plan --json` prints."""
+
+    slowdown: float
+    teraflops: float  #: of the kernels, a second in which one ran
+    link: float  #: bytes a second
+    moved: int  #: bytes, both ways
+
+
+def judged(network: Network, machine: Machine) -> Judged:
+    program = plan(network, vdnn_all("performance"), machine, PLENTY)
+    timeline = program.simulate()
+    document = plan_json(program, timeline, plan(network, ORACLE, machine, PLENTY).simulate().seconds)
+    seconds, moved = document["seconds"], sum(row["bytes"] for row in document["traffic"])
+    flops = sum(call.flops for step in network.steps for call in step.calls)
+    return Judged(
+        slowdown=seconds["iteration"] / seconds["baseline"] - 1,
+        teraflops=flops / seconds["compute"] / 1e12,
+        link=moved / (timeline.busy("out") + timeline.busy("in")),
+        moved=moved,
+    )
+
+
+def test_10_slow_kernels_make_a_policy_look_free_and_their_rate_gives_them_away() -> None:
+    """Kernels of a twentieth of the speed hide every copy.
+
+    Checked is that the model shows this, and that a plan's document has all that gives it away: seconds in kernels and
+    of the baseline, and the bytes that moved.  The commands print TFLOP/s and GB/s beside: tests/refimpl/cli.
+    """
+    network = build("vgg16", 64)
+    right = judged(network, TITAN_X)
+    slow = judged(network, dataclasses.replace(TITAN_X, flops=TITAN_X.flops / 20, bandwidth=TITAN_X.bandwidth / 20))
+    assert slow.moved == right.moved and slow.link == pytest.approx(right.link)  # the same policy, the same link
+    assert right.slowdown > 0.1 and slow.slowdown < 0.02  # free, by this figure alone
+    assert right.link == pytest.approx(TITAN_X.link, rel=0.02)
+    assert 0.25 * PEAK < right.teraflops < PEAK  # a rate that such a GPU does reach
+    assert slow.teraflops < 0.1 * PEAK  # and one that it would not
