@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FORMATS = {
     "chrome": (".json", "a Chrome trace", "https://ui.perfetto.dev or chrome://tracing"),
     "snapshot": (".pickle", "a PyTorch memory snapshot", "https://pytorch.org/memory_viz"),
-    "rmm": (".csv", "an allocation log in RMM's format", "RMM's replay benchmark, or refimpl.memory.log"),
+    "rmm": (".csv", "an allocation log in RMM's format", "RMM's replay benchmark, or refimpl replay"),
 }
 
 
