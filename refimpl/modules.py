@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from refimpl import vdnn
+from refimpl import superneurons, vdnn
 from refimpl.memory import ALLOCATORS
 from refimpl.names import offer
 from refimpl.planner import SLOTS, SetupError
@@ -25,12 +25,17 @@ from refimpl.planner.baseline import (
 )
 
 IN_SLOTS: dict[str, tuple[Any, ...]] = {
-    "recompute": (NoRecompute(),),
-    "offload": (NoOffload(), vdnn.ALL, vdnn.CONV),
-    "liveness": (NetworkWide(), LayerWise()),
-    "prefetch": (NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL),
-    "cache": (NoCache(),),
-    "algorithms": (MemoryOptimal(), PerformanceOptimal(), vdnn.Greedy()),
+    "recompute": (
+        NoRecompute(),
+        superneurons.SPEED_CENTRIC,
+        superneurons.MEMORY_CENTRIC,
+        superneurons.COST_AWARE,
+    ),
+    "offload": (NoOffload(), vdnn.ALL, vdnn.CONV, superneurons.CHECKPOINTS, superneurons.ALL_CHECKPOINTS),
+    "liveness": (NetworkWide(), LayerWise(), superneurons.Analysis()),
+    "prefetch": (NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL, superneurons.Ahead()),
+    "cache": (NoCache(), superneurons.LeastRecentlyUsed()),
+    "algorithms": (MemoryOptimal(), PerformanceOptimal(), vdnn.Greedy(), superneurons.DynamicWorkspace()),
     "allocator": tuple(ALLOCATORS.values()),
     "pinned": (BufferAMap(),),
 }

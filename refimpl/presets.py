@@ -14,9 +14,10 @@ from refimpl import vdnn
 from refimpl.modules import module, modules
 from refimpl.names import offer
 from refimpl.planner import Search, Setup, SetupError
+from refimpl.superneurons import stages
 
 #: Options of a preset that are named like a slot: they choose the module in it.
-OPTIONS = ("algorithms", "liveness")
+OPTIONS = ("algorithms", "liveness", "recompute")
 
 
 def baseline(liveness: str = "network-wide", algorithms: str = "performance") -> Setup:
@@ -57,12 +58,39 @@ def vdnn_dyn() -> Search:
     return vdnn.Dynamic()
 
 
+def superneurons_liveness(algorithms: str = "memory") -> Setup:
+    """SuperNeurons' liveness analysis alone: a tensor goes behind its last use."""
+    return stages.liveness(module("algorithms", algorithms))
+
+
+def superneurons_offload(algorithms: str = "memory") -> Setup:
+    """SuperNeurons: what CONV and FC put out leaves at once, and is back three steps ahead."""
+    return stages.offload(module("algorithms", algorithms))
+
+
+def superneurons_recompute(recompute: str = "cost-aware", algorithms: str = "memory") -> Setup:
+    """SuperNeurons: cheap maps are dropped and rebuilt; the checkpoints' outputs stay.
+
+    `recompute`: "speed-centric", "memory-centric" or "cost-aware".
+    """
+    return stages.recompute(module("recompute", recompute), module("algorithms", algorithms))
+
+
+def superneurons(recompute: str = "cost-aware", algorithms: str = "superneurons-dynamic") -> Setup:
+    """SuperNeurons, all of it: cheap maps are rebuilt, the others move only when the device is full."""
+    return stages.everything(module("recompute", recompute), module("algorithms", algorithms))
+
+
 #: Every preset: its name → the function that makes the setup, or the policy that searches for one.
 PRESETS: dict[str, Callable[..., Setup | Search]] = {
     "baseline": baseline,
     "vdnn-all": vdnn_all,
     "vdnn-conv": vdnn_conv,
     "vdnn-dyn": vdnn_dyn,
+    "superneurons-liveness": superneurons_liveness,
+    "superneurons-offload": superneurons_offload,
+    "superneurons-recompute": superneurons_recompute,
+    "superneurons": superneurons,
 }
 
 

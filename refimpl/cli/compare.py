@@ -17,7 +17,7 @@ from refimpl.cli.options import (
     add_setup,
     machine_of,
     network_of,
-    with_algorithms,
+    with_shortcuts,
 )
 from refimpl.cli.pictures import add_picture, checked, save
 from refimpl.cli.plan import least, proved
@@ -156,7 +156,7 @@ def setups_of(options: argparse.Namespace) -> Iterator[tuple[str, Setup | Search
     """Every row's name and setup; asked for in words, a preset's name (or none) and `slot=module`."""
     from refimpl import modules, presets
 
-    common = with_algorithms(options, modules.assignments(options.assignments))
+    common = with_shortcuts(options, modules.assignments(options.assignments))
     for text in options.setups or default_rows():
         words = text.replace(",", " ").split()
         named = [word for word in words if "=" not in word]

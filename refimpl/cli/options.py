@@ -39,6 +39,10 @@ def add_setup(parser: Parser, preset: bool = True) -> None:
         "--algorithms", choices=("memory", "performance"),
         help="convolutions with the least workspace, or the fastest ones (baseline: performance)",
     )  # fmt: skip
+    parser.add_argument(
+        "--recompute", choices=("speed", "memory", "cost"),
+        help="SuperNeurons' ways to drop cheap maps and rebuild them (superneurons: cost)",
+    )  # fmt: skip
 
 
 def add_machine(parser: Parser, default: str = f"the GPU at hand, {VDNNS_MACHINE} without one") -> None:
@@ -75,16 +79,20 @@ def setup_of(options: argparse.Namespace) -> Setup | Search:
     """The preset that was named, with some slots filled otherwise."""
     from refimpl import modules, presets
 
-    return presets.setup(options.policy, with_algorithms(options, modules.assignments(options.assignments)))
+    return presets.setup(options.policy, with_shortcuts(options, modules.assignments(options.assignments)))
 
 
-def with_algorithms(options: argparse.Namespace, named: dict[str, str]) -> dict[str, str]:
-    """`--algorithms x` is `--set algorithms=x`."""
-    if options.algorithms is None:
-        return named
-    if named.get("algorithms", options.algorithms) != options.algorithms:
-        raise Fail(f"--algorithms {options.algorithms} and --set algorithms={named['algorithms']}: give one of them")
-    return {"algorithms": options.algorithms, **named}
+#: `--recompute` → the module of that name in the slot.
+RECOMPUTE = {"speed": "speed-centric", "memory": "memory-centric", "cost": "cost-aware"}
+
+
+def with_shortcuts(options: argparse.Namespace, named: dict[str, str]) -> dict[str, str]:
+    """`--algorithms x` is `--set algorithms=x`, `--recompute speed` is `--set recompute=speed-centric`."""
+    short = {"algorithms": options.algorithms, "recompute": RECOMPUTE.get(options.recompute)}
+    for slot, module in short.items():
+        if module is not None and named.setdefault(slot, module) != module:
+            raise Fail(f"--{slot} {getattr(options, slot)} and --set {slot}={named[slot]}: give one of them")
+    return named
 
 
 def machine_of(options: argparse.Namespace, default: str = "") -> Machine:

@@ -31,7 +31,7 @@ class NoRecompute:
     def drops(self) -> Mapping[Tensor, str]:
         return {}
 
-    def sources(self) -> Mapping[Tensor, int]:
+    def sources(self) -> Mapping[Tensor, Sequence[int]]:
         return {}
 
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:

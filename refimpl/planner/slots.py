@@ -59,8 +59,8 @@ class BoundRecompute(Protocol):
     def drops(self) -> Mapping[Tensor, str]:
         """Asked once, first of all.  Every map to be dropped → the reason."""
 
-    def sources(self) -> Mapping[Tensor, int]:
-        """Asked once.  Checkpoint → the number of the last step that will rebuild something from it."""
+    def sources(self) -> Mapping[Tensor, Sequence[int]]:
+        """Asked once.  Checkpoint → the numbers of the backward steps that will rebuild something from it."""
 
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
         """Asked by an eviction at `step`: may this tensor be thrown away without a copy?"""

@@ -5,7 +5,7 @@ A module is given the walk when it is bound, and may look at everything in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from refimpl.machine import Machine
 from refimpl.network import Network, Step, Tensor
@@ -23,8 +23,8 @@ class Walk:
                 self.uses[tensor].append(step)
         #: Maps that do not stay, each with what becomes of it.  Filled while the modules are bound.
         self.fates: dict[Tensor, Fate] = {}
-        #: Checkpoint → the last step that rebuilds something from it.  Filled when `recompute` has been bound.
-        self.rebuilt_from: dict[Tensor, int] = {}
+        #: Checkpoint → the backward steps that rebuild something from it.  Filled when `recompute` has been bound.
+        self.rebuilt_from: dict[Tensor, Sequence[int]] = {}
 
     def decide(self, name: FateName, module: str, chosen: Mapping[Tensor, str]) -> None:
         """Give maps a fate; one that has a fate already keeps it."""
@@ -45,13 +45,14 @@ class Walk:
         return max((number for number in made if number < before), default=0)
 
     def first_backward_use(self, tensor: Tensor) -> int:
-        """Number of the first backward step that uses the tensor; 0 if none does."""
-        return next((step.number for step in self.uses[tensor] if not step.forward), 0)
+        """Number of the first backward step that uses the tensor, rebuilding from it included; 0 if none does."""
+        used = next((step.number for step in self.uses[tensor] if not step.forward), 0)
+        return min((number for number in (used, *self.rebuilt_from.get(tensor, ())) if number), default=0)
 
     def last_use(self, tensor: Tensor) -> int:
         """Number of the last step that uses the tensor, rebuilding from it included; 0 if none does."""
         uses = self.uses[tensor]
-        return max(uses[-1].number if uses else 0, self.rebuilt_from.get(tensor, 0))
+        return max(uses[-1].number if uses else 0, max(self.rebuilt_from.get(tensor, ()), default=0))
 
     def maps_across(self) -> list[Tensor]:
         """Every map (the input batch too) that forward and backward steps use: the ones that have a fate."""

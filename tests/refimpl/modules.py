@@ -151,16 +151,16 @@ class _Drops:
     def drops(self) -> Mapping[Tensor, str]:
         return dict.fromkeys(self._order, "drawn")
 
-    def sources(self) -> Mapping[Tensor, int]:
-        """What is kept, and read by a chain: needed until the last step that may rebuild by it."""
-        until: dict[Tensor, int] = {}
+    def sources(self) -> Mapping[Tensor, Sequence[int]]:
+        """What is kept, and read by a chain: needed by every step that may rebuild by it."""
+        by: dict[Tensor, list[int]] = {}
         for tensor in self._order:
-            last = self._walk.last_use(tensor)
+            wanted = [step.number for step in self._walk.uses[tensor] if not step.forward]
             for step in self._steps(tensor):
                 for x in (*step.reads, *step.updates):
                     if x not in self._dropped:
-                        until[x] = max(until.get(x, 0), last)
-        return until
+                        by.setdefault(x, []).extend(wanted)
+        return by
 
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
         return tensor in self._dropped

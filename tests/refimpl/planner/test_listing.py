@@ -34,8 +34,8 @@ from tests.refimpl.modules import (
 TINY = """\
 tiny, batch 8 · demo · titan-x (own) · budget 1 MiB
     fits       the pool holds 31 KiB at most, 993 KiB to spare · resident 3.754 KiB
-    live       22 KiB at most (relu1 backward, step 9) · 10.25 KiB on average
-    traffic    offloaded 8.094 KiB · on demand 8.094 KiB · pinned memory 15.5 KiB
+    live       22 KiB at most (relu1 backward, step 9) · 11.05 KiB on average
+    traffic    offloaded 8.094 KiB · prefetched 8 KiB · on demand 96 bytes · pinned memory 15.5 KiB
     rebuilt    1 forward step run again
     time       27 ms an iteration, by the model of titan-x · 74 instructions, 14 waits among them
     slots      recompute some · offload some · liveness layer-wise · prefetch ahead · cache none ·
@@ -76,18 +76,18 @@ Step 5  softmax1 forward                   live  192 bytes   pool     18 KiB
     copy out   softmax1 96 bytes, offload · waits for softmax.forward of softmax1
     free       fc1 512 bytes
 
-Step 6  softmax1 backward                  live   96 bytes   pool    9.5 KiB
+Step 6  softmax1 backward                  live  8.094 KiB   pool   17.5 KiB
     free       conv1 8 KiB, let go in step 3 · softmax1 512 bytes, let go in step 5
     allocate   softmax1 512 bytes
     copy in    softmax1 96 bytes, on demand · waits for copy out of softmax1 in step 5 and
                softmax.cross_entropy of softmax1 in step 5
+    allocate   conv1 8 KiB
+    copy in    conv1 8 KiB, prefetch
     run        softmax.backward · waits for copy in of softmax1
 
 Step 7  fc1 backward                       live  12.09 KiB   pool   21.5 KiB
-    allocate   conv1 8 KiB
-    copy in    conv1 8 KiB, on demand
     allocate   pool1 2 KiB
-    rebuild    pool1: pool.forward · waits for copy in of conv1
+    rebuild    pool1: pool.forward · waits for copy in of conv1 in step 6
     allocate   d(pool1) 2 KiB
     run        fc.backward_filter · fc.backward_data · fc.backward_bias · sgd.update ×2
     free       softmax1 512 bytes

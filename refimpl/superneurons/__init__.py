@@ -1,0 +1,24 @@
+"""SuperNeurons: dynamic GPU memory management, Wang et al., PPoPP 2018 (arXiv 1801.04380).
+
+| module | the paper |
+| --- | --- |
+| `liveness` | after which step a tensor is freed: §3.2 |
+| `pool` | the heap of 1 KB blocks that replaces cudaMalloc and cudaFree: §3.3.1 |
+| `offload` | what checkpoints put out leaves, and when it comes back: §3.3.1 |
+| `cache` | tensors move only when the device is full, the least recently used first: §3.3.2 |
+| `recompute` | cheap maps are dropped and made again, in three ways: §3.4 |
+| `workspace` | the fastest convolutions that the bytes free now allow: §3.5 |
+| `stages` | these one on top of another, as in the paper's memory curve |
+"""
+
+from refimpl.superneurons.cache import LeastRecentlyUsed
+from refimpl.superneurons.liveness import Analysis
+from refimpl.superneurons.offload import ALL_CHECKPOINTS, CHECKPOINTS, Ahead, OffloadOutputs
+from refimpl.superneurons.pool import DriverCalls, Heap
+from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
+from refimpl.superneurons.workspace import DynamicWorkspace
+
+__all__ = [
+    "ALL_CHECKPOINTS", "CHECKPOINTS", "COST_AWARE", "MEMORY_CENTRIC", "SPEED_CENTRIC", "Ahead", "Analysis",
+    "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed", "OffloadOutputs", "Recompute",
+]  # fmt: skip
