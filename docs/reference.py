@@ -37,6 +37,10 @@ ROOMS = {
         ("refimpl.backend", "refimpl.data"),
         "Programs really run, on the CPU or on a GPU, and what they are trained on. See [](/backends.md).",
     ),
+    "papers": (
+        ("refimpl.vdnn", "refimpl.superneurons"),
+        "A folder a paper, a module an algorithm. See [](/vdnn.md) and [](/superneurons.md).",
+    ),
     "report": (("refimpl.report",), "Tables, pictures and traces. See [](/reports.md)."),
 }
 

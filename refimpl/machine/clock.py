@@ -1,15 +1,16 @@
-"""The clock that planning and simulating share: in-order streams, one compute engine, one copy engine a direction.
+"""The clock that planning and simulating share: in-order streams, one compute engine, one copy engine a
+direction, and the host's threads, which work together.
 
 A piece of work on a stream starts when the work before it on that stream is done, what it waits for has happened, and
 its engine is done with all that it was given before: an engine, too, takes its work in the order it is given.  Nothing
-here knows what the work is.  (Threads of the host, should a plan need them, would be one more engine each.)
+here knows what the work is.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
-Engine = Literal["compute", "out", "in"]
+Engine = Literal["compute", "out", "in", "host"]
 
 
 class Clock:
@@ -17,7 +18,12 @@ class Clock:
 
     def __init__(self, streams: int) -> None:
         self.now = [0.0] * streams  #: per stream: when all work given to it so far is done
-        self._free: dict[Engine, float] = {"compute": 0.0, "out": 0.0, "in": 0.0}  #: when each engine is free again
+        self._free: dict[Engine, float] = {
+            "compute": 0.0,
+            "out": 0.0,
+            "in": 0.0,
+            "host": 0.0,
+        }  #: when each engine is free again
 
     def run(self, stream: int, engine: Engine, seconds: float) -> tuple[float, float]:
         """A piece of work that takes so long: its start and its end."""

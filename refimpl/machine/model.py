@@ -94,6 +94,7 @@ class Machine:
     copy_start_seconds: float = 1e-5
     allocate_seconds: float = 1e-4
     free_seconds: float = 1e-4
+    host_rate: float = 1.6e10  #: bytes a second that the host's threads compress or decompress: eight of 2 GB/s each
     _known: dict[Any, Known] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     # -- what plans and simulations ask --------------------------------------------------------------------------------
@@ -120,6 +121,10 @@ class Machine:
     def copy_seconds(self, nbytes: int, direction: Literal["out", "in"]) -> float:
         """How long a copy between device and pinned memory takes, alone on its engine."""
         return self.copy_start_seconds + nbytes / self.link
+
+    def host_seconds(self, nbytes: int) -> float:
+        """How long the host's threads take to compress a map of so many bytes, or to decompress it."""
+        return nbytes / self.host_rate
 
     def with_catalogue(self, name: str) -> Machine:
         """The same machine, offering another catalogue's algorithms."""

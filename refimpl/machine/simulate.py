@@ -1,9 +1,10 @@
 """When would each instruction of a program run on a machine?  Deterministic, and linear in the program's length.
 
 An instruction is anything with an `op` and what goes with it: a "launch" has a call and the choice made for it, a
-"copy out" or "copy in" a stream and bytes, a "record" and a "wait" a stream and an event; "allocate" and "free" take
-time only where each is a call of the driver.  A launch, a copy out and a copy in can run side by side, never two of one
-kind; streams keep their order.  The planner carries the same clock and asks the same machine, and gets the same times.
+"copy out" or "copy in" a stream and bytes, as have a "compress" and a "decompress" (the work of the host's threads),
+a "record" and a "wait" a stream and an event; "allocate" and "free" take time only where each is a call of the
+driver.  A launch, a copy out and a copy in can run side by side, never two of one kind; streams keep their order.
+The planner carries the same clock and asks the same machine, and gets the same times.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One launch or copy on the timeline.  Seconds since the iteration began."""
+    """One launch or copy, or work of the host's threads, on the timeline.  Seconds since the iteration began."""
 
     instruction: Any
     stream: int
@@ -68,7 +69,7 @@ class Timeline:
 
     def link_rate(self, why: str | None = None) -> float:
         """Bytes a second of all copies, both ways, or of those made for one reason; 0 without any."""
-        spans = [s for s in self.spans if s.engine != "compute" and why in (None, s.instruction.why)]
+        spans = [s for s in self.spans if s.engine in ("out", "in") and why in (None, s.instruction.why)]
         seconds = sum(span.end - span.start for span in spans)
         return sum(span.instruction.nbytes for span in spans) / seconds if seconds else 0.0
 
@@ -125,6 +126,9 @@ def simulate(instructions: Iterable[Any], streams: tuple[str, ...], machine: Mac
                 way: Literal["out", "in"] = "out" if op == "copy out" else "in"
                 stream, seconds = instruction.stream, machine.copy_seconds(instruction.nbytes, way)
                 spans.append(Span(instruction, stream, way, *clock.run(stream, way, seconds)))
+            elif op == "compress" or op == "decompress":
+                stream, seconds = instruction.stream, machine.host_seconds(instruction.nbytes)
+                spans.append(Span(instruction, stream, "host", *clock.run(stream, "host", seconds)))
             elif op == "record":
                 events[instruction.event] = clock.now[instruction.stream]
             elif op == "wait":

@@ -195,10 +195,24 @@ class PerformanceChooser:
         return self._choices(call)[0]
 
 
+class Uncompressed:
+    """The answers of a pinned memory whose maps are left as they are."""
+
+    def compressed_bytes(self, tensor: Tensor) -> int | None:
+        return None
+
+    def emptied(self, tensor: Tensor) -> None:
+        pass
+
+    def wanted(self, step: Step) -> Sequence[Tensor]:
+        return ()
+
+
 @dataclass(frozen=True)
 class BufferAMap:
     """One pinned buffer for every map that leaves, for the whole run."""
 
+    compresses: ClassVar[bool] = False
     name: ClassVar[str] = "buffer-a-map"
     summary: ClassVar[str] = "one pinned buffer a map, for the whole run"
     needs: ClassVar = NOTHING
@@ -208,7 +222,7 @@ class BufferAMap:
         return Buffers()
 
 
-class Buffers:
+class Buffers(Uncompressed):
     def __init__(self) -> None:
         self.nbytes = 0
 

@@ -15,8 +15,9 @@ from refimpl.machine import Choice, Clock, Machine
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.history import History
+from refimpl.planner.host import Host
 from refimpl.planner.order import Block, Order
-from refimpl.planner.program import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, pinned_size
+from refimpl.planner.program import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch
 from refimpl.planner.setup import Setup
 from refimpl.planner.walk import Walk
 
@@ -37,19 +38,18 @@ class Books:
     def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int) -> None:
         self.network, self.setup, self.machine, self.budget = network, setup, machine, budget
         self.out_stream, self.in_stream = (1, 1) if setup.copy_streams == "shared" else (1, 2)
-        self.streams = ("compute", "memory") if setup.copy_streams == "shared" else ("compute", "out", "in")
+        copying = ("memory",) if setup.copy_streams == "shared" else ("out", "in")
+        self.device_streams = range(1 + len(copying))
+        self.streams: tuple[str, ...] = ("compute", *copying, *(("host",) if setup.pinned.compresses else ()))
         self.clock = Clock(len(self.streams))
         self.order = Order(len(self.streams), self.clock)
         self.pool = setup.allocator.open(budget)
         self.step: Step | None = None
         self.locked: set[Tensor] = set()  #: what the running step uses: never evicted
         self.device: dict[Tensor, Block] = {}  #: resident tensors too
-        self.host: dict[Tensor, Block] = {}
         self._draining: dict[Tensor, tuple[Block, float, int]] = {}  #: block, when its copy is done, step that let go
         self._freed = History()
-        self._freed_host = History()
         self.batch = (network.input, network.labels)  #: their host copies are the user's, and always there
-        self.pinned_base = 0  #: where the offloaded maps' part of the pinned arena begins, bytes
         self.live_bytes = self.live_tensors = self.transient_bytes = 0
         self.chosen: dict[Call, Choice] = {}  #: the algorithm of each call's first run
         self.rebuilt: set[Tensor] = set()  #: in the running step
@@ -70,7 +70,8 @@ class Books:
         self.prefetch = setup.prefetch.bind(walk)
         self.cache = setup.cache.bind(walk)
         self.algorithms = setup.algorithms.bind(walk)
-        self.pinned = setup.pinned.bind(walk)
+        threads = len(self.streams) - 1 if setup.pinned.compresses else None
+        self.host = Host(setup.pinned.bind(walk), self.order, self.machine, threads)
 
     @property
     def now(self) -> int:
@@ -153,48 +154,44 @@ class Books:
 
     def copy_out(self, tensor: Tensor, why: str) -> int:
         """Start a copy to the host, unless a valid one is there; the bytes that move."""
-        host = self.host.get(tensor)
-        if host is not None and host.valid:
+        if self.host.has(tensor):
             return 0
-        if host is None:
-            address = self.pinned_base + self.pinned.place(tensor)
-            nbytes = pinned_size(tensor.nbytes)
-            prior = self._freed_host.take(address, address + nbytes)
-            host = self.host[tensor] = Block(tensor, address, nbytes, len(self.streams), prior)
-        block = self.device[tensor]
+        host, block = self.host.target(tensor), self.device[tensor]
         copy = CopyOut(self.now, tensor, block.address, host.address, tensor.nbytes, self.out_stream, why)
         self.order.work(copy, self.machine.copy_seconds(tensor.nbytes, "out"), [block], [host])
-        host.valid = True
+        self.host.left(tensor)
         return tensor.nbytes
 
     def copy_in(self, tensor: Tensor, why: str) -> None:
         """Start the copy back into a block that has just been allocated."""
-        host, block = self.host[tensor], self.device[tensor]
+        host, block = self.host.source(tensor, self.now), self.device[tensor]
         copy = CopyIn(self.now, tensor, block.address, host.address, tensor.nbytes, self.in_stream, why)
         self.order.work(copy, self.machine.copy_seconds(tensor.nbytes, "in"), [host], [block])
-        if tensor not in self.batch and self.pinned.fetched(tensor):
-            del self.host[tensor]
-            self._freed_host.put(host.address, host.address + host.nbytes, host.accesses())
+        if tensor not in self.batch:
+            self.host.fetched(tensor)
 
     def evict(self, tensor: Tensor) -> None:
         """Push a tensor out; with a copy unless its host copy is valid or it can be rebuilt."""
         assert self.step is not None
+        self.counts["evictions"] += 1
         if tensor not in self._behind and not self.recompute.can_rebuild(tensor, self.step):
             self.counts["evicted_bytes"] += self.copy_out(tensor, "evicted")
         self.release(tensor)
 
-    def bring(self, tensor: Tensor) -> bool:
-        """A prefetch: start to bring the tensor back if there is a hole for it; whether that was so."""
+    def bring(self, tensor: Tensor) -> None:
+        """A prefetch: start to bring the tensor back if there is a hole for it."""
         if tensor in self._draining:
             self._revive(tensor)
-            return True
-        host = self.host.get(tensor)
-        if host is None or not host.valid or self.try_allocate(tensor) is None:
+            return
+        if not self.host.has(tensor) or self.try_allocate(tensor) is None:
             self.counts["skipped_prefetches"] += 1
-            return False
+            return
         self.copy_in(tensor, "prefetch")
         self._count(tensor, "prefetched_bytes")
-        return True
+
+    def is_there(self, tensor: Tensor) -> bool:
+        """Whether a step can read the tensor without a copy or a rebuild: a hit."""
+        return (tensor in self.device and tensor not in self._behind) or tensor in self._draining
 
     def have(self, tensor: Tensor) -> None:
         """The tensor on the device, whatever it takes: hit, revive, copy in or rebuild."""
@@ -202,7 +199,7 @@ class Books:
             self.cache.touch(tensor)
         elif tensor in self._draining:
             self._revive(tensor)
-        elif tensor in self.host and self.host[tensor].valid:
+        elif self.host.has(tensor):
             self.allocate(tensor)
             self.copy_in(tensor, "on demand")
             self._count(tensor, "on_demand_bytes")
@@ -301,9 +298,7 @@ class Books:
     def _outdate(self, written: Sequence[Block]) -> None:
         """The host copies of what is written are no longer what the device has."""
         for block in written:
-            host = self.host.get(block.tensor)
-            if host is not None:
-                host.valid = False
+            self.host.outdate(block.tensor)
 
     # -- when it fails -------------------------------------------------------------------------------------------------
 

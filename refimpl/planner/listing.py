@@ -13,7 +13,20 @@ from itertools import groupby
 
 from refimpl.network import Tensor
 from refimpl.planner.errors import size
-from refimpl.planner.program import Allocate, CopyIn, CopyOut, Fate, Free, Instruction, Launch, Program, Record, Wait
+from refimpl.planner.program import (
+    Allocate,
+    Compress,
+    CopyIn,
+    CopyOut,
+    Decompress,
+    Fate,
+    Free,
+    Instruction,
+    Launch,
+    Program,
+    Record,
+    Wait,
+)
 
 WIDTH = 100  #: columns
 LONG = 120  #: steps: a program with more is abridged
@@ -26,7 +39,7 @@ ABRIDGED = (
 )
 FUTURE = {"offload": "offloaded", "drop": "dropped"}
 
-Work = (Launch, CopyOut, CopyIn)
+Work = (Launch, CopyOut, CopyIn, Compress, Decompress)
 
 Selection = range | int | str | None
 
@@ -132,6 +145,9 @@ class _Lister:
         if counts.skipped_prefetches:
             items.append(f"no hole for a prefetch {counted(counts.skipped_prefetches, 'time')}")
         yield from _entry("traffic", [*items, f"pinned memory {size(program.pinned_bytes)}"])
+        if counts.evictions:
+            found = f"{counted(counts.hits, 'hit')} and {counts.misses} misses"
+            yield from _entry("cache", [counted(counts.evictions, "eviction"), found])
         if counts.recomputed_layers:
             yield from _entry("rebuilt", [counted(counts.recomputed_layers, "forward step") + " run again"])
         length = f"{counted(len(program.instructions), 'instruction')}, {counted(counts.waits, 'wait')} among them"
@@ -214,6 +230,8 @@ class _Lister:
         if isinstance(i, Free):
             drained = f", let go in step {i.released}" if i.released < i.step else ""
             return f"{i.tensor} {size(i.nbytes)}{drained}"
+        if isinstance(i, (Compress, Decompress)):
+            return f"{i.tensor} {size(i.nbytes)}, {size(i.planned)} compressed"
         assert isinstance(i, (CopyOut, CopyIn))
         return f"{i.tensor} {size(i.nbytes)}, {i.why}"
 
@@ -242,7 +260,7 @@ class _Lister:
         if isinstance(instruction, Launch):
             step = self.step_of_call[instruction.call]
             return f"{instruction.call.function} of {step.layer}" + (" again" if instruction.rebuild else "")
-        assert isinstance(instruction, (CopyOut, CopyIn))
+        assert isinstance(instruction, (CopyOut, CopyIn, Compress, Decompress))
         return f"{instruction.op} of {instruction.tensor}"
 
     # -- instructions --------------------------------------------------------------------------------------------------
@@ -264,6 +282,10 @@ class _Lister:
             return f"{i.address:#x} → pinned {i.host:#x} {self._item(i)}"
         if isinstance(i, CopyIn):
             return f"pinned {i.host:#x} → {i.address:#x} {self._item(i)}"
+        if isinstance(i, Compress):
+            return f"pinned {i.host:#x} → store {i.store:#x} {self._item(i)}"
+        if isinstance(i, Decompress):
+            return f"store {i.store:#x} → pinned {i.host:#x} {self._item(i)}"
         if isinstance(i, Record):
             return f"event {i.event}"
         if isinstance(i, Wait):
@@ -317,7 +339,7 @@ class _Lister:
         if isinstance(i, Allocate):
             fate = self.program.fates.get(i.tensor)
             return i.op, i.nbytes, i.tensor.kind, fate and fate.name
-        assert isinstance(i, (CopyOut, CopyIn))
+        assert isinstance(i, (CopyOut, CopyIn, Compress, Decompress))
         return i.op, i.nbytes, i.why
 
     def repetition(self, shown: range, repeated: range) -> Iterator[str]:

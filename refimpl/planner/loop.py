@@ -7,7 +7,7 @@ from refimpl.network import Network, Step, Tensor
 from refimpl.network.collector import collector_paused
 from refimpl.planner.books import Books, Workspace
 from refimpl.planner.order import Block
-from refimpl.planner.program import Counts, Fate, Program, StepRow, pinned_size
+from refimpl.planner.program import COMPUTE, Counts, Fate, Program, StepRow
 from refimpl.planner.search import Search
 from refimpl.planner.setup import Setup
 
@@ -29,10 +29,14 @@ class Planner(Books):
         for step in self.network.steps:
             self.step, self.locked, self.rebuilt = step, set(step.uses), set()
             copies = self.order.copies
+            if step.number == self.network.depth + 1 and self.setup.barrier:
+                self.order.join(step.number, self.device_streams)
             self.give_back_drained(everything=step.number == self.network.depth + 1)
-            fetched = self._prefetch(step) if early else []
+            self.host.advance(step, self.clock.now[COMPUTE])
+            if early:
+                self._prefetch(step)
             self._have_what_it_reads(step)
-            self.locked = {*step.uses, *fetched}
+            self.locked = set(step.uses)
             for tensor in step.writes:
                 self.allocate(tensor, self._stays(tensor))
             workspace = self.workspace(step)
@@ -43,21 +47,24 @@ class Planner(Books):
             for tensor in self.offload.leaves(step):
                 self._leave(tensor)
             if join and self.order.copies > copies:
-                self.order.join(step.number)
+                self.order.join(step.number, self.device_streams)
             self.release_workspace(workspace)
             self._release_dead(step)
         return self._end()
 
     # -- the loop's phrases --------------------------------------------------------------------------------------------
 
-    def _prefetch(self, step: Step) -> list[Tensor]:
+    def _prefetch(self, step: Step) -> None:
         """Bring back what is due and will be used, where a hole is free."""
-        due = [t for t in self.prefetch.due(step) if t not in self.device and self.walk.last_use(t) >= step.number]
-        return [tensor for tensor in due if self.bring(tensor)]
+        for tensor in self.prefetch.due(step):
+            if tensor not in self.device and self.walk.last_use(tensor) >= step.number:
+                self.bring(tensor)
 
     def _have_what_it_reads(self, step: Step) -> None:
         """Everything the step reads, rebuilding first: a rebuild needs room that a copy in would take."""
         needed = (*step.reads, *step.updates)
+        for tensor in needed:
+            self.counts["hits" if self.is_there(tensor) else "misses"] += 1
         for tensor in needed:
             if tensor not in self.device and self.is_dropped(tensor):
                 self.have(tensor)
@@ -113,11 +120,8 @@ class Planner(Books):
         written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
         self.results = [tensor for tensor in (network.losses, network.predictions) if tensor in written]
         for tensor in (*self.batch, *self.results):
-            nbytes = pinned_size(tensor.nbytes)
-            self.host[tensor] = Block(tensor, self.pinned_base, nbytes, len(self.streams))
-            self.pinned_base += nbytes
+            self.host.fix(tensor, valid=tensor in self.batch)
         for tensor in self.batch:
-            self.host[tensor].valid = True
             if tensor.managed:
                 self.allocate(tensor, self._stays(tensor))
             self.copy_in(tensor, "batch")
@@ -139,12 +143,13 @@ class Planner(Books):
             instructions=self.order.close(),
             streams=self.streams,
             resident={tensor: self.device[tensor].address for tensor in self.network.resident},
-            host={t: self.host[t].address for t in (*self.batch, *self.results)},
+            host={t: self.host.address(t) for t in (*self.batch, *self.results)},
             fates=kept | self.walk.fates,
             rows=self.rows,
-            counts=Counts(waits=self.order.waits, **self.counts),
+            counts=Counts(waits=self.order.waits, **self.counts, **self.host.counts),
             peak_bytes=self.pool.peak,
             arena_bytes=self.pool.top,
-            pinned_bytes=self.pinned_base + self.pinned.nbytes,
+            pinned_bytes=self.host.pinned_bytes,
+            store_bytes=self.host.store_bytes,
             planned_seconds=self.clock.end,
         )

@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from refimpl.machine import Clock, Engine
 from refimpl.network import Tensor
 from refimpl.planner.history import Accesses, latest
-from refimpl.planner.program import CopyIn, CopyOut, Instruction, Launch, Record, Wait
+from refimpl.planner.program import Compress, CopyIn, CopyOut, Decompress, Instruction, Launch, Record, Wait
 
-Work = Launch | CopyOut | CopyIn
-ENGINES: dict[str, Engine] = {"launch": "compute", "copy out": "out", "copy in": "in"}
+Work = Launch | CopyOut | CopyIn | Compress | Decompress
+ENGINES: dict[str, Engine] = {
+    "launch": "compute", "copy out": "out", "copy in": "in", "compress": "host", "decompress": "host",
+}  # fmt: skip
 
 
 class Block:
@@ -56,7 +58,7 @@ class Order:
         self.draft.append(instruction)
 
     def work(self, work: Work, seconds: float, reads: Sequence[Block], writes: Sequence[Block]) -> int:
-        """Append a launch or a copy behind all it must come after; its position.  `writes` may be read too."""
+        """Append a piece of work behind all it must come after; its position.  `writes` may be read too."""
         stream = work.stream
         needed = [-1] * len(self.streams)
         for block in (*reads, *writes):
@@ -69,7 +71,7 @@ class Order:
         self.wait(stream, needed, work.step)
         position = len(self.draft)
         self.draft.append(work)
-        self.copies += work.op != "launch"
+        self.copies += work.op in ("copy out", "copy in")
         seen = self._seen[stream]
         seen[stream] = position
         self._snapshots[position] = seen[:]
@@ -93,10 +95,11 @@ class Order:
             self._seen[stream] = seen = list(map(max, seen, self._snapshots[position]))
             self.clock.wait(stream, self.ends[position])
 
-    def join(self, step: int) -> None:
-        """Every stream waits for all that the others have been given so far."""
-        tails = [self._seen[stream][stream] for stream in self.streams]
-        for stream in self.streams:
+    def join(self, step: int, streams: Sequence[int] | None = None) -> None:
+        """Every one of the streams (None: all) waits for all that the others have been given so far."""
+        joined = self.streams if streams is None else streams
+        tails = [self._seen[stream][stream] if stream in joined else -1 for stream in self.streams]
+        for stream in joined:
             self.wait(stream, tails, step)
 
     def close(self) -> list[Instruction]:
@@ -109,6 +112,6 @@ class Order:
             program.append(instruction)
             if position in events:
                 work = instruction
-                assert isinstance(work, (Launch, CopyOut, CopyIn))
+                assert isinstance(work, Work)
                 program.append(Record(work.step, work.stream, events[position]))
         return program

@@ -29,6 +29,11 @@ def pinned_size(nbytes: int) -> int:
     return -(-nbytes // PINNED_BYTES) * PINNED_BYTES
 
 
+def compressed_limit(nbytes: int) -> int:
+    """Bytes that a compressed map takes at most: all its numbers, and a bit each."""
+    return pinned_size(nbytes + 4 * -(-nbytes // 128))
+
+
 @dataclass(slots=True, eq=False)
 class Allocate:
     """From here on `tensor` lives at `address` of the device arena, in a block of `nbytes` (rounded up)."""
@@ -95,6 +100,39 @@ class CopyIn:
 
 
 @dataclass(slots=True, eq=False)
+class Compress:
+    """A thread of the host packs the map at `host` of the pinned arena into the store, from `store` on.
+
+    `planned` is the bytes that it is expected to take there; what it takes depends on the map.
+    """
+
+    step: int
+    tensor: Tensor
+    host: int
+    store: int
+    nbytes: int
+    planned: int
+    stream: int
+    why: str = ""
+    op: ClassVar = "compress"
+
+
+@dataclass(slots=True, eq=False)
+class Decompress:
+    """A thread of the host unpacks a map from the store into the pinned arena."""
+
+    step: int
+    tensor: Tensor
+    host: int
+    store: int
+    nbytes: int
+    planned: int
+    stream: int
+    why: str = ""
+    op: ClassVar = "decompress"
+
+
+@dataclass(slots=True, eq=False)
 class Record:
     """`event` happens when all that was given to `stream` so far is done."""
 
@@ -114,7 +152,7 @@ class Wait:
     op: ClassVar = "wait"
 
 
-Instruction = Allocate | Free | Launch | CopyOut | CopyIn | Record | Wait
+Instruction = Allocate | Free | Launch | CopyOut | CopyIn | Compress | Decompress | Record | Wait
 
 FateName = Literal["keep", "offload", "drop"]
 
@@ -149,7 +187,12 @@ class Counts:
     on_demand_bytes: int = 0
     evicted_bytes: int = 0
     skipped_prefetches: int = 0
+    hits: int = 0  #: tensors that a step reads, and that are there
+    misses: int = 0  #: those that are not: fetched or rebuilt
+    evictions: int = 0  #: tensors pushed out, with a copy or without
     recomputed_layers: int = 0
+    compressed_bytes: int = 0  #: of maps that the host's threads compressed
+    stored_bytes: int = 0  #: what is left of them, as planned
     waits: int = 0
 
 
@@ -172,6 +215,7 @@ class Program:
     arena_bytes: int  #: the highest address ever used
     pinned_bytes: int
     planned_seconds: float
+    store_bytes: int = 0  #: of ordinary memory, if no number of any compressed map were zero
     tried: tuple[Trial, ...] = ()  #: what a policy that searches had planned before it adopted this setup
 
     @property

@@ -1,14 +1,19 @@
-"""A figure that a paper published, and ours beside it.
+"""A figure that a paper published, and ours beside it; and what a part of a paper's evaluation finds.
 
-Marks say how sure the published one is: "P" printed in the paper, "p" recalled from it and not checked again, "C"
-calculated with the model described here.
+Marks say how sure the published one is: "P" printed in the paper, "D" read off its vector figures, "C" calculated with
+the model described here, "p" recalled from the paper and not checked again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
+from typing import Any, NamedTuple
 
 CLOSE = 0.02  #: the deviation, as a share, up to which a figure counts as met
+
+Watch = Callable[[str], None]  #: told the name of each thing that begins
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,7 @@ class Published:
     unit: str
     mark: str
     source: str
+    within: float | None = None  #: where a share would be too generous: how far ours may be off, in the figure's unit
 
 
 @dataclass(frozen=True)
@@ -29,8 +35,18 @@ class Reproduced:
     @property
     def deviation(self) -> float:
         """Ours over theirs, minus 1."""
+        if not self.published.value:
+            return inf if self.ours else 0.0
         return self.ours / self.published.value - 1
 
     @property
     def met(self) -> bool:
-        return abs(self.deviation) <= CLOSE
+        within = self.published.within
+        return abs(self.deviation) <= CLOSE if within is None else abs(self.ours - self.published.value) <= within
+
+
+class Found(NamedTuple):
+    """What a part of an evaluation finds: published figures with ours, and rows, dataclasses, of what else it shows."""
+
+    figures: Sequence[Reproduced]
+    rows: Sequence[Any]

@@ -32,6 +32,8 @@ class Setup:
     copy_streams: Literal["shared", "separate"] = "separate"
     #: Whether all streams join at the end of a layer that moved something.
     join: bool = False
+    #: Whether they join between forward and backward.
+    barrier: bool = False
 
     def __post_init__(self) -> None:
         offered = {feature for slot in SLOTS for feature in getattr(self.module(slot), "offers", ())}
@@ -45,7 +47,7 @@ class Setup:
         return getattr(self, slot)
 
     def replace(self, **modules: Any) -> Setup:
-        """The same setup with some modules (or `name`, `copy_streams`, `join`) exchanged."""
+        """The same setup with some modules (or `name`, `copy_streams`, `join`, `barrier`) exchanged."""
         known = [field.name for field in dataclasses.fields(self)]
         for name in modules:
             if name not in known:

@@ -170,6 +170,10 @@ class BoundAlgorithms(Protocol):
 
 
 class Pinned(Module, Protocol):
+    @property
+    def compresses(self) -> bool:
+        """Whether threads of the host compress maps: a stream of their own."""
+
     def bind(self, walk: Walk) -> BoundPinned: ...
 
 
@@ -177,10 +181,19 @@ class BoundPinned(Protocol):
     """Where an offloaded map lives on the host."""
 
     def place(self, tensor: Tensor) -> int:
-        """Asked before a map's first copy out: the address of its buffer in the pinned arena."""
+        """Asked before a copy out of a map that has no buffer, and before it is decompressed: the buffer's address."""
 
     def fetched(self, tensor: Tensor) -> bool:
         """Told when a copy in has been issued: True takes the buffer back, and the host copy with it."""
+
+    def compressed_bytes(self, tensor: Tensor) -> int | None:
+        """Asked once a map has left: the bytes that it is expected to take compressed; None: it is not compressed."""
+
+    def emptied(self, tensor: Tensor) -> None:
+        """Told when a map has been compressed: its buffer can serve another."""
+
+    def wanted(self, step: Step) -> Sequence[Tensor]:
+        """Asked before every backward step: the compressed maps to be decompressed now, ahead of their copy in."""
 
     @property
     def nbytes(self) -> int:

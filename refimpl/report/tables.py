@@ -73,7 +73,7 @@ class Table:
     def _row(self, row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
         """One row: one line, or more where a cell wraps."""
         cells = [
-            [cell] if len(cell) <= width else textwrap.wrap(cell, width, break_on_hyphens=False)
+            [cell] if len(cell) <= width else textwrap.wrap(cell, width)
             for cell, width in zip(row, widths, strict=True)
         ]
         for parts in zip_longest(*cells, fillvalue=""):
@@ -134,6 +134,9 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
     for moved in traffic(program):
         rate = f", {timeline.link_rate(moved.why) / 1e9:.1f} GB/s" if moved.why not in ("batch", "result") else ""
         rows.append([f"{moved.direction}, {moved.why}", size(moved.nbytes), counted(moved.copies, "time") + rate])
+    if counts.evictions:
+        found = f"{counts.hits} hits, {counts.misses} misses"
+        rows.append(["evictions", str(counts.evictions), found])
     if counts.skipped_prefetches:
         rows.append(["prefetches skipped", str(counts.skipped_prefetches), "for want of a hole"])
     if counts.recomputed_layers:

@@ -28,6 +28,7 @@ from refimpl.planner.baseline import (
     NoOffload,
     NoPrefetch,
     NoRecompute,
+    Uncompressed,
 )  # fmt: skip
 from refimpl.planner.program import pinned_size
 from tests.refimpl.drawn_networks import networks
@@ -219,6 +220,7 @@ class _Recent:
 class PooledPinned:
     """Buffers are taken back once their map has been fetched, and given to the next."""
 
+    compresses: ClassVar[bool] = False
     name: ClassVar[str] = "pooled"
     summary: ClassVar[str] = "buffers are reused"
     needs: ClassVar = NONE
@@ -228,7 +230,7 @@ class PooledPinned:
         return _PinnedPool()
 
 
-class _PinnedPool:
+class _PinnedPool(Uncompressed):
     def __init__(self) -> None:
         self._pool = BestFit().open(1 << 40)
         self._at: dict[Tensor, int] = {}

@@ -8,11 +8,26 @@ from typing import Any, NoReturn
 
 from refimpl.network import Call, Tensor
 from refimpl.network.collector import collector_paused
-from refimpl.planner.program import Allocate, CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait
+from refimpl.planner.program import (
+    Allocate,
+    Compress,
+    CopyIn,
+    CopyOut,
+    Decompress,
+    Free,
+    Instruction,
+    Launch,
+    Program,
+    Record,
+    Wait,
+    compressed_limit,
+)
 from refimpl.planner.verify.happens_before import HappensBefore, Unordered
-from refimpl.planner.verify.memory import Block, Device, Pinned
+from refimpl.planner.verify.memory import Block, Device, HostMemory
 from refimpl.planner.verify.plain_run import PlainRun
 from refimpl.planner.verify.proof import Proof, Unsafe, describe, layer_of, stream_name
+
+Copy = CopyOut | CopyIn | Compress | Decompress
 
 
 def verify(program: Program) -> Proof:
@@ -27,7 +42,8 @@ class Check:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.device = Device(program.arena_bytes)
-        self.pinned = Pinned(program.pinned_bytes, program.host)
+        self.pinned = HostMemory(program.pinned_bytes, program.host)
+        self.store = HostMemory(program.store_bytes)
         self.order = HappensBefore(len(program.streams))
         self.plain = PlainRun(program.network)
         self.position = -1  #: of the running instruction, over both iterations
@@ -38,7 +54,8 @@ class Check:
         self.idle: dict[int, str] = {}  #: position → why that instruction is of no use
         self.handlers: dict[str, Callable[[Any], None]] = {
             "allocate": self.allocate, "free": self.free, "launch": self.launch, "copy out": self.copy_out,
-            "copy in": self.copy_in, "record": self.record, "wait": self.wait,
+            "copy in": self.copy_in, "compress": self.compress, "decompress": self.decompress,
+            "record": self.record, "wait": self.wait,
         }  # fmt: skip
 
     def run(self) -> Proof:
@@ -87,6 +104,7 @@ class Check:
         self.expected = self.plain.iteration()
         self.order.forget_events()
         self.pinned.forget()
+        self.store.forget()
         for block in self.pinned.stays.values():
             assert block.tensor is not None
             block.number = self.plain.numbers[block.tensor] if block.tensor in self.plain.batch else None
@@ -171,11 +189,7 @@ class Check:
         self.check_size(it)
         if it.tensor in self.plain.batch:
             self.refuse_here(2, "the host's batch is not the program's to write", it, it.tensor)
-        target = self.pinned.overwrite(it.tensor, it.host, self.position)
-        if target is None:
-            self.refuse_here(
-                2, f"bytes {it.host} to {it.host + it.nbytes} of pinned memory are not its to write", it, it.tensor
-            )
+        target = self.buffer_to_fill(it, self.pinned, it.host, it.nbytes)
         self.copy(it, source, target)
         if it.host in self.pinned.stays:  # a result: the user reads it
             self.mark_read(target)
@@ -183,12 +197,17 @@ class Check:
     def copy_in(self, it: CopyIn) -> None:
         target = self.block(it.tensor, it.address, it)
         self.check_size(it)
-        source = self.pinned.buffer(it.tensor, it.host)
-        if source is None:
-            lost = self.pinned.lost.get(it.tensor)
-            why = "" if lost is None else f": {self.name(lost)} went over it"
-            self.refuse_here(2, f"pinned memory has no copy of it at {it.host}{why}", it, it.tensor, lost)
-        self.copy(it, source, target)
+        self.copy(it, self.copy_to_read(it, self.pinned, it.host), target)
+
+    def compress(self, it: Compress) -> None:
+        self.check_size(it)
+        source = self.copy_to_read(it, self.pinned, it.host)
+        self.copy(it, source, self.buffer_to_fill(it, self.store, it.store, compressed_limit(it.nbytes)))
+
+    def decompress(self, it: Decompress) -> None:
+        self.check_size(it)
+        source = self.copy_to_read(it, self.store, it.store)
+        self.copy(it, source, self.buffer_to_fill(it, self.pinned, it.host, it.nbytes))
 
     def record(self, it: Record) -> None:
         self.check_stream(it)
@@ -207,11 +226,11 @@ class Check:
 
     # -- rule 1: a piece of work and its accesses ----------------------------------------------------------------------
 
-    def work(self, it: Launch | CopyOut | CopyIn) -> None:
+    def work(self, it: Launch | Copy) -> None:
         self.check_stream(it)
         self.order.work(it.stream, self.position)
 
-    def read(self, block: Block, it: Launch | CopyOut | CopyIn, number: int | None = None) -> None:
+    def read(self, block: Block, it: Launch | Copy, number: int | None = None) -> None:
         """A read finds something, and of a launch what the plain run reads; and it is behind the last write."""
         if block.number is None or (number is not None and block.number != number):
             self.refuse_value(block, it, number)
@@ -223,7 +242,7 @@ class Check:
         self.order.write(block)
         block.number, block.copied = number, -1
 
-    def copy(self, it: CopyOut | CopyIn, source: Block, target: Block) -> None:
+    def copy(self, it: Copy, source: Block, target: Block) -> None:
         self.work(it)
         self.read(source, it)
         self.write(target, source.number)
@@ -234,7 +253,7 @@ class Check:
         self.unread.discard(block.copied)
         block.copied = -1
 
-    def check_stream(self, it: Launch | CopyOut | CopyIn | Record | Wait) -> None:
+    def check_stream(self, it: Launch | Copy | Record | Wait) -> None:
         if not 0 <= it.stream < len(self.program.streams):
             self.refuse_here(1, f"the program has no stream {it.stream}", it)
 
@@ -254,7 +273,27 @@ class Check:
             self.refuse_here(2, f"no workspace of {nbytes} bytes is alive at {address}", it)
         return block
 
-    def check_size(self, it: CopyOut | CopyIn) -> None:
+    def buffer_to_fill(self, it: Copy, memory: HostMemory, address: int, nbytes: int) -> Block:
+        """A buffer of the host that the instruction may write to."""
+        target = memory.overwrite(it.tensor, address, nbytes, self.position)
+        if target is None:
+            what = f"bytes {address} to {address + nbytes} of {self.named(memory)} are not its to write"
+            self.refuse_here(2, what, it, it.tensor)
+        return target
+
+    def copy_to_read(self, it: Copy, memory: HostMemory, address: int) -> Block:
+        """The buffer of the host that holds a copy of the tensor."""
+        source = memory.buffer(it.tensor, address)
+        if source is None:
+            lost = memory.lost.get(it.tensor)
+            why = "" if lost is None else f": {self.name(lost)} went over it"
+            self.refuse_here(2, f"{self.named(memory)} has no copy of it at {address}{why}", it, it.tensor, lost)
+        return source
+
+    def named(self, memory: HostMemory) -> str:
+        return "pinned memory" if memory is self.pinned else "the store"
+
+    def check_size(self, it: Copy) -> None:
         if it.nbytes != it.tensor.nbytes:
             self.refuse_here(2, f"it copies {it.nbytes} bytes; the tensor has {it.tensor.nbytes}", it, it.tensor)
 
@@ -309,7 +348,7 @@ class Check:
     def refuse_unordered(self, clash: Unordered) -> NoReturn:
         """Rule 1, broken."""
         it = self.program.instructions[self.position % len(self.program.instructions)]
-        assert isinstance(it, (Launch, CopyOut, CopyIn))
+        assert isinstance(it, Launch | Copy)
         behind, ahead = stream_name(self.program, it.stream), stream_name(self.program, clash.stream)
         block = clash.block
         where = f"bytes {block.address} to {block.end}, where {block.tensor} lies now"

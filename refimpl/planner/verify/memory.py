@@ -124,17 +124,18 @@ class Device:
         return min(hits, key=lambda block: block.address, default=None)
 
 
-class Pinned:
-    """The pinned arena.  The batch's buffers and the results' stay; any other bytes belong to who wrote there last.
+class HostMemory:
+    """The pinned arena, or the store.  The batch's buffers and the results' stay; any other bytes belong to who wrote
+    there last.
 
-    No instruction frees a pinned buffer.  So all other buffers lie among the free bytes, content and all: a copy out
-    may go over them, and what it goes over is lost.
+    No instruction frees a buffer of the host.  So all other buffers lie among the free bytes, content and all: a copy
+    out may go over them, and what it goes over is lost.
     """
 
-    def __init__(self, size: int, stays: Mapping[Tensor, int]) -> None:
+    def __init__(self, size: int, stays: Mapping[Tensor, int] = {}) -> None:
         self.anybodys = FreeBytes(size)
         self.stays: dict[int, Block] = {}  #: the batch's and the results', by address
-        self.lost: dict[Tensor, int] = {}  #: tensor → position of the copy out that went over its copy
+        self.lost: dict[Tensor, int] = {}  #: tensor → position of what went over its copy
         self.misplaced = [tensor for tensor, address in stays.items() if not self._keep(tensor, address)]
 
     def _keep(self, tensor: Tensor, address: int) -> bool:
@@ -148,20 +149,20 @@ class Pinned:
         block = self.stays.get(address) or self.anybodys.at(address)
         return block if block is not None and block.tensor is tensor else None
 
-    def overwrite(self, tensor: Tensor, address: int, position: int) -> Block | None:
-        """A buffer that a copy out may write to; None if it lies outside of the arena, or on what stays."""
+    def overwrite(self, tensor: Tensor, address: int, nbytes: int, position: int) -> Block | None:
+        """A buffer that may be written to; None if it lies outside of the memory, or on what stays."""
         block = self.buffer(tensor, address)
         if block is not None:
             return block
-        cut = self.anybodys.take(address, address + tensor.nbytes)
+        cut = self.anybodys.take(address, address + nbytes)
         if cut is None:
             return None
         self.lost.update((gone.tensor, position) for gone in cut if gone.tensor is not None)
-        block = Block(tensor, address, address + tensor.nbytes, inherited(cut))
+        block = Block(tensor, address, address + nbytes, inherited(cut))
         self.anybodys.put(block)
         return block
 
     def forget(self) -> None:
-        """An iteration is over: nobody may read what it left in pinned memory, the results apart."""
+        """An iteration is over: nobody may read what it left on the host, the results apart."""
         self.anybodys.forget()
         self.lost.clear()

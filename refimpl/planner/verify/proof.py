@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refimpl.network import Tensor
-from refimpl.planner.program import Allocate, CopyIn, CopyOut, Free, Instruction, Launch, Program
+from refimpl.planner.program import Instruction, Launch, Program, Record, Wait
 
 #: Number → the rule's name.  The rules themselves stand at the top of this folder.
 RULES = {1: "order", 2: "lifetime", 3: "values", 4: "release", 5: "budget"}
@@ -66,10 +66,10 @@ def describe(program: Program, index: int, later: bool = False) -> str:
     it = program.instructions[index]
     if isinstance(it, Launch):
         what = f"{'rebuild' if it.rebuild else 'launch'} of {it.call}"
-    elif isinstance(it, (Allocate, Free, CopyOut, CopyIn)):
-        what = f"{it.op} of {it.tensor}"
-    else:
+    elif isinstance(it, (Record, Wait)):
         what = f"{it.op} of event {it.event}"
+    else:
+        what = f"{it.op} of {it.tensor}"
     stream = f" on {stream_name(program, it.stream)}" if hasattr(it, "stream") else ""
     layer = layer_of(program, it)
     step = f"step {it.step}, {layer}" if layer else "before the first step"

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.network import Tensor
-from refimpl.planner.verify.memory import Block, Device, FreeBytes, Pinned, inherited
+from refimpl.planner.verify.memory import Block, Device, FreeBytes, HostMemory, inherited
 
 SIZE = 24
 actions = st.lists(st.tuples(st.booleans(), st.integers(-2, SIZE), st.integers(-1, 9), st.integers(0, 2)), max_size=40)
@@ -64,13 +64,17 @@ def test_held_and_peak_bytes() -> None:
 
 def test_a_pinned_buffer_is_its_tensors_until_another_goes_over_it() -> None:
     stays, one, two = (Tensor(name, (4,), "map") for name in ("batch", "one", "two"))
-    pinned = Pinned(64, {stays: 0})
-    first = pinned.overwrite(one, 16, position=5)
-    assert first is not None and pinned.buffer(one, 16) is first and pinned.overwrite(one, 16, position=6) is first
+    pinned = HostMemory(64, {stays: 0})
+    first = pinned.overwrite(one, 16, one.nbytes, position=5)
+    assert (
+        first is not None
+        and pinned.buffer(one, 16) is first
+        and pinned.overwrite(one, 16, one.nbytes, position=6) is first
+    )
     assert pinned.buffer(two, 16) is None and pinned.buffer(one, 20) is None
-    assert pinned.overwrite(two, 24, position=7) is not None
+    assert pinned.overwrite(two, 24, two.nbytes, position=7) is not None
     assert pinned.buffer(one, 16) is None and pinned.lost == {one: 7}
-    assert pinned.overwrite(one, 8, position=8) is None  # part of it is the batch's
-    assert pinned.overwrite(one, 56, position=9) is None  # part of it is outside
+    assert pinned.overwrite(one, 8, one.nbytes, position=8) is None  # part of it is the batch's
+    assert pinned.overwrite(one, 56, one.nbytes, position=9) is None  # part of it is outside
     pinned.forget()
     assert pinned.buffer(two, 24) is None and pinned.buffer(stays, 0) is not None
