@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from refimpl import superneurons, vdnn
+from refimpl import superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
 from refimpl.names import offer
 from refimpl.planner import SLOTS, SetupError
 from refimpl.planner.baseline import (
     BufferAMap,
+    FastestThatFits,
     LayerWise,
     MemoryOptimal,
     NetworkWide,
@@ -31,13 +32,28 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         superneurons.MEMORY_CENTRIC,
         superneurons.COST_AWARE,
     ),
-    "offload": (NoOffload(), vdnn.ALL, vdnn.CONV, superneurons.CHECKPOINTS, superneurons.ALL_CHECKPOINTS),
+    "offload": (
+        NoOffload(),
+        vdnn.ALL,
+        vdnn.CONV,
+        vdnnpp.ALL,
+        vdnnpp.CONV,
+        vdnnpp.ALTERNATE_CONV,
+        superneurons.CHECKPOINTS,
+        superneurons.ALL_CHECKPOINTS,
+    ),
     "liveness": (NetworkWide(), LayerWise(), superneurons.Analysis()),
-    "prefetch": (NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL, superneurons.Ahead()),
+    "prefetch": (NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL, vdnnpp.WINDOW, vdnnpp.WINDOW_LATE, superneurons.Ahead()),
     "cache": (NoCache(), superneurons.LeastRecentlyUsed()),
-    "algorithms": (MemoryOptimal(), PerformanceOptimal(), vdnn.Greedy(), superneurons.DynamicWorkspace()),
+    "algorithms": (
+        MemoryOptimal(),
+        PerformanceOptimal(),
+        FastestThatFits(),
+        vdnn.Greedy(),
+        superneurons.DynamicWorkspace(),
+    ),
     "allocator": tuple(ALLOCATORS.values()),
-    "pinned": (BufferAMap(),),
+    "pinned": (BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed()),
 }
 
 #: Slot → name → module.
@@ -47,6 +63,7 @@ MODULES: dict[str, dict[str, Any]] = {slot: {module.name: module for module in I
 SWITCHES: dict[str, dict[str, Any]] = {
     "copy-streams": {"shared": "shared", "separate": "separate"},
     "join": {"yes": True, "no": False},
+    "barrier": {"yes": True, "no": False},
 }
 
 

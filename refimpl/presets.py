@@ -10,14 +10,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 
-from refimpl import vdnn
+from refimpl import vdnn, vdnnpp
 from refimpl.modules import module, modules
 from refimpl.names import offer
 from refimpl.planner import Search, Setup, SetupError
 from refimpl.superneurons import stages
 
 #: Options of a preset that are named like a slot: they choose the module in it.
-OPTIONS = ("algorithms", "liveness", "recompute")
+OPTIONS = ("algorithms", "liveness", "recompute", "pinned")
 
 
 def baseline(liveness: str = "network-wide", algorithms: str = "performance") -> Setup:
@@ -58,6 +58,30 @@ def vdnn_dyn() -> Search:
     return vdnn.Dynamic()
 
 
+def vdnnpp_all(algorithms: str = "memory", pinned: str = "vdnnpp-compressed") -> Setup:
+    """vDNN++: no join, what stays at the pool's right end, maps compressed on the host; all but ReLU, FC and softmax.
+
+    `pinned`: "vdnnpp-on-demand" leaves the maps as they are.
+    """
+    return vdnnpp.static("vdnnpp-all", vdnnpp.ALL, module("algorithms", algorithms), module("pinned", pinned))
+
+
+def vdnnpp_conv(algorithms: str = "memory", pinned: str = "vdnnpp-compressed") -> Setup:
+    """vDNN++, with the inputs of every CONV."""
+    return vdnnpp.static("vdnnpp-conv", vdnnpp.CONV, module("algorithms", algorithms), module("pinned", pinned))
+
+
+def vdnnpp_alternate_conv(algorithms: str = "memory", pinned: str = "vdnnpp-compressed") -> Setup:
+    """vDNN++, with the inputs of every second CONV, from the first."""
+    offload = vdnnpp.ALTERNATE_CONV
+    return vdnnpp.static("vdnnpp-alternate-conv", offload, module("algorithms", algorithms), module("pinned", pinned))
+
+
+def vdnnpp_dyn() -> Search:
+    """vDNN++'s dynamic policy: the first of its candidates that fits the budget."""
+    return vdnnpp.Dynamic()
+
+
 def superneurons_liveness(algorithms: str = "memory") -> Setup:
     """SuperNeurons' liveness analysis alone: a tensor goes behind its last use."""
     return stages.liveness(module("algorithms", algorithms))
@@ -87,6 +111,10 @@ PRESETS: dict[str, Callable[..., Setup | Search]] = {
     "vdnn-all": vdnn_all,
     "vdnn-conv": vdnn_conv,
     "vdnn-dyn": vdnn_dyn,
+    "vdnnpp-all": vdnnpp_all,
+    "vdnnpp-conv": vdnnpp_conv,
+    "vdnnpp-alternate-conv": vdnnpp_alternate_conv,
+    "vdnnpp-dyn": vdnnpp_dyn,
     "superneurons-liveness": superneurons_liveness,
     "superneurons-offload": superneurons_offload,
     "superneurons-recompute": superneurons_recompute,

@@ -45,7 +45,8 @@ def overview(options: argparse.Namespace) -> int:
     """Every name, without numba: the kernels are only counted by `list kernels`."""
     from refimpl.machine import CATALOGUES, MACHINES
     from refimpl.modules import MODULES
-    from refimpl.network.zoo import FAMILIES, PLAIN, SUFFIX
+    from refimpl.network.conventions import SUFFIXES
+    from refimpl.network.zoo import FAMILIES, PLAIN
     from refimpl.presets import PRESETS
 
     if options.json:
@@ -54,11 +55,11 @@ def overview(options: argparse.Namespace) -> int:
             "presets": [*PRESETS], "modules": {slot: [*found] for slot, found in MODULES.items()},
         })  # fmt: skip
         return DONE
-    plain = [*PLAIN, *(name for name in FAMILIES if not name.endswith(SUFFIX))]
+    plain = [*PLAIN, *(name for name in FAMILIES if not name.endswith(tuple(SUFFIXES)))]
     show(
         "what there is", ["", "names"],
         [
-            ["networks", f"{', '.join(plain)}; each also with {SUFFIX} behind it"],
+            ["networks", f"{', '.join(plain)}; each also with {' or '.join(SUFFIXES)} behind it"],
             ["machines", f"{', '.join(MACHINES)}, here, or a profile's file"],
             ["catalogues", ", ".join(CATALOGUES)],
             ["presets", ", ".join(PRESETS)],
@@ -71,16 +72,18 @@ def overview(options: argparse.Namespace) -> int:
 
 
 def networks(options: argparse.Namespace) -> int:
-    from refimpl.network.zoo import FAMILIES, NETWORKS, SUFFIX
+    from refimpl.network.conventions import SUFFIXES
+    from refimpl.network.zoo import FAMILIES, NETWORKS
 
     found = NETWORKS | FAMILIES
     if options.json:
         print_json([{"name": name, "batch": one.batch, "about": one.about} for name, one in found.items()])
         return DONE
-    plain = {name: one for name, one in found.items() if not name.endswith(SUFFIX)}
+    plain = {name: one for name, one in found.items() if not name.endswith(tuple(SUFFIXES))}
     rows = [[name, str(one.batch), one.about] for name, one in plain.items()]
     show("networks", ["name", "batch", "what it is"], rows, wraps=["what it is"])
-    say(f"Behind a name, {SUFFIX} builds it with SuperNeurons' conventions: fork layers, every ReLU a map of its own.")
+    say("Behind a name, :superneurons builds it as SuperNeurons did: fork layers, every ReLU a map of its own.")
+    say("Behind a name, :vdnnpp builds it as vDNN++'s public code has it: ReLUs fused, weights' gradients in the pool.")
     say("batch: images where --batch does not say otherwise.")
     return DONE
 
@@ -114,8 +117,12 @@ def presets(options: argparse.Namespace) -> int:
         return DONE
     rows = [[name, about(name)] for name in PRESETS]
     show("presets", ["name", "what it does"], rows, wraps=["what it does"])
-    for name, make in PRESETS.items():
-        say(f"{name}: " + ", ".join(f"{slot}={module}" for slot, module in make().slots.items()))
+    rows = [
+        [name, ", ".join(f"{slot}={module}" for slot, module in make().slots.items() if module != "none")]
+        for name, make in PRESETS.items()
+    ]
+    show("their modules, where a slot is not none", ["name", "slots"], rows, wraps=["slots"])
+    say("--algorithms, --recompute and --set slot=module exchange any of them: refimpl list modules")
     return DONE
 
 

@@ -123,6 +123,10 @@ class Pool(ABC):
     def largest_hole(self) -> int:
         """Bytes that could be had in one piece now (0 when full).  Cheap: it is asked at every convolution."""
 
+    def hole_for(self, stays: bool) -> int:
+        """Bytes of the largest hole that such a block could have had."""
+        return self.largest_hole
+
     @abstractmethod
     def holes(self) -> list[tuple[int, int]]:
         """The holes, (address, bytes), by address; no two touch."""

@@ -4,27 +4,39 @@ What stays long gathers at the right end of the pool, what leaves soon at the le
 from its forward to its backward pass.  Placed among short-lived maps it is what is left standing between holes.  So
 blocks that stay are taken off the right end of the right-most hole; where that hole is too small the allocation
 fails, and no other hole is tried.  All else is best fit from the left.  (That is how the authors' public code
-behaves.)
+behaves.  First and worst fit from the left are there to compare with.)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from refimpl.memory.base import Allocator, Pool
 from refimpl.memory.fits import FreeListPool
+from refimpl.memory.free_list import FreeList
+
+#: How a hole is found for what does not stay.
+FITS = {"best": FreeList.smallest, "first": FreeList.first, "worst": FreeList.widest}
 
 
 class BothEndsPool(FreeListPool):
     """`largest_hole` is what a block that does not stay could have."""
+
+    def __init__(self, size: int, granularity: int, find: Callable[[FreeList, int], int | None]) -> None:
+        super().__init__(size, granularity)
+        self._find = find
+
+    def hole_for(self, stays: bool) -> int:
+        return self._holes.last_bytes if stays else self.largest_hole
 
     def _take(self, nbytes: int, stays: bool) -> int | None:
         holes = self._holes
         if stays:
             hole = holes.last(nbytes)
             return None if hole is None else holes.cut_right(hole, nbytes)
-        hole = holes.smallest(nbytes)
+        hole = self._find(holes, nbytes)
         return None if hole is None else holes.cut_left(hole, nbytes)
 
 
@@ -32,10 +44,12 @@ class BothEndsPool(FreeListPool):
 class BothEnds(Allocator):
     """vDNN++'s right placement: blocks that stay from the right end, best fit from the left for all else."""
 
+    fit: Literal["best", "first", "worst"] = "best"
+
     name: ClassVar[str] = "both-ends"
     summary: ClassVar[str] = (
         "vDNN++'s right placement: what stays from the right end, best fit from the left for the rest"
     )
 
     def open(self, size: int) -> Pool:
-        return BothEndsPool(size, self.granularity)
+        return BothEndsPool(size, self.granularity, FITS[self.fit])

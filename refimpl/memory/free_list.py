@@ -56,6 +56,12 @@ class FreeList:
         address = self._by_address.last()
         return address if address is not None and self._bytes[address] >= nbytes else None
 
+    @property
+    def last_bytes(self) -> int:
+        """Bytes of the right-most hole; 0 without holes."""
+        address = self._by_address.last()
+        return 0 if address is None else self._bytes[address]
+
     # Two ways to take of it, and one to give back
 
     def cut_left(self, hole: int, nbytes: int) -> int:

@@ -91,7 +91,12 @@ class Builder:
         return self._add(layer, (layer.producers[0].shape[0], int(outputs)))
 
     def relu(self, name: str | None = None, after: Layer | None = None) -> Layer:
-        """In place where the network's conventions and its neighbours allow it."""
+        """In place, or part of the layer before, where the network's conventions and its neighbours allow it."""
+        before = after or self.last
+        if self.conventions.relu_fused and before.kind in ("conv", "fc") and not before.consumers:
+            self._refuse_if_built()
+            before.has_relu = True
+            return before
         return self._same("relu", name, after)
 
     def lrn(

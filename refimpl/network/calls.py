@@ -8,14 +8,15 @@
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
 | dropout | x → y | dy; the mask follows from seed, layer and iteration | new |
-| softmax | x → y | y | in place on y |
+| softmax | x → y, or in place | y | in place on y; new if forward was in place |
 | concat | xs → y | dy | one new an input |
 | join | xs → y, their sum | dy | the first input's is dy itself, the others' are copies |
 | fork | x → ys, copies | dys | summed into the first |
 
 A map that several layers read (where there are no fork layers) has one gradient map: the first backward step that
 reaches it fills it, every later one adds to it, in the order of the backward route.  A layer below which nothing is
-learnt computes no gradient of its input: it has fewer calls, or none.
+learnt computes no gradient of its input: it has fewer calls, or none.  A conv or an fc with a fused ReLU also calls
+the ReLU's kernels, on y and on dy in place, and then reads y in backward.
 """
 
 from __future__ import annotations
@@ -69,13 +70,19 @@ def _multiply_adds(layer: Layer) -> int:
 def _conv_forward(network: Network, layer: Layer) -> list[Call]:
     given = {"x": layer.x, **_weights(layer)}
     arguments = {"b": None, **given, "y": layer.y, "stride": layer.options["stride"], "pad": layer.options["pad"]}
-    return [Call("conv.forward", arguments, given.values(), [layer.y], flops=_multiply_adds(layer))]
+    return [Call("conv.forward", arguments, given.values(), [layer.y], flops=_multiply_adds(layer)), *_fused(layer)]
 
 
 def _fc_forward(network: Network, layer: Layer) -> list[Call]:
     given = {"x": layer.x, **_weights(layer)}
     arguments = {"b": None, **given, "y": layer.y}
-    return [Call("fc.forward", arguments, given.values(), [layer.y], flops=_multiply_adds(layer))]
+    return [Call("fc.forward", arguments, given.values(), [layer.y], flops=_multiply_adds(layer)), *_fused(layer)]
+
+
+def _fused(layer: Layer) -> list[Call]:
+    """The ReLU that is part of a layer."""
+    y = layer.y
+    return [Call("relu.forward", {"x": y, "y": y}, updates=[y])] if layer.has_relu else []
 
 
 def _pool_forward(network: Network, layer: Layer) -> list[Call]:
@@ -122,8 +129,9 @@ def _softmax_forward(network: Network, layer: Layer) -> list[Call]:
 
 def _softmax(network: Network, x: Tensor, y: Tensor) -> list[Call]:
     labels, losses = network.labels, network.losses
+    arguments = {"x": x, "y": y}
     return [
-        Call("softmax.forward", {"x": x, "y": y}, [x], [y]),
+        Call("softmax.forward", arguments, updates=[y]) if x is y else Call("softmax.forward", arguments, [x], [y]),
         Call("softmax.cross_entropy", {"y": y, "labels": labels, "losses": losses}, [y, labels], [losses]),
     ]
 
@@ -219,14 +227,21 @@ class Backward:
         return self._linear(layer)
 
     def _linear(self, layer: Layer, **walk: tuple[int, int]) -> list[Call]:
-        """Filter, then data, then bias; the gradient of the weights needs no map of its own and so comes first."""
+        """Filter, then data, then bias; the gradient of the weights needs no map of its own and so comes first.
+
+        Where it does need one, that is the last to be allocated.
+        """
         x, dy, w, flops = layer.x, self._dy(layer), layer.parameters["w"], _multiply_adds(layer)
+        held = [layer.y] if self.network.conventions.holds_outputs else []
         filter_ = {"x": x, "dy": dy, "dw": w.gradient, **walk}
-        calls = [Call(f"{layer.kind}.backward_filter", filter_, [x, dy], [w.gradient], flops=flops)]
+        calls = [Call(f"{layer.kind}.backward_filter", filter_, [x, dy, *held], [w.gradient], flops=flops)]
         if layer.producers[0].learns:
             dx, then = self._into(layer, x)
             data = {"dy": dy, "w": w.weight, "dx": dx, **walk}
-            calls += [Call(f"{layer.kind}.backward_data", data, [dy, w.weight], [dx], flops=flops), *then]
+            to_data = [Call(f"{layer.kind}.backward_data", data, [dy, w.weight], [dx], flops=flops), *then]
+            calls = [*to_data, *calls] if w.gradient.managed else [*calls, *to_data]
+        if layer.has_relu:
+            calls.insert(0, Call("relu.backward", {"y": layer.y, "dy": dy, "dx": dy}, [layer.y], updates=[dy]))
         if "b" in layer.parameters:
             db = layer.parameters["b"].gradient
             calls.append(Call(f"{layer.kind}.backward_bias", {"dy": dy, "db": db}, [dy], [db]))
@@ -271,6 +286,9 @@ class Backward:
 
     def _softmax(self, layer: Layer) -> list[Call]:
         y, labels = layer.y, self.network.labels
+        if layer.in_place:
+            dx, _ = self._into(layer, y)
+            return [Call("softmax.backward", {"y": y, "labels": labels, "dx": dx}, [y, labels], [dx])]
         self.gradients[layer.x] = y
         arguments = {"y": y, "labels": labels, "dx": y}
         return [Call("softmax.backward", arguments, [*self._held(layer.x), labels], updates=[y])]

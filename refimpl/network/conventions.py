@@ -26,6 +26,14 @@ class Conventions:
     #: ReLU, LRN and softmax hold their input until backward, and LRN its output too, as cuDNN's functions read them;
     #: ours do without.
     holds_inputs: bool = False
+    #: A ReLU behind a convolution or a fully connected layer is part of that layer, and no layer of its own.
+    relu_fused: bool = False
+    #: Softmax overwrites its input.
+    softmax_in_place: bool = False
+    #: A convolution or a fully connected layer holds what it put out until its backward is over.
+    holds_outputs: bool = False
+    #: The gradients of weights come just before their layer's backward and go behind it, as maps do.
+    weight_gradients_managed: bool = False
     #: In the static baseline all gradient maps take turns in two buffers; otherwise each has memory of its own.
     two_gradient_buffers: bool = True
     #: Height and width of the images, where a network does not ask for its own.
@@ -48,3 +56,9 @@ SUPERNEURONS = Conventions(
     side=227,
     dropout=True,
 )
+
+#: What the authors of vDNN++ made public: chains whose ReLUs are fused, and everything in the pool but the weights.
+VDNNPP = Conventions(relu_fused=True, softmax_in_place=True, holds_outputs=True, weight_gradients_managed=True)
+
+#: What stands behind a network's name → the conventions it is built with.
+SUFFIXES = {":superneurons": SUPERNEURONS, ":vdnnpp": VDNNPP}

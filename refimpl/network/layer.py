@@ -33,8 +33,8 @@ class Layer:
     """Compared by identity.  The tensors and the steps, those of training, are filled in when the network is built."""
 
     __slots__ = (
-        "backward", "branches", "consumers", "forward", "kind", "learns", "name", "number", "options", "outputs",
-        "parameters", "producers", "shape", "statistics",
+        "backward", "branches", "consumers", "forward", "has_relu", "kind", "learns", "name", "number", "options",
+        "outputs", "parameters", "producers", "shape", "statistics",
     )  # fmt: skip
 
     backward: Step
@@ -45,6 +45,7 @@ class Layer:
         self.producers, self.consumers = list(producers), list[Layer]()
         self.number = 0  #: in the order of description, from 1; forks have none: it is the same with and without them
         self.shape: tuple[int, ...] = ()
+        self.has_relu = False  #: a ReLU is part of it
         self.learns = False  #: whether its output depends on a parameter, so that its gradient is wanted
         self.outputs: list[Tensor] = []  #: one; a fork has one a consumer; a layer in place has its producer's
         self.branches: dict[Layer, Tensor] = {}  #: of a fork: consumer → its copy
@@ -73,7 +74,7 @@ class Layer:
     @property
     def in_place(self) -> bool:
         """Whether it overwrites the map it reads and has none of its own."""
-        return self.kind == "relu" and self.x is self.y
+        return self.kind in ("relu", "softmax") and self.x is self.y
 
     @property
     def parameter_count(self) -> int:

@@ -100,7 +100,7 @@ class Network:
         return made
 
     def _make_maps(self, layer: Layer) -> None:
-        if layer.kind == "relu" and self._in_place(layer):
+        if (layer.kind == "relu" and self._in_place(layer)) or (layer.kind == "softmax" and self._takes_over(layer)):
             layer.outputs = [layer.x]
             return
         copies = len(layer.consumers) if layer.kind == "fork" else 1
@@ -116,18 +116,31 @@ class Network:
         alone = len(producer.consumers) == 1 or producer.kind == "fork"
         return self.conventions.relu_in_place and producer.kind in FORGETS_OUTPUT and alone
 
+    def _takes_over(self, softmax: Layer) -> bool:
+        """Whether a softmax overwrites its input: nobody else reads it, and a ReLU before it does not need it."""
+        producer = softmax.producers[0]
+        alone = producer.kind == "fc" and len(producer.consumers) == 1 and not producer.has_relu
+        return self.conventions.softmax_in_place and alone
+
     def _make_parameters(self, layer: Layer) -> None:
         for name, shape in self._parameter_shapes(layer).items():
             full = f"{layer.name}.{name}"
             layer.parameters[name] = Parameter(
                 self._resident(full, shape, "weight"),
-                self._resident(f"d({full})", shape, "weight gradient"),
+                self._weight_gradient(f"d({full})", shape),
                 self._resident(f"momentum of {full}", shape, "momentum"),
             )
         if layer.kind == "batchnorm":
             for name in ("mean", "inverse_std", "running_mean", "running_variance"):
                 made = self._resident(f"{layer.name}.{name}", (layer.shape[1],), "statistic")
                 layer.statistics[name] = made
+
+    def _weight_gradient(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if not self.conventions.weight_gradients_managed:
+            return self._resident(name, shape, "weight gradient")
+        made = Tensor(name, shape, "weight gradient", managed=True)
+        self.managed.append(made)
+        return made
 
     @staticmethod
     def _parameter_shapes(layer: Layer) -> dict[str, tuple[int, ...]]:

@@ -195,6 +195,29 @@ class PerformanceChooser:
         return self._choices(call)[0]
 
 
+@dataclass(frozen=True)
+class FastestThatFits:
+    """The fastest algorithm whose workspace fits the largest hole; where none does, the one with the least."""
+
+    name: ClassVar[str] = "fastest-that-fits"
+    summary: ClassVar[str] = "the fastest algorithm whose workspace fits what is free"
+    needs: ClassVar = NOTHING
+    offers: ClassVar = NOTHING
+
+    def bind(self, walk: Walk) -> FittingChooser:
+        return FittingChooser(walk)
+
+
+class FittingChooser:
+    def __init__(self, walk: Walk) -> None:
+        self._choices = walk.machine.choices
+
+    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+        choices = self._choices(call)  # the fastest first
+        fitting = (choice for choice in choices if choice.workspace_bytes <= largest_hole)
+        return next(fitting, min(choices, key=lambda choice: choice.workspace_bytes))
+
+
 class Uncompressed:
     """The answers of a pinned memory whose maps are left as they are."""
 

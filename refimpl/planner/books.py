@@ -216,17 +216,19 @@ class Books:
     def rebuild(self, tensor: Tensor) -> None:
         """Run forward steps again until a dropped tensor is there; what is there already is not made again."""
         assert self.step is not None
-        for step, done_with in self.recompute.chain(tensor, self.step):
+        chain = list(self.recompute.chain(tensor, self.step))
+        kept = {tensor, *self.locked}
+        last = {x: step for step, _ in chain for x in step.uses}
+        for step, done_with in chain:
             there = [self._at_hand(y) for y in step.writes]
             if all(there) and self._behind.isdisjoint(step.updates):
                 continue
+            self.locked.update(step.uses)
             for x in step.reads:
                 self.have(x)
-            self.locked.update(step.updates)
             for y in step.writes:
                 if y not in self.device:
                     self.allocate(y)
-                self.locked.add(y)
             workspace = self.workspace(step)
             self.launch(step, workspace, rebuild=True)
             self.release_workspace(workspace)
@@ -235,6 +237,9 @@ class Books:
                 if x in self.device:
                     self.release(x)
                 self.locked.discard(x)
+            for x in step.uses:  # what no later step of the chain uses may be evicted again
+                if last[x] is step and x not in kept and x not in self._behind:
+                    self.locked.discard(x)
         if tensor not in self.device or tensor in self._behind:
             raise AssertionError(f"recompute={self.setup.recompute.name} did not rebuild {tensor} for {self.step}")
 

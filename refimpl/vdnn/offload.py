@@ -8,11 +8,11 @@ kind, and only once the last of them has had its turn: `refcount` of the paper i
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.network import Step, Tensor
+from refimpl.network import Layer, Step, Tensor
 from refimpl.planner.slots import Feature
 from refimpl.planner.walk import Walk
 
@@ -28,7 +28,7 @@ class OffloadInputs:
     offers: ClassVar[frozenset[Feature]] = frozenset({"offload"})
 
     def bind(self, walk: Walk) -> BoundOffload:
-        return BoundOffload(self, walk)
+        return BoundOffload([layer for layer in walk.network.layers if layer.kind in self.kinds], walk)
 
 
 ALL = OffloadInputs(("conv", "pool"), "vdnn-all", "the inputs of every CONV and POOL")
@@ -36,13 +36,13 @@ CONV = OffloadInputs(("conv",), "vdnn-conv", "the inputs of every CONV")
 
 
 class BoundOffload:
-    def __init__(self, module: OffloadInputs, walk: Walk) -> None:
+    """The inputs of the chosen layers, each sent out by its last consumer."""
+
+    def __init__(self, chosen: Iterable[Layer], walk: Walk) -> None:
         self._reasons: dict[Tensor, str] = {}
         self._by_last_consumer: defaultdict[int, list[Tensor]] = defaultdict(list)
         crossing = set(walk.maps_across()) - set(walk.fates)
-        for layer in walk.network.layers:
-            if layer.kind not in module.kinds:
-                continue
+        for layer in chosen:
             for x in layer.inputs:
                 if x in crossing and x not in self._reasons:
                     self._reasons[x] = f"an input of {layer.name}"

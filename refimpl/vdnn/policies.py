@@ -12,14 +12,11 @@ No mixed sets of maps are searched, and nothing is upgraded again.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from refimpl.machine import Machine
 from refimpl.memory import BestFit
-from refimpl.network import Network
-from refimpl.planner import SLOTS, DoesNotFit, Program, Setup, SetupError, Trial, plan
+from refimpl.planner import Setup
 from refimpl.planner.baseline import (
     BufferAMap,
     LayerWise,
@@ -30,6 +27,7 @@ from refimpl.planner.baseline import (
     NoRecompute,
     PerformanceOptimal,
 )  # fmt: skip
+from refimpl.planner.first_that_fits import FirstThatFits
 from refimpl.vdnn.algorithms import Greedy
 from refimpl.vdnn.offload import ALL, CONV, OffloadInputs
 from refimpl.vdnn.prefetch import WINDOW
@@ -66,62 +64,10 @@ CANDIDATES = (
 
 
 @dataclass(frozen=True)
-class Dynamic:
+class Dynamic(FirstThatFits):
     """vDNN-dyn.  `others` are modules, by slot, for what it does not search: the allocator, the prefetch, …"""
 
     name: ClassVar[str] = "vdnn-dyn"
-    SEARCHED: ClassVar[tuple[str, ...]] = ("offload", "algorithms")
-    others: tuple[tuple[str, Any], ...] = ()
-
-    def plan(self, network: Network, machine: Machine, budget: int) -> Program:
-        tried: list[Trial] = []
-        try:
-            feasible = self._try(FEASIBLE, network, machine, budget, tried)
-        except DoesNotFit as error:
-            error.who = f"{network.name} is untrainable by {self.name}: even all (m)"
-            raise
-        for candidate in CANDIDATES:
-            try:
-                program = self._try(candidate, network, machine, budget, tried)
-            except DoesNotFit:
-                continue
-            return dataclasses.replace(program, tried=tuple(tried))
-        return dataclasses.replace(feasible, tried=tuple(tried))
-
-    def _try(self, candidate: Setup, network: Network, machine: Machine, budget: int, tried: list[Trial]) -> Program:
-        """Plan a candidate, and note down what came of it."""
-        try:
-            program = plan(network, self._setup(candidate), machine, budget)
-        except DoesNotFit as error:
-            where = f"{error.step or 'the resident tensors'}: {error.missing} missing"
-            tried.append(Trial(candidate.name, False, failure=where))
-            raise
-        tried.append(Trial(candidate.name, True, program.peak_bytes, program.planned_seconds))
-        return program
-
-    def _setup(self, candidate: Setup) -> Setup:
-        others = dict(self.others)
-        if isinstance(candidate.offload, NoOffload):
-            others.pop("prefetch", None)  # nothing comes back
-        return candidate.replace(name=f"{self.name}: {candidate.name}", **others)
-
-    @property
-    def frugal(self) -> Setup:
-        return self._setup(FEASIBLE)
-
-    # -- as a setup ----------------------------------------------------------------------------------------------------
-
-    def replace(self, **modules: Any) -> Dynamic:
-        for slot in modules:
-            if slot in self.SEARCHED:
-                chosen = " and ".join(self.SEARCHED)
-                raise SetupError(f"{self.name} chooses {chosen} itself; take vdnn-all or vdnn-conv")
-        self._setup(FEASIBLE.replace(**modules))  # refused here, if it makes no sense
-        return Dynamic(tuple({**dict(self.others), **modules}.items()))
-
-    def module(self, slot: str) -> Any:
-        return None if slot in self.SEARCHED else self._setup(FEASIBLE).module(slot)
-
-    @property
-    def slots(self) -> dict[str, str]:
-        return {slot: "searched" if slot in self.SEARCHED else self.module(slot).name for slot in SLOTS}
+    FEASIBLE: ClassVar[Setup] = FEASIBLE
+    CANDIDATES: ClassVar[tuple[Setup, ...]] = CANDIDATES
+    INSTEAD: ClassVar[str] = "take vdnn-all or vdnn-conv"

@@ -24,22 +24,22 @@ class Window:
 
     name: str
     summary: str
-    pools_search: bool
+    silent: tuple[str, ...]  #: kinds of layers whose backward does not search
+    order: Literal["early", "late"] = "early"
     needs: ClassVar[frozenset[Feature]] = frozenset({"offload"})
     offers: ClassVar[frozenset[Feature]] = frozenset()
-    order: ClassVar[Literal["early", "late"]] = "early"
 
     def bind(self, walk: Walk) -> BoundWindow:
         return BoundWindow(self, walk)
 
 
-WINDOW = Window("vdnn-window", "the nearest offloaded layer's map, no farther than the next CONV", False)
-LITERAL = Window("vdnn-window-literal", "the same, and a POOL's backward searches too", True)
+WINDOW = Window("vdnn-window", "the nearest offloaded layer's map, no farther than the next CONV", ("pool",))
+LITERAL = Window("vdnn-window-literal", "the same, and a POOL's backward searches too", ())
 
 
 class BoundWindow:
     def __init__(self, module: Window, walk: Walk) -> None:
-        self._pools_search = module.pools_search
+        self._silent = module.silent
         self._layers = walk.network.layers
         self._position = {layer: i for i, layer in enumerate(self._layers)}
         self._offloaded: defaultdict[Layer, list[Tensor]] = defaultdict(list)  #: by the layer that sent them out
@@ -49,7 +49,7 @@ class BoundWindow:
         self._prefetched: set[Layer] = set()
 
     def due(self, step: Step) -> Sequence[Tensor]:
-        if step.forward or (step.layer.kind == "pool" and not self._pools_search):
+        if step.forward or step.layer.kind in self._silent:
             return ()
         layer = self.find_prefetch_layer(step.layer)
         return self._offloaded[layer] if layer else ()

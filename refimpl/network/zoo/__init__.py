@@ -2,7 +2,8 @@
 
     build("vgg16", batch=256)    build("resnet:2498")    build("alexnet:superneurons")    resnet(50, batch=32)
 
-Behind `:superneurons` a network is built with SuperNeurons' conventions: fork layers, a map of its own for every ReLU,
+Behind `:vdnnpp` one is built as in vDNN++'s public code: ReLUs fused, weights' gradients in the pool.  Behind
+`:superneurons` a network is built with SuperNeurons' conventions: fork layers, a map of its own for every ReLU,
 a resident input of 227², dropout where its paper has it.  Its figures compare only with figures of the same network.
 """
 
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 
-from refimpl.network.conventions import SUPERNEURONS
+from refimpl.network.conventions import SUFFIXES, SUPERNEURONS, VDNNPP
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
-from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons
+from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_vdnnpp
+from refimpl.network.zoo.demonstration import vdnnpp_demo
 from refimpl.network.zoo.googlenet import googlenet
 from refimpl.network.zoo.inceptionv4 import inceptionv4
 from refimpl.network.zoo.overfeat import overfeat
@@ -25,14 +27,14 @@ from refimpl.network.zoo.small import lenet, tiny_inception, tiny_resnet, tiny_v
 from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
 
 __all__ = [
-    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "build", "googlenet", "inceptionv4", "lenet",
-    "overfeat", "resnet", "resnet50", "resnet101", "resnet152", "tiny_inception", "tiny_resnet", "tiny_vgg", "vgg",
-    "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
+    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "googlenet",
+    "inceptionv4", "lenet", "overfeat", "resnet", "resnet50", "resnet101", "resnet152", "tiny_inception", "tiny_resnet",
+    "tiny_vgg", "vdnnpp_demo", "vgg", "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
 ]  # fmt: skip
 
-SUFFIX = ":superneurons"
 ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
 BATCH_SUPERNEURONS = 32  #: images: its ResNet figures are for 32, and those of AlexNet for 200
+BATCH_VDNNPP = 16  #: images: its VGG-16 figures are for 16, and those of AlexNet for 128
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ PLAIN = {
     "tiny-vgg": Recipe(tiny_vgg, 32, "for teaching: pairs of convolutions, 3×32²"),
     "tiny-resnet": Recipe(tiny_resnet, 32, "for teaching: residual units with batch normalisation, 3×32²"),
     "tiny-inception": Recipe(tiny_inception, 32, "for teaching: branches that meet in a concat, 3×32²"),
+    "vdnnpp-demo": Recipe(vdnnpp_demo, 32, "vDNN++'s demonstration: 1×1 and 5×5 convolutions in turn, 224²"),
 }
 
 
@@ -73,13 +76,30 @@ def _as_superneurons_built_it(name: str, plain: Recipe) -> Recipe:
     return Recipe(partial(plain.make, conventions=SUPERNEURONS), batch, f"{plain.about}; SuperNeurons' conventions")
 
 
+def _as_vdnnpp_built_it(name: str, plain: Recipe) -> Recipe:
+    if name == "alexnet":
+        return Recipe(alexnet_vdnnpp, 128, "AlexNet as vDNN++'s public code has it, ReLUs fused, 227²")
+    batch = min(plain.batch, BATCH_VDNNPP)
+    return Recipe(partial(plain.make, conventions=VDNNPP), batch, f"{plain.about}; vDNN++'s conventions")
+
+
+AS_BUILT = {":superneurons": _as_superneurons_built_it, ":vdnnpp": _as_vdnnpp_built_it}
+OWN_CONVENTIONS = ("vdnnpp-demo",)  #: there is only one of these
+
 #: Every name that stands for one network.
-NETWORKS = PLAIN | {name + SUFFIX: _as_superneurons_built_it(name, recipe) for name, recipe in PLAIN.items()}
+NETWORKS = PLAIN | {
+    name + suffix: built(name, recipe)
+    for suffix, built in AS_BUILT.items()
+    for name, recipe in PLAIN.items()
+    if name not in OWN_CONVENTIONS
+}
 
 _DEEP = Recipe(resnet, 16, "SuperNeurons' deep family, DEPTH = 134 + 3n, n from 1; also 50, 101, 152")
 
 #: Names with a depth in them: `make(DEPTH, batch=…)`.
-FAMILIES = {"resnet:DEPTH": _DEEP, "resnet:DEPTH" + SUFFIX: _as_superneurons_built_it("resnet:DEPTH", _DEEP)}
+FAMILIES = {"resnet:DEPTH": _DEEP} | {
+    f"resnet:DEPTH{suffix}": built("resnet:DEPTH", _DEEP) for suffix, built in AS_BUILT.items()
+}
 
 
 def build(name: str, batch: int | None = None) -> Network:
@@ -90,8 +110,8 @@ def build(name: str, batch: int | None = None) -> Network:
 
 def _find(name: str) -> Recipe:
     asked = name.strip().lower().replace("_", "-")
-    plain = asked.removesuffix(SUFFIX)
-    suffix = SUFFIX if plain != asked else ""
+    suffix = next((suffix for suffix in SUFFIXES if asked.endswith(suffix)), "")
+    plain = asked.removesuffix(suffix)
     plain = ALIASES.get(plain, plain)
     if plain.startswith("resnet:"):
         depth = plain.removeprefix("resnet:")
@@ -108,4 +128,6 @@ def _find(name: str) -> Recipe:
     if close:
         raise NetworkError(f"there is no network {name!r}; did you mean {close[0]}?")
     known = ", ".join((*PLAIN, "resnet:DEPTH"))
-    raise NetworkError(f"there is no network {name!r}; there are {known}, also with {SUFFIX} behind the name")
+    raise NetworkError(
+        f"there is no network {name!r}; there are {known}, also with {' or '.join(SUFFIXES)} behind the name"
+    )

@@ -1,9 +1,9 @@
-"""AlexNet, twice: the one tower that vDNN measured, and the one of SuperNeurons' figures."""
+"""AlexNet, three times: the one tower that vDNN measured, that of SuperNeurons' figures, and that of vDNN++'s."""
 
 from __future__ import annotations
 
 from refimpl.network.builder import Builder
-from refimpl.network.conventions import SUPERNEURONS, VDNN, Conventions
+from refimpl.network.conventions import SUPERNEURONS, VDNN, VDNNPP, Conventions
 from refimpl.network.network import Network
 
 
@@ -44,4 +44,21 @@ def alexnet_superneurons(batch: int = 200, conventions: Conventions = SUPERNEURO
         b.dropout(name=f"DROP{i}")
     b.fc(1000, name="FC3")
     b.softmax(name="SOFTMAX")
+    return b.build()
+
+
+def alexnet_vdnnpp(batch: int = 128, conventions: Conventions = VDNNPP) -> Network:
+    """The AlexNet of the chains that vDNN++'s authors made public: 3×227², no groups, no LRN, no dropout."""
+    b = Builder("alexnet:vdnnpp", (batch, 3, 227, 227), conventions)
+    convolutions = ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (384, 3, 1, 1), (256, 3, 1, 1))
+    for i, (filters, window, stride, pad) in enumerate(convolutions, 1):
+        b.conv(filters, window, stride, pad, name=f"conv{i}")
+        b.relu(name=f"relu{i}")
+        if i in (1, 2, 5):
+            b.pool(3, 2, name=f"pool{i}")
+    for i in (6, 7):
+        b.fc(4096, name=f"fc{i}")
+        b.relu(name=f"relu{i}")
+    b.fc(1000, name="fc8")
+    b.softmax(name="softmax")
     return b.build()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from refimpl.network.builder import Builder
-from refimpl.network.conventions import SUPERNEURONS, Conventions
+from refimpl.network.conventions import SUFFIXES, Conventions
 from refimpl.network.layer import Layer
 
 
 def spelled(name: str, conventions: Conventions) -> str:
     """The network's name as the command takes it."""
-    return f"{name}:superneurons" if conventions == SUPERNEURONS else name
+    return name + next((suffix for suffix, theirs in SUFFIXES.items() if conventions == theirs), "")
 
 
 def conv_relu(

@@ -391,7 +391,7 @@ def test_8_marks_do_not_survive() -> None:
 
     first, second = prefetched(WINDOW)
     assert first == second > 0
-    assert prefetched(Remembers(WINDOW.name, WINDOW.summary, False)) == [first, 0]
+    assert prefetched(Remembers(WINDOW.name, WINDOW.summary, WINDOW.silent)) == [first, 0]
 
 
 # -- 9. best fit is not monotone ---------------------------------------------------------------------------------------

@@ -1,0 +1,23 @@
+"""vDNN++: dynamic memory management without vDNN's stalls, Shriram, Garg, Kulkarni, IPDPS 2019.
+
+Of the paper only the abstract was at hand; what the modules do was read off the behaviour of the authors' public code,
+or is our reconstruction, and says so.
+
+| module | what of vDNN it changes |
+| --- | --- |
+| `release` | no join at a layer's end: maps are freed when their reader and their copy are done |
+| `offload` | the static policies: all, conv, every second conv |
+| `placement` | fragmentation: how large the pool must be, and where what stays is placed |
+| `pinned` | pinned memory on demand, and maps compressed by threads of the host |
+| `dynamic` | which policy, by what fits |
+"""
+
+from refimpl.vdnnpp.dynamic import Dynamic
+from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
+from refimpl.vdnnpp.pinned import Compressed, OnDemand
+from refimpl.vdnnpp.release import WINDOW, WINDOW_LATE, static
+
+__all__ = [
+    "ALL", "ALTERNATE_CONV", "CONV", "WINDOW", "WINDOW_LATE", "Compressed", "Dynamic", "OffloadInputs", "OnDemand",
+    "static",
+]  # fmt: skip

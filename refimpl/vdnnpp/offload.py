@@ -1,0 +1,45 @@
+"""vDNN++'s static policies: whose inputs leave for the host (§2 of our reading of the authors' public code).
+
+As in vDNN it is the last consumer that sends a map out.  What a policy does not touch is the input of the last layer
+that is not a softmax or a ReLU: it is needed again at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl.network import Layer, Network
+from refimpl.planner.slots import Feature
+from refimpl.planner.walk import Walk
+from refimpl.vdnn.offload import BoundOffload
+
+
+@dataclass(frozen=True)
+class OffloadInputs:
+    """X of every `every`-th layer of the chosen kinds, from the first."""
+
+    kinds: tuple[str, ...]
+    name: str
+    summary: str
+    every: int = 1
+    needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
+    offers: ClassVar[frozenset[Feature]] = frozenset({"offload"})
+
+    def bind(self, walk: Walk) -> BoundOffload:
+        return BoundOffload(self.layers(walk.network), walk)
+
+    def layers(self, network: Network) -> list[Layer]:
+        """Whose inputs leave, in forward order."""
+        last = [layer for layer in network.layers if layer.kind not in ("softmax", "relu")][-1]
+        return [layer for layer in network.layers if layer.kind in self.kinds and layer is not last][:: self.every]
+
+
+#: "All" means all but ReLU, softmax and fully connected layers.
+ALL = OffloadInputs(
+    ("conv", "pool", "lrn", "batchnorm", "dropout", "concat", "join", "fork"),
+    "vdnnpp-all",
+    "the inputs of all layers but ReLU, FC and softmax",
+)
+CONV = OffloadInputs(("conv",), "vdnnpp-conv", "the inputs of every CONV")
+ALTERNATE_CONV = OffloadInputs(("conv",), "vdnnpp-alternate-conv", "the inputs of every second CONV", every=2)
