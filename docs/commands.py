@@ -98,6 +98,7 @@ def rounded(number: float) -> str:
 def networks_table() -> str:
     """The networks that have a name, each built for the batch it is known by."""
     from refimpl.network.accounting import network_wide_bytes
+    from refimpl.network.conventions import SUFFIXES
     from refimpl.network.zoo import FAMILIES, PLAIN
 
     rows = []
@@ -107,7 +108,7 @@ def networks_table() -> str:
             f"`{name}`", recipe.about, str(len(network.layers)), f"{network.parameter_count / 1e6:.3g}",
             str(recipe.batch), rounded(network.flops / 1e9), size(network_wide_bytes(network)),
         ])  # fmt: skip
-    plain = {name: recipe for name, recipe in FAMILIES.items() if ":superneurons" not in name}
+    plain = {name: recipe for name, recipe in FAMILIES.items() if not name.endswith(tuple(SUFFIXES))}
     rows += [[f"`{name}`", recipe.about, "", "", str(recipe.batch), "", ""] for name, recipe in plain.items()]
     head = ["name", "what it is", "layers", "million parameters", "batch", "GFLOP an iteration", "network-wide"]
     return tables.markdown_table(head, rows) + "\n"

@@ -55,9 +55,13 @@ class Walk:
         return max(uses[-1].number if uses else 0, max(self.rebuilt_from.get(tensor, ()), default=0))
 
     def maps_across(self) -> list[Tensor]:
-        """Every map (the input batch too) that forward and backward steps use: the ones that have a fate."""
+        """Every map (the input batch too) that forward and backward steps use: the ones that have a fate.
+
+        To rebuild from a map is to use it.
+        """
         crossing = []
         for tensor, uses in self.uses.items():
-            if tensor.kind in ("map", "input") and uses and uses[0].forward and not uses[-1].forward:
+            used_backward = uses and (not uses[-1].forward or tensor in self.rebuilt_from)
+            if tensor.kind in ("map", "input") and used_backward and uses[0].forward:
                 crossing.append(tensor)
         return crossing
