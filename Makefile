@@ -63,6 +63,7 @@ gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run every test that needs a GPU
 	@$(PY) -m pytest -q -m gpu
 	@$(PY) -m refimpl bench --device gpu --write
 	@$(PY) -m refimpl reproduce vdnn --run --write
+	@$(PY) -m refimpl reproduce superneurons --run --write
 
 environment: $(TEST) $(DOCS) ## make the environment of the tests and the documentation, and stop there
 

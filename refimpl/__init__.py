@@ -1,8 +1,8 @@
 """Training networks that do not fit the GPU's memory: vDNN, vDNN++, SuperNeurons and AccUDNN, readable and runnable.
 
-    net = refimpl.networks.vgg16(batch=256)
-    setup = refimpl.presets.baseline(liveness="layer-wise")
-    program = refimpl.plan(net, setup, machine=refimpl.machines.titan_x, budget="24GiB")
+    net = refimpl.networks.vgg16(batch=128)
+    setup = refimpl.presets.vdnn_conv(algorithms="performance").replace(allocator=refimpl.superneurons.Heap())
+    program = refimpl.plan(net, setup, machine=refimpl.machines.titan_x, budget="12GiB")
     print(program.simulate().seconds)
 
     trainer = refimpl.Trainer(program, backend="cpu")
@@ -30,8 +30,8 @@ OFFERED = {
     "Trainer": "refimpl.backend:Trainer",
 }
 
-#: The rooms, and one day the papers' folders: `refimpl.memory.BestFit()`.
-ROOMS = ("network", "memory", "machine", "planner", "backend", "report")
+#: The rooms, and the papers' folders: `refimpl.memory.BestFit()`, `refimpl.superneurons.Heap()`.
+ROOMS = ("network", "memory", "machine", "planner", "vdnn", "vdnnpp", "superneurons", "backend", "report")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,26 +1,21 @@
-"""What fits: the least budget of a setup, and which setups would do where one does not."""
+"""What fits: the least budget of a setup, the largest batch, and which setups would do where one does not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from refimpl.machine import Machine
 from refimpl.modules import MODULES
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
+from refimpl.network.zoo import build
+from refimpl.planner import Search, Setup, SetupError
+from refimpl.planner.largest import Largest, attempt, largest, least_conceivable
 from refimpl.planning import unlimited
 from refimpl.presets import PRESETS
 
 MIB = 1 << 20
-
-
-def attempt(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> Program | None:
-    """The program, or None if it does not fit."""
-    try:
-        return plan(network, setup, machine, budget)
-    except DoesNotFit:
-        return None
 
 
 # -- the least budget --------------------------------------------------------------------------------------------------
@@ -55,9 +50,12 @@ def least_budget(network: Network, setup: Setup | Search, machine: Machine) -> i
     return enough * MIB
 
 
-def least_conceivable(network: Network) -> int:
-    """Bytes that no setup can do without: what is resident, and the most that one step uses at a time."""
-    return network.resident_bytes + max(sum(t.nbytes for t in step.uses if t.managed) for step in network.steps)
+# -- the largest batch -------------------------------------------------------------------------------------------------
+
+
+def largest_batch(name: str, setup: Setup | Search, machine: Machine, budget: int) -> Largest:
+    """The largest batch tried of the network of that name that fits `budget` bytes."""
+    return largest(partial(build, name), setup, machine, budget)
 
 
 # -- other setups ------------------------------------------------------------------------------------------------------

@@ -1,28 +1,30 @@
 """What a memory policy costs on the device at hand: a network trained within a budget, and again without one.
 
-Both with the same kernels: the run without a budget takes the module that the policy's program took its algorithms
-from, and holds every map.  The iteration's time is the least of some, untouched by events; copies, and how much of them
-ran beside kernels, come from one iteration more whose every launch and copy is timed.
+Both with the same kernels: the run without a budget takes, call by call, the algorithms of the policy's program, and
+holds every map.  The iteration's time is the least of some, untouched by events and with its batch in pinned memory
+already; copies, and how much of them ran beside kernels, come from one iteration more whose every launch and copy is
+timed.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from typing import ClassVar
 
-from refimpl import data, vdnn
+from refimpl import data, presets
 from refimpl.backend import Trainer
-from refimpl.machine import Machine, Timeline
+from refimpl.backend.device import CallTimes
+from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.measure import device_at_hand, time_copies
-from refimpl.network import Network
-from refimpl.planner import CopyIn, CopyOut, Program, Search, Setup, plan
-from refimpl.planner.baseline import NoOffload
+from refimpl.network import Call, Network, Step
+from refimpl.planner import CopyIn, CopyOut, Launch, Program, Search, Setup, Walk, plan
 from refimpl.planner.errors import size
 from refimpl.planner.listing import duration
+from refimpl.planner.slots import Feature
 from refimpl.tables import markdown_table, slug
 
 
@@ -31,15 +33,19 @@ class Run:
     """One program, measured.  Bytes, seconds, rates a second."""
 
     setup: str
+    batch: int
     budget_bytes: int
     peak_bytes: int  #: of the pool, as measured
     seconds: float  #: of an iteration
+    images_rate: float
+    moved_bytes: int  #: of maps in an iteration, out and in; the batch is not counted
     copying_seconds: float
     hidden: float  #: the share of them in which a kernel ran too
     out_rate: float | None  #: bytes a second of all copies out; None without any
     in_rate: float | None
     flops_rate: float  #: operations a second while kernels ran
     host_seconds: float | None  #: for an instruction
+    driver_calls: CallTimes | None  #: of the fastest iteration, where a call of the driver allocates
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,28 @@ class Comparison:
         return json.dumps(asdict(self) | {"slowdown": self.slowdown}, indent=1)
 
 
+@dataclass(frozen=True)
+class SameAlgorithms:
+    """Every call by the algorithm that it has in a program: what is compared then differs in memory alone."""
+
+    chosen: Mapping[Call, Choice]
+    name: ClassVar[str] = "the same"
+    summary: ClassVar[str] = "the algorithms of another program, call by call"
+    needs: ClassVar[frozenset[Feature]] = frozenset()
+    offers: ClassVar[frozenset[Feature]] = frozenset()
+
+    @classmethod
+    def as_in(cls, program: Program) -> SameAlgorithms:
+        launches = (i for i in program.instructions if isinstance(i, Launch) and not i.rebuild)
+        return cls({launch.call: launch.choice for launch in launches if launch.choice is not None})
+
+    def bind(self, walk: Walk) -> SameAlgorithms:
+        return self
+
+    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+        return self.chosen[call]
+
+
 def measure(program: Program, backend: str, iterations: int, watch: Callable[[str], None] = lambda text: None) -> Run:
     """Train for so many iterations on a synthetic batch."""
     network = program.network
@@ -70,28 +98,38 @@ def measure(program: Program, backend: str, iterations: int, watch: Callable[[st
     images, labels = source.batch(network.batch, 0)
     with Trainer(program, backend, rate=1e-4, guard=False) as trainer:
         trainer.step(images, labels)  # what is done once is done
-        seconds = []
+        turns: list[tuple[float, CallTimes | None]] = []
         for number in range(iterations):
             watch(f"{program.setup.name}: iteration {number + 1}")
-            start = perf_counter()
-            trainer.step(images, labels)
-            seconds.append(perf_counter() - start)
+            turns.append((trainer.repeat(), trainer.driver_calls))
         timeline = trainer.timeline()
         host = trainer.host_seconds_per_instruction
         peak = trainer.measured_peak
     copying = timeline.copying()
+    seconds, calls = min(turns, key=lambda turn: turn[0])
     return Run(
         setup=program.setup.name,
+        batch=network.batch,
         budget_bytes=program.budget,
         peak_bytes=peak,
-        seconds=min(seconds),
+        seconds=seconds,
+        images_rate=network.batch / seconds,
+        moved_bytes=sum(copy.nbytes for copy in copies_of_maps(program)),
         copying_seconds=copying,
         hidden=timeline.overlap() / copying if copying else 0.0,
         out_rate=link_rate(timeline, CopyOut),
         in_rate=link_rate(timeline, CopyIn),
         flops_rate=network.flops / timeline.busy("compute"),
         host_seconds=host,
+        driver_calls=calls,
     )
+
+
+def copies_of_maps(program: Program) -> Iterator[CopyIn | CopyOut]:
+    """Everything that is copied but the batch and the results."""
+    for instruction in program.instructions:
+        if isinstance(instruction, (CopyIn, CopyOut)) and instruction.tensor not in program.host:
+            yield instruction
 
 
 def link_rate(timeline: Timeline, kind: type[CopyIn] | type[CopyOut]) -> float | None:
@@ -99,6 +137,12 @@ def link_rate(timeline: Timeline, kind: type[CopyIn] | type[CopyOut]) -> float |
     spans = [s for s in timeline.spans if isinstance(s.instruction, kind) and s.instruction.tensor.managed]
     seconds = sum(span.end - span.start for span in spans)
     return sum(span.instruction.nbytes for span in spans) / seconds if seconds else None
+
+
+def everything_held(algorithms: SameAlgorithms) -> Setup:
+    """No map leaves, is dropped or made again."""
+    held = presets.baseline(liveness="layer-wise")
+    return held.replace(name="everything held", algorithms=algorithms)
 
 
 def compare(
@@ -113,7 +157,7 @@ def compare(
     """The policy within its budget, and the same kernels with all the device's memory."""
     within = plan(network, policy, machine, budget)
     within.verify()
-    free = vdnn.static("everything held", NoOffload(), within.setup.algorithms)
+    free = everything_held(SameAlgorithms.as_in(within))
     without = plan(network, free, machine, machine.memory_bytes)
     device = device_at_hand()
     return Comparison(
@@ -129,27 +173,35 @@ def compare(
     )
 
 
+def rate(value: float | None, unit: float, name: str) -> str:
+    return "–" if value is None else f"{value / unit:,.1f} {name}"
+
+
+def side_by_side(runs: Sequence[Run]) -> list[list[str]]:
+    """What was measured, a row, of each run, a column."""
+    rows = {
+        "images": [f"{run.batch:,}" for run in runs],
+        "budget": [size(run.budget_bytes) for run in runs],
+        "pool, at most": [size(run.peak_bytes) for run in runs],
+        "an iteration": [duration(run.seconds) for run in runs],
+        "images a second": [f"{run.images_rate:,.1f}" for run in runs],
+        "maps moved": [size(run.moved_bytes) for run in runs],
+        "copying": [duration(run.copying_seconds) for run in runs],
+        "of that beside kernels": [f"{run.hidden:.1%}" for run in runs],
+        "out": [rate(run.out_rate, 1e9, "GB/s") for run in runs],
+        "in": [rate(run.in_rate, 1e9, "GB/s") for run in runs],
+        "kernels": [rate(run.flops_rate, 1e9, "GFLOP/s") for run in runs],
+        "host, an instruction": ["–" if run.host_seconds is None else duration(run.host_seconds) for run in runs],
+    }
+    return [[name, *cells] for name, cells in rows.items()]
+
+
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """Head and rows; a column a run."""
-
-    def rate(value: float | None, unit: float, name: str) -> str:
-        return "–" if value is None else f"{value / unit:,.1f} {name}"
-
-    def column(run: Run) -> list[str]:
-        return [
-            size(run.budget_bytes), size(run.peak_bytes), duration(run.seconds), duration(run.copying_seconds),
-            f"{run.hidden:.1%}", rate(run.out_rate, 1e9, "GB/s"), rate(run.in_rate, 1e9, "GB/s"),
-            rate(run.flops_rate, 1e9, "GFLOP/s"), "–" if run.host_seconds is None else duration(run.host_seconds),
-        ]  # fmt: skip
-
-    names = [
-        "budget", "pool, at most", "an iteration", "copying", "of that beside kernels", "out", "in", "kernels",
-        "host, an instruction",
-    ]  # fmt: skip
     runs = comparison.within, comparison.without
     within = comparison.within
     links = [("out", within.out_rate, comparison.plain_out), ("in", within.in_rate, comparison.plain_in)]
-    rows = [list(row) for row in zip(names, *(column(run) for run in runs), strict=True)]
+    rows = side_by_side(runs)
     for way, rate_, plain in links:
         share = "–" if rate_ is None else f"{rate_ / plain:.1%}"
         rows.append([f"{way}, of a copy alone", share, rate(plain, 1e9, "GB/s")])
@@ -157,15 +209,15 @@ def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     return ["", *(run.setup for run in runs)], rows
 
 
-def write(comparison: Comparison, root: Path) -> Iterator[Path]:
-    """The table as Markdown and JSON, in docs/measurements."""
+def write(comparison: Comparison, root: Path, paper: str = "vdnn", title: str = "vDNN") -> Iterator[Path]:
+    """The table as Markdown and JSON, in docs/measurements; `paper` is its name on the command line."""
     folder = root / "docs" / "measurements"
     folder.mkdir(parents=True, exist_ok=True)
     what = f"{comparison.network}({comparison.batch}) within {size(comparison.within.budget_bytes)}"
-    title = f"# vDNN: {what}, {comparison.device}, {comparison.date}"
-    made = f"Made by `refimpl reproduce vdnn --run --write`; the least of {comparison.iterations} iterations."
-    page = "\n\n".join([title, made, markdown_table(*table(comparison))])
-    stem = f"vdnn-{comparison.network}-{slug(comparison.device)}-{comparison.date}"
+    head = f"# {title}: {what}, {comparison.device}, {comparison.date}"
+    made = f"Made by `refimpl reproduce {paper} --run --write`; the least of {comparison.iterations} iterations."
+    page = "\n\n".join([head, made, markdown_table(*table(comparison))])
+    stem = f"{paper}-{comparison.network}-{slug(comparison.device)}-{comparison.date}"
     for suffix, text in ((".md", page + "\n"), (".json", comparison.json() + "\n")):
         path = folder / (stem + suffix)
         path.write_text(text, encoding="utf-8")

@@ -1,8 +1,10 @@
 """How long planning, verifying and simulating take, and how that grows with depth: `refimpl bench --planner`.
 
 ResNets of the deep family at batch 1, from 50 layers of convolutions to 2,498, and VGG-416 at batch 32: each is
-planned with layer-wise liveness for a Titan X, verified and simulated.  Seconds are processor time of this process, the
-least of some turns.  The exponent is the slope of the straight line through log(seconds) over log(layers): 1 is linear.
+planned with layer-wise liveness for a Titan X, verified and simulated.  So is the deepest ResNet at batch 16 with all
+of SuperNeurons, on a K40c whose 12 GiB it fills: rebuilding, evicting and fetching, it has twice the instructions.
+Seconds are processor time of this process, the least of some turns.  The exponent is the slope of the straight line
+through log(seconds) over log(layers) of the ResNets with layer-wise liveness: 1 is linear.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,17 +26,37 @@ from refimpl.bench import load_average
 from refimpl.devices import device_of
 from refimpl.machine import machine
 from refimpl.network.zoo import build
-from refimpl.planner import plan
-from refimpl.presets import baseline
+from refimpl.planner import Search, Setup, plan
+from refimpl.presets import baseline, setup
 from refimpl.tables import markdown_table, put_between, slug
 
-DEEP = ("resnet50", "resnet101", "resnet152", "resnet:302", "resnet:602", "resnet:1202", "resnet:2498")
-NETWORKS = (*((name, 1) for name in DEEP), ("vgg416", 32))  #: and batch
-PHASES = ("build", "plan", "verify", "simulate")
 PLENTY = 1 << 40  #: bytes
+PHASES = ("build", "plan", "verify", "simulate")
+
+
+class Case(NamedTuple):
+    """What is planned, and for what.  Without a preset: the baseline with layer-wise liveness."""
+
+    network: str
+    batch: int
+    preset: str = ""
+    machine: str = "titan-x"
+    budget: int = PLENTY  #: bytes
+
+    def __str__(self) -> str:
+        return f"{self.network}, {self.preset}" if self.preset else self.network
+
+    @property
+    def setup(self) -> Setup | Search:
+        return setup(self.preset) if self.preset else baseline(liveness="layer-wise", algorithms="memory")
+
+
+DEEP = ("resnet50", "resnet101", "resnet152", "resnet:302", "resnet:602", "resnet:1202", "resnet:2498")
+SUPERNEURONS = Case("resnet:2498", 16, "superneurons", "k40c", 12 << 30)
+NETWORKS = (*(Case(name, 1) for name in DEEP), SUPERNEURONS, Case("vgg416", 32))
 
 #: At most so many seconds for planning, verifying and simulating together; at most such growth.
-TARGETS = {"resnet:2498": 5.0, "vgg416": 0.5}
+TARGETS = {"resnet:2498": 5.0, str(SUPERNEURONS): 20.0, "vgg416": 0.5}
 EXPONENT = 1.1
 
 Made = TypeVar("Made")
@@ -44,7 +66,7 @@ Made = TypeVar("Made")
 class Row:
     """One network; seconds of each phase."""
 
-    network: str
+    network: str  #: and the preset, where it has one
     layers: int
     instructions: int
     build: float
@@ -72,9 +94,9 @@ class Report:
         return json.dumps(asdict(self), indent=1)
 
 
-def measure(name: str, batch: int, turns: int) -> Row:
+def measure(case: Case, turns: int) -> Row:
     """The least processor time of each phase in some turns."""
-    setup, titan = baseline(liveness="layer-wise", algorithms="memory"), machine("titan-x")
+    wanted, chosen = case.setup, machine(case.machine)
     least = dict.fromkeys(PHASES, math.inf)
 
     def timed(phase: str, work: Callable[[], Made]) -> Made:
@@ -83,14 +105,14 @@ def measure(name: str, batch: int, turns: int) -> Row:
         least[phase] = min(least[phase], time.process_time() - start)
         return made
 
-    build(name, batch)  # the first one imports what it needs
+    build(case.network, case.batch)  # the first one imports what it needs
     for _ in range(turns):
         gc.collect()
-        network = timed("build", lambda: build(name, batch))
-        program = timed("plan", lambda network=network: plan(network, setup, titan, PLENTY))  # type: ignore[misc]
+        network = timed("build", lambda: build(case.network, case.batch))
+        program = timed("plan", lambda network=network: plan(network, wanted, chosen, case.budget))  # type: ignore[misc]
         timed("verify", program.verify)
         timed("simulate", program.simulate)
-    return Row(name, len(network.layers), len(program.instructions), **least)
+    return Row(str(case), len(network.layers), len(program.instructions), **least)
 
 
 def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
@@ -101,9 +123,14 @@ def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
 def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> Report:
     """Measure every network; `watch` is told each one's name before."""
     load, rows = load_average(), []
-    for name, batch in NETWORKS:
-        watch(name)
-        rows.append(measure(name, batch, turns))
+    for case in NETWORKS:
+        watch(str(case))
+        rows.append(measure(case, turns))
+    return report(rows, turns, load)
+
+
+def report(rows: list[Row], turns: int, load: float) -> Report:
+    """The rows with where and when, and how the plain ResNets grow."""
     deep = [row for row in rows if row.network in DEEP]
     layers = [row.layers for row in deep]
     growth = {phase: slope(layers, [getattr(row, phase) for row in deep]) for phase in (*PHASES, "together")}

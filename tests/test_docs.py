@@ -44,7 +44,7 @@ def commands(page: Path) -> list[str]:
     return [line.strip() for line in (*lines, *within)]
 
 
-CAPITALS = {"NETWORK": "vgg16", "FILE": "some.file", "NAME": "titan-x", "COMMAND": "plan"}
+CAPITALS = {"NETWORK": "vgg16", "FILE": "some.file", "NAME": "titan-x", "COMMAND": "plan", "PAPER": "superneurons"}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name)
@@ -74,7 +74,7 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
 
 #: Pages with cells that take long: the demo has a test of its own.
 LEFT_OUT = ("docs/demo.md",)
-SLOW = ("docs/reports.md", "docs/backends.md")
+SLOW = ("docs/reports.md", "docs/backends.md", "docs/vdnn.md", "docs/superneurons.md")
 
 
 def cells(page: Path) -> list[str]:
@@ -132,6 +132,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
         if not target.startswith(("http:", "https:", "mailto:")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def named_tests(page: Path) -> list[tuple[str, str]]:
+    """Every file of tests that a page names, with the test where it names one."""
+    return re.findall(r"\b(tests/[\w/]+\.py)(?:::(\w+))?", page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if named_tests(page)], ids=name)
+def test_tests_that_are_named_are_there(page: Path) -> None:
+    for path, test in named_tests(page):
+        assert (ROOT / path).is_file(), f"{page.name} names {path}, which is not there"
+        if test:
+            source = (ROOT / path).read_text(encoding="utf-8")
+            assert re.search(rf"^def {test}\(", source, re.MULTILINE), f"{path} has no {test}"
 
 
 # -- pages that are made -----------------------------------------------------------------------------------------------

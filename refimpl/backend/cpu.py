@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -18,10 +19,11 @@ from kernels.cpu.threads import thread_count
 from refimpl.backend.bound import Bound, Settings
 from refimpl.backend.device import Pauses
 from refimpl.backend.errors import DeviceFailed
+from refimpl.backend.host_thread import HostThread, HostWork, PackedMap, needs
 from refimpl.backend.orders import Arranger, Order, ProgramOrder
-from refimpl.backend.poison import ONES, Poison
+from refimpl.backend.poison import ONES, Place, Poison
 from refimpl.machine import Span, Timeline
-from refimpl.planner import CopyIn, CopyOut, Launch, Program
+from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program
 from refimpl.planner.errors import size
 from refimpl.planner.order import ENGINES
 
@@ -45,11 +47,19 @@ def cpu_name() -> str:
 class CpuDevice:
     """`order` decides who comes next; with `poison` a missing wait becomes a wrong number."""
 
-    def __init__(self, arena_bytes: int, pinned_bytes: int, order: Order | None = None, poison: bool = False) -> None:
+    def __init__(
+        self,
+        arena_bytes: int,
+        pinned_bytes: int,
+        order: Order | None = None,
+        poison: bool = False,
+        store_bytes: int = 0,
+    ) -> None:
         self.order: Order = order or ProgramOrder()
         self.poison = poison
         self.arena = arena(arena_bytes, "the device arena", poison)
         self.pinned = arena(pinned_bytes, "the pinned arena", poison)
+        self.store = arena(store_bytes, "packed maps", poison=False)  # pages that are never touched cost nothing
         self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], np.ndarray] = {}
 
     def view(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -75,7 +85,7 @@ class CpuDevice:
 
     def close(self) -> None:
         self._views.clear()
-        self.arena = self.pinned = np.empty(0, np.uint8)
+        self.arena = self.pinned = self.store = np.empty(0, np.uint8)
 
 
 def array_in(arena: np.ndarray, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -93,21 +103,43 @@ class CpuReplay:
         self._program, self._order = program, device.order
         self._bound = Bound(program, device.view, settings)
         self._work: dict[int, list[Callable[[Any], None]]] = {}
+        self._host_work = HostWork(program, device.pinned, device.store) if program.store_bytes else None
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, (CopyIn, CopyOut)):
                 self._work[position] = [_copy(device, instruction)]
+            elif isinstance(instruction, (Compress, Decompress)):
+                self._work[position] = [self._packing(instruction)]
             elif isinstance(instruction, Launch):
                 self._take(position)
         self._arranger = Arranger(program)
         self._arranged = self._arranger.arrange(self._order) if self._order.repeats else None
-        self._poison = Poison(program, {"device": device.arena, "pinned": device.pinned}) if device.poison else None
+        arenas: dict[Place, np.ndarray] = {"device": device.arena, "pinned": device.pinned, "store": device.store}
+        self._poison = Poison(program, arenas) if device.poison else None
+        # In the program's order the host's work runs beside the kernels, as it does on a GPU.
+        beside = program.store_bytes and type(device.order) is ProgramOrder and not device.poison
+        self._thread = HostThread() if beside else None
+        self._needs = needs(program)
+        self._began: dict[int, float] = {}  #: when a piece of the host's work began, by its position
 
     @property
     def host_seconds_per_instruction(self) -> None:
         return None
 
+    @property
+    def driver_calls(self) -> None:
+        return None
+
     def _take(self, position: int) -> None:
         self._work[position] = [launch.run for launch in self._bound.launches[position]]
+
+    @property
+    def packed(self) -> list[PackedMap]:
+        return list(self._host_work.packed.values()) if self._host_work else []
+
+    def _packing(self, instruction: Compress | Decompress) -> Callable[[Any], None]:
+        assert self._host_work is not None
+        run = self._host_work.run
+        return lambda _stream: run(instruction)
 
     def set(self, settings: Settings) -> None:
         for position in self._bound.set(settings):
@@ -127,10 +159,15 @@ class CpuReplay:
             nonlocal last
             instruction: Any = self._program.instructions[position]
             now = perf_counter()
-            spans.append(Span(instruction, instruction.stream, ENGINES[instruction.op], last - start, now - start))
-            last = now
+            engine = ENGINES[instruction.op]
+            began = self._began.get(position) if engine == "host" else None  # beside the others, or in its turn
+            spans.append(Span(instruction, instruction.stream, engine, (began or last) - start, now - start))
+            if began is None:
+                last = now
 
         self._run(note)
+        last = perf_counter()
+        spans.sort(key=lambda span: span.start)
         return Timeline(spans, self._program.streams, last - start, cpu_name(), simulated=False)
 
     def _run(self, behind: Callable[[int], None]) -> None:
@@ -139,11 +176,26 @@ class CpuReplay:
         if poison is not None:
             poison.begin()
         for position in self._arranged or self._arranger.arrange(self._order):
+            if self._thread is not None:
+                if isinstance(self._program.instructions[position], (Compress, Decompress)):
+                    self._thread.start(position, partial(self._beside, position, behind))
+                    continue
+                if position in self._needs:
+                    self._thread.wait_for(self._needs[position])
             for run in self._work[position]:
                 run(None)
             behind(position)
             if poison is not None:
                 poison.executed(position)
+        if self._thread is not None:
+            self._thread.finish()
+
+    def _beside(self, position: int, behind: Callable[[int], None]) -> None:
+        """The host's work, in its thread."""
+        self._began[position] = perf_counter()
+        for run in self._work[position]:
+            run(None)
+        behind(position)
 
 
 def _copy(device: CpuDevice, instruction: CopyIn | CopyOut) -> Callable[[Any], None]:

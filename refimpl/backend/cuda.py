@@ -5,6 +5,9 @@ afterwards.  An iteration is one flat list of ready calls, (function, argument),
 with their arguments bound, asynchronous copies between fixed addresses, events without timing that are recorded and
 waited for.  Nothing goes to the default stream, and nothing is copied but what the program says (and, so that
 nothing is learnt from a NaN, a few bytes: the running statistics before an iteration, and the losses before backward).
+
+The exception is a program planned with the allocator `driver-calls`: it calls the driver for every allocation and every
+free, so that this can be measured (`driver_calls`).
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ from cuda.core import Device as CoreDevice
 from kernels import gpu
 from kernels.shim import cuda
 from refimpl.backend.bound import Bound, Settings
-from refimpl.backend.device import Pauses
+from refimpl.backend.device import CallTimes, Pauses
+from refimpl.backend.driver_calls import DriverMemory
 from refimpl.backend.errors import DeviceFailed
+from refimpl.backend.host_thread import PackedMap
 from refimpl.machine import Span, Timeline
-from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait
+from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
 from refimpl.planner.errors import size
 from refimpl.planner.order import ENGINES
 
@@ -90,6 +95,7 @@ class CudaDevice:
         self.streams: list[Any] = []
         self._events: list[Any] = []
         self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], DeviceArray] = {}
+        self._memories: list[DriverMemory] = []
         try:
             with device_errors(f"pinning {size(pinned_bytes)} of host memory (a set-up that offloads less takes less)"):
                 self.pinned = cuda.pinned_array(pinned_bytes, np.uint8)
@@ -138,6 +144,11 @@ class CudaDevice:
             self._events.append(CoreDevice().create_event())
         return self._events[number]
 
+    def driver_memory(self) -> DriverMemory:
+        """For a program that calls the driver for every allocation; given back when the device is closed."""
+        self._memories.append(DriverMemory())
+        return self._memories[-1]
+
     def synchronize(self) -> None:
         for stream in self.streams:
             stream.sync()
@@ -153,6 +164,8 @@ class CudaDevice:
         """
         with device_errors("finishing"):
             self.synchronize()
+        for memory in self._memories:
+            memory.give_back()
         self._views.clear()
         self._events.clear()
         self.pinned = np.empty(0, np.uint8)
@@ -164,8 +177,11 @@ class CudaReplay:
     """A program as a flat list of actions."""
 
     def __init__(self, device: CudaDevice, program: Program, settings: Settings) -> None:
+        if program.store_bytes:
+            raise DeviceFailed("the GPU's backend does not pack maps yet; take --set pinned=vdnnpp-on-demand")
         self._device, self._program = device, program
         self._bound = Bound(program, device.view, settings)
+        self._memory = device.driver_memory() if program.setup.allocator.driver_calls else None
         self._actions: list[Action] = []
         self._first: list[int] = []  #: position → its first action
         for position, instruction in enumerate(program.instructions):
@@ -176,7 +192,7 @@ class CudaReplay:
 
     def _make(self, position: int, instruction: Any) -> list[Action]:
         """The actions of one instruction; none for what happens in the books alone."""
-        device = self._device
+        device, memory = self._device, self._memory
         if isinstance(instruction, Launch):
             stream = device.streams[instruction.stream]
             return [(launch.run, stream) for launch in self._bound.launches[position]]
@@ -188,12 +204,22 @@ class CudaReplay:
             return [(device.streams[instruction.stream].record, device.event(instruction.event))]
         if isinstance(instruction, Wait):
             return [(device.streams[instruction.stream].wait, device.event(instruction.event))]
+        if memory is not None and isinstance(instruction, (Allocate, Free)):
+            return [(memory.allocate if isinstance(instruction, Allocate) else memory.free, instruction)]
         return []
 
     @property
     def host_seconds_per_instruction(self) -> float | None:
         """The least of all iterations: where the driver's queue is full, the host waits for the GPU as well."""
         return self._host_seconds / len(self._program.instructions) if self._host_seconds < float("inf") else None
+
+    @property
+    def packed(self) -> list[PackedMap]:
+        return []
+
+    @property
+    def driver_calls(self) -> CallTimes | None:
+        return self._memory.times if self._memory is not None else None
 
     def set(self, settings: Settings) -> None:
         for position in self._bound.set(settings):
@@ -203,6 +229,8 @@ class CudaReplay:
     def issue(self, pauses: Pauses) -> None:
         seconds, start = 0.0, 0
         with device_errors("running the program"):
+            if self._memory is not None:
+                self._memory.begin()
             for position in [*sorted(pauses), len(self._program.instructions) - 1]:
                 end = self._first[position + 1]
                 began = perf_counter()
@@ -226,6 +254,8 @@ class CudaReplay:
             if isinstance(instruction, (Launch, CopyIn, CopyOut))
         }
         with device_errors("measuring an iteration"):
+            if self._memory is not None:
+                self._memory.begin()
             origin = gpu.Event(timing=True)
             events = {position: (gpu.Event(timing=True), gpu.Event(timing=True)) for position in work}
             origin.record(streams[COMPUTE])

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from refimpl.backend.bound import Settings
+from refimpl.backend.host_thread import PackedMap
 from refimpl.machine import Timeline
 from refimpl.planner import Allocate, Free, Program
 
 #: Position of a launch → what the host does when that launch is done, and before anything behind it is started.
 Pauses = Mapping[int, Callable[[], None]]
+
+
+@dataclass
+class CallTimes:
+    """The driver calls of one iteration that allocate and free, and the host's seconds in them.
+
+    A free returns when the device has done all that it was given: the waiting is in its seconds.
+    """
+
+    allocations: int = 0
+    frees: int = 0
+    allocating: float = 0.0
+    freeing: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.allocating + self.freeing
 
 
 class Replay(Protocol):
@@ -21,6 +40,14 @@ class Replay(Protocol):
     @property
     def host_seconds_per_instruction(self) -> float | None:
         """The host's time that an instruction takes to start; None where the host does the work itself."""
+
+    @property
+    def packed(self) -> list[PackedMap]:
+        """The maps that threads of the host packed in the last iteration."""
+
+    @property
+    def driver_calls(self) -> CallTimes | None:
+        """Of the last iteration; None where the program's memory is a pool's, and on the CPU, which has no driver."""
 
     def set(self, settings: Settings) -> None:
         """The settings of the next iteration."""

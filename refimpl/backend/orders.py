@@ -16,6 +16,9 @@ from typing import Protocol
 from refimpl.backend.errors import RunError
 from refimpl.planner import Allocate, Free, Launch, Program, Record, Wait
 
+#: What is not computing: copies, and the host's packing.
+MOVING = ("copy out", "copy in", "compress", "decompress")
+
 
 class Order(Protocol):
     """`repeats`: whether every iteration runs in the same order."""
@@ -79,7 +82,7 @@ class Arranger:
         self._streams = range(len(program.streams))
         self._queues: list[list[int]] = [[] for _ in self._streams]
         self._instructions = program.instructions
-        self._copies = [instruction.op in ("copy out", "copy in") for instruction in program.instructions]
+        self._copies = [instruction.op in MOVING for instruction in program.instructions]
         #: Position of a wait → that of the record before it, which it waits for; one without waits for nothing.
         self._awaited: dict[int, int] = {}
         recorded: dict[int, int] = {}

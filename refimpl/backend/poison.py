@@ -17,9 +17,10 @@ from typing import Literal
 import numpy as np
 
 from refimpl.network import Tensor
-from refimpl.planner import Allocate, CopyIn, CopyOut, Launch, Program
+from refimpl.planner import Allocate, Compress, CopyIn, CopyOut, Decompress, Launch, Program
 
-Place = Literal["device", "pinned"]
+Place = Literal["device", "pinned", "store"]
+Work = Launch | CopyIn | CopyOut | Compress | Decompress
 Access = Literal["write", "read"]
 Bytes = tuple[Place, int, int]  #: where, first byte, past the last
 
@@ -34,7 +35,7 @@ class Value:
     accesses: list[int] = field(default_factory=list)
 
 
-def accesses(instruction: Launch | CopyIn | CopyOut) -> Iterator[tuple[Tensor, Place, int, Access]]:
+def accesses(instruction: Work) -> Iterator[tuple[Tensor, Place, int, Access]]:
     """What an instruction does: tensor, where, at which address, how.  A change in place counts as a read."""
     if isinstance(instruction, Launch):
         call = instruction.call
@@ -44,9 +45,15 @@ def accesses(instruction: Launch | CopyIn | CopyOut) -> Iterator[tuple[Tensor, P
     elif isinstance(instruction, CopyOut):
         yield instruction.tensor, "device", instruction.address, "read"
         yield instruction.tensor, "pinned", instruction.host, "write"
-    else:
+    elif isinstance(instruction, CopyIn):
         yield instruction.tensor, "pinned", instruction.host, "read"
         yield instruction.tensor, "device", instruction.address, "write"
+    elif isinstance(instruction, Compress):
+        yield instruction.tensor, "pinned", instruction.host, "read"
+        yield instruction.tensor, "store", instruction.store, "write"
+    else:
+        yield instruction.tensor, "store", instruction.store, "read"
+        yield instruction.tensor, "pinned", instruction.host, "write"
 
 
 class Poison:
@@ -66,7 +73,7 @@ class Poison:
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, Allocate):
                 now.pop((instruction.tensor, "device"), None)
-            elif isinstance(instruction, (Launch, CopyIn, CopyOut)):
+            elif isinstance(instruction, Work):
                 for tensor, place, address, access in accesses(instruction):
                     value = now.get((tensor, place))
                     if value is None or access == "write":
@@ -99,7 +106,7 @@ class Poison:
             self.fill(where)
 
     def executed(self, position: int) -> None:
-        """The launch or copy at this position has been executed."""
+        """The work at this position has been executed."""
         if position in self._workspaces:
             self.fill(self._workspaces[position])
         for value in self._touched.get(position, ()):

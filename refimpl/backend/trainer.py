@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,10 @@ import numpy as np
 from refimpl.backend import checkpoint
 from refimpl.backend.batches import checked_images, checked_labels, whole_batches
 from refimpl.backend.bound import Settings, refuse_foreign
-from refimpl.backend.device import Device, Replay, recount
+from refimpl.backend.device import CallTimes, Device, Replay, recount
 from refimpl.backend.diagnosis import diagnose
 from refimpl.backend.errors import NotFinite, RunError
+from refimpl.backend.host_thread import PackedMap
 from refimpl.backend.inference import inference_program
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import Order
@@ -50,7 +52,8 @@ class Trainer:
     the losses before anything is learnt from them, which lets a GPU run empty for a moment;
     without, it never waits inside an iteration, and a loss that is no number is found when it has been learnt from.
 
-    Device memory is taken once, here, and is at most the program's budget.
+    Device memory is taken once, here, and is at most the program's budget.  A program whose allocator is `driver-calls`
+    takes it a second time on a GPU, allocation by allocation (`refimpl.backend.driver_calls`).
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Trainer:
         if backend == "cpu":
             from refimpl.backend.cpu import CpuDevice
 
-            return CpuDevice(arena_bytes, self._pinned_bytes, order, poison)
+            return CpuDevice(arena_bytes, self._pinned_bytes, order, poison, self.program.store_bytes)
         if backend != "cuda":
             raise RunError(f"there is no backend {backend!r}; give {' or '.join(BACKENDS)}")
         if order is not None or poison:
@@ -147,6 +150,23 @@ class Trainer:
             found = f"iteration {self.iteration - 1}: the loss is not a number, and it has been learnt from"
             raise NotFinite(layer, f"{found}; restore a checkpoint, and train with guard=True to see which layer it is")
         return loss
+
+    def repeat(self) -> float:
+        """Learn from the last batch again, with no look at the losses; the seconds of the program alone."""
+        self._require_whole()
+        if self._last is None:
+            raise RunError("there is no last batch yet; step(images, labels) gives one")
+        self.replay.set(self._settings())
+        self._upload(self.program, self._last)
+        with held_interrupts():
+            self._whole = False
+            start = perf_counter()
+            self.replay.issue({})
+            self.replay.finish()
+            seconds = perf_counter() - start
+            self._whole = True
+            self.iteration += 1
+        return seconds
 
     def evaluate(self, images: Any, labels: Any) -> Evaluation:
         """Loss, accuracy and predictions for any number of images, by the running statistics and without dropout."""
@@ -284,6 +304,18 @@ class Trainer:
         """What it costs the host to start an instruction, at best; None on the CPU, which does the work itself."""
         self._require_open()
         return self.replay.host_seconds_per_instruction
+
+    @property
+    def packed(self) -> list[PackedMap]:
+        """The maps that threads of the host packed in the last iteration: what each took, and how long."""
+        self._require_open()
+        return self.replay.packed
+
+    @property
+    def driver_calls(self) -> CallTimes | None:
+        """Calls that allocated and freed in the last iteration; None where the memory is a pool's, and on the CPU."""
+        self._require_open()
+        return self.replay.driver_calls
 
     def timeline(self) -> Timeline:
         """One iteration measured, with the last batch (zeros before the first); the state is put back afterwards."""

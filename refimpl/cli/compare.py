@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from refimpl.cli.options import (
     add_setup,
     machine_of,
     network_of,
+    preset_with,
     with_shortcuts,
 )
 from refimpl.cli.pictures import add_picture, checked, save
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from refimpl.report.tables import Table
 
 MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
+DEAR = ("fits", "stalled")  #: columns left out where a line would be too long: `least` says who fits, time who waits
+NAME = 13  #: letters of a setup's name that stay in one line
 LEFT_OUT = ("steps", "fates")  #: of a plan's document, where many stand side by side
 
 
@@ -39,11 +42,13 @@ def add(commands: Any) -> None:
         commands, "compare", "setups side by side",
         "Plan several setups for the same networks, machine and budget, and lay them side by side. "
         "A setup is a preset and slot=module words, in quotes.  Without --with: the baseline, with both kinds of "
-        "liveness and with every allocator.  --set and --algorithms hold for every row that does not say otherwise.",
+        "liveness and with every allocator.  --set, --algorithms and --recompute hold for every row that does not say "
+        "otherwise.",
         [
             "refimpl compare vgg16 --batch 64",
             'refimpl compare vgg16 resnet50 --with baseline --with "liveness=layer-wise algorithms=memory"',
             'refimpl compare alexnet --budget 2GiB --with "liveness=layer-wise allocator=first-fit" --least',
+            "refimpl compare resnet50:superneurons --with vdnn-dyn --with superneurons",
         ],
     )  # fmt: skip
     add_network(parser, several=True)
@@ -96,7 +101,7 @@ def run(options: argparse.Namespace) -> int:
         table = compare_table(title, [row for row, _ in rows])
         if options.least:
             table = with_least(table, [document["least_budget_bytes"] for _, document in rows])
-        show_table(without_agreement(table))
+        show_table(narrowed(without_agreement(table)))
     if picture:
         say(f"Picture: {picture}")
     return DONE
@@ -119,12 +124,27 @@ def without_agreement(table: Table) -> Table:
     agreed = {name: found.pop() for name, found in values.items() if len(found) == 1}
     if not agreed or len(table.rows) < 2:
         return table
-    kept = [i for i, name in enumerate(table.head) if name not in agreed]
     same = ", ".join(f"{name} {value}" for name, value in agreed.items() if value != "–")
     note = f"{table.note}  The same for all: {same}." if same else table.note
-    return replace(
-        table, head=[table.head[i] for i in kept], rows=[[row[i] for i in kept] for row in table.rows], note=note
-    )
+    return replace(without(table, agreed), note=note)
+
+
+def narrowed(table: Table) -> Table:
+    """The table, if it has a column `least`, without those that can be done without, until it fits the width."""
+    from refimpl.report.tables import GAP, WIDTH
+
+    for name in DEAR:
+        widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
+        if "least" not in table.head or NAME + sum(widths[1:]) + len(GAP) * len(widths[1:]) <= WIDTH:
+            break
+        table = without(table, {name})
+    return table
+
+
+def without(table: Table, names: Collection[str]) -> Table:
+    """The table without these columns."""
+    kept = [i for i, name in enumerate(table.head) if name not in names]
+    return replace(table, head=[table.head[i] for i in kept], rows=[[row[i] for i in kept] for row in table.rows])
 
 
 def one(
@@ -154,7 +174,7 @@ def one(
 
 def setups_of(options: argparse.Namespace) -> Iterator[tuple[str, Setup | Search]]:
     """Every row's name and setup; asked for in words, a preset's name (or none) and `slot=module`."""
-    from refimpl import modules, presets
+    from refimpl import modules
 
     common = with_shortcuts(options, modules.assignments(options.assignments))
     for text in options.setups or default_rows():
@@ -163,12 +183,12 @@ def setups_of(options: argparse.Namespace) -> Iterator[tuple[str, Setup | Search
         if len(named) > 1:
             raise Fail(f"--with {text!r} names {' and '.join(named)}; a row has one preset, and slot=module words")
         own = modules.assignments(word for word in words if "=" in word)
-        yield short(words), presets.setup(named[0] if named else "baseline", {**common, **own})
+        yield short(words), preset_with(options, named[0] if named else "baseline", {**common, **own})
 
 
 def short(words: list[str]) -> str:
     """What a row is called: the preset if it is not the baseline, and the modules' names."""
-    names = [word.partition("=")[2] or word for word in words]
+    names = [word if word.endswith("=none") else word.partition("=")[2] or word for word in words]
     return ", ".join(name for name in names if name != "baseline") or "baseline"
 
 

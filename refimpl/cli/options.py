@@ -41,7 +41,7 @@ def add_setup(parser: Parser, preset: bool = True) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--recompute", choices=("speed", "memory", "cost"),
-        help="SuperNeurons' ways to drop cheap maps and rebuild them (superneurons: cost)",
+        help="drop cheap maps and rebuild them as SuperNeurons does (its presets that do: cost)",
     )  # fmt: skip
 
 
@@ -77,9 +77,23 @@ def network_of(options: argparse.Namespace, name: str | None = None) -> Network:
 
 def setup_of(options: argparse.Namespace) -> Setup | Search:
     """The preset that was named, with some slots filled otherwise."""
-    from refimpl import modules, presets
+    from refimpl import modules
 
-    return presets.setup(options.policy, with_shortcuts(options, modules.assignments(options.assignments)))
+    return preset_with(options, options.policy, with_shortcuts(options, modules.assignments(options.assignments)))
+
+
+def preset_with(options: argparse.Namespace, preset: str, named: dict[str, str]) -> Setup | Search:
+    """A preset with modules by name; where `--recompute` cannot be, with a word on what would do."""
+    from refimpl import presets
+    from refimpl.planner import SetupError
+
+    try:
+        return presets.setup(preset, named)
+    except SetupError as error:
+        if options.recompute and str(error).startswith(f"recompute={RECOMPUTE[options.recompute]} "):
+            hint = f"{error}, or take the preset superneurons-recompute"
+            raise Fail(f"--recompute {options.recompute} with {preset}: {hint}") from None
+        raise
 
 
 #: `--recompute` → the module of that name in the slot.

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from refimpl.machine import Machine
     from refimpl.network import Network
     from refimpl.planner import Program, Search, Setup
+    from refimpl.planner.largest import Largest
     from refimpl.planner.verify import Proof
 
 EXAMPLES = (
     "refimpl plan vgg16 --batch 256 --budget 12GiB",
+    "refimpl plan vgg16 --batch 64 --policy superneurons --largest-batch",
     "refimpl plan vgg16 --batch 64 --set liveness=layer-wise --algorithms memory --budget 0.6",
     "refimpl plan tiny-resnet --listing",
     "refimpl plan tiny-resnet --step 5 --step fc --instructions",
@@ -60,6 +62,7 @@ def add_output(parser: Parser) -> None:
     parser.add_argument("--instructions", action="store_true", help="list every instruction, with addresses")
     parser.add_argument("--steps", action="store_true", help="a table of the books at every step")
     parser.add_argument("--least", action="store_true", help="the least budget that this setup fits in, too")
+    parser.add_argument("--largest-batch", action="store_true", help="the largest batch that fits the budget, too")
     add_picture(parser)
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="show the program without proving it")
     add_json(parser)
@@ -82,11 +85,13 @@ def run(options: argparse.Namespace) -> int:
     if picture:
         draw(options.draw, program, timeline, picture)
     least_bytes = least(network, setup, machine) if options.least else None
+    most = largest(options, setup, machine, budget) if options.largest_batch else None
     if options.json:
         from refimpl.report.json import plan_json
 
         document = plan_json(program, timeline, unlimited_baseline(network, machine).planned_seconds)
-        print_json(document | ({"least_budget_bytes": least_bytes} if options.least else {}))
+        also = {"least_budget_bytes": least_bytes} if options.least else {}
+        print_json(document | also | (batch_json(most) if most else {}))
     elif options.listing or options.instructions or selections:
         chosen: list[int | str | None] = [*selections] or [None]
         for selection in chosen:
@@ -104,6 +109,8 @@ def run(options: argparse.Namespace) -> int:
         wrapped(f"Setup: {slots}; algorithms of the catalogue {machine.catalogue}.")
         if least_bytes is not None:
             say(f"Least budget: {size(least_bytes)}, the smallest tried that fits.")
+        if most is not None:
+            say(f"Largest batch: {most.size} images, the most that fit of {len(most.tried)} batches tried.")
         say(proved_line(proof) if proof else "Not proved safe: --no-verify.")
         if picture:
             say(f"Picture: {picture}")
@@ -138,19 +145,36 @@ def least(network: Network, setup: Setup | Search, machine: Machine) -> int:
         return least_budget(network, setup, machine)
 
 
+def largest(options: argparse.Namespace, setup: Setup | Search, machine: Machine, budget: int) -> Largest:
+    """The largest batch tried that fits."""
+    from refimpl.fitting import largest_batch
+
+    with waiting("looking for the largest batch"):
+        return largest_batch(options.network, setup, machine, budget)
+
+
+def batch_json(most: Largest) -> dict[str, Any]:
+    """The largest batch and, since fitting is not monotone, every batch that was tried."""
+    return {"largest_batch": most.size, "tried_batches": [{"batch": n, "fits": fits} for n, fits in most.tried.items()]}
+
+
 def misfit(error: Any, network: Network, setup: Setup | Search, machine: Machine, options: argparse.Namespace) -> int:
     """Say where and why it does not fit, and what would."""
     from refimpl.fitting import remedies
 
     with waiting("it does not fit; looking for what would"):
         found = remedies(network, setup, machine, error.budget)
+    most = largest(options, setup, machine, error.budget) if options.largest_batch else None
     error.hint = str(found)
+    if most is not None:
+        error.hint += f"; the largest batch that fits is {most.size}" if most.size else "; not even one image fits"
     if options.json:
         from refimpl.report.json import misfit_json
 
         cheapest = found.cheapest and {"set": found.cheapest.changes, "seconds": found.cheapest.seconds}
         document = misfit_json(network, setup, machine, error.budget, error)
-        print_json(document | {"least_budget_bytes": found.least_bytes, "cheapest": cheapest})
+        also = {"least_budget_bytes": found.least_bytes, "cheapest": cheapest}
+        print_json(document | also | (batch_json(most) if most else {}))
     print(f"{options.parser.prog}: {error}", file=sys.stderr)
     return DOES_NOT_FIT
 

@@ -195,7 +195,8 @@ def run(options: argparse.Namespace) -> int:
             "first_iteration": first, "iterations": last, "losses": losses, "accuracy": accuracy, "tested": tested,
             "peak_bytes": {"predicted": program.peak_bytes, "measured": trainer.measured_peak},
             "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
-            "host_seconds_per_instruction": trainer.host_seconds_per_instruction, "checkpoint": options.save,
+            "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
+            "driver_calls": driver_calls(trainer), "checkpoint": options.save,
         }  # fmt: skip
     if options.json:
         print_json(document)
@@ -257,6 +258,14 @@ def without(arguments: list[str], option: str) -> list[str]:
     return kept
 
 
+def driver_calls(trainer: Trainer) -> dict[str, Any] | None:
+    """What the allocating and freeing calls of the last iteration took, where the program makes any."""
+    from dataclasses import asdict
+
+    calls = trainer.driver_calls
+    return asdict(calls) | {"seconds": calls.seconds} if calls else None
+
+
 def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
     """The share of images it has not learnt from that it names right, and how many they are; None: no room for it."""
     import numpy as np
@@ -300,6 +309,13 @@ def report(document: dict[str, Any], program: Program) -> None:
     )
     if document["host_seconds_per_instruction"] is not None:
         say(f"Host      {duration(document['host_seconds_per_instruction'])} an instruction")
+    if calls := document["driver_calls"]:
+        say(
+            f"Driver    {calls['allocations']} allocations and {calls['frees']} frees an iteration, "
+            f"{duration(calls['seconds'])} in the calls"
+        )
+    elif program.setup.allocator.driver_calls:
+        say("Driver    no calls: on the CPU there is none, and every allocation's bytes are the arena's")
     if document["checkpoint"]:
         say(f"Saved     {document['checkpoint']}")
 

@@ -1,8 +1,8 @@
 """Zero-value compression of maps on the host: a bit a number says which are zero, and the others lie packed.
 
-A map behind a ReLU is full of zeros.  Packed, it is a mask of 32 bits for every 32 numbers, and the numbers that are not
-zero, one behind another.  *Zero* is told by the bits: -0.0 and not-a-number come back as they were, to the bit, whatever
-the map holds; one without zeros grows by a 32nd.
+A map behind a ReLU is full of zeros.  Packed, it is a mask of 32 bits for every 32 numbers, and the numbers that are
+not zero, one behind another.  *Zero* is told by the bits: -0.0 and not-a-number come back as they were, to the bit,
+whatever the map holds; one without zeros grows by a 32nd.
 
 Several workers have a part of the map each, and pack it into a part of the store as large: there a worker writes from
 the left, and what it does not fill is never touched, so the operating system gives no memory for it.  What a worker
@@ -125,6 +125,7 @@ class Packed:
         given = store[: packed_limit(nbytes)].view(Word)
         self._numbers = nbytes // 4
         self._masks, self._packed = given[:words], given[words : words + self._numbers]
+        self.density = 1.0  #: of the map packed last: the share of numbers that are not zero
         self._cuts = [worker * words // WORKERS for worker in range(WORKERS + 1)]
 
     def pack(self, given: np.ndarray) -> int:
@@ -133,6 +134,7 @@ class Packed:
         full = self._numbers - self._rest
         self._packed[full:] = numbers[full:]
         counts = self._each(lambda first, last: int(pack_words(numbers, self._masks, self._packed, first, last)))
+        self.density = (sum(counts) + self._rest) / max(self._numbers, 1)
         taken = 0
         for count, first, last in zip(counts, self._cuts, self._cuts[1:], strict=False):
             slot = -(-(last - first) * WORD // SLOTS)
@@ -155,5 +157,5 @@ class Packed:
 
 
 def packed_limit(nbytes: int) -> int:
-    """Bytes that a packed map takes at most: all its numbers, and a bit each."""
+    """Bytes that a packed map takes at most: all its numbers, and a bit each (`planner.program.compressed_limit`)."""
     return nbytes + 4 * -(-nbytes // (4 * WORD))

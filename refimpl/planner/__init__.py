@@ -5,9 +5,11 @@ from refimpl.planner.loop import plan
 from refimpl.planner.program import (
     COMPUTE,
     Allocate,
+    Compress,
     CopyIn,
     CopyOut,
     Counts,
+    Decompress,
     Fate,
     Free,
     Instruction,
@@ -23,7 +25,7 @@ from refimpl.planner.verify import Proof, Unsafe
 from refimpl.planner.walk import Walk
 
 __all__ = [
-    "COMPUTE", "SLOTS", "Allocate", "CopyIn", "CopyOut", "Counts", "DoesNotFit", "Fate", "Free", "Instruction",
-    "Launch", "Program", "Proof", "Record", "Search", "Setup", "SetupError", "StepRow", "Trial", "Unsafe", "Wait",
-    "Walk", "plan",
+    "COMPUTE", "SLOTS", "Allocate", "Compress", "CopyIn", "CopyOut", "Counts", "Decompress", "DoesNotFit", "Fate",
+    "Free", "Instruction", "Launch", "Program", "Proof", "Record", "Search", "Setup", "SetupError", "StepRow", "Trial",
+    "Unsafe", "Wait", "Walk", "plan",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ in where a smaller one fails.  So what is found is the largest that was tried, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from refimpl.machine import Machine
@@ -18,6 +18,7 @@ from refimpl.planner.search import Search
 from refimpl.planner.setup import Setup
 
 PLENTY = 1 << 60  #: bytes
+FIRST_STEP = 64  #: of a descent: one 64th of the way
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,41 +50,45 @@ def largest(
 ) -> Largest:
     """The largest `network_of(size)` tried that fits `budget` bytes, sizes from 1; `watch` is told of every one tried.
 
-    How the bytes of an unlimited plan grow from size 1 to size 2 says where to begin, which is the answer to within a
-    few where nothing is evicted.  Elsewhere it is sought by halving, up to the size at which one step alone asks too
-    much.
+    How the bytes of an unlimited plan grow from size 1 to size 2 says where to begin: where nothing is evicted, the
+    answer is there or a little below.  Elsewhere it lies up to where one step alone asks too much, and mostly near.
     """
     setup = setup if isinstance(setup, Setup) else setup.frugal
-    best, program, tried = 0, None, dict[int, bool]()
+    ends = [network_of(1), network_of(2)]
+    best, too_large = 0, 1 + reach([least_conceivable(network) for network in ends], budget)
+    program: Program | None = None
+    tried: dict[int, bool] = {}
 
     def fits(size: int) -> bool:
-        nonlocal best, program
+        nonlocal best, program, too_large
         watch(size)
         found = attempt(network_of(size), setup, machine, budget)
         tried[size] = found is not None
-        if found is not None and size > best:
+        if found is None:
+            too_large = size
+        else:
             best, program = size, found
         return tried[size]
 
-    smallest, next_one = network_of(1), network_of(2)
-    too_large = 1 + reach(least_conceivable(smallest), least_conceivable(next_one), budget)
-    unlimited = (plan(network, setup, machine, PLENTY).peak_bytes for network in (smallest, next_one))
-    size, step = min(reach(*unlimited, budget), too_large - 1), 1
-    while size > 0 and not fits(size):
-        too_large, size, step = size, size - step, 2 * step
-    if best + 1 < too_large and not fits(best + 1):
-        too_large = best + 1
+    def descend(size: int, step: int) -> None:
+        """Down from a size by longer and longer steps, until one fits."""
+        while size > best and not fits(size):
+            size, step = size - step, 2 * step
+
+    guess = min(reach([plan(network, setup, machine, PLENTY).peak_bytes for network in ends], budget), too_large - 1)
+    descend(guess, max(1, guess // FIRST_STEP))
+    if best + 1 < too_large and fits(best + 1):
+        descend(too_large - 1, max(1, (too_large - best) // FIRST_STEP))
     while too_large - best > 1:
-        middle = (best + too_large) // 2
-        if not fits(middle):
-            too_large = middle
+        fits((best + too_large) // 2)
     return Largest(best, program, tried)
 
 
-def reach(one: int, two: int, budget: int) -> int:
-    """The size that takes `budget` bytes, if size 1 takes `one`, 2 takes `two`, and so on by equal steps.
+def reach(nbytes: Sequence[int], budget: int) -> int:
+    """The last size within `budget`, if sizes 1 and 2 take `nbytes` and all others grow by the same step.
 
-    Every tensor's bytes grow by equal steps, and the most of several sums grows ever faster: what a step needs is never
-    less than this makes it out to be.
+    Every tensor's bytes do, so that of several sums the greatest grows by no shorter step later on: what one step asks
+    for is never less than this makes it out to be.
     """
+    one, two = nbytes
     return 0 if one > budget else 1 + (budget - one) // max(1, two - one)

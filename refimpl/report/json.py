@@ -54,8 +54,8 @@ FIELDS = {
     "simulated": "whether the times are a model's; otherwise they are measured",
     "least_largest_hole_bytes": "the smallest that the pool's largest hole ever was",
     "traffic": "every copy, by direction and reason, the batch included: `direction`, `why`, `copies`, `bytes`",
-    "counts": "`instructions`, `waits`, `skipped_prefetches`; of what steps read or change, `hits` were there, `misses` were "
-    "fetched or rebuilt; `evictions`: tensors pushed out, with a copy or without",
+    "counts": "`instructions`, `waits`, `skipped_prefetches`; of what steps read or change, `hits` were "
+    "there, `misses` fetched or rebuilt; `evictions`: tensors pushed out, with a copy or without",
     "fates": "for every map that backward reads: `tensor`, `bytes`, `fate` (keep, offload or drop), `module`, `reason`",
     "steps[].step": "its number: 1..N forward, N+1..2N backward",
     "steps[].direction": "forward or backward",

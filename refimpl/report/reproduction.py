@@ -1,18 +1,78 @@
-"""A paper's figures beside ours: a table that says what is met and what is missed, and a picture of its networks."""
+"""A paper's figures beside ours: a table that says what is met and what is missed, and a picture of its networks.
+
+A paper's evaluation is a tuple of parts.  Each knows how to find its figures, in its paper's folder, and how to show
+them; the command `refimpl reproduce` needs to know nothing else of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isinf
+from typing import Any, Protocol
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from refimpl.planner.published import CLOSE, Reproduced
+from refimpl.planner.published import CLOSE, Found, Published, Reproduced, Watch
 from refimpl.report import style
 from refimpl.report.tables import Table
 
 GIB = 1 << 30
+
+#: Marks that need a word.
+MARKS = {
+    "p": "p, recalled and not checked again",
+    "D": "D, read off its figures",
+    "D, C": "D, C, read off and calculated",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a paper's evaluation."""
+
+    name: str  #: as in `--only NAME`, and its rows' name in JSON
+    about: str
+    rounds: int  #: how often `find` tells its watch that something begins
+    find: Callable[[Watch], Found]
+    tables: Callable[[Sequence[Any]], Sequence[Table]] | None = None  #: of the rows that were found
+    picture: Callable[[Sequence[Any]], Figure] | None = None
+
+
+def published_table(paper: str, figures: Sequence[Reproduced]) -> Table:
+    """Published and ours, with how far they are apart."""
+    rows = []
+    for figure in figures:
+        published = figure.published
+        theirs, ours = (f"{value} {published.unit}".strip() for value in values(published, figure.ours))
+        apart = "" if isinf(figure.deviation) else f"{figure.deviation:+.1%}".replace("-0.0%", "+0.0%")
+        verdict = "met" if figure.met else "missed"
+        rows.append([published.what, theirs, published.mark, ours, apart, verdict, figure.note])
+    head = ["figure", "published", "mark", "ours", "apart", "", "how"]
+    sources: dict[str, dict[str, None]] = {}
+    for figure in figures:
+        sources.setdefault(figure.published.mark, {})[figure.published.source] = None
+    marks = [f"{MARKS.get(mark, mark)}: {'; '.join(theirs)}." for mark, theirs in sources.items()]
+    note = "\n".join([f"met: within {_within(figures)}.", *marks])
+    return Table(f"{paper}: published beside ours", head, rows, frozenset({"published", "ours", "apart"}),
+                 ("figure", "how"), note)  # fmt: skip
+
+
+def values(published: Published, ours: float) -> tuple[str, str]:
+    """Both as text: the published one as it was given, ours to as many digits, four at least."""
+    theirs = f"{published.value:.10g}"
+    digits = max(4, sum(map(str.isdigit, theirs.lstrip("0."))), len(str(int(ours))))
+    return theirs, f"{ours:.{digits}g}"
+
+
+def _within(figures: Sequence[Reproduced]) -> str:
+    """How close is close: a share, or what a figure says of itself."""
+    asked = {(f.published.within, f.published.unit) for f in figures}
+    words = [f"{CLOSE:.0%}"] if any(within is None for within, _ in asked) else []
+    own = sorted({f"{within:g} {unit}".strip() for within, unit in asked if within})
+    counts = ["counts exactly"] if any(within == 0 for within, _ in asked) else []
+    return ", ".join([*words, *own, *counts])
 
 
 class NetworkRow(Protocol):
@@ -30,25 +90,6 @@ class NetworkRow(Protocol):
     def peak_bytes(self) -> int | None: ...
     @property
     def slowdown(self) -> float | None: ...
-
-
-def published_table(paper: str, figures: Sequence[Reproduced]) -> Table:
-    """Published and ours, with how far they are apart."""
-    rows = []
-    for figure in figures:
-        published = figure.published
-        ours = f"{figure.ours:.3g} {published.unit}"
-        verdict = "met" if figure.met else "missed"
-        value = f"{published.value:g} {published.unit}"
-        rows.append([published.what, value, published.mark, ours, f"{figure.deviation:+.1%}", verdict, figure.note])
-    head = ["figure", "published", "mark", "ours", "apart", "", "how"]
-    sources: dict[str, dict[str, None]] = {}
-    for figure in figures:
-        sources.setdefault(figure.published.mark, {})[figure.published.source] = None
-    marks = "; ".join(f"{mark}: {', '.join(theirs)}" for mark, theirs in sources.items())
-    note = f"met: within {CLOSE:.0%}.  Sources: {marks}.  p: recalled, not checked again."
-    return Table(f"{paper}: published beside ours", head, rows, frozenset({"published", "ours", "apart"}),
-                 ("figure", "how"), note)  # fmt: skip
 
 
 def networks_picture(title: str, name: str, rows: Sequence[NetworkRow], budget: int) -> Figure:

@@ -1,8 +1,9 @@
 """SuperNeurons' offload and prefetch (§3.3.1): what checkpoints put out leaves, and is back some steps ahead.
 
-What leaves is Y, a layer's output, and it is the *producer* that sends it, right behind its forward; it is let go after
-its last forward use.  It comes back a fixed number of backward steps before the first that needs it: three in the
-published curve, in which fully connected layers' outputs leave too, though the text speaks of convolutions only.
+What leaves is Y, a layer's output, and it is the *producer* that sends it, right behind its forward (where a ReLU
+overwrites the map in place, behind that one's).  It is let go after its last forward use, though the copy may still
+run.  It comes back a fixed number of steps before the first backward step that needs it: three in the published curve,
+in which fully connected layers' outputs leave too, though the text speaks of convolutions only.
 """
 
 from __future__ import annotations
@@ -13,22 +14,32 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Step, Tensor
+from refimpl.planner import SetupError
 from refimpl.planner.slots import Feature
 from refimpl.planner.walk import Walk
 
 DISTANCE = 3  #: steps
 
 
+def check_distance(distance: int) -> None:
+    """Refuse a distance that points behind the step that needs the map."""
+    if distance < 0:
+        raise SetupError(f"a prefetch distance of {distance} steps; it must be 0 or more")
+
+
 @dataclass(frozen=True)
 class OffloadOutputs:
-    """Y of every layer of the chosen kinds, unless it would be back before it is gone."""
+    """Y of every layer of the chosen kinds, unless it would have to come back before it has gone."""
 
     kinds: tuple[str, ...]
     name: str
     summary: str
-    distance: int = DISTANCE  #: of the prefetch that goes with it
+    distance: int = DISTANCE  #: of the prefetch that goes with it, steps
     needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
     offers: ClassVar[frozenset[Feature]] = frozenset({"offload"})
+
+    def __post_init__(self) -> None:
+        check_distance(self.distance)
 
     def bind(self, walk: Walk) -> BoundOffload:
         return BoundOffload(self, walk)
@@ -50,13 +61,14 @@ class BoundOffload:
     def __init__(self, module: OffloadOutputs, walk: Walk) -> None:
         self._reasons: dict[Tensor, str] = {}
         self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+        behind_forward = walk.network.depth + 1
         for tensor in walk.maps_across():
             producer = walk.producer(tensor)
             if producer is None or producer.layer.kind not in module.kinds or tensor in walk.fates:
                 continue
-            if comes_back(walk, tensor, module.distance) > walk.last_forward_use(tensor) + 1:
+            if comes_back(walk, tensor, module.distance) > walk.last_forward_use(tensor) + 1:  # else its gap is empty
                 self._reasons[tensor] = f"{producer.layer.name} puts it out"
-                self._at[walk.last_forward_write(tensor, walk.network.depth + 1)].append(tensor)
+                self._at[walk.last_forward_write(tensor, before=behind_forward)].append(tensor)
 
     def offloads(self) -> Mapping[Tensor, str]:
         return self._reasons
@@ -74,15 +86,24 @@ def comes_back(walk: Walk, tensor: Tensor, distance: int) -> int:
 class Ahead:
     """Every map that is gone comes back a fixed number of steps before backward needs it.
 
-    That is a map that left, or one that a cache pushed out.
+    That is a map that left, or one that a cache pushed out; a map that was dropped is not fetched but rebuilt.
     """
 
-    distance: int = DISTANCE
-    name: ClassVar[str] = "superneurons-ahead"
-    summary: ClassVar[str] = "three steps before a map is needed"
+    distance: int = DISTANCE  #: steps; 0 fetches a map as the step begins that needs it
     needs: ClassVar[frozenset[Feature]] = frozenset({"offload"})
     offers: ClassVar[frozenset[Feature]] = frozenset()
     order: ClassVar[Literal["early", "late"]] = "early"
+
+    def __post_init__(self) -> None:
+        check_distance(self.distance)
+
+    @property
+    def name(self) -> str:
+        return "superneurons-ahead" if self.distance == DISTANCE else f"superneurons-ahead-{self.distance}"
+
+    @property
+    def summary(self) -> str:
+        return f"what is gone comes back a fixed number of steps ahead: {self.distance}"
 
     def bind(self, walk: Walk) -> BoundAhead:
         return BoundAhead(self.distance, walk)

@@ -2,7 +2,7 @@
 
 Functional tensors come first: when a convolution call is asked about, everything its step reads and writes has its
 place already, and what is left may be used for speed.  Forward, the gradient of the data and that of the filter each
-choose on their own, at every step anew.
+choose on their own, at every step anew.  Free bytes that lie apart are no workspace: what counts is the largest hole.
 """
 
 from __future__ import annotations
@@ -35,5 +35,7 @@ class BoundWorkspace:
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         choices = self._choices(call)  # the fastest first
-        fitting = (choice for choice in choices if choice.workspace_bytes <= largest_hole)
-        return next(fitting, min(choices, key=lambda choice: choice.workspace_bytes))
+        for choice in choices:
+            if choice.workspace_bytes <= largest_hole:
+                return choice
+        return min(choices, key=lambda choice: choice.workspace_bytes)  # the planner makes room, or says what misses

@@ -19,11 +19,13 @@ from cuda.bindings import driver as driver_api
 
 from kernels import gpu
 from kernels.shim import cuda
+from refimpl import presets
 from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
 from refimpl.backend.cuda import CudaReplay, checked
+from refimpl.network.zoo import build
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait
-from tests.refimpl.backend.running import small_program
-from tests.refimpl.modules import OffloadSome, PrefetchAhead
+from tests.refimpl.backend.running import MACHINE, small_program
+from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan
 from tests.refimpl.plainly import draw_batch
 
 LIMIT = 5e-6  # seconds of host time that an instruction may take
@@ -73,9 +75,15 @@ def held() -> int:
     return int(driver.stub_allocations() - driver.stub_frees())
 
 
-@pytest.fixture(scope="module")
-def program() -> Program:
-    return small_program(offload=OffloadSome(), prefetch=PrefetchAhead(2))
+@pytest.fixture(scope="module", params=["offload", "superneurons"])
+def program(request: pytest.FixtureRequest) -> Program:
+    """Maps that leave and come back; or all of SuperNeurons in the least memory: evictions, fetches, rebuilds."""
+    if request.param == "offload":
+        return small_program(offload=OffloadSome(), prefetch=PrefetchAhead(2))
+    made = least_plan(build("tiny-resnet:superneurons", 4), presets.superneurons(recompute="memory-centric"), MACHINE)
+    counts = made.counts
+    assert counts.evicted_bytes > 0 and counts.on_demand_bytes > 0 and counts.recomputed_layers > 0
+    return made
 
 
 @pytest.fixture
@@ -165,9 +173,14 @@ def test_only_what_takes_a_setting_is_bound_again(trainer: Trainer) -> None:
 
     replay.set(trainer._settings())
     assert changed() == set()
-    assert changed(iteration=77) == {"dropout.forward", "dropout.backward"}
+    dropout = {"dropout.forward", "dropout.backward"} if "dropout" in kinds_of_layers(trainer) else set()
+    assert changed(iteration=77) == dropout
     replay.set(trainer._settings())
     assert changed(rate=0.7) == {"sgd.update"}
+
+
+def kinds_of_layers(trainer: Trainer) -> set[str]:
+    return {layer.kind for layer in trainer.network.layers}
 
 
 def test_the_state_goes_in_and_out(trainer: Trainer, tmp_path: Path) -> None:
@@ -277,7 +290,7 @@ def test_ctrl_c_waits_for_the_end_of_the_iteration(trainer: Trainer) -> None:
 
 
 def test_an_instruction_costs_the_host_next_to_nothing(trainer: Trainer) -> None:
-    for i in range(30):
+    for i in range(100):  # the least counts: the machine may be doing other work
         trainer.step(*draw_batch(trainer.network, i))
     seconds = trainer.host_seconds_per_instruction
     assert seconds is not None

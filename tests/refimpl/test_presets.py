@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 
+import refimpl
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS, FirstFit
 from refimpl.modules import MODULES, SWITCHES, assignments, module
@@ -29,6 +30,55 @@ def test_every_preset_plans_and_says_what_it_does(name: str) -> None:
     program.verify()
     assert program.setup.name.partition(":")[0] == name and about(name).endswith(".")
     assert set(inspect.signature(PRESETS[name]).parameters) <= set(OPTIONS)
+
+
+@pytest.mark.superneurons
+@pytest.mark.parametrize(
+    ("preset", "differs"),
+    [
+        ("superneurons-liveness", {}),
+        ("superneurons-offload", {"offload": "superneurons-checkpoints", "prefetch": "superneurons-ahead"}),
+        ("superneurons-recompute", {"recompute": "cost-aware"}),
+        (
+            "superneurons",
+            {
+                "recompute": "cost-aware",
+                "prefetch": "superneurons-ahead",
+                "cache": "superneurons-lru",
+                "algorithms": "superneurons-dynamic",
+            },
+        ),
+    ],
+)
+def test_superneurons_stages_stand_on_its_liveness_and_its_heap(preset: str, differs: dict[str, str]) -> None:
+    foundation = dict.fromkeys(SLOTS, "none") | {
+        "liveness": "superneurons-liveness",
+        "algorithms": "memory",
+        "allocator": "block-heap",
+        "pinned": "buffer-a-map",
+    }
+    made = setup(preset)
+    assert made.slots == foundation | differs
+    assert made.copy_streams == "separate" and made.join is False
+    assert setup(preset, {"algorithms": "performance"}).slots["algorithms"] == "performance"
+
+
+@pytest.mark.superneurons
+@pytest.mark.parametrize("how", ["speed-centric", "memory-centric", "cost-aware"])
+def test_superneurons_presets_take_a_way_to_recompute(how: str) -> None:
+    for preset in ("superneurons-recompute", "superneurons"):
+        assert setup(preset, {"recompute": how}) == PRESETS[preset](recompute=how)
+        assert setup(preset, {"recompute": how}).slots["recompute"] == how
+
+
+def test_papers_modules_are_at_hand_in_python() -> None:
+    """What the package's own example writes."""
+    made = refimpl.presets.vdnn_conv(algorithms="performance").replace(allocator=refimpl.superneurons.Heap())
+    assert made.slots["allocator"] == "block-heap" and made.offload == refimpl.vdnn.CONV
+    program = refimpl.plan(lenet(batch=4), made, machine=refimpl.machines.titan_x, budget="12GiB")
+    program.verify()
+    assert made.replace(prefetch=refimpl.superneurons.Ahead(distance=2)).prefetch.distance == 2
+    assert {"vdnn", "vdnnpp", "superneurons"} <= set(dir(refimpl))
 
 
 def test_every_module_stands_in_its_slot_under_its_own_name() -> None:
@@ -55,9 +105,9 @@ def test_every_module_can_be_set_by_name(slot: str, name: str) -> None:
 
 
 def test_switches_are_set_by_name() -> None:
-    made = setup("baseline", {"copy-streams": "shared", "join": "yes"})
-    assert made.copy_streams == "shared" and made.join is True
-    assert [list(values) for values in SWITCHES.values()] == [["shared", "separate"], ["yes", "no"]]
+    made = setup("baseline", {"copy-streams": "shared", "join": "yes", "barrier": "yes"})
+    assert made.copy_streams == "shared" and made.join is True and made.barrier is True
+    assert [list(values) for values in SWITCHES.values()] == [["shared", "separate"], ["yes", "no"], ["yes", "no"]]
 
 
 @pytest.mark.parametrize(

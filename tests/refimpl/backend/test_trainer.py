@@ -17,6 +17,7 @@ from kernels.arguments import KernelError
 from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer, cpu
 from refimpl.backend.batches import checked_images
 from refimpl.backend.interrupts import held_interrupts
+from refimpl.memory import DriverCalls
 from refimpl.network import Builder
 from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.planner.baseline import PerformanceOptimal
@@ -72,6 +73,27 @@ def test_settings_may_change_between_steps(program: Program) -> None:
             run_plainly(network, state, *batch, given, chosen(program))
             assert differing(made.state(), state) == []
         assert made.iteration == 78
+
+
+def test_repeating_is_a_step_with_the_last_batch(program: Program) -> None:
+    images, labels = draw_batch(program.network, 4)
+    with trainer(program) as one, trainer(program) as other:
+        one.step(images, labels)
+        one.evaluate(*draw_batch(program.network, 5)) if one.inference else None  # what it uploads is not learnt from
+        assert one.repeat() > 0
+        for _ in range(2):
+            other.step(images, labels)
+        assert one.iteration == other.iteration == 2
+        assert differing(one.state(), other.state()) == []
+    with trainer(program) as fresh, pytest.raises(RunError, match="no last batch yet"):
+        fresh.repeat()
+
+
+def test_driver_calls_are_not_made_on_the_cpu(program: Program) -> None:
+    wanted = program.setup.replace(allocator=DriverCalls())
+    with trainer(plan(program.network, wanted, MACHINE, 1 << 26)) as made:
+        made.step(*draw_batch(program.network))
+        assert made.driver_calls is None
 
 
 def test_evaluating_counts_whole_batches_and_a_part(program: Program) -> None:

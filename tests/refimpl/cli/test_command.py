@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 from refimpl import __version__
 from refimpl.cli import COMMANDS, bench, main, parser
+from refimpl.cli.options import RECOMPUTE, with_shortcuts
 from tests.refimpl.cli.said import Command, Wrong
 
 
@@ -30,6 +32,26 @@ from tests.refimpl.cli.said import Command, Wrong
         (["bench", "--write", "--family", "fc", "--device", "cpu"], "leave out --family"),
         (["bench", "--planner", "--family", "conv"], "--planner measures the planner"),
         (["bench", "--planner", "--write", "--quick"], "leave out --quick"),
+        (["plan", "lenet", "--recompute", "spead"], "there is no recompute 'spead'; did you mean speed?"),
+        (["plan", "lenet", "--policy", "superneuron"], "there is no preset 'superneuron'; did you mean superneurons?"),
+        (["plan", "lenet", "--policy", "superneurons-recompte"], "did you mean superneurons-recompute?"),
+        (
+            ["plan", "lenet", "--recompute", "cost", "--set", "recompute=none"],
+            "--recompute cost and --set recompute=none: give one of them",
+        ),
+        (
+            ["plan", "lenet", "--recompute", "memory"],
+            "--recompute memory with baseline: recompute=memory-centric needs a liveness that releases tensors in "
+            "between; set liveness=layer-wise, or take the preset superneurons-recompute",
+        ),
+        (
+            ["trace", "lenet", "--policy", "superneurons", "--recompute", "speed", "--set", "liveness=network-wide"],
+            "--recompute speed with superneurons: recompute=speed-centric needs a liveness that releases",
+        ),
+        (
+            ["run", "lenet", "--policy", "superneurons", "--set", "cache=none"],
+            "prefetch=superneurons-ahead brings back what an offload took away; set an offload, or prefetch=none",
+        ),
         ([], "arguments are required"),
     ],
 )
@@ -53,6 +75,35 @@ def test_the_commands_are_those_of_the_design() -> None:
     listed = parser().format_help()
     for name in ("list", "summary", "plan", "compare", "run", "trace", "profile", "bench", "demo", "completion"):
         assert re.search(rf"^ +{name}\b", listed, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("policy", "recompute", "named"),
+    [
+        ("superneurons", "speed", "speed-centric"),
+        ("superneurons", "memory", "memory-centric"),
+        ("superneurons", "cost", "cost-aware"),
+        ("superneurons-recompute", "memory", "memory-centric"),
+        ("superneurons-liveness", "cost", "cost-aware"),
+        ("vdnn-all", "cost", "cost-aware"),
+        ("vdnn-dyn", "speed", "speed-centric"),
+    ],
+)
+def test_recompute_goes_with_every_preset_that_lets_go_of_maps(
+    refimpl: Command, policy: str, recompute: str, named: str
+) -> None:
+    asked = ("plan", "lenet", "--policy", policy, "--machine", "titan-x", "--json")
+    plan = json.loads(refimpl(*asked, "--recompute", recompute).out)
+    assert plan["slots"]["recompute"] == named and plan["recomputed_layers"] > 0
+    assert plan == json.loads(refimpl(*asked, "--set", f"recompute={named}").out)
+
+
+@pytest.mark.parametrize("command", ["plan", "compare", "run", "trace"])
+@pytest.mark.parametrize(("recompute", "named"), [*RECOMPUTE.items(), (None, None)])
+def test_recompute_is_the_slots_module_in_every_command(command: str, recompute: str | None, named: str | None) -> None:
+    asked = ["--recompute", recompute] if recompute else []
+    options = parser().parse_args([command, "lenet", *asked, "--algorithms", "memory"])
+    assert with_shortcuts(options, {}) == {"algorithms": "memory"} | ({"recompute": named} if named else {})
 
 
 def test_a_failing_gpu_is_one_line_and_status_4(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +183,10 @@ assert status == {status} and not loaded, (status, loaded)
         (["plan", "alexnet", "--json", "--machine", "k40c", "--budget", "0.9"], 3),
         (["compare", "lenet", "--machine", "titan-x"], 0),
         (["trace", "lenet", "--machine", "titan-x", "--format", "rmm"], 0),
+        (["plan", "lenet", "--policy", "superneurons", "--recompute", "memory", "--machine", "titan-x"], 0),
         (["list"], 0),
+        (["list", "presets"], 0),
+        (["list", "modules"], 0),
         (["summary", "alexnet"], 0),
         (["completion", "bash"], 0),
     ],

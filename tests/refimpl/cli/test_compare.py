@@ -63,6 +63,11 @@ def test_a_picture_of_the_setups(refimpl: Command, tmp_path: Path) -> None:
         (["--with", "basline"], "there is no preset 'basline'; did you mean baseline?"),
         (["--with", "allocator=frst-fit"], "did you mean first-fit?"),
         (["--with", "allocator=first-fit allocator=best-fit"], "allocator is set twice"),
+        (
+            ["--recompute", "cost", "--with", "superneurons", "--with", "algorithms=memory"],
+            "--recompute cost with baseline: recompute=cost-aware needs a liveness that releases tensors in between; "
+            "set liveness=layer-wise, or take the preset superneurons-recompute",
+        ),
         (["alexnet", "--picture", "a.png"], "--picture draws the setups of one network"),
     ],
 )
@@ -73,3 +78,24 @@ def test_wrong_use_is_one_line(wrong: Wrong, options: list[Any], says: str) -> N
 def test_a_row_is_called_by_what_differs() -> None:
     assert short(["baseline"]) == short([]) == "baseline"
     assert short(["vdnn-all", "allocator=first-fit"]) == "vdnn-all, first-fit"
+    assert short(["superneurons", "recompute=none"]) == "superneurons, recompute=none"
+
+
+def test_recompute_holds_for_every_row_that_does_not_say_otherwise(refimpl: Command) -> None:
+    rows = ("superneurons", "liveness=layer-wise", "vdnn-dyn", "superneurons-liveness recompute=none")
+    said = refimpl("compare", "lenet", *(w for row in rows for w in ("--with", row)), "--recompute", "speed", "--json",
+                   *MACHINE)  # fmt: skip
+    found = [(row["slots"]["recompute"], row["recomputed_layers"] > 0) for row in json.loads(said.out)]
+    assert found == [("speed-centric", True)] * 3 + [("none", False)]
+
+
+def test_a_long_line_goes_without_what_can_be_spared(refimpl: Command) -> None:
+    """The stages of SuperNeurons agree in nothing: with `least` their table has eleven columns."""
+    stages = ("superneurons-liveness", "superneurons-offload", "superneurons-recompute")
+    asked = ("compare", "alexnet:superneurons", *(w for stage in stages for w in ("--with", stage)), "--no-verify")
+    for least, head in (("", "setup fits pool live out in rebuilt iteration stalled"),
+                        ("--least", "setup least pool live out in rebuilt iteration")):  # fmt: skip
+        lines = refimpl(*asked, *filter(None, [least]), "--machine", "k40c").out.splitlines()
+        assert lines[1].split() == head.split() and max(map(len, lines)) <= 100
+        numbers = [len(line.split()) for line in lines[2:8] if " s " in line]
+        assert len(numbers) == 3 and min(numbers) >= 10  # no figure is broken into two lines

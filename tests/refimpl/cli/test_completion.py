@@ -14,6 +14,8 @@ from refimpl.cli import parser
 from refimpl.cli.completion import SCRIPTS, candidates
 from refimpl.machine import MACHINES
 from refimpl.memory import ALLOCATORS
+from refimpl.modules import MODULES
+from refimpl.network.zoo import NETWORKS
 from refimpl.presets import PRESETS
 from tests.refimpl.cli.said import Command
 
@@ -28,9 +30,18 @@ def offered(line: str) -> list[str]:
         ("comp", {"compare", "completion"}),
         ("list ", {"networks", "machines", "presets", "modules", "kernels"}),
         ("plan vgg1", {"vgg11", "vgg16", "vgg19", "vgg116"}),
-        ("plan alexnet:", {"alexnet:superneurons"}),
+        ("plan alexnet:", {name for name in NETWORKS if name.startswith("alexnet:")}),
         ("plan vgg16 --al", {"--algorithms"}),
         ("plan vgg16 --algorithms ", {"memory", "performance"}),
+        ("plan vgg16 --re", {"--recompute"}),
+        ("plan vgg16 --recompute ", {"speed", "memory", "cost"}),
+        ("compare vgg16 --recompute=s", {"--recompute=speed"}),
+        (
+            "run vgg16 --policy superneurons-",
+            {f"superneurons-{stage}" for stage in ("liveness", "offload", "recompute")},
+        ),
+        ("trace vgg16 --set recompute=", {f"recompute={name}" for name in MODULES["recompute"]}),
+        ("plan vgg16 --set cache=super", {"cache=superneurons-lru"}),
         ("plan vgg16 --machine t", {name for name in MACHINES if name.startswith("t")}),
         ("plan vgg16 --machine=k", {"--machine=k40c"}),
         ("plan vgg16 --policy ", set(PRESETS)),
@@ -46,7 +57,7 @@ def test_what_is_offered(line: str, names: set[str], tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     found = offered(line)
     assert names <= set(found) and len(found) == len(set(found))
-    if line.endswith(("=", "k", "li", "d", ":", "--al", "p")):
+    if line.endswith(("=", "k", "li", "d", ":", "--al", "--re", "p", "=s", "-", "super", "recompute ")):
         assert set(found) == names
 
 
@@ -65,7 +76,7 @@ def test_profiles_and_arrays_here_are_offered(tmp_path: Path, monkeypatch: pytes
 def test_bash_gets_what_is_behind_the_break(refimpl: Command) -> None:
     assert refimpl("__complete", "bash", "refimpl plan vgg16 --set liveness=la").out == "layer-wise\n"
     assert refimpl("__complete", "zsh", "refimpl plan vgg16 --set liveness=la").out == "liveness=layer-wise\n"
-    assert refimpl("__complete", "bash", "refimpl plan alexnet:").out == "superneurons\n"
+    assert refimpl("__complete", "bash", "refimpl plan alexnet:sup").out == "superneurons\n"
 
 
 @pytest.fixture

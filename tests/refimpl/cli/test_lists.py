@@ -46,6 +46,12 @@ def test_each_thing_within_100_columns_and_as_json(refimpl: Command, thing: str,
     assert max(map(len, table.splitlines())) <= 100
 
 
+def test_presets_are_shown_with_what_their_slots_hold(refimpl: Command) -> None:
+    said = refimpl("list", "presets").out
+    assert max(map(len, said.splitlines())) <= 100 and "=none" not in said
+    assert {"superneurons-checkpoints", "vdnn-window", "superneurons-lru", "cost-aware"} <= words(said)
+
+
 def test_kernels_within_100_columns(refimpl: Command) -> None:
     lines = refimpl("list", "kernels").out.splitlines()
     assert max(map(len, lines)) <= 100

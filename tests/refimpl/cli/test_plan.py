@@ -172,6 +172,23 @@ def test_the_table_within_100_columns(refimpl: Command) -> None:
         assert word in said.out
 
 
+def test_the_largest_batch(refimpl: Command) -> None:
+    asked = ("plan", "vgg16", "--budget", "4GiB", "--largest-batch", *MACHINE)
+    said = refimpl(*asked, "--batch", 1)
+    found = re.search(r"Largest batch: (\d+) images, the most that fit of \d+ batches tried", said.out)
+    assert said.status == 0 and found
+    most = int(found[1])
+    document = json.loads(refimpl(*asked, "--batch", most, "--json").out)
+    assert document["fits"] and document["largest_batch"] == most
+    assert {"batch": most, "fits": True} in document["tried_batches"]
+    refused = refimpl(*asked, "--batch", most + 1)
+    assert refused.status == 3 and refused.err.endswith(f"; the largest batch that fits is {most}\n")
+    refused = refimpl(*asked, "--batch", most + 1, "--json")
+    assert refused.status == 3 and json.loads(refused.out)["largest_batch"] == most
+    hopeless = refimpl("plan", "vgg16", "--budget", "1GiB", "--largest-batch", *MACHINE)
+    assert hopeless.status == 3 and hopeless.err.endswith("; not even one image fits\n")
+
+
 def test_slots_and_switches_reach_the_program(refimpl: Command) -> None:
     options = (
         "--set",

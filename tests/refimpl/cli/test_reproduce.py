@@ -7,29 +7,133 @@ from pathlib import Path
 
 import pytest
 
+from refimpl.cli.reproduce import PAPERS, compared
+from refimpl.planner.published import Published, Reproduced
 from refimpl.vdnn.figures import NETWORKS, POLICIES
 from tests.refimpl.cli.said import Command, Wrong
 
-pytestmark = pytest.mark.vdnn
+# -- vDNN --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.vdnn
 @pytest.mark.slow
 def test_vdnn(refimpl: Command, tmp_path: Path) -> None:
     said = refimpl("reproduce", "vdnn", "--picture", tmp_path / "vdnn.png")
     assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    assert "vDNN: published beside ours" in said.out and "vDNN's networks" in said.out
     assert "TFLOP/s" in said.out and "copies ran at 12.8 GB/s" in said.out
     assert "met" in said.out and "missed" in said.out and "vgg416(32)" in said.out
+    assert "Published figures: 3 of 5 met." in said.out
     assert (tmp_path / "vdnn.png").stat().st_size > 20_000
     document = json.loads(refimpl("reproduce", "vdnn", "--json").out)
     assert {figure["met"] for figure in document["published"]} == {True, False}
     assert len(document["networks"]) == len(NETWORKS) * len(POLICIES)
 
 
-def test_a_paper_that_is_not_there(wrong: Wrong) -> None:
-    assert "vdn" in wrong("reproduce", "vdn") and "vdnn" in wrong("reproduce", "vdn")
+# -- SuperNeurons ------------------------------------------------------------------------------------------------------
 
 
-def test_running_wants_a_gpu_or_a_small_network(wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.superneurons
+def test_one_part_of_superneurons(refimpl: Command, tmp_path: Path) -> None:
+    said = refimpl("reproduce", "superneurons", "--only", "curve", "--picture", tmp_path / "curve.svg")
+    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    assert "SuperNeurons: published beside ours" in said.out and "missed" not in said.out
+    (step,) = [line.split() for line in said.out.splitlines() if line.startswith("  39 ")]
+    expected = "39 POOL2 b 1353.613 1353.613 10 1132.056 1132.056 9 857.104 857.104 7"
+    assert step == expected.split()
+    assert "Published figures: 11 of 11 met." in said.out
+    assert f"Picture: {tmp_path}/curve.svg" in said.out and (tmp_path / "curve.svg").stat().st_size > 20_000
+
+
+@pytest.mark.superneurons
+def test_parts_of_superneurons_as_json(refimpl: Command, tmp_path: Path) -> None:
+    parts = ("--only", "recompute", "--only", "curve")
+    document = json.loads(refimpl("reproduce", "superneurons", *parts, "--json").out)
+    assert [*document] == ["paper", "published", "curve", "recompute"], "in the evaluation's order"
+    assert len(document["curve"]) == 138 and len(document["recompute"]) == 9
+    assert all(row["met"] for row in document["curve"]), "what a row calculates is said too"
+    missed = [figure["what"] for figure in document["published"] if not figure["met"]]
+    assert len(missed) == 4 and all(name.startswith("ResNet") for name in missed)
+    assert all(figure["source"] and figure["mark"] for figure in document["published"])
+
+
+@pytest.mark.superneurons
+@pytest.mark.slow
+def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the largest batches and the deepest ResNet, which take a minute."""
+    from refimpl.report import superneurons_evaluation as evaluation
+    from refimpl.superneurons import figures
+
+    monkeypatch.setattr(figures, "NETWORKS", {"alexnet": 200, "vgg16": 32, "resnet50": 32, "resnet101": 32})
+    monkeypatch.setattr(figures, "SHRUNK", ("vgg16", "resnet50"))
+    monkeypatch.setattr(figures, "SHARES", (0.5, 1.0))
+    monkeypatch.setattr(evaluation, "PARTS", [part for part in evaluation.PARTS if part.name != "largest"])
+    said = refimpl("reproduce", "superneurons", "--picture", tmp_path / "sn.png")
+    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    for name in ("curve", "recompute", "cache", "pool"):
+        assert f"SuperNeurons, {name}: published beside ours" in said.out
+    for table in ("step by step", "Memory of SuperNeurons' networks", "Memory by type of layer", "Three ways",
+                  "Moved without the cache and with it", "as the pool grows", "Heap against driver calls"):  # fmt: skip
+        assert table in said.out
+    drawn = {f"sn-{name}.png" for name in ("curve", "memory", "cache", "budget")}
+    assert {path.name for path in tmp_path.iterdir()} == drawn
+    assert all(f"Picture: {tmp_path}/{name}" in said.out for name in drawn)
+
+
+@pytest.mark.superneurons
+def test_what_cannot_be_had_is_refused_at_once(wrong: Wrong, tmp_path: Path) -> None:
+    said = wrong("reproduce", "superneurons", "--only", "recomputed")
+    assert "there is no part 'recomputed'; did you mean recompute?" in said and "curve" in said
+    picture = tmp_path / "pool.png"
+    assert f"--picture {picture}: there is no picture of pool" in wrong(
+        "reproduce", "superneurons", "--only", "pool", "--picture", picture
+    )
+
+
+@pytest.mark.superneurons
+@pytest.mark.slow
+def test_superneurons_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU a driver has nothing to be called for; the rest is measured."""
     monkeypatch.setattr("refimpl.planning.gpu_at_hand", lambda: False)
-    assert "no GPU here; a small network runs on the CPU: --network tiny-vgg" in wrong("reproduce", "vdnn", "--run")
-    assert "--write belongs to --run" in wrong("reproduce", "vdnn", "--write")
+    small = ("--network", "tiny-resnet", "--batch", 2, "--budget", "1MiB", "--iterations", 1)
+    said = refimpl("reproduce", "superneurons", "--run", *small)
+    assert said.status == 0 and "the most images" in said.out and "superneurons" in said.out
+    assert "Not measured: the heap against driver calls; a CPU has no driver to call." in said.out
+
+
+# -- any paper ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_paper_that_is_not_there(wrong: Wrong) -> None:
+    said = wrong("reproduce", "vdn")
+    assert "vdn" in said and all(paper in said for paper in PAPERS)
+
+
+def test_json_has_no_infinity() -> None:
+    figure = Reproduced(Published("moved", 0, "GB", "p", "test"), 0.5, "how")
+    assert json.loads(json.dumps(compared(figure), allow_nan=False)) == {
+        "what": "moved", "value": 0, "unit": "GB", "mark": "p", "source": "test", "within": None,
+        "ours": 0.5, "deviation": None, "met": False, "note": "how",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_papers_entry_is_whole(name: str) -> None:
+    from refimpl import presets
+
+    paper = PAPERS[name]
+    parts = paper.parts()
+    assert len(parts) > 1 and all(part.about and part.rounds > 0 for part in parts.values())
+    assert paper.policy in presets.PRESETS and paper.title and paper.trains
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_running_wants_a_gpu_or_a_small_network(name: str, wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refimpl.planning.gpu_at_hand", lambda: False)
+    said = wrong("reproduce", name, "--run")
+    assert f"no GPU here; a small network runs on the CPU: {PAPERS[name].small}" in said
+    small = PAPERS[name].small.split()
+    assert "--iterations 0: give at least 1" in wrong("reproduce", name, "--run", *small, "--iterations", 0)
+    assert "--write belongs to --run" in wrong("reproduce", name, "--write")
+    assert "--policy belongs to --run" in wrong("reproduce", name, "--policy", "vdnn-all")
+    assert "--only and --picture belong to the figures" in wrong("reproduce", name, "--run", "--only", "networks")

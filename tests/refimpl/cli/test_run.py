@@ -13,6 +13,10 @@ import pytest
 
 from refimpl.cli.run import curve, without
 from refimpl.data import Synthetic
+from refimpl.fitting import least_budget
+from refimpl.machine import machine
+from refimpl.network.zoo import build
+from refimpl.presets import setup
 from tests.refimpl.cli.said import Command, Wrong
 
 SMALL = ("lenet", "--batch", 8, "--backend", "cpu")
@@ -60,6 +64,43 @@ def test_a_run_in_two_parts_is_the_same_to_the_last_bit(refimpl: Command, tmp_pa
     ended = refimpl("run", *DIGITS, "--steps", 6, "--resume", half, "--save", rest, "--json")
     assert json.loads(begun.out)["losses"] + json.loads(ended.out)["losses"] == first
     assert same(whole, rest) and not same(whole, half)
+
+
+WAYS = {"speed": "speed-centric", "memory": "memory-centric", "cost": "cost-aware"}
+PRESETS = [
+    ("superneurons-liveness", None),
+    ("superneurons-offload", None),
+    *(("superneurons-recompute", way) for way in WAYS),
+    *(("superneurons", way) for way in WAYS),
+]
+
+
+@pytest.mark.superneurons
+def test_superneurons_presets_come_to_the_bits_of_the_baseline(refimpl: Command, tmp_path: Path) -> None:
+    """Each trains one iteration more, in the least memory that will do, with the algorithms of the baseline."""
+    options = ("tiny-resnet:superneurons", "--batch", 4, "--backend", "cpu", "--algorithms", "memory", "--json")
+    network, here = build("tiny-resnet:superneurons", 4), machine("here")
+    plain, parts = str(tmp_path / "plain.npz"), str(tmp_path / "parts.npz")
+    said = refimpl("run", *options, "--steps", len(PRESETS), "--seed", 5, "--save", plain)
+    losses = json.loads(said.out)["losses"]
+    go_on: tuple[Any, ...] = ("--seed", 5)
+    for number, (preset, way) in enumerate(PRESETS):
+        named = {"algorithms": "memory"} | ({"recompute": WAYS[way]} if way else {})
+        budget = least_budget(network, setup(preset, named), here)
+        policy = ("--policy", preset, *(("--recompute", way) if way else ()), "--budget", budget)
+        said = refimpl("run", *options, *policy, "--steps", number + 1, *go_on, "--save", parts)
+        assert said.status == 0, said.err
+        document = json.loads(said.out)
+        assert document["losses"] == [losses[number]]
+        assert document["peak_bytes"]["measured"] == document["peak_bytes"]["predicted"] <= budget
+        go_on = ("--resume", parts)
+    assert same(parts, plain)
+
+
+@pytest.mark.superneurons
+def test_driver_calls_want_a_driver(refimpl: Command) -> None:
+    said = refimpl("run", *SMALL, "--steps", 1, "--policy", "superneurons", "--set", "allocator=driver-calls")
+    assert said.status == 0 and "Driver    no calls: on the CPU there is none" in said.out
 
 
 def test_ctrl_c_saves_and_the_line_it_prints_resumes(

@@ -1,0 +1,148 @@
+"""SuperNeurons on a GPU: bits, memory, driver calls, and copies that run beside kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kernels import gpu
+from kernels.shim import cuda
+from refimpl import measured, presets, superneurons_measured
+from refimpl.fitting import least_budget
+from refimpl.machine import machine
+from refimpl.memory import DriverCalls
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import Allocate, Launch, Program, Setup, plan
+from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
+from tests.refimpl.modules import least_plan
+from tests.refimpl.plainly import draw_batch
+
+pytestmark = [pytest.mark.gpu, pytest.mark.superneurons]
+
+BACKEND = "cuda"
+LIMIT = 5e-6  # seconds of host time that an instruction may take
+WAYS = ("speed-centric", "memory-centric", "cost-aware")
+
+
+def wanted(preset: str, **named: str) -> Setup:
+    made = presets.setup(preset, named)
+    assert isinstance(made, Setup)
+    return made
+
+
+SETUPS = {
+    "liveness": wanted("superneurons-liveness"),
+    "offload": wanted("superneurons-offload"),
+    "offload of all checkpoints": wanted("superneurons-offload", offload="superneurons-all-checkpoints"),
+    **{f"recompute, {way}": wanted("superneurons-recompute", recompute=way) for way in WAYS},
+    **{f"all, {way}": wanted("superneurons", recompute=way) for way in WAYS},
+}
+NETWORKS = ("lenet", "tiny-vgg", "tiny-resnet", "tiny-inception")
+
+
+def held(program: Program) -> Program:
+    """The same algorithms, call by call, with nothing dropped or moved."""
+    same = measured.everything_held(measured.SameAlgorithms.as_in(program))
+    return plan(program.network, same, MACHINE, 1 << 32)
+
+
+def tight(network: Network, label: str, **modules: Any) -> Program:
+    return least_plan(network, SETUPS[label].replace(**modules), MACHINE)
+
+
+@pytest.mark.parametrize("label", SETUPS)
+@pytest.mark.parametrize("name", [*NETWORKS, *(f"{name}:superneurons" for name in NETWORKS)])
+def test_no_preset_changes_a_bit_and_the_peak_is_the_predicted(name: str, label: str) -> None:
+    program = tight(build(name, 16), label)
+    with trainer(program, backend=BACKEND) as made:
+        losses = [made.step(*draw_batch(program.network, i)) for i in range(3)]
+        assert made.measured_peak == program.peak_bytes <= program.budget
+        state = made.state()
+    expected_losses, expected = trained(held(program), 3, backend=BACKEND)
+    assert differing(state, expected) == []
+    assert losses == expected_losses
+
+
+def test_the_arena_is_all_that_is_taken_and_an_iteration_takes_nothing() -> None:
+    """Evictions, fetches and rebuilds: none of them asks the driver for memory."""
+    program = tight(build("tiny-resnet:superneurons", 64), "all, memory-centric")
+    assert program.counts.evictions > 0 and program.counts.on_demand_bytes > 0 and program.counts.recomputed_layers > 0
+    with trainer(program, backend=BACKEND) as made:
+        made.step(*draw_batch(program.network))
+        gpu.synchronize()
+        free = cuda.current_context().get_memory_info().free
+        for i in range(5):
+            made.step(*draw_batch(program.network, i))
+            assert cuda.current_context().get_memory_info().free == free
+
+
+def test_driver_calls_are_made_counted_and_change_no_bit() -> None:
+    network = build("tiny-resnet:superneurons", 64)
+    program = tight(network, "all, cost-aware", allocator=DriverCalls())
+    allocations = sum(isinstance(i, Allocate) for i in program.instructions)
+    with trainer(program, backend=BACKEND, guard=False) as made:
+        for i in range(3):
+            made.step(*draw_batch(network, i))
+            times = made.driver_calls
+            assert times is not None and times.allocations == times.frees == allocations
+            assert 0 < times.allocating and 0 < times.freeing
+        state = made.state()
+        gpu.synchronize()
+        free = cuda.current_context().get_memory_info().free
+        made.step(*draw_batch(network))
+        assert cuda.current_context().get_memory_info().free == free  # every block was given back
+    assert differing(state, trained(held(program), 3, backend=BACKEND)[1]) == []
+    print(f"{gpu.device_name()}: {allocations} allocations, {times.seconds * 1e3:.2f} ms in the calls of an iteration")
+
+
+def test_a_free_waits_for_the_device() -> None:
+    """So an iteration with driver calls is slower than the same one with the heap."""
+    found = superneurons_measured.against_driver_calls(
+        build("resnet50:superneurons", 8), machine("here"), 5, lambda text: None
+    )
+    print(f"{gpu.device_name()}: {found.share:.1%} of an iteration of {found.network} is what driver calls cost")
+    assert found.calls.seconds > found.heap.seconds
+    assert 0 < found.share < 1 and 0 < found.share_inside < 1
+
+
+def test_copies_and_kernels_overlap() -> None:
+    """What leaves and what is prefetched run beside the launches, in the eager preset and with the cache."""
+    network = build("tiny-vgg:superneurons", 512)
+    for label in ("offload", "all, cost-aware"):
+        budget = least_budget(network, SETUPS[label], MACHINE)
+        program = plan(network, SETUPS[label], MACHINE, budget + budget // 4)
+        with trainer(program, backend=BACKEND) as made:
+            for i in range(3):
+                made.step(*draw_batch(network, i))
+            timeline = made.timeline()
+        copying, computing, beside = timeline.copying(), timeline.busy("compute"), timeline.overlap()
+        print(
+            f"{timeline.machine}, {label}: {copying * 1e3:.2f} ms of copies and {computing * 1e3:.2f} of kernels, "
+            f"{beside * 1e3:.2f} of them at the same time"
+        )
+        assert copying > 0
+        if label == "offload":
+            assert beside > 0.2 * min(copying, computing)
+
+
+def test_an_instruction_costs_the_host_next_to_nothing() -> None:
+    program = tight(build("tiny-resnet:superneurons", 8), "all, memory-centric")
+    assert any(isinstance(i, Launch) and i.rebuild for i in program.instructions)
+    with trainer(program, backend=BACKEND) as made:
+        for i in range(30):
+            made.step(*draw_batch(program.network, i))
+        seconds = made.host_seconds_per_instruction
+    assert seconds is not None
+    print(f"{gpu.device_name()}: {len(program.instructions)} instructions, {seconds * 1e6:.2f} µs of host time each")
+    assert seconds < LIMIT
+
+
+def test_the_planned_largest_batch_trains() -> None:
+    """Within a budget, on the device: the pool's peak is the planned one, and a budget it is."""
+    found = superneurons_measured.measure("tiny-resnet", 64, "superneurons", machine("here"), "64MiB", BACKEND, 2)
+    ours, baseline = found.largest
+    assert ours.batch > baseline.batch
+    assert ours.peak_bytes <= ours.budget_bytes == 64 << 20 and ours.seconds > 0
+    assert found.pools is not None and found.comparison is not None

@@ -1,0 +1,576 @@
+"""SuperNeurons' tensor cache: its order, its locks, what it moves and what it does not, and plans that live by it.
+
+Wrong caches and wrong planners stand beside the right ones here: what a test says of the right one, it must be able to
+deny of these.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl import vdnn
+from refimpl.machine import Machine
+from refimpl.network import Builder, Conventions, Network, Tensor
+from refimpl.network.zoo import build
+from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, Unsafe, Walk, plan
+from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
+from refimpl.planner.loop import Planner
+from refimpl.planner.order import Block
+from refimpl.superneurons import (
+    CHECKPOINTS,
+    COST_AWARE,
+    MEMORY_CENTRIC,
+    SPEED_CENTRIC,
+    Ahead,
+    Analysis,
+    Heap,
+    LeastRecentlyUsed,
+    stages,
+)
+from refimpl.superneurons.cache import TensorCache
+from refimpl.superneurons.traffic import moved_bytes
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import DropSome, OffloadSome, PooledPinned, least_plan, machine, setup
+
+pytestmark = pytest.mark.superneurons
+
+MACHINE = machine(1e9)
+KIB = 1 << 10
+PLENTY = 1 << 30  #: bytes
+
+RECOMPUTES = st.sampled_from((NoRecompute(), SPEED_CENTRIC, MEMORY_CENTRIC, COST_AWARE, DropSome(0.7)))
+
+
+def cached(**modules: Any) -> Setup:
+    """The cache and SuperNeurons' heap and liveness, nothing else unless it is named."""
+    return setup(**{"cache": LeastRecentlyUsed(), "allocator": Heap(), "liveness": Analysis()} | modules)
+
+
+def trunk(branches: int = 4) -> Network:
+    """A map x that every branch reads: a tensor that is hit again and again.  Every map has 16 KiB."""
+    conventions = Conventions(relu_in_place=False, input_managed=False, holds_inputs=True)
+    b = Builder("trunk", (2, 8, 16, 16), conventions)
+    x = b.conv(8, 3, pad=1, name="x")
+    total = None
+    for i in range(1, branches + 1):
+        b.conv(8, 3, pad=1, after=x, name=f"conv{i}")
+        y = b.relu(name=f"relu{i}")
+        total = y if total is None else b.join(total, y, name=f"join{i}")
+    b.fc(3)
+    b.softmax()
+    return b.build()
+
+
+MAP = 16 * KIB  #: bytes of each of its maps
+TIGHT = 232 * KIB  #: a budget for `trunk()` in which a gradient map is pushed out twice
+ROOMY = 288 * KIB  #: one in which two maps or three are too many
+
+
+# -- the order ---------------------------------------------------------------------------------------------------------
+
+
+class Twin:
+    """The paper's list as it is told, its front at index 0; every question looks through all of it."""
+
+    def __init__(self) -> None:
+        self.list: list[Tensor] = []
+
+    def enter(self, tensor: Tensor) -> None:
+        assert tensor not in self.list
+        self.list.insert(0, tensor)
+
+    def leave(self, tensor: Tensor) -> None:
+        self.list.remove(tensor)
+
+    def touch(self, tensor: Tensor) -> None:
+        self.list.remove(tensor)
+        self.list.insert(0, tensor)
+
+    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
+        for tensor in reversed(self.list):
+            if tensor not in locked:
+                return tensor
+        return None
+
+
+class ByList(LeastRecentlyUsed):
+    def bind(self, walk: Walk) -> Any:
+        return Twin()
+
+
+TENSORS = [Tensor(f"t{i}", (1,), "map", managed=True) for i in range(8)]
+ACTIONS = st.tuples(
+    st.sampled_from(("come or use", "come or use", "leave", "evict")),
+    st.sampled_from(TENSORS),
+    st.sets(st.sampled_from(TENSORS)),
+)
+
+
+@given(st.lists(ACTIONS, max_size=60))
+def test_the_victim_is_always_the_twins(drawn: list[tuple[str, Tensor, set[Tensor]]]) -> None:
+    cache, twin = LeastRecentlyUsed().bind(Walk(trunk(1), MACHINE)), Twin()
+    for action, tensor, locked in drawn:
+        there = tensor in twin.list
+        if action == "come or use":
+            for one in (cache, twin):
+                (one.touch if there else one.enter)(tensor)
+        elif action == "leave" and there:
+            cache.leave(tensor)
+            twin.leave(tensor)
+        elif action == "evict":
+            victim = cache.victim(locked)
+            assert victim is twin.victim(locked) and victim not in locked
+            if victim is not None:
+                cache.leave(victim)
+                twin.leave(victim)
+    while twin.list:
+        victim = twin.list[-1]
+        assert cache.victim(()) is victim
+        cache.leave(victim)
+        twin.leave(victim)
+    assert cache.victim(()) is None
+
+
+@settings(max_examples=15)
+@given(networks(), RECOMPUTES, st.integers(0, 4))
+def test_whole_plans_are_the_twins(network: Network, recompute: Any, distance: int) -> None:
+    wanted = cached(recompute=recompute, prefetch=Ahead(distance))
+    program = least_plan(network, wanted, MACHINE)
+    twin = plan(network, wanted.replace(cache=ByList()), MACHINE, program.budget)
+    assert program.listing(instructions=True) == twin.listing(instructions=True)
+
+
+# -- a hit moves to the front ------------------------------------------------------------------------------------------
+
+
+class FirstInFirstOut(LeastRecentlyUsed):
+    """Wrong: what came first goes first, however often it has been used since."""
+
+    def bind(self, walk: Walk) -> Any:
+        class Cache(TensorCache):
+            def touch(self, tensor: Tensor) -> None:
+                pass
+
+        return Cache()
+
+
+def test_a_hit_moves_the_entry_to_the_front() -> None:
+    first, second = TENSORS[:2]
+    for module, victim in ((LeastRecentlyUsed(), second), (FirstInFirstOut(), first)):
+        cache = module.bind(Walk(trunk(1), MACHINE))
+        cache.enter(first)
+        cache.enter(second)
+        cache.touch(first)
+        assert cache.victim(()) is victim
+
+
+def test_first_in_first_out_moves_what_every_branch_reads() -> None:
+    """Two maps too many: first in first out evicts x, too, though the very next branch reads it."""
+    right, wrong = (
+        plan(trunk(), cached(cache=cache), MACHINE, ROOMY) for cache in (LeastRecentlyUsed(), FirstInFirstOut())
+    )
+    forward = right.network.depth
+    assert "x" in {i.tensor.name for i in wrong.instructions if isinstance(i, CopyIn) and i.step <= forward}
+    assert "x" not in {i.tensor.name for i in right.instructions if isinstance(i, CopyIn) and i.step <= forward}
+    assert (right.counts.evictions, wrong.counts.evictions) == (4, 5)
+    assert (moved_bytes(right), moved_bytes(wrong)) == (8 * MAP, 10 * MAP)
+
+
+# -- locks -------------------------------------------------------------------------------------------------------------
+
+
+class Watched(Planner):
+    """Notes every eviction: the tensor, whether the running step uses it, whether an allocation had failed for it."""
+
+    def __init__(self, network: Network, wanted: Setup, machine: Machine, budget: int) -> None:
+        super().__init__(network, wanted, machine, budget)
+        self.evicted: list[Tensor] = []
+        self.used: list[Tensor] = []
+
+    def evict(self, tensor: Tensor) -> None:
+        assert self.step is not None
+        self.evicted.append(tensor)
+        if tensor in self.step.uses or tensor in self.locked:
+            self.used.append(tensor)
+        super().evict(tensor)
+
+
+class IgnoresLocks(LeastRecentlyUsed):
+    """Wrong: the last goes, whoever uses it."""
+
+    def bind(self, walk: Walk) -> Any:
+        return WithoutLocks()
+
+
+class WithoutLocks(TensorCache):
+    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
+        return super().victim(())
+
+
+class IgnoresEverything(LeastRecentlyUsed):
+    """Wrong twice: the one that came first goes, whoever uses it, and however often."""
+
+    def bind(self, walk: Walk) -> Any:
+        class Cache(WithoutLocks):
+            def touch(self, tensor: Tensor) -> None:
+                pass
+
+        return Cache()
+
+
+@given(networks(), RECOMPUTES, st.integers(0, 4), st.floats(0, 0.5))
+def test_what_the_running_step_uses_is_never_evicted(
+    network: Network, recompute: Any, distance: int, room: float
+) -> None:
+    wanted = cached(recompute=recompute, prefetch=Ahead(distance))
+    program = least_plan(network, wanted, MACHINE, room)
+    watched = Watched(network, wanted, MACHINE, program.budget)
+    counts = watched.plan().counts
+    assert not watched.used
+    assert counts.evictions == len(watched.evicted) <= watched.pool.statistics().failures
+
+
+def test_a_cache_that_ignores_locks_is_noticed() -> None:
+    """What has just been used goes last anyway.  But what the step will read as soon as something else is there may go,
+    to be fetched back at once; and were the order wrong too, the step would be without what it had."""
+    network, budget = trunk(2), 200 * KIB
+    right, wrong = (
+        Watched(network, cached(cache=one), MACHINE, budget) for one in (LeastRecentlyUsed(), IgnoresLocks())
+    )
+    moved = [moved_bytes(planner.plan()) for planner in (right, wrong)]
+    assert right.evicted and not right.used
+    assert [tensor.name for tensor in wrong.used] == ["d(join2)"]
+    assert moved[1] == moved[0] + 2 * MAP
+    both = Watched(trunk(3), cached(cache=IgnoresEverything()), MACHINE, 240 * KIB)
+    with pytest.raises(KeyError):  # nothing to launch on
+        both.plan()
+    assert [tensor.name for tensor in both.used] == ["x"]
+
+
+# -- only when the device is full --------------------------------------------------------------------------------------
+
+
+@given(networks(), RECOMPUTES, st.integers(0, 4))
+def test_nothing_moves_while_every_allocation_succeeds(network: Network, recompute: Any, distance: int) -> None:
+    """A pool as large as what an unlimited one came to use: first fit puts everything where it was."""
+    wanted = cached(recompute=recompute, prefetch=Ahead(distance))
+    roomy = plan(network, wanted, MACHINE, PLENTY)
+    watched = Watched(network, wanted, MACHINE, roomy.arena_bytes)
+    program = watched.plan()
+    assert watched.pool.statistics().failures == 0
+    assert moved_bytes(program) == program.counts.evictions == 0
+    copied = {i.tensor for i in program.instructions if isinstance(i, (CopyIn, CopyOut))}
+    assert copied == {network.input, network.labels, network.losses} - {None}
+    assert (program.counts.misses > 0) == (program.counts.recomputed_layers > 0)
+
+
+@given(networks(), RECOMPUTES)
+def test_one_block_less_and_something_is_evicted_or_it_does_not_fit(network: Network, recompute: Any) -> None:
+    wanted = cached(recompute=recompute)
+    roomy = plan(network, wanted, MACHINE, PLENTY)
+    watched = Watched(network, wanted, MACHINE, roomy.arena_bytes - KIB)
+    try:
+        counts = watched.plan().counts
+    except DoesNotFit as error:
+        assert error.largest_hole < error.asked
+    else:
+        assert counts.evictions > 0
+    assert watched.pool.statistics().failures > 0
+
+
+# -- constant time -----------------------------------------------------------------------------------------------------
+
+
+class Counted:
+    """Stands for a tensor, and counts how often it is looked at: hashed or compared."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        Counted.looks += 1
+        return self is other
+
+
+def looks(cache: Any, size: int) -> int:
+    """The most looks that any one operation takes in a cache of so many entries."""
+    entries: list[Any] = [Counted() for _ in range(size)]
+    for entry in entries:
+        cache.enter(entry)
+
+    def counted(operation: Callable[..., object], *given: object) -> int:
+        Counted.looks = 0
+        operation(*given)
+        return Counted.looks
+
+    middle, last, fresh = entries[size // 2], entries[-1], Counted()
+    locked = set(entries[:3])  # the next to go
+    return max(
+        counted(cache.touch, middle),
+        counted(cache.touch, last),
+        counted(cache.leave, middle),
+        counted(cache.enter, fresh),
+        counted(cache.victim, locked),
+    )
+
+
+def test_every_operation_takes_as_many_looks_in_a_large_cache_as_in_a_small_one() -> None:
+    small, large = (looks(TensorCache(), size) for size in (10, 10_000))
+    assert small == large < 12
+    assert looks(Twin(), 500) > 250
+
+
+def evicting(size: int) -> float:
+    """Seconds to fill a cache and to evict everything, a few entries being hit all the time."""
+    best = float("inf")
+    for _ in range(3):
+        cache, entries = TensorCache(), [Tensor("t", (1,), "map") for _ in range(size)]
+        start = time.process_time()
+        for entry in entries:
+            cache.enter(entry)
+        for entry in entries[:-3]:
+            victim = cache.victim(())
+            assert victim is entry
+            cache.leave(victim)
+            cache.touch(entries[-1])
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def test_a_victim_is_found_at_once_however_many_have_left() -> None:
+    """Sixteen times as many entries: were each victim looked for from where the first entry was, 256 times as long."""
+    assert evicting(32_000) < 64 * evicting(2_000)
+
+
+# -- a hole, not bytes -------------------------------------------------------------------------------------------------
+
+
+def tensors(*kibibytes: int) -> list[Tensor]:
+    return [Tensor(f"t{i}", (n * KIB // 4,), "map", managed=True) for i, n in enumerate(kibibytes)]
+
+
+class EnoughBytes(Planner):
+    """Wrong: once as many bytes have been evicted as are asked for, an allocation must succeed."""
+
+    def allocate(self, tensor: Tensor, stays: bool = False) -> Block:
+        freed = 0
+        while (block := self.try_allocate(tensor, stays)) is None:
+            self.give_back_drained(everything=True)
+            victim = self.cache.victim(self.locked) if freed < tensor.nbytes else None
+            if victim is None:
+                block = self.try_allocate(tensor, stays)
+                if block is None:
+                    raise self.does_not_fit(tensor)
+                return block
+            freed += victim.nbytes
+            self.evict(victim)
+        return block
+
+
+@pytest.mark.parametrize("planner", (Watched, EnoughBytes))
+def test_enough_bytes_are_no_hole(planner: type[Planner]) -> None:
+    """Four blocks side by side; the two used longest ago do not touch, so a third has to go."""
+    network = trunk(1)
+    books = planner(network, cached(), MACHINE, 4 * KIB)
+    books.step = network.steps[0]
+    a, b, c, d, wanted = tensors(1, 1, 1, 1, 2)
+    for tensor in (a, b, c, d):
+        books.allocate(tensor)
+    for tensor in (a, c, b, d):
+        books.cache.touch(tensor)
+    if planner is EnoughBytes:
+        with pytest.raises(DoesNotFit, match="2 KiB are free, the largest hole is 1 KiB"):
+            books.allocate(wanted)
+        return
+    block = books.allocate(wanted)
+    assert isinstance(books, Watched)
+    assert books.evicted == [a, c, b] and block.address == 0
+    assert set(books.device) == {wanted, d} and books.pool.free_bytes == KIB
+
+
+def test_a_network_that_needs_the_third_victim() -> None:
+    """Where counting bytes fails, trying again does not."""
+    network, wanted = build("tiny-inception", 4), cached(prefetch=Ahead())
+    top = plan(network, wanted, MACHINE, PLENTY).peak_bytes
+    fits = fails = 0
+    for budget in range(top * 2 // 3, top, 64 * KIB):
+        try:
+            Watched(network, wanted, MACHINE, budget).plan().verify()
+        except DoesNotFit:
+            continue
+        fits += 1
+        try:
+            EnoughBytes(network, wanted, MACHINE, budget).plan()
+        except DoesNotFit as error:
+            assert error.free >= error.asked > error.largest_hole
+            fails += 1
+    assert 0 < fails <= fits
+
+
+# -- with a copy, or without -------------------------------------------------------------------------------------------
+
+
+def copies_out(program: Program) -> Counter[str]:
+    """Tensor → how often an eviction copied it out."""
+    return Counter(i.tensor.name for i in program.instructions if isinstance(i, CopyOut) and i.why == "evicted")
+
+
+def test_gradient_maps_are_evicted_too_and_copied_again_once_they_have_changed() -> None:
+    """x's gradient is a sum that every branch's backward adds to: what the host has of it is outdated each time."""
+    watched = Watched(trunk(), cached(), MACHINE, TIGHT)
+    program = watched.plan()
+    program.verify()
+    copied, evicted = copies_out(program), Counter(tensor.name for tensor in watched.evicted)
+    assert copied["d(x)"] == evicted["d(x)"] == 2  # written in between
+    assert sum(copied.values()) < sum(evicted.values())
+    again = [name for name, count in evicted.items() if count > copied[name]]
+    assert again and all(copied[name] == 1 for name in again)  # these only read in between: the copy is still valid
+    assert program.counts.evicted_bytes == sum(copied.values()) * MAP
+
+
+class NeverOutdated(Planner):
+    """Wrong: a copy on the host stays valid, whatever is written to the tensor."""
+
+    def _outdate(self, written: Any) -> None:
+        pass
+
+
+def test_a_host_copy_that_a_write_leaves_valid_is_noticed() -> None:
+    wrong = NeverOutdated(trunk(), cached(), MACHINE, TIGHT).plan()
+    with pytest.raises(Unsafe, match=r"d\(x\)"):
+        wrong.verify()
+
+
+def writes(program: Program) -> Counter[str]:
+    """Tensor → how many forward or backward steps, rebuilds left out, write it."""
+    return Counter(tensor.name for step in program.network.steps for tensor in (*step.writes, *step.updates))
+
+
+@given(networks(), RECOMPUTES, st.integers(0, 4))
+def test_what_is_copied_out_has_been_written_since_the_copy_before(
+    network: Network, recompute: Any, distance: int
+) -> None:
+    """And what is dropped is never copied: it can be made again."""
+    program = least_plan(network, cached(recompute=recompute, prefetch=Ahead(distance)), MACHINE)
+    current: set[Tensor] = set()  # the host has what the device has
+    for i in program.instructions:
+        if i.op == "launch" and not i.rebuild:
+            current.difference_update((*i.call.writes, *i.call.updates))
+        elif isinstance(i, CopyOut):
+            assert i.tensor not in current
+            current.add(i.tensor)
+            fate = program.fates.get(i.tensor)
+            assert fate is None or fate.name != "drop"
+        elif isinstance(i, CopyIn) and i.why != "batch" and i.tensor not in (network.input, network.labels):
+            assert i.tensor in current
+
+
+def test_what_can_be_rebuilt_is_evicted_without_a_copy() -> None:
+    """ReLU's maps and batch normalisation's are thrown away; without recomputation the same ones have to be copied."""
+    network = build("tiny-resnet", 8)
+
+    def tight(recompute: Any) -> Watched:
+        wanted = cached(recompute=recompute)
+        watched = Watched(network, wanted, MACHINE, least_plan(network, wanted, MACHINE).budget)
+        watched.program = watched.plan()
+        return watched
+
+    with_recompute, without = tight(SPEED_CENTRIC), tight(NoRecompute())
+    dropped = {t for t, fate in with_recompute.program.fates.items() if fate.name == "drop"}
+    thrown = [tensor for tensor in with_recompute.evicted if tensor in dropped]
+    assert thrown and not {tensor.name for tensor in thrown} & set(copies_out(with_recompute.program))
+    assert {tensor.name for tensor in dropped} & set(copies_out(without.program))
+
+
+# -- what it reports ---------------------------------------------------------------------------------------------------
+
+
+@given(networks(), RECOMPUTES, st.integers(0, 4))
+def test_hits_and_misses_are_all_that_steps_read(network: Network, recompute: Any, distance: int) -> None:
+    program = least_plan(network, cached(recompute=recompute, prefetch=Ahead(distance)), MACHINE)
+    counts = program.counts
+    assert counts.hits + counts.misses == sum(len(step.reads) + len(step.updates) for step in network.steps)
+    if not counts.recomputed_layers:  # what a rebuild reads is no step's
+        assert counts.misses == sum(isinstance(i, CopyIn) and i.why == "on demand" for i in program.instructions)
+
+
+def test_the_counts_of_a_network_that_does_not_fit() -> None:
+    """Sixteen evictions, six of them without a copy; a prefetch makes hits of misses."""
+    on_demand = plan(trunk(), cached(), MACHINE, TIGHT).counts
+    ahead = plan(trunk(), cached(prefetch=Ahead()), MACHINE, ROOMY).counts
+    late = plan(trunk(), cached(), MACHINE, ROOMY).counts
+    assert (on_demand.evictions, on_demand.evicted_bytes) == (16, 10 * MAP)
+    assert on_demand.on_demand_bytes == on_demand.misses * MAP
+    assert ahead.misses < late.misses and ahead.hits + ahead.misses == late.hits + late.misses
+
+
+# -- right programs ----------------------------------------------------------------------------------------------------
+
+MIXTURES = st.fixed_dictionaries(
+    {
+        "recompute": RECOMPUTES,
+        "offload": st.sampled_from((vdnn.ALL, vdnn.CONV, CHECKPOINTS, OffloadSome(0.5, 3))),
+        "prefetch": st.sampled_from((NoPrefetch(), Ahead(), Ahead(0), vdnn.WINDOW, vdnn.LITERAL)),
+        "join": st.booleans(),
+        "copy_streams": st.sampled_from(("shared", "separate")),
+    }
+)
+
+
+@given(networks(), RECOMPUTES, st.integers(0, 4), st.floats(0, 0.5), st.sampled_from((1e6, 1e9)))
+def test_plans_that_live_by_the_cache_are_right(
+    network: Network, recompute: Any, distance: int, room: float, link: float
+) -> None:
+    """Of no use is a copy at most: what was prefetched may be pushed out, and what leaves may be wanted before it is
+    gone."""
+    wanted = cached(recompute=recompute, prefetch=Ahead(distance))
+    warnings = least_plan(network, wanted, machine(link), room).verify().warnings
+    assert all(warning.endswith("nobody reads what it copies") for warning in warnings)
+
+
+@given(networks(), MIXTURES, st.floats(0, 0.5), st.sampled_from((1e6, 1e9)))
+def test_mixed_with_vdnns_modules_they_are_right(
+    network: Network, modules: dict[str, Any], room: float, link: float
+) -> None:
+    least_plan(network, cached(**modules), machine(link), room).verify()
+
+
+@given(networks())
+def test_the_cache_alone_will_do(network: Network) -> None:
+    """Beside the baseline's liveness, which releases no map: everything that leaves is the cache's doing."""
+    wanted = cached(liveness=NetworkWide())
+    program = least_plan(network, wanted, MACHINE)
+    program.verify()
+    assert program.budget <= plan(network, wanted, MACHINE, PLENTY).arena_bytes
+
+
+def test_buffers_that_are_taken_back_are_filled_again() -> None:
+    """With pinned memory that is reused, what was fetched has no copy left on the host, and is copied out again."""
+    network, wanted = trunk(), cached(pinned=PooledPinned())
+    reused, kept = (plan(network, one, MACHINE, TIGHT) for one in (wanted, cached()))
+    reused.verify()
+    assert reused.pinned_bytes < kept.pinned_bytes
+    assert reused.counts.evictions == kept.counts.evictions
+    assert reused.counts.evicted_bytes > kept.counts.evicted_bytes
+
+
+@settings(max_examples=10)
+@given(networks(layers=25))
+def test_it_fits_where_nothing_else_does(network: Network) -> None:
+    """One step's tensors at a time, and holes: less than the same techniques without the cache, never more."""
+    without = setup(allocator=Heap(), liveness=Analysis())
+    assert least_plan(network, cached(), MACHINE).budget <= least_plan(network, without, MACHINE).budget
+
+
+def test_the_preset_has_it() -> None:
+    assert isinstance(stages.everything().cache, LeastRecentlyUsed)

@@ -1,0 +1,95 @@
+"""SuperNeurons' published memory curve: AlexNet, batch 200, all 46 steps under three set-ups, by the command.
+
+Bytes within 0.02 MiB (the published curve was read off a vector figure), tensors exactly.  The data's source stands in
+tests/data/README.md.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refimpl.cli import main
+from refimpl.network.zoo import build
+
+pytestmark = pytest.mark.superneurons
+
+GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
+MIB = 2**20
+PLAN = ("plan", "alexnet:superneurons", "--batch", "200", "--json")
+
+#: Set-up, the peak in MiB and where it stands.
+PEAKS = {"liveness": (1489.355, 32, "POOL5"), "offload": (1132.056, 39, "POOL2"), "recompute": (886.230, 44, "LRN1")}
+
+
+@cache
+def golden() -> list[dict[str, str]]:
+    with GOLDEN.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main([*PLAN, *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def compare(document: Any, column: str) -> None:
+    """All 46 rows."""
+    assert len(golden()) == len(document["steps"]) == 46
+    for expected, step in zip(golden(), document["steps"], strict=True):
+        where = step["step"], step["direction"], step["layer"]
+        assert where == (int(expected["step"]), expected["direction"], expected["layer"])
+        assert step["live_bytes"] / MIB == pytest.approx(float(expected[f"{column}_mib"]), abs=0.02), where
+        assert step["live_tensors"] == int(expected[f"{column}_tensors"]), where
+
+
+@pytest.mark.parametrize("machine", ["k40c", "titan-xp"])
+@pytest.mark.parametrize("column", PEAKS)
+def test_every_step_of_the_published_curve(capsys: pytest.CaptureFixture[str], column: str, machine: str) -> None:
+    """On the paper's two GPUs: what is alive at a step is a matter of the plan, and of no clock."""
+    found = document(capsys, "--policy", f"superneurons-{column}", "--machine", machine)
+    compare(found, column)
+    mib, step, layer = PEAKS[column]
+    peak = found["peak"]
+    assert peak["live_bytes"] / MIB == pytest.approx(mib, abs=0.001)
+    assert (peak["step"], peak["layer"], peak["direction"]) == (step, layer, "backward")
+    assert max(row["live_bytes"] for row in found["steps"]) == peak["live_bytes"]
+
+
+def test_the_last_curve_is_cost_awares_whose_peak_is_memory_centrics(capsys: pytest.CaptureFixture[str]) -> None:
+    for how in ("memory", "cost"):
+        found = document(capsys, "--policy", "superneurons-recompute", "--recompute", how, "--machine", "k40c")
+        assert found["peak"]["live_bytes"] / MIB == pytest.approx(PEAKS["recompute"][0], abs=0.001)
+        if how == "cost":
+            compare(found, "recompute")
+        else:
+            with pytest.raises(AssertionError):
+                compare(found, "recompute")
+
+
+def test_the_last_curve_is_also_that_of_all_techniques_with_room_to_spare(capsys: pytest.CaptureFixture[str]) -> None:
+    """The cache moves nothing where 12 GiB are more than enough."""
+    found = document(capsys, "--policy", "superneurons", "--machine", "k40c")
+    compare(found, "recompute")
+    assert {row["why"] for row in found["traffic"]} == {"batch", "result"}
+
+
+def test_the_golden_rows_tell_the_set_ups_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each set-up against the other's column: the comparison must fail."""
+    found = document(capsys, "--policy", "superneurons-offload", "--machine", "k40c")
+    for column in ("liveness", "recompute"):
+        with pytest.raises(AssertionError):
+            compare(found, column)
+
+
+def test_every_tensor_allocated_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """The paper's baseline: 2189.437 MiB in 36 tensors."""
+    found = document(capsys, "--policy", "superneurons-liveness", "--machine", "k40c")
+    assert found["network_wide_bytes"] / MIB == pytest.approx(2189.437, abs=0.001)
+    managed = build("alexnet:superneurons", 200).managed
+    assert len(managed) == 36 and sum(tensor.nbytes for tensor in managed) == found["network_wide_bytes"]

@@ -1,0 +1,361 @@
+"""SuperNeurons' offload and prefetch: which maps leave and when, when they are let go, and when they are back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl import vdnn
+from refimpl.machine import MACHINES
+from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, Tensor
+from refimpl.network.zoo import build
+from refimpl.planner import CopyIn, CopyOut, Free, Program, Record, Setup, SetupError, Wait, Walk, plan
+from refimpl.planner.baseline import BufferAMap, Buffers, NoPrefetch
+from refimpl.planner.program import pinned_size
+from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs, stages
+from refimpl.superneurons.offload import BoundOffload
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import least_plan, machine, setup
+from tests.refimpl.planner.mutations import refused, with_instructions
+
+pytestmark = pytest.mark.superneurons
+
+K40C = MACHINES["k40c"]
+PLENTY = 1 << 40  #: bytes
+
+
+def leaving(network: Network, module: OffloadOutputs) -> dict[str, str]:
+    """Map → the layer behind whose forward it leaves."""
+    bound = module.bind(Walk(network, K40C))
+    return {tensor.name: step.layer.name for step in network.steps for tensor in bound.leaves(step)}
+
+
+def copies(program: Program, kind: type, why: str) -> dict[str, int]:
+    """Map → the step that copies it, for one reason; each map once."""
+    found = [i for i in program.instructions if isinstance(i, kind) and i.why == why]
+    assert len({i.tensor for i in found}) == len(found)
+    return {i.tensor.name: i.step for i in found}
+
+
+def long_chain(conventions: Conventions = SUPERNEURONS) -> Network:
+    """Convolutions whose backward is far away, and one whose gap is just not empty."""
+    b = Builder("chain", (2, 3, 16, 16), conventions)
+    for number in range(1, 5):
+        b.conv(4, 3, pad=1, name=f"conv{number}")
+        b.relu(name=f"relu{number}")
+    b.fc(3, name="fc")
+    b.softmax(name="softmax")
+    return b.build()
+
+
+# -- which, and when they leave ----------------------------------------------------------------------------------------
+
+
+def test_the_checkpoints_of_alexnet_leave_behind_their_own_forward() -> None:
+    """The last FC's output does not: softmax's backward is the next step but one."""
+    network = build("alexnet:superneurons", 2)
+    checkpoints = [layer.name for layer in network.layers if layer.kind in ("conv", "fc")]
+    assert leaving(network, CHECKPOINTS) == {name: name for name in checkpoints if name != "FC3"}
+
+
+def test_on_a_forked_network_structure_layers_outputs_leave_too_if_asked() -> None:
+    network = build("tiny-inception:superneurons", 2)
+    some, everything = leaving(network, CHECKPOINTS), leaving(network, ALL_CHECKPOINTS)
+    kinds = {layer.name: layer.kind for layer in network.layers}
+    assert set(some.items()) < set(everything.items())
+    assert Counter(kinds[layer] for layer in some.values()) == {"conv": 9}
+    assert Counter(kinds[layer] for layer in everything.values()) == {"conv": 9, "fork": 6, "concat": 1}
+    residual = leaving(build("tiny-resnet:superneurons", 2), ALL_CHECKPOINTS)
+    assert residual["2_1.join"] == "2_1.join" and "2_1.relu.fork.1" in residual
+    assert "2_1.relu.fork.2" not in residual  # goes into JOIN, and no backward step reads it: nothing to keep
+
+
+def test_a_map_that_a_relu_overwrites_leaves_once_that_is_done() -> None:
+    """vDNN's networks: one map for the convolution and its ReLU.  The last one's gap is empty."""
+    assert leaving(long_chain(VDNN), CHECKPOINTS) == {f"conv{i}": f"relu{i}" for i in (1, 2, 3)}
+    assert leaving(build("tiny-resnet", 2), ALL_CHECKPOINTS)["2_1.join"] == "2_1.relu"
+
+
+@dataclasses.dataclass(frozen=True)
+class BehindItsProducer(OffloadOutputs):
+    """Wrong where a ReLU works in place: what leaves is not yet what backward reads."""
+
+    def bind(self, walk: Walk) -> BoundOffload:
+        bound = super().bind(walk)
+        early = [(walk.producer(tensor), tensor) for tensors in bound._at.values() for tensor in tensors]
+        bound._at.clear()
+        for producer, tensor in early:
+            assert producer is not None
+            bound._at[producer.number].append(tensor)
+        return bound
+
+
+def test_leaving_before_the_relu_has_been_over_it_costs_a_second_copy() -> None:
+    """The planner sees that the first one is out of date, and does not let a wrong value come back."""
+    wrong = stages.offload().replace(offload=BehindItsProducer(CHECKPOINTS.kinds, "wrong", "too early"))
+    for network, times in ((long_chain(VDNN), 2), (long_chain(), 1)):  # elsewhere every ReLU has a map of its own
+        once, early = (plan(network, one, K40C, PLENTY) for one in (stages.offload(), wrong))
+        early.verify()
+        assert early.counts.offloaded_bytes == times * once.counts.offloaded_bytes > 0
+
+
+def plainly(network: Network, kinds: tuple[str, ...], distance: int) -> dict[str, tuple[int, int, int]]:
+    """The rule, read off the steps: map → the steps at which it leaves, is let go, and is back."""
+    made_by = {tensor: layer.kind for layer in reversed(network.layers) for tensor in layer.outputs}
+    found = {}
+    for tensor, kind in made_by.items():
+        uses = [step.number for step in network.steps if tensor in step.uses]
+        forward = [number for number in uses if number <= network.depth]
+        if kind not in kinds or forward == uses:
+            continue
+        back, gone = uses[len(forward)] - distance, forward[-1]
+        changed = [k for k in forward if tensor in (*network.steps[k - 1].writes, *network.steps[k - 1].updates)]
+        if back > gone + 1:
+            found[tensor.name] = changed[-1], gone, back
+    return found
+
+
+@given(networks(layers=16), st.sampled_from((CHECKPOINTS, ALL_CHECKPOINTS)), st.integers(0, 8))
+def test_the_rule_on_drawn_networks(network: Network, module: OffloadOutputs, distance: int) -> None:
+    """Leaves, is let go, is back: a plan with room for everything does exactly what the rule says, and is safe."""
+    wanted = setup(offload=dataclasses.replace(module, distance=distance), prefetch=Ahead(distance))
+    program = plan(network, wanted, machine(), PLENTY)
+    program.verify()
+    expected = plainly(network, module.kinds, distance)
+    assert copies(program, CopyOut, "offload") == {name: leaves for name, (leaves, _, _) in expected.items()}
+    assert copies(program, CopyIn, "prefetch") == {name: back for name, (_, _, back) in expected.items()}
+    assert program.counts.on_demand_bytes == 0 and program.counts.skipped_prefetches == 0
+    let_go = {}
+    for i in program.instructions:
+        if isinstance(i, Free) and i.tensor.name in expected:
+            let_go.setdefault(i.tensor.name, i.released)
+    assert let_go == {name: gone for name, (_, gone, _) in expected.items()}
+
+
+def test_dropped_maps_need_not_leave() -> None:
+    """Recomputation is asked first."""
+    network = build("alexnet:superneurons", 2)
+    cheap_too = dataclasses.replace(CHECKPOINTS, kinds=("conv", "fc", "relu", "pool"))
+    setup = stages.recompute(SPEED_CENTRIC).replace(offload=cheap_too, prefetch=Ahead())
+    program = plan(network, setup, K40C, PLENTY)
+    program.verify()
+    fates = {name: [t.name for t, fate in program.fates.items() if fate.name == name] for name in ("offload", "drop")}
+    assert fates["offload"] == [*copies(program, CopyOut, "offload")] and "RELU1" in fates["drop"]
+    assert set(fates["offload"]) == {"CONV1", "CONV2", "CONV3", "CONV4", "CONV5", "FC1", "FC2"}
+
+
+# -- letting go --------------------------------------------------------------------------------------------------------
+
+
+def test_a_map_is_let_go_behind_its_last_forward_use_though_its_copy_still_runs() -> None:
+    """The books are the same on any link; what differs is when the pool has the bytes back."""
+    network, programs = long_chain(), {}
+    for link in (1e4, 8e9, 1e15):
+        programs[link] = plan(network, stages.offload(), machine(link), PLENTY)
+        programs[link].verify()
+    live = [[(row.live_bytes, row.live_tensors) for row in program.rows] for program in programs.values()]
+    assert live[0] == live[1] == live[2]
+    drained = {
+        link: [i for i in p.instructions if isinstance(i, Free) and i.step > i.released] for link, p in programs.items()
+    }
+    assert drained[1e4] and not drained[1e15]
+    slow = programs[1e4]
+    held = [row.pool_bytes - fast.pool_bytes for row, fast in zip(slow.rows, programs[1e15].rows, strict=True)]
+    assert max(held[: network.depth]) > 0
+
+
+def test_the_copy_guards_the_bytes() -> None:
+    """Whoever gets the bytes next waits for the copy: without that wait the program is refused."""
+    program = least_plan(long_chain(), stages.offload(), machine(1e6))
+    events = {}
+    for position, i in enumerate(program.instructions):
+        if isinstance(i, Record):
+            events[i.event] = next(
+                j for j in reversed(program.instructions[:position]) if getattr(j, "stream", None) == i.stream
+                and not isinstance(j, (Record, Wait))
+            )  # fmt: skip
+    program.verify()
+    guards = [i for i in program.instructions if isinstance(i, Wait) and i.stream == 0]
+    guards = [i for i in guards if isinstance(events[i.event], CopyOut) and events[i.event].why == "offload"]
+    assert guards
+    for guard in guards:
+        refused(with_instructions(program, [i for i in program.instructions if i is not guard]))
+
+
+# -- coming back -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("distance", range(7))
+def test_the_distance_is_a_parameter(distance: int) -> None:
+    """A map is back so many steps ahead of the first backward step that uses it: its ReLU's.
+
+    On a fast link, for what still drains when it is wanted again is not copied.
+    """
+    network = long_chain()
+    program = plan(network, stages.offload(distance=distance), machine(1e15), PLENTY)
+    program.verify()
+    back = copies(program, CopyIn, "prefetch")
+    for name, step in back.items():
+        assert step == network.layer(name.replace("conv", "relu")).backward.number - distance
+    # conv4: used at steps 8 and 13; three steps ahead it is back in forward, farther ahead its gap is empty
+    assert ("conv4" in back) == (distance <= 3) and ("conv3" in back)
+    assert (min(back.values()) <= network.depth) == (distance in (3, 5, 6))
+
+
+def test_a_map_that_comes_back_in_forward_counts_from_then() -> None:
+    network = long_chain()
+    near, far = (plan(network, stages.offload(distance=d), K40C, PLENTY) for d in (2, 3))
+    back = network.layer("relu4").backward.number - 3
+    assert back == network.depth  # the last forward step
+    more = far.rows[back - 1].live_tensors - near.rows[back - 1].live_tensors
+    assert (
+        more == 1 and far.rows[back - 1].live_bytes - near.rows[back - 1].live_bytes == network.layer("conv4").y.nbytes
+    )
+
+
+def test_a_longer_distance_costs_memory_and_saves_waiting() -> None:
+    network = build("alexnet:superneurons", 200)
+    programs = [plan(network, stages.offload(distance=d), K40C, PLENTY) for d in (0, 3, 6)]
+    peaks = [program.peak.live_bytes for program in programs]
+    stalls = [program.simulate().stall for program in programs]
+    assert peaks == sorted(peaks) and peaks[0] < peaks[-1]
+    assert stalls == sorted(stalls, reverse=True) and stalls[0] > stalls[-1]
+
+
+def test_distance_0_and_a_prefetch_that_points_backwards() -> None:
+    """0 is on demand but for the name; what points behind the step that needs the map is refused."""
+    network = build("alexnet:superneurons", 20)
+    at_once = plan(network, stages.offload(distance=0), K40C, PLENTY)
+    demanded = plan(network, stages.offload(distance=0).replace(prefetch=NoPrefetch()), K40C, PLENTY)
+    assert at_once.counts.prefetched_bytes == demanded.counts.on_demand_bytes == at_once.counts.offloaded_bytes > 0
+    assert [row.live_bytes for row in at_once.rows] == [row.live_bytes for row in demanded.rows]
+    for module in (Ahead, lambda d: dataclasses.replace(CHECKPOINTS, distance=d)):
+        with pytest.raises(SetupError, match="a prefetch distance of -1 steps; it must be 0 or more"):
+            module(-1)
+
+
+def test_a_distance_of_its_own_has_a_name_of_its_own() -> None:
+    assert (Ahead().name, Ahead(5).name) == ("superneurons-ahead", "superneurons-ahead-5")
+    assert "5" in Ahead(5).summary and Ahead() == Ahead(3)
+
+
+# -- with a cache ------------------------------------------------------------------------------------------------------
+
+
+def cached(prefetch: object = Ahead()) -> Setup:
+    return stages.everything().replace(recompute=stages.liveness().recompute, prefetch=prefetch)
+
+
+def test_what_an_eviction_took_comes_back_ahead_too() -> None:
+    network, resnet = build("alexnet:superneurons", 20), build("tiny-resnet:superneurons", 4)
+    for one in (network, resnet):
+        roomy = plan(one, cached(), machine(), PLENTY)
+        assert roomy.counts.evicted_bytes == roomy.counts.prefetched_bytes == 0
+        budget = roomy.peak_bytes * 9 // 10
+        ahead = plan(one, cached(), machine(), budget)
+        ahead.verify()
+        walk = Walk(one, K40C)
+        came = copies(ahead, CopyIn, "prefetch")
+        assert came and ahead.counts.evicted_bytes > 0
+        for tensor in (t for t in one.managed if t.name in came):
+            assert came[tensor.name] == max(walk.first_backward_use(tensor) - 3, walk.last_forward_use(tensor) + 1)
+        demanded = plan(one, cached(NoPrefetch()), machine(), budget)
+        assert demanded.counts.prefetched_bytes == 0 < demanded.counts.on_demand_bytes
+        assert ahead.counts.on_demand_bytes < demanded.counts.on_demand_bytes
+
+
+def test_what_was_dropped_is_rebuilt_and_never_fetched() -> None:
+    program = least_plan(build("tiny-resnet:superneurons", 4), stages.everything(), machine())
+    dropped = {tensor for tensor, fate in program.fates.items() if fate.name == "drop"}
+    fetched = {i.tensor for i in program.instructions if isinstance(i, CopyIn)}
+    assert dropped and program.counts.evicted_bytes > 0 and program.counts.recomputed_layers > 0
+    assert not dropped & fetched
+    walk = Walk(program.network, K40C)
+    walk.decide("drop", "test", dict.fromkeys(dropped, "test"))
+    ahead = Ahead().bind(walk)
+    asked = {tensor for step in program.network.steps for tensor in ahead.due(step)}
+    assert asked == set(walk.maps_across()) - dropped  # nor asked for, though it may still drain
+
+
+# -- beside vDNN's modules ---------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=12)
+@given(networks(layers=10), st.floats(0, 0.5), st.sampled_from((1e6, 1e12)))
+def test_each_half_goes_with_the_other_papers(network: Network, room: float, link: float) -> None:
+    """SuperNeurons' offload with vDNN's window, vDNN's offload with SuperNeurons' prefetch."""
+    for modules in (
+        {"offload": CHECKPOINTS, "prefetch": vdnn.WINDOW},
+        {"offload": vdnn.ALL, "prefetch": Ahead(2)},
+    ):
+        for more in ({}, {"join": True, "copy_streams": "shared"}):
+            least_plan(network, setup(**modules, **more), machine(link), room).verify()
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------------
+
+
+def waits_behind_their_records(program: Program) -> bool:
+    recorded = set()
+    for i in program.instructions:
+        if isinstance(i, Record):
+            recorded.add(i.event)
+        elif isinstance(i, Wait) and i.event not in recorded:
+            return False
+    return True
+
+
+@settings(max_examples=12)
+@given(networks(layers=10), st.floats(0, 0.5))
+def test_no_wait_on_an_event_that_was_never_recorded(network: Network, room: float) -> None:
+    for wanted in (stages.offload(), cached()):
+        program = least_plan(network, wanted, machine(1e7), room)
+        assert waits_behind_their_records(program)
+
+
+def test_a_wait_on_an_event_that_was_never_recorded_is_refused() -> None:
+    """A GPU lets such a wait pass at once: the first iteration would read what has not been copied yet."""
+    program = plan(long_chain(), stages.offload(), K40C, PLENTY)
+    first = next(i for i in program.instructions if isinstance(i, Wait))
+    record = next(i for i in program.instructions if isinstance(i, Record) and i.event == first.event)
+    spoilt = with_instructions(program, [i for i in program.instructions if i is not record])
+    assert waits_behind_their_records(program) and not waits_behind_their_records(spoilt)
+    refused(spoilt)
+    late = [i for i in program.instructions if i is not record]
+    late.insert(late.index(first) + 1, record)
+    refused(with_instructions(program, late))
+
+
+def pinned(tensors: list[Tensor]) -> int:
+    return sum(pinned_size(tensor.nbytes) for tensor in tensors)
+
+
+class _ForAll(Buffers):
+    """Wrong: every map has its buffer from the start, whether it moves or not."""
+
+    def __init__(self, walk: Walk) -> None:
+        super().__init__()
+        self._places: Mapping[Tensor, int] = {tensor: Buffers.place(self, tensor) for tensor in walk.maps_across()}
+
+    def place(self, tensor: Tensor) -> int:
+        return self._places[tensor]
+
+
+class ForAll(BufferAMap):
+    def bind(self, walk: Walk) -> Buffers:
+        return _ForAll(walk)
+
+
+def test_pinned_memory_only_for_what_moves() -> None:
+    """The batch, the results, and the maps that leave; with room for everything a cache needs none for maps."""
+    network = build("alexnet:superneurons", 20)
+    for wanted in (stages.offload(), cached()):
+        program, wasteful = (plan(network, one, K40C, PLENTY) for one in (wanted, wanted.replace(pinned=ForAll())))
+        moved = list({i.tensor: None for i in program.instructions if isinstance(i, (CopyIn, CopyOut))})
+        assert program.pinned_bytes == pinned(moved) < wasteful.pinned_bytes
+        assert (program.counts.offloaded_bytes > 0) == (wanted.offload.name != "none")

@@ -1,0 +1,113 @@
+"""Planning all of SuperNeurons in time linear in depth: what is done is counted, and the deepest network is timed.
+
+Asked are 20 seconds for `resnet:2498` with 16 images, planned, verified and simulated together.  Seconds depend on who
+else is at work here, counts do not, so the growth is held by counting and the clock only holds the whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from refimpl import planner_bench
+from refimpl.machine import MACHINES
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, Launch, Walk, plan
+from refimpl.superneurons import LeastRecentlyUsed, stages
+from refimpl.superneurons.cache import TensorCache
+
+pytestmark = pytest.mark.superneurons
+
+K40C = MACHINES["k40c"]
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Counting(LeastRecentlyUsed):
+    """The cache, every question to which is counted."""
+
+    asked: list[str] = field(default_factory=list, compare=False)
+
+    def bind(self, walk: Walk) -> TensorCache:
+        return _Counting(self.asked)
+
+
+class _Counting(TensorCache):
+    def __init__(self, asked: list[str]) -> None:
+        super().__init__()
+        for name in ("enter", "leave", "touch", "victim"):
+            setattr(self, name, self._counted(name, getattr(super(), name), asked))
+
+    @staticmethod
+    def _counted(name: str, method, asked: list[str]):  # type: ignore[no-untyped-def]
+        def counted(*arguments):  # type: ignore[no-untyped-def]
+            asked.append(name)
+            return method(*arguments)
+
+        return counted
+
+
+def tight(depth: int) -> tuple[Network, int]:
+    """A ResNet and a budget in which it is short of memory: its weights, and what two of its deepest units need."""
+    network = build(f"resnet:{depth}", 2)
+    resident = sum(tensor.nbytes for tensor in network.resident)
+    budget = resident
+    while not fits(network, budget):
+        budget += 8 << 20
+    return network, budget
+
+
+def fits(network: Network, budget: int) -> bool:
+    try:
+        plan(network, stages.everything(), K40C, budget)
+    except DoesNotFit:
+        return False
+    return True
+
+
+def work(depth: int) -> dict[str, float]:
+    """A plan's instructions, questions to the cache, rebuilt layers and evictions, each per layer of the network."""
+    network, budget = tight(depth)
+    cache = Counting()
+    program = plan(network, stages.everything().replace(cache=cache), K40C, budget)
+    assert program.counts.evicted_bytes > 0
+    layers = len(network.layers)
+    return {
+        "instructions": len(program.instructions) / layers,
+        "asked": len(cache.asked) / layers,
+        "rebuilt": sum(isinstance(i, Launch) and i.rebuild for i in program.instructions) / layers,
+        "evicted": cache.asked.count("victim") / layers,
+    }
+
+
+def test_work_grows_with_depth_and_no_faster() -> None:
+    """Four times as deep, and short of memory both times: hardly more to do for each layer (quadratic: four times)."""
+    shallow, deep = work(50), work(194)
+    for what, amount in shallow.items():
+        assert deep[what] < 1.3 * amount, what
+
+
+@pytest.mark.slow
+def test_the_deepest_resnet_is_planned_verified_and_simulated_in_20_seconds() -> None:
+    """Processor seconds, 12 GiB of a K40c, which the plan fills: it rebuilds, evicts and fetches."""
+    case = planner_bench.SUPERNEURONS
+    assert (case.network, case.batch, case.machine, case.budget) == ("resnet:2498", 16, "k40c", 12 * GIB)
+    row = planner_bench.measure(case, turns=1)
+    assert row.together < planner_bench.TARGETS[str(case)] == 20.0
+    assert row.layers > 8000 and row.instructions > 10 * row.layers
+
+
+def test_the_bench_measures_it_beside_the_others() -> None:
+    """`refimpl bench --planner`: the growth is fitted to the ResNets without SuperNeurons, the target is shown."""
+    rows = [
+        planner_bench.Row(str(case), number, 10 * number, 0.1, 0.1 * number, 0.1 * number, 0.1 * number)
+        for number, case in enumerate(planner_bench.NETWORKS, 1)
+    ]
+    report = planner_bench.report(rows, turns=1, load=0.0)
+    assert report.exponents["together"] == pytest.approx(1.0)
+    head, body = planner_bench.table(report)
+    assert {len(line) for line in body} == {len(head)} and "resnet:2498, superneurons" in {line[0] for line in body}
+    _, targets = planner_bench.target_rows(report)
+    assert ["resnet:2498, superneurons: plan, verify, simulate", "20 s", "2.40 s", "met"] in targets
