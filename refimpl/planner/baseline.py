@@ -118,17 +118,17 @@ class Releases:
 
 @dataclass(frozen=True)
 class NetworkWide:
-    """Maps stay for the whole iteration, as if allocated once; gradient maps go after their last use."""
+    """Maps stay for the whole iteration, as if allocated once; gradients, of maps and weights, go after their last use."""
 
     name: ClassVar[str] = "network-wide"
-    summary: ClassVar[str] = "every map stays for the whole iteration; gradient maps go after their last use"
+    summary: ClassVar[str] = "every map stays for the whole iteration; gradients go after their last use"
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
     def bind(self, walk: Walk) -> Releases:
         releases = Releases()
         for tensor, uses in walk.uses.items():
-            if tensor.kind == "gradient map":
+            if tensor.kind in ("gradient map", "weight gradient"):
                 releases.add(uses[-1].number, tensor)
         return releases
 
@@ -219,15 +219,17 @@ class FittingChooser:
 
 
 class Uncompressed:
-    """The answers of a pinned memory whose maps are left as they are."""
+    """The answers of a pinned memory without a limit, whose maps are left as they are."""
 
-    def compressed_bytes(self, tensor: Tensor) -> int | None:
+    limit: int | None = None
+
+    def compressed_bytes(self, tensor: Tensor, step: Step) -> int | None:
         return None
 
     def emptied(self, tensor: Tensor) -> None:
         pass
 
-    def wanted(self, step: Step) -> Sequence[Tensor]:
+    def wanted(self, step: Step) -> Iterable[Tensor]:
         return ()
 
 

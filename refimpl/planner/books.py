@@ -71,7 +71,7 @@ class Books:
         self.cache = setup.cache.bind(walk)
         self.algorithms = setup.algorithms.bind(walk)
         threads = len(self.streams) - 1 if setup.pinned.compresses else None
-        self.host = Host(setup.pinned.bind(walk), self.order, self.machine, threads)
+        self.host = Host(setup.pinned.bind(walk), self.order, self.machine, threads, self.device)
 
     @property
     def now(self) -> int:
@@ -164,7 +164,7 @@ class Books:
 
     def copy_in(self, tensor: Tensor, why: str) -> None:
         """Start the copy back into a block that has just been allocated."""
-        host, block = self.host.source(tensor, self.now), self.device[tensor]
+        host, block = self.host.source(tensor), self.device[tensor]
         copy = CopyIn(self.now, tensor, block.address, host.address, tensor.nbytes, self.in_stream, why)
         self.order.work(copy, self.machine.copy_seconds(tensor.nbytes, "in"), [host], [block])
         if tensor not in self.batch:
@@ -200,7 +200,11 @@ class Books:
         elif tensor in self._draining:
             self._revive(tensor)
         elif self.host.has(tensor):
-            self.allocate(tensor)
+            if tensor in self.device:  # made again as a means, and behind: the host has what it is to become
+                self._behind.discard(tensor)
+                self.cache.touch(tensor)
+            else:
+                self.allocate(tensor)
             self.copy_in(tensor, "on demand")
             self._count(tensor, "on_demand_bytes")
         else:

@@ -45,3 +45,14 @@ class DoesNotFit(Exception):
             f"{size(self.free)} are free, the largest hole is {size(self.largest_hole)}; "
             f"on the device: {alive or 'nothing'}" + (f"; {self.hint}" if self.hint else "")
         )
+
+
+class PinnedDoesNotFit(DoesNotFit):
+    """A buffer in pinned memory was asked for, and none of those taken will be given back.  `budget` is the limit."""
+
+    def __str__(self) -> str:
+        return (self.who and f"{self.who} ") + (
+            f"does not fit in {size(self.budget)} of pinned memory: {self.step} asks {size(self.asked)} for "
+            f"{self.tensor}; {size(self.free)} are free, the largest hole is {size(self.largest_hole)}, and no map is "
+            "being compressed or can be; raise the limit" + (f"; {self.hint}" if self.hint else "")
+        )

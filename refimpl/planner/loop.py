@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from refimpl.machine import Machine
 from refimpl.network import Network, Step, Tensor
 from refimpl.network.collector import collector_paused
@@ -25,7 +27,7 @@ class Planner(Books):
 
     def plan(self) -> Program:
         self._begin()
-        join, early = self.setup.join, self.setup.prefetch.order == "early"
+        join, order = self.setup.join, self.setup.prefetch.order
         for step in self.network.steps:
             self.step, self.locked, self.rebuilt = step, set(step.uses), set()
             copies = self.order.copies
@@ -33,14 +35,16 @@ class Planner(Books):
                 self.order.join(step.number, self.device_streams)
             self.give_back_drained(everything=step.number == self.network.depth + 1)
             self.host.advance(step, self.clock.now[COMPUTE])
-            if early:
+            if order == "early":
                 self._prefetch(step)
             self._have_what_it_reads(step)
             self.locked = set(step.uses)
-            for tensor in step.writes:
-                self.allocate(tensor, self._stays(tensor))
+            self._place(tensor for tensor in step.writes if tensor.kind != "weight gradient")
+            if order == "between":
+                self._prefetch(step)
+            self._place(tensor for tensor in step.writes if tensor.kind == "weight gradient")
             workspace = self.workspace(step)
-            if not early:
+            if order == "late":
                 self._prefetch(step)
             self._sample(step, workspace)
             self.launch(step, workspace)
@@ -70,6 +74,11 @@ class Planner(Books):
                 self.have(tensor)
         for tensor in needed:
             self.have(tensor)
+
+    def _place(self, tensors: Iterable[Tensor]) -> None:
+        """A block for each, whatever has to go."""
+        for tensor in tensors:
+            self.allocate(tensor, self._stays(tensor))
 
     def is_dropped(self, tensor: Tensor) -> bool:
         fate = self.walk.fates.get(tensor)

@@ -109,8 +109,9 @@ class BoundLiveness(Protocol):
 
 class Prefetch(Module, Protocol):
     @property
-    def order(self) -> Literal["early", "late"]:
-        """Early: asked before the step's own allocations; late: after them, where a hole is left."""
+    def order(self) -> Literal["early", "between", "late"]:
+        """When it is asked: before the step's own allocations, between its maps' and its weights' gradients', or late,
+        after all of them and the workspace, where a hole is left."""
 
     def bind(self, walk: Walk) -> BoundPrefetch: ...
 
@@ -180,20 +181,30 @@ class Pinned(Module, Protocol):
 class BoundPinned(Protocol):
     """Where an offloaded map lives on the host."""
 
-    def place(self, tensor: Tensor) -> int:
-        """Asked before a copy out of a map that has no buffer, and before it is decompressed: the buffer's address."""
+    @property
+    def limit(self) -> int | None:
+        """Bytes of pinned memory that buffers may take, beside the batch's and the results'; None: any number."""
+
+    def place(self, tensor: Tensor) -> int | None:
+        """Asked before a copy out of a map that has no buffer, and before it is decompressed: the buffer's address.
+
+        None where the limit leaves no room; it is asked again when another map has been `emptied`.
+        """
 
     def fetched(self, tensor: Tensor) -> bool:
         """Told when a copy in has been issued: True takes the buffer back, and the host copy with it."""
 
-    def compressed_bytes(self, tensor: Tensor) -> int | None:
-        """Asked once a map has left: the bytes that it is expected to take compressed; None: it is not compressed."""
+    def compressed_bytes(self, tensor: Tensor, step: Step) -> int | None:
+        """Asked when a map leaves at `step`: the bytes that it is expected to take compressed; None: it stays raw."""
 
     def emptied(self, tensor: Tensor) -> None:
-        """Told when a map has been compressed: its buffer can serve another."""
+        """Told when a map has been compressed (or what was raw is of no use): its buffer can serve another."""
 
-    def wanted(self, step: Step) -> Sequence[Tensor]:
-        """Asked before every backward step: the compressed maps to be decompressed now, ahead of their copy in."""
+    def wanted(self, step: Step) -> Iterable[Tensor]:
+        """Asked before every backward step: the compressed maps to be decompressed now, ahead of their copy in.
+
+        One at a time: the module is asked for the place of each before it has to name the next.
+        """
 
     @property
     def nbytes(self) -> int:

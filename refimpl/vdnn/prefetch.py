@@ -25,7 +25,7 @@ class Window:
     name: str
     summary: str
     silent: tuple[str, ...]  #: kinds of layers whose backward does not search
-    order: Literal["early", "late"] = "early"
+    order: Literal["early", "between", "late"] = "early"
     needs: ClassVar[frozenset[Feature]] = frozenset({"offload"})
     offers: ClassVar[frozenset[Feature]] = frozenset()
 

@@ -24,7 +24,7 @@ from refimpl.vdnnpp.offload import OffloadInputs
 #: The search is vDNN's, and every layer's backward makes it; a ReLU is part of the layer before it.
 WINDOW = Window("vdnnpp-window", "vDNN's search, at every layer but ReLU and softmax; before dX", ("relu", "softmax"))
 WINDOW_LATE = Window(
-    "vdnnpp-window-late", "the same search; dX is allocated before what comes back", ("relu", "softmax"), "late"
+    "vdnnpp-window-late", "the same search; dX is allocated before what comes back", ("relu", "softmax"), "between"
 )
 
 

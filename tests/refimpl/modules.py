@@ -108,8 +108,12 @@ class _PrefetchAheadEarly(_PrefetchAhead):
     order: ClassVar[str] = "early"
 
 
+class _PrefetchAheadBetween(_PrefetchAhead):
+    order: ClassVar[str] = "between"
+
+
 def PrefetchAhead(distance: int = 3, order: str = "late") -> Any:
-    return (_PrefetchAheadEarly if order == "early" else _PrefetchAhead)(distance)
+    return {"early": _PrefetchAheadEarly, "between": _PrefetchAheadBetween, "late": _PrefetchAhead}[order](distance)
 
 
 class _Due:
@@ -289,7 +293,8 @@ setups = st.builds(
     ),
     offload=st.builds(OffloadSome, st.sampled_from((0.5, 1.0)), st.integers(0, 9), st.booleans()),
     prefetch=st.one_of(
-        st.just(NoPrefetch()), st.builds(PrefetchAhead, st.integers(0, 6), st.sampled_from(("early", "late")))
+        st.just(NoPrefetch()),
+        st.builds(PrefetchAhead, st.integers(0, 6), st.sampled_from(("early", "between", "late"))),
     ),
     cache=st.sampled_from((NoCache(), LastUsed())),
     algorithms=st.one_of(st.just(MemoryOptimal()), st.builds(AnyAlgorithm, st.integers(0, 9), st.booleans())),

@@ -62,33 +62,6 @@ def test_layer_wise_liveness_gives_superneurons_published_curve() -> None:
     assert (program.peak.step.number, program.peak.step.layer.name) == (32, "POOL5")
 
 
-def test_checkpoints_offloaded_three_steps_ahead_give_the_published_curve() -> None:
-    """The second column, with a module of the tests: what CONV and FC put out leaves, and is back 3 steps ahead."""
-    network = build("alexnet:superneurons", 200)
-    program = plan(network, setup(offload=Checkpoints(), prefetch=PrefetchAhead(3, "early")), machine(8e9), PLENTY)
-    with GOLDEN.open() as file:
-        golden = list(csv.DictReader(file))
-    for expected, row in zip(golden, program.rows, strict=True):
-        assert row.live_bytes / MIB == pytest.approx(float(expected["offload_mib"]), abs=0.02), row.step
-        assert row.live_tensors == int(expected["offload_tensors"]), row.step
-
-
-class Checkpoints(OffloadSome):
-    """Convolutions' and fully connected layers' outputs whose gap is not empty."""
-
-    def bind(self, walk):  # type: ignore[no-untyped-def]
-        bound = super().bind(walk)
-        for number, tensors in list(bound._at.items()):
-            bound._at[number] = [t for t in tensors if self._leaves(walk, t)]
-        bound.chosen = [t for tensors in bound._at.values() for t in tensors]
-        return bound
-
-    @staticmethod
-    def _leaves(walk, tensor):  # type: ignore[no-untyped-def]
-        gap = walk.first_backward_use(tensor) - 3 > walk.last_forward_use(tensor) + 1
-        return tensor is not walk.network.input and walk.producer(tensor).layer.kind in ("conv", "fc") and gap
-
-
 # -- what must always hold ---------------------------------------------------------------------------------------------
 
 
