@@ -214,8 +214,10 @@ class FittingChooser:
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         choices = self._choices(call)  # the fastest first
-        fitting = (choice for choice in choices if choice.workspace_bytes <= largest_hole)
-        return next(fitting, min(choices, key=lambda choice: choice.workspace_bytes))
+        for choice in choices:
+            if choice.workspace_bytes <= largest_hole:
+                return choice
+        return min(choices, key=lambda choice: choice.workspace_bytes)  # the planner makes room, or says what misses
 
 
 class Uncompressed:

@@ -42,9 +42,7 @@ class Host:
         self._stored: dict[Tensor, Block] = {}
         self._planned: dict[Tensor, int] = {}  #: bytes that a compressed map is expected to take
         self._waiting: deque[Tensor] = deque()  #: copied out, and to be compressed
-        self._returning: dict[
-            Tensor, tuple[Block, float]
-        ] = {}  #: buffers, and when their map is compressed; the oldest first
+        self._returning: dict[Tensor, tuple[Block, float]] = {}  #: and when their map is compressed
         self._freed = History()
 
     # -- what is where -------------------------------------------------------------------------------------------------
@@ -107,7 +105,6 @@ class Host:
         """A copy in has been issued."""
         if tensor in self._raw and self.pinned.fetched(tensor):
             self._leave_to_others(self._raw.pop(tensor))
-            self._decompress_ahead()
 
     # -- buffers -------------------------------------------------------------------------------------------------------
 
@@ -174,11 +171,7 @@ class Host:
             while self._waiting and max(self._order.clock.now[self._stream], self._copied(self._waiting[0])) <= now:
                 self._compress(self._waiting.popleft())
         else:
-            self._decompress_ahead()
-
-    def _decompress_ahead(self) -> None:
-        if self._stream is not None and self._step is not None and not self._step.forward:
-            for tensor in self.pinned.wanted(self._step):
+            for tensor in self.pinned.wanted(step):
                 if tensor not in self._device:
                     self._decompress(tensor)
 

@@ -101,7 +101,7 @@ class CopyIn:
 
 @dataclass(slots=True, eq=False)
 class Compress:
-    """A thread of the host packs the map at `host` of the pinned arena into the store, from `store` on.
+    """The host's threads compress the map at `host` of the pinned arena into the store, from `store` on.
 
     `planned` is the bytes that it is expected to take there; what it takes depends on the map.
     """
@@ -119,7 +119,7 @@ class Compress:
 
 @dataclass(slots=True, eq=False)
 class Decompress:
-    """A thread of the host unpacks a map from the store into the pinned arena."""
+    """The host's threads decompress a map from the store into the pinned arena."""
 
     step: int
     tensor: Tensor

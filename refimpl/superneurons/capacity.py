@@ -43,7 +43,8 @@ SETUPS: dict[str, Setup] = {
     "recompute": stages.recompute(),
     ALL: stages.everything(),
 }
-#: All techniques but one.
+#: All techniques but one.  A step then needs its own tensors alone, while a rebuild has a checkpoint and what lies
+#: between beside them: larger batches fit, and more bytes move.
 WITHOUT: dict[str, Setup] = {
     "all but recompute": stages.everything().replace(name="all but recompute", recompute=NoRecompute()),
 }

@@ -1,6 +1,6 @@
 """The slow twin of `verify`: the same rules, checked the obvious way, on small programs.
 
-Memory is an array of cells of four bytes that hold values, and copies move cells.  Order is a graph of all instructions
+Memory is an array of cells of four bytes that hold values, and copies move cells; a compressed map has as many.  Order is a graph of all instructions
 of two iterations, closed transitively; every pair of accesses is looked at.  Nothing here is shared with `verify`.
 """
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from refimpl.network import Call, Tensor
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
+from refimpl.planner.program import Compress, Decompress
 
 CELL = 4  #: bytes
 NOTHING, MIXED = -1, -2
@@ -63,6 +64,8 @@ class Run:
         self.device = np.full(program.arena_bytes // CELL, NOTHING)
         self.pinned = np.full(program.pinned_bytes // CELL, NOTHING)
         self.owner = np.full(program.pinned_bytes // CELL, NOTHING)  #: whose copy lies in pinned memory
+        self.store = np.full(program.store_bytes // CELL, NOTHING)
+        self.store_owner = np.full(program.store_bytes // CELL, NOTHING)
         self.live: list[tuple[Tensor, int, int]] = []
         self.peak = self.iterations = 0
         self.accesses: list[tuple[int, int, int, int, bool]] = []  #: node, memory, start, end, whether it writes
@@ -109,7 +112,7 @@ class Run:
         self.iterations += 1
         batch = (network.input, network.labels)
         results = [tensor for tensor in program.host if tensor not in batch]
-        self.pinned[:] = self.owner[:] = NOTHING
+        self.pinned[:] = self.owner[:] = self.store[:] = self.store_owner[:] = NOTHING
         for tensor in batch:
             self.put_on_host(tensor, program.host[tensor], value_of("batch", self.iterations - 1, tensor.name))
         events: dict[int, int] = {}
@@ -138,8 +141,10 @@ class Run:
                 if not it.rebuild:
                     ran.append(it.call)
                 algorithms.setdefault(it.call, set()).add(it.choice.algorithm if it.choice else "")
-            else:
+            elif isinstance(it, (CopyOut, CopyIn)):
                 self.copy(it)
+            else:
+                self.on_host(it)
         if sorted(map(id, ran)) != sorted(id(call) for step in network.steps for call in step.calls):
             raise Fault("calls")
         if any(len(names) > 1 for names in algorithms.values()):
@@ -201,11 +206,7 @@ class Run:
         if out:
             if self.value(it.tensor, it.address) in (NOTHING, MIXED):
                 raise Fault("copies nothing")
-            network = self.program.network
-            for tensor, address in self.program.host.items():
-                mine = tensor is it.tensor and tensor not in (network.input, network.labels)
-                if not mine and it.host < address + tensor.nbytes and address < it.host + it.nbytes:
-                    raise Fault("not its to write")
+            self.may_write(it)
             self.pinned[there] = self.device[here]
             self.owner[there] = id(it.tensor)
         else:
@@ -214,6 +215,38 @@ class Run:
             self.device[here] = self.pinned[there]
         self.accesses.append((node, 0, start, end, not out))
         self.accesses.append((node, 1, it.host, it.host + it.nbytes, out))
+
+    def may_write(self, it: CopyOut | Decompress) -> None:
+        """The batch's buffers are nobody's to write, a result's only that result's."""
+        network = self.program.network
+        for tensor, address in self.program.host.items():
+            mine = tensor is it.tensor and tensor not in (network.input, network.labels)
+            if not mine and it.host < address + tensor.nbytes and address < it.host + it.nbytes:
+                raise Fault("not its to write")
+
+    def on_host(self, it: Compress | Decompress) -> None:
+        """A map and what it would take at most, a bit a number more: all of that is written, and may be read."""
+        node = self.node(it.stream)
+        numbers = it.nbytes // CELL
+        most = -(-(it.nbytes + CELL * -(-numbers // 32)) // 512) * 512
+        if it.nbytes != it.tensor.nbytes or not 0 <= it.host <= self.program.pinned_bytes - it.nbytes:
+            raise Fault("outside")
+        if not 0 <= it.store <= self.program.store_bytes - most:
+            raise Fault("outside")
+        raw, stored = self.cells(it.host, it.nbytes), self.cells(it.store, most)
+        if it.op == "compress":
+            if (self.owner[raw] != id(it.tensor)).any():
+                raise Fault("lost")
+            self.store[stored], self.store_owner[stored] = NOTHING, id(it.tensor)
+            self.store[stored][:numbers] = self.pinned[raw]
+        else:
+            if (self.store_owner[stored] != id(it.tensor)).any():
+                raise Fault("lost")
+            self.may_write(it)
+            self.pinned[raw] = self.store[stored][:numbers]
+            self.owner[raw] = id(it.tensor)
+        self.accesses.append((node, 1, it.host, it.host + it.nbytes, it.op == "decompress"))
+        self.accesses.append((node, 2, it.store, it.store + most, it.op == "compress"))
 
 
 def closure(before: list[list[int]]) -> NDArray[np.bool_]:

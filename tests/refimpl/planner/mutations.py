@@ -10,8 +10,9 @@ import pytest
 
 from refimpl.network import Builder, Network, Tensor
 from refimpl.planner import CopyIn, CopyOut, Free, Instruction, Launch, Program, plan
-from refimpl.planner.program import pinned_size
+from refimpl.planner.program import Compress, Decompress, pinned_size
 from refimpl.planner.verify import Unsafe
+from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import OffloadSome, PooledPinned, PrefetchAhead, machine, setup
 
 # -- a program ---------------------------------------------------------------------------------------------------------
@@ -36,6 +37,8 @@ def small_program(**modules: object) -> Program:
 
 #: Modules that make maps leave and come back.
 MOVING = {"offload": OffloadSome(), "prefetch": PrefetchAhead(2), "pinned": PooledPinned()}
+#: And be compressed meanwhile, early enough for others to get their buffers.
+COMPRESSING = MOVING | {"pinned": Compressed(), "join": True}
 
 
 def find(program: Program, op: str, name: str = "", last: bool = False, rebuild: bool | None = None) -> int:
@@ -103,7 +106,7 @@ Mutant = tuple[str, Program]
 
 
 def removals(program: Program, drawn: random.Random) -> Iterator[Mutant]:
-    """Without each wait, record, copy and launch in turn."""
+    """Without each wait, record, copy, launch and work of the host's threads in turn."""
     for index, it in enumerate(program.instructions):
         if it.op not in ("allocate", "free"):
             yield f"{it.op} removed", without(program, index)
@@ -135,19 +138,24 @@ def wrong_addresses(program: Program, drawn: random.Random) -> Iterator[Mutant]:
 
 
 def other_streams(program: Program, drawn: random.Random) -> Iterator[Mutant]:
-    """Each copy on another stream."""
+    """Each copy, and each work of the host's threads, on another stream."""
     for index, it in enumerate(program.instructions):
-        if isinstance(it, (CopyOut, CopyIn)):
+        if isinstance(it, MOVES):
             others = [stream for stream in range(len(program.streams)) if stream != it.stream]
             yield "copy on another stream", changed(program, index, stream=drawn.choice(others))
 
 
 def other_buffers(program: Program, drawn: random.Random) -> Iterator[Mutant]:
-    """Each copy with another pinned buffer."""
-    addresses = sorted({it.host for it in program.instructions if isinstance(it, (CopyOut, CopyIn))})
+    """Each copy with another pinned buffer, and each compressed map elsewhere in the store."""
+    addresses = sorted({it.host for it in program.instructions if isinstance(it, MOVES)})
+    regions = sorted({it.store for it in program.instructions if isinstance(it, (Compress, Decompress))})
     for index, it in enumerate(program.instructions):
-        if isinstance(it, (CopyOut, CopyIn)):
+        if isinstance(it, MOVES):
             yield "copy with another buffer", changed(program, index, host=drawn.choice(addresses))
+        if isinstance(it, (Compress, Decompress)):
+            store = drawn.choice([*regions, it.store + 512, max(0, it.store - 512)])
+            yield "compressed map elsewhere", changed(program, index, store=store)
 
 
+MOVES = (CopyOut, CopyIn, Compress, Decompress)
 WAYS = (removals, swaps, early_frees, wrong_addresses, other_streams, other_buffers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 
@@ -11,14 +12,21 @@ from hypothesis import strategies as st
 
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Setup
+from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.verify import Unsafe
+from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import least_plan, machine, networks, setups
 from tests.refimpl.planner.brute_force import fault
-from tests.refimpl.planner.mutations import MOVING, WAYS, small_program
+from tests.refimpl.planner.mutations import COMPRESSING, MOVING, WAYS, small_program
 
 #: Slow links make copies overlap many steps; fast ones hide them at once.  Bytes a second.
 LINKS = st.sampled_from((1e6, 1e8, 1e10))
 TIGHTNESS = st.sampled_from((0.0, 0.1, 0.5))
+#: The same setups with maps compressed; a barrier gives the host's threads time.
+compressing = st.builds(
+    lambda setup, barrier, limit: setup.replace(pinned=Compressed(limit=limit), barrier=barrier),
+    setups, st.booleans(), st.sampled_from((None, 1 << 13)),
+)  # fmt: skip
 
 relaxed = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
@@ -58,6 +66,19 @@ def test_all_ways_to_spoil_a_small_program() -> None:
     assert tally["wait removed", "caught"] > ops["wait"] / 2
 
 
+def test_all_ways_to_spoil_a_small_program_whose_maps_are_compressed() -> None:
+    program = small_program(**COMPRESSING)
+    tally: Counter[tuple[str, str]] = Counter()
+    compare(program, 0, tally)
+    show(tally)
+    ops = Counter(instruction.op for instruction in program.instructions)
+    for op in ("compress", "decompress"):
+        assert tally[f"{op} removed", "caught"] + tally[f"{op} removed", "harmless"] == ops[op] > 0
+    assert tally["decompress removed", "caught"] == ops["decompress"]
+    assert tally["compress removed", "caught"] == ops["decompress"]  # what nobody decompresses is no loss
+    assert tally["compressed map elsewhere", "caught"] > 0
+
+
 @relaxed
 @given(networks(), setups, TIGHTNESS, LINKS)
 def test_drawn_programs_are_right(network: Network, setup: Setup, tightness: float, link: float) -> None:
@@ -66,12 +87,34 @@ def test_drawn_programs_are_right(network: Network, setup: Setup, tightness: flo
     assert fault(program) is None
 
 
+def test_drawn_programs_with_compressed_maps_are_right() -> None:
+    """The host's threads are drawn too, from much slower than the link to much faster."""
+    compressed = 0
+
+    @settings(relaxed, max_examples=60)
+    @given(networks(layers=8), compressing, TIGHTNESS, LINKS, LINKS)
+    def hold(network: Network, setup: Setup, tightness: float, link: float, host_rate: float) -> None:
+        nonlocal compressed
+        on = dataclasses.replace(machine(link), host_rate=host_rate)
+        try:
+            program = least_plan(network, setup, on, tightness)
+        except PinnedDoesNotFit:
+            return
+        program.verify()
+        assert fault(program) is None
+        assert program.simulate().seconds == pytest.approx(program.planned_seconds)
+        compressed += program.counts.compressed_bytes
+
+    hold()
+    assert compressed > 0
+
+
 @pytest.mark.slow
 def test_verify_and_brute_force_agree_on_every_mutation() -> None:
     tally: Counter[tuple[str, str]] = Counter()
 
     @settings(relaxed, max_examples=25)
-    @given(networks(layers=6), setups, TIGHTNESS, LINKS, st.integers(0, 1000))
+    @given(networks(layers=6), st.one_of(setups, compressing), TIGHTNESS, LINKS, st.integers(0, 1000))
     def agree(network: Network, setup: Setup, tightness: float, link: float, seed: int) -> None:
         try:
             program = least_plan(network, setup, machine(link), tightness)
@@ -85,3 +128,5 @@ def test_verify_and_brute_force_agree_on_every_mutation() -> None:
         assert tally[what, "caught"] > 20
     for what in ("wait removed", "neighbours swapped", "copy on another stream"):
         assert tally[what, "harmless"] > 20  # a check that refuses everything would agree with nobody
+    for what in ("compress removed", "decompress removed", "compressed map elsewhere"):
+        assert tally[what, "caught"] > 0

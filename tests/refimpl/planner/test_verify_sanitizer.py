@@ -15,16 +15,19 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup
+from refimpl.planner.errors import PinnedDoesNotFit
+from refimpl.planner.program import Compress, Decompress, compressed_limit
 from refimpl.planner.verify import Unsafe
 from tests.refimpl.modules import least_plan, machine, networks, setups
-from tests.refimpl.planner.mutations import MOVING, other_streams, small_program, without
-from tests.refimpl.planner.test_verify_mutations import LINKS, TIGHTNESS, opinion, relaxed
+from tests.refimpl.planner.mutations import COMPRESSING, MOVING, other_streams, small_program, without
+from tests.refimpl.planner.test_verify_mutations import LINKS, TIGHTNESS, compressing, opinion, relaxed
 
 GRANULE = 512  #: bytes
-PINNED = 1 << 40  #: where the pointers of pinned memory begin
+PINNED, STORE = 1 << 40, 1 << 50  #: where the pointers of pinned memory begin, and of compressed maps
 
 
 @pytest.fixture
@@ -67,15 +70,28 @@ def reports(sanitizer: Any, program: Program) -> list[Any]:
         elif isinstance(it, (CopyOut, CopyIn)):
             device, host = granules(it.address), granules(it.host, PINNED, it.host + it.nbytes)
             work(it, device if it.op == "copy out" else host, host if it.op == "copy out" else device)
+        elif isinstance(it, (Compress, Decompress)):
+            raw = granules(it.host, PINNED, it.host + it.nbytes)
+            stored = granules(it.store, STORE, it.store + compressed_limit(it.nbytes))
+            work(it, raw if it.op == "compress" else stored, stored if it.op == "compress" else raw)
     return errors
 
 
-def test_it_agrees_on_every_wait_of_a_small_program(sanitizer: Any) -> None:
-    program = small_program(**MOVING)
+@pytest.mark.parametrize("modules", [MOVING, COMPRESSING], ids=["moving", "compressing"])
+def test_it_agrees_on_every_wait_of_a_small_program(sanitizer: Any, modules: dict[str, Any]) -> None:
+    """The host's threads are one more stream to it, the store one more memory."""
+    program = small_program(**modules)
     assert reports(sanitizer, program) == []
     waits = [index for index, it in enumerate(program.instructions) if it.op == "wait"]
     verdicts = Counter(agree(sanitizer, without(program, index)) for index in waits)
-    assert verdicts[False] > len(waits) / 2
+    assert verdicts[False] > len(waits) / 3
+    on_host = program.streams.index("host") if "host" in program.streams else -1
+    needed = [i for i in waits if program.instructions[i].stream == on_host and not opinion_holds(program, i)]
+    assert bool(needed) == (on_host >= 0)
+
+
+def opinion_holds(program: Program, index: int) -> bool:
+    return opinion(without(program, index)) is None
 
 
 @pytest.mark.slow
@@ -83,9 +99,12 @@ def test_it_agrees_on_drawn_programs_and_on_every_wait(sanitizer: Any) -> None:
     verdicts: Counter[bool] = Counter()
 
     @settings(relaxed, max_examples=15)
-    @given(networks(layers=6), setups, TIGHTNESS, LINKS)
+    @given(networks(layers=6), st.one_of(setups, compressing), TIGHTNESS, LINKS)
     def holds(network: Network, setup: Setup, tightness: float, link: float) -> None:
-        program = least_plan(network, setup, machine(link), tightness)
+        try:
+            program = least_plan(network, setup, machine(link), tightness)
+        except PinnedDoesNotFit:
+            return
         assert reports(sanitizer, program) == []
         for index, it in enumerate(program.instructions):
             if it.op == "wait":

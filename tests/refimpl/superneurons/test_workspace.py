@@ -16,9 +16,8 @@ from refimpl.memory import BlockHeap, Pool
 from refimpl.network import Builder, Call, Network, Step
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, DoesNotFit, Free, Launch, Program, Setup, Walk, plan
-from refimpl.planner.baseline import MemoryOptimal
+from refimpl.planner.baseline import FittingChooser, MemoryOptimal
 from refimpl.superneurons import DynamicWorkspace, stages
-from refimpl.superneurons.workspace import BoundWorkspace
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine
 
@@ -66,11 +65,11 @@ class Watched(DynamicWorkspace):
     heap: WatchedHeap = field(default_factory=WatchedHeap)
     chosen: list[tuple[Call, Choice]] = field(default_factory=list, compare=False)
 
-    def bind(self, walk: Walk) -> BoundWorkspace:
+    def bind(self, walk: Walk) -> FittingChooser:
         return _Watching(walk, self)
 
 
-class _Watching(BoundWorkspace):
+class _Watching(FittingChooser):
     def __init__(self, walk: Walk, module: Watched) -> None:
         super().__init__(walk)
         self._machine, self._module = walk.machine, module
