@@ -64,6 +64,7 @@ gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run every test that needs a GPU
 	@$(PY) -m refimpl bench --device gpu --write
 	@$(PY) -m refimpl reproduce vdnn --run --write
 	@$(PY) -m refimpl reproduce superneurons --run --write
+	@$(PY) -m refimpl reproduce vdnnpp --run --write
 
 environment: $(TEST) $(DOCS) ## make the environment of the tests and the documentation, and stop there
 

@@ -38,8 +38,8 @@ ROOMS = {
         "Programs really run, on the CPU or on a GPU, and what they are trained on. See [](/backends.md).",
     ),
     "papers": (
-        ("refimpl.vdnn", "refimpl.superneurons"),
-        "A folder a paper, a module an algorithm. See [](/vdnn.md) and [](/superneurons.md).",
+        ("refimpl.vdnn", "refimpl.vdnnpp", "refimpl.superneurons"),
+        "A folder a paper, a module an algorithm. See [](/vdnn.md), [](/vdnnpp.md) and [](/superneurons.md).",
     ),
     "report": (("refimpl.report",), "Tables, pictures and traces. See [](/reports.md)."),
 }

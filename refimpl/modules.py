@@ -11,7 +11,7 @@ from typing import Any
 from refimpl import superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
 from refimpl.names import offer
-from refimpl.planner import SLOTS, SetupError
+from refimpl.planner import SLOTS, Search, Setup, SetupError
 from refimpl.planner.baseline import (
     BufferAMap,
     FastestThatFits,
@@ -65,6 +65,11 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "join": {"yes": True, "no": False},
     "barrier": {"yes": True, "no": False},
 }
+ABOUT_SWITCHES: dict[str, str] = {
+    "copy-streams": "one stream for copies both ways, or one each",
+    "join": "all streams join at the end of a layer that moved something, as vDNN's do",
+    "barrier": "all streams of the device join between forward and backward, as vDNN++'s do",
+}
 
 
 def module(slot: str, name: str) -> Any:
@@ -75,6 +80,13 @@ def module(slot: str, name: str) -> Any:
     if name not in known:
         raise SetupError(f"{slot} cannot be {name!r}{offer(name, known)}")
     return known[name]
+
+
+def switches(made: Setup | Search) -> dict[str, str]:
+    """What a setup has beside its slots, by name: of a policy that searches, what all its candidates have."""
+    setup = made if isinstance(made, Setup) else made.frugal
+    has = {name: getattr(setup, name.replace("-", "_")) for name in SWITCHES}
+    return {name: next(word for word, v in SWITCHES[name].items() if v == value) for name, value in has.items()}
 
 
 def assignments(texts: Iterable[str]) -> dict[str, str]:

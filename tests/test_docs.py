@@ -10,13 +10,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import pytest
 
 from refimpl import cli
+from refimpl.cli.reproduce import PAPERS
+from refimpl.modules import SWITCHES
 from refimpl.planner import SLOTS
+from refimpl.planner.program import Instruction
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "_generated").rglob("*.md")})
@@ -74,7 +77,7 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
 
 #: Pages with cells that take long: the demo has a test of its own.
 LEFT_OUT = ("docs/demo.md",)
-SLOW = ("docs/reports.md", "docs/backends.md", "docs/vdnn.md", "docs/superneurons.md")
+SLOW = ("docs/reports.md", "docs/backends.md", "docs/vdnn.md", "docs/vdnnpp.md", "docs/superneurons.md")
 
 
 def cells(page: Path) -> list[str]:
@@ -122,6 +125,31 @@ def test_every_slot_has_a_page(slot: str) -> None:
     for module, quoted in re.findall(r"\{literalinclude\} (\S+)\n:pyobject: (\w+)", text):
         source = (ROOT / "docs" / "slots" / module).read_text(encoding="utf-8")
         assert re.search(rf"^class {quoted}\b", source, re.MULTILINE), f"{module} has no class {quoted}"
+
+
+def rows_of(page: str) -> set[str]:
+    """What stands first in the rows of a page's tables: words with a comma between them each for itself."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return {word.strip(" `") for cell in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for word in cell.split(",")}
+
+
+def test_what_a_setup_fixes_beside_its_slots_is_told() -> None:
+    assert {f"--set {name}=" for name in SWITCHES} <= rows_of("slots/index.md")
+
+
+def test_every_instruction_is_told() -> None:
+    assert {one.op for one in get_args(Instruction)} <= rows_of("program.md")
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_paper_has_a_page(paper: str) -> None:
+    """Where the index, the README and the reference lead to."""
+    assert (ROOT / "docs" / f"{paper}.md").is_file()
+    index, readme = (path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "index.md", ROOT / "README.md"))
+    assert f"\n{paper}\n" in index
+    assert f"(docs/{paper}.md)" in readme and f"(refimpl/{paper})" in readme and f"refimpl reproduce {paper}`" in readme
+    names, about = script("reference").ROOMS["papers"]
+    assert f"refimpl.{paper}" in names and f"/{paper}.md" in about
 
 
 # -- links -------------------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from kernels.cpu.threads import thread_count
 from refimpl.backend.bound import Bound, Settings
 from refimpl.backend.device import Pauses
 from refimpl.backend.errors import DeviceFailed
-from refimpl.backend.host_thread import HostThread, HostWork, PackedMap, needs
+from refimpl.backend.host_thread import HostThread, HostWork, PackedMap, Piece, doing, needs
+from refimpl.backend.lazy import lazy_zeros
 from refimpl.backend.orders import Arranger, Order, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
 from refimpl.machine import Span, Timeline
@@ -31,9 +32,11 @@ ALIGNMENT = 512  #: bytes; as coarse as the device memory of a GPU
 
 
 def arena(nbytes: int, what: str, poison: bool) -> np.ndarray:
-    """Aligned bytes: zeros, or poisoned."""
+    """Aligned bytes: zeros, or poisoned.  Those that are never touched take no memory, however many they are."""
     try:
-        raw = np.full(nbytes + ALIGNMENT, ONES, np.uint8) if poison else np.zeros(nbytes + ALIGNMENT, np.uint8)
+        raw = lazy_zeros(nbytes + ALIGNMENT)
+        if poison:
+            raw[:] = ONES
     except MemoryError:
         raise DeviceFailed(f"no {size(nbytes)} of memory for {what}; plan for a smaller budget or batch") from None
     start = -raw.ctypes.data % ALIGNMENT
@@ -108,7 +111,7 @@ class CpuReplay:
             if isinstance(instruction, (CopyIn, CopyOut)):
                 self._work[position] = [_copy(device, instruction)]
             elif isinstance(instruction, (Compress, Decompress)):
-                self._work[position] = [self._packing(instruction)]
+                self._work[position] = [_on_any_stream(self._packing(instruction))]
             elif isinstance(instruction, Launch):
                 self._take(position)
         self._arranger = Arranger(program)
@@ -118,8 +121,13 @@ class CpuReplay:
         # In the program's order the host's work runs beside the kernels, as it does on a GPU.
         beside = program.store_bytes and type(device.order) is ProgramOrder and not device.poison
         self._thread = HostThread() if beside else None
-        self._needs = needs(program)
-        self._began: dict[int, float] = {}  #: when a piece of the host's work began, by its position
+        self._needs = needs(program) if beside else {}
+        self._beside: dict[int, Callable[[], Piece]] = {}  #: the host's work, by position
+        if beside:
+            for position, instruction in enumerate(program.instructions):
+                if isinstance(instruction, (Compress, Decompress)):
+                    self._beside[position] = partial(Piece, doing(instruction), self._packing(instruction))
+        self._pieces: dict[int, Piece] = {}  #: of the last iteration, by position
 
     @property
     def host_seconds_per_instruction(self) -> None:
@@ -134,12 +142,11 @@ class CpuReplay:
 
     @property
     def packed(self) -> list[PackedMap]:
-        return list(self._host_work.packed.values()) if self._host_work else []
+        return self._host_work.packed if self._host_work else []
 
-    def _packing(self, instruction: Compress | Decompress) -> Callable[[Any], None]:
+    def _packing(self, instruction: Compress | Decompress) -> Callable[[], None]:
         assert self._host_work is not None
-        run = self._host_work.run
-        return lambda _stream: run(instruction)
+        return partial(self._host_work.run, instruction)
 
     def set(self, settings: Settings) -> None:
         for position in self._bound.set(settings):
@@ -155,47 +162,48 @@ class CpuReplay:
         spans: list[Span] = []
         start = last = perf_counter()
 
+        def add(position: int, began: float, ended: float) -> None:
+            instruction: Any = self._program.instructions[position]
+            spans.append(Span(instruction, instruction.stream, ENGINES[instruction.op], began - start, ended - start))
+
         def note(position: int) -> None:
             nonlocal last
-            instruction: Any = self._program.instructions[position]
-            now = perf_counter()
-            engine = ENGINES[instruction.op]
-            began = self._began.get(position) if engine == "host" else None  # beside the others, or in its turn
-            spans.append(Span(instruction, instruction.stream, engine, (began or last) - start, now - start))
-            if began is None:
-                last = now
+            began, last = last, perf_counter()
+            add(position, began, last)
 
         self._run(note)
-        last = perf_counter()
+        seconds = perf_counter() - start
+        for position, piece in self._pieces.items():  # beside the others
+            add(position, piece.began, piece.until)
         spans.sort(key=lambda span: span.start)
-        return Timeline(spans, self._program.streams, last - start, cpu_name(), simulated=False)
+        return Timeline(spans, self._program.streams, seconds, cpu_name(), simulated=False)
 
     def _run(self, behind: Callable[[int], None]) -> None:
         """Execute everything, calling `behind` with the position of each launch and copy that is done."""
         poison = self._poison
         if poison is not None:
             poison.begin()
-        for position in self._arranged or self._arranger.arrange(self._order):
+        try:
+            for position in self._arranged or self._arranger.arrange(self._order):
+                if self._thread is not None:
+                    if position in self._beside:
+                        piece = self._pieces[position] = self._beside[position]()
+                        self._thread.start(piece)
+                        continue
+                    if position in self._needs:
+                        self._thread.wait_for(self._pieces[self._needs[position]])
+                for run in self._work[position]:
+                    run(None)
+                behind(position)
+                if poison is not None:
+                    poison.executed(position)
+        finally:
             if self._thread is not None:
-                if isinstance(self._program.instructions[position], (Compress, Decompress)):
-                    self._thread.start(position, partial(self._beside, position, behind))
-                    continue
-                if position in self._needs:
-                    self._thread.wait_for(self._needs[position])
-            for run in self._work[position]:
-                run(None)
-            behind(position)
-            if poison is not None:
-                poison.executed(position)
-        if self._thread is not None:
-            self._thread.finish()
+                self._thread.finish()
 
-    def _beside(self, position: int, behind: Callable[[int], None]) -> None:
-        """The host's work, in its thread."""
-        self._began[position] = perf_counter()
-        for run in self._work[position]:
-            run(None)
-        behind(position)
+
+def _on_any_stream(work: Callable[[], None]) -> Callable[[Any], None]:
+    return lambda _stream: work()
 
 
 def _copy(device: CpuDevice, instruction: CopyIn | CopyOut) -> Callable[[Any], None]:

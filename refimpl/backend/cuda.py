@@ -13,27 +13,31 @@ free, so that this can be measured (`driver_calls`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 from cuda.bindings import driver
 from cuda.core import Device as CoreDevice
+from cuda.core import EventOptions
 
 from kernels import gpu
 from kernels.shim import cuda
 from refimpl.backend.bound import Bound, Settings
+from refimpl.backend.cuda_host import Action, HostSide, checked
 from refimpl.backend.device import CallTimes, Pauses
 from refimpl.backend.driver_calls import DriverMemory
 from refimpl.backend.errors import DeviceFailed
-from refimpl.backend.host_thread import PackedMap
+from refimpl.backend.host_thread import PackedMap, host_stream
+from refimpl.backend.lazy import lazy_zeros
 from refimpl.machine import Span, Timeline
 from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
 from refimpl.planner.errors import size
 from refimpl.planner.order import ENGINES
 
-Action = tuple[Callable[[Any], Any], Any]  #: a function and its one argument
+BLOCKING = "blocking_sync" if hasattr(EventOptions, "blocking_sync") else "busy_waited_sync"  #: its older name
+COUNTER = 4  #: bytes
 
 
 class DeviceArray:
@@ -64,28 +68,22 @@ def device_errors(doing: str) -> Iterator[None]:
         raise DeviceFailed(f"the GPU failed while {doing}: {' '.join(str(error).split())}") from error
 
 
-def checked(result: tuple[Any, ...]) -> None:
-    """The status that every call of `cuda.bindings` returns first."""
-    if result[0] != driver.CUresult.CUDA_SUCCESS:
-        raise DeviceFailed(f"the GPU refused a copy: {result[0].name}")
-
-
 def copy_in(to: int, host: int, nbytes: int) -> Callable[[Any], None]:
     """A function of a stream's handle that copies pinned bytes to the device, as often as it is called."""
     copy = driver.cuMemcpyHtoDAsync
-    return lambda handle: checked(copy(to, host, nbytes, handle))
+    return lambda handle: checked(copy(to, host, nbytes, handle), "a copy")
 
 
 def copy_out(host: int, given: int, nbytes: int) -> Callable[[Any], None]:
     """The same from the device to pinned bytes."""
     copy = driver.cuMemcpyDtoHAsync
-    return lambda handle: checked(copy(host, given, nbytes, handle))
+    return lambda handle: checked(copy(host, given, nbytes, handle), "a copy")
 
 
 class CudaDevice:
-    """`streams` as a program has them: 0 computes, the others copy."""
+    """`streams` as a program has them: 0 computes, the others copy; the host's own, the last, is none of them."""
 
-    def __init__(self, arena_bytes: int, pinned_bytes: int, streams: int) -> None:
+    def __init__(self, arena_bytes: int, pinned_bytes: int, streams: int, store_bytes: int = 0) -> None:
         why_not = gpu.why_not()
         if why_not is not None:
             raise DeviceFailed(f"no program can run on a GPU here: {why_not}; the CPU runs the same one")
@@ -96,10 +94,20 @@ class CudaDevice:
         self._events: list[Any] = []
         self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], DeviceArray] = {}
         self._memories: list[DriverMemory] = []
+        self._hosts: list[HostSide] = []
         try:
             with device_errors(f"pinning {size(pinned_bytes)} of host memory (a set-up that offloads less takes less)"):
-                self.pinned = cuda.pinned_array(pinned_bytes, np.uint8)
+                rounded = -(-pinned_bytes // COUNTER) * COUNTER
+                whole = cuda.pinned_array(rounded + COUNTER, np.uint8)
+            self.pinned, self._counter = whole[:pinned_bytes], whole[rounded:].view(np.uint32)
+            del whole
             self._pinned_base = self.pinned.ctypes.data
+            try:
+                self.store = lazy_zeros(store_bytes)
+            except MemoryError:
+                raise DeviceFailed(
+                    f"no {size(store_bytes)} of memory for packed maps; plan for a smaller batch"
+                ) from None
             with device_errors("making streams"):
                 self.streams += [gpu.stream() for _ in range(streams)]
         except BaseException:
@@ -139,15 +147,26 @@ class CudaDevice:
         return copy_in(self._base + address, self._pinned_base + host, nbytes)
 
     def event(self, number: int) -> Any:
-        """One of a pool of events without timing, shared by all programs: iterations never overlap."""
+        """One of a pool of events without timing, shared by all programs: iterations never overlap.
+
+        A thread that waits for one sleeps: the cores are for those that pack.
+        """
         while len(self._events) <= number:
-            self._events.append(CoreDevice().create_event())
+            self._events.append(CoreDevice().create_event(EventOptions(**{BLOCKING: True})))
         return self._events[number]
 
     def driver_memory(self) -> DriverMemory:
         """For a program that calls the driver for every allocation; given back when the device is closed."""
         self._memories.append(DriverMemory())
         return self._memories[-1]
+
+    def host_side(self, program: Program) -> HostSide:
+        """For a program whose maps are packed; its thread ends when the device is closed."""
+        made = HostSide(
+            program, self.pinned, self.store, self._counter, lambda number: self.event(number).handle, self.handles
+        )
+        self._hosts.append(made)
+        return made
 
     def synchronize(self) -> None:
         for stream in self.streams:
@@ -162,13 +181,16 @@ class CudaDevice:
 
         Whoever has a replay still keeps the arena alive by it.
         """
+        while self._hosts:
+            with suppress(DeviceFailed):  # whoever asked for the work has been told
+                self._hosts.pop().finish()
         with device_errors("finishing"):
             self.synchronize()
         for memory in self._memories:
             memory.give_back()
         self._views.clear()
         self._events.clear()
-        self.pinned = np.empty(0, np.uint8)
+        self.pinned = self.store = self._counter = np.empty(0, np.uint8)
         self._arena = None
         cuda.current_context().memory_manager.deallocations.clear()
 
@@ -177,11 +199,10 @@ class CudaReplay:
     """A program as a flat list of actions."""
 
     def __init__(self, device: CudaDevice, program: Program, settings: Settings) -> None:
-        if program.store_bytes:
-            raise DeviceFailed("the GPU's backend does not pack maps yet; take --set pinned=vdnnpp-on-demand")
         self._device, self._program = device, program
         self._bound = Bound(program, device.view, settings)
         self._memory = device.driver_memory() if program.setup.allocator.driver_calls else None
+        self._host = device.host_side(program) if host_stream(program) is not None else None
         self._actions: list[Action] = []
         self._first: list[int] = []  #: position → its first action
         for position, instruction in enumerate(program.instructions):
@@ -193,6 +214,8 @@ class CudaReplay:
     def _make(self, position: int, instruction: Any) -> list[Action]:
         """The actions of one instruction; none for what happens in the books alone."""
         device, memory = self._device, self._memory
+        if self._host is not None and (actions := self._host.actions(position)) is not None:
+            return actions
         if isinstance(instruction, Launch):
             stream = device.streams[instruction.stream]
             return [(launch.run, stream) for launch in self._bound.launches[position]]
@@ -215,7 +238,7 @@ class CudaReplay:
 
     @property
     def packed(self) -> list[PackedMap]:
-        return []
+        return self._host.packed if self._host is not None else []
 
     @property
     def driver_calls(self) -> CallTimes | None:
@@ -229,8 +252,7 @@ class CudaReplay:
     def issue(self, pauses: Pauses) -> None:
         seconds, start = 0.0, 0
         with device_errors("running the program"):
-            if self._memory is not None:
-                self._memory.begin()
+            self._begin()
             for position in [*sorted(pauses), len(self._program.instructions) - 1]:
                 end = self._first[position + 1]
                 began = perf_counter()
@@ -239,12 +261,24 @@ class CudaReplay:
                 seconds += perf_counter() - began
                 start = end
                 if position in pauses:
+                    if self._host is not None:
+                        self._host.wait_before(position)
                     pauses[position]()
         self._host_seconds = min(self._host_seconds, seconds)
 
+    def _begin(self) -> None:
+        if self._memory is not None:
+            self._memory.begin()
+        if self._host is not None:
+            self._host.begin()
+
     def finish(self) -> None:
         with device_errors("running the program"):
-            self._device.synchronize()
+            try:
+                if self._host is not None:
+                    self._host.finish()
+            finally:
+                self._device.synchronize()
 
     def timed(self) -> Timeline:
         streams, program = self._device.streams, self._program
@@ -254,13 +288,14 @@ class CudaReplay:
             if isinstance(instruction, (Launch, CopyIn, CopyOut))
         }
         with device_errors("measuring an iteration"):
-            if self._memory is not None:
-                self._memory.begin()
+            self._begin()
             origin = gpu.Event(timing=True)
             events = {position: (gpu.Event(timing=True), gpu.Event(timing=True)) for position in work}
             origin.record(streams[COMPUTE])
             for stream in streams[1:]:
                 origin.wait(stream)
+            origin.synchronize()
+            began = perf_counter()  # the host's clock at the origin, within some microseconds
             for position in range(len(program.instructions)):
                 if position in events:
                     events[position][0].record(streams[work[position].stream])
@@ -268,11 +303,16 @@ class CudaReplay:
                     act(argument)
                 if position in events:
                     events[position][1].record(streams[work[position].stream])
-            self._device.synchronize()
+            self.finish()
         spans = []
         for position, (start, end) in events.items():
             instruction = work[position]
             moments = origin.seconds_until(start), origin.seconds_until(end)
             spans.append(Span(instruction, instruction.stream, ENGINES[instruction.op], *moments))
+        if self._host is not None:
+            for packing, piece in self._host.pieces:
+                moments = piece.began - began, piece.until - began
+                spans.append(Span(packing, packing.stream, "host", *moments))
+            spans.sort(key=lambda span: span.start)
         seconds = max((span.end for span in spans), default=0.0)
         return Timeline(spans, program.streams, seconds, gpu.device_name(), simulated=False)

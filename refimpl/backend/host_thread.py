@@ -2,19 +2,28 @@
 
 The work on it is done in order, as on any stream; each piece is shared by as many threads as there are cores.  What a
 map takes once it is packed is written down: it depends on the map.
+
+A piece that fails, or that never ends, must not become a hang.  Those behind a failed piece are skipped and count as
+ended, and whoever waits is told what went wrong.  A wait is given up at last, and says for which piece it was.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from threading import Event, Thread
 from time import perf_counter
 
 import numpy as np
 
+from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.network import Tensor
-from refimpl.planner import Compress, Decompress, Program, Record, Wait
+from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program, Record, Wait
+
+HOST = "host"  #: the stream's name in a program
+PATIENCE = 120.0  #: seconds without the end of any piece, after which a wait is given up
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,12 @@ class HostWork:
         self._places = {
             i.tensor: Packed(store[i.store :], i.nbytes) for i in program.instructions if isinstance(i, Compress)
         }
-        self.packed: dict[Tensor, PackedMap] = {}
+        self._packed: dict[Tensor, PackedMap] = {}
+
+    @property
+    def packed(self) -> list[PackedMap]:
+        """The maps of the last iteration, in the order in which they were first packed."""
+        return list(self._packed.values())
 
     def run(self, work: Compress | Decompress) -> None:
         """Do it, here and now."""
@@ -49,57 +63,145 @@ class HostWork:
         began = perf_counter()
         if isinstance(work, Compress):
             stored = place.pack(given)
-            seconds = perf_counter() - began
-            self.packed[work.tensor] = PackedMap(
-                work.tensor.name, work.nbytes, stored, work.planned, place.density, seconds
+            took = perf_counter() - began
+            self._packed[work.tensor] = PackedMap(
+                work.tensor.name, work.nbytes, stored, work.planned, place.density, took
             )
         else:
             place.unpack(given)
-            was = self.packed[work.tensor]
-            self.packed[work.tensor] = PackedMap(
-                was.tensor, was.nbytes, was.stored, was.planned, was.density, was.pack_seconds, perf_counter() - began
-            )
+            self._packed[work.tensor] = replace(self._packed[work.tensor], unpack_seconds=perf_counter() - began)
+
+
+def doing(work: Compress | Decompress) -> str:
+    """As an error says it."""
+    return f"{'packing' if isinstance(work, Compress) else 'unpacking'} {work.tensor} (instruction of step {work.step})"
+
+
+def host_stream(program: Program) -> int | None:
+    """The number of the host's stream, which is the last one; None for a program without."""
+    return program.streams.index(HOST) if HOST in program.streams else None
+
+
+def awaited(program: Program) -> dict[int, int]:
+    """Position of a wait of another stream → that of the host's work which must be done before the wait is over."""
+    host, last = host_stream(program), -1
+    recorded: dict[int, int] = {}  # event → the host's last work before it
+    found: dict[int, int] = {}
+    for position, instruction in enumerate(program.instructions):
+        if isinstance(instruction, (Compress, Decompress)):
+            last = position
+        elif isinstance(instruction, Record) and instruction.stream == host:
+            recorded[instruction.event] = last
+        elif isinstance(instruction, Wait) and instruction.stream != host and instruction.event in recorded:
+            found[position] = recorded[instruction.event]
+    return found
 
 
 def needs(program: Program) -> dict[int, int]:
     """Position of a launch or a copy → that of the host's work which must be done before it."""
-    works = {p for p, i in enumerate(program.instructions) if isinstance(i, (Compress, Decompress))}
-    if not works:
-        return {}
-    last = -1
-    recorded: dict[int, int] = {}  # event → the host's last work before it
-    waiting: dict[int, int] = {}  # stream → the host's work that what comes next on it is behind
+    waits = awaited(program)
+    behind: dict[int, int] = {}  # stream → the host's work that what comes next on it is behind
     found: dict[int, int] = {}
-    host = next(i.stream for i in program.instructions if isinstance(i, (Compress, Decompress)))
     for position, instruction in enumerate(program.instructions):
-        if position in works:
-            last = position
-        elif isinstance(instruction, Record) and instruction.stream == host:
-            recorded[instruction.event] = last
-        elif isinstance(instruction, Wait) and instruction.event in recorded:
-            waiting[instruction.stream] = max(waiting.get(instruction.stream, -1), recorded[instruction.event])
-        elif hasattr(instruction, "stream") and not isinstance(instruction, (Record, Wait)):
-            behind = waiting.pop(instruction.stream, -1)
-            if behind >= 0:
-                found[position] = behind
+        if position in waits:
+            behind[instruction.stream] = max(behind.get(instruction.stream, -1), waits[position])  # type: ignore[union-attr]
+        elif isinstance(instruction, (Launch, CopyIn, CopyOut)) and instruction.stream in behind:
+            found[position] = behind.pop(instruction.stream)
     return found
 
 
+class Piece:
+    """One piece of work: what it is, when it began and ended (`perf_counter`), and what went wrong in it.
+
+    `first` is waited for before it begins; `ended` is called at its end, whatever has happened.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        work: Callable[[], None],
+        first: Callable[[], None] = lambda: None,
+        ended: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.what = what
+        self.began = self.until = 0.0
+        self.error: RunError | None = None
+        self.before: Piece | None = None  #: of the same iteration
+        self._work, self._first, self._ended = work, first, ended
+        self.done = Event()
+
+    def run(self) -> None:
+        """Do it, unless what was to be done before has failed."""
+        before, self.before = self.before, None
+        try:
+            if before is not None and before.error is not None:
+                self.error = before.error
+            else:
+                self._first()
+                self.began = perf_counter()
+                self._work()
+        except RunError as error:
+            self.error = error
+        except BaseException as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            self.error = DeviceFailed(f"the host's thread failed while {self.what}: {reason}")
+            self.error.__cause__ = error
+        finally:
+            self.until = perf_counter()
+            try:
+                self._ended()
+            finally:
+                del self._work, self._first, self._ended  # whoever keeps the piece keeps no arenas alive by it
+                self.done.set()
+
+
+class NeverEnded(DeviceFailed):
+    """A piece of the host's work has taken longer than anybody wants to wait."""
+
+
 class HostThread:
-    """One thread; `start` gives it work, `wait_for` waits until a piece is done and raises what went wrong in it."""
+    """One thread, which works until nobody can give it work any more; the end of the process does not wait for it."""
 
     def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="host stream")
-        self._pieces: dict[int, Future[None]] = {}
+        self._queue: SimpleQueue[Piece | None] = SimpleQueue()
+        self._pieces: list[Piece] = []
+        self._lost = ""  #: what never ended
+        self._thread = Thread(target=_work, args=(self._queue,), name="host stream", daemon=True)
+        weakref.finalize(self, self._queue.put, None)
 
-    def start(self, position: int, work: Callable[[], None]) -> None:
-        self._pieces[position] = self._thread.submit(work)
+    def start(self, piece: Piece) -> None:
+        """Hand a piece over; this never waits."""
+        if self._lost:
+            raise NeverEnded(f"{self._lost}; this trainer cannot go on: make another one")
+        if not self._thread.is_alive():
+            self._thread.start()
+        piece.before = self._pieces[-1] if self._pieces else None
+        self._pieces.append(piece)
+        self._queue.put(piece)
 
-    def wait_for(self, position: int) -> None:
-        self._pieces[position].result()
+    def wait_for(self, piece: Piece) -> None:
+        """Wait until a piece has ended; raises what went wrong in it."""
+        self._wait(piece)
+        if piece.error is not None:
+            raise piece.error
 
     def finish(self) -> None:
-        """Wait for everything."""
-        pieces, self._pieces = self._pieces, {}
-        for piece in pieces.values():
-            piece.result()
+        """Wait until every piece has ended; then raise what went wrong first.  What comes next is a new iteration."""
+        pieces, self._pieces = self._pieces, []
+        for piece in pieces:
+            self._wait(piece)
+        for piece in pieces:
+            if piece.error is not None:
+                raise piece.error
+
+    def _wait(self, piece: Piece) -> None:
+        if not self._lost and not piece.done.wait(PATIENCE):
+            self._lost = f"the host's thread is still {piece.what} after {PATIENCE:g} seconds: given up"
+        if self._lost:
+            raise NeverEnded(self._lost)
+
+
+def _work(queue: SimpleQueue[Piece | None]) -> None:
+    """What the thread does.  It knows the queue alone, so that a `HostThread` nobody has any more can go."""
+    while (piece := queue.get()) is not None:
+        piece.run()

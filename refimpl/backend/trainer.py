@@ -17,7 +17,7 @@ from refimpl.backend.bound import Settings, refuse_foreign
 from refimpl.backend.device import CallTimes, Device, Replay, recount
 from refimpl.backend.diagnosis import diagnose
 from refimpl.backend.errors import NotFinite, RunError
-from refimpl.backend.host_thread import PackedMap
+from refimpl.backend.host_thread import HOST, PackedMap
 from refimpl.backend.inference import inference_program
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import Order
@@ -108,7 +108,8 @@ class Trainer:
             raise RunError("order and poison are the CPU's; a GPU takes what order it likes")
         from refimpl.backend.cuda import CudaDevice
 
-        return CudaDevice(arena_bytes, self._pinned_bytes, len(self.program.streams))
+        streams = sum(name != HOST for name in self.program.streams)
+        return CudaDevice(arena_bytes, self._pinned_bytes, streams, self.program.store_bytes)
 
     # -- training ------------------------------------------------------------------------------------------------------
 

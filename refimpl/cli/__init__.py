@@ -15,10 +15,26 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 
 from refimpl import __version__
-from refimpl.cli import bench, compare, completion, demo, lists, plan, profile, replay, reproduce, run, summary, trace
+from refimpl.cli import (
+    bench,
+    compare,
+    completion,
+    demo,
+    fragmentation,
+    lists,
+    plan,
+    profile,
+    replay,
+    reproduce,
+    run,
+    summary,
+    trace,
+)
 from refimpl.cli.arguments import DEVICE_FAILED, DOES_NOT_FIT, DONE, INTERRUPTED, WRONG_USE, Fail, Parser
 
-COMMANDS = (lists, summary, plan, compare, run, trace, replay, reproduce, profile, bench, demo, completion)
+COMMANDS = (
+    lists, summary, plan, compare, run, trace, replay, fragmentation, reproduce, profile, bench, demo, completion,
+)  # fmt: skip
 
 
 def parser() -> Parser:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
 DEAR = ("fits", "stalled")  #: columns left out where a line would be too long: `least` says who fits, time who waits
 NAME = 13  #: letters of a setup's name that stay in one line
+SAYS_NOTHING = ("=none", "=yes", "=no")  #: a row is called by slot and module, where the module's name says nothing
 LEFT_OUT = ("steps", "fates")  #: of a plan's document, where many stand side by side
 
 
@@ -49,6 +50,7 @@ def add(commands: Any) -> None:
             'refimpl compare vgg16 resnet50 --with baseline --with "liveness=layer-wise algorithms=memory"',
             'refimpl compare alexnet --budget 2GiB --with "liveness=layer-wise allocator=first-fit" --least',
             "refimpl compare resnet50:superneurons --with vdnn-dyn --with superneurons",
+            'refimpl compare vdnnpp-demo --with vdnn-conv --with "vdnn-conv join=no" --with vdnnpp-conv',
         ],
     )  # fmt: skip
     add_network(parser, several=True)
@@ -188,7 +190,7 @@ def setups_of(options: argparse.Namespace) -> Iterator[tuple[str, Setup | Search
 
 def short(words: list[str]) -> str:
     """What a row is called: the preset if it is not the baseline, and the modules' names."""
-    names = [word if word.endswith("=none") else word.partition("=")[2] or word for word in words]
+    names = [word if word.endswith(SAYS_NOTHING) else word.partition("=")[2] or word for word in words]
     return ", ".join(name for name in names if name != "baseline") or "baseline"
 
 

@@ -143,10 +143,13 @@ def names(kind: str, start: str) -> Iterable[str]:
 
         return PRESETS
     if kind == "assignments":
-        from refimpl.modules import MODULES
+        from refimpl.modules import MODULES, SWITCHES
 
+        slots = MODULES | SWITCHES
         slot, equals, _ = start.partition("=")
-        return [f"{slot}={name}" for name in MODULES.get(slot, ())] if equals else [f"{slot}=" for slot in MODULES]
+        return [f"{slot}={name}" for name in slots.get(slot, ())] if equals else [f"{slot}=" for slot in slots]
+    if kind == "setups":
+        return (*names("presets", start), *names("assignments", start))
     if kind == "data":
         return ("digits", "synthetic", *(name for name in os.listdir() if name.endswith(".npz")))
     return ()

@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import DONE, Fail, add_command, pick
 from refimpl.terminal import say, show
+
+if TYPE_CHECKING:
+    from refimpl.planner import Search, Setup
 
 
 def add(commands: Any) -> None:
@@ -44,7 +47,7 @@ def print_json(document: Any) -> None:
 def overview(options: argparse.Namespace) -> int:
     """Every name, without numba: the kernels are only counted by `list kernels`."""
     from refimpl.machine import CATALOGUES, MACHINES
-    from refimpl.modules import MODULES
+    from refimpl.modules import MODULES, SWITCHES
     from refimpl.network.conventions import SUFFIXES
     from refimpl.network.zoo import FAMILIES, PLAIN
     from refimpl.presets import PRESETS
@@ -63,7 +66,7 @@ def overview(options: argparse.Namespace) -> int:
             ["machines", f"{', '.join(MACHINES)}, here, or a profile's file"],
             ["catalogues", ", ".join(CATALOGUES)],
             ["presets", ", ".join(PRESETS)],
-            *([f"--set {slot}=", ", ".join(found)] for slot, found in MODULES.items()),
+            *([f"--set {slot}=", ", ".join(found)] for slot, found in (MODULES | SWITCHES).items()),
         ],
         wraps=["names"],
     )  # fmt: skip
@@ -110,24 +113,35 @@ def machines(options: argparse.Namespace) -> int:
 
 
 def presets(options: argparse.Namespace) -> int:
+    from refimpl.modules import switches
     from refimpl.presets import PRESETS, about
 
     if options.json:
-        print_json([{"name": name, "about": about(name), "slots": make().slots} for name, make in PRESETS.items()])
+        print_json([
+            {"name": name, "about": about(name), "slots": make().slots, "beside": switches(make())}
+            for name, make in PRESETS.items()
+        ])  # fmt: skip
         return DONE
     rows = [[name, about(name)] for name in PRESETS]
     show("presets", ["name", "what it does"], rows, wraps=["what it does"])
     rows = [
-        [name, ", ".join(f"{slot}={module}" for slot, module in make().slots.items() if module != "none")]
-        for name, make in PRESETS.items()
+        [name, ", ".join(f"{slot}={held}" for slot, held in filled(make()).items())] for name, make in PRESETS.items()
     ]
     show("their modules, where a slot is not none", ["name", "slots"], rows, wraps=["slots"])
     say("--algorithms, --recompute and --set slot=module exchange any of them: refimpl list modules")
     return DONE
 
 
+def filled(made: Setup | Search) -> dict[str, str]:
+    """What a setup holds: its modules, where a slot is not none, and whether its streams join."""
+    from refimpl.modules import switches
+
+    beside = {name: value for name, value in switches(made).items() if value == "yes"}
+    return {slot: module for slot, module in made.slots.items() if module != "none"} | beside
+
+
 def modules(options: argparse.Namespace) -> int:
-    from refimpl.modules import MODULES, SWITCHES
+    from refimpl.modules import ABOUT_SWITCHES, MODULES, SWITCHES
 
     rows = [(slot, name, module.summary) for slot, found in MODULES.items() for name, module in found.items()]
     if options.json:
@@ -138,7 +152,8 @@ def modules(options: argparse.Namespace) -> int:
         if shown[i][0] == shown[i - 1][0]:
             shown[i][0] = ""
     show("modules: --set slot=module", ["slot", "module", "what it does"], shown, wraps=["what it does"])
-    say("Not slots, but set in the same way: " + "; ".join(f"{n}={'|'.join(v)}" for n, v in SWITCHES.items()))
+    rows_beside = [[name, " or ".join(values), ABOUT_SWITCHES[name]] for name, values in SWITCHES.items()]
+    show("not slots, but set in the same way", ["", "values", "what it does"], rows_beside, wraps=["what it does"])
     return DONE
 
 

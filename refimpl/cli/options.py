@@ -32,7 +32,7 @@ def add_setup(parser: Parser, preset: bool = True) -> None:
         completed_by(action, "presets")
     action = parser.add_argument(
         "--set", metavar="SLOT=MODULE", action="append", default=[], dest="assignments",
-        help="fill a slot otherwise, as in liveness=layer-wise; repeatable; see refimpl list modules",
+        help="fill a slot otherwise, as in liveness=layer-wise or barrier=yes; repeatable; see refimpl list modules",
     )  # fmt: skip
     completed_by(action, "assignments")
     parser.add_argument(

@@ -181,7 +181,8 @@ def misfit(error: Any, network: Network, setup: Setup | Search, machine: Machine
 
 def proved_line(proof: Proof) -> str:
     """What was proved, for people."""
-    warned = f"; {len(proof.warnings)} warnings, the first: {proof.warnings[0]}" if proof.warnings else ""
+    count = f"{len(proof.warnings)} warning{'s, the first' if len(proof.warnings) > 1 else ''}"
+    warned = f"; {count}: {proof.warnings[0]}" if proof.warnings else ""
     return (
         f"Proved safe to repeat: {proof.launches:,} launches, {proof.copies:,} copies and {proof.waits:,} waits, "
         f"{proof.accesses:,} accesses in order{warned}."

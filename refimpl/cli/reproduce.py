@@ -52,6 +52,7 @@ def add(commands: Any) -> None:
             "refimpl reproduce vdnn", "refimpl reproduce vdnn --picture vdnn.png --json > vdnn.json",
             "refimpl reproduce superneurons --picture superneurons.png",
             "refimpl reproduce superneurons --only curve --only recompute",
+            "refimpl reproduce vdnnpp --only speed --picture vdnnpp.svg",
             *(f"refimpl reproduce {name} --run {paper.small}" for name, paper in PAPERS.items()),
         ],
     )  # fmt: skip
@@ -214,13 +215,12 @@ def trained(options: argparse.Namespace, paper: Paper, network: str, batch: int)
     return DONE
 
 
-def superneurons(options: argparse.Namespace, paper: Paper) -> int:
-    """The heap against driver calls, the largest batch in a budget, and what the budget costs."""
+def studied(options: argparse.Namespace, paper: Paper, module: str) -> int:
+    """What a paper claims, measured by a module of its own: its tables, and notes on what could not be measured."""
     from refimpl.machine import machine as machine_named
 
     backend = backend_at_hand(options, paper)
-    from refimpl import superneurons_measured as measured
-
+    measured = import_module(module)
     policy, machine = options.policy or paper.policy, machine_named("here")
     with progress("", measured.steps(backend, options.iterations)) as advance:
         found = measured.measure(
@@ -248,10 +248,18 @@ PAPERS = {
         policy="vdnn-dyn",
         small="--network tiny-vgg --batch 64 --budget 8MiB",
     ),
+    "vdnnpp": Paper(
+        title="vDNN++",
+        evaluation="refimpl.report.vdnnpp_evaluation",
+        measure=partial(studied, module="refimpl.vdnnpp_measured"),
+        trains="128 images of vgg16:vdnnpp",
+        policy="vdnnpp-all",
+        small="--network tiny-vgg:vdnnpp --batch 64 --budget 12MiB",
+    ),
     "superneurons": Paper(
         title="SuperNeurons",
         evaluation="refimpl.report.superneurons_evaluation",
-        measure=superneurons,
+        measure=partial(studied, module="refimpl.superneurons_measured"),
         trains="resnet50:superneurons for the heap, alexnet:superneurons for the rest",
         policy="superneurons",
         small="--network tiny-resnet --batch 64 --budget 16MiB",

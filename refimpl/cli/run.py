@@ -8,6 +8,7 @@ import shlex
 import statistics
 import sys
 import time
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from refimpl.cli.options import (
 )
 from refimpl.cli.plan import proved
 from refimpl.names import offer
-from refimpl.terminal import say, training_progress, waiting
+from refimpl.terminal import say, show, training_progress, waiting
 
 if TYPE_CHECKING:
     from refimpl.backend import Trainer
@@ -51,6 +52,7 @@ def add(commands: Any) -> None:
             "refimpl run tiny-resnet --data digits --set liveness=layer-wise --budget 4MiB --backend cpu",
             "refimpl run tiny-vgg --data images.npz --steps 500 --save half.npz",
             "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
+            "refimpl run tiny-vgg:vdnnpp --batch 64 --policy vdnnpp-all --verbose",
         ],
     )  # fmt: skip
     add_network(parser)
@@ -76,6 +78,7 @@ def add(commands: Any) -> None:
     add_machine(parser, default="here")
     add_budget(parser)
     add_json(parser)
+    parser.add_argument("--verbose", action="store_true", help="what every map took that was packed on the host, too")
     parser.set_defaults(run=run)
 
 
@@ -187,6 +190,7 @@ def run(options: argparse.Namespace) -> int:
             raise Fail(f"{error}{saved(trainer, options)}") from None
         if options.save:
             trainer.save(options.save)
+        packed = trainer.packed
         accuracy, tested = test(trainer, source)
         document = {
             "network": network.name, "batch": network.batch, "policy": program.setup.name, "slots": program.setup.slots,
@@ -197,11 +201,17 @@ def run(options: argparse.Namespace) -> int:
             "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
             "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
             "driver_calls": driver_calls(trainer), "checkpoint": options.save,
+            "pinned_bytes": program.pinned_bytes, "packed": [asdict(one) for one in packed],
         }  # fmt: skip
     if options.json:
         print_json(document)
     else:
         report(document, program)
+        if options.verbose and packed:
+            from refimpl.measured import packed_table
+
+            say("")
+            show("Packed by threads of the host, in the last iteration", *packed_table(packed))
     return DONE
 
 
@@ -260,8 +270,6 @@ def without(arguments: list[str], option: str) -> list[str]:
 
 def driver_calls(trainer: Trainer) -> dict[str, Any] | None:
     """What the allocating and freeing calls of the last iteration took, where the program makes any."""
-    from dataclasses import asdict
-
     calls = trainer.driver_calls
     return asdict(calls) | {"seconds": calls.seconds} if calls else None
 
@@ -316,8 +324,26 @@ def report(document: dict[str, Any], program: Program) -> None:
         )
     elif program.setup.allocator.driver_calls:
         say("Driver    no calls: on the CPU there is none, and every allocation's bytes are the arena's")
+    if document["packed"]:
+        say(f"Packed    {packing(document['packed'])}")
+    elif program.setup.pinned.compresses:
+        say("Packed    no map: by the plan the host's threads are too slow to be done with one in time")
     if document["checkpoint"]:
         say(f"Saved     {document['checkpoint']}")
+
+
+def packing(packed: list[dict[str, Any]]) -> str:
+    """What became of the maps that threads of the host packed."""
+    from refimpl.planner.errors import size
+    from refimpl.planner.listing import duration
+
+    total = {name: sum(one[name] for one in packed) for name in ("nbytes", "stored", "pack_seconds", "unpack_seconds")}
+    share = sum(one["density"] * one["nbytes"] for one in packed) / total["nbytes"]
+    maps = "1 map" if len(packed) == 1 else f"{len(packed)} maps"
+    return (
+        f"{maps}, {size(total['nbytes'])} in {size(total['stored'])}, {share:.0%} not zero; "
+        f"{duration(total['pack_seconds'])} packing, {duration(total['unpack_seconds'])} unpacking"
+    )
 
 
 def curve(losses: list[float]) -> str:

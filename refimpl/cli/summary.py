@@ -39,6 +39,9 @@ def run(options: argparse.Namespace) -> int:
     from refimpl.report.tables import summary_table
 
     show_table(summary_table(network))
-    say(f"Resident, as weights, their gradients and momentum: {size(network.resident_bytes)}.")
-    say(f"Every map and gradient map, each counted once: {size(network.managed_bytes)}.")
+    come_and_go = network.conventions.weight_gradients_managed
+    resident = "weights and momentum" if come_and_go else "weights, their gradients and momentum"
+    managed = "map, gradient map and gradient of weights" if come_and_go else "map and gradient map"
+    say(f"Resident, as {resident}: {size(network.resident_bytes)}.")
+    say(f"Every {managed}, each counted once: {size(network.managed_bytes)}.")
     return DONE

@@ -46,6 +46,7 @@ class Builder:
         self._known = {self.input}
         self._names = {"input"}
         self._counts: Counter[str] = Counter()
+        self._fused = 0  #: ReLUs that are part of a layer: they count, so that dropout's masks are the same
         self._built = False
 
     # -- layers --------------------------------------------------------------------------------------------------------
@@ -96,6 +97,7 @@ class Builder:
         if self.conventions.relu_fused and before.kind in ("conv", "fc") and not before.consumers:
             self._refuse_if_built()
             before.has_relu = True
+            self._fused += 1
             return before
         return self._same("relu", name, after)
 
@@ -199,7 +201,7 @@ class Builder:
         for x in layer.producers:
             x.consumers.append(layer)
         self.layers.append(layer)
-        self.last, layer.shape, layer.number = layer, shape, len(self.layers)
+        self.last, layer.shape, layer.number = layer, shape, len(self.layers) + self._fused
         self._known.add(layer)
         self._names.add(layer.name)
         self._counts[layer.kind] += 1

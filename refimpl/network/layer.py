@@ -43,7 +43,7 @@ class Layer:
     def __init__(self, name: str, kind: LayerKind, producers: tuple[Layer, ...], options: Mapping[str, Any]) -> None:
         self.name, self.kind, self.options = name, kind, options
         self.producers, self.consumers = list(producers), list[Layer]()
-        self.number = 0  #: in the order of description, from 1; forks have none: it is the same with and without them
+        self.number = 0  #: in the order of description, from 1; the same with and without forks and fused ReLUs
         self.shape: tuple[int, ...] = ()
         self.has_relu = False  #: a ReLU is part of it
         self.learns = False  #: whether its output depends on a parameter, so that its gradient is wanted

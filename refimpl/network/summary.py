@@ -24,6 +24,7 @@ class Row:
     flops_backward: int
     map_bytes: int  #: of the maps that it fills: none in place, one a branch of a fork
     in_place: bool
+    relu: bool = False  #: a ReLU is part of it
 
 
 def summary(network: Network) -> list[Row]:
@@ -45,4 +46,5 @@ def total(rows: Iterable[Row]) -> Row:
 def _row(layer: Layer) -> Row:
     filled = 0 if layer.in_place else sum(tensor.nbytes for tensor in layer.outputs)
     flops = layer.forward.flops, layer.backward.flops
-    return Row(layer.name, layer.kind, layer.shape, layer.parameter_count, *flops, filled, layer.in_place)
+    parts = layer.name, layer.kind, layer.shape, layer.parameter_count
+    return Row(*parts, *flops, filled, layer.in_place, layer.has_relu)

@@ -118,7 +118,7 @@ class Releases:
 
 @dataclass(frozen=True)
 class NetworkWide:
-    """Maps stay for the whole iteration, as if allocated once; gradients, of maps and weights, go after their last use."""
+    """Maps stay for the whole iteration, as if allocated once; gradients (weights' too) go after their last use."""
 
     name: ClassVar[str] = "network-wide"
     summary: ClassVar[str] = "every map stays for the whole iteration; gradients go after their last use"

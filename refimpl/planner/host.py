@@ -89,6 +89,7 @@ class Host:
             return
         self._raw[tensor].valid = True
         if self._stream is not None and self._step is not None:
+            self._planned.pop(tensor, None)  # another content may be another case
             nbytes = self.pinned.compressed_bytes(tensor, self._step)
             if nbytes is not None:
                 self._planned[tensor] = nbytes
@@ -145,7 +146,8 @@ class Host:
             self._compress(left_raw[0])
 
     def _does_not_fit(self, tensor: Tensor) -> PinnedDoesNotFit:
-        limit = self.pinned.limit or 0
+        assert self.pinned.limit is not None
+        limit = self.pinned.limit
         taken = sorted((block.address - self.fixed_bytes, block.nbytes) for block in self._raw.values())
         starts = [0, *(address + nbytes for address, nbytes in taken)]
         ends = [*(address for address, _ in taken), limit]

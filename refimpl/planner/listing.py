@@ -35,7 +35,8 @@ NAMES = 60  #: maps named in one line of fates
 LABEL = 11  #: columns of the word that says what happens
 ABRIDGED = (
     "Abridged: where steps are followed by others like them (the same calls, algorithms, allocations, copies and "
-    "reasons; frees and waits go by the clock and may fall differently), these are counted and not shown."
+    "reasons; frees, waits and the host's work go by the clock and may fall differently), these are counted and not "
+    "shown."
 )
 FUTURE = {"offload": "offloaded", "drop": "dropped"}
 
@@ -145,6 +146,9 @@ class _Lister:
         if counts.skipped_prefetches:
             items.append(f"no hole for a prefetch {counted(counts.skipped_prefetches, 'time')}")
         yield from _entry("traffic", [*items, f"pinned memory {size(program.pinned_bytes)}"])
+        if counts.compressed_bytes:
+            stored = f"{size(counts.compressed_bytes)} of maps to {size(counts.stored_bytes)}, by threads of the host"
+            yield from _entry("compressed", [stored, f"room for {size(program.store_bytes)} at worst"])
         if counts.evictions:
             found = f"{counted(counts.hits, 'hit')} and {counts.misses} misses"
             yield from _entry("cache", [counted(counts.evictions, "eviction"), found])
@@ -268,12 +272,15 @@ class _Lister:
     def instructions(self, number: int) -> Iterator[str]:
         """One step, one line an instruction: its position, the stream it is given to, what it does to which bytes."""
         yield self._heading(number)
+        widest = 10 if "host" in self.program.streams else 9  # columns that the word for what it does has
         if number == 0:
             for tensor, address in self.program.resident.items():
-                yield from _wrapped(f"{'':6} {'':8} {'resident':<9} ", f"{address:#x} {tensor} {size(tensor.nbytes)}")
+                yield from _wrapped(
+                    f"{'':6} {'':8} {'resident':<{widest}} ", f"{address:#x} {tensor} {size(tensor.nbytes)}"
+                )
         for position, i in self.by_step[number]:
             stream = "" if isinstance(i, (Allocate, Free)) else self.program.streams[i.stream]
-            yield from _wrapped(f"{position:>6} {stream:<8} {i.op:<9} ", self._in_full(i))
+            yield from _wrapped(f"{position:>6} {stream:<8} {i.op:<{widest}} ", self._in_full(i))
 
     def _in_full(self, i: Instruction) -> str:
         if isinstance(i, (Allocate, Free)):
@@ -324,10 +331,11 @@ class _Lister:
     def _signatures(self) -> list[int]:
         """One number a step; steps that are alike have the same.
 
-        Frees and waits do not count: when a copy is done, and its bytes come back, drifts from one unit to the next.
+        Frees, waits and the host's work do not count: when a copy is done, and its bytes come back, drifts from one
+        unit to the next.
         """
         known: dict[tuple[object, ...], int] = {}
-        clockwork = (Free, Record, Wait)
+        clockwork = (Free, Record, Wait, Compress, Decompress)
         return [
             known.setdefault(tuple(self._signature(i) for _, i in found if not isinstance(i, clockwork)), len(known))
             for found in self.by_step[1:]
@@ -339,7 +347,7 @@ class _Lister:
         if isinstance(i, Allocate):
             fate = self.program.fates.get(i.tensor)
             return i.op, i.nbytes, i.tensor.kind, fate and fate.name
-        assert isinstance(i, (CopyOut, CopyIn, Compress, Decompress))
+        assert isinstance(i, (CopyOut, CopyIn))
         return i.op, i.nbytes, i.why
 
     def repetition(self, shown: range, repeated: range) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The timeline as a Chrome trace: JSON in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open.
 
-One process stands for the machine, one thread for each stream.  Every launch and every copy is a complete slice ("X"),
-an arrow ("s" to "f") leads from a copy out to each copy that brings the same content back, and counters ("C") show the
-bytes in device memory by kind, draining ones among them, and those in pinned memory.
+One process stands for the machine, one thread for each stream, that of the host's threads among them.  Every launch,
+every copy and every map that is compressed or decompressed is a complete slice ("X"), an arrow ("s" to "f") leads from
+a copy out to each copy that brings the same content back, and counters ("C") show the bytes in device memory by kind,
+draining ones among them, those in pinned memory, and what compressed maps are planned to take.
 
 Times are microseconds, in eighths of one: a binary fraction, so that a slice that ends where the next begins does so
 exactly, whatever a reader multiplies by.  (Slices that overlap by a rounding error would be drawn as nested.)
@@ -11,14 +12,16 @@ exactly, whatever a reader multiplies by.  (Slices that overlap by a rounding er
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from refimpl.machine import Span, Timeline
 from refimpl.network import Step
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
+from refimpl.planner.program import Compress, Decompress
 from refimpl.report.figures import memory_curve
-from refimpl.report.times import compute_clock, flows, host_stays, spans_by_instruction
+from refimpl.report.times import HostStay, compute_clock, flows, host_stays, spans_by_instruction
 
 PROCESS = 1
 EIGHTHS = 8  #: parts of a microsecond
@@ -33,7 +36,7 @@ def chrome_trace(program: Program, timeline: Timeline) -> dict[str, Any]:
     """The trace as JSON's objects and lists."""
     spans = spans_by_instruction(timeline)
     events = [*_names(program, timeline), *_slices(program, timeline), *_arrows(program, spans)]
-    events += [*_device_bytes(program, timeline), *_pinned_bytes(program, timeline)]
+    events += [*_device_bytes(program, timeline), *_host_bytes(program, timeline)]
     return {
         "traceEvents": events,
         "displayTimeUnit": "ms",
@@ -70,7 +73,7 @@ def _metadata(name: str, thread: int, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _slices(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    """Every launch and copy, by the time of its start."""
+    """Every launch, every copy and all work of the host's threads, by the time of its start."""
     step_of_call = {call: step for step in program.network.steps for call in step.calls}
     return [_slice(program, step_of_call, span) for span in sorted(timeline.spans, key=lambda span: span.start)]
 
@@ -90,7 +93,8 @@ def _slice(program: Program, step_of_call: dict[Any, Step], span: Span) -> dict[
             args |= {"algorithm": i.choice.algorithm, "workspace_bytes": i.choice.workspace_bytes}
     else:
         kind, name = i.op, f"{i.op} {i.tensor}"
-        args |= {"tensor": i.tensor.name, "bytes": i.nbytes, "reason": i.why}
+        args |= {"tensor": i.tensor.name, "bytes": i.nbytes}
+        args |= {"stored_bytes": i.planned} if isinstance(i, (Compress, Decompress)) else {"reason": i.why}
     start, end = microseconds(span.start), microseconds(span.end)
     placed = {"ph": "X", "pid": PROCESS, "tid": span.stream + 1, "ts": start, "dur": end - start}
     return {"name": name, "cat": kind, **placed, "args": args}
@@ -122,10 +126,17 @@ def _device_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
     return _counters("device bytes", samples)
 
 
-def _pinned_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    """Of pinned memory, what still holds content that is wanted."""
+def _host_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
+    """Of pinned memory, and of the store of compressed maps, what still holds content that is wanted."""
+    stays = host_stays(program, timeline)
+    raw = [stay for stay in stays if not stay.compressed]
+    stored = [stay for stay in stays if stay.compressed]
+    return _wanted("pinned bytes", raw) + _wanted("store bytes", stored)
+
+
+def _wanted(name: str, stays: Sequence[HostStay]) -> list[dict[str, Any]]:
     changes: dict[float, int] = {}
-    for stay in host_stays(program, timeline):
+    for stay in stays:
         for moment, nbytes in ((stay.begin, stay.nbytes), (stay.end, -stay.nbytes)):
             moment = microseconds(moment)
             changes[moment] = changes.get(moment, 0) + nbytes
@@ -133,7 +144,7 @@ def _pinned_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
     for moment in sorted(changes):
         held += changes[moment]
         samples[moment] = {"wanted": held}
-    return _counters("pinned bytes", samples)
+    return _counters(name, samples)
 
 
 def _counters(name: str, samples: dict[float, dict[str, int]]) -> list[dict[str, Any]]:

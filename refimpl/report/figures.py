@@ -19,7 +19,7 @@ from refimpl.network import Tensor
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Program
 
 #: What device memory holds, in the order in which it is stacked in a picture.
-KINDS = ("resident", "input", "map", "gradient map", "workspace", "draining")
+KINDS = ("resident", "input", "map", "gradient map", "weight gradient", "workspace", "draining")
 
 
 @dataclass(frozen=True, slots=True)

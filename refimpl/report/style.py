@@ -25,7 +25,7 @@ from refimpl.report.figures import step_ends
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-GREY, INK, PALE = "#B4B9BE", "#222222", "#6B7280"
+GREY, INK, PALE, OLIVE = "#B4B9BE", "#222222", "#6B7280", "#8A7A00"
 
 #: What device memory holds, as in `figures.KINDS`: colour and hatch.
 KIND_STYLE: dict[str, tuple[str, str]] = {
@@ -33,6 +33,7 @@ KIND_STYLE: dict[str, tuple[str, str]] = {
     "input": (YELLOW, ""),
     "map": (BLUE, ""),
     "gradient map": (ORANGE, ""),
+    "weight gradient": (VERMILION, ""),  # where these come and go; elsewhere they are resident
     "workspace": (GREEN, ""),
     "draining": (PURPLE, "////"),
 }
@@ -46,6 +47,8 @@ WORK_STYLE: dict[str, tuple[str, str]] = {
     "prefetch": (SKY, ""),
     "on demand": (VERMILION, ""),
     "batch, results": (GREY, ""),
+    "compress": (YELLOW, ""),
+    "decompress": (OLIVE, ""),
     "stalled": ("#FBE3D6", ""),
 }
 

@@ -21,6 +21,7 @@ from refimpl.network.summary import Row, summary, total
 from refimpl.planner import Launch, Program
 from refimpl.planner.errors import size
 from refimpl.planner.listing import counted, duration
+from refimpl.planner.program import Compress, Decompress
 from refimpl.report.comparison import Compared, shortest
 from refimpl.report.figures import fragmentation, traffic
 from refimpl.report.times import step_times
@@ -143,12 +144,24 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
         rows.append(["rebuilt", str(counts.recomputed_layers), "forward steps run again"])
     rows += [
         ["pinned memory", size(program.pinned_bytes), "on the host, batch and results included"],
+        *_compressed(program, timeline),
         ["iteration", duration(timeline.seconds), _against(timeline.seconds, baseline_seconds)],
         ["  in kernels", duration(kernels), f"{share(kernels, timeline.seconds)}, {speed:.2f} TFLOP/s"],
         ["  stalled", duration(timeline.stall), share(timeline.stall, timeline.seconds)],
         ["instructions", f"{len(program.instructions):,}", counted(counts.waits, "wait") + " among them"],
     ]
     return Table(title(program, timeline), ["", "figure", "remark"], rows, frozenset({"figure"}), ("remark",))
+
+
+def _compressed(program: Program, timeline: Timeline) -> list[list[str]]:
+    """Maps that the host's threads compress: how much, to what, how fast."""
+    counts, busy = program.counts, timeline.busy("host")
+    if not counts.compressed_bytes:
+        return []
+    work = [i for i in program.instructions if isinstance(i, (Compress, Decompress))]
+    rate = f"{sum(i.nbytes for i in work) / busy / 1e9:.1f} GB/s both ways" if busy else ""
+    stored = f"of maps, to {size(counts.stored_bytes)} as planned, {rate}"
+    return [["compressed on the host", size(counts.compressed_bytes), stored]]
 
 
 def _average(program: Program) -> int:
@@ -224,13 +237,15 @@ def summary_table(network: Network) -> Table:
     numbers = frozenset({"shape", "parameters", "GFLOP forward", "backward", "map"})
     name = f"{network.name}, batch {network.batch}: {counted(len(network.layers), 'layer')}"
     note = "in place: the layer overwrites the map it reads.  GFLOP: of convolutions and fully connected layers."
+    if any(row.relu for row in rows):
+        note += "  relu: one is part of the layer, and has no map of its own."
     return Table(name, head, lines, numbers, ("layer",), note)
 
 
 def _layer(row: Row) -> list[str]:
     flops = [_giga(row.flops_forward), _giga(row.flops_backward)]
     filled = "in place" if row.in_place else size(row.map_bytes)
-    kind = row.kind if row.shape else ""
+    kind = (f"{row.kind}, relu" if row.relu else row.kind) if row.shape else ""
     return [
         row.layer,
         kind,

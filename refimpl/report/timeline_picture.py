@@ -22,12 +22,12 @@ FEW_BARS = 250  #: in a panel: they have white edges, which would cover the narr
 MANY = 1200  #: bars beyond which a panel shows shares of time instead
 COLUMNS = 1500  #: in which it does
 POINT = 0.6  #: width of a letter, as a share of the font's size
-LIGHT = ("backward", "prefetch", "batch, results", "copy out")  #: bars that carry dark letters
+LIGHT = ("backward", "prefetch", "batch, results", "copy out", "compress")  #: bars that carry dark letters
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What is drawn as one: a copy, or all launches of a step that follow one another without a gap."""
+    """What is drawn as one: a copy, a map that is compressed, or all launches of a step that follow without a gap."""
 
     stream: int
     what: str  #: one of `style.WORK_STYLE`
@@ -61,7 +61,7 @@ def _bar(program: Program, step_of_call: dict[Call, Step], span: Span) -> Bar:
     if isinstance(i, Launch):
         what = "rebuild" if i.rebuild else program.network.steps[i.step - 1].direction
         return Bar(span.stream, what, step_of_call[i.call].layer.name, span.start, span.end)
-    what = "batch, results" if i.why in ("batch", "result") else "copy out" if i.op == "copy out" else i.why
+    what = "batch, results" if i.why in ("batch", "result") else i.op if i.op in style.WORK_STYLE else i.why
     return Bar(span.stream, what if what in style.WORK_STYLE else "prefetch", i.tensor.name, span.start, span.end)
 
 

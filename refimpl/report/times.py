@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from refimpl.machine import Span, Timeline
 from refimpl.network import Tensor
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
+from refimpl.planner.program import Compress, Decompress
 
 
 def spans_by_instruction(timeline: Timeline) -> dict[int, Span]:
-    """id of a launch or copy → its span."""
+    """id of a launch, a copy or a piece of the host's work → its span."""
     return {id(span.instruction): span for span in timeline.spans}
 
 
@@ -43,39 +44,67 @@ def step_times(program: Program, timeline: Timeline) -> list[tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class HostStay:
-    """A map's content in pinned memory, from the start of its copy out to the end of the last copy in that reads it."""
+    """A map's content on the host, in one place, from the start of what brings it there to the end of what reads it."""
 
     tensor: Tensor
     nbytes: int
     begin: float  #: seconds
     end: float
+    compressed: bool = False  #: in the store, with the bytes that it is planned to take; otherwise in pinned memory
 
 
 def host_stays(program: Program, timeline: Timeline) -> list[HostStay]:
-    """What pinned memory holds, and how long it is wanted.
+    """What the host holds, and how long it is wanted.
 
-    The batch is there all along; what nothing copies back in (the losses) stays until the end.
+    The batch is there all along; what nothing copies back in (the losses) stays until the end.  A map that is
+    compressed leaves pinned memory for the store, and is in both while the host's threads work.
     """
     spans = spans_by_instruction(timeline)
     batch = {i.tensor: i.nbytes for i in program.instructions if isinstance(i, CopyIn) and i.why == "batch"}
     stays = [HostStay(tensor, nbytes, 0.0, timeline.seconds) for tensor, nbytes in batch.items()]
-    written: dict[Tensor, float] = {}  # map → start of its last copy out
-    wanted: dict[Tensor, float] = {}  # map → end of the last copy in since
+    raw, stored = _Stays(timeline.seconds), _Stays(timeline.seconds, compressed=True)
+    for i in program.instructions:
+        if isinstance(i, CopyOut):
+            raw.begin(i.tensor, i.nbytes, spans[id(i)].start)
+        elif isinstance(i, CopyIn):
+            raw.read(i.tensor, spans[id(i)].end)
+        elif isinstance(i, Compress):
+            raw.read(i.tensor, spans[id(i)].end)
+            stored.begin(i.tensor, i.planned, spans[id(i)].start)
+        elif isinstance(i, Decompress):
+            stored.read(i.tensor, spans[id(i)].end)
+            raw.begin(i.tensor, i.nbytes, spans[id(i)].start)
+    return [*stays, *raw.close(), *stored.close()]
 
-    def close(tensor: Tensor) -> None:
-        begin = written.pop(tensor)
-        stays.append(HostStay(tensor, tensor.nbytes, begin, wanted.pop(tensor, timeline.seconds)))
 
-    for instruction in program.instructions:
-        if isinstance(instruction, CopyOut):
-            if instruction.tensor in written:
-                close(instruction.tensor)
-            written[instruction.tensor] = spans[id(instruction)].start
-        elif isinstance(instruction, CopyIn) and instruction.tensor in written:
-            wanted[instruction.tensor] = spans[id(instruction)].end
-    for tensor in list(written):
-        close(tensor)
-    return stays
+class _Stays:
+    """One place of the host: a stay ends with the last read of it, without any at the end of the iteration."""
+
+    def __init__(self, last: float, compressed: bool = False) -> None:
+        self._last, self._compressed = last, compressed
+        self._open: dict[Tensor, tuple[int, float]] = {}
+        self._read: dict[Tensor, float] = {}
+        self._found: list[HostStay] = []
+
+    def begin(self, tensor: Tensor, nbytes: int, moment: float) -> None:
+        if tensor in self._open:
+            self._close(tensor)
+        self._open[tensor] = nbytes, moment
+
+    def read(self, tensor: Tensor, moment: float) -> None:
+        if tensor in self._open:
+            self._read[tensor] = moment
+
+    def close(self) -> list[HostStay]:
+        """All stays, when the program is over."""
+        for tensor in list(self._open):
+            self._close(tensor)
+        return self._found
+
+    def _close(self, tensor: Tensor) -> None:
+        nbytes, begin = self._open.pop(tensor)
+        end = self._read.pop(tensor, self._last)
+        self._found.append(HostStay(tensor, nbytes, begin, end, self._compressed))
 
 
 def flows(program: Program) -> list[tuple[int, int]]:

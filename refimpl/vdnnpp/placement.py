@@ -8,6 +8,7 @@ Training then takes a pool of exactly that size and no larger one: best fit is n
 A block that outlives the forward pass is what splits the holes of those that come and go.  So *right placement* takes
 maps that are not offloaded off the pool's right end (`refimpl.memory.both_ends`).  Which placement is best depends on
 the policy and on the order, a prefetch before or after a layer's own gradient: no heuristic wins everywhere.
+`refimpl.vdnnpp.fragmentation` compares them all.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ from refimpl.planner import Allocate, Free, Program
 GRANULE = 512  #: bytes
 
 
+class PlacementError(ValueError):
+    """A trace that no pool serves: one line that says which request and why."""
+
+
 class Event(NamedTuple):
     """An allocation, or the free of what an earlier event allocated."""
 
     block: int  #: a number of its own
     nbytes: int  #: 0: free
     stays: bool = False  #: outlives the forward pass
-    name: str = ""
+    name: str = ""  #: the tensor's
+    kind: str = ""  #: the tensor's
     step: int = 0
 
 
@@ -40,12 +46,14 @@ def trace(program: Program) -> list[Event]:
     depth = program.network.depth
     live: dict[int, int] = {}  # address → number
     events: list[Event] = []
-    for number, it in enumerate(program.instructions):
+    allocated = 0
+    for it in program.instructions:
         if isinstance(it, Allocate):
             fate = program.fates.get(it.tensor)
             stays = it.step <= depth and fate is not None and fate.name == "keep"
-            live[it.address] = number
-            events.append(Event(number, it.tensor.nbytes, stays, it.tensor.name, it.step))
+            live[it.address] = allocated
+            events.append(Event(allocated, it.tensor.nbytes, stays, it.tensor.name, it.tensor.kind, it.step))
+            allocated += 1
         elif isinstance(it, Free):
             events.append(Event(live.pop(it.address), 0, step=it.step))
     return events
@@ -76,12 +84,15 @@ class Misfit(NamedTuple):
     largest_hole: int  #: of those it could have had, bytes
 
 
-def replay(events: Trace, pool: Pool) -> Misfit | None:
-    """Allocate and free in the pool until a request fails; None if all of it fits."""
-    addresses: dict[int, int] = {}
+def replay(events: Trace, pool: Pool, addresses: dict[int, int] | None = None) -> Misfit | None:
+    """Allocate and free in the pool until a request fails; None if all of it fits.
+
+    `addresses` is filled with where each block lay, by its number.
+    """
+    addresses = {} if addresses is None else addresses
     for event in events:
         if not event.nbytes:
-            pool.free(addresses.pop(event.block))
+            pool.free(addresses[event.block])
             continue
         address = pool.allocate(event.nbytes, event.stays)
         if address is None:
@@ -101,14 +112,26 @@ class Found:
     @property
     def fragmentation(self) -> float:
         """What the pool has too much, as a share of the ideal."""
-        return self.pool_bytes / self.ideal_bytes - 1
+        return self.pool_bytes / self.ideal_bytes - 1 if self.ideal_bytes else 0.0
 
 
 def find_pool(events: Trace, allocator: Allocator) -> Found:
-    """The paper's search: from the ideal upwards, by what was missing each time."""
+    """The search of the authors' public code: from the ideal upwards, by what was missing each time.
+
+    Right placement can refuse a request in a pool of any size: what stays is only ever cut off the right-most hole,
+    and that may be a small one at the very end.  In a pool of twice all blocks together the open middle is always the
+    largest hole, and more of it changes nothing: what fails there fails for ever, and is an error.
+    """
     smallest = size = ideal(events)
+    enough = 2 * sum(rounded(event.nbytes) for event in events if event.nbytes)
     tries = 1
     while (misfit := replay(events, allocator.open(size))) is not None:
+        if size > enough:
+            asked, hole = misfit.event.nbytes, misfit.largest_hole
+            raise PlacementError(
+                f"{allocator.name} serves this trace in no pool: {misfit.event.name or 'a block'} asks for {asked:,} "
+                f"bytes, and the only hole it may have keeps {hole:,}; take another allocator"
+            )
         size += rounded(rounded(misfit.event.nbytes) - misfit.largest_hole)
         tries += 1
     return Found(size, smallest, tries)

@@ -21,7 +21,8 @@ from kernels import gpu
 from kernels.shim import cuda
 from refimpl import presets
 from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
-from refimpl.backend.cuda import CudaReplay, checked
+from refimpl.backend.cuda import CudaReplay
+from refimpl.backend.cuda_host import checked
 from refimpl.network.zoo import build
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait
 from tests.refimpl.backend.running import MACHINE, small_program
@@ -261,7 +262,7 @@ def test_a_copy_that_fails_says_so_and_the_trainer_knows(trainer: Trainer) -> No
     position = next(p for p, i in enumerate(trainer.program.instructions) if isinstance(i, CopyOut))
 
     def fail(_: Any) -> None:
-        checked((driver_api.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,))
+        checked((driver_api.CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,), "a copy")
 
     replay._actions[replay._first[position]] = fail, None
     with pytest.raises(DeviceFailed, match="the GPU refused a copy: CUDA_ERROR_ILLEGAL_ADDRESS"):

@@ -14,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NOT_FOUND = 500 }; /* values of CUresult */
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, NOT_FOUND = 500, TIMEOUT = 702 }; /* values of CUresult */
 enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 132, MAX_RECORDS = 1024, MAX_PARAMETERS = 128, MAX_NOTES = 1 << 16 };
 static const size_t MEMORY = (size_t)80 << 30;
 
@@ -44,13 +45,16 @@ typedef struct { /* what a test sees of a launch */
 typedef struct { /* one piece of work given to a stream, as a test sees it */
     char what[16];
     void *stream;
-    uint64_t device, host, bytes; /* of a copy */
+    uint64_t device, host, bytes; /* of a copy; a wait for a value: its place, the value, how it is compared */
     void *event;                  /* of a record or a wait */
 } Note;
 
 static Record records[MAX_RECORDS];
 static Note notes[MAX_NOTES];
 static long noted;
+static volatile int held_back = 1; /* whether a wait for a value lasts until it is there */
+static volatile int slowness;      /* microseconds that a launch and a synchronisation take */
+static long event_waits;           /* of the host */
 static long launches, allocations, frees, created; /* created: streams and events */
 static char layout[MAX_PARAMETERS + 1]; /* bytes of each parameter of the launches to come, as digits */
 static int context;                     /* its address is the one context */
@@ -61,6 +65,10 @@ static Result note(const char *what, Stream *stream, uint64_t device, uint64_t h
     snprintf(made->what, sizeof made->what, "%s", what);
     made->stream = stream, made->device = device, made->host = host, made->bytes = bytes, made->event = event;
     return SUCCESS;
+}
+
+static void slow(void) {
+    if (slowness) usleep(slowness);
 }
 
 /* --- Device and context ------------------------------------------------------------------------------------------- */
@@ -154,8 +162,18 @@ Result cuStreamCreateWithPriority(Stream **stream, unsigned flags, int priority)
 
 Result cuStreamCreate(Stream **stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
 Result cuStreamDestroy_v2(Stream *stream) { return free(stream), SUCCESS; }
-Result cuStreamSynchronize(Stream *stream) { return SUCCESS; }
+Result cuStreamSynchronize(Stream *stream) { return slow(), SUCCESS; }
 Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) { return note("wait", stream, 0, 0, 0, event); }
+/* Copies are made when they are given, so a stream that has to wait holds its giver up.  A driver never does. */
+Result cuStreamWaitValue32_v2(Stream *stream, Pointer place, uint32_t value, unsigned flags) {
+    note("wait value", stream, place, value, flags, NULL);
+    for (int tries = 0; held_back && (int32_t)(*(volatile uint32_t *)place - value) < 0; tries++) {
+        if (tries == 100000) return TIMEOUT; /* 10 seconds */
+        usleep(100);
+    }
+    return SUCCESS;
+}
+
 Result cuCtxGetStreamPriorityRange(int *least, int *greatest) { return *least = 0, *greatest = -5, SUCCESS; }
 
 Result cuEventCreate(Event **event, unsigned flags) {
@@ -165,7 +183,7 @@ Result cuEventCreate(Event **event, unsigned flags) {
 
 Result cuEventDestroy_v2(Event *event) { return free(event), SUCCESS; }
 Result cuEventQuery(Event *event) { return SUCCESS; }
-Result cuEventSynchronize(Event *event) { return SUCCESS; }
+Result cuEventSynchronize(Event *event) { return event_waits++, slow(), SUCCESS; }
 
 Result cuEventRecord(Event *event, Stream *stream) {
     struct timespec now;
@@ -195,6 +213,7 @@ Result cuLibraryUnload(void *library) { return SUCCESS; }
 Result cuKernelGetAttribute(int *value, int attribute, Kernel *kernel, int device) { return *value = 0, SUCCESS; }
 
 Result cuLaunchKernelEx(const LaunchConfig *config, Kernel *kernel, void **parameters, void **extra) {
+    slow();
     Record *record = &records[launches++ % MAX_RECORDS];
     record->kernel = kernel->name;
     memcpy(record->grid, config->grid, sizeof record->grid);
@@ -233,9 +252,14 @@ long stub_launches(void) { return launches; }
 long stub_allocations(void) { return allocations; }
 long stub_frees(void) { return frees; }
 long stub_created(void) { return created; }
+long stub_event_waits(void) { return event_waits; }
 long stub_noted(void) { return noted; }
 const Note *stub_note(long number) { return &notes[number % MAX_NOTES]; }
 const Record *stub_record(long number) { return &records[number % MAX_RECORDS]; }
+
+/* Whether a stream that waits for a value is held up until it is there; how slow launches and synchronising are. */
+void stub_hold_back(int whether) { held_back = whether; }
+void stub_slow(int microseconds) { slowness = microseconds; }
 
 /* From now on, note the values of parameters too.  A driver reads their sizes in the machine code; here they are told. */
 void stub_layout(const char *sizes) { snprintf(layout, sizeof layout, "%s", sizes); }

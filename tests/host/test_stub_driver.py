@@ -17,7 +17,7 @@ import pytest
 from kernels import machine_code
 
 HERE = Path(__file__).parent
-TESTS = [HERE / f"{name}on_stub_driver.py" for name in ("", "backend_", "driver_calls_")]
+TESTS = [HERE / f"{name}on_stub_driver.py" for name in ("", "backend_", "driver_calls_", "packing_")]
 COMPILER = next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
 
 

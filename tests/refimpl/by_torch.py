@@ -63,6 +63,11 @@ def run_torch(
 
 
 def _forward(layer: Layer, inputs: list[Any], weights: Any, running: Any, settings: Mapping[str, float]) -> Any:
+    y = _own(layer, inputs, weights, running, settings)
+    return functional.relu(y) if layer.has_relu else y
+
+
+def _own(layer: Layer, inputs: list[Any], weights: Any, running: Any, settings: Mapping[str, float]) -> Any:
     x, options = inputs[0], layer.options
     given = {name: weights[parameter.weight.name] for name, parameter in layer.parameters.items()}
     if layer.kind == "conv":

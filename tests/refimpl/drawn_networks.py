@@ -7,14 +7,17 @@ from typing import Any
 from hypothesis import strategies as st
 
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network
+from refimpl.network.conventions import VDNNPP
 
-#: The two published ones, and mixtures that nobody published.
+#: The three published ones, and mixtures that nobody published.
 CONVENTIONS = (
     VDNN,
     SUPERNEURONS,
+    VDNNPP,
     Conventions(relu_in_place=False, input_managed=False, holds_inputs=True),
     Conventions(fork_layers=True, input_gradient=True),
     Conventions(backward_depth_first=True),
+    Conventions(softmax_in_place=True, holds_outputs=True, weight_gradients_managed=True, fork_layers=True),
 )
 KINDS = ("conv", "conv", "pool", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat")
 

@@ -9,9 +9,9 @@ import pytest
 import refimpl
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS, FirstFit
-from refimpl.modules import MODULES, SWITCHES, assignments, module
+from refimpl.modules import MODULES, SWITCHES, assignments, module, switches
 from refimpl.network.zoo import lenet
-from refimpl.planner import SLOTS, SetupError, plan
+from refimpl.planner import SLOTS, Setup, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal, NetworkWide, PerformanceOptimal
 from refimpl.presets import OPTIONS, PRESETS, about, baseline, setup
 
@@ -79,6 +79,35 @@ def test_papers_modules_are_at_hand_in_python() -> None:
     program.verify()
     assert made.replace(prefetch=refimpl.superneurons.Ahead(distance=2)).prefetch.distance == 2
     assert {"vdnn", "vdnnpp", "superneurons"} <= set(dir(refimpl))
+
+
+@pytest.mark.vdnnpp
+@pytest.mark.parametrize("which", ["all", "conv", "alternate-conv"])
+def test_vdnnpps_presets_lack_the_join_and_have_a_barrier(which: str) -> None:
+    made = setup(f"vdnnpp-{which}")
+    assert isinstance(made, Setup)
+    assert made.slots == dict.fromkeys(SLOTS, "none") | {
+        "offload": f"vdnnpp-{which}",
+        "liveness": "layer-wise",
+        "prefetch": "vdnnpp-window",
+        "algorithms": "memory",
+        "allocator": "both-ends",
+        "pinned": "vdnnpp-compressed",
+    }
+    assert switches(made) == {"copy-streams": "shared", "join": "no", "barrier": "yes"}
+    plainer = setup(f"vdnnpp-{which}", {"pinned": "vdnnpp-on-demand", "algorithms": "performance", "join": "yes"})
+    assert plainer.slots == made.slots | {"pinned": "vdnnpp-on-demand", "algorithms": "performance"}
+    assert switches(plainer)["join"] == "yes"
+
+
+@pytest.mark.vdnnpp
+def test_vdnnpps_dynamic_policy_takes_modules_for_what_it_does_not_search() -> None:
+    made = setup("vdnnpp-dyn", {"allocator": "best-fit", "pinned": "buffer-a-map"})
+    assert made.slots["allocator"] == "best-fit" and made.slots["pinned"] == "buffer-a-map"
+    assert made.slots["offload"] == made.slots["algorithms"] == "searched"
+    assert switches(made) == switches(setup("vdnnpp-all"))
+    with pytest.raises(SetupError, match="chooses offload and algorithms itself; take vdnnpp-all or vdnnpp-conv"):
+        setup("vdnnpp-dyn", {"offload": "vdnnpp-all"})
 
 
 def test_every_module_stands_in_its_slot_under_its_own_name() -> None:

@@ -187,8 +187,6 @@ class Check:
     def copy_out(self, it: CopyOut) -> None:
         source = self.block(it.tensor, it.address, it)
         self.check_size(it)
-        if it.tensor in self.plain.batch:
-            self.refuse_here(2, "the host's batch is not the program's to write", it, it.tensor)
         target = self.buffer_to_fill(it, self.pinned, it.host, it.nbytes)
         self.copy(it, source, target)
         if it.host in self.pinned.stays:  # a result: the user reads it
@@ -275,6 +273,8 @@ class Check:
 
     def buffer_to_fill(self, it: Copy, memory: HostMemory, address: int, nbytes: int) -> Block:
         """A buffer of the host that the instruction may write to."""
+        if it.tensor in self.plain.batch:
+            self.refuse_here(2, "the host's batch is not the program's to write", it, it.tensor)
         target = memory.overwrite(it.tensor, address, nbytes, self.position)
         if target is None:
             what = f"bytes {address} to {address + nbytes} of {self.named(memory)} are not its to write"

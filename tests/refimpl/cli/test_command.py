@@ -52,6 +52,13 @@ from tests.refimpl.cli.said import Command, Wrong
             ["run", "lenet", "--policy", "superneurons", "--set", "cache=none"],
             "prefetch=superneurons-ahead brings back what an offload took away; set an offload, or prefetch=none",
         ),
+        (["plan", "lenet", "--policy", "vdnnp-all"], "there is no preset 'vdnnp-all'; did you mean vdnnpp-all?"),
+        (["plan", "lenet", "--policy", "vdnnpp-alternate"], "did you mean vdnnpp-alternate-conv?"),
+        (["plan", "lenet", "--set", "barier=yes"], "a setup has no slot 'barier'; did you mean barrier?"),
+        (["plan", "lenet", "--set", "barrier=on"], "barrier cannot be 'on'"),
+        (["plan", "lenet", "--set", "pinned=compressed"], "did you mean vdnnpp-compressed?"),
+        (["plan", "lenet:vdnnp"], "did you mean lenet:vdnnpp?"),
+        (["fragmentaton", "lenet"], "did you mean fragmentation?"),
         ([], "arguments are required"),
     ],
 )
@@ -73,7 +80,8 @@ def test_every_command_explains_itself_within_100_columns(
 
 def test_the_commands_are_those_of_the_design() -> None:
     listed = parser().format_help()
-    for name in ("list", "summary", "plan", "compare", "run", "trace", "profile", "bench", "demo", "completion"):
+    for name in ("list", "summary", "plan", "compare", "run", "trace", "profile", "bench", "reproduce", "demo",
+                 "fragmentation", "completion"):  # fmt: skip
         assert re.search(rf"^ +{name}\b", listed, re.MULTILINE)
 
 
@@ -187,6 +195,8 @@ assert status == {status} and not loaded, (status, loaded)
         (["list"], 0),
         (["list", "presets"], 0),
         (["list", "modules"], 0),
+        (["plan", "lenet:vdnnpp", "--policy", "vdnnpp-all", "--machine", "gtx-970"], 0),
+        (["fragmentation", "lenet:vdnnpp"], 0),
         (["summary", "alexnet"], 0),
         (["completion", "bash"], 0),
     ],

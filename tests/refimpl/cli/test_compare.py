@@ -79,6 +79,18 @@ def test_a_row_is_called_by_what_differs() -> None:
     assert short(["baseline"]) == short([]) == "baseline"
     assert short(["vdnn-all", "allocator=first-fit"]) == "vdnn-all, first-fit"
     assert short(["superneurons", "recompute=none"]) == "superneurons, recompute=none"
+    assert short(["vdnn-conv", "join=no", "barrier=yes"]) == "vdnn-conv, join=no, barrier=yes"
+
+
+@pytest.mark.vdnnpp
+def test_without_the_join_the_stall_is_gone(refimpl: Command) -> None:
+    """On the demonstration network a short layer's copy hides under the long one behind it."""
+    asked = ("vdnn-conv", "vdnn-conv join=no", "vdnnpp-conv")
+    said = refimpl("compare", "vdnnpp-demo", *(w for row in asked for w in ("--with", row)), "--machine", "gtx-970",
+                   "--json")  # fmt: skip
+    joined, free, plusplus = (row["seconds"] for row in json.loads(said.out))
+    assert joined["stall"] > 5 * free["stall"] and free["iteration"] < joined["iteration"]
+    assert plusplus["iteration"] <= 1.0001 * free["iteration"]
 
 
 def test_recompute_holds_for_every_row_that_does_not_say_otherwise(refimpl: Command) -> None:

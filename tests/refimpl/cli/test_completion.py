@@ -14,7 +14,7 @@ from refimpl.cli import parser
 from refimpl.cli.completion import SCRIPTS, candidates
 from refimpl.machine import MACHINES
 from refimpl.memory import ALLOCATORS
-from refimpl.modules import MODULES
+from refimpl.modules import MODULES, SWITCHES
 from refimpl.network.zoo import NETWORKS
 from refimpl.presets import PRESETS
 from tests.refimpl.cli.said import Command
@@ -47,6 +47,25 @@ def offered(line: str) -> list[str]:
         ("plan vgg16 --policy ", set(PRESETS)),
         ("plan vgg16 --set li", {"liveness="}),
         ("plan vgg16 --set allocator=", {f"allocator={name}" for name in ALLOCATORS}),
+        ("plan vgg16 --set ", {f"{slot}=" for slot in (*MODULES, *SWITCHES)}),
+        ("plan vgg16 --set bar", {"barrier="}),
+        ("plan vgg16 --set barrier=", {"barrier=yes", "barrier=no"}),
+        ("plan vgg16 --set copy-streams=s", {"copy-streams=shared", "copy-streams=separate"}),
+        ("plan vgg16 --set pinned=vdnnpp-", {"pinned=vdnnpp-on-demand", "pinned=vdnnpp-compressed"}),
+        (
+            "plan vgg16 --set offload=vdnnpp-",
+            {f"offload=vdnnpp-{which}" for which in ("all", "conv", "alternate-conv")},
+        ),
+        ("run vgg16 --policy vdnnpp-", {f"vdnnpp-{which}" for which in ("all", "conv", "alternate-conv", "dyn")}),
+        ("compare vgg16 --with vdnnpp-a", {"vdnnpp-all", "vdnnpp-alternate-conv"}),
+        ("compare vgg16 --with join=", {"join=yes", "join=no"}),
+        ("compare vdnnpp", {"vdnnpp-demo"}),
+        ("fragm", {"fragmentation"}),
+        ("fragmentation vgg16:v", {"vgg16:vdnnpp"}),
+        ("fragmentation vgg16 --pol", {"--policy"}),
+        ("fragmentation vgg16 --policy a", {"all", "alternate-conv"}),
+        ("fragmentation vgg16 --draw ", {"map", "bars"}),
+        ("reproduce v", {"vdnn", "vdnnpp"}),
         ("plan vgg16 --draw p", {"pool"}),
         ("run lenet --data d", {"digits"}),
         ("trace vgg16 --format ", {"chrome", "snapshot", "rmm"}),
@@ -57,7 +76,7 @@ def test_what_is_offered(line: str, names: set[str], tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     found = offered(line)
     assert names <= set(found) and len(found) == len(set(found))
-    if line.endswith(("=", "k", "li", "d", ":", "--al", "--re", "p", "=s", "-", "super", "recompute ")):
+    if not line.endswith((" ", "comp", "vgg1", "machine t")) or line.endswith(("--recompute ", "--set ", "--draw ")):
         assert set(found) == names
 
 

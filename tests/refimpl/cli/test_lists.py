@@ -9,7 +9,8 @@ import pytest
 from kernels.launch import REGISTRY
 from refimpl import listing
 from refimpl.machine import MACHINES
-from refimpl.modules import MODULES
+from refimpl.modules import ABOUT_SWITCHES, MODULES, SWITCHES
+from refimpl.network.conventions import SUFFIXES
 from refimpl.network.zoo import NETWORKS, PLAIN
 from refimpl.presets import PRESETS
 from tests.refimpl.cli.said import Command, Wrong
@@ -50,6 +51,30 @@ def test_presets_are_shown_with_what_their_slots_hold(refimpl: Command) -> None:
     said = refimpl("list", "presets").out
     assert max(map(len, said.splitlines())) <= 100 and "=none" not in said
     assert {"superneurons-checkpoints", "vdnn-window", "superneurons-lru", "cost-aware"} <= words(said)
+    assert {"vdnnpp-alternate-conv", "vdnnpp-window", "both-ends", "vdnnpp-compressed"} <= words(said)
+
+
+@pytest.mark.vdnnpp
+def test_what_a_preset_fixes_beside_its_slots_is_told(refimpl: Command) -> None:
+    rows = {row["name"]: row["beside"] for row in json.loads(refimpl("list", "presets", "--json").out)}
+    assert rows["vdnnpp-dyn"] == {"copy-streams": "shared", "join": "no", "barrier": "yes"}
+    assert rows["vdnn-dyn"] == {"copy-streams": "shared", "join": "yes", "barrier": "no"}
+    assert rows["superneurons"] == {"copy-streams": "separate", "join": "no", "barrier": "no"}
+    table = refimpl("list", "presets").out.partition("their modules")[2]
+    assert table.count("join=yes") == sum(beside["join"] == "yes" for beside in rows.values()) == 3
+    assert table.count("barrier=yes") == sum(beside["barrier"] == "yes" for beside in rows.values()) == 4
+
+
+def test_what_is_set_beside_the_slots_is_listed_with_its_values(refimpl: Command) -> None:
+    said = refimpl("list", "modules").out.partition("not slots")[2]
+    assert {line.split("  ")[0] for line in said.splitlines()[2:] if line[:1].strip()} == set(SWITCHES)
+    assert set(ABOUT_SWITCHES) == set(SWITCHES)
+
+
+def test_every_way_to_build_a_network_is_told(refimpl: Command) -> None:
+    said = refimpl("list", "networks").out
+    for suffix in SUFFIXES:
+        assert f"Behind a name, {suffix} builds it" in said and suffix in refimpl("list").out
 
 
 def test_kernels_within_100_columns(refimpl: Command) -> None:

@@ -101,6 +101,49 @@ def test_superneurons_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch
     assert "Not measured: the heap against driver calls; a CPU has no driver to call." in said.out
 
 
+# -- vDNN++ ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.vdnnpp
+@pytest.mark.slow
+def test_vdnnpp(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All parts, of two networks; every published figure is missed, in every reading."""
+    from refimpl.vdnnpp import figures
+
+    monkeypatch.setattr(figures, "NETWORKS", (("alexnet", 128), ("vdnnpp-demo", 32)))
+    said = refimpl("reproduce", "vdnnpp", "--picture", tmp_path / "pp.svg")
+    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    for name in ("speed", "pinned"):
+        assert f"vDNN++, {name}: published beside ours" in said.out
+    for table in ("vDNN++ beside vDNN on a gtx-970", "vDNN++ beside vDNN on a titan-x", "The demonstration network",
+                  "Pinned memory", "Compression: the authors' code, replayed", "Fragmentation",
+                  "Pools: the authors' code, replayed"):  # fmt: skip
+        assert table in said.out
+    assert "Published figures: 0 of 8 met." in said.out
+    drawn = {f"pp-{name}.svg" for name in ("speed", "demonstration", "pinned")}
+    assert {path.name for path in tmp_path.iterdir()} == drawn
+    assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
+
+
+@pytest.mark.vdnnpp
+def test_vdnnpp_as_json(refimpl: Command) -> None:
+    parts = ("--only", "pinned", "--only", "fragmentation")
+    document = json.loads(refimpl("reproduce", "vdnnpp", *parts, "--json").out)
+    assert [*document] == ["paper", "published", "pinned", "fragmentation"]
+    assert {figure["mark"] for figure in document["published"]} == {"P"}, "S, C and R are not the paper's figures"
+    assert {row["mark"] for row in document["fragmentation"]} == {"S", "R"}
+    assert all(0 < row["kept_saving"] < 1 for row in document["pinned"])
+
+
+@pytest.mark.vdnnpp
+@pytest.mark.slow
+def test_vdnnpp_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refimpl.planning.gpu_at_hand", lambda: False)
+    small = ("--network", "tiny-vgg", "--batch", 2, "--budget", "8MiB", "--iterations", 1)
+    said = refimpl("reproduce", "vdnnpp", "--run", *small)
+    assert said.status == 0 and "pinned memory" in said.out and "GB/s" in said.out
+
+
 # -- any paper ---------------------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from kernels.arguments import KernelError
 from kernels.conv.shape import ConvShape
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN
+from refimpl.network.conventions import VDNNPP
 from refimpl.network.shapes import normalisation_workspace
 
 PAIRS = st.tuples(st.integers(1, 5), st.integers(1, 5))
@@ -189,3 +190,43 @@ def test_describing_and_building_do_not_import_numba() -> None:
     use = "from refimpl.network.zoo import build; build('tiny-resnet').inference()"
     code = f"import sys; {use}; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+# -- fused ReLUs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.vdnnpp
+def test_a_relu_is_part_of_the_convolution_or_fc_before_it() -> None:
+    b = Builder("net", (2, 3, 8, 8), VDNNPP)
+    conv = b.conv(4, 3)
+    assert b.relu() is conv and conv.has_relu and b.last is conv
+    fc = b.fc(5)
+    assert b.relu(name="its name is lost") is fc and fc.has_relu
+    b.softmax()
+    assert [layer.kind for layer in b.build().layers] == ["conv", "fc", "softmax"]
+
+
+@pytest.mark.vdnnpp
+def test_a_relu_behind_anything_else_or_beside_others_is_a_layer() -> None:
+    b = Builder("net", (2, 3, 8, 8), VDNNPP)
+    b.pool(2)
+    assert b.relu().kind == "relu"
+    read = b.conv(4, 1)
+    b.batchnorm()
+    other = b.relu()
+    assert other.kind == "relu"
+    beside = b.relu(after=read)  # the norm reads what the convolution puts out
+    assert beside.kind == "relu" and not read.has_relu
+    b.join(other, beside)
+    b.fc(3)
+    b.softmax()
+    network = b.build()
+    with pytest.raises(NetworkError, match="built already"):
+        b.relu(after=network.layers[-2])
+
+
+@pytest.mark.vdnnpp
+def test_without_the_convention_it_never_is() -> None:
+    b = builder()
+    b.conv(4, 3)
+    assert b.relu().kind == "relu"

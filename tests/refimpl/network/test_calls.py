@@ -1,10 +1,11 @@
-"""What each kind of layer reads, writes and updates, forward and backward, with both published conventions."""
+"""What each kind of layer reads, writes and updates, forward and backward, with the published conventions."""
 
 from __future__ import annotations
 
 import pytest
 
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network, Step
+from refimpl.network.conventions import VDNNPP
 
 
 def said(step: Step) -> str:
@@ -81,6 +82,78 @@ def test_the_calls_of_a_chain() -> None:
     assert more == ["conv.backward_filter", "conv.backward_data", "conv.backward_bias", update, update]
     rest = {layer.name: (functions(layer.forward), functions(layer.backward)) for layer in SN_CHAIN.layers[1:]}
     assert rest == {name: calls for name, calls in found.items() if name != "conv"}
+
+
+#: vDNN++ forward and backward.  The ReLU is part of conv, softmax goes over what fc put out, conv and fc hold that
+#: until their backward, and the gradients of weights are allocated last.
+VDNNPP_TABLE = {
+    "conv": ("input → conv", "conv input !d(lrn) → d(conv.w) d(conv.b)"),
+    "lrn": ("conv → lrn", "conv !d(lrn) →"),
+    "pool": ("lrn → pool", "lrn pool d(pool) → d(lrn)"),
+    "bare": ("pool → bare", "d(bare) pool bare → d(pool) d(bare.w)"),
+    "norm": ("bare → norm", "bare d(norm) → d(bare) d(norm.gamma) d(norm.beta)"),
+    "drop": ("norm → drop", "d(drop) → d(norm)"),
+    "fc": ("drop → fc", "d(fc) drop fc → d(drop) d(fc.w) d(fc.b)"),
+    "softmax": ("!fc →", "fc → d(fc)"),
+}
+
+
+@pytest.mark.vdnnpp
+def test_a_chain_of_vdnnpp() -> None:
+    network = chain(VDNNPP)
+    assert {layer.name: tuple(map(said, both(layer))) for layer in network.layers} == VDNNPP_TABLE
+    assert [layer.name for layer in network.layers if layer.has_relu] == ["conv"]
+
+
+@pytest.mark.vdnnpp
+def test_the_calls_of_vdnnpp() -> None:
+    """A fused ReLU's kernels run in the layer's step; with managed gradients the data's come before the filter's."""
+    network, update = chain(VDNNPP), "sgd.update"
+    found = {name: (functions(layer.forward), functions(layer.backward)) for name, layer in layers(network).items()}
+    assert found["conv"] == (
+        ["conv.forward", "relu.forward"], ["relu.backward", "conv.backward_filter", "conv.backward_bias", *[update] * 2]
+    )  # fmt: skip
+    assert found["fc"] == (
+        ["fc.forward"], ["fc.backward_data", "fc.backward_filter", "fc.backward_bias", update, update]
+    )  # fmt: skip
+    assert found["bare"][1] == ["conv.backward_data", "conv.backward_filter", update]
+    assert found["softmax"] == (["softmax.forward", "softmax.cross_entropy"], ["softmax.backward"])
+    again = layers(network)["conv"].forward.calls[1]
+    assert [str(t) for t in again.updates] == ["conv"] and not again.reads and not again.writes
+
+
+def layers(network: Network) -> dict[str, Layer]:
+    return {layer.name: layer for layer in network.layers}
+
+
+@pytest.mark.vdnnpp
+def test_what_a_fully_connected_layer_of_vdnnpp_holds() -> None:
+    """Its Y is read with the gradient of the weights, whose buffers are managed, and its weights are resident."""
+    network = chain(VDNNPP)
+    data, filter_, bias, *updates = network.layer("fc").backward.calls
+    assert [str(t) for t in data.reads] == ["d(fc)", "fc.w"]
+    assert [str(t) for t in filter_.reads] == ["drop", "d(fc)", "fc"]
+    assert [str(t) for t in bias.reads] == ["d(fc)"]
+    assert [str(t) for call in (data, filter_, bias) for t in call.writes] == ["d(drop)", "d(fc.w)", "d(fc.b)"]
+    assert all(call.reads[0].managed and call.reads[0].kind == "weight gradient" for call in updates)
+    for _, _, parameter in network.parameters():
+        assert parameter.gradient in network.managed and parameter.weight in network.resident
+        assert parameter.momentum in network.resident
+
+
+@pytest.mark.vdnnpp
+def test_a_softmax_behind_a_fused_relu_has_a_map_of_its_own() -> None:
+    """The ReLU's backward reads what it put out."""
+    b = Builder("net", (2, 3, 8, 8), VDNNPP)
+    b.fc(5, name="fc")
+    b.relu()
+    b.softmax(name="softmax")
+    network = b.build()
+    assert said(network.layer("softmax").forward) == "fc → softmax"
+    assert said(network.layer("softmax").backward) == "!softmax →"
+    backward = network.layer("fc").backward
+    assert said(backward) == "fc input !softmax → d(fc.w) d(fc.b)"
+    assert functions(backward)[:2] == ["relu.backward", "fc.backward_filter"]
 
 
 def test_what_a_convolution_reads_and_writes_of_the_resident() -> None:

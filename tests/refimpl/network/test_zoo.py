@@ -212,3 +212,46 @@ def test_deep_networks_are_built_in_linear_time() -> None:
 def test_bytes_follow_from_shapes() -> None:
     network = build("vgg16", 256)
     assert network.layer("conv1_1").y.nbytes == 4 * prod((256, 64, 224, 224)) == 3_288_334_336
+
+
+# -- as vDNN++'s authors built them ------------------------------------------------------------------------------------
+
+
+#: Only longer than others.
+DEEPEST = ("vgg116", "vgg216", "vgg316", "vgg416", "resnet101", "resnet152")
+AS_VDNNPP = [name for name in NETWORKS if name.endswith(":vdnnpp") and name.removesuffix(":vdnnpp") not in DEEPEST]
+
+
+@pytest.mark.vdnnpp
+@pytest.mark.parametrize("name", [*AS_VDNNPP, "vdnnpp-demo"])
+def test_vdnnpps_networks_fuse_their_relus_and_learn_the_same(name: str) -> None:
+    network = build(name, 1)
+    for layer in network.layers:
+        behind = layer.producers[0]
+        alone = behind.kind in ("conv", "fc") and len(behind.consumers) == 1
+        assert not (layer.kind == "relu" and alone), f"{layer} could be part of {behind}"
+    assert any(layer.has_relu for layer in network.layers) or "resnet" in name or "inceptionv4" in name
+    assert all(parameter.gradient.managed for _, _, parameter in network.parameters())
+    plain = name.removesuffix(":vdnnpp")
+    if name not in ("alexnet:vdnnpp", "vdnnpp-demo"):
+        assert network.parameter_count == build(plain, 1).parameter_count
+        assert network.flops == build(plain, 1).flops
+
+
+@pytest.mark.vdnnpp
+def test_vdnnpps_alexnet_and_its_demonstration() -> None:
+    """Shapes: an input of 3×227², and the layers that it numbers 0 to 10; 224² all the way to the pool of the other."""
+    alexnet = build("alexnet:vdnnpp")
+    assert alexnet.input.shape == (128, 3, 227, 227)
+    shapes = {layer.name: layer.shape[1:] for layer in alexnet.layers}
+    assert [shapes[f"conv{i}"] for i in range(1, 6)] == [
+        (96, 55, 55), (256, 27, 27), (384, 13, 13), (384, 13, 13), (256, 13, 13),
+    ]  # fmt: skip
+    assert [shapes[f"pool{i}"] for i in (1, 2, 5)] == [(96, 27, 27), (256, 13, 13), (256, 6, 6)]
+    assert "".join(layer.kind[0] for layer in alexnet.layers) == "cpcpcccpfffs"
+    assert [layer.has_relu for layer in alexnet.layers if layer.kind in ("conv", "fc")] == [True] * 7 + [False]
+    demonstration = build("vdnnpp-demo")
+    convs = [layer for layer in demonstration.layers if layer.kind == "conv"]
+    assert [layer.options["window"][0] for layer in convs] == [3, *[1, 5] * 5, 1]
+    assert {layer.shape[1:] for layer in convs[:-1]} == {(64, 224, 224)}
+    assert [layer.shape[1:] for layer in demonstration.layers[-4:]] == [(64, 112, 112), (3, 112, 112), (2,), (2,)]

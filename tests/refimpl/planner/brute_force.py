@@ -1,7 +1,8 @@
 """The slow twin of `verify`: the same rules, checked the obvious way, on small programs.
 
-Memory is an array of cells of four bytes that hold values, and copies move cells; a compressed map has as many.  Order is a graph of all instructions
-of two iterations, closed transitively; every pair of accesses is looked at.  Nothing here is shared with `verify`.
+Memory is an array of cells of four bytes that hold values, and copies move cells; a compressed map has as many.  Order
+is a graph of all instructions of two iterations, closed transitively; every pair of accesses is looked at.  Nothing
+here is shared with `verify`.
 """
 
 from __future__ import annotations

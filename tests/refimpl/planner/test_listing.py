@@ -11,12 +11,14 @@ from typing import Literal
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from refimpl.machine import Choice, Machine
 from refimpl.network import SUPERNEURONS, Builder, Call, NetworkError
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Launch, Program, plan
 from refimpl.planner.listing import _alike, _Lister, counted, duration, listing
+from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import (
     AnyAlgorithm,
     DropSome,
@@ -184,6 +186,8 @@ def says_everything(program: Program) -> None:
                 assert "rebuild" in text or not i.rebuild
             elif i.op in ("copy out", "copy in"):
                 assert i.op in text and re.search(rf"{re.escape(i.tensor.name)} [\d.]+ \w+, {i.why}", text)
+            elif i.op in ("compress", "decompress"):
+                assert re.search(rf"{i.op} .*?{re.escape(i.tensor.name)} [\d.]+ \w+, [\d.]+ \w+ compressed", text)
             elif i.op in ("allocate", "free"):
                 assert i.op in text and i.tensor.name in text
                 assert i.op == "allocate" or i.released == i.step or f"let go in step {i.released}" in text
@@ -191,7 +195,7 @@ def says_everything(program: Program) -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(networks(8), setups)
+@given(networks(8), setups.flatmap(lambda s: st.sampled_from((s, s.replace(pinned=Compressed())))))
 def test_any_listing_is_narrow_and_says_everything(network, wanted) -> None:
     try:
         program = least_plan(network, wanted, machine(1e8), 0.1)
@@ -202,7 +206,9 @@ def test_any_listing_is_narrow_and_says_everything(network, wanted) -> None:
     says_everything(program)
     text = listing(program, instructions=True)
     positions = re.findall(
-        r"^ *(\d+) (?:compute|out|in|memory)? +(?:allocate|free|launch|copy|record|wait)", text, re.M
+        r"^ *(\d+) (?:compute|out|in|memory|host)? +(?:allocate|free|launch|copy|compress|decompress|record|wait)",
+        text,
+        re.M,
     )
     assert list(map(int, positions)) == list(range(len(program.instructions)))
 
@@ -214,6 +220,19 @@ def test_every_map_has_its_fate() -> None:
     groups = {fate: text.split(f" {fate} ", 1)[1].split(" · ", 1)[1] for fate in ("offload", "drop", "keep")}
     for tensor, fate in program.fates.items():
         assert re.search(rf"[ ,]{re.escape(tensor.name)}(,|$| )", groups[fate.name]), tensor
+
+
+def test_what_the_hosts_threads_compress_is_told() -> None:
+    wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(3), pinned=Compressed(), join=True)
+    program = plan(build("tiny-vgg:vdnnpp", 32), wanted, machine(), 1 << 30)
+    text, in_full = listing(program), listing(program, instructions=True)
+    assert re.search(r"compressed [\d.]+ MiB of maps to [\d.]+ MiB, by threads of the host · room for", text)
+    assert re.search(r"compress   conv1_1 1 MiB, [\d.]+ KiB compressed · waits for copy out of conv1_1", text)
+    assert re.search(r"host +compress +pinned 0x\w+ → store 0x\w+ conv1_1 1 MiB", in_full)
+    assert re.search(r"host +decompress +store 0x\w+ → pinned 0x\w+ conv1_1 1 MiB", in_full)
+    columns = {line.index(" pinned 0x") for line in in_full.splitlines() if " compress  " in line}
+    assert len(columns) == 1
+    assert "compressed " not in listing(plan(build("lenet", 8), setup(), machine(), 1 << 30))
 
 
 def test_a_copy_at_the_end_of_a_step_is_joined_by_name() -> None:

@@ -117,6 +117,20 @@ def test_network_wide_keeps_every_map_and_layer_wise_does_not() -> None:
     assert lean.peak.live_bytes < wide.peak.live_bytes
 
 
+@pytest.mark.vdnnpp
+def test_network_wide_lets_all_gradients_go_behind_their_last_use() -> None:
+    """Those of weights too, where a network has them come and go: at most one layer's are there at a time."""
+    network = build("tiny-vgg:vdnnpp", 8)
+    program = plan(network, setup(liveness=NetworkWide()), machine(), PLENTY)
+    last = {tensor: step.number for step in network.steps for tensor in step.uses}
+    freed = {it.tensor: it.step for it in program.instructions if it.op == "free"}
+    gradients = [tensor for tensor in network.managed if tensor.kind in ("gradient map", "weight gradient")]
+    assert {tensor.kind for tensor in gradients} == {"gradient map", "weight gradient"}
+    assert all(freed[tensor] == last[tensor] for tensor in gradients)
+    kept = [tensor for tensor in network.managed if tensor not in gradients and tensor.kind != "workspace"]
+    assert {freed[tensor] for tensor in kept} == {network.steps[-1].number}
+
+
 def test_what_is_offloaded_leaves_once_and_comes_back_once_and_the_batch_never_leaves() -> None:
     network = chain()
     program = plan(network, setup(offload=OffloadSome()), machine(), PLENTY)

@@ -7,6 +7,7 @@ from functools import cache
 from refimpl.machine import Timeline
 from refimpl.network.zoo import build
 from refimpl.planner import Program, plan
+from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import (
     ALLOCATORS,
     DropSome,
@@ -60,13 +61,20 @@ def sharing() -> Program:
 
 
 @cache
+def compressing() -> Program:
+    """A chain whose maps are compressed by the host's threads, some of them too late."""
+    wanted = setup(name="compressed", offload=OffloadSome(), prefetch=PrefetchAhead(3), pinned=Compressed(), join=True)
+    return plan(build("tiny-vgg:vdnnpp", 32), wanted, machine(), GIB)
+
+
+@cache
 def deep() -> Program:
     """Some thousand instructions, nearly all memory resident."""
     wanted = setup(name="offload", offload=OffloadSome(), prefetch=PrefetchAhead(5))
     return plan(build("resnet:494", 1), wanted, machine(), 6 * GIB)
 
 
-SMALL = (baseline, offloading, evicting, sharing)
+SMALL = (baseline, offloading, evicting, sharing, compressing)
 ALL = (*SMALL, deep)
 
 

@@ -11,7 +11,7 @@ import pytest
 from refimpl.report.chrome_trace import chrome_trace, microseconds, write_chrome_trace
 from refimpl.report.figures import KINDS, memory_curve
 from refimpl.report.times import flows
-from tests.refimpl.report.programs import ALL, SMALL, evicting, offloading, sharing, timeline
+from tests.refimpl.report.programs import ALL, SMALL, compressing, evicting, offloading, sharing, timeline
 
 #: What each phase of event must have.
 REQUIRED = {
@@ -54,7 +54,7 @@ def test_every_launch_and_copy_is_a_slice_with_its_reason(make) -> None:
     program = make()
     slices = events(make, "X")
     ops = Counter(i.op for i in program.instructions)
-    assert len(slices) == ops["launch"] + ops["copy out"] + ops["copy in"]
+    assert len(slices) == sum(ops[op] for op in ("launch", "copy out", "copy in", "compress", "decompress"))
     copies = [event for event in slices if event["cat"] in ("copy out", "copy in")]
     for op in ("copy out", "copy in"):
         expected = Counter((i.tensor.name, i.nbytes, i.why) for i in program.instructions if i.op == op)
@@ -107,7 +107,19 @@ def test_counters_of_device_memory(make) -> None:
     assert max(totals) > 0.8 * program.peak_bytes
 
 
-@pytest.mark.parametrize("make", [offloading, sharing])
+def test_the_hosts_threads_have_a_track_of_their_own() -> None:
+    names = {
+        event["args"]["name"]: event["tid"] for event in events(compressing, "M") if event["name"] == "thread_name"
+    }
+    work = [event for event in events(compressing, "X") if event["cat"] in ("compress", "decompress")]
+    assert work and {event["tid"] for event in work} == {names["stream host"]}
+    assert all(0 < event["args"]["stored_bytes"] < event["args"]["bytes"] for event in work)
+    counters = [event["args"]["wanted"] for event in events(compressing, "C") if event["name"] == "store bytes"]
+    assert min(counters) == 0 and 0 < max(counters) <= compressing().counts.stored_bytes
+    assert not [event for event in events(offloading, "C") if event["name"] == "store bytes"]
+
+
+@pytest.mark.parametrize("make", [offloading, sharing, compressing])
 def test_counters_of_pinned_memory(make) -> None:
     counters = [event for event in events(make, "C") if event["name"] == "pinned bytes"]
     times, held = [event["ts"] for event in counters], [event["args"]["wanted"] for event in counters]

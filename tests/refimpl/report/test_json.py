@@ -10,10 +10,11 @@ import pytest
 
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, plan
+from refimpl.planner.program import compressed_limit
 from refimpl.report.json import FIELDS, misfit_json, plan_json
 from refimpl.report.times import step_times
 from tests.refimpl.modules import NetworkWide, machine, setup
-from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting, offloading, timeline
+from tests.refimpl.report.programs import ALL, SMALL, baseline, compressing, evicting, offloading, timeline
 
 #: What the contract of the command names at least.
 CONTRACT = {
@@ -21,6 +22,7 @@ CONTRACT = {
     "resident_bytes", "average_live_bytes",
     "peak.live_bytes", "peak.transient_bytes", "peak.pool_bytes", "peak.step", "peak.layer",
     "peak.direction", "offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "pinned_bytes", "recomputed_layers",
+    "compressed_bytes", "stored_bytes", "store_bytes",
     "seconds.iteration", "seconds.compute", "seconds.stall", "seconds.baseline", "slots", "chosen", "steps[].step",
     "steps[].direction", "steps[].layer", "steps[].live_bytes", "steps[].live_tensors", "steps[].pool_bytes",
     "steps[].workspace_bytes", "steps[].start", "steps[].end", "steps[].calls",
@@ -105,6 +107,18 @@ def test_a_workspace_belongs_to_the_static_baseline() -> None:
     workspace = max(row.workspace_bytes for row in program.rows)
     document = plan_json(program, timeline(offloading))
     assert document["network_wide_bytes"] == network_wide_bytes(program.network, workspace)
+
+
+def test_compressed_maps_are_counted() -> None:
+    program = compressing()
+    document = plan_json(program, timeline(compressing))
+    work = [i for i in program.instructions if i.op == "compress"]
+    assert document["compressed_bytes"] == sum(i.nbytes for i in work) > 0
+    assert document["stored_bytes"] == sum(i.planned for i in work) < document["compressed_bytes"]
+    reserved = {i.tensor: compressed_limit(i.nbytes) for i in work}
+    assert document["store_bytes"] == sum(reserved.values()) > document["compressed_bytes"]
+    plain = plan_json(offloading(), timeline(offloading))
+    assert plain["compressed_bytes"] == plain["stored_bytes"] == plain["store_bytes"] == 0
 
 
 def test_calls_name_their_kernel_and_algorithm() -> None:

@@ -21,7 +21,7 @@ from refimpl.report.comparison_picture import comparison_picture
 from refimpl.report.figures import memory_curve
 from refimpl.report.memory_pictures import fullest, memory_picture, merged, pool_picture
 from refimpl.report.timeline_picture import around_stall, bars, busy, timeline_picture
-from tests.refimpl.report.programs import SMALL, baseline, deep, evicting, offloading, sharing, timeline
+from tests.refimpl.report.programs import SMALL, baseline, compressing, deep, evicting, offloading, sharing, timeline
 
 
 def side_by_side() -> Figure:
@@ -49,6 +49,11 @@ PICTURES: dict[str, tuple[Callable[[], Figure], list[str]]] = {
     ),
     "one timeline": (lambda: timeline_picture(baseline(), timeline(baseline)), ["lenet", "forward", "batch, results"]),
     "shared": (lambda: timeline_picture(sharing(), timeline(sharing)), ["memory", "tiny-inception:superneurons"]),
+    "compressed": (
+        lambda: timeline_picture(compressing(), timeline(compressing)),
+        ["compute", "out", "in", "host", "compress", "decompress", "tiny-vgg:vdnnpp"],
+    ),
+    "its memory": (lambda: memory_picture(compressing()), ["weight gradient", "gradient map"]),
     "comparison": (
         side_by_side,
         ["peak of device memory", "an iteration (", "copied in an iteration", "in kernels",

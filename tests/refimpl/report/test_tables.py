@@ -15,7 +15,7 @@ from refimpl.planner.errors import size
 from refimpl.report.comparison import Compared, compared, misfit, shortest
 from refimpl.report.tables import WIDTH, Table, compare_table, plan_table, share, steps_table, summary_table
 from tests.refimpl.modules import machine, setup
-from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting, offloading, timeline
+from tests.refimpl.report.programs import ALL, SMALL, baseline, compressing, evicting, offloading, timeline
 
 
 def fits_and_is_whole(table: Table) -> str:
@@ -48,6 +48,14 @@ def test_a_plans_figures() -> None:
     assert rows["copy out, evicted"] == size(program.counts.evicted_bytes)
 
 
+def test_what_the_hosts_threads_compress_has_a_row() -> None:
+    program, line = compressing(), timeline(compressing)
+    (row,) = (row for row in plan_table(program, line).rows if row[0] == "compressed on the host")
+    assert row[1] == size(program.counts.compressed_bytes) and size(program.counts.stored_bytes) in row[2]
+    assert "16.0 GB/s" in row[2]  # the machine's, by its model
+    assert "compressed on the host" not in plan_table(offloading(), timeline(offloading)).text()
+
+
 def test_a_plan_without_a_baseline_compares_with_none() -> None:
     assert "baseline's" not in plan_table(baseline(), timeline(baseline)).text()
 
@@ -78,12 +86,12 @@ def several() -> list[Compared]:
 
 def test_setups_side_by_side() -> None:
     setups = several()
-    table = compare_table("four programs", setups)
+    table = compare_table("several programs", setups)
     text = fits_and_is_whole(table)
-    assert [row[1] for row in table.rows] == ["yes"] * 4 + ["no"]
+    assert [row[1] for row in table.rows] == ["yes"] * len(SMALL) + ["no"]
     least = min(setup.seconds for setup in setups if setup.fits)
     assert shortest(setups) == least
-    for row, one in zip(table.rows, setups[:4], strict=False):
+    for row, one in zip(table.rows, setups[:-1], strict=False):
         assert row[2] == size(one.pool_bytes) and row[8] == f"{one.seconds / least:.2f} ×"
     assert "does not fit: it fails" in text
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from refimpl.report.times import compute_clock, flows, host_stays, spans_by_instruction, step_times
-from tests.refimpl.report.programs import ALL, SMALL, offloading, sharing, timeline
+from tests.refimpl.report.programs import ALL, SMALL, compressing, offloading, sharing, timeline
 
 
 @pytest.mark.parametrize("make", SMALL)
@@ -63,3 +63,23 @@ def test_the_host_holds_a_copy_until_nobody_wants_it(make) -> None:
     moments = sorted({stay.begin for stay in stays})
     held = [sum(stay.nbytes for stay in stays if stay.begin <= now < stay.end) for now in moments]
     assert 0 < max(held) <= program.pinned_bytes
+
+
+def test_a_compressed_map_is_in_the_store_and_its_buffer_free() -> None:
+    program, line = compressing(), timeline(compressing)
+    spans = spans_by_instruction(line)
+    stays = host_stays(program, line)
+    decompressed = [i for i in program.instructions if i.op == "decompress"]
+    assert decompressed
+    for work in decompressed:
+        packed = next(i for i in program.instructions if i.op == "compress" and i.tensor is work.tensor)
+        first, stored, second = sorted(
+            (stay for stay in stays if stay.tensor is work.tensor), key=lambda stay: stay.begin
+        )
+        assert [stay.compressed for stay in (first, stored, second)] == [False, True, False]
+        assert first.end == spans[id(packed)].end and stored.begin == spans[id(packed)].start
+        assert stored.end == spans[id(work)].end and second.begin == spans[id(work)].start
+        assert stored.nbytes == work.planned < first.nbytes == work.tensor.nbytes
+    for now in sorted({stay.begin for stay in stays}):
+        held = sum(stay.nbytes for stay in stays if stay.begin <= now < stay.end and not stay.compressed)
+        assert held <= program.pinned_bytes

@@ -1,0 +1,141 @@
+"""The host's own stream on a GPU: threads pack and unpack maps while kernels and copies run, and nobody waits idly.
+
+It is no CUDA stream, but a thread of this process (`host_thread`) that does its pieces in order.  Between it and the
+CUDA streams there are two kinds of wait:
+
+- The thread waits for a stream: it sleeps until the event that the program records there has happened.
+- A stream waits for the thread: the driver holds the stream until a number in pinned memory has reached a value
+  (cuStreamWaitValue32).  The thread writes there how many of the iteration's pieces have ended.
+
+Who issues an iteration never waits for either.  A piece that fails is counted too, or the GPU would wait for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+
+from refimpl.backend.errors import DeviceFailed
+from refimpl.backend.host_thread import HostThread, HostWork, PackedMap, Piece, awaited, doing, host_stream
+from refimpl.planner import Compress, Decompress, Program, Wait
+
+Action = tuple[Callable[[Any], Any], Any]  #: a function and its one argument
+
+AT_LEAST = int(driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ)
+ALL_ENDED = (1 << 31) - 1  #: more pieces than any iteration has
+
+
+def checked(result: tuple[Any, ...], doing: str) -> None:
+    """The status that every call of `cuda.bindings` returns first."""
+    if result[0] != driver.CUresult.CUDA_SUCCESS:
+        raise DeviceFailed(f"the GPU refused {doing}: {result[0].name}")
+
+
+class HostSide:
+    """The host's work of one program.
+
+    `counter` is one number of pinned memory, `event` gives the driver's event of a number, `handles` are the streams'.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        pinned: np.ndarray,
+        store: np.ndarray,
+        counter: np.ndarray,
+        event: Callable[[int], Any],
+        handles: list[Any],
+    ) -> None:
+        self._program, self._handles = program, handles
+        self._counter, self._address = counter, counter.ctypes.data
+        self._work = HostWork(program, pinned, store)
+        self._host = host_stream(program)
+        self._works = {p: i for p, i in enumerate(program.instructions) if isinstance(i, (Compress, Decompress))}
+        self._number = {position: number for number, position in enumerate(self._works, 1)}
+        self._awaited = awaited(program)
+        self._first = self._events_before(event)
+        self._pieces: dict[int, Piece] = {}  #: of this iteration, by position
+        status, self._context = driver.cuCtxGetCurrent()
+        checked((status,), "to say its context")
+        self._thread = HostThread()
+
+    def _events_before(self, event: Callable[[int], Any]) -> dict[int, list[Any]]:
+        """Position of a piece → the events that must have happened before it."""
+        found: dict[int, list[Any]] = {}
+        waiting: list[Any] = []
+        for position, instruction in enumerate(self._program.instructions):
+            if isinstance(instruction, Wait) and instruction.stream == self._host:
+                waiting.append(event(instruction.event))
+            elif position in self._number:
+                found[position], waiting = waiting, []
+        return found
+
+    @property
+    def packed(self) -> list[PackedMap]:
+        return self._work.packed
+
+    @property
+    def pieces(self) -> list[tuple[Compress | Decompress, Piece]]:
+        """What the last iteration gave to the thread, in order."""
+        return [(self._works[position], piece) for position, piece in self._pieces.items()]
+
+    def actions(self, position: int) -> list[Action] | None:
+        """What is to be done for an instruction; None: it has nothing to do with the host's work."""
+        instruction: Any = self._program.instructions[position]
+        if position in self._number:
+            return [(self._hand_over, position)]
+        if position in self._awaited:
+            number = self._number[self._awaited[position]]
+            return [(partial(self._hold, number), self._handles[instruction.stream])]
+        return [] if getattr(instruction, "stream", None) == self._host else None
+
+    def begin(self) -> None:
+        """A new iteration: no piece of it has ended.  The streams are empty."""
+        self._pieces = {}
+        self._counter[0] = 0
+
+    def _hand_over(self, position: int) -> None:
+        work = self._works[position]
+        piece = Piece(
+            doing(work),
+            partial(self._work.run, work),
+            first=partial(self._happened, self._first[position]),
+            ended=partial(self._count, self._number[position]),
+        )
+        self._pieces[position] = piece
+        self._thread.start(piece)
+
+    def _count(self, number: int) -> None:
+        self._counter[0] = max(int(self._counter[0]), number)
+
+    def _hold(self, number: int, handle: Any) -> None:
+        checked(driver.cuStreamWaitValue32(handle, self._address, number, AT_LEAST), "to wait for the host's threads")
+
+    def _happened(self, events: list[Any]) -> None:
+        checked(driver.cuCtxSetCurrent(self._context), "its context to another thread")
+        for event in events:
+            checked(driver.cuEventSynchronize(event), "to say when a copy was done")
+
+    def wait_before(self, position: int) -> None:
+        """Wait for what a stream has been told to wait for before this position: then the GPU gets there.
+
+        Whoever waits for the GPU itself does this first, since that wait has no end that could be set.
+        """
+        before = [self._number[work] for wait, work in self._awaited.items() if wait < position]
+        for piece in list(self._pieces.values())[: max(before, default=0)]:
+            self._or_let_go(partial(self._thread.wait_for, piece))
+
+    def finish(self) -> None:
+        """Wait until all pieces have ended; raises what went wrong in one."""
+        self._or_let_go(self._thread.finish)
+
+    def _or_let_go(self, wait: Callable[[], None]) -> None:
+        try:
+            wait()
+        except DeviceFailed:
+            self._counter[0] = ALL_ENDED  # the streams go on: nobody will look at what they compute
+            raise

@@ -1,0 +1,164 @@
+"""`refimpl fragmentation`: how large the pool must be, for every heuristic, order and policy."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from refimpl.cli.arguments import DONE, add_command
+from refimpl.cli.lists import print_json
+from refimpl.cli.options import add_json, add_machine, add_network, machine_of, network_of
+from refimpl.cli.pictures import add_picture, checked, save
+from refimpl.terminal import progress, say, show_table, wrapped
+
+if TYPE_CHECKING:
+    from refimpl.machine import Machine
+    from refimpl.network import Network
+    from refimpl.planner import Program
+    from refimpl.planner.slots import Algorithms
+    from refimpl.report.tables import Table
+    from refimpl.vdnnpp.fragmentation import Row
+
+MACHINE = "gtx-970"  #: vDNN++'s
+POLICIES = ("none", "conv", "all", "alternate-conv")
+DRAWN = {
+    "map": "blocks and holes over time, of the first policy that offloads",
+    "bars": "every heuristic under every policy",
+}
+MARKS = "S: as the authors' public code has it; R: ours, to compare with.  None of these figures is the paper's own."
+SYNCHRONOUS = "The order of events is vDNN's, synchronous: a layer ends when its copies do."
+OWN = (
+    "The order of events is vDNN++'s own: a map is freed when its copy is done.  What is free at the barrier, and so "
+    "the layout there, depends on which copies were done: these pools are for {machine}, its link and its speed."
+)
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "fragmentation", "how large the pool must be, for every heuristic, order and policy",
+        "vDNN++'s study of fragmentation: replay an iteration's allocations in pools that grow until all of it fits.  "
+        "For every fit, placement and order: the pool, the tries, what it has beyond the most alive at once, and the "
+        "budget that gives training a pool of exactly that size.  A larger one may fail.",
+        [
+            "refimpl fragmentation vgg16:vdnnpp --batch 16",
+            "refimpl fragmentation alexnet:vdnnpp --policy conv --picture alexnet.png",
+            "refimpl fragmentation googlenet --own-order --picture googlenet.svg --draw bars",
+        ],
+    )  # fmt: skip
+    add_network(parser)
+    parser.add_argument(
+        "--policy", action="append", choices=POLICIES, help="only this policy; repeatable (default: all four)"
+    )
+    parser.add_argument(
+        "--own-order", action="store_true",
+        help="vDNN++'s own order of frees, which depends on the machine (default: vDNN's, synchronous)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--algorithms", choices=("memory", "performance"), default="memory",
+        help="convolutions with the least workspace, or the fastest ones (default: memory)",
+    )  # fmt: skip
+    add_machine(parser, MACHINE)
+    add_picture(parser, kinds=False)
+    meant = "; ".join(f"{kind}: {what}" for kind, what in DRAWN.items())
+    parser.add_argument("--draw", choices=tuple(DRAWN), default="map", help=f"{meant} (default: map)")
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from refimpl.modules import module
+    from refimpl.vdnnpp.fragmentation import cases, study
+
+    picture = checked(options.picture)
+    network, machine = network_of(options), machine_of(options, MACHINE)
+    policies = list(dict.fromkeys(options.policy or POLICIES))
+    algorithms = module("algorithms", options.algorithms)
+    rows: list[Row] = []
+    traces = cases(policies)
+    with progress("replaying", len(traces)) as advance:
+        for row in study(network, machine, policies, not options.own_order, algorithms):
+            if not rows or (rows[-1].policy, rows[-1].order) != (row.policy, row.order):
+                advance(row.policy)
+            rows.append(row)
+    if picture:
+        save(drawn(rows, network, machine, algorithms, options), picture)
+    if options.json:
+        print_json(document(rows, network, machine, options))
+        return DONE
+    for policy in policies:
+        show_table(table([row for row in rows if row.policy == policy], network))
+    wrapped(OWN.format(machine=machine.name) if options.own_order else SYNCHRONOUS)
+    wrapped(MARKS)
+    wrapped(f"budget: the pool and {rows[0].resident_bytes:,} bytes of resident tensors; plan with exactly that.")
+    if picture:
+        say(f"Picture: {picture}")
+    return DONE
+
+
+def table(rows: Sequence[Row], network: Network) -> Table:
+    """One policy's rows, in bytes; the smallest pool is marked, and the smallest that is not planned."""
+    from refimpl.report.tables import Table
+    from refimpl.vdnnpp.fragmentation import ORDERS, least
+
+    best = {least(rows), least(rows, with_planned=True)}
+    lines = []
+    for row in rows:
+        found = row.found
+        named = [row.heuristic, ORDERS[row.order].replace(" then", "") if row.order else "–"]
+        figures = [f"{found.ideal_bytes:,}", f"{found.pool_bytes:,}", str(found.tries), share(found.fragmentation)]
+        lines.append([*named, *figures, f"{row.budget_bytes:,}", f"{row.mark}, least" if row in best else row.mark])
+    head = ["heuristic", "order", "ideal", "pool", "tries", "beyond", "budget", "mark"]
+    numbers = frozenset({"ideal", "pool", "tries", "beyond", "budget"})
+    return Table(f"{network.name}, batch {network.batch} · {rows[0].policy}", head, lines, numbers)
+
+
+def share(beyond: float) -> str:
+    """`16.74 %`"""
+    return f"{100 * beyond:.2f} %"
+
+
+def document(rows: Sequence[Row], network: Network, machine: Machine, options: argparse.Namespace) -> dict[str, Any]:
+    """Everything, for programs; bytes, and `fragmentation` as a share of the ideal."""
+    return {
+        "network": network.name,
+        "batch": network.batch,
+        "machine": machine.name,
+        "catalogue": machine.catalogue,
+        "synchronous": not options.own_order,
+        "algorithms": options.algorithms,
+        "resident_bytes": rows[0].resident_bytes,
+        "rows": [
+            {
+                "policy": row.policy,
+                "order": row.order,
+                "heuristic": row.heuristic,
+                "mark": row.mark,
+                "ideal_bytes": row.found.ideal_bytes,
+                "pool_bytes": row.found.pool_bytes,
+                "tries": row.found.tries,
+                "fragmentation": row.found.fragmentation,
+                "budget_bytes": row.budget_bytes,
+            }
+            for row in rows
+        ],
+    }
+
+
+def drawn(
+    rows: Sequence[Row], network: Network, machine: Machine, algorithms: Algorithms, options: argparse.Namespace
+) -> Any:
+    """One of the two pictures."""
+    from refimpl.planner import plan
+    from refimpl.report.fragmentation_pictures import bars_picture, map_picture
+    from refimpl.vdnnpp.fragmentation import ORDERS, PLENTY, setup
+
+    how = "vDNN++'s own order" if options.own_order else "vDNN's synchronous order"
+    if options.draw == "bars":
+        return bars_picture(rows, f"{network.name}, batch {network.batch} · {how} · {machine.name}")
+    chosen = next((row for row in rows if row.order), rows[0])
+    made = setup(chosen.policy, chosen.order, not options.own_order, algorithms)
+    program: Program = plan(network, made, machine, PLENTY)
+    what = f"{network.name}, batch {network.batch} · {chosen.policy}"
+    order = f" · {ORDERS[chosen.order]}" if chosen.order else ""
+    return map_picture(program, f"{what}{order} · {how} · {machine.name}")

@@ -1,0 +1,156 @@
+"""vDNN++ on a GPU: bits, pinned memory, and threads that pack while kernels run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import gpu
+from kernels.shim import cuda
+from refimpl import measured, presets, vdnnpp_measured
+from refimpl.backend import DeviceFailed, host_thread
+from refimpl.backend.host_thread import HostWork, host_stream
+from refimpl.machine import machine
+from refimpl.network.zoo import build
+from refimpl.planner import Compress, Program, Setup, plan
+from refimpl.planner.verify import verify
+from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
+from tests.refimpl.modules import least_plan
+from tests.refimpl.plainly import draw_batch
+
+pytestmark = [pytest.mark.gpu, pytest.mark.vdnnpp]
+
+BACKEND = "cuda"
+KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e12)  # the plan has as many maps packed as there can be
+PRESETS = ("vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv")
+NETWORKS = ("lenet:vdnnpp", "tiny-vgg:vdnnpp", "tiny-resnet:vdnnpp", "tiny-inception", "tiny-vgg:superneurons")
+GUARD = 4096  #: bytes
+
+
+def wanted(preset: str, **named: str) -> Setup:
+    made = presets.setup(preset, named)
+    assert isinstance(made, Setup)
+    return made
+
+
+def packing(name: str = "tiny-vgg:vdnnpp", batch: int = 64) -> Program:
+    program = least_plan(build(name, batch), wanted("vdnnpp-all"), KEEPS_UP, 0.3)
+    assert sum(isinstance(i, Compress) for i in program.instructions) >= 2
+    return program
+
+
+def held(program: Program) -> Program:
+    """The same algorithms, call by call, with nothing moved."""
+    return plan(program.network, measured.everything_held(measured.SameAlgorithms.as_in(program)), MACHINE, 1 << 32)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("pinned", ["vdnnpp-compressed", "vdnnpp-on-demand"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_preset_changes_a_bit_and_the_peak_is_the_predicted(name: str, pinned: str, preset: str) -> None:
+    program = least_plan(build(name, 16), wanted(preset, pinned=pinned), KEEPS_UP, 0.3)
+    with trainer(program, backend=BACKEND) as made:
+        losses = [made.step(*draw_batch(program.network, i)) for i in range(4)]
+        assert made.measured_peak == program.peak_bytes <= program.budget
+        state = made.state()
+    expected_losses, expected = trained(held(program), 4, backend=BACKEND)
+    assert differing(state, expected) == []
+    assert losses == expected_losses
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_many_iterations_of_packing_change_no_bit(guard: bool) -> None:
+    """A wait that is missing between the streams and the threads shows once in a while."""
+    program = packing()
+    with trainer(program, backend=BACKEND, guard=guard) as made:
+        for i in range(40):
+            made.step(*draw_batch(program.network, i))
+        state = made.state()
+    assert differing(state, trained(held(program), 40, backend=BACKEND)[1]) == []
+
+
+def test_the_pinned_arena_is_never_exceeded_and_an_iteration_takes_nothing() -> None:
+    program = packing()
+    assert verify(program).ok
+    with trainer(program, backend=BACKEND) as made:
+        device: Any = made.device
+        assert device.pinned.size >= program.pinned_bytes and device.store.size == program.store_bytes
+        behind = device._counter.ctypes.data - device.pinned.ctypes.data
+        assert behind >= device.pinned.size  # the counter that streams wait for lies in no map's buffer
+        assert len(device.streams) == host_stream(program)
+        made.step(*draw_batch(program.network))
+        gpu.synchronize()
+        free = cuda.current_context().get_memory_info().free
+        for i in range(5):
+            made.step(*draw_batch(program.network, i))
+            assert cuda.current_context().get_memory_info().free == free
+        packed = made.packed
+    assert [one.tensor for one in packed] == [i.tensor.name for i in program.instructions if isinstance(i, Compress)]
+    for one in packed:
+        assert 0 < one.density < 1 and one.density * one.nbytes <= one.stored <= one.nbytes + one.nbytes // 32
+        print(f"{gpu.device_name()}: {one}")
+
+
+def test_packing_runs_beside_kernels() -> None:
+    """Maps large enough that packing one takes longer than issuing the rest of forward."""
+    program = packing("tiny-vgg:vdnnpp", 2048)
+    with trainer(program, backend=BACKEND) as made:
+        for i in range(3):
+            made.step(*draw_batch(program.network, i))
+        timeline = made.timeline()
+    threads, kernels = timeline.on("host"), timeline.on("compute")
+    both = sum(max(0.0, min(a.end, b.end) - max(a.start, b.start)) for a in threads for b in kernels)
+    total = timeline.busy("host")
+    print(f"{timeline.machine}: {total * 1e3:.2f} ms of packing and unpacking, {both * 1e3:.2f} beside kernels")
+    assert 0 < both <= total
+    assert both > 0.2 * min(total, timeline.busy("compute"))
+
+
+def test_the_host_hands_out_an_iteration_without_waiting_for_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is issued while the first map is still being packed; and what never ends becomes an error."""
+    import threading
+
+    program = packing()
+    stuck, real = threading.Event(), HostWork.run
+
+    def run(self: HostWork, work: Any) -> None:
+        stuck.wait(60)
+        real(self, work)
+
+    monkeypatch.setattr(HostWork, "run", run)
+    with trainer(program, backend=BACKEND, guard=False) as made:
+        threading.Timer(0.5, stuck.set).start()
+        made.step(*draw_batch(program.network))
+        seconds = made.host_seconds_per_instruction
+        assert seconds is not None and seconds * len(program.instructions) < 0.4
+    stuck.clear()
+    monkeypatch.setattr(host_thread, "PATIENCE", 0.5)
+    with trainer(program, backend=BACKEND) as made:
+        with pytest.raises(DeviceFailed, match="the host's thread is still packing .* after 0.5 seconds: given up"):
+            made.step(*draw_batch(program.network))
+        stuck.set()
+
+
+def test_a_failing_piece_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: HostWork, work: Any) -> None:
+        raise ValueError("no such map")
+
+    program = packing()
+    with trainer(program, backend=BACKEND) as made, monkeypatch.context() as patched:
+        patched.setattr(HostWork, "run", fail)
+        with pytest.raises(DeviceFailed, match="failed while packing .*: no such map"):
+            made.step(*draw_batch(program.network))
+    expected = trained(held(program), 2, backend=BACKEND)[1]
+    assert differing(trained(program, 2, backend=BACKEND)[1], expected) == []  # the GPU is as good as before
+
+
+def test_vdnnpp_is_measured_against_vdnn() -> None:
+    found = vdnnpp_measured.measure("tiny-vgg:vdnnpp", 512, "vdnnpp-all", machine("here"), "1GiB", BACKEND, 3)
+    assert found.packed.pinned_bytes <= found.on_demand.pinned_bytes <= found.vdnn.pinned_bytes
+    assert all(run.seconds > 0 for run in found.runs)
+    for title, head, rows in found.tables():
+        print(title, head, *rows, sep="\n")
+    assert np.isfinite(found.readings(found.packed)["speed-up"])  # type: ignore[arg-type]

@@ -1,0 +1,274 @@
+"""Programs whose maps are packed by the host's threads, on the cuda backend.  Run by `test_stub_driver.py`.
+
+The threads, the packing and the copies are real; the kernels compute nothing, so the maps are what the tests put into
+the arena.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import gpu, relu
+from refimpl import presets
+from refimpl.backend import DeviceFailed, RunError, Trainer, host_thread
+from refimpl.backend.cuda import CudaReplay
+from refimpl.backend.host_thread import HostWork, host_stream
+from refimpl.network.zoo import build
+from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program, Record, Wait
+from tests.host.backend_on_stub_driver import driver, held, made, noted
+from tests.refimpl.backend.running import MACHINE
+from tests.refimpl.modules import least_plan
+from tests.refimpl.plainly import draw_batch
+
+driver.stub_event_waits.restype = ctypes.c_long
+KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e12)  # the threads are done with a map before the next one comes
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    made_ = least_plan(build("tiny-vgg:vdnnpp", 8), presets.vdnnpp_all(), KEEPS_UP, 0.3)
+    assert sum(isinstance(i, Compress) for i in made_.instructions) >= 2
+    return made_
+
+
+def opened(program: Program, **given: Any) -> Trainer:
+    trainer = Trainer(program, backend="cuda", guard=False, **given)
+    losses = program.network.losses  # no launch will write them
+    trainer.device.write(program.resident[losses], np.zeros(losses.shape, np.float32))
+    return trainer
+
+
+@pytest.fixture
+def trainer(program: Program) -> Iterator[Trainer]:
+    with opened(program) as made_:
+        made_.step(*draw_batch(program.network))
+        yield made_
+
+
+def calls(trainer: Trainer) -> Iterator[tuple[str, int, int | None]]:
+    """The calls of one iteration, read off the program: what, which stream, and for a wait for the host its value."""
+    program, host = trainer.program, host_stream(trainer.program)
+    pieces = 0
+    recorded: dict[int, int] = {}  #: event of the host's stream → pieces before it
+    for position, instruction in enumerate(program.instructions):
+        if isinstance(instruction, (Compress, Decompress)):
+            pieces += 1
+        elif isinstance(instruction, Record) and instruction.stream == host:
+            recorded[instruction.event] = pieces
+        elif isinstance(instruction, Wait) and instruction.event in recorded and instruction.stream != host:
+            yield "wait value", instruction.stream, recorded[instruction.event]
+        elif isinstance(instruction, (Record, Wait)) and instruction.stream != host:
+            yield instruction.op, instruction.stream, None
+        elif isinstance(instruction, Launch):
+            for _ in trainer.replay._bound.launches[position]:  # type: ignore[attr-defined]
+                yield "launch", instruction.stream, None
+        elif isinstance(instruction, (CopyIn, CopyOut)):
+            yield instruction.op, instruction.stream, None
+
+
+def test_the_streams_are_told_to_wait_for_the_threads(trainer: Trainer) -> None:
+    event_waits = driver.stub_event_waits()
+    notes = noted(lambda: trainer.step(*draw_batch(trainer.network)))
+    wanted = list(calls(trainer))
+    assert [note.what.decode() for note in notes] == [what for what, _, _ in wanted]
+    handles = [int(stream.handle) for stream in trainer.device.streams]
+    assert [note.stream for note in notes] == [handles[stream] for _, stream, _ in wanted]
+    values = [(note.host, note.bytes) for note in notes if note.what == b"wait value"]
+    assert values == [(value, 0) for _, _, value in wanted if value is not None] != []  # 0: at least, cyclic
+    assert len({note.device for note in notes if note.what == b"wait value"}) == 1
+    assert driver.stub_event_waits() > event_waits
+    host = host_stream(trainer.program)
+    assert len(handles) == host  # the host's stream is none of the driver's
+
+
+def test_an_iteration_allocates_nothing(trainer: Trainer) -> None:
+    before = made()
+    for i in range(3):
+        trainer.step(*draw_batch(trainer.network, i))
+    assert made() == before
+
+
+def test_what_is_packed_comes_back(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every map as it left, in whichever buffer, with kernels or without; and it is written down."""
+    left: dict[Any, bytes] = {}
+    came_back: list[Any] = []
+    real = HostWork.run
+
+    def run(self: HostWork, work: Compress | Decompress) -> None:
+        given = self._pinned[work.host : work.host + work.nbytes]
+        if isinstance(work, Compress):
+            left[work.tensor] = given.tobytes()
+            real(self, work)
+            given[:] = 255  # another map's buffer now
+        else:
+            real(self, work)
+            assert given.tobytes() == left[work.tensor]
+            came_back.append(work.tensor)
+
+    with monkeypatch.context() as patched, opened(program) as trainer:
+        patched.setattr(HostWork, "run", run)
+        some = np.random.default_rng(0).random(program.arena_bytes // 4, np.float32)
+        some[some < 0.7] = 0
+        trainer.device.write(0, some)
+        losses = program.network.losses
+        trainer.device.write(program.resident[losses], np.zeros(losses.shape, np.float32))
+        trainer.step(*draw_batch(program.network))
+        packed = trainer.packed
+    decompressed = [i.tensor for i in program.instructions if isinstance(i, Decompress)]
+    assert came_back == decompressed != []
+    assert [one.tensor for one in packed] == [i.tensor.name for i in program.instructions if isinstance(i, Compress)]
+    assert any(0.2 < one.density < 0.4 and one.stored < 0.6 * one.nbytes for one in packed)
+    assert all(one.pack_seconds > 0 for one in packed)
+    assert {one.tensor for one in packed if one.unpack_seconds > 0} == {tensor.name for tensor in decompressed}
+
+
+def test_a_timeline_has_the_host_work(trainer: Trainer) -> None:
+    timeline = trainer.timeline()
+    work = (Launch, CopyIn, CopyOut, Compress, Decompress)
+    wanted = [i for i in trainer.program.instructions if isinstance(i, work)]
+    assert sorted(map(id, wanted)) == sorted(id(span.instruction) for span in timeline.spans)
+    packing = [span for span in timeline.spans if span.engine == "host"]
+    assert all(0 < span.start <= span.end <= timeline.seconds for span in packing)
+    assert all(a.end <= b.start for a, b in pairwise(packing))  # in order
+
+
+def test_a_piece_that_fails_is_one_line_and_no_hang(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The streams wait here until the counter has its value: they would wait for ten seconds, and fail otherwise."""
+    done: list[Any] = []
+
+    def run(self: HostWork, work: Any) -> None:
+        done.append(work)
+        raise ValueError("a map that\ncannot be packed")
+
+    monkeypatch.setattr(HostWork, "run", run)
+    began = time.monotonic()
+    with pytest.raises(DeviceFailed, match="^the host's thread failed while packing .*: a map that cannot be packed$"):
+        trainer.step(*draw_batch(trainer.network))
+    assert time.monotonic() - began < 5
+    assert len(done) == 1  # what comes behind it stands on nothing
+    with pytest.raises(RunError, match="cut off half way"):
+        trainer.step(*draw_batch(trainer.network))
+    monkeypatch.undo()
+    trainer.load_state(trainer.state())
+    trainer.step(*draw_batch(trainer.network))
+
+
+@pytest.mark.parametrize("guard", [False, True])
+def test_a_piece_that_never_ends_is_an_error(program: Program, monkeypatch: pytest.MonkeyPatch, guard: bool) -> None:
+    """The iteration is issued to its end, as a driver lets it; then the wait says for what."""
+    stuck = threading.Event()
+    trainer = opened(program)
+    worker = trainer.replay._host._thread._thread  # type: ignore[attr-defined]
+    trainer.guard = guard
+    monkeypatch.setattr(host_thread, "PATIENCE", 0.3)
+    monkeypatch.setattr(HostWork, "run", lambda self, work: stuck.wait(20))
+    driver.stub_hold_back(0)
+    try:
+        issued: list[Any] = []
+
+        def step() -> None:
+            with pytest.raises(DeviceFailed, match="the host's thread is still packing .* after 0.3 seconds: given up"):
+                trainer.step(*draw_batch(trainer.network))
+
+        issued = noted(step)
+        wanted = list(calls(trainer))
+        assert guard or len(issued) == len(wanted)  # nobody waited while the work was handed out
+        counter = trainer.device._counter  # type: ignore[attr-defined]
+        assert counter[0] > len(wanted)  # no stream is held any more
+        with pytest.raises(RunError, match="cut off half way"):
+            trainer.step(*draw_batch(trainer.network))
+        with pytest.raises(DeviceFailed, match="still packing"):
+            trainer.load_state(trainer.state())
+            trainer.step(*draw_batch(trainer.network))
+    finally:
+        driver.stub_hold_back(1)
+        stuck.set()
+        trainer.close()
+        worker.join(1)  # what it had in its queue is done by then
+
+
+def test_everything_is_given_back(program: Program) -> None:
+    before, threads = held(), threading.active_count()
+    trainer = opened(program)
+    trainer.step(*draw_batch(program.network))
+    assert held() == before + 2  # one arena on either side
+    frees = driver.stub_frees()
+    trainer.close()
+    assert driver.stub_frees() == frees + 2  # at once
+    assert held() == before
+    deadline = time.monotonic() + 5
+    while threading.active_count() > threads and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= threads  # its thread ends with it
+
+
+def test_a_stream_that_cannot_wait_is_one_line(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from refimpl.backend import cuda_host
+
+    refused = (cuda_host.driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
+    monkeypatch.setattr(cuda_host.driver, "cuStreamWaitValue32", lambda *_: refused)
+    with pytest.raises(DeviceFailed, match="refused to wait for the host's threads: CUDA_ERROR_NOT_SUPPORTED"):
+        trainer.step(*draw_batch(trainer.network))
+
+
+@pytest.mark.parametrize("what", ["launch", "synchronise a stream", "synchronise an event"])
+def test_calls_that_may_last_let_other_threads_run(trainer: Trainer, what: str) -> None:
+    """Where the driver's queue is full a launch waits for the GPU, which may wait for the packing thread."""
+    stream = trainer.device.streams[0]
+    x = gpu.to_device(np.ones(64, np.float32))
+    event = trainer.device.event(0).handle
+    from kernels.launch import bind
+    from refimpl.backend import cuda_host
+
+    (bound,) = bind(relu.forward, x=x, y=x)
+    acts: dict[str, Any] = {
+        "launch": lambda: bound.run(stream),
+        "synchronise a stream": stream.sync,
+        "synchronise an event": lambda: cuda_host.driver.cuEventSynchronize(event),
+    }
+    acts[what]()
+    moments: list[float] = []
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.is_set():
+            moments.append(time.monotonic())
+            time.sleep(0.005)
+
+    ticking = threading.Thread(target=tick)
+    ticking.start()
+    driver.stub_slow(400_000)
+    try:
+        began = time.monotonic()
+        acts[what]()
+        ended = time.monotonic()
+    finally:
+        driver.stub_slow(0)
+        over.set()
+        ticking.join()
+    assert ended - began >= 0.4
+    assert sum(began < moment < ended for moment in moments) > 5
+
+
+def test_an_instruction_costs_the_host_next_to_nothing(program: Program) -> None:
+    driver.stub_hold_back(0)
+    try:
+        with opened(program) as trainer:
+            for i in range(50):
+                trainer.step(*draw_batch(trainer.network, i))
+            assert isinstance(trainer.replay, CudaReplay)
+            seconds = trainer.host_seconds_per_instruction
+    finally:
+        driver.stub_hold_back(1)
+    assert seconds is not None
+    print(f"a program that packs maps: {seconds * 1e6:.2f} µs of host time an instruction ({gpu.device_name()})")
+    assert 0 < seconds < 1e-4  # the packing threads want the same cores, and Python's lock

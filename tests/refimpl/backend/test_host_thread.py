@@ -1,0 +1,232 @@
+"""The host's thread: work in order, failures and pieces that never end, and what must wait for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+import signal
+import threading
+import time
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refimpl import presets
+from refimpl.backend import DeviceFailed, RunError, host_thread
+from refimpl.backend.host_thread import HostThread, HostWork, Piece, awaited, host_stream, needs
+from refimpl.network.zoo import build
+from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Program, Record, Wait
+from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
+from tests.refimpl.modules import least_plan
+from tests.refimpl.plainly import draw_batch
+
+pytestmark = pytest.mark.vdnnpp
+
+KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e12)  # the threads are done with a map before the next one comes
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    made = least_plan(build("tiny-vgg:vdnnpp", 8), presets.vdnnpp_all(), KEEPS_UP, 0.3)
+    assert sum(isinstance(i, Compress) for i in made.instructions) >= 2
+    return made
+
+
+def test_pieces_are_done_in_order_by_one_thread() -> None:
+    thread, done = HostThread(), []
+    for i in range(50):
+        thread.start(Piece(str(i), lambda i=i: done.append((i, threading.current_thread().name))))  # type: ignore[misc]
+    thread.finish()
+    assert done == [(i, "host stream") for i in range(50)]
+
+
+def test_handing_over_does_not_wait() -> None:
+    thread, gate = HostThread(), threading.Event()
+    first, second = Piece("the first", lambda: gate.wait(10) and None), Piece("the second", lambda: None)
+    thread.start(first)
+    thread.start(second)
+    assert not first.done.is_set()
+    gate.set()
+    thread.wait_for(second)
+    assert 0 < first.began <= first.until <= second.began <= second.until
+    thread.finish()
+
+
+def test_a_failure_is_told_and_what_stands_on_it_is_skipped() -> None:
+    thread, done, counted = HostThread(), [], []
+
+    def fail() -> None:
+        raise ValueError("no\nsuch map")
+
+    for i, work in enumerate((lambda: done.append(0), fail, lambda: done.append(2))):
+        thread.start(Piece(f"packing {i}", work, ended=lambda i=i: counted.append(i)))  # type: ignore[misc]
+    with pytest.raises(DeviceFailed, match="^the host's thread failed while packing 1: no such map$") as caught:
+        thread.finish()
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert done == [0] and counted == [0, 1, 2]  # whoever waits for the third does not wait for ever
+    thread.start(Piece("packing 3", lambda: done.append(3)))  # another iteration
+    thread.finish()
+    assert done == [0, 3]
+
+
+def test_a_piece_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_thread, "PATIENCE", 0.05)
+    thread, gate = HostThread(), threading.Event()
+    thread.start(Piece("packing conv1", lambda: gate.wait(10) and None))
+    thread.start(Piece("packing conv2", lambda: None))
+    with pytest.raises(DeviceFailed, match="still packing conv1 after 0.05 seconds: given up$"):
+        thread.finish()
+    with pytest.raises(DeviceFailed, match="given up; this trainer cannot go on: make another one$"):
+        thread.start(Piece("packing conv3", lambda: None))
+    gate.set()
+
+
+def test_the_thread_ends_when_nobody_has_it_any_more() -> None:
+    thread = HostThread()
+    thread.start(Piece("nothing", lambda: None))
+    thread.finish()
+    worker = thread._thread
+    assert worker.is_alive() and worker.daemon  # a stuck one does not keep the process from ending
+    del thread
+    gc.collect()
+    worker.join(5)
+    assert not worker.is_alive()
+
+
+def behind(program: Program, position: int) -> set[int]:
+    """The slow twin: everything that is done before what stands at `position`, by streams' order and waits alone."""
+    recorded = {i.event: p for p, i in enumerate(program.instructions) if isinstance(i, Record)}
+    found: set[int] = set()
+    todo = [position]
+    while todo:
+        at = todo.pop()
+        stream: Any = program.instructions[at].stream  # type: ignore[union-attr]
+        for p in range(at - 1, -1, -1):
+            earlier: Any = program.instructions[p]
+            if getattr(earlier, "stream", None) == stream and p not in found:
+                found.add(p)
+                if isinstance(earlier, Wait) and (where := recorded[earlier.event]) not in found and where < p:
+                    found.add(where)
+                    todo.append(where)
+    return found
+
+
+def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> None:
+    """In the program's order: what is waited for, so far, holds all that the streams and events ask for."""
+    waiting_for, required = needs(program), -1
+    assert waiting_for and awaited(program)
+    asked = 0
+    for position, instruction in enumerate(program.instructions):
+        required = max(required, waiting_for.get(position, -1))
+        if isinstance(instruction, (CopyIn, CopyOut)):
+            before = behind(program, position)
+            host = [p for p in before if isinstance(program.instructions[p], (Compress, Decompress))]
+            assert max(host, default=-1) <= required
+            asked += bool(host)
+    assert asked
+    assert all(isinstance(program.instructions[work], (Compress, Decompress)) for work in waiting_for.values())
+
+
+def test_a_program_without_packing_needs_nothing() -> None:
+    made = least_plan(build("tiny-vgg:vdnnpp", 2), presets.vdnnpp_all(pinned="vdnnpp-on-demand"), MACHINE)
+    assert host_stream(made) is None and needs(made) == {} == awaited(made)
+    with trainer(made) as run:
+        run.step(*draw_batch(made.network))
+        assert run.packed == []
+
+
+def test_packing_runs_beside_the_kernels(program: Program) -> None:
+    with trainer(program) as made:
+        made.step(*draw_batch(program.network))
+        timeline = made.timeline()
+    packing = [span for span in timeline.spans if span.engine == "host"]
+    others = [span for span in timeline.spans if span.engine != "host"]
+    assert [span.instruction for span in packing] == [
+        i for i in program.instructions if isinstance(i, (Compress, Decompress))
+    ]
+    assert all(a.end <= b.start for a, b in pairwise(packing))
+    beside = sum(max(0.0, min(a.end, b.end) - max(a.start, b.start)) for a in packing for b in others)
+    assert beside > 0
+    assert all(0 <= span.start <= span.end <= timeline.seconds for span in timeline.spans)
+
+
+def test_what_each_map_took_is_written_down(program: Program) -> None:
+    with trainer(program) as made:
+        made.step(*draw_batch(program.network))
+        first = made.packed
+        made.step(*draw_batch(program.network, 1))
+        assert made.packed != first  # the last iteration's
+        packed = made.packed
+    planned = {i.tensor.name: i for i in program.instructions if isinstance(i, Compress)}
+    assert [one.tensor for one in packed] == list(planned)
+    for one in packed:
+        assert one.nbytes == planned[one.tensor].nbytes and one.planned == planned[one.tensor].planned
+        assert one.nbytes // 32 <= one.stored <= one.nbytes + one.nbytes // 32
+        assert 0 < one.density < 1 and one.pack_seconds > 0  # behind a ReLU: some zeros, and not zeros alone
+        assert one.stored >= one.density * one.nbytes
+
+
+@pytest.mark.parametrize("guard", [True, False])
+def test_a_failure_cuts_the_iteration_off(program: Program, monkeypatch: pytest.MonkeyPatch, guard: bool) -> None:
+    def fail(self: HostWork, work: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(HostWork, "run", fail)
+    with trainer(program, guard=guard) as made:
+        with pytest.raises(DeviceFailed, match="^the host's thread failed while packing .*: MemoryError$"):
+            made.step(*draw_batch(program.network))
+        with pytest.raises(RunError, match="cut off half way; restore a checkpoint"):
+            made.step(*draw_batch(program.network))
+
+
+def test_work_that_never_ends_is_an_error(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = threading.Event()
+    monkeypatch.setattr(host_thread, "PATIENCE", 0.1)
+    monkeypatch.setattr(HostWork, "run", lambda self, work: stuck.wait(20))
+    with trainer(program) as made:
+        began = time.monotonic()
+        with pytest.raises(DeviceFailed, match="still packing .* given up"):
+            made.step(*draw_batch(program.network))
+        assert time.monotonic() - began < 10
+        stuck.set()
+
+
+def test_ctrl_c_while_a_thread_packs_loses_nothing(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The iteration is done to its end, unpacking and updates included; then the interrupt is raised."""
+    real, struck = HostWork.run, threading.Event()
+
+    def run(self: HostWork, work: Any) -> None:
+        if not struck.is_set():
+            struck.set()
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
+        real(self, work)
+
+    monkeypatch.setattr(HostWork, "run", run)
+    with trainer(program) as made:
+        with pytest.raises(KeyboardInterrupt):
+            made.step(*draw_batch(program.network))
+        assert struck.is_set() and made.iteration == 1
+        assert differing(made.state(), plain_training(program, 1)) == []
+        made.step(*draw_batch(program.network, 1))
+        assert differing(made.state(), plain_training(program, 2)) == []
+
+
+def test_a_loss_that_is_no_number_leaves_no_work_behind(program: Program) -> None:
+    """The iteration ends between forward and backward; what was being packed is done before it is run again."""
+    from refimpl.backend import NotFinite
+
+    with trainer(program) as made:
+        state = made.state()
+        bad = {name: values.copy() for name, values in state.items()}
+        weight = next(parameter.weight for _, _, parameter in program.network.parameters())
+        bad[weight.name][...] = np.nan
+        made.load_state(bad)
+        with pytest.raises(NotFinite):
+            made.step(*draw_batch(program.network))
+        made.load_state(state)
+        made.step(*draw_batch(program.network))
+        assert differing(made.state(), plain_training(program, 1)) == []

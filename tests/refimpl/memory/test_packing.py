@@ -1,0 +1,164 @@
+"""Packing: what comes back is what went in, to the bit; nothing is written elsewhere; what it takes is what is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl.memory.packing import LAST, Packed, pack_words, packed_limit, unpack_words
+from refimpl.planner.program import compressed_limit
+from refimpl.vdnnpp.pinned import stored_bytes
+
+pytestmark = pytest.mark.vdnnpp
+
+GUARD = 64  #: bytes before and behind, which nobody may touch
+ODD = (-0.0, float("nan"), -1.5, float("inf"), float("-inf"), 1e-45, -1e-45)
+
+
+def plainly(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The slow twin: a mask for every 32 numbers, and the numbers whose bits are not all zero, one behind another."""
+    bits = values.view(np.uint32)
+    masks = [sum(1 << b for b, one in enumerate(bits[w : w + 32]) if one) for w in range(0, len(bits) // 32 * 32, 32)]
+    return np.array(masks, np.uint32), bits[bits != 0]
+
+
+def there_and_back(values: np.ndarray) -> int:
+    """Pack and unpack between guarded regions; the bytes that the packed map takes."""
+    nbytes = values.nbytes
+    limit = packed_limit(nbytes)
+    around = np.full(GUARD + limit + GUARD, 0xAB, np.uint8)
+    here = np.full(GUARD + nbytes + GUARD, 0xCD, np.uint8)
+    here[GUARD : GUARD + nbytes] = values.view(np.uint8)
+    place = Packed(around[GUARD:], nbytes)
+    stored = place.pack(here[GUARD : GUARD + nbytes])
+    assert here[GUARD : GUARD + nbytes].tobytes() == values.tobytes()  # packing only reads
+    here[GUARD : GUARD + nbytes] = 0xEE
+    place.unpack(here[GUARD : GUARD + nbytes])
+    assert here[GUARD : GUARD + nbytes].tobytes() == values.tobytes()
+    for region, what in ((around, 0xAB), (here, 0xCD)):
+        assert (region[:GUARD] == what).all() and (region[-GUARD:] == what).all()
+    assert stored <= limit <= compressed_limit(nbytes) < limit + 512  # what a program reserves for it
+    nonzero = np.count_nonzero(values.view(np.uint32))
+    rest = len(values) % 32
+    assert place.density <= (nonzero + rest) / len(values) + 1e-12
+    assert place.density >= nonzero / len(values) - 1e-12
+    return stored
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> np.ndarray:
+    count = draw(st.one_of(st.integers(1, 600), st.integers(16_000, 18_000)))  # small ones are packed by one thread
+    density = draw(st.sampled_from((0.0, 0.02, 0.3, 0.5, 0.55, 0.7, 0.97, 1.0)))
+    drawn = np.random.default_rng(draw(st.integers(0, 1 << 16)))
+    values = drawn.standard_normal(count, np.float32)
+    values[drawn.random(count) >= density] = 0
+    for value in draw(st.lists(st.sampled_from(ODD), max_size=5)):
+        values[draw(st.integers(0, count - 1))] = value
+    return values
+
+
+@given(maps())
+@settings(max_examples=150)
+def test_what_is_packed_comes_back_to_the_bit(values: np.ndarray) -> None:
+    there_and_back(values)
+
+
+@pytest.mark.parametrize("count", [*range(1, 70), 255, 256, 257, 2047, 2048, 2049, 16_383, 16_384, 16_415])
+def test_the_extremes_at_every_length(count: int) -> None:
+    zeros = np.zeros(count, np.float32)
+    there_and_back(zeros)
+    there_and_back(np.ones(count, np.float32))
+    for where in {0, count // 2, count - 1}:
+        one = zeros.copy()
+        one[where] = -0.0  # a zero that is none: its sign comes back too
+        there_and_back(one)
+
+
+@given(maps())
+@settings(max_examples=50)
+def test_the_loops_agree_with_a_plain_one(values: np.ndarray) -> None:
+    words = len(values) // 32
+    bits = values[: words * 32].view(np.uint32)
+    masks, packed = np.empty(words, np.uint32), np.full(words * 32 + 8, 7, np.uint32)
+    count = pack_words(bits, masks, packed, 0, words)
+    expected, numbers = plainly(values[: words * 32])
+    assert masks.tobytes() == expected.tobytes() and count == len(numbers)
+    assert packed[:count].tobytes() == numbers.tobytes()
+    assert (packed[words * 32 :] == 7).all()
+    again = np.full(words * 32, 9, np.uint32)
+    unpack_words(masks, packed, again, 0, words)
+    assert again.tobytes() == bits.tobytes()
+
+
+@pytest.mark.parametrize("nonzeros", range(33))
+def test_every_number_of_nonzeros_in_a_word(nonzeros: int) -> None:
+    """Each way through the loops, with what stands behind the word left alone, wherever the non-zeros stand."""
+    drawn = np.random.default_rng(nonzeros)
+    for start in (0, 32 - nonzeros, None):
+        where = drawn.permutation(32)[:nonzeros] if start is None else np.arange(start, start + nonzeros)
+        bits = np.zeros(32, np.uint32)
+        bits[where] = drawn.integers(1, 1 << 32, nonzeros, np.uint32)
+        masks, packed, again = np.zeros(1, np.uint32), np.full(40, 7, np.uint32), np.full(40, 9, np.uint32)
+        assert pack_words(bits, masks, packed, 0, 1) == nonzeros
+        assert bool(masks[0] & LAST) == bool(bits[31]) and (packed[32:] == 7).all()
+        unpack_words(masks, packed, again, 0, 1)
+        assert again[:32].tobytes() == bits.tobytes() and (again[32:] == 9).all()
+
+
+@pytest.mark.parametrize("count", [2048, 10 * 2048, 64 * 2048])
+@pytest.mark.parametrize("every", [1, 2, 3, 4, 5, 8, 10, 32])
+def test_what_is_taken_is_counted_in_the_authors_slots(count: int, every: int) -> None:
+    """Non-zeros spread evenly over maps whose eighths are whole words: the slots that the plan's formula says."""
+    values = np.zeros(count, np.float32)
+    worker = count // 8
+    for first in range(0, count, worker):
+        values[first : first + worker : every] = 1
+    assert there_and_back(values) == stored_bytes(count, np.count_nonzero(values) / count)
+
+
+def test_a_worker_with_few_zeros_takes_more_slots_than_the_others() -> None:
+    values = np.zeros(64 * 32, np.float32)
+    assert there_and_back(values) == 4 * 64  # masks
+    values[:33] = 1  # one more than a slot of the first worker
+    assert there_and_back(values) == 4 * (64 + 2 * 32)
+
+
+@given(maps())
+@settings(max_examples=30)
+def test_what_is_taken_holds_everything(values: np.ndarray) -> None:
+    nonzero = np.count_nonzero(values.view(np.uint32))
+    stored = there_and_back(values)
+    assert stored >= 4 * (nonzero + len(values) // 32) - 4 * 31  # the last numbers are kept as they are
+    assert stored <= stored_bytes(len(values), 1.0)
+
+
+def test_a_second_map_leaves_nothing_of_the_first() -> None:
+    full, sparse = np.ones(5000, np.float32), np.zeros(5000, np.float32)
+    sparse[::100] = 3
+    store = np.zeros(packed_limit(full.nbytes), np.uint8)
+    place = Packed(store, full.nbytes)
+    assert place.pack(full.view(np.uint8)) > place.pack(sparse.view(np.uint8))
+    back = np.ones_like(sparse)
+    place.unpack(back.view(np.uint8))
+    assert back.tobytes() == sparse.tobytes()
+
+
+def test_what_is_not_filled_is_not_touched() -> None:
+    """A map of zeros takes its masks; no page of the rest of its place is written to."""
+    values = np.zeros(1 << 16, np.float32)
+    store = np.full(packed_limit(values.nbytes), 0xAB, np.uint8)
+    Packed(store, values.nbytes).pack(values.view(np.uint8))
+    assert (store[len(values) // 8 :] == 0xAB).all()
+
+
+def test_nobody_pays_for_numba_who_packs_nothing() -> None:
+    code = (
+        "import refimpl.memory, refimpl.machine, refimpl.planner, refimpl.vdnnpp, refimpl.presets, sys; "
+        "raise SystemExit('numba' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

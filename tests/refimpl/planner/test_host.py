@@ -1,0 +1,299 @@
+"""The planner's books of the host: whose buffer is given to whom, and when; what is done with a full pinned memory.
+
+Times are the clock's of the test: the threads of the host compress a thousand bytes a second, and copies take what the
+test says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from refimpl.machine import Clock, Machine
+from refimpl.machine.machines import MACHINES
+from refimpl.network import Step, Tensor
+from refimpl.network.zoo import build
+from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan
+from refimpl.planner.baseline import NoPrefetch
+from refimpl.planner.errors import PinnedDoesNotFit
+from refimpl.planner.host import Host
+from refimpl.planner.order import Block, Order
+from refimpl.planner.program import Compress, Decompress, pinned_size
+from refimpl.planner.walk import Walk
+from refimpl.vdnnpp import Compressed, OnDemand
+from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, least_plan, machine, setup
+
+pytestmark = pytest.mark.vdnnpp
+
+COMPRESSED = Compressed()
+
+OUT, IN, HOST = 1, 2, 3
+NETWORK = build("tiny-vgg:vdnnpp", 2)
+CONVS = [layer for layer in NETWORK.layers if layer.kind == "conv"]
+
+
+class Desk:
+    """A host, and somebody who issues the copies."""
+
+    def __init__(self, module: Any = COMPRESSED, rate: float = 1e3) -> None:
+        self.machine: Machine = dataclasses.replace(MACHINES["titan-x"], host_rate=rate)
+        self.clock = Clock(4)
+        self.order = Order(4, self.clock)
+        self.device: set[Tensor] = set()
+        stream = HOST if module.compresses else None
+        self.host = Host(module.bind(Walk(NETWORK, self.machine)), self.order, self.machine, stream, self.device)
+        for tensor in (NETWORK.input, NETWORK.labels):
+            self.host.fix(tensor, valid=True)
+        self.blocks: dict[Tensor, Block] = {}
+
+    def at(self, step: Step, now: float) -> None:
+        self.host.advance(step, now)
+
+    def copy_out(self, tensor: Tensor, seconds: float = 0.0) -> Block:
+        """Its buffer."""
+        on_device = self.blocks.setdefault(tensor, Block(tensor, 0, tensor.nbytes, 4))
+        target = self.host.target(tensor)
+        work = CopyOut(0, tensor, 0, target.address, tensor.nbytes, OUT)
+        self.order.work(work, seconds, [on_device], [target])
+        self.host.left(tensor)
+        return target
+
+    def copy_in(self, tensor: Tensor, seconds: float = 0.0) -> Block:
+        source = self.host.source(tensor)
+        work = CopyIn(0, tensor, 0, source.address, tensor.nbytes, IN)
+        self.order.work(work, seconds, [source], [Block(tensor, 0, tensor.nbytes, 4)])
+        self.host.fetched(tensor)
+        return source
+
+    def done(self) -> list[str]:
+        """What the threads were given, in order."""
+        return [f"{it.op} {it.tensor}" for it in self.order.draft if isinstance(it, (Compress, Decompress))]
+
+
+def maps() -> tuple[Tensor, Tensor]:
+    """Outputs of two convolutions with a ReLU, equally large."""
+    one, two = (layer.y for layer in CONVS[:2])
+    assert one.nbytes == two.nbytes
+    return one, two
+
+
+FORWARD = [step for step in NETWORK.steps if step.forward]
+BACKWARD = [step for step in NETWORK.steps if not step.forward]
+SECONDS = CONVS[0].y.nbytes / 1e3  #: to compress one of the two maps
+
+
+def test_a_buffer_serves_another_map_once_its_map_is_compressed() -> None:
+    desk, (one, two) = Desk(), maps()
+    desk.at(FORWARD[3], 0.0)
+    first = desk.copy_out(one)
+    desk.at(FORWARD[4], 0.0)  # the threads have nothing else to do
+    assert desk.done() == [f"compress {one}"]
+    desk.at(FORWARD[5], SECONDS)
+    second = desk.copy_out(two)
+    assert second.address == first.address
+    assert desk.order.waits == 2  # the threads for the first copy, the second copy for the threads
+    assert desk.host.pinned.nbytes == pinned_size(one.nbytes)
+
+
+def test_until_then_another_map_has_a_buffer_of_its_own() -> None:
+    desk, (one, two) = Desk(), maps()
+    desk.at(FORWARD[3], 0.0)
+    first = desk.copy_out(one)
+    desk.at(FORWARD[4], 0.0)
+    desk.at(FORWARD[5], 0.99 * SECONDS)
+    second = desk.copy_out(two)
+    assert second.address == first.address + pinned_size(one.nbytes)
+
+
+def test_the_threads_wait_for_the_copy_and_take_one_map_after_the_other() -> None:
+    desk, (one, two) = Desk(), maps()
+    desk.at(FORWARD[3], 0.0)
+    desk.copy_out(one, seconds=5.0)
+    desk.copy_out(two, seconds=5.0)
+    desk.at(FORWARD[4], 4.0)
+    assert desk.done() == []
+    desk.at(FORWARD[5], 11.0)  # both are there; the threads are busy with the first
+    assert desk.done() == [f"compress {one}"]
+    desk.at(FORWARD[5], 5.0 + SECONDS)
+    assert desk.done() == [f"compress {one}", f"compress {two}"]
+
+
+def test_what_still_waits_when_forward_ends_stays_raw() -> None:
+    desk, (one, two) = Desk(), maps()
+    desk.at(FORWARD[3], 0.0)
+    desk.copy_out(one)
+    buffer = desk.copy_out(two)
+    desk.at(FORWARD[4], 0.0)  # the first is being compressed, the second waits
+    desk.at(BACKWARD[0], 0.5 * SECONDS)
+    desk.at(BACKWARD[1], 9 * SECONDS)
+    assert desk.done() == [f"compress {one}"]
+    assert desk.copy_in(two) is buffer
+    assert desk.done() == [f"compress {one}"]  # and its buffer still holds the first as it was: nothing to decompress
+    desk.copy_in(one)
+    assert desk.done() == [f"compress {one}"]
+
+
+def test_a_map_comes_back_through_the_store() -> None:
+    desk, (one, two) = Desk(), maps()
+    desk.at(FORWARD[3], 0.0)
+    desk.copy_out(one)
+    desk.at(FORWARD[4], 0.0)
+    desk.at(FORWARD[5], SECONDS)
+    desk.copy_out(two)  # over the first
+    desk.at(FORWARD[6], SECONDS)
+    desk.at(FORWARD[7], 2 * SECONDS)
+    assert desk.done() == [f"compress {one}", f"compress {two}"]
+    desk.at(BACKWARD[0], 2 * SECONDS)
+    assert desk.done()[2:] == [f"decompress {two}"]  # it left last; there is no room for the other
+    desk.copy_in(two)
+    desk.at(BACKWARD[1], 3 * SECONDS)
+    assert desk.done()[3:] == [f"decompress {one}"]
+    desk.copy_in(one)
+    assert desk.host.pinned.nbytes == pinned_size(one.nbytes)
+    assert desk.host.counts == {
+        "compressed_bytes": 2 * one.nbytes,
+        "stored_bytes": sum(it.planned for it in desk.order.draft if isinstance(it, Compress)),
+    }
+
+
+def test_a_map_asked_for_before_its_turn_is_decompressed_at_once() -> None:
+    desk, (one, two) = Desk(), maps()
+    for number, tensor in enumerate((one, two)):
+        desk.at(FORWARD[3 + 2 * number], number * SECONDS)
+        desk.copy_out(tensor)
+        desk.at(FORWARD[4 + 2 * number], number * SECONDS)
+    desk.at(FORWARD[7], 2 * SECONDS)
+    desk.at(FORWARD[8], 2 * SECONDS)
+    desk.copy_in(one)
+    assert desk.done()[2:] == [f"decompress {one}"]
+
+
+def test_what_is_written_again_is_neither_compressed_nor_there() -> None:
+    desk, (one, _) = Desk(), maps()
+    desk.at(FORWARD[3], 0.0)
+    desk.copy_out(one)
+    desk.host.outdate(one)
+    assert not desk.host.has(one)
+    desk.at(FORWARD[4], 1.0)
+    assert desk.done() == []
+    desk.copy_out(one)
+    assert desk.host.has(one)
+    desk.at(FORWARD[5], 1.0)
+    assert desk.done() == [f"compress {one}"]
+    desk.host.outdate(one)  # while it is being compressed
+    assert not desk.host.has(one)
+    again = desk.copy_out(one)  # behind the threads, into the same buffer
+    assert desk.host.has(one) and again.address == desk.host.fixed_bytes
+    assert desk.order.waits >= 2
+    desk.at(FORWARD[6], 9 * SECONDS)
+    assert desk.host.pinned.nbytes == pinned_size(one.nbytes)
+
+
+def test_a_revived_map_is_not_decompressed() -> None:
+    desk, (one, _) = Desk(), maps()
+    desk.at(FORWARD[3], 0.0)
+    desk.copy_out(one)
+    desk.at(FORWARD[4], 0.0)
+    desk.at(FORWARD[5], SECONDS)
+    desk.device.add(one)
+    desk.at(BACKWARD[0], SECONDS)
+    assert desk.done() == [f"compress {one}"]
+
+
+# -- a limit -----------------------------------------------------------------------------------------------------------
+
+
+def limited(buffers: float, module: Any = Compressed) -> Any:
+    return module(limit=int(buffers * pinned_size(CONVS[0].y.nbytes)))
+
+
+def test_at_the_limit_a_copy_waits_for_the_oldest_map_to_be_compressed() -> None:
+    desk, (one, two) = Desk(limited(1.5)), maps()
+    desk.at(FORWARD[3], 0.0)
+    first = desk.copy_out(one)
+    second = desk.copy_out(two)  # nobody has compressed anything yet, by the clock
+    assert desk.done() == [f"compress {one}"]
+    assert second.address == first.address
+    assert desk.clock.now[OUT] == pytest.approx(SECONDS)
+    assert desk.host.pinned.nbytes == pinned_size(one.nbytes)
+
+
+def test_at_the_limit_what_was_decompressed_ahead_makes_room_again() -> None:
+    desk, (one, two) = Desk(limited(2)), maps()
+    for number, tensor in enumerate((one, two)):
+        desk.at(FORWARD[3], number * SECONDS)
+        desk.copy_out(tensor)
+        desk.at(FORWARD[4], number * SECONDS)
+    desk.at(FORWARD[5], 2 * SECONDS)
+    third = CONVS[2].y
+    desk.copy_out(third)
+    desk.at(BACKWARD[0], 2 * SECONDS)
+    desk.copy_in(two)
+    desk.copy_in(one)
+    desk.copy_in(third)
+    assert desk.host.pinned.nbytes <= 2 * pinned_size(one.nbytes)
+
+
+def test_it_does_not_fit_where_nothing_is_compressed_or_can_be() -> None:
+    for module in (limited(1.5, OnDemand), limited(0.5)):
+        desk, (one, two) = Desk(module), maps()
+        desk.at(FORWARD[3], 0.0)
+        with pytest.raises(DoesNotFit) as caught:
+            desk.copy_out(one)
+            desk.copy_out(two)
+        assert isinstance(caught.value, PinnedDoesNotFit)
+        assert "of pinned memory" in str(caught.value) and "\n" not in str(caught.value)
+        assert caught.value.asked > caught.value.largest_hole >= 0
+
+
+def test_least_pinned_memory() -> None:
+    """The largest map is enough where all that leaves is compressed, one buffer a map where nothing is."""
+    chosen = setup(offload=OffloadSome(), prefetch=NoPrefetch(), join=True)
+    network = build("tiny-vgg:vdnnpp", 4)
+
+    def planned(module: Any) -> Program:
+        return plan(network, chosen.replace(pinned=module), machine(), 1 << 26)
+
+    least = {}
+    for module in (OnDemand, Compressed):
+        low, high = 0, planned(module()).pinned_bytes
+        while high - low > 512:
+            middle = (low + high) // 2 // 512 * 512
+            try:
+                program = planned(module(limit=middle))
+            except PinnedDoesNotFit:
+                low = middle
+            else:
+                program.verify()
+                assert program.pinned_bytes <= fixed(program) + middle
+                high = middle
+        least[module] = high
+    moved = [it.tensor for it in planned(OnDemand()).instructions if it.op == "copy out" and it.why == "offload"]
+    assert least[OnDemand] == sum(pinned_size(tensor.nbytes) for tensor in moved)
+    assert least[Compressed] == max(pinned_size(tensor.nbytes) for tensor in moved)
+
+
+def fixed(program: Program) -> int:
+    return sum(pinned_size(tensor.nbytes) for tensor in program.host)
+
+
+# -- together with what evicts, revives and rebuilds -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("join", [False, True])
+@pytest.mark.parametrize("limit", [None, 200 << 10])
+@pytest.mark.parametrize("cache", ["evicts", "rebuilds"])
+def test_compression_beside_a_cache_and_a_recompute(join: bool, limit: int | None, cache: str) -> None:
+    """Within tight budgets maps go more than once, come back on demand, and are revived."""
+    network = build("tiny-inception:vdnnpp", 2)
+    modules: dict[str, Any] = {"cache": LastUsed(), "offload": OffloadSome(0.6, 3, early=True)}
+    if cache == "rebuilds":
+        modules["recompute"] = DropSome(0.4, 2, ("pool", "concat", "conv"))
+    wanted = setup(**modules, prefetch=PrefetchAhead(3, "early"), pinned=Compressed(limit=limit), join=join)
+    on = dataclasses.replace(machine(1e8), host_rate=1e9)
+    program = least_plan(network, wanted, on, 0.1)
+    assert program.counts.compressed_bytes > 0
+    assert limit is None or program.pinned_bytes <= fixed(program) + limit
+    program.verify()

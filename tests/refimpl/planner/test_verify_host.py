@@ -1,0 +1,131 @@
+"""Faults planted by hand where maps are compressed on the host: `verify` finds each, and names what it concerns."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from refimpl.planner import CopyIn, CopyOut, Program
+from refimpl.planner.program import Compress, Decompress
+from tests.refimpl.planner.mutations import (
+    COMPRESSING,
+    changed,
+    find,
+    inserted,
+    moved,
+    refused,
+    small_program,
+    tensor,
+    without,
+)
+
+pytestmark = pytest.mark.vdnnpp
+
+
+@pytest.fixture(scope="module")
+def planned() -> Program:
+    """conv1 and conv2 take turns in one buffer of pinned memory, and are decompressed again."""
+    program = small_program(**COMPRESSING)
+    program.verify()
+    first, second = (program.instructions[find(program, "copy out", name)] for name in ("conv1", "conv2"))
+    assert isinstance(first, CopyOut) and isinstance(second, CopyOut) and first.host == second.host
+    return program
+
+
+def wait_before(program: Program, index: int) -> int:
+    """The wait for the host's threads, or of theirs, that stands directly in front of an instruction."""
+    while program.instructions[index].op != "wait":
+        index -= 1
+    return index
+
+
+def test_a_buffer_overwritten_before_its_map_is_compressed(planned: Program) -> None:
+    index = find(planned, "copy out", "conv2")
+    found = refused(without(planned, wait_before(planned, index)))
+    assert (found.rule, found.missing) == (1, ("out", "host"))
+    assert found.first is planned.instructions[find(planned, "compress", "conv1")]
+    assert found.second is planned.instructions[index]
+    assert "compress of conv1" in str(found) and "out does not wait for host" in str(found)
+
+
+def test_a_map_compressed_before_it_has_left(planned: Program) -> None:
+    index = find(planned, "compress", "conv1")
+    found = refused(without(planned, wait_before(planned, index)))
+    assert (found.rule, found.missing) == (1, ("host", "out"))
+    found = refused(moved(planned, index, find(planned, "copy out", "conv1")))
+    assert found.rule == 2 and "pinned memory has no copy of it" in str(found)
+
+
+def test_a_copy_in_before_the_map_is_decompressed(planned: Program) -> None:
+    index = find(planned, "copy in", "conv1")
+    found = refused(without(planned, wait_before(planned, index)))
+    assert (found.rule, found.missing) == (1, ("in", "host"))
+    late = moved(planned, find(planned, "decompress", "conv1"), index)
+    found = refused(late)
+    assert found.rule == 2 and "pinned memory has no copy of it" in str(found)
+    assert found.tensor is tensor(planned, "conv1")
+
+
+def test_the_store_read_before_it_is_written(planned: Program) -> None:
+    for name in ("conv1", "conv2"):
+        found = refused(without(planned, find(planned, "compress", name)))
+        assert found.rule == 2 and "the store has no copy of it" in str(found)
+        assert found.second is planned.instructions[find(planned, "decompress", name)]
+
+
+def test_the_store_of_the_iteration_before_does_not_count(planned: Program) -> None:
+    early = dataclasses.replace(planned.instructions[find(planned, "decompress", "conv1")], step=1)
+    found = refused(inserted(planned, find(planned, "launch"), early))
+    assert found.rule == 2 and "the store has no copy of it" in str(found)
+
+
+def test_a_buffer_overwritten_before_its_map_is_back(planned: Program) -> None:
+    """What is decompressed into a buffer goes over what the copy in has still to read there."""
+    index = find(planned, "decompress", "conv1")
+    found = refused(without(planned, wait_before(planned, index)))
+    assert (found.rule, found.missing) == (1, ("host", "in"))
+
+
+@pytest.mark.parametrize("op", ["compress", "decompress"])
+def test_wrong_addresses(planned: Program, op: str) -> None:
+    index = find(planned, op, "conv1")
+    it = planned.instructions[index]
+    assert isinstance(it, (Compress, Decompress))
+    other = next(i for i in planned.instructions if isinstance(i, Compress) and i.tensor is not it.tensor)
+    assert refused(changed(planned, index, host=it.host + 512)).rule == 2
+    assert refused(changed(planned, index, store=other.store)).rule == 2
+    assert refused(changed(planned, index, store=it.store + 512)).rule == 2
+    for what in ("host", "store"):
+        found = refused(changed(planned, index, **{what: 1 << 30}))
+        assert found.rule == 2 and found.second is not None
+
+
+def test_nothing_goes_over_the_batch_or_a_result(planned: Program) -> None:
+    """The batch lies at the beginning of pinned memory, the results behind it."""
+    index = find(planned, "decompress", "conv1")
+    for name in (planned.network.input, planned.network.labels, planned.network.losses):
+        found = refused(changed(planned, index, host=planned.host[name]))
+        assert found.rule == 2 and "of pinned memory are not its to write" in str(found)
+
+
+def test_a_store_that_is_too_small(planned: Program) -> None:
+    found = refused(dataclasses.replace(planned, store_bytes=planned.store_bytes - 512))
+    assert found.rule == 2 and "of the store are not its to write" in str(found)
+
+
+def test_other_bytes_than_the_map_has(planned: Program) -> None:
+    for op in ("compress", "decompress"):
+        found = refused(changed(planned, find(planned, op, "conv1"), nbytes=512))
+        assert found.rule == 2 and "the tensor has 2048" in str(found)
+
+
+def test_compressed_in_vain_is_worth_a_warning(planned: Program) -> None:
+    """pool1's buffer was still its own when it was wanted."""
+    index = find(planned, "compress", "pool1")
+    assert [warning for warning in planned.verify().warnings if "nobody reads what it copies" in warning] == [
+        f"instruction {index} (compress of pool1 on host; step 7, softmax1): nobody reads what it copies"
+    ]
+    pool = tensor(planned, "pool1")
+    back = [it.op for it in planned.instructions if isinstance(it, (CopyIn, Decompress)) and it.tensor is pool]
+    assert back == ["copy in"]

@@ -1,0 +1,120 @@
+"""vDNN++'s dynamic policy: the order of its candidates, a budget for each outcome, and what it says if nothing fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from refimpl import presets
+from refimpl.machine import MACHINES
+from refimpl.memory import FirstFit
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, Program, Setup, SetupError, first_that_fits, plan
+from refimpl.vdnnpp import Dynamic
+
+pytestmark = pytest.mark.vdnnpp
+
+MIB = 2**20
+TITAN_X = MACHINES["titan-x"]
+PLENTY = 1 << 40
+
+#: Of the specification: first that all can do without any workspace, then from fast to frugal.
+ORDER = [
+    "all (least)", "none (fastest)", "conv (fastest)", "all (fastest)",
+    "conv (fitting)", "all (fitting)", "conv (least)", "all (least)",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def vgg() -> Network:
+    return build("vgg16:vdnnpp", 128)
+
+
+@pytest.mark.parametrize(
+    ("mib", "adopted"),
+    [
+        (12000, "none (fastest)"),
+        (10500, "conv (fastest)"),
+        (9000, "all (fastest)"),
+        (8200, "conv (fitting)"),
+        (7700, "all (fitting)"),
+    ],
+)
+def test_the_first_that_fits_is_adopted(vgg: Network, mib: int, adopted: str) -> None:
+    """VGG-16(128) on a Titan X; every earlier one was tried, and did not fit."""
+    program = plan(vgg, presets.setup("vdnnpp-dyn"), TITAN_X, mib * MIB)
+    assert program.setup.name == f"vdnnpp-dyn: {adopted}"
+    assert [trial.setup for trial in program.tried] == ORDER[: ORDER.index(adopted, 1) + 1]
+    first, *others, last = program.tried
+    assert first.fits and last.fits and not any(trial.fits for trial in others)
+    assert all("missing" in trial.failure and "step" in trial.failure for trial in others)
+    assert last.peak_bytes == program.peak_bytes <= mib * MIB
+    assert last.seconds == program.planned_seconds
+
+
+def test_an_untrainable_network_is_said_to_be_so(vgg: Network) -> None:
+    message = r"vgg16:vdnnpp is untrainable by vdnnpp-dyn: even all \(least\) does not fit in 4.883 GiB: step"
+    with pytest.raises(DoesNotFit, match=message):
+        plan(vgg, presets.setup("vdnnpp-dyn"), TITAN_X, 5000 * MIB)
+
+
+@pytest.mark.parametrize("fits", range(1, len(ORDER)))
+def test_the_order_by_what_fits_and_nothing_else(fits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the memory played: everything fits from the nth candidate on, or only the nth and what makes it trainable.
+
+    The two last outcomes need a pool whose holes refuse a workspace that is smaller than they are; budgets for them
+    are hard to find.
+    """
+    network = build("tiny-vgg:vdnnpp", 2)
+    asked: list[str] = []
+
+    def played(network: Network, setup: Setup, machine: Any, budget: int) -> Program:
+        candidate = setup.name.partition(": ")[2]
+        asked.append(candidate)
+        if len(asked) > 1 and candidate != ORDER[fits]:
+            plan(network, setup, machine, 1024)  # raises
+        return plan(network, setup, machine, budget)
+
+    monkeypatch.setattr(first_that_fits, "plan", played)
+    program = Dynamic().plan(network, TITAN_X, PLENTY)
+    assert program.setup.name == f"vdnnpp-dyn: {ORDER[fits]}"
+    assert asked == ORDER[: fits + 1] == [trial.setup for trial in program.tried]
+
+
+def test_no_time_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where everything fits, "none" is adopted, though on this machine nothing would be faster than another."""
+    monkeypatch.setattr(Program, "simulate", lambda self: pytest.fail("the policy tests memory alone"))
+    program = Dynamic().plan(build("tiny-vgg:vdnnpp", 2), TITAN_X, PLENTY)
+    assert program.setup.name == "vdnnpp-dyn: none (fastest)" and program.counts.offloaded_bytes == 0
+
+
+def test_what_it_searches_cannot_be_set_and_the_rest_can(vgg: Network) -> None:
+    policy = presets.setup("vdnnpp-dyn", {"allocator": "first-fit", "prefetch": "vdnnpp-window-late"})
+    assert isinstance(policy, Dynamic)
+    assert policy.slots["offload"] == policy.slots["algorithms"] == "searched"
+    assert policy.slots["pinned"] == "vdnnpp-compressed"
+    program = policy.plan(vgg, TITAN_X, 10500 * MIB)
+    assert isinstance(program.setup.allocator, FirstFit) and program.setup.slots["prefetch"] == "vdnnpp-window-late"
+    for slot, module in (("offload", "none"), ("algorithms", "memory")):
+        with pytest.raises(SetupError, match="chooses offload and algorithms itself; take vdnnpp-all or vdnnpp-conv"):
+            presets.setup("vdnnpp-dyn", {slot: module})
+
+
+@pytest.mark.parametrize("name", ["tiny-vgg", "tiny-inception:vdnnpp", "tiny-resnet:superneurons"])
+def test_from_plenty_down_to_nothing(name: str) -> None:
+    """Whatever is adopted fits the budget and is proved; what does not fit even all (least) is untrainable."""
+    network = build(name, 64)
+    enough = 2 * plan(network, Dynamic(), TITAN_X, PLENTY).peak_bytes
+    adopted: list[str] = []
+    for budget in range(enough, 0, -enough // 24):
+        try:
+            program = plan(network, Dynamic(), TITAN_X, budget)
+        except DoesNotFit as error:
+            assert "untrainable by vdnnpp-dyn" in str(error)
+            continue
+        program.verify()
+        assert program.peak_bytes <= budget
+        adopted.append(program.setup.name.removeprefix("vdnnpp-dyn: "))
+    assert len(set(adopted)) > 1 and set(adopted) <= {*ORDER}
