@@ -62,7 +62,8 @@ class CpuDevice:
         self.poison = poison
         self.arena = arena(arena_bytes, "the device arena", poison)
         self.pinned = arena(pinned_bytes, "the pinned arena", poison)
-        self.store = arena(store_bytes, "packed maps", poison=False)  # pages that are never touched cost nothing
+        # Pages that are never touched cost nothing.
+        self.store = arena(store_bytes, "packed maps", poison=False) if store_bytes else np.empty(0, np.uint8)
         self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], np.ndarray] = {}
 
     def view(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -127,15 +127,15 @@ class HostSide:
         """
         before = [self._number[work] for wait, work in self._awaited.items() if wait < position]
         for piece in list(self._pieces.values())[: max(before, default=0)]:
-            self._or_let_go(partial(self._thread.wait_for, piece))
+            try:
+                self._thread.wait_for(piece)
+            except DeviceFailed:
+                self.finish()  # of an iteration that ends here; it raises the same
 
     def finish(self) -> None:
         """Wait until all pieces have ended; raises what went wrong in one."""
-        self._or_let_go(self._thread.finish)
-
-    def _or_let_go(self, wait: Callable[[], None]) -> None:
         try:
-            wait()
+            self._thread.finish()
         except DeviceFailed:
             self._counter[0] = ALL_ENDED  # the streams go on: nobody will look at what they compute
             raise

@@ -8,6 +8,7 @@ from refimpl.machine import Machine
 from refimpl.network import Network, Step, Tensor
 from refimpl.network.collector import collector_paused
 from refimpl.planner.books import Books, Workspace
+from refimpl.planner.gap import close_gap
 from refimpl.planner.order import Block
 from refimpl.planner.program import COMPUTE, Counts, Fate, Program, StepRow
 from refimpl.planner.search import Search
@@ -143,13 +144,15 @@ class Planner(Books):
             self.release(tensor)
         self.give_back_drained(everything=True)
         self.order.join(self.now)
+        instructions = self.order.close()
+        closed = close_gap(instructions, self.device.values())
         kept = {tensor: Fate("keep", "none", "no module takes it") for tensor in self.walk.maps_across()}
         return Program(
             network=self.network,
             setup=self.setup,
             machine=self.machine,
             budget=self.budget,
-            instructions=self.order.close(),
+            instructions=instructions,
             streams=self.streams,
             resident={tensor: self.device[tensor].address for tensor in self.network.resident},
             host={t: self.host.address(t) for t in (*self.batch, *self.results)},
@@ -157,7 +160,7 @@ class Planner(Books):
             rows=self.rows,
             counts=Counts(waits=self.order.waits, **self.counts, **self.host.counts),
             peak_bytes=self.pool.peak,
-            arena_bytes=self.pool.top,
+            arena_bytes=self.pool.top - closed,
             pinned_bytes=self.host.pinned_bytes,
             store_bytes=self.host.store_bytes,
             planned_seconds=self.clock.end,

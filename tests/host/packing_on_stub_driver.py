@@ -141,9 +141,13 @@ def test_a_timeline_has_the_host_work(trainer: Trainer) -> None:
     assert all(a.end <= b.start for a, b in pairwise(packing))  # in order
 
 
-def test_a_piece_that_fails_is_one_line_and_no_hang(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("guard", [False, True])
+def test_a_piece_that_fails_is_one_line_and_no_hang(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, guard: bool
+) -> None:
     """The streams wait here until the counter has its value: they would wait for ten seconds, and fail otherwise."""
     done: list[Any] = []
+    trainer.guard = guard
 
     def run(self: HostWork, work: Any) -> None:
         done.append(work)

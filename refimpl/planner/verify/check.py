@@ -273,7 +273,7 @@ class Check:
 
     def buffer_to_fill(self, it: Copy, memory: HostMemory, address: int, nbytes: int) -> Block:
         """A buffer of the host that the instruction may write to."""
-        if it.tensor in self.plain.batch:
+        if memory is self.pinned and it.tensor in self.plain.batch:
             self.refuse_here(2, "the host's batch is not the program's to write", it, it.tensor)
         target = memory.overwrite(it.tensor, address, nbytes, self.position)
         if target is None:

@@ -280,17 +280,16 @@ def test_every_allocation_that_fails_says_so_and_harms_nobody(program: Program, 
     """The device arena, then the pinned one; beside a trainer that goes on."""
     with trainer(program) as other:
         other.step(*draw_batch(program.network))
-        real, calls = np.zeros, []
+        real, calls = cpu.lazy_zeros, []
 
-        def zeros(shape: Any, dtype: Any = float) -> Any:
-            if dtype is np.uint8:
-                calls.append(shape)
-                if len(calls) == failing + 1:
-                    raise MemoryError
-            return real(shape, dtype)
+        def lazy_zeros(nbytes: int) -> np.ndarray:
+            calls.append(nbytes)
+            if len(calls) == failing + 1:
+                raise MemoryError
+            return real(nbytes)
 
         with monkeypatch.context() as patched:
-            patched.setattr(cpu.np, "zeros", zeros)
+            patched.setattr(cpu, "lazy_zeros", lazy_zeros)
             with pytest.raises(DeviceFailed, match="no .* of memory for the .* arena; plan for a smaller") as caught:
                 trainer(program)
         assert len(calls) == failing + 1
