@@ -64,10 +64,11 @@ class Run:
         self.program = program
         self.device = np.full(program.arena_bytes // CELL, NOTHING)
         self.pinned = np.full(program.pinned_bytes // CELL, NOTHING)
-        self.owner = np.full(program.pinned_bytes // CELL, NOTHING)  #: whose copy lies in pinned memory
+        self.owner = np.full(program.pinned_bytes // CELL, NOTHING)  #: whose copy lies in pinned memory, see `mark`
         self.store = np.full(program.store_bytes // CELL, NOTHING)
         self.store_owner = np.full(program.store_bytes // CELL, NOTHING)
         self.live: list[tuple[Tensor, int, int]] = []
+        self.marks: dict[tuple[Tensor, int], int] = {}
         self.peak = self.iterations = 0
         self.accesses: list[tuple[int, int, int, int, bool]] = []  #: node, memory, start, end, whether it writes
         self.before: list[list[int]] = []  #: of every node, those directly before it
@@ -160,9 +161,13 @@ class Run:
             if (there != after[tensor]).any():
                 raise Fault("result")
 
+    def mark(self, tensor: Tensor, address: int) -> int:
+        """A number for a copy of this tensor that begins at this address: one that is shifted is another."""
+        return self.marks.setdefault((tensor, address), len(self.marks) + 1)
+
     def put_on_host(self, tensor: Tensor, address: int, value: int) -> None:
         self.pinned[self.cells(address, tensor.nbytes)] = value
-        self.owner[self.cells(address, tensor.nbytes)] = id(tensor)
+        self.owner[self.cells(address, tensor.nbytes)] = self.mark(tensor, address)
 
     def value(self, tensor: Tensor, address: int) -> int:
         found = self.device[self.cells(address, tensor.nbytes)]
@@ -209,9 +214,9 @@ class Run:
                 raise Fault("copies nothing")
             self.may_write(it)
             self.pinned[there] = self.device[here]
-            self.owner[there] = id(it.tensor)
+            self.owner[there] = self.mark(it.tensor, it.host)
         else:
-            if (self.owner[there] != id(it.tensor)).any():
+            if (self.owner[there] != self.mark(it.tensor, it.host)).any():
                 raise Fault("lost")
             self.device[here] = self.pinned[there]
         self.accesses.append((node, 0, start, end, not out))
@@ -236,16 +241,16 @@ class Run:
             raise Fault("outside")
         raw, stored = self.cells(it.host, it.nbytes), self.cells(it.store, most)
         if it.op == "compress":
-            if (self.owner[raw] != id(it.tensor)).any():
+            if (self.owner[raw] != self.mark(it.tensor, it.host)).any():
                 raise Fault("lost")
-            self.store[stored], self.store_owner[stored] = NOTHING, id(it.tensor)
+            self.store[stored], self.store_owner[stored] = NOTHING, self.mark(it.tensor, it.store)
             self.store[stored][:numbers] = self.pinned[raw]
         else:
-            if (self.store_owner[stored] != id(it.tensor)).any():
+            if (self.store_owner[stored] != self.mark(it.tensor, it.store)).any():
                 raise Fault("lost")
             self.may_write(it)
             self.pinned[raw] = self.store[stored][:numbers]
-            self.owner[raw] = id(it.tensor)
+            self.owner[raw] = self.mark(it.tensor, it.host)
         self.accesses.append((node, 1, it.host, it.host + it.nbytes, it.op == "decompress"))
         self.accesses.append((node, 2, it.store, it.store + most, it.op == "compress"))
 
