@@ -18,7 +18,7 @@ from typing import ClassVar
 from refimpl import data, presets
 from refimpl.backend import Trainer
 from refimpl.backend.device import CallTimes
-from refimpl.backend.host_thread import PackedMap
+from refimpl.backend.host_thread import CompressedMap
 from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.measure import device_at_hand, time_copies
 from refimpl.network import Call, Network, Step
@@ -49,7 +49,7 @@ class Run:
     driver_calls: CallTimes | None  #: of the fastest iteration, where a call of the driver allocates
     stall_seconds: float = 0.0  #: in which no kernel ran
     pinned_bytes: int = 0
-    packed: tuple[PackedMap, ...] = ()  #: the maps that threads of the host packed, in the last iteration
+    compressed: tuple[CompressedMap, ...] = ()  #: the maps that threads of the host compressed, in the last iteration
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def measure(program: Program, backend: str, iterations: int, watch: Callable[[st
             turns.append((trainer.repeat(), trainer.driver_calls))
         timeline = trainer.timeline()
         host = trainer.host_seconds_per_instruction
-        peak, packed = trainer.measured_peak, tuple(trainer.packed)
+        peak, compressed = trainer.measured_peak, tuple(trainer.compressed)
     copying = timeline.copying()
     seconds, calls = min(turns, key=lambda turn: turn[0])
     return Run(
@@ -128,7 +128,7 @@ def measure(program: Program, backend: str, iterations: int, watch: Callable[[st
         driver_calls=calls,
         stall_seconds=timeline.stall,
         pinned_bytes=program.pinned_bytes,
-        packed=packed,
+        compressed=compressed,
     )
 
 
@@ -203,20 +203,21 @@ def side_by_side(runs: Sequence[Run]) -> list[list[str]]:
     return [[name, *cells] for name, cells in rows.items()]
 
 
-def packed_table(packed: Sequence[PackedMap]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows; a row a map that the host's threads packed, and one for all of them."""
-    head = ["map", "bytes", "stored", "planned", "not zero", "packing", "unpacking"]
+def compressed_table(compressed: Sequence[CompressedMap]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows; a row a map that the host's threads compressed, and one for all of them."""
+    head = ["map", "bytes", "stored", "planned", "not zero", "compressing", "decompressing"]
 
-    def row(name: str, some: Sequence[PackedMap]) -> list[str]:
+    def row(name: str, some: Sequence[CompressedMap]) -> list[str]:
         nbytes = sum(one.nbytes for one in some)
-        times = [sum(one.pack_seconds for one in some), sum(one.unpack_seconds for one in some)]
+        times = [sum(one.compress_seconds for one in some), sum(one.decompress_seconds for one in some)]
         return [
             name, size(nbytes), size(sum(one.stored for one in some)), size(sum(one.planned for one in some)),
             f"{sum(one.density * one.nbytes for one in some) / nbytes:.1%}",
             *(f"{duration(time)}" if time else "–" for time in times),
         ]  # fmt: skip
 
-    return head, [*(row(one.tensor, [one]) for one in packed), *([row("together", packed)] if packed else [])]
+    together = [row("together", compressed)] if compressed else []
+    return head, [*(row(one.tensor, [one]) for one in compressed), *together]
 
 
 def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:

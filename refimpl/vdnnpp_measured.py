@@ -1,10 +1,10 @@
-"""vDNN++ on the device at hand: its iteration against vDNN's, its pinned memory, and what its threads pack, how fast.
+"""vDNN++ on the device at hand: its iteration against vDNN's, its pinned memory, what its threads compress, how fast.
 
 - The iteration (§1): the same network and maps under vDNN, under vDNN++ with the maps left as they are, and under
-  vDNN++ with them packed; and with everything held, where that fits.  All four with the same algorithms, call by call.
-- The pinned memory (§4): one buffer a map, buffers on demand, and those with packing; and, map by map, what the packed
-  one took.
-- The speed of packing: maps of several densities there and back, beside a plain copy by the same threads.
+  vDNN++ with them compressed; and with everything held, where that fits.  All with the same algorithms, call by call.
+- The pinned memory (§4): one buffer a map, buffers on demand, and those with compression; and what each compressed
+  map took.
+- The speed of compressing: maps of several densities there and back, beside a plain copy by the same threads.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from refimpl.tables import markdown_table, slug
 
 NETWORK, BATCH = "vgg16:vdnnpp", 128
 RIVALS = {"vdnnpp-all": "vdnn-all", "vdnnpp-conv": "vdnn-conv"}  #: preset → vDNN's with the same idea of what leaves
-PACKED, UNPACKED = "vdnnpp-compressed", "vdnnpp-on-demand"
+COMPRESSED, UNCOMPRESSED = "vdnnpp-compressed", "vdnnpp-on-demand"
 DENSITIES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
-MAP_BYTES = 32 << 20  #: of a map whose packing is timed: more than caches hold
+MAP_BYTES = 32 << 20  #: of a map whose compressing is timed: more than caches hold
 TRIES = 5
 
 Watch = Callable[[str], None]
@@ -48,13 +48,13 @@ class Speed:
 
     density: float  #: share of numbers that are not zero
     copy: float  #: reading and writing it, as it is, by as many threads
-    pack: float
-    unpack: float
+    compress: float
+    decompress: float
 
     @property
     def both(self) -> float:
-        """A map packed and unpacked again."""
-        return 1 / (1 / self.pack + 1 / self.unpack)
+        """A map compressed and decompressed again."""
+        return 1 / (1 / self.compress + 1 / self.decompress)
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,16 @@ class Measured:
     batch: int
     budget_bytes: int
     iterations: int
-    threads: int  #: that pack
+    threads: int  #: that compress
     vdnn: Run
     on_demand: Run  #: vDNN++ with the maps left as they are
-    packed: Run
+    compressed: Run
     held: Run | None  #: nothing moves; None where it does not fit the device
     speeds: tuple[Speed, ...]
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        return (self.vdnn, self.on_demand, self.packed, *((self.held,) if self.held else ()))
+        return (self.vdnn, self.on_demand, self.compressed, *((self.held,) if self.held else ()))
 
     def readings(self, ours: Run) -> dict[str, float | None]:
         """The three readings of a speed-up over vDNN, of the whole iteration."""
@@ -89,20 +89,24 @@ class Measured:
 
     def json(self) -> str:
         document: dict[str, Any] = asdict(self)
-        document["readings"] = {run.setup: self.readings(run) for run in (self.on_demand, self.packed)}
+        document["readings"] = {run.setup: self.readings(run) for run in (self.on_demand, self.compressed)}
         document["speeds"] = [asdict(speed) | {"both": speed.both} for speed in self.speeds]
         return json.dumps(document, indent=1)
 
     def tables(self) -> list[Table]:
         """For people, one a question."""
         what = f"{self.network}({self.batch}) within {size(self.budget_bytes)}"
-        head, rows = measured.packed_table(self.packed.packed)
+        head, rows = measured.compressed_table(self.compressed.compressed)
         tables = [
-            (f"{what}: vDNN, and vDNN++ without and with packing", ["", *(r.setup for r in self.runs)], self._rows())
+            (
+                f"{what}: vDNN, and vDNN++ without and with compression",
+                ["", *(r.setup for r in self.runs)],
+                self._rows(),
+            )
         ]
         if rows:
             tables.append(
-                (f"{what}: the maps that {threads_of(self.threads)} packed in the last iteration", head, rows)
+                (f"{what}: the maps that {threads_of(self.threads)} compressed in the last iteration", head, rows)
             )
         return [*tables, speed_table(self.speeds, self.threads)]
 
@@ -110,8 +114,8 @@ class Measured:
         rows = measured.side_by_side(self.runs)
         rows.append(["no kernel running", *(duration(run.stall_seconds) for run in self.runs)])
         rows.append(["pinned memory", *(size(run.pinned_bytes) for run in self.runs)])
-        rows.append(["stored packed", *(size(s) if (s := stored(run)) else "–" for run in self.runs)])
-        readings = [{}, self.readings(self.on_demand), self.readings(self.packed), *([{}] if self.held else [])]
+        rows.append(["stored compressed", *(size(s) if (s := stored(run)) else "–" for run in self.runs)])
+        readings = [{}, self.readings(self.on_demand), self.readings(self.compressed), *([{}] if self.held else [])]
         for name in readings[1]:
             values = [reading.get(name) for reading in readings]
             rows.append([f"over vDNN, {name}", *("" if value is None else f"{value:.1%}" for value in values)])
@@ -122,8 +126,8 @@ class Measured:
         found = []
         if self.held is None:
             found.append("Not measured: the same with everything held; the device cannot hold it.")
-        if not self.packed.packed:
-            found.append("No map was packed: by the plan the host's threads are too slow to be done with one in time.")
+        if not self.compressed.compressed:
+            found.append("No map was compressed: by the plan the host's threads are too slow to be done in time.")
         if self.backend == "cpu":
             found.append("On a CPU copies are made in their turn: what vDNN's join costs does not show there.")
         return found
@@ -134,8 +138,8 @@ def threads_of(count: int) -> str:
 
 
 def stored(run: Run) -> int:
-    """Bytes of ordinary memory that the packed maps took."""
-    return sum(one.stored for one in run.packed)
+    """Bytes of ordinary memory that the compressed maps took."""
+    return sum(one.stored for one in run.compressed)
 
 
 def steps(backend: str, iterations: int) -> int:
@@ -166,9 +170,9 @@ def measure(
 
     ours = presets.setup(policy)
     assert isinstance(ours, Setup)
-    packed = planned(ours.replace(**modules(PACKED)).replace(name=f"{policy}, packed"))
-    same = measured.SameAlgorithms.as_in(packed)
-    on_demand = planned(ours.replace(**modules(UNPACKED), name=policy, algorithms=same))
+    compressed = planned(ours.replace(**modules(COMPRESSED)).replace(name=f"{policy}, compressed"))
+    same = measured.SameAlgorithms.as_in(compressed)
+    on_demand = planned(ours.replace(**modules(UNCOMPRESSED), name=policy, algorithms=same))
     theirs = presets.setup(RIVALS[policy])
     assert isinstance(theirs, Setup)
     vdnn = planned(theirs.replace(algorithms=same))
@@ -176,7 +180,7 @@ def measure(
         held = plan(built, measured.everything_held(same), machine, machine.memory_bytes)
     except DoesNotFit:
         held = None
-    runs = [measured.measure(made, backend, iterations, watch) for made in (vdnn, on_demand, packed)]
+    runs = [measured.measure(made, backend, iterations, watch) for made in (vdnn, on_demand, compressed)]
     return Measured(
         device=device_at_hand().name,
         backend=backend,
@@ -185,10 +189,10 @@ def measure(
         batch=built.batch,
         budget_bytes=nbytes,
         iterations=iterations,
-        threads=packing_threads(),
+        threads=compressing_threads(),
         vdnn=runs[0],
         on_demand=runs[1],
-        packed=runs[2],
+        compressed=runs[2],
         held=measured.measure(held, backend, iterations, watch) if held else None,
         speeds=tuple(speeds(MAP_BYTES, watch)),
     )
@@ -200,17 +204,17 @@ def modules(pinned: str) -> dict[str, Any]:
     return {"pinned": module("pinned", pinned)}
 
 
-# -- the speed of packing ----------------------------------------------------------------------------------------------
+# -- the speed of compressing ------------------------------------------------------------------------------------------
 
 
-def packing_threads() -> int:
+def compressing_threads() -> int:
     from refimpl.memory import packing
 
     return packing.thread_count()
 
 
 def speeds(nbytes: int, watch: Watch = lambda text: None, tries: int = TRIES) -> Iterator[Speed]:
-    """A map of so many bytes at every density, packed, unpacked and copied in turns."""
+    """A map of so many bytes at every density, compressed, decompressed and copied in turns."""
     from refimpl.memory.packing import Packed, packed_limit, side_by_side
 
     drawn = np.random.default_rng(0)
@@ -223,12 +227,12 @@ def speeds(nbytes: int, watch: Watch = lambda text: None, tries: int = TRIES) ->
         np.copyto(back[first:last], given[first:last])
 
     for density in DENSITIES:
-        watch(f"packing, {density:.0%} not zero")
+        watch(f"compressing, {density:.0%} not zero")
         given = np.where(order < density, numbers, np.float32(0)).view(np.uint8)
         acts: dict[str, Callable[[], Any]] = {
             "copy": partial(side_by_side, partial(copied, given), nbytes),
-            "pack": partial(place.pack, given),
-            "unpack": partial(place.unpack, back),
+            "compress": partial(place.pack, given),
+            "decompress": partial(place.unpack, back),
         }
         best = dict.fromkeys(acts, float("inf"))
         for _ in range(tries):
@@ -241,11 +245,11 @@ def speeds(nbytes: int, watch: Watch = lambda text: None, tries: int = TRIES) ->
 
 def speed_table(found: tuple[Speed, ...], threads: int) -> Table:
     def rates(speed: Speed) -> list[str]:
-        return [f"{value / 1e9:.1f} GB/s" for value in (speed.copy, speed.pack, speed.unpack, speed.both)]
+        return [f"{value / 1e9:.1f} GB/s" for value in (speed.copy, speed.compress, speed.decompress, speed.both)]
 
     rows = [[f"{speed.density:.0%}", *rates(speed)] for speed in found]
-    title = f"Packing {size(MAP_BYTES)} by {threads_of(threads)}, and as many copying it"
-    return title, ["not zero", "copying", "packing", "unpacking", "there and back"], rows
+    title = f"Compressing {size(MAP_BYTES)} by {threads_of(threads)}, and as many copying it"
+    return title, ["not zero", "copying", "compressing", "decompressing", "there and back"], rows
 
 
 # -- written down ------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from kernels.cpu.threads import thread_count
 from refimpl.backend.bound import Bound, Settings
 from refimpl.backend.device import Pauses
 from refimpl.backend.errors import DeviceFailed
-from refimpl.backend.host_thread import HostThread, HostWork, PackedMap, Piece, doing, needs
+from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, needs
 from refimpl.backend.lazy import lazy_zeros
 from refimpl.backend.orders import Arranger, Order, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
@@ -63,7 +63,7 @@ class CpuDevice:
         self.arena = arena(arena_bytes, "the device arena", poison)
         self.pinned = arena(pinned_bytes, "the pinned arena", poison)
         # Pages that are never touched cost nothing.
-        self.store = arena(store_bytes, "packed maps", poison=False) if store_bytes else np.empty(0, np.uint8)
+        self.store = arena(store_bytes, "compressed maps", poison=False) if store_bytes else np.empty(0, np.uint8)
         self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], np.ndarray] = {}
 
     def view(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -112,7 +112,7 @@ class CpuReplay:
             if isinstance(instruction, (CopyIn, CopyOut)):
                 self._work[position] = [_copy(device, instruction)]
             elif isinstance(instruction, (Compress, Decompress)):
-                self._work[position] = [_on_any_stream(self._packing(instruction))]
+                self._work[position] = [_on_any_stream(self._compressing(instruction))]
             elif isinstance(instruction, Launch):
                 self._take(position)
         self._arranger = Arranger(program)
@@ -127,7 +127,7 @@ class CpuReplay:
         if beside:
             for position, instruction in enumerate(program.instructions):
                 if isinstance(instruction, (Compress, Decompress)):
-                    self._beside[position] = partial(Piece, doing(instruction), self._packing(instruction))
+                    self._beside[position] = partial(Piece, doing(instruction), self._compressing(instruction))
         self._pieces: dict[int, Piece] = {}  #: of the last iteration, by position
 
     @property
@@ -142,10 +142,10 @@ class CpuReplay:
         self._work[position] = [launch.run for launch in self._bound.launches[position]]
 
     @property
-    def packed(self) -> list[PackedMap]:
-        return self._host_work.packed if self._host_work else []
+    def compressed(self) -> list[CompressedMap]:
+        return self._host_work.compressed if self._host_work else []
 
-    def _packing(self, instruction: Compress | Decompress) -> Callable[[], None]:
+    def _compressing(self, instruction: Compress | Decompress) -> Callable[[], None]:
         assert self._host_work is not None
         return partial(self._host_work.run, instruction)
 

@@ -29,7 +29,7 @@ from refimpl.backend.cuda_host import Action, HostSide, checked
 from refimpl.backend.device import CallTimes, Pauses
 from refimpl.backend.driver_calls import DriverMemory
 from refimpl.backend.errors import DeviceFailed
-from refimpl.backend.host_thread import PackedMap, host_stream
+from refimpl.backend.host_thread import CompressedMap, host_stream
 from refimpl.backend.lazy import lazy_zeros
 from refimpl.machine import Span, Timeline
 from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
@@ -106,7 +106,7 @@ class CudaDevice:
                 self.store = lazy_zeros(store_bytes)
             except MemoryError:
                 raise DeviceFailed(
-                    f"no {size(store_bytes)} of memory for packed maps; plan for a smaller batch"
+                    f"no {size(store_bytes)} of memory for compressed maps; plan for a smaller batch"
                 ) from None
             with device_errors("making streams"):
                 self.streams += [gpu.stream() for _ in range(streams)]
@@ -149,7 +149,7 @@ class CudaDevice:
     def event(self, number: int) -> Any:
         """One of a pool of events without timing, shared by all programs: iterations never overlap.
 
-        A thread that waits for one sleeps: the cores are for those that pack.
+        A thread that waits for one sleeps: the cores are for those that compress.
         """
         while len(self._events) <= number:
             self._events.append(CoreDevice().create_event(EventOptions(**{BLOCKING: True})))
@@ -161,7 +161,7 @@ class CudaDevice:
         return self._memories[-1]
 
     def host_side(self, program: Program) -> HostSide:
-        """For a program whose maps are packed; its thread ends when the device is closed."""
+        """For a program whose maps are compressed; its thread ends when the device is closed."""
         made = HostSide(
             program, self.pinned, self.store, self._counter, lambda number: self.event(number).handle, self.handles
         )
@@ -237,8 +237,8 @@ class CudaReplay:
         return self._host_seconds / len(self._program.instructions) if self._host_seconds < float("inf") else None
 
     @property
-    def packed(self) -> list[PackedMap]:
-        return self._host.packed if self._host is not None else []
+    def compressed(self) -> list[CompressedMap]:
+        return self._host.compressed if self._host is not None else []
 
     @property
     def driver_calls(self) -> CallTimes | None:
@@ -310,9 +310,9 @@ class CudaReplay:
             moments = origin.seconds_until(start), origin.seconds_until(end)
             spans.append(Span(instruction, instruction.stream, ENGINES[instruction.op], *moments))
         if self._host is not None:
-            for packing, piece in self._host.pieces:
+            for compressing, piece in self._host.pieces:
                 moments = piece.began - began, piece.until - began
-                spans.append(Span(packing, packing.stream, "host", *moments))
+                spans.append(Span(compressing, compressing.stream, "host", *moments))
             spans.sort(key=lambda span: span.start)
         seconds = max((span.end for span in spans), default=0.0)
         return Timeline(spans, program.streams, seconds, gpu.device_name(), simulated=False)

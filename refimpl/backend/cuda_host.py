@@ -1,4 +1,4 @@
-"""The host's own stream on a GPU: threads pack and unpack maps while kernels and copies run, and nobody waits idly.
+"""The host's own stream on a GPU: threads compress maps while kernels and copies run, and nobody waits idly.
 
 It is no CUDA stream, but a thread of this process (`host_thread`) that does its pieces in order.  Between it and the
 CUDA streams there are two kinds of wait:
@@ -20,7 +20,7 @@ import numpy as np
 from cuda.bindings import driver
 
 from refimpl.backend.errors import DeviceFailed
-from refimpl.backend.host_thread import HostThread, HostWork, PackedMap, Piece, awaited, doing, host_stream
+from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, awaited, doing, host_stream
 from refimpl.planner import Compress, Decompress, Program, Wait
 
 Action = tuple[Callable[[Any], Any], Any]  #: a function and its one argument
@@ -75,8 +75,8 @@ class HostSide:
         return found
 
     @property
-    def packed(self) -> list[PackedMap]:
-        return self._work.packed
+    def compressed(self) -> list[CompressedMap]:
+        return self._work.compressed
 
     @property
     def pieces(self) -> list[tuple[Compress | Decompress, Piece]]:

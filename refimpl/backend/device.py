@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from refimpl.backend.bound import Settings
-from refimpl.backend.host_thread import PackedMap
+from refimpl.backend.host_thread import CompressedMap
 from refimpl.machine import Timeline
 from refimpl.planner import Allocate, Free, Program
 
@@ -42,8 +42,8 @@ class Replay(Protocol):
         """The host's time that an instruction takes to start; None where the host does the work itself."""
 
     @property
-    def packed(self) -> list[PackedMap]:
-        """The maps that threads of the host packed in the last iteration."""
+    def compressed(self) -> list[CompressedMap]:
+        """The maps that threads of the host compressed in the last iteration."""
 
     @property
     def driver_calls(self) -> CallTimes | None:

@@ -1,7 +1,7 @@
-"""The stream of the host's own work: one thread that packs and unpacks maps while everything else goes on.
+"""The stream of the host's own work: one thread that compresses and decompresses maps while everything else goes on.
 
 The work on it is done in order, as on any stream; each piece is shared by as many threads as there are cores.  What a
-map takes once it is packed is written down: it depends on the map.
+map takes once it is compressed is written down: it depends on the map.
 
 A piece that fails, or that never ends, must not become a hang.  Those behind a failed piece are skipped and count as
 ended, and whoever waits is told what went wrong.  A wait is given up at last, and says for which piece it was.
@@ -27,16 +27,16 @@ PATIENCE = 120.0  #: seconds without the end of any piece, after which a wait is
 
 
 @dataclass(frozen=True)
-class PackedMap:
-    """What became of a map that was packed, in the last iteration.  Bytes and seconds."""
+class CompressedMap:
+    """What became of a map that was compressed, in the last iteration.  Bytes and seconds."""
 
     tensor: str
     nbytes: int
     stored: int  #: in whole slots, masks included
     planned: int
     density: float  #: share of numbers that are not zero
-    pack_seconds: float
-    unpack_seconds: float = 0.0
+    compress_seconds: float
+    decompress_seconds: float = 0.0
 
 
 class HostWork:
@@ -49,12 +49,12 @@ class HostWork:
         self._places = {
             i.tensor: Packed(store[i.store :], i.nbytes) for i in program.instructions if isinstance(i, Compress)
         }
-        self._packed: dict[Tensor, PackedMap] = {}
+        self._compressed: dict[Tensor, CompressedMap] = {}
 
     @property
-    def packed(self) -> list[PackedMap]:
-        """The maps of the last iteration, in the order in which they were first packed."""
-        return list(self._packed.values())
+    def compressed(self) -> list[CompressedMap]:
+        """The maps of the last iteration, in the order in which they were first compressed."""
+        return list(self._compressed.values())
 
     def run(self, work: Compress | Decompress) -> None:
         """Do it, here and now."""
@@ -64,17 +64,19 @@ class HostWork:
         if isinstance(work, Compress):
             stored = place.pack(given)
             took = perf_counter() - began
-            self._packed[work.tensor] = PackedMap(
+            self._compressed[work.tensor] = CompressedMap(
                 work.tensor.name, work.nbytes, stored, work.planned, place.density, took
             )
         else:
             place.unpack(given)
-            self._packed[work.tensor] = replace(self._packed[work.tensor], unpack_seconds=perf_counter() - began)
+            seconds = perf_counter() - began
+            self._compressed[work.tensor] = replace(self._compressed[work.tensor], decompress_seconds=seconds)
 
 
 def doing(work: Compress | Decompress) -> str:
     """As an error says it."""
-    return f"{'packing' if isinstance(work, Compress) else 'unpacking'} {work.tensor} (instruction of step {work.step})"
+    what = "compressing" if isinstance(work, Compress) else "decompressing"
+    return f"{what} {work.tensor} (instruction of step {work.step})"
 
 
 def host_stream(program: Program) -> int | None:

@@ -1,7 +1,7 @@
 """Memory that the operating system gives page by page, as it is touched.
 
 A program's addresses may reach far without filling what lies between: what vDNN++ keeps lies at the right end of the
-budget, and a packed map has room for the worst case.  `numpy.zeros` would do for small sizes; for one near that of the
+budget, and a compressed map has room for its worst.  `numpy.zeros` would do for small sizes; for one near that of the
 machine's memory it may fill all of it with zeros, one by one.
 """
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from refimpl.backend.errors import RunError
 from refimpl.planner import Allocate, Free, Launch, Program, Record, Wait
 
-#: What is not computing: copies, and the host's packing.
+#: What is not computing: copies, and the host's compressing.
 MOVING = ("copy out", "copy in", "compress", "decompress")
 
 

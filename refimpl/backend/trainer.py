@@ -17,7 +17,7 @@ from refimpl.backend.bound import Settings, refuse_foreign
 from refimpl.backend.device import CallTimes, Device, Replay, recount
 from refimpl.backend.diagnosis import diagnose
 from refimpl.backend.errors import NotFinite, RunError
-from refimpl.backend.host_thread import HOST, PackedMap
+from refimpl.backend.host_thread import HOST, CompressedMap
 from refimpl.backend.inference import inference_program
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import Order
@@ -307,10 +307,10 @@ class Trainer:
         return self.replay.host_seconds_per_instruction
 
     @property
-    def packed(self) -> list[PackedMap]:
-        """The maps that threads of the host packed in the last iteration: what each took, and how long."""
+    def compressed(self) -> list[CompressedMap]:
+        """The maps that threads of the host compressed in the last iteration: what each took, and how long."""
         self._require_open()
-        return self.replay.packed
+        return self.replay.compressed
 
     @property
     def driver_calls(self) -> CallTimes | None:

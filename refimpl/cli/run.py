@@ -78,7 +78,7 @@ def add(commands: Any) -> None:
     add_machine(parser, default="here")
     add_budget(parser)
     add_json(parser)
-    parser.add_argument("--verbose", action="store_true", help="what every map took that was packed on the host, too")
+    parser.add_argument("--verbose", action="store_true", help="what every map took that the host compressed, too")
     parser.set_defaults(run=run)
 
 
@@ -190,7 +190,7 @@ def run(options: argparse.Namespace) -> int:
             raise Fail(f"{error}{saved(trainer, options)}") from None
         if options.save:
             trainer.save(options.save)
-        packed = trainer.packed
+        compressed = trainer.compressed
         accuracy, tested = test(trainer, source)
         document = {
             "network": network.name, "batch": network.batch, "policy": program.setup.name, "slots": program.setup.slots,
@@ -201,17 +201,17 @@ def run(options: argparse.Namespace) -> int:
             "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
             "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
             "driver_calls": driver_calls(trainer), "checkpoint": options.save,
-            "pinned_bytes": program.pinned_bytes, "packed": [asdict(one) for one in packed],
+            "pinned_bytes": program.pinned_bytes, "compressed": [asdict(one) for one in compressed],
         }  # fmt: skip
     if options.json:
         print_json(document)
     else:
         report(document, program)
-        if options.verbose and packed:
-            from refimpl.measured import packed_table
+        if options.verbose and compressed:
+            from refimpl.measured import compressed_table
 
             say("")
-            show("Packed by threads of the host, in the last iteration", *packed_table(packed))
+            show("Compressed by threads of the host, in the last iteration", *compressed_table(compressed))
     return DONE
 
 
@@ -324,25 +324,26 @@ def report(document: dict[str, Any], program: Program) -> None:
         )
     elif program.setup.allocator.driver_calls:
         say("Driver    no calls: on the CPU there is none, and every allocation's bytes are the arena's")
-    if document["packed"]:
-        say(f"Packed    {packing(document['packed'])}")
+    if document["compressed"]:
+        say(f"Compressed    {compressing(document['compressed'])}")
     elif program.setup.pinned.compresses:
-        say("Packed    no map: by the plan the host's threads are too slow to be done with one in time")
+        say("Compressed    no map: by the plan the host's threads are too slow to be done with one in time")
     if document["checkpoint"]:
         say(f"Saved     {document['checkpoint']}")
 
 
-def packing(packed: list[dict[str, Any]]) -> str:
-    """What became of the maps that threads of the host packed."""
+def compressing(compressed: list[dict[str, Any]]) -> str:
+    """What became of the maps that threads of the host compressed."""
     from refimpl.planner.errors import size
     from refimpl.planner.listing import duration
 
-    total = {name: sum(one[name] for one in packed) for name in ("nbytes", "stored", "pack_seconds", "unpack_seconds")}
-    share = sum(one["density"] * one["nbytes"] for one in packed) / total["nbytes"]
-    maps = "1 map" if len(packed) == 1 else f"{len(packed)} maps"
+    figures = ("nbytes", "stored", "compress_seconds", "decompress_seconds")
+    total = {name: sum(one[name] for one in compressed) for name in figures}
+    share = sum(one["density"] * one["nbytes"] for one in compressed) / total["nbytes"]
+    maps = "1 map" if len(compressed) == 1 else f"{len(compressed)} maps"
     return (
         f"{maps}, {size(total['nbytes'])} in {size(total['stored'])}, {share:.0%} not zero; "
-        f"{duration(total['pack_seconds'])} packing, {duration(total['unpack_seconds'])} unpacking"
+        f"{duration(total['compress_seconds'])} compressing, {duration(total['decompress_seconds'])} decompressing"
     )
 
 

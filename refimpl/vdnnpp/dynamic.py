@@ -20,16 +20,16 @@ from refimpl.vdnnpp.offload import ALL, CONV
 from refimpl.vdnnpp.pinned import Compressed
 from refimpl.vdnnpp.release import static
 
-LEAST, FASTEST, FITTING, PACKED = MemoryOptimal(), PerformanceOptimal(), FastestThatFits(), Compressed()
+LEAST, FASTEST, FITTING, COMPRESSED = MemoryOptimal(), PerformanceOptimal(), FastestThatFits(), Compressed()
 
-FEASIBLE = static("all (least)", ALL, LEAST, PACKED)
+FEASIBLE = static("all (least)", ALL, LEAST, COMPRESSED)
 CANDIDATES = (
-    static("none (fastest)", NoOffload(), FASTEST, PACKED),
-    static("conv (fastest)", CONV, FASTEST, PACKED),
-    static("all (fastest)", ALL, FASTEST, PACKED),
-    static("conv (fitting)", CONV, FITTING, PACKED),
-    static("all (fitting)", ALL, FITTING, PACKED),
-    static("conv (least)", CONV, LEAST, PACKED),
+    static("none (fastest)", NoOffload(), FASTEST, COMPRESSED),
+    static("conv (fastest)", CONV, FASTEST, COMPRESSED),
+    static("all (fastest)", ALL, FASTEST, COMPRESSED),
+    static("conv (fitting)", CONV, FITTING, COMPRESSED),
+    static("all (fitting)", ALL, FITTING, COMPRESSED),
+    static("conv (least)", CONV, LEAST, COMPRESSED),
     FEASIBLE,
 )
 

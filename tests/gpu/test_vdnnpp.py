@@ -1,4 +1,4 @@
-"""vDNN++ on a GPU: bits, pinned memory, and threads that pack while kernels run."""
+"""vDNN++ on a GPU: bits, pinned memory, and threads that compress while kernels run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.refimpl.plainly import draw_batch
 pytestmark = [pytest.mark.gpu, pytest.mark.vdnnpp]
 
 BACKEND = "cuda"
-KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e12)  # the plan has as many maps packed as there can be
+KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e12)  # the plan has as many maps compressed as there can be
 PRESETS = ("vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv")
 NETWORKS = ("lenet:vdnnpp", "tiny-vgg:vdnnpp", "tiny-resnet:vdnnpp", "tiny-inception", "tiny-vgg:superneurons")
 GUARD = 4096  #: bytes
@@ -36,7 +36,7 @@ def wanted(preset: str, **named: str) -> Setup:
     return made
 
 
-def packing(name: str = "tiny-vgg:vdnnpp", batch: int = 64) -> Program:
+def compressing(name: str = "tiny-vgg:vdnnpp", batch: int = 64) -> Program:
     program = least_plan(build(name, batch), wanted("vdnnpp-all"), KEEPS_UP, 0.3)
     assert sum(isinstance(i, Compress) for i in program.instructions) >= 2
     return program
@@ -62,9 +62,9 @@ def test_no_preset_changes_a_bit_and_the_peak_is_the_predicted(name: str, pinned
 
 
 @pytest.mark.parametrize("guard", [True, False])
-def test_many_iterations_of_packing_change_no_bit(guard: bool) -> None:
+def test_many_iterations_of_compressing_change_no_bit(guard: bool) -> None:
     """A wait that is missing between the streams and the threads shows once in a while."""
-    program = packing()
+    program = compressing()
     with trainer(program, backend=BACKEND, guard=guard) as made:
         for i in range(40):
             made.step(*draw_batch(program.network, i))
@@ -73,7 +73,7 @@ def test_many_iterations_of_packing_change_no_bit(guard: bool) -> None:
 
 
 def test_the_pinned_arena_is_never_exceeded_and_an_iteration_takes_nothing() -> None:
-    program = packing()
+    program = compressing()
     assert verify(program).ok
     with trainer(program, backend=BACKEND) as made:
         device: Any = made.device
@@ -87,16 +87,17 @@ def test_the_pinned_arena_is_never_exceeded_and_an_iteration_takes_nothing() -> 
         for i in range(5):
             made.step(*draw_batch(program.network, i))
             assert cuda.current_context().get_memory_info().free == free
-        packed = made.packed
-    assert [one.tensor for one in packed] == [i.tensor.name for i in program.instructions if isinstance(i, Compress)]
-    for one in packed:
+        compressed = made.compressed
+    planned = [i.tensor.name for i in program.instructions if isinstance(i, Compress)]
+    assert [one.tensor for one in compressed] == planned
+    for one in compressed:
         assert 0 < one.density < 1 and one.density * one.nbytes <= one.stored <= one.nbytes + one.nbytes // 32
         print(f"{gpu.device_name()}: {one}")
 
 
 def test_packing_runs_beside_kernels() -> None:
-    """Maps large enough that packing one takes longer than issuing the rest of forward."""
-    program = packing("tiny-vgg:vdnnpp", 2048)
+    """Maps large enough that compressing one takes longer than issuing the rest of forward."""
+    program = compressing("tiny-vgg:vdnnpp", 2048)
     with trainer(program, backend=BACKEND) as made:
         for i in range(3):
             made.step(*draw_batch(program.network, i))
@@ -104,16 +105,16 @@ def test_packing_runs_beside_kernels() -> None:
     threads, kernels = timeline.on("host"), timeline.on("compute")
     both = sum(max(0.0, min(a.end, b.end) - max(a.start, b.start)) for a in threads for b in kernels)
     total = timeline.busy("host")
-    print(f"{timeline.machine}: {total * 1e3:.2f} ms of packing and unpacking, {both * 1e3:.2f} beside kernels")
+    print(f"{timeline.machine}: {total * 1e3:.2f} ms of compressing and decompressing, {both * 1e3:.2f} beside kernels")
     assert 0 < both <= total
     assert both > 0.2 * min(total, timeline.busy("compute"))
 
 
 def test_the_host_hands_out_an_iteration_without_waiting_for_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is issued while the first map is still being packed; and what never ends becomes an error."""
+    """Everything is issued while the first map is still being compressed; and what never ends becomes an error."""
     import threading
 
-    program = packing()
+    program = compressing()
     stuck, real = threading.Event(), HostWork.run
 
     def run(self: HostWork, work: Any) -> None:
@@ -129,7 +130,7 @@ def test_the_host_hands_out_an_iteration_without_waiting_for_its_threads(monkeyp
     stuck.clear()
     monkeypatch.setattr(host_thread, "PATIENCE", 0.5)
     with trainer(program, backend=BACKEND) as made:
-        with pytest.raises(DeviceFailed, match="the host's thread is still packing .* after 0.5 seconds: given up"):
+        with pytest.raises(DeviceFailed, match="the host's thread is still compressing .* after 0.5 seconds: given up"):
             made.step(*draw_batch(program.network))
         stuck.set()
 
@@ -138,10 +139,10 @@ def test_a_failing_piece_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch
     def fail(self: HostWork, work: Any) -> None:
         raise ValueError("no such map")
 
-    program = packing()
+    program = compressing()
     with trainer(program, backend=BACKEND) as made, monkeypatch.context() as patched:
         patched.setattr(HostWork, "run", fail)
-        with pytest.raises(DeviceFailed, match="failed while packing .*: no such map"):
+        with pytest.raises(DeviceFailed, match="failed while compressing .*: no such map"):
             made.step(*draw_batch(program.network))
     expected = trained(held(program), 2, backend=BACKEND)[1]
     assert differing(trained(program, 2, backend=BACKEND)[1], expected) == []  # the GPU is as good as before
@@ -149,8 +150,8 @@ def test_a_failing_piece_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch
 
 def test_vdnnpp_is_measured_against_vdnn() -> None:
     found = vdnnpp_measured.measure("tiny-vgg:vdnnpp", 512, "vdnnpp-all", machine("here"), "1GiB", BACKEND, 3)
-    assert found.packed.pinned_bytes <= found.on_demand.pinned_bytes <= found.vdnn.pinned_bytes
+    assert found.compressed.pinned_bytes <= found.on_demand.pinned_bytes <= found.vdnn.pinned_bytes
     assert all(run.seconds > 0 for run in found.runs)
     for title, head, rows in found.tables():
         print(title, head, *rows, sep="\n")
-    assert np.isfinite(found.readings(found.packed)["speed-up"])  # type: ignore[arg-type]
+    assert np.isfinite(found.readings(found.compressed)["speed-up"])  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""Programs whose maps are packed by the host's threads, on the cuda backend.  Run by `test_stub_driver.py`.
+"""Programs whose maps are compressed by the host's threads, on the cuda backend.  Run by `test_stub_driver.py`.
 
-The threads, the packing and the copies are real; the kernels compute nothing, so the maps are what the tests put into
+The threads, their work and the copies are real; the kernels compute nothing, so the maps are what the tests put into
 the arena.
 """
 
@@ -97,7 +97,7 @@ def test_an_iteration_allocates_nothing(trainer: Trainer) -> None:
     assert made() == before
 
 
-def test_what_is_packed_comes_back(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_compressed_comes_back(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every map as it left, in whichever buffer, with kernels or without; and it is written down."""
     left: dict[Any, bytes] = {}
     came_back: list[Any] = []
@@ -122,13 +122,14 @@ def test_what_is_packed_comes_back(program: Program, monkeypatch: pytest.MonkeyP
         losses = program.network.losses
         trainer.device.write(program.resident[losses], np.zeros(losses.shape, np.float32))
         trainer.step(*draw_batch(program.network))
-        packed = trainer.packed
+        compressed = trainer.compressed
     decompressed = [i.tensor for i in program.instructions if isinstance(i, Decompress)]
     assert came_back == decompressed != []
-    assert [one.tensor for one in packed] == [i.tensor.name for i in program.instructions if isinstance(i, Compress)]
-    assert any(0.2 < one.density < 0.4 and one.stored < 0.6 * one.nbytes for one in packed)
-    assert all(one.pack_seconds > 0 for one in packed)
-    assert {one.tensor for one in packed if one.unpack_seconds > 0} == {tensor.name for tensor in decompressed}
+    planned = [i.tensor.name for i in program.instructions if isinstance(i, Compress)]
+    assert [one.tensor for one in compressed] == planned
+    assert any(0.2 < one.density < 0.4 and one.stored < 0.6 * one.nbytes for one in compressed)
+    assert all(one.compress_seconds > 0 for one in compressed)
+    assert {one.tensor for one in compressed if one.decompress_seconds > 0} == {tensor.name for tensor in decompressed}
 
 
 def test_a_timeline_has_the_host_work(trainer: Trainer) -> None:
@@ -136,9 +137,9 @@ def test_a_timeline_has_the_host_work(trainer: Trainer) -> None:
     work = (Launch, CopyIn, CopyOut, Compress, Decompress)
     wanted = [i for i in trainer.program.instructions if isinstance(i, work)]
     assert sorted(map(id, wanted)) == sorted(id(span.instruction) for span in timeline.spans)
-    packing = [span for span in timeline.spans if span.engine == "host"]
-    assert all(0 < span.start <= span.end <= timeline.seconds for span in packing)
-    assert all(a.end <= b.start for a, b in pairwise(packing))  # in order
+    compressing = [span for span in timeline.spans if span.engine == "host"]
+    assert all(0 < span.start <= span.end <= timeline.seconds for span in compressing)
+    assert all(a.end <= b.start for a, b in pairwise(compressing))  # in order
 
 
 @pytest.mark.parametrize("guard", [False, True])
@@ -151,11 +152,11 @@ def test_a_piece_that_fails_is_one_line_and_no_hang(
 
     def run(self: HostWork, work: Any) -> None:
         done.append(work)
-        raise ValueError("a map that\ncannot be packed")
+        raise ValueError("a map that\ncannot be compressed")
 
     monkeypatch.setattr(HostWork, "run", run)
     began = time.monotonic()
-    with pytest.raises(DeviceFailed, match="^the host's thread failed while packing .*: a map that cannot be packed$"):
+    with pytest.raises(DeviceFailed, match="^the host's thread failed while compressing .*: .* cannot be compressed$"):
         trainer.step(*draw_batch(trainer.network))
     assert time.monotonic() - began < 5
     assert len(done) == 1  # what comes behind it stands on nothing
@@ -180,7 +181,7 @@ def test_a_piece_that_never_ends_is_an_error(program: Program, monkeypatch: pyte
         issued: list[Any] = []
 
         def step() -> None:
-            with pytest.raises(DeviceFailed, match="the host's thread is still packing .* after 0.3 seconds: given up"):
+            with pytest.raises(DeviceFailed, match="the host's thread is still compressing .* after 0.3 s.*: given up"):
                 trainer.step(*draw_batch(trainer.network))
 
         issued = noted(step)
@@ -190,7 +191,7 @@ def test_a_piece_that_never_ends_is_an_error(program: Program, monkeypatch: pyte
         assert counter[0] > len(wanted)  # no stream is held any more
         with pytest.raises(RunError, match="cut off half way"):
             trainer.step(*draw_batch(trainer.network))
-        with pytest.raises(DeviceFailed, match="still packing"):
+        with pytest.raises(DeviceFailed, match="still compressing"):
             trainer.load_state(trainer.state())
             trainer.step(*draw_batch(trainer.network))
     finally:
@@ -226,7 +227,7 @@ def test_a_stream_that_cannot_wait_is_one_line(trainer: Trainer, monkeypatch: py
 
 @pytest.mark.parametrize("what", ["launch", "synchronise a stream", "synchronise an event"])
 def test_calls_that_may_last_let_other_threads_run(trainer: Trainer, what: str) -> None:
-    """Where the driver's queue is full a launch waits for the GPU, which may wait for the packing thread."""
+    """Where the driver's queue is full a launch waits for the GPU, which may wait for the compressing thread."""
     stream = trainer.device.streams[0]
     x = gpu.to_device(np.ones(64, np.float32))
     event = trainer.device.event(0).handle
@@ -274,5 +275,5 @@ def test_an_instruction_costs_the_host_next_to_nothing(program: Program) -> None
     finally:
         driver.stub_hold_back(1)
     assert seconds is not None
-    print(f"a program that packs maps: {seconds * 1e6:.2f} µs of host time an instruction ({gpu.device_name()})")
-    assert 0 < seconds < 1e-4  # the packing threads want the same cores, and Python's lock
+    print(f"a program that compresses maps: {seconds * 1e6:.2f} µs of host time an instruction ({gpu.device_name()})")
+    assert 0 < seconds < 1e-4  # the compressing threads want the same cores, and Python's lock

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from refimpl import measured, vdnnpp_measured
-from refimpl.backend.host_thread import PackedMap
+from refimpl.backend.host_thread import CompressedMap
 from refimpl.machine import machine
 from refimpl.planner import SetupError
 from refimpl.vdnnpp_measured import DENSITIES, Measured, Speed, speed_table, speeds, steps
@@ -26,7 +26,7 @@ def found() -> Measured:
     patch = pytest.MonkeyPatch()
     patch.setattr(vdnnpp_measured, "MAP_BYTES", 1 << 20)
     patch.setattr(vdnnpp_measured, "TRIES", 1)
-    here = replace(machine("here"), host_rate=1e12)  # whatever was measured here: the plan has maps packed
+    here = replace(machine("here"), host_rate=1e12)  # whatever was measured here: the plan has maps compressed
     made = vdnnpp_measured.measure("tiny-vgg:vdnnpp", 8, "vdnnpp-all", here, "1GiB", "cpu", 1, SEEN.append)
     patch.undo()
     return made
@@ -34,37 +34,37 @@ def found() -> Measured:
 
 def test_the_same_maps_move_with_the_same_algorithms(found: Measured) -> None:
     assert found.vdnn.setup == "vdnn-all" and found.on_demand.setup == "vdnnpp-all"
-    assert found.on_demand.moved_bytes == found.packed.moved_bytes > 0
+    assert found.on_demand.moved_bytes == found.compressed.moved_bytes > 0
     assert found.held is not None and found.held.moved_bytes == 0
     assert all(run.seconds > 0 and run.peak_bytes <= run.budget_bytes for run in found.runs)
 
 
 def test_packing_is_what_takes_less_pinned_memory(found: Measured) -> None:
-    assert 0 < found.packed.pinned_bytes < found.on_demand.pinned_bytes <= found.vdnn.pinned_bytes
-    assert found.packed.packed and not found.vdnn.packed and not found.on_demand.packed
+    assert 0 < found.compressed.pinned_bytes < found.on_demand.pinned_bytes <= found.vdnn.pinned_bytes
+    assert found.compressed.compressed and not found.vdnn.compressed and not found.on_demand.compressed
 
 
 def test_the_readings_are_those_of_the_iteration(found: Measured) -> None:
     assert found.held is not None
     made = replace(
-        found, vdnn=replace(found.vdnn, seconds=3.0), packed=replace(found.packed, seconds=2.0),
+        found, vdnn=replace(found.vdnn, seconds=3.0), compressed=replace(found.compressed, seconds=2.0),
         held=replace(found.held, seconds=1.0),
     )  # fmt: skip
-    assert made.readings(made.packed) == {
+    assert made.readings(made.compressed) == {
         "speed-up": pytest.approx(0.5), "cut of time": pytest.approx(1 / 3), "cut of overhead": pytest.approx(0.5)
     }  # fmt: skip
-    assert replace(made, held=None).readings(made.packed)["cut of overhead"] is None
+    assert replace(made, held=None).readings(made.compressed)["cut of overhead"] is None
 
 
 def test_the_document_and_the_tables(found: Measured, tmp_path: Path) -> None:
     document = json.loads(found.json())
-    assert len(document["packed"]["packed"]) == len(found.packed.packed)
-    assert set(document["readings"]) == {found.on_demand.setup, found.packed.setup}
+    assert len(document["compressed"]["compressed"]) == len(found.compressed.compressed)
+    assert set(document["readings"]) == {found.on_demand.setup, found.compressed.setup}
     tables = found.tables()
     assert len(tables) == 3
     assert all(len(row) == len(head) for _, head, rows in tables for row in rows)
     assert "On a CPU" in found.notes()[-1]
-    bare = replace(found, held=None, packed=replace(found.packed, packed=()))
+    bare = replace(found, held=None, compressed=replace(found.compressed, compressed=()))
     assert len(bare.tables()) == 2 and len(bare.notes()) == 3
     (tmp_path / "docs").mkdir()
     page, data = vdnnpp_measured.write(found, tmp_path)
@@ -80,20 +80,20 @@ def test_a_policy_without_a_counterpart_is_refused() -> None:
         vdnnpp_measured.measure("tiny-vgg", 8, "vdnnpp-alternate-conv", machine("here"), "1GiB", "cpu", 1)
 
 
-def test_the_speed_of_packing_is_measured_at_every_density() -> None:
+def test_the_speed_of_compressing_is_measured_at_every_density() -> None:
     made = tuple(speeds(1 << 18, tries=2))
     assert [speed.density for speed in made] == list(DENSITIES)
-    assert all(min(speed.copy, speed.pack, speed.unpack) > speed.both > 0 or speed.copy > 0 for speed in made)
+    assert all(min(speed.copy, speed.compress, speed.decompress) > speed.both > 0 or speed.copy > 0 for speed in made)
     assert Speed(0.5, 9.0, 6.0, 3.0).both == pytest.approx(2.0)
     _, head, rows = speed_table(made, 2)
     assert len(rows) == len(DENSITIES) and all(len(row) == len(head) for row in rows)
 
 
-def test_the_table_of_packed_maps_ends_with_their_sum() -> None:
-    maps = [PackedMap("a", 4096, 1024, 2048, 0.25, 0.5, 0.25), PackedMap("b", 4096, 3072, 2048, 0.75, 0.5)]
-    head, rows = measured.packed_table(maps)
+def test_the_table_of_compressed_maps_ends_with_their_sum() -> None:
+    maps = [CompressedMap("a", 4096, 1024, 2048, 0.25, 0.5, 0.25), CompressedMap("b", 4096, 3072, 2048, 0.75, 0.5)]
+    head, rows = measured.compressed_table(maps)
     assert [row[0] for row in rows] == ["a", "b", "together"]
     assert rows[-1][1:5] == ["8 KiB", "4 KiB", "4 KiB", "50.0%"]
     assert rows[1][-1] == "–"  # it came back before its buffer was another's
-    assert measured.packed_table([])[1] == [] and len(head) == len(rows[0])
+    assert measured.compressed_table([])[1] == [] and len(head) == len(rows[0])
     assert np.all([len(row) == len(head) for row in rows])

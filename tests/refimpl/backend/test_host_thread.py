@@ -62,12 +62,12 @@ def test_a_failure_is_told_and_what_stands_on_it_is_skipped() -> None:
         raise ValueError("no\nsuch map")
 
     for i, work in enumerate((lambda: done.append(0), fail, lambda: done.append(2))):
-        thread.start(Piece(f"packing {i}", work, ended=lambda i=i: counted.append(i)))  # type: ignore[misc]
-    with pytest.raises(DeviceFailed, match="^the host's thread failed while packing 1: no such map$") as caught:
+        thread.start(Piece(f"compressing {i}", work, ended=lambda i=i: counted.append(i)))  # type: ignore[misc]
+    with pytest.raises(DeviceFailed, match="^the host's thread failed while compressing 1: no such map$") as caught:
         thread.finish()
     assert isinstance(caught.value.__cause__, ValueError)
     assert done == [0] and counted == [0, 1, 2]  # whoever waits for the third does not wait for ever
-    thread.start(Piece("packing 3", lambda: done.append(3)))  # another iteration
+    thread.start(Piece("compressing 3", lambda: done.append(3)))  # another iteration
     thread.finish()
     assert done == [0, 3]
 
@@ -75,12 +75,12 @@ def test_a_failure_is_told_and_what_stands_on_it_is_skipped() -> None:
 def test_a_piece_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_thread, "PATIENCE", 0.05)
     thread, gate = HostThread(), threading.Event()
-    thread.start(Piece("packing conv1", lambda: gate.wait(10) and None))
-    thread.start(Piece("packing conv2", lambda: None))
-    with pytest.raises(DeviceFailed, match="still packing conv1 after 0.05 seconds: given up$"):
+    thread.start(Piece("compressing conv1", lambda: gate.wait(10) and None))
+    thread.start(Piece("compressing conv2", lambda: None))
+    with pytest.raises(DeviceFailed, match="still compressing conv1 after 0.05 seconds: given up$"):
         thread.finish()
     with pytest.raises(DeviceFailed, match="given up; this trainer cannot go on: make another one$"):
-        thread.start(Piece("packing conv3", lambda: None))
+        thread.start(Piece("compressing conv3", lambda: None))
     gate.set()
 
 
@@ -130,25 +130,25 @@ def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> No
     assert all(isinstance(program.instructions[work], (Compress, Decompress)) for work in waiting_for.values())
 
 
-def test_a_program_without_packing_needs_nothing() -> None:
+def test_a_program_without_compressing_needs_nothing() -> None:
     made = least_plan(build("tiny-vgg:vdnnpp", 2), presets.vdnnpp_all(pinned="vdnnpp-on-demand"), MACHINE)
     assert host_stream(made) is None and needs(made) == {} == awaited(made)
     with trainer(made) as run:
         run.step(*draw_batch(made.network))
-        assert run.packed == []
+        assert run.compressed == []
 
 
 def test_packing_runs_beside_the_kernels(program: Program) -> None:
     with trainer(program) as made:
         made.step(*draw_batch(program.network))
         timeline = made.timeline()
-    packing = [span for span in timeline.spans if span.engine == "host"]
+    compressing = [span for span in timeline.spans if span.engine == "host"]
     others = [span for span in timeline.spans if span.engine != "host"]
-    assert [span.instruction for span in packing] == [
+    assert [span.instruction for span in compressing] == [
         i for i in program.instructions if isinstance(i, (Compress, Decompress))
     ]
-    assert all(a.end <= b.start for a, b in pairwise(packing))
-    beside = sum(max(0.0, min(a.end, b.end) - max(a.start, b.start)) for a in packing for b in others)
+    assert all(a.end <= b.start for a, b in pairwise(compressing))
+    beside = sum(max(0.0, min(a.end, b.end) - max(a.start, b.start)) for a in compressing for b in others)
     assert beside > 0
     assert all(0 <= span.start <= span.end <= timeline.seconds for span in timeline.spans)
 
@@ -156,16 +156,16 @@ def test_packing_runs_beside_the_kernels(program: Program) -> None:
 def test_what_each_map_took_is_written_down(program: Program) -> None:
     with trainer(program) as made:
         made.step(*draw_batch(program.network))
-        first = made.packed
+        first = made.compressed
         made.step(*draw_batch(program.network, 1))
-        assert made.packed != first  # the last iteration's
-        packed = made.packed
+        assert made.compressed != first  # the last iteration's
+        compressed = made.compressed
     planned = {i.tensor.name: i for i in program.instructions if isinstance(i, Compress)}
-    assert [one.tensor for one in packed] == list(planned)
-    for one in packed:
+    assert [one.tensor for one in compressed] == list(planned)
+    for one in compressed:
         assert one.nbytes == planned[one.tensor].nbytes and one.planned == planned[one.tensor].planned
         assert one.nbytes // 32 <= one.stored <= one.nbytes + one.nbytes // 32
-        assert 0 < one.density < 1 and one.pack_seconds > 0  # behind a ReLU: some zeros, and not zeros alone
+        assert 0 < one.density < 1 and one.compress_seconds > 0  # behind a ReLU: some zeros, and not zeros alone
         assert one.stored >= one.density * one.nbytes
 
 
@@ -176,7 +176,7 @@ def test_a_failure_cuts_the_iteration_off(program: Program, monkeypatch: pytest.
 
     monkeypatch.setattr(HostWork, "run", fail)
     with trainer(program, guard=guard) as made:
-        with pytest.raises(DeviceFailed, match="^the host's thread failed while packing .*: MemoryError$"):
+        with pytest.raises(DeviceFailed, match="^the host's thread failed while compressing .*: MemoryError$"):
             made.step(*draw_batch(program.network))
         with pytest.raises(RunError, match="cut off half way; restore a checkpoint"):
             made.step(*draw_batch(program.network))
@@ -188,14 +188,14 @@ def test_work_that_never_ends_is_an_error(program: Program, monkeypatch: pytest.
     monkeypatch.setattr(HostWork, "run", lambda self, work: stuck.wait(20))
     with trainer(program) as made:
         began = time.monotonic()
-        with pytest.raises(DeviceFailed, match="still packing .* given up"):
+        with pytest.raises(DeviceFailed, match="still compressing .* given up"):
             made.step(*draw_batch(program.network))
         assert time.monotonic() - began < 10
         stuck.set()
 
 
-def test_ctrl_c_while_a_thread_packs_loses_nothing(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The iteration is done to its end, unpacking and updates included; then the interrupt is raised."""
+def test_ctrl_c_while_a_thread_compresses_loses_nothing(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The iteration is done to its end, decompressing and updates included; then the interrupt is raised."""
     real, struck = HostWork.run, threading.Event()
 
     def run(self: HostWork, work: Any) -> None:
@@ -216,7 +216,7 @@ def test_ctrl_c_while_a_thread_packs_loses_nothing(program: Program, monkeypatch
 
 
 def test_a_loss_that_is_no_number_leaves_no_work_behind(program: Program) -> None:
-    """The iteration ends between forward and backward; what was being packed is done before it is run again."""
+    """The iteration ends between forward and backward; what was being compressed is done before it is run again."""
     from refimpl.backend import NotFinite
 
     with trainer(program) as made:

@@ -1,4 +1,4 @@
-"""`refimpl run` with maps that threads of the host pack: what it says of them."""
+"""`refimpl run` with maps that threads of the host compress: what it says of them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ COMMAND = ("run", "tiny-vgg:vdnnpp", "--batch", 8, "--steps", 2, "--backend", "c
 
 @pytest.fixture(autouse=True)
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever was measured here: threads that are done with a map at once, so that the plan has maps packed."""
+    """Whatever was measured here: threads that are done with a map at once, so that the plan has maps compressed."""
     made = replace(machine("here"), host_rate=1e12)
     monkeypatch.setattr(run, "machine_of", lambda *_, **__: made)
 
 
-def test_a_line_says_what_was_packed_and_verbose_says_it_map_by_map(refimpl: Command) -> None:
+def test_a_line_says_what_was_compressed_and_verbose_says_it_map_by_map(refimpl: Command) -> None:
     said = refimpl(*COMMAND)
     assert said.status == 0 and said.err == ""
-    line = next(line for line in said.out.splitlines() if line.startswith("Packed"))
-    assert "maps, " in line and "not zero; " in line and "packing" in line and "unpacking" in line
+    line = next(line for line in said.out.splitlines() if line.startswith("Compressed"))
+    assert "maps, " in line and "not zero; " in line and "compressing" in line and "decompressing" in line
     assert "conv1_1" not in said.out
     verbose = refimpl(*COMMAND, "--verbose")
     rows = [line.split() for line in verbose.out.splitlines()]
@@ -41,18 +41,18 @@ def test_the_document_has_every_map(refimpl: Command) -> None:
     said = refimpl(*COMMAND, "--json")
     assert said.err == ""
     document: dict[str, Any] = json.loads(said.out)
-    packed = document["packed"]
-    assert len(packed) >= 2 and document["pinned_bytes"] > 0
-    for one in packed:
-        assert 0 < one["density"] < 1 and one["pack_seconds"] > 0
+    compressed = document["compressed"]
+    assert len(compressed) >= 2 and document["pinned_bytes"] > 0
+    for one in compressed:
+        assert 0 < one["density"] < 1 and one["compress_seconds"] > 0
         assert one["density"] * one["nbytes"] <= one["stored"] <= one["nbytes"] * 33 // 32
 
 
-def test_nothing_is_said_where_nothing_is_packed(refimpl: Command) -> None:
+def test_nothing_is_said_where_nothing_is_compressed(refimpl: Command) -> None:
     said = refimpl(*COMMAND, "--set", "pinned=vdnnpp-on-demand", "--verbose")
-    assert said.status == 0 and "Packed" not in said.out
+    assert said.status == 0 and "Compressed" not in said.out
 
 
-def test_that_no_map_is_packed_is_said(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_no_map_is_compressed_is_said(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "_compress", lambda *_: None)  # as if the threads were never done in time
-    assert "Packed    no map: by the plan the host's threads are too slow" in refimpl(*COMMAND).out
+    assert "Compressed    no map: by the plan the host's threads are too slow" in refimpl(*COMMAND).out

@@ -191,10 +191,10 @@ def test_vgg16s_conv_set_keeps_213_of_545_mib() -> None:
     stored = sum(stored_bytes(tensor.nbytes // 4, densities[tensor]) for tensor in left)
     assert stored / MIB == pytest.approx(204.6, abs=0.05)
     assert (stored + network.input.nbytes) / MIB == pytest.approx(KEPT_MIB, abs=0.05)
-    packed = {it.tensor: it.planned for it in program.instructions if isinstance(it, Compress)}
-    assert all(packed[tensor] == stored_bytes(tensor.nbytes // 4, densities[tensor]) for tensor in packed)
-    assert program.counts.stored_bytes == sum(packed.values())
-    assert program.counts.compressed_bytes == sum(tensor.nbytes for tensor in packed)
+    compressed = {it.tensor: it.planned for it in program.instructions if isinstance(it, Compress)}
+    assert all(compressed[tensor] == stored_bytes(tensor.nbytes // 4, densities[tensor]) for tensor in compressed)
+    assert program.counts.stored_bytes == sum(compressed.values())
+    assert program.counts.compressed_bytes == sum(tensor.nbytes for tensor in compressed)
 
 
 # -- pinned memory -----------------------------------------------------------------------------------------------------
