@@ -325,9 +325,9 @@ def report(document: dict[str, Any], program: Program) -> None:
     elif program.setup.allocator.driver_calls:
         say("Driver    no calls: on the CPU there is none, and every allocation's bytes are the arena's")
     if document["compressed"]:
-        say(f"Compressed    {compressing(document['compressed'])}")
+        say(f"On host   {compressing(document['compressed'])}")
     elif program.setup.pinned.compresses:
-        say("Compressed    no map: by the plan the host's threads are too slow to be done with one in time")
+        say("On host   no map compressed: by the plan the host's threads are too slow to be done with one in time")
     if document["checkpoint"]:
         say(f"Saved     {document['checkpoint']}")
 
@@ -342,7 +342,7 @@ def compressing(compressed: list[dict[str, Any]]) -> str:
     share = sum(one["density"] * one["nbytes"] for one in compressed) / total["nbytes"]
     maps = "1 map" if len(compressed) == 1 else f"{len(compressed)} maps"
     return (
-        f"{maps}, {size(total['nbytes'])} in {size(total['stored'])}, {share:.0%} not zero; "
+        f"{maps} compressed, {size(total['nbytes'])} in {size(total['stored'])}, {share:.0%} not zero; "
         f"{duration(total['compress_seconds'])} compressing, {duration(total['decompress_seconds'])} decompressing"
     )
 

@@ -28,8 +28,8 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_line_says_what_was_compressed_and_verbose_says_it_map_by_map(refimpl: Command) -> None:
     said = refimpl(*COMMAND)
     assert said.status == 0 and said.err == ""
-    line = next(line for line in said.out.splitlines() if line.startswith("Compressed"))
-    assert "maps, " in line and "not zero; " in line and "compressing" in line and "decompressing" in line
+    line = next(line for line in said.out.splitlines() if line.startswith("On host"))
+    assert "maps compressed, " in line and "not zero; " in line and "compressing" in line and "decompressing" in line
     assert "conv1_1" not in said.out
     verbose = refimpl(*COMMAND, "--verbose")
     rows = [line.split() for line in verbose.out.splitlines()]
@@ -50,9 +50,9 @@ def test_the_document_has_every_map(refimpl: Command) -> None:
 
 def test_nothing_is_said_where_nothing_is_compressed(refimpl: Command) -> None:
     said = refimpl(*COMMAND, "--set", "pinned=vdnnpp-on-demand", "--verbose")
-    assert said.status == 0 and "Compressed" not in said.out
+    assert said.status == 0 and "On host" not in said.out
 
 
 def test_that_no_map_is_compressed_is_said(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Host, "_compress", lambda *_: None)  # as if the threads were never done in time
-    assert "Compressed    no map: by the plan the host's threads are too slow" in refimpl(*COMMAND).out
+    assert "On host   no map compressed: by the plan the host's threads are too slow" in refimpl(*COMMAND).out
