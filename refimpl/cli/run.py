@@ -342,8 +342,8 @@ def compressing(compressed: list[dict[str, Any]]) -> str:
     share = sum(one["density"] * one["nbytes"] for one in compressed) / total["nbytes"]
     maps = "1 map" if len(compressed) == 1 else f"{len(compressed)} maps"
     return (
-        f"{maps} compressed, {size(total['nbytes'])} in {size(total['stored'])}, {share:.0%} not zero; "
-        f"{duration(total['compress_seconds'])} compressing, {duration(total['decompress_seconds'])} decompressing"
+        f"{maps}, {size(total['nbytes'])} compressed to {size(total['stored'])}, {share:.0%} not zero; "
+        f"{duration(total['compress_seconds'])} there, {duration(total['decompress_seconds'])} back"
     )
 
 
