@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from refimpl import data, presets
 from refimpl.backend import Trainer
@@ -243,6 +243,39 @@ def write(comparison: Comparison, root: Path, paper: str = "vdnn", title: str = 
     page = "\n\n".join([head, made, markdown_table(*table(comparison))])
     stem = f"{paper}-{comparison.network}-{slug(comparison.device)}-{comparison.date}"
     for suffix, text in ((".md", page + "\n"), (".json", comparison.json() + "\n")):
+        path = folder / (stem + suffix)
+        path.write_text(text, encoding="utf-8")
+        yield path
+
+
+class Tables(Protocol):
+    """What was measured, as tables with notes."""
+
+    @property
+    def network(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def date(self) -> str: ...
+    @property
+    def iterations(self) -> int: ...
+
+    def tables(self) -> Iterable[tuple[str, list[str], list[list[str]]]]: ...
+    def notes(self) -> Iterable[str]: ...
+    def json(self) -> str: ...
+
+
+def write_tables(found: Tables, root: Path, paper: str, title: str) -> Iterator[Path]:
+    """The tables as Markdown and JSON, in docs/measurements; `paper` is its name on the command line."""
+    folder = root / "docs" / "measurements"
+    folder.mkdir(parents=True, exist_ok=True)
+    made = f"Made by `refimpl reproduce {paper} --run --write`; the least of {found.iterations} iterations."
+    parts = [f"# {title}: {found.device}, {found.date}", made]
+    for name, head, rows in found.tables():
+        parts += [f"## {name}", markdown_table(head, rows)]
+    page = "\n\n".join([*parts, *found.notes()])
+    stem = f"{paper}-{slug(found.network)}-{slug(found.device)}-{found.date}"
+    for suffix, text in ((".md", page + "\n"), (".json", found.json() + "\n")):
         path = folder / (stem + suffix)
         path.write_text(text, encoding="utf-8")
         yield path

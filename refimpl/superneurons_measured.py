@@ -28,7 +28,6 @@ from refimpl.planner.errors import size
 from refimpl.planner.listing import duration
 from refimpl.superneurons import capacity, stages
 from refimpl.superneurons.published import DRIVER_SHARE
-from refimpl.tables import markdown_table, slug
 
 HEAP_NETWORK, HEAP_BATCH = "resnet50:superneurons", 32  #: the published share is that of ResNet-50
 LARGEST_NETWORK = "alexnet:superneurons"
@@ -216,15 +215,4 @@ def within_and_without(
 
 def write(found: Measured, root: Path) -> Iterator[Path]:
     """The tables as Markdown and JSON, in docs/measurements."""
-    folder = root / "docs" / "measurements"
-    folder.mkdir(parents=True, exist_ok=True)
-    made = f"Made by `refimpl reproduce superneurons --run --write`; the least of {found.iterations} iterations."
-    parts = [f"# SuperNeurons: {found.device}, {found.date}", made]
-    for title, head, rows in found.tables():
-        parts += [f"## {title}", markdown_table(head, rows)]
-    page = "\n\n".join([*parts, *found.notes()])
-    stem = f"superneurons-{slug(found.network)}-{slug(found.device)}-{found.date}"
-    for suffix, text in ((".md", page + "\n"), (".json", found.json() + "\n")):
-        path = folder / (stem + suffix)
-        path.write_text(text, encoding="utf-8")
-        yield path
+    return measured.write_tables(found, root, "superneurons", "SuperNeurons")

@@ -29,7 +29,6 @@ from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError, plan
 from refimpl.planner.errors import size
 from refimpl.planner.listing import duration
-from refimpl.tables import markdown_table, slug
 
 NETWORK, BATCH = "vgg16:vdnnpp", 128
 RIVALS = {"vdnnpp-all": "vdnn-all", "vdnnpp-conv": "vdnn-conv"}  #: preset → vDNN's with the same idea of what leaves
@@ -257,15 +256,4 @@ def speed_table(found: tuple[Speed, ...], threads: int) -> Table:
 
 def write(found: Measured, root: Path) -> Iterator[Path]:
     """The tables as Markdown and JSON, in docs/measurements."""
-    folder = root / "docs" / "measurements"
-    folder.mkdir(parents=True, exist_ok=True)
-    made = f"Made by `refimpl reproduce vdnnpp --run --write`; the least of {found.iterations} iterations."
-    parts = [f"# vDNN++: {found.device}, {found.date}", made]
-    for title, head, rows in found.tables():
-        parts += [f"## {title}", markdown_table(head, rows)]
-    page = "\n\n".join([*parts, *found.notes()])
-    stem = f"vdnnpp-{slug(found.network)}-{slug(found.device)}-{found.date}"
-    for suffix, text in ((".md", page + "\n"), (".json", found.json() + "\n")):
-        path = folder / (stem + suffix)
-        path.write_text(text, encoding="utf-8")
-        yield path
+    return measured.write_tables(found, root, "vdnnpp", "vDNN++")
