@@ -41,7 +41,7 @@ help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
 
 demo: $(RUN) ## plan VGG-16 for 12 GiB, train a small network within a budget, draw pictures into demo/
-	@$(PY) -m refimpl.demo
+	@$(PY) -m refimpl demo
 
 test: $(TEST) ## run every test
 	@$(PY) -m pytest

@@ -21,7 +21,7 @@ setup(
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["kernels", "kernels.*", "refimpl", "refimpl.*"]),
-    package_data={"refimpl.superneurons": ["*.csv"]},  # the published memory curve
+    package_data={"refimpl.reproduce.superneurons": ["*.csv"]},  # the published memory curve
     # scikit-learn for its digits alone, which the demo and `refimpl run` train on; nothing else imports it.
     install_requires=["numpy", "numba>=0.63", "numba-cuda>=0.30.3,<1", "rich", "matplotlib", "scikit-learn"],
     extras_require={

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from refimpl import tables
+from refimpl.report.markdown import markdown_table
 
 # -- the command -------------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ def _command(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
         yield f"```text\n{one.format_usage().rstrip()}\n```\n"
         rows = list(_arguments(one))
         if rows:
-            yield tables.markdown_table(["argument", "meaning"], rows) + "\n"
+            yield markdown_table(["argument", "meaning"], rows) + "\n"
         if one.epilog:
             yield f"```text\n{one.epilog}\n```\n"
         yield from _command(one, level + 1)
@@ -85,7 +85,7 @@ def quoted(text: str) -> str:
 
 
 def size(nbytes: float) -> str:
-    from refimpl.planner.errors import size as of_bytes
+    from refimpl.text import size as of_bytes
 
     return of_bytes(int(nbytes))
 
@@ -111,7 +111,7 @@ def networks_table() -> str:
     plain = {name: recipe for name, recipe in FAMILIES.items() if not name.endswith(tuple(SUFFIXES))}
     rows += [[f"`{name}`", recipe.about, "", "", str(recipe.batch), "", ""] for name, recipe in plain.items()]
     head = ["name", "what it is", "layers", "million parameters", "batch", "GFLOP an iteration", "network-wide"]
-    return tables.markdown_table(head, rows) + "\n"
+    return markdown_table(head, rows) + "\n"
 
 
 def machines_table() -> str:
@@ -126,7 +126,7 @@ def machines_table() -> str:
         for one in summary(with_here=False)
     ]  # fmt: skip
     head = ["name", "memory", "TFLOP/s", "GB/s", "link, GB/s", "catalogue", "where the figures come from"]
-    return tables.markdown_table(head, rows) + "\n"
+    return markdown_table(head, rows) + "\n"
 
 
 def calibration_table() -> str:
@@ -142,12 +142,12 @@ def calibration_table() -> str:
         for row in calibration()
     ]  # fmt: skip
     head = ["library", "network", "batch", "part", "measured, ms", "modelled, ms", "error", "error, unseen"]
-    return tables.markdown_table(head, rows) + "\n"
+    return markdown_table(head, rows) + "\n"
 
 
 def modules_table(slot: str) -> str:
     """The modules of one slot."""
-    from refimpl.modules import MODULES
+    from refimpl.registry.modules import MODULES
 
     rows = []
     for name, module in MODULES[slot].items():
@@ -157,7 +157,7 @@ def modules_table(slot: str) -> str:
     head = ["module", "what it does", "needs", "offers", "where"]
     if not any(row[2] or row[3] for row in rows):
         head, rows = [*head[:2], head[4]], [[*row[:2], row[4]] for row in rows]
-    return tables.markdown_table(head, rows) + "\n"
+    return markdown_table(head, rows) + "\n"
 
 
 QUESTIONS = {
@@ -174,23 +174,23 @@ QUESTIONS = {
 
 def slots_table() -> str:
     """Every slot, its question, and the modules there are."""
-    from refimpl.modules import MODULES
+    from refimpl.registry.modules import MODULES
 
     rows = [[f"`{slot}`", QUESTIONS[slot], ", ".join(f"`{name}`" for name in found)] for slot, found in MODULES.items()]
-    return tables.markdown_table(["slot", "what it decides", "modules today"], rows) + "\n"
+    return markdown_table(["slot", "what it decides", "modules today"], rows) + "\n"
 
 
 def presets_table() -> str:
     """The presets, slot by slot."""
     from refimpl.planner import SLOTS
-    from refimpl.presets import PRESETS, about
+    from refimpl.registry.presets import PRESETS, about
 
     rows = [[f"`{name}`", about(name), *(make().slots[slot] for slot in SLOTS)] for name, make in PRESETS.items()]
-    return tables.markdown_table(["preset", "what it does", *SLOTS], rows) + "\n"
+    return markdown_table(["preset", "what it does", *SLOTS], rows) + "\n"
 
 
 def json_table() -> str:
     """What every field of `plan --json` means."""
     from refimpl.report.json import FIELDS
 
-    return tables.markdown_table(["field", "meaning"], [[f"`{name}`", text] for name, text in FIELDS.items()]) + "\n"
+    return markdown_table(["field", "meaning"], [[f"`{name}`", text] for name, text in FIELDS.items()]) + "\n"

@@ -17,6 +17,7 @@ WALL, PAPER = "var(--color-brand-primary, #2962ff)", "var(--color-background-sec
 #: What a room is for, in a few words.
 PURPOSE = {
     "kernels": "plain Numba CUDA kernels: nothing else knows how to compute",
+    "refimpl.text": "sizes, durations, names",
     "refimpl.network": "layers, calls, steps, routes; the zoo",
     "refimpl.memory": "allocators",
     "refimpl.machine": "models of GPUs, simulator",
@@ -26,8 +27,13 @@ PURPOSE = {
     "refimpl.superneurons": "2018",
     "refimpl.accudnn": "2019",
     "refimpl.backend": "CPU, CUDA",
-    "refimpl.report": "tables, pictures, traces",
-    "refimpl": "the command, presets, bench, demo",
+    "refimpl.report": "tables, pictures, traces of any program",
+    "refimpl.registry": "names, presets, budgets; what fits",
+    "refimpl.bench": "kernels beside their rivals",
+    "refimpl.reproduce": "published figures beside ours",
+    "refimpl": "the names that Python users import",
+    "refimpl.cli": "the command",
+    "refimpl.__main__": "python -m refimpl",
 }
 
 

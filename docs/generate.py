@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import Any
 
 import kernels
-from refimpl import listing, tables
+from refimpl.registry import kernels as listing
+from refimpl.report.markdown import markdown_table
 
 #: What is no family: shown behind them, or not at all.
 MACHINERY = ("reference", "launch", "arguments", "cpu", "gpu", "machine_code")
@@ -51,7 +52,7 @@ def measurements_page(folder: Path) -> str:
 
 
 def kernels_page() -> str:
-    return KERNELS + tables.markdown_table(*listing.table(list(listing.rows()))) + "\n"
+    return KERNELS + markdown_table(*listing.table(list(listing.rows()))) + "\n"
 
 
 def modules() -> Iterator[ModuleType]:

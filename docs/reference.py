@@ -18,23 +18,23 @@ ROOMS = {
     ),
     "memory": (("refimpl.memory",), "Where a block of bytes goes. See [](/slots/allocator.md)."),
     "machine": (
-        ("refimpl.machine", "refimpl.machines"),
+        ("refimpl.machine", "refimpl.registry.machines"),
         "Models of GPUs, what was measured of one, and the simulator. See [](/simulate.md).",
     ),
     "planner": (
         (
             "refimpl.planner",
-            "refimpl.modules",
-            "refimpl.presets",
-            "refimpl.planning",
-            "refimpl.budgets",
-            "refimpl.fitting",
+            "refimpl.registry.modules",
+            "refimpl.registry.presets",
+            "refimpl.registry.planning",
+            "refimpl.registry.budgets",
+            "refimpl.registry.fitting",
         ),
         "The loop, the slots' protocols, the program, its listing and its proof; presets and budgets. "
         "See [](/program.md), [](/verify.md) and [](/slots/index.md).",
     ),
     "backend": (
-        ("refimpl.backend", "refimpl.data"),
+        ("refimpl.backend", "refimpl.backend.data"),
         "Programs really run, on the CPU or on a GPU, and what they are trained on. See [](/backends.md).",
     ),
     "papers": (

@@ -21,11 +21,11 @@ __version__ = "0.1.0"
 #: What is offered here → where it is; with a colon, an object of that module.
 OFFERED = {
     "networks": "refimpl.network.zoo",
-    "machines": "refimpl.machines",
-    "presets": "refimpl.presets",
-    "data": "refimpl.data",
+    "machines": "refimpl.registry.machines",
+    "presets": "refimpl.registry.presets",
+    "data": "refimpl.backend.data",
     "Builder": "refimpl.network:Builder",
-    "plan": "refimpl.planning:plan",
+    "plan": "refimpl.registry.planning:plan",
     "DoesNotFit": "refimpl.planner:DoesNotFit",
     "Trainer": "refimpl.backend:Trainer",
 }

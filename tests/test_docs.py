@@ -17,9 +17,9 @@ import pytest
 
 from refimpl import cli
 from refimpl.cli.reproduce import PAPERS
-from refimpl.modules import SWITCHES
 from refimpl.planner import SLOTS
 from refimpl.planner.program import Instruction
+from refimpl.registry.modules import SWITCHES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "_generated").rglob("*.md")})

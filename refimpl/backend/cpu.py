@@ -25,8 +25,8 @@ from refimpl.backend.orders import Arranger, Order, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
 from refimpl.machine import Span, Timeline
 from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program
-from refimpl.planner.errors import size
 from refimpl.planner.order import ENGINES
+from refimpl.text import size
 
 ALIGNMENT = 512  #: bytes; as coarse as the device memory of a GPU
 

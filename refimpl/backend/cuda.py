@@ -33,8 +33,8 @@ from refimpl.backend.host_thread import CompressedMap, host_stream
 from refimpl.backend.lazy import lazy_zeros
 from refimpl.machine import Span, Timeline
 from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
-from refimpl.planner.errors import size
 from refimpl.planner.order import ENGINES
+from refimpl.text import size
 
 BLOCKING = "blocking_sync" if hasattr(EventOptions, "blocking_sync") else "busy_waited_sync"  #: its older name
 COUNTER = 4  #: bytes

@@ -15,7 +15,7 @@ from cuda.bindings import driver
 from refimpl.backend.device import CallTimes
 from refimpl.backend.errors import DeviceFailed
 from refimpl.planner import Allocate, Free
-from refimpl.planner.errors import size
+from refimpl.text import size
 
 
 class DriverMemory:

@@ -10,7 +10,7 @@ from typing import Any
 
 import refimpl
 from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, add_command, pick
-from refimpl.terminal import progress, say, show
+from refimpl.cli.terminal import progress, say, show
 
 ROOT = Path(refimpl.__file__).resolve().parent.parent  #: where docs/ and README.md stand
 
@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.planner:
         return planner(options)
-    from refimpl.devices import NoDevice, device_of
+    from refimpl.bench.devices import NoDevice, device_of
 
     try:
         device = device_of(options.device)
@@ -49,9 +49,9 @@ def run(options: argparse.Namespace) -> int:
     if options.write and options.family:
         raise Fail("--write keeps the whole table: leave out --family")
 
-    from refimpl import bench as measuring
-    from refimpl import tables
-    from refimpl.cases import FAMILIES, cases
+    from refimpl.bench import kernels as measuring
+    from refimpl.bench import tables
+    from refimpl.bench.cases import FAMILIES, cases
 
     family = pick(options.family, FAMILIES, "kernel family") if options.family else None
     chosen = cases(device, options.quick, family)
@@ -79,7 +79,7 @@ def planner(options: argparse.Namespace) -> int:
         raise Fail("--planner measures the planner, which has no families and needs no device: leave out the others")
     if options.write and options.quick:
         raise Fail("--write keeps what was measured with all turns: leave out --quick")
-    from refimpl import planner_bench as measuring
+    from refimpl.bench import planning as measuring
 
     with progress("", len(measuring.NETWORKS)) as advance:
         report = measuring.run(1 if options.quick else 3, advance)

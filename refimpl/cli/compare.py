@@ -22,7 +22,7 @@ from refimpl.cli.options import (
 )
 from refimpl.cli.pictures import add_picture, checked, save
 from refimpl.cli.plan import least, proved
-from refimpl.terminal import progress, say, show_table
+from refimpl.cli.terminal import progress, say, show_table
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
@@ -70,9 +70,9 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.planner.errors import size
-    from refimpl.planning import budget_bytes
+    from refimpl.registry.planning import budget_bytes
     from refimpl.report.tables import compare_table
+    from refimpl.text import size
 
     picture = checked(options.picture)
     if picture and len(options.networks) > 1:
@@ -111,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
 def with_least(table: Table, least_bytes: list[int]) -> Table:
     """The table with one column more."""
-    from refimpl.planner.errors import size
+    from refimpl.text import size
 
     cells = [[*row[:2], size(nbytes), *row[2:]] for row, nbytes in zip(table.rows, least_bytes, strict=True)]
     note = f"{table.note}  least: the smallest budget tried that fits."
@@ -154,7 +154,7 @@ def one(
 ) -> tuple[Compared, dict[str, Any]]:
     """One row: for the table and for the document."""
     from refimpl.planner import DoesNotFit, plan
-    from refimpl.planning import unlimited_baseline
+    from refimpl.registry.planning import unlimited_baseline
     from refimpl.report.comparison import compared, misfit
     from refimpl.report.json import misfit_json, plan_json
 
@@ -176,7 +176,7 @@ def one(
 
 def setups_of(options: argparse.Namespace) -> Iterator[tuple[str, Setup | Search]]:
     """Every row's name and setup; asked for in words, a preset's name (or none) and `slot=module`."""
-    from refimpl import modules
+    from refimpl.registry import modules
 
     common = with_shortcuts(options, modules.assignments(options.assignments))
     for text in options.setups or default_rows():
@@ -196,7 +196,7 @@ def short(words: list[str]) -> str:
 
 def default_rows() -> list[str]:
     """The baseline with both kinds of liveness, and with every allocator."""
-    from refimpl.modules import MODULES
+    from refimpl.registry.modules import MODULES
 
     others = list(MODULES["allocator"])[1:]
     rows = ["baseline", "baseline liveness=layer-wise"]

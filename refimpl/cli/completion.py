@@ -139,11 +139,11 @@ def names(kind: str, start: str) -> Iterable[str]:
 
         return CATALOGUES
     if kind == "presets":
-        from refimpl.presets import PRESETS
+        from refimpl.registry.presets import PRESETS
 
         return PRESETS
     if kind == "assignments":
-        from refimpl.modules import MODULES, SWITCHES
+        from refimpl.registry.modules import MODULES, SWITCHES
 
         slots = MODULES | SWITCHES
         slot, equals, _ = start.partition("=")

@@ -1,4 +1,4 @@
-"""`refimpl demo`: see `refimpl.demo`."""
+"""`refimpl demo`: see `refimpl.cli.demonstration`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl import demo
+    from refimpl.cli import demonstration as demo
 
     return demo.main(Path(options.out))

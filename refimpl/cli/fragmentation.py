@@ -10,7 +10,7 @@ from refimpl.cli.arguments import DONE, add_command
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import add_json, add_machine, add_network, machine_of, network_of
 from refimpl.cli.pictures import add_picture, checked, save
-from refimpl.terminal import progress, say, show_table, wrapped
+from refimpl.cli.terminal import progress, say, show_table, wrapped
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from refimpl.planner import Program
     from refimpl.planner.slots import Algorithms
     from refimpl.report.tables import Table
-    from refimpl.vdnnpp.fragmentation import Row
+    from refimpl.reproduce.vdnnpp.fragmentation import Row
 
 MACHINE = "gtx-970"  #: vDNN++'s
 POLICIES = ("none", "conv", "all", "alternate-conv")
@@ -67,8 +67,8 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.modules import module
-    from refimpl.vdnnpp.fragmentation import cases, study
+    from refimpl.registry.modules import module
+    from refimpl.reproduce.vdnnpp.fragmentation import cases, study
 
     picture = checked(options.picture)
     network, machine = network_of(options), machine_of(options, MACHINE)
@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
 def table(rows: Sequence[Row], network: Network) -> Table:
     """One policy's rows, in bytes; the smallest pool is marked, and the smallest that is not planned."""
     from refimpl.report.tables import Table
-    from refimpl.vdnnpp.fragmentation import ORDERS, least
+    from refimpl.reproduce.vdnnpp.fragmentation import ORDERS, least
 
     best = {least(rows), least(rows, with_planned=True)}
     lines = []
@@ -150,8 +150,8 @@ def drawn(
 ) -> Any:
     """One of the two pictures."""
     from refimpl.planner import plan
-    from refimpl.report.fragmentation_pictures import bars_picture, map_picture
-    from refimpl.vdnnpp.fragmentation import ORDERS, PLENTY, setup
+    from refimpl.reproduce.vdnnpp.fragmentation import ORDERS, PLENTY, setup
+    from refimpl.reproduce.vdnnpp.fragmentation_pictures import bars_picture, map_picture
 
     how = "vDNN++'s own order" if options.own_order else "vDNN's synchronous order"
     if options.draw == "bars":

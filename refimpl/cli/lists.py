@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import DONE, Fail, add_command, pick
-from refimpl.terminal import say, show
+from refimpl.cli.terminal import say, show
 
 if TYPE_CHECKING:
     from refimpl.planner import Search, Setup
@@ -47,10 +47,10 @@ def print_json(document: Any) -> None:
 def overview(options: argparse.Namespace) -> int:
     """Every name, without numba: the kernels are only counted by `list kernels`."""
     from refimpl.machine import CATALOGUES, MACHINES
-    from refimpl.modules import MODULES, SWITCHES
     from refimpl.network.conventions import SUFFIXES
     from refimpl.network.zoo import FAMILIES, PLAIN
-    from refimpl.presets import PRESETS
+    from refimpl.registry.modules import MODULES, SWITCHES
+    from refimpl.registry.presets import PRESETS
 
     if options.json:
         print_json({
@@ -93,7 +93,7 @@ def networks(options: argparse.Namespace) -> int:
 
 def machines(options: argparse.Namespace) -> int:
     from refimpl.machine import summary
-    from refimpl.planner.errors import size
+    from refimpl.text import size
 
     found = summary()
     if options.json:
@@ -113,8 +113,8 @@ def machines(options: argparse.Namespace) -> int:
 
 
 def presets(options: argparse.Namespace) -> int:
-    from refimpl.modules import switches
-    from refimpl.presets import PRESETS, about
+    from refimpl.registry.modules import switches
+    from refimpl.registry.presets import PRESETS, about
 
     if options.json:
         print_json([
@@ -134,14 +134,14 @@ def presets(options: argparse.Namespace) -> int:
 
 def filled(made: Setup | Search) -> dict[str, str]:
     """What a setup holds: its modules, where a slot is not none, and whether its streams join."""
-    from refimpl.modules import switches
+    from refimpl.registry.modules import switches
 
     beside = {name: value for name, value in switches(made).items() if value == "yes"}
     return {slot: module for slot, module in made.slots.items() if module != "none"} | beside
 
 
 def modules(options: argparse.Namespace) -> int:
-    from refimpl.modules import ABOUT_SWITCHES, MODULES, SWITCHES
+    from refimpl.registry.modules import ABOUT_SWITCHES, MODULES, SWITCHES
 
     rows = [(slot, name, module.summary) for slot, found in MODULES.items() for name, module in found.items()]
     if options.json:
@@ -158,7 +158,8 @@ def modules(options: argparse.Namespace) -> int:
 
 
 def kernels(options: argparse.Namespace) -> int:
-    from refimpl import listing, tables
+    from refimpl.registry import kernels as listing
+    from refimpl.report.markdown import markdown_table
 
     family = pick(options.family, listing.families(), "kernel family") if options.family else None
     if options.machine_code:
@@ -171,7 +172,7 @@ def kernels(options: argparse.Namespace) -> int:
     if options.json:
         print_json([asdict(row) for row in rows])
     elif options.markdown:
-        print(tables.markdown_table(*listing.table(rows)))
+        print(markdown_table(*listing.table(rows)))
     else:
         show(f"{len(rows)} kernels", *listing.table(rows), wraps=["what it does"])
         if options.machine_code:

@@ -77,15 +77,15 @@ def network_of(options: argparse.Namespace, name: str | None = None) -> Network:
 
 def setup_of(options: argparse.Namespace) -> Setup | Search:
     """The preset that was named, with some slots filled otherwise."""
-    from refimpl import modules
+    from refimpl.registry import modules
 
     return preset_with(options, options.policy, with_shortcuts(options, modules.assignments(options.assignments)))
 
 
 def preset_with(options: argparse.Namespace, preset: str, named: dict[str, str]) -> Setup | Search:
     """A preset with modules by name; where `--recompute` cannot be, with a word on what would do."""
-    from refimpl import presets
     from refimpl.planner import SetupError
+    from refimpl.registry import presets
 
     try:
         return presets.setup(preset, named)
@@ -112,7 +112,7 @@ def with_shortcuts(options: argparse.Namespace, named: dict[str, str]) -> dict[s
 def machine_of(options: argparse.Namespace, default: str = "") -> Machine:
     """The machine that was named; without a name `default`, or the GPU at hand, or vDNN's."""
     from refimpl.machine import machine
-    from refimpl.planning import gpu_at_hand
+    from refimpl.registry.planning import gpu_at_hand
 
     found = machine(options.machine or default or ("here" if gpu_at_hand() else VDNNS_MACHINE))
     return found.with_catalogue(options.catalogue) if options.catalogue else found
@@ -120,7 +120,7 @@ def machine_of(options: argparse.Namespace, default: str = "") -> Machine:
 
 def program_of(options: argparse.Namespace) -> Program:
     """All of it: the program of the network that was named, with the setup, machine and budget that were."""
-    from refimpl.planning import plan
+    from refimpl.registry.planning import plan
 
     network, setup, machine = network_of(options), setup_of(options), machine_of(options)
     return plan(network, setup, machine, options.budget)

@@ -19,14 +19,14 @@ from refimpl.cli.options import (
     setup_of,
 )
 from refimpl.cli.pictures import add_picture, checked, draw
-from refimpl.terminal import say, show_table, waiting, wrapped
+from refimpl.cli.terminal import say, show_table, waiting, wrapped
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
     from refimpl.network import Network
     from refimpl.planner import Program, Search, Setup
-    from refimpl.planner.largest import Largest
     from refimpl.planner.verify import Proof
+    from refimpl.registry.largest import Largest
 
 EXAMPLES = (
     "refimpl plan vgg16 --batch 256 --budget 12GiB",
@@ -70,7 +70,7 @@ def add_output(parser: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from refimpl.planner import DoesNotFit, plan
-    from refimpl.planning import budget_bytes, unlimited_baseline
+    from refimpl.registry.planning import budget_bytes, unlimited_baseline
 
     picture = checked(options.picture)
     network, setup, machine = network_of(options), setup_of(options), machine_of(options)
@@ -97,8 +97,8 @@ def run(options: argparse.Namespace) -> int:
         for selection in chosen:
             print(program.listing(selection, options.instructions))
     else:
-        from refimpl.planner.errors import size
         from refimpl.report.tables import plan_table, steps_table, tried_table
+        from refimpl.text import size
 
         if options.steps:
             show_table(steps_table(program, timeline))
@@ -139,7 +139,7 @@ def proved(program: Program) -> Proof:
 
 def least(network: Network, setup: Setup | Search, machine: Machine) -> int:
     """The least budget tried that fits, bytes; with a word on the terminal, for on a deep network it takes a while."""
-    from refimpl.fitting import least_budget
+    from refimpl.registry.fitting import least_budget
 
     with waiting("looking for the least budget"):
         return least_budget(network, setup, machine)
@@ -147,7 +147,7 @@ def least(network: Network, setup: Setup | Search, machine: Machine) -> int:
 
 def largest(options: argparse.Namespace, setup: Setup | Search, machine: Machine, budget: int) -> Largest:
     """The largest batch tried that fits."""
-    from refimpl.fitting import largest_batch
+    from refimpl.registry.fitting import largest_batch
 
     with waiting("looking for the largest batch"):
         return largest_batch(options.network, setup, machine, budget)
@@ -160,7 +160,7 @@ def batch_json(most: Largest) -> dict[str, Any]:
 
 def misfit(error: Any, network: Network, setup: Setup | Search, machine: Machine, options: argparse.Namespace) -> int:
     """Say where and why it does not fit, and what would."""
-    from refimpl.fitting import remedies
+    from refimpl.registry.fitting import remedies
 
     with waiting("it does not fit; looking for what would"):
         found = remedies(network, setup, machine, error.budget)

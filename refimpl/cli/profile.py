@@ -8,7 +8,7 @@ from typing import Any
 
 from refimpl.cli.arguments import DONE, Fail, add_command, completed_by, writable
 from refimpl.cli.options import add_network, network_of
-from refimpl.terminal import progress, say
+from refimpl.cli.terminal import progress, say
 
 
 def add(commands: Any) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, add_command, pick
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import add_json
+from refimpl.cli.terminal import progress, say, show
 from refimpl.memory import ALLOCATORS, Allocator
 from refimpl.memory.log import Event, Replay, read_rmm, replay
-from refimpl.terminal import progress, say, show
 
 EVERYTHING = 1 << 60  #: bytes: a pool that everything fits into
 CLOSE = 1024  #: the least pool is found to one part in so many
@@ -52,7 +52,7 @@ class Row:
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.budgets import Share, parse
+    from refimpl.registry.budgets import Share, parse
 
     names = [pick(options.allocator, ALLOCATORS, "allocator")] if options.allocator else list(ALLOCATORS)
     size = parse(options.size) if options.size else None
@@ -108,7 +108,7 @@ def least_pool(events: Sequence[Event], allocator: Allocator, ideal: int) -> int
 
 
 def tell(log: str, events: Sequence[Event], rows: Sequence[Row], size: int | None) -> None:
-    from refimpl.planner.errors import size as text
+    from refimpl.text import size as text
 
     head = ["allocator", "least pool" if size is None else "pool", "alive at most", "beyond", "fits"]
     table = [

@@ -1,6 +1,6 @@
 """`refimpl reproduce`: a paper's published figures beside ours, part by part of its evaluation.
 
-A paper is an entry in `PAPERS`: where the parts of its evaluation lie (`refimpl.report.reproduction.Part`), and what
+A paper is an entry in `PAPERS`: where the parts of its evaluation lie (`refimpl.reproduce.evaluation.Part`), and what
 `--run` measures on the device at hand.
 """
 
@@ -20,11 +20,11 @@ from refimpl.cli.arguments import DONE, Fail, add_command, completed_by, pick
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import add_json
 from refimpl.cli.pictures import checked, save
-from refimpl.terminal import progress, say, show, show_table
+from refimpl.cli.terminal import progress, say, show, show_table
 
 if TYPE_CHECKING:
-    from refimpl.planner.published import Reproduced
-    from refimpl.report.reproduction import Part
+    from refimpl.reproduce.evaluation import Part
+    from refimpl.reproduce.published import Reproduced
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def plain(row: Any) -> dict[str, Any]:
 
 def show_part(title: str, part: Part, found: Any) -> None:
     """A part's published figures, then its own tables."""
-    from refimpl.report.reproduction import published_table
+    from refimpl.reproduce.evaluation import published_table
 
     if found.figures:
         show_table(published_table(title, found.figures))
@@ -164,7 +164,7 @@ def pictures(parts: Sequence[Part], path: Path | None) -> dict[str, Path]:
 
 def backend_at_hand(options: argparse.Namespace, paper: Paper) -> Literal["cuda", "cpu"]:
     """Where `--run` trains; refused at once where it would take for ever, or could not be timed."""
-    from refimpl.planning import gpu_at_hand
+    from refimpl.registry.planning import gpu_at_hand
 
     gpu = gpu_at_hand()
     if not gpu and options.network is None:
@@ -189,16 +189,16 @@ def root() -> Path:
 
 def trained(options: argparse.Namespace, paper: Paper, network: str, batch: int) -> int:
     """The policy within a budget, beside the same kernels without one; by default so many images of this network."""
-    from refimpl import presets
     from refimpl.machine import machine as machine_named
     from refimpl.network.zoo import build
-    from refimpl.planning import budget_bytes
+    from refimpl.registry import presets
+    from refimpl.registry.planning import budget_bytes
 
     backend = backend_at_hand(options, paper)
     built = build(options.network or network, options.batch or (None if options.network else batch))
     machine = machine_named("here")
     budget = budget_bytes(options.budget, built, machine)
-    from refimpl import measured
+    from refimpl.reproduce import measured
 
     with progress("", 2 * options.iterations) as advance:
         policy = presets.setup(options.policy or paper.policy)
@@ -242,7 +242,7 @@ def studied(options: argparse.Namespace, paper: Paper, module: str) -> int:
 PAPERS = {
     "vdnn": Paper(
         title="vDNN",
-        evaluation="refimpl.report.vdnn_evaluation",
+        evaluation="refimpl.reproduce.vdnn.evaluation",
         measure=partial(trained, network="vgg16", batch=256),
         trains="256 images of vgg16",
         policy="vdnn-dyn",
@@ -250,16 +250,16 @@ PAPERS = {
     ),
     "vdnnpp": Paper(
         title="vDNN++",
-        evaluation="refimpl.report.vdnnpp_evaluation",
-        measure=partial(studied, module="refimpl.vdnnpp_measured"),
+        evaluation="refimpl.reproduce.vdnnpp.evaluation",
+        measure=partial(studied, module="refimpl.reproduce.vdnnpp.measured"),
         trains="128 images of vgg16:vdnnpp",
         policy="vdnnpp-all",
         small="--network tiny-vgg:vdnnpp --batch 64 --budget 12MiB",
     ),
     "superneurons": Paper(
         title="SuperNeurons",
-        evaluation="refimpl.report.superneurons_evaluation",
-        measure=partial(studied, module="refimpl.superneurons_measured"),
+        evaluation="refimpl.reproduce.superneurons.evaluation",
+        measure=partial(studied, module="refimpl.reproduce.superneurons.measured"),
         trains="resnet50:superneurons for the heap, alexnet:superneurons for the rest",
         policy="superneurons",
         small="--network tiny-resnet --batch 64 --budget 16MiB",

@@ -26,12 +26,12 @@ from refimpl.cli.options import (
     setup_of,
 )
 from refimpl.cli.plan import proved
-from refimpl.names import offer
-from refimpl.terminal import say, show, training_progress, waiting
+from refimpl.cli.terminal import say, show, training_progress, waiting
+from refimpl.text import offer
 
 if TYPE_CHECKING:
     from refimpl.backend import Trainer
-    from refimpl.data import Source
+    from refimpl.backend.data import Source
     from refimpl.network import Network
     from refimpl.planner import Program
 
@@ -93,7 +93,7 @@ def add_backend(parser: Parser) -> None:
 
 def prepared_program(options: argparse.Namespace, network: Network) -> Program:
     """A program that can be run: with our own algorithms, and proved safe."""
-    from refimpl.planning import plan
+    from refimpl.registry.planning import plan
 
     machine = machine_of(options, default="here")
     if machine.catalogue != "own":
@@ -107,7 +107,7 @@ def prepared_program(options: argparse.Namespace, network: Network) -> Program:
 
 def trainer_of(program: Program, options: argparse.Namespace, **learning: Any) -> Trainer:
     """A trainer on the backend that was asked for; the first time, its kernels are compiled, which takes a while."""
-    from refimpl.planning import gpu_at_hand
+    from refimpl.registry.planning import gpu_at_hand
 
     backend = options.backend if options.backend != "auto" else "cuda" if gpu_at_hand() else "cpu"
     with waiting(f"preparing {program.network.name} for {backend}; the first time its kernels are compiled"):
@@ -118,7 +118,7 @@ def trainer_of(program: Program, options: argparse.Namespace, **learning: Any) -
 
 def source_of(name: str) -> Any:
     """Digits, or a user's own; None for synthetic images, whose shape is the network's."""
-    from refimpl import data
+    from refimpl.backend import data
 
     if name == "synthetic":
         return None
@@ -164,8 +164,7 @@ def length_of(options: argparse.Namespace, source: Source, batch: int) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl import data
-    from refimpl.backend import NotFinite
+    from refimpl.backend import NotFinite, data
 
     if options.save:
         writable("--save", options.save)
@@ -208,7 +207,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         report(document, program)
         if options.verbose and compressed:
-            from refimpl.measured import compressed_table
+            from refimpl.reproduce.measured import compressed_table
 
             say("")
             show("Compressed by threads of the host, in the last iteration", *compressed_table(compressed))
@@ -299,8 +298,7 @@ def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
 
 def report(document: dict[str, Any], program: Program) -> None:
     """What came of it, for people."""
-    from refimpl.planner.errors import size
-    from refimpl.planner.listing import duration
+    from refimpl.text import duration, size
 
     losses, peak, seconds = document["losses"], document["peak_bytes"], document["seconds"]
     where = {"cpu": "on the CPU", "cuda": "on the GPU"}[document["backend"]]
@@ -334,8 +332,7 @@ def report(document: dict[str, Any], program: Program) -> None:
 
 def compressing(compressed: list[dict[str, Any]]) -> str:
     """What became of the maps that threads of the host compressed."""
-    from refimpl.planner.errors import size
-    from refimpl.planner.listing import duration
+    from refimpl.text import duration, size
 
     figures = ("nbytes", "stored", "compress_seconds", "decompress_seconds")
     total = {name: sum(one[name] for one in compressed) for name in figures}

@@ -9,7 +9,7 @@ from typing import Any
 from refimpl.cli.arguments import DONE, add_command
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import add_json, add_network, network_of
-from refimpl.terminal import say, show_table
+from refimpl.cli.terminal import say, show_table
 
 
 def add(commands: Any) -> None:
@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
             "network_wide_bytes": network_wide_bytes(network), "layers": [asdict(row) for row in summary(network)],
         })  # fmt: skip
         return DONE
-    from refimpl.planner.errors import size
     from refimpl.report.tables import summary_table
+    from refimpl.text import size
 
     show_table(summary_table(network))
     come_and_go = network.conventions.weight_gradients_managed

@@ -10,7 +10,7 @@ from refimpl.cli.arguments import DONE, Fail, add_command, completed_by, writabl
 from refimpl.cli.options import add_budget, add_machine, add_network, add_setup, network_of, program_of
 from refimpl.cli.plan import proved
 from refimpl.cli.run import add_backend, prepared_program, trainer_of
-from refimpl.terminal import say
+from refimpl.cli.terminal import say
 
 if TYPE_CHECKING:
     from refimpl.machine import Timeline

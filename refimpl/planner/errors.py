@@ -6,16 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from refimpl.network import Step
-
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-
-
-def size(nbytes: int) -> str:
-    """Bytes for people: 12.3 MiB."""
-    for unit, name in UNITS:
-        if nbytes >= unit:
-            return f"{nbytes / unit:.4g} {name}"
-    return f"{nbytes} bytes"
+from refimpl.text import size
 
 
 @dataclass(eq=False)

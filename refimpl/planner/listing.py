@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from refimpl.network import Tensor
-from refimpl.planner.errors import size
 from refimpl.planner.program import (
     Allocate,
     Compress,
@@ -27,6 +26,7 @@ from refimpl.planner.program import (
     Record,
     Wait,
 )
+from refimpl.text import counted, duration, size
 
 WIDTH = 100  #: columns
 LONG = 120  #: steps: a program with more is abridged
@@ -87,19 +87,6 @@ def selected(program: Program, steps: Selection) -> Sequence[int]:
         if number not in known:
             raise ValueError(f"{program.network.name} has no step {number}; there are steps 1 to {known[-1]}")
     return numbers
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people: 1.23 s, 45.6 ms, 7.89 µs."""
-    unit, name = next(((unit, name) for unit, name in ((1.0, "s"), (1e-3, "ms")) if seconds >= unit), (1e-6, "µs"))
-    value = seconds / unit
-    return f"{value:.3g} {name}" if value < 999.5 else f"{value:.0f} {name}"
-
-
-def counted(number: int, what: str) -> str:
-    """`1 step`, `2 steps`, `5,000 copies`."""
-    plural = what[:-1] + "ies" if what.endswith("y") else what + "s"
-    return f"{number:,} {what if number == 1 else plural}"
 
 
 class _Lister:

@@ -8,10 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from refimpl.planner.errors import size
-from refimpl.planner.listing import duration
 from refimpl.report import style
 from refimpl.report.comparison import Compared, shortest
+from refimpl.text import duration, size
 
 
 def comparison_picture(name: str, setups: Sequence[Compared]) -> Figure:

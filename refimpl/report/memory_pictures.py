@@ -10,9 +10,9 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from refimpl.planner import Program
-from refimpl.planner.errors import size
 from refimpl.report import style
 from refimpl.report.figures import KINDS, Fragmentation, Layout, fragmentation, memory_curve
+from refimpl.text import size
 
 Corners = tuple[float, float, int, int]  #: of a rectangle: left, right, bottom, top
 

@@ -19,8 +19,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from refimpl.planner import Launch, Program
-from refimpl.planner.errors import UNITS
 from refimpl.report.figures import step_ends
+from refimpl.text import UNITS
 
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",

@@ -19,12 +19,11 @@ from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.summary import Row, summary, total
 from refimpl.planner import Launch, Program
-from refimpl.planner.errors import size
-from refimpl.planner.listing import counted, duration
 from refimpl.planner.program import Compress, Decompress
 from refimpl.report.comparison import Compared, shortest
 from refimpl.report.figures import fragmentation, traffic
 from refimpl.report.times import step_times
+from refimpl.text import counted, duration, size
 
 WIDTH = 100  #: columns
 GAP = "  "  #: between two columns

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from refimpl.machine import Span, Timeline
 from refimpl.network import Call, Step
 from refimpl.planner import Launch, Program
-from refimpl.planner.listing import duration
 from refimpl.report import style
 from refimpl.report.times import step_times
+from refimpl.text import duration
 
 FEW_STEPS = 24  #: a program with no more is shown whole, and nothing closer
 AROUND = 6  #: steps before and behind the longest stall that the closer view shows

@@ -8,9 +8,7 @@
 | `cache` | tensors move only when the device is full, the least recently used first: §3.3.2 |
 | `recompute` | cheap maps are dropped and made again, in three ways: §3.4 |
 | `workspace` | the fastest convolutions that the bytes free now allow: §3.5 |
-| `stages` | these one on top of another, as in the paper's memory curve |
-| `published` | the paper's figures, each with its source |
-| `figures`, `traffic`, `capacity` | ours beside them: the curve, memory and recomputation; the cache; what 12 GB hold |
+| `presets` | these one on top of another, as in the paper's memory curve |
 
 Each module stands alone in its slot, and goes with the other papers' modules.
 """

@@ -8,12 +8,9 @@ or is our reconstruction, and says so.
 | `release` | no join at a layer's end: maps are freed when their reader and their copy are done |
 | `offload` | the static policies: all, conv, every second conv |
 | `dynamic` | which policy, by what fits |
-| `placement` | fragmentation: how large the pool must be, and where what stays is placed |
-| `fragmentation` | the study: every heuristic in every order under every policy |
+| `pool_search` | fragmentation: how large the pool must be, and where what stays is placed |
 | `planned` | ours, to compare with: addresses fixed beforehand from known lifetimes |
 | `pinned` | pinned memory on demand, and maps compressed by threads of the host |
-| `published` | what is known of the paper's figures, each with its mark |
-| `figures` | ours beside them: time, pinned memory, pools |
 
 It extends vDNN, and so takes vDNN's search and its way to offload; its modules go with the other papers' modules too.
 """

@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 
 from refimpl.memory import Allocator, Pool
 from refimpl.planner import Program
-from refimpl.vdnnpp.placement import Found, Trace, ideal, rounded, trace
+from refimpl.vdnnpp.pool_search import Found, Trace, ideal, rounded, trace
 
 ROUNDS = 32  #: of placing everything, at most
 

@@ -8,13 +8,15 @@ import pytest
 
 from kernels import gpu
 from kernels.shim import cuda
-from refimpl import measured, presets, superneurons_measured
-from refimpl.fitting import least_budget
 from refimpl.machine import machine
 from refimpl.memory import DriverCalls
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, Launch, Program, Setup, plan
+from refimpl.registry import presets
+from refimpl.registry.fitting import least_budget
+from refimpl.reproduce import measured
+from refimpl.reproduce.superneurons import measured as superneurons_measured
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch

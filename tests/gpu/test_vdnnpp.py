@@ -10,13 +10,15 @@ import pytest
 
 from kernels import gpu
 from kernels.shim import cuda
-from refimpl import measured, presets, vdnnpp_measured
 from refimpl.backend import DeviceFailed, host_thread
 from refimpl.backend.host_thread import HostWork, host_stream
 from refimpl.machine import machine
 from refimpl.network.zoo import build
 from refimpl.planner import Compress, Program, Setup, plan
 from refimpl.planner.verify import verify
+from refimpl.registry import presets
+from refimpl.reproduce import measured
+from refimpl.reproduce.vdnnpp import measured as vdnnpp_measured
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch

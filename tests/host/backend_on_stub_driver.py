@@ -19,12 +19,12 @@ from cuda.bindings import driver as driver_api
 
 from kernels import gpu
 from kernels.shim import cuda
-from refimpl import presets
 from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
 from refimpl.backend.cuda import CudaReplay
 from refimpl.backend.cuda_host import checked
 from refimpl.network.zoo import build
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait
+from refimpl.registry import presets
 from tests.refimpl.backend.running import MACHINE, small_program
 from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan
 from tests.refimpl.plainly import draw_batch

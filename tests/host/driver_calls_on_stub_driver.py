@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as driver_api
 
-from refimpl import measured, superneurons_measured
 from refimpl.backend import DeviceFailed, RunError, Trainer
 from refimpl.backend.cuda import CudaReplay
 from refimpl.machine import machine
 from refimpl.memory import DriverCalls
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
-from refimpl.superneurons import stages
+from refimpl.reproduce import measured
+from refimpl.reproduce.superneurons import measured as superneurons_measured
+from refimpl.superneurons import presets as stages
 from tests.host.backend_on_stub_driver import held, made, noted
 from tests.refimpl.backend.running import MACHINE, small_network
 from tests.refimpl.modules import least_plan

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl import presets
 from refimpl.backend import DeviceFailed, RunError, host_thread
 from refimpl.backend.host_thread import HostThread, HostWork, Piece, awaited, host_stream, needs
 from refimpl.network.zoo import build
 from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Program, Record, Wait
+from refimpl.registry import presets
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch

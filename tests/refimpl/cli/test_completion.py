@@ -14,9 +14,9 @@ from refimpl.cli import parser
 from refimpl.cli.completion import SCRIPTS, candidates
 from refimpl.machine import MACHINES
 from refimpl.memory import ALLOCATORS
-from refimpl.modules import MODULES, SWITCHES
 from refimpl.network.zoo import NETWORKS
-from refimpl.presets import PRESETS
+from refimpl.registry.modules import MODULES, SWITCHES
+from refimpl.registry.presets import PRESETS
 from tests.refimpl.cli.said import Command
 
 

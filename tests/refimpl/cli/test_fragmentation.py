@@ -11,7 +11,7 @@ import pytest
 from refimpl.cli import parser
 from refimpl.cli.completion import candidates
 from refimpl.cli.fragmentation import POLICIES
-from refimpl.vdnnpp import fragmentation
+from refimpl.reproduce.vdnnpp import fragmentation
 from tests.refimpl.cli.said import Command, Wrong
 
 pytestmark = pytest.mark.vdnnpp

@@ -7,12 +7,12 @@ import json
 import pytest
 
 from kernels.launch import REGISTRY
-from refimpl import listing
 from refimpl.machine import MACHINES
-from refimpl.modules import ABOUT_SWITCHES, MODULES, SWITCHES
 from refimpl.network.conventions import SUFFIXES
 from refimpl.network.zoo import NETWORKS, PLAIN
-from refimpl.presets import PRESETS
+from refimpl.registry import kernels as listing
+from refimpl.registry.modules import ABOUT_SWITCHES, MODULES, SWITCHES
+from refimpl.registry.presets import PRESETS
 from tests.refimpl.cli.said import Command, Wrong
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from refimpl.cli.reproduce import PAPERS, compared
-from refimpl.planner.published import Published, Reproduced
-from refimpl.vdnn.figures import NETWORKS, POLICIES
+from refimpl.reproduce.published import Published, Reproduced
+from refimpl.reproduce.vdnn.figures import NETWORKS, POLICIES
 from tests.refimpl.cli.said import Command, Wrong
 
 # -- vDNN --------------------------------------------------------------------------------------------------------------
@@ -61,8 +61,7 @@ def test_parts_of_superneurons_as_json(refimpl: Command, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the largest batches and the deepest ResNet, which take a minute."""
-    from refimpl.report import superneurons_evaluation as evaluation
-    from refimpl.superneurons import figures
+    from refimpl.reproduce.superneurons import evaluation, figures
 
     monkeypatch.setattr(figures, "NETWORKS", {"alexnet": 200, "vgg16": 32, "resnet50": 32, "resnet101": 32})
     monkeypatch.setattr(figures, "SHRUNK", ("vgg16", "resnet50"))
@@ -94,7 +93,7 @@ def test_what_cannot_be_had_is_refused_at_once(wrong: Wrong, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_superneurons_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU a driver has nothing to be called for; the rest is measured."""
-    monkeypatch.setattr("refimpl.planning.gpu_at_hand", lambda: False)
+    monkeypatch.setattr("refimpl.registry.planning.gpu_at_hand", lambda: False)
     small = ("--network", "tiny-resnet", "--batch", 2, "--budget", "1MiB", "--iterations", 1)
     said = refimpl("reproduce", "superneurons", "--run", *small)
     assert said.status == 0 and "the most images" in said.out and "superneurons" in said.out
@@ -108,7 +107,7 @@ def test_superneurons_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.slow
 def test_vdnnpp(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All parts, of two networks; every published figure is missed, in every reading."""
-    from refimpl.vdnnpp import figures
+    from refimpl.reproduce.vdnnpp import figures
 
     monkeypatch.setattr(figures, "NETWORKS", (("alexnet", 128), ("vdnnpp-demo", 32)))
     said = refimpl("reproduce", "vdnnpp", "--picture", tmp_path / "pp.svg")
@@ -138,7 +137,7 @@ def test_vdnnpp_as_json(refimpl: Command) -> None:
 @pytest.mark.vdnnpp
 @pytest.mark.slow
 def test_vdnnpp_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refimpl.planning.gpu_at_hand", lambda: False)
+    monkeypatch.setattr("refimpl.registry.planning.gpu_at_hand", lambda: False)
     small = ("--network", "tiny-vgg", "--batch", 2, "--budget", "8MiB", "--iterations", 1)
     said = refimpl("reproduce", "vdnnpp", "--run", *small)
     assert said.status == 0 and "pinned memory" in said.out and "GB/s" in said.out
@@ -162,7 +161,7 @@ def test_json_has_no_infinity() -> None:
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_papers_entry_is_whole(name: str) -> None:
-    from refimpl import presets
+    from refimpl.registry import presets
 
     paper = PAPERS[name]
     parts = paper.parts()
@@ -172,7 +171,7 @@ def test_a_papers_entry_is_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_running_wants_a_gpu_or_a_small_network(name: str, wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refimpl.planning.gpu_at_hand", lambda: False)
+    monkeypatch.setattr("refimpl.registry.planning.gpu_at_hand", lambda: False)
     said = wrong("reproduce", name, "--run")
     assert f"no GPU here; a small network runs on the CPU: {PAPERS[name].small}" in said
     small = PAPERS[name].small.split()

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from refimpl.backend.data import Synthetic
 from refimpl.cli.run import curve, without
-from refimpl.data import Synthetic
-from refimpl.fitting import least_budget
 from refimpl.machine import machine
 from refimpl.network.zoo import build
-from refimpl.presets import setup
+from refimpl.registry.fitting import least_budget
+from refimpl.registry.presets import setup
 from tests.refimpl.cli.said import Command, Wrong
 
 SMALL = ("lenet", "--batch", 8, "--backend", "cpu")

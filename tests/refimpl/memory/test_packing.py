@@ -158,7 +158,7 @@ def test_what_is_not_filled_is_not_touched() -> None:
 
 def test_nobody_pays_for_numba_who_packs_nothing() -> None:
     code = (
-        "import refimpl.memory, refimpl.machine, refimpl.planner, refimpl.vdnnpp, refimpl.presets, sys; "
+        "import refimpl.memory, refimpl.machine, refimpl.planner, refimpl.vdnnpp, refimpl.registry.presets, sys; "
         "raise SystemExit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

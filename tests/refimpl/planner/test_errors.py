@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from refimpl.planner.errors import size
+from refimpl.text import size
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
-from refimpl.planner.errors import size
 from refimpl.report.comparison import Compared, compared, misfit, shortest
 from refimpl.report.tables import WIDTH, Table, compare_table, plan_table, share, steps_table, summary_table
+from refimpl.text import size
 from tests.refimpl.modules import machine, setup
 from tests.refimpl.report.programs import ALL, SMALL, baseline, compressing, evicting, offloading, timeline
 

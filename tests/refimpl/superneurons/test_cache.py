@@ -23,6 +23,7 @@ from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, Unsafe,
 from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
 from refimpl.planner.loop import Planner
 from refimpl.planner.order import Block
+from refimpl.reproduce.superneurons.traffic import moved_bytes
 from refimpl.superneurons import (
     CHECKPOINTS,
     COST_AWARE,
@@ -32,10 +33,9 @@ from refimpl.superneurons import (
     Analysis,
     Heap,
     LeastRecentlyUsed,
-    stages,
 )
+from refimpl.superneurons import presets as stages
 from refimpl.superneurons.cache import TensorCache
-from refimpl.superneurons.traffic import moved_bytes
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import DropSome, OffloadSome, PooledPinned, least_plan, machine, setup
 

@@ -14,7 +14,8 @@ from refimpl.network import SUPERNEURONS, Builder, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import Walk, plan
 from refimpl.planner.baseline import LayerWise
-from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, stages
+from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC
+from refimpl.superneurons import presets as stages
 from refimpl.superneurons.liveness import Analysis, last_uses, out_sets
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine

@@ -17,7 +17,8 @@ from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Free, Program, Record, Setup, SetupError, Wait, Walk, plan
 from refimpl.planner.baseline import BufferAMap, Buffers, NoPrefetch
 from refimpl.planner.program import pinned_size
-from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs, stages
+from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
+from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import BoundOffload
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, setup

@@ -12,7 +12,7 @@ from kernels import concat
 from refimpl.machine import MACHINES
 from refimpl.network import Builder, Network
 from refimpl.planner import Launch, Program, plan
-from refimpl.superneurons import stages
+from refimpl.superneurons import presets as stages
 from tests.refimpl.planner.mutations import changed, find, refused
 
 pytestmark = pytest.mark.superneurons

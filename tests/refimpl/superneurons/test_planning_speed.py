@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from refimpl import planner_bench
+from refimpl.bench import planning as planner_bench
 from refimpl.machine import MACHINES
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Launch, Walk, plan
-from refimpl.superneurons import LeastRecentlyUsed, stages
+from refimpl.superneurons import LeastRecentlyUsed
+from refimpl.superneurons import presets as stages
 from refimpl.superneurons.cache import TensorCache
 
 pytestmark = pytest.mark.superneurons

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from refimpl import presets, superneurons, vdnn
+from refimpl import superneurons, vdnn
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder
-from refimpl.measured import SameAlgorithms
-from refimpl.modules import IN_SLOTS, SWITCHES
 from refimpl.network import Builder, Network
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Setup, SetupError, plan
+from refimpl.registry import presets
+from refimpl.registry.modules import IN_SLOTS, SWITCHES
+from refimpl.reproduce.measured import SameAlgorithms
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine

@@ -25,8 +25,8 @@ from refimpl.superneurons import (
     Ahead,
     LeastRecentlyUsed,
     Recompute,
-    stages,
 )
+from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import BoundRecompute, Segment, segments
 from tests.refimpl.backend.running import differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks

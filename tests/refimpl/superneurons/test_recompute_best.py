@@ -18,7 +18,8 @@ import pytest
 from refimpl.network import SUPERNEURONS, Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Walk, plan
-from refimpl.superneurons import ALL_CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute, stages
+from refimpl.superneurons import ALL_CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
+from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import BoundRecompute, Segment
 from tests.refimpl.superneurons.watching import MACHINE, PLENTY
 

@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl import presets, superneurons
+from refimpl import superneurons
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, Trainer
-from refimpl.modules import module
 from refimpl.network import Builder, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup
+from refimpl.registry import presets
+from refimpl.registry.modules import module
 from tests.refimpl.backend.running import MACHINE, Arrays, differing, plain_training, trainer
 from tests.refimpl.backend.running import chosen as chosen_by
 from tests.refimpl.drawn_networks import networks

@@ -17,7 +17,8 @@ from refimpl.network import Builder, Call, Network, Step
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, DoesNotFit, Free, Launch, Program, Setup, Walk, plan
 from refimpl.planner.baseline import FittingChooser, MemoryOptimal
-from refimpl.superneurons import DynamicWorkspace, stages
+from refimpl.superneurons import DynamicWorkspace
+from refimpl.superneurons import presets as stages
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine
 

@@ -9,7 +9,8 @@ from refimpl.network import SUPERNEURONS, Builder, Conventions, Layer, Network, 
 from refimpl.planner import Program, Setup, Walk
 from refimpl.planner.books import Workspace
 from refimpl.planner.loop import Planner
-from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute, stages
+from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
+from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import BoundRecompute
 from tests.refimpl.modules import machine
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl import presets
 from refimpl.backend import CopiesEarly, CopiesLate, NotFinite, Order, Trainer
 from refimpl.backend import cpu as cpu_backend
 from refimpl.machine import MACHINES, Machine
@@ -41,9 +40,10 @@ from refimpl.planner import (
     plan,
 )
 from refimpl.planner.baseline import LayerWise, Releases
+from refimpl.registry import presets
 from refimpl.report.json import plan_json
+from refimpl.reproduce.vdnn.figures import ORACLE
 from refimpl.vdnn import ALL, OffloadInputs, Window
-from refimpl.vdnn.figures import ORACLE
 from refimpl.vdnn.offload import BoundOffload
 from refimpl.vdnn.prefetch import WINDOW, BoundWindow
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl import presets
-from refimpl.fitting import least_budget
 from refimpl.machine import MACHINES
 from refimpl.memory import FirstFit
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, SetupError, plan
+from refimpl.registry import presets
+from refimpl.registry.fitting import least_budget
 from refimpl.vdnn import ALL, Dynamic, static
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks

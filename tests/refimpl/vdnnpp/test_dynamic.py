@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from refimpl import presets
 from refimpl.machine import MACHINES
 from refimpl.memory import FirstFit
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError, first_that_fits, plan
+from refimpl.registry import presets
 from refimpl.vdnnpp import Dynamic
 
 pytestmark = pytest.mark.vdnnpp

@@ -22,10 +22,10 @@ from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.program import Compress, Decompress, compressed_limit, pinned_size
-from refimpl.presets import setup
+from refimpl.registry.presets import setup
+from refimpl.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.pinned import never_negative, stored_bytes
-from refimpl.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, setups
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly

@@ -15,7 +15,6 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from refimpl import presets
 from refimpl.backend import CopiesEarly, CopiesLate, NotFinite, Order
 from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.memory import FirstFit
@@ -38,8 +37,9 @@ from refimpl.planner import (
 )
 from refimpl.planner.baseline import MemoryOptimal, PerformanceOptimal
 from refimpl.planner.loop import Planner
+from refimpl.registry import presets
+from refimpl.reproduce.vdnnpp.figures import as_vdnn, times
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputs, static
-from refimpl.vdnnpp.figures import as_vdnn, times
 from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.release import with_join, without_join
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl import presets
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, Trainer
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import Compress, Program, Search, Setup
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.program import pinned_size
+from refimpl.registry import presets
 from refimpl.vdnnpp import Compressed
 from refimpl.vdnnpp.pinned import never_negative
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer

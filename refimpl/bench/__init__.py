@@ -1,0 +1,1 @@
+"""Kernels beside their rivals (NumPy, PyTorch), and how long planning takes: `refimpl bench`."""

@@ -1,0 +1,194 @@
+"""How long planning, verifying and simulating take, and how that grows with depth: `refimpl bench --planner`.
+
+ResNets of the deep family at batch 1, from 50 layers of convolutions to 2,498, and VGG-416 at batch 32: each is
+planned with layer-wise liveness for a Titan X, verified and simulated.  So is the deepest ResNet at batch 16 with all
+of SuperNeurons, on a K40c whose 12 GiB it fills: rebuilding, evicting and fetching, it has twice the instructions.
+Seconds are processor time of this process, the least of some turns.  The exponent is the slope of the straight line
+through log(seconds) over log(layers) of the ResNets with layer-wise liveness: 1 is linear.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import json
+import math
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from refimpl.bench.devices import device_of
+from refimpl.bench.kernels import load_average
+from refimpl.machine import machine
+from refimpl.network.zoo import build
+from refimpl.planner import Search, Setup, plan
+from refimpl.registry.presets import baseline, setup
+from refimpl.report.markdown import markdown_table, put_between, slug
+
+PLENTY = 1 << 40  #: bytes
+PHASES = ("build", "plan", "verify", "simulate")
+
+
+class Case(NamedTuple):
+    """What is planned, and for what.  Without a preset: the baseline with layer-wise liveness."""
+
+    network: str
+    batch: int
+    preset: str = ""
+    machine: str = "titan-x"
+    budget: int = PLENTY  #: bytes
+
+    def __str__(self) -> str:
+        return f"{self.network}, {self.preset}" if self.preset else self.network
+
+    @property
+    def setup(self) -> Setup | Search:
+        return setup(self.preset) if self.preset else baseline(liveness="layer-wise", algorithms="memory")
+
+
+DEEP = ("resnet50", "resnet101", "resnet152", "resnet:302", "resnet:602", "resnet:1202", "resnet:2498")
+SUPERNEURONS = Case("resnet:2498", 16, "superneurons", "k40c", 12 << 30)
+NETWORKS = (*(Case(name, 1) for name in DEEP), SUPERNEURONS, Case("vgg416", 32))
+
+#: At most so many seconds for planning, verifying and simulating together; at most such growth.
+TARGETS = {"resnet:2498": 5.0, str(SUPERNEURONS): 20.0, "vgg416": 0.5}
+EXPONENT = 1.1
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network; seconds of each phase."""
+
+    network: str  #: and the preset, where it has one
+    layers: int
+    instructions: int
+    build: float
+    plan: float
+    verify: float
+    simulate: float
+
+    @property
+    def together(self) -> float:
+        """Seconds of planning, verifying and simulating."""
+        return self.plan + self.verify + self.simulate
+
+
+@dataclass(frozen=True)
+class Report:
+    name: str  #: of the CPU
+    date: str
+    versions: dict[str, str]
+    load: float  #: processes that wanted a core in the minute before
+    turns: int
+    rows: list[Row]
+    exponents: dict[str, float]  #: phase → growth with the number of layers of the ResNets
+
+    def json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+
+def measure(case: Case, turns: int) -> Row:
+    """The least processor time of each phase in some turns."""
+    wanted, chosen = case.setup, machine(case.machine)
+    least = dict.fromkeys(PHASES, math.inf)
+
+    def timed(phase: str, work: Callable[[], Made]) -> Made:
+        start = time.process_time()
+        made = work()
+        least[phase] = min(least[phase], time.process_time() - start)
+        return made
+
+    build(case.network, case.batch)  # the first one imports what it needs
+    for _ in range(turns):
+        gc.collect()
+        network = timed("build", lambda: build(case.network, case.batch))
+        program = timed("plan", lambda network=network: plan(network, wanted, chosen, case.budget))  # type: ignore[misc]
+        timed("verify", program.verify)
+        timed("simulate", program.simulate)
+    return Row(str(case), len(network.layers), len(program.instructions), **least)
+
+
+def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Of the straight line, by least squares, through log y over log x."""
+    return float(np.polyfit(np.log(xs), np.log(ys), 1)[0])
+
+
+def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> Report:
+    """Measure every network; `watch` is told each one's name before."""
+    load, rows = load_average(), []
+    for case in NETWORKS:
+        watch(str(case))
+        rows.append(measure(case, turns))
+    return report(rows, turns, load)
+
+
+def report(rows: list[Row], turns: int, load: float) -> Report:
+    """The rows with where and when, and how the plain ResNets grow."""
+    deep = [row for row in rows if row.network in DEEP]
+    layers = [row.layers for row in deep]
+    growth = {phase: slope(layers, [getattr(row, phase) for row in deep]) for phase in (*PHASES, "together")}
+    versions = {"python": platform.python_version(), "numpy": np.__version__}
+    return Report(device_of("cpu").name, datetime.date.today().isoformat(), versions, load, turns, rows, growth)
+
+
+# -- shown and written down --------------------------------------------------------------------------------------------
+
+
+def table(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Head and rows; the last row says how each phase grows."""
+    head = ["network", "layers", "instructions", *PHASES, "last three"]
+    body = [
+        [row.network, f"{row.layers:,}", f"{row.instructions:,}"]
+        + [f"{getattr(row, phase):.3f} s" for phase in (*PHASES, "together")]
+        for row in report.rows
+    ]
+    body.append(["exponent", "", ""] + [f"{report.exponents[phase]:.2f}" for phase in (*PHASES, "together")])
+    return head, body
+
+
+def target_rows(report: Report) -> tuple[list[str], list[list[str]]]:
+    """What was asked, beside what was measured."""
+    seconds = {row.network: row.together for row in report.rows}
+    growth = report.exponents["together"]
+    body = [
+        [f"{name}: plan, verify, simulate", f"{asked:g} s", f"{seconds[name]:.2f} s", verdict(seconds[name] <= asked)]
+        for name, asked in TARGETS.items()
+    ]
+    body.append(["growth with the layers, exponent", f"{EXPONENT}", f"{growth:.2f}", verdict(growth <= EXPONENT)])
+    return ["target", "at most", "measured", ""], body
+
+
+def verdict(met: bool) -> str:
+    return "met" if met else "missed"
+
+
+def markdown(report: Report) -> str:
+    """Both tables with where and when."""
+    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    busy = f" The machine was busy with other work (load {report.load:.1f})." if report.load >= 0.5 else ""
+    how = f"processor time, the least of {report.turns} turns.{busy}"
+    where = f"Measured on: **{report.name}**, {report.date} ({versions}); {how}"
+    return "\n\n".join([where, markdown_table(*table(report)), markdown_table(*target_rows(report))])
+
+
+def write(report: Report, root: Path) -> Iterator[Path]:
+    """The tables as Markdown and JSON, and between the markers of the documentation's page."""
+    folder = root / "docs" / "measurements"
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"planner-{slug(report.name)}-{report.date}"
+    title = f"# Planning, verifying and simulating: {report.name}, {report.date}"
+    page = "\n\n".join([title, "Made by `refimpl bench --planner --write`.", markdown(report)])
+    for suffix, text in ((".md", page + "\n"), (".json", report.json() + "\n")):
+        path = folder / (stem + suffix)
+        path.write_text(text, encoding="utf-8")
+        yield path
+    path = root / "docs" / "speed.md"
+    path.write_text(put_between(path.read_text(encoding="utf-8"), "bench planner", markdown(report)), encoding="utf-8")
+    yield path

@@ -1,0 +1,114 @@
+"""What fits: the least budget of a setup, the largest batch, and which setups would do where one does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from refimpl.machine import Machine
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import Search, Setup, SetupError
+from refimpl.registry.largest import Largest, attempt, largest, least_conceivable
+from refimpl.registry.modules import MODULES
+from refimpl.registry.planning import unlimited
+from refimpl.registry.presets import PRESETS
+
+MIB = 1 << 20
+
+
+# -- the least budget --------------------------------------------------------------------------------------------------
+
+
+def least_budget(network: Network, setup: Setup | Search, machine: Machine) -> int:
+    """The smallest budget tried that fits: bytes, a multiple of 1 MiB.
+
+    Fitting is not monotone (a larger pool can fail where a smaller one fits), so a smaller one that nobody tried may do
+    too.  What an unlimited plan holds at its peak is tried first: where nothing is evicted and no hole is lost, it is
+    the answer, and elsewhere the answer is near.
+    """
+
+    setup = setup if isinstance(setup, Setup) else setup.frugal
+
+    def fits(mebibytes: int) -> bool:
+        return attempt(network, setup, machine, mebibytes * MIB) is not None
+
+    too_small = least_conceivable(network) // MIB - 1  # in MiB, as all that follows
+    enough = -(-unlimited(network, setup, machine).peak_bytes // MIB)
+    further = 1
+    while not fits(enough):
+        too_small, enough, further = enough, enough + further, 2 * further
+    if enough - 1 > too_small and not fits(enough - 1):
+        return enough * MIB
+    while enough - too_small > 1:
+        middle = (enough + too_small) // 2
+        if fits(middle):
+            enough = middle
+        else:
+            too_small = middle
+    return enough * MIB
+
+
+# -- the largest batch -------------------------------------------------------------------------------------------------
+
+
+def largest_batch(name: str, setup: Setup | Search, machine: Machine, budget: int) -> Largest:
+    """The largest batch tried of the network of that name that fits `budget` bytes."""
+    return largest(partial(build, name), setup, machine, budget)
+
+
+# -- other setups ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A setup that fits where another one did not, and how to ask for it."""
+
+    changes: dict[str, str]  #: slot (or "policy") → module (or preset)
+    setup: Setup | Search
+    seconds: float  #: an iteration on that machine, as planned
+
+
+@dataclass(frozen=True)
+class Remedies:
+    """What would help where a setup does not fit."""
+
+    least_bytes: int  #: the least budget of that setup
+    cheapest: Alternative | None  #: of the other setups that fit, the fastest
+
+    def __str__(self) -> str:
+        enough = f"it would fit in {self.least_bytes // MIB}MiB"
+        if self.cheapest is None:
+            return enough
+        changes = ", ".join(f"{slot}={name}" for slot, name in self.cheapest.changes.items())
+        return f"{enough}, or here with {changes}"
+
+
+def remedies(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> Remedies:
+    """What would help where `setup` does not fit into `budget` bytes."""
+    found = []
+    for changes, other in alternatives(setup):
+        program = attempt(network, other, machine, budget)
+        if program is not None:
+            found.append(Alternative(changes, other, program.planned_seconds))
+    cheapest = min(found, key=lambda alternative: alternative.seconds, default=None)
+    return Remedies(least_budget(network, setup, machine), cheapest)
+
+
+def alternatives(setup: Setup | Search) -> Iterator[tuple[dict[str, str], Setup | Search]]:
+    """The same setup with another liveness, other algorithms, or both; then the other presets."""
+    for liveness in MODULES["liveness"].values():
+        for algorithms in MODULES["algorithms"].values():
+            wanted = {"liveness": liveness, "algorithms": algorithms}
+            changed = {slot: module for slot, module in wanted.items() if module != setup.module(slot)}
+            if not changed:
+                continue
+            try:
+                other = setup.replace(**changed)
+            except SetupError:
+                continue
+            yield {slot: module.name for slot, module in changed.items()}, other
+    for name, make in PRESETS.items():
+        if name != setup.name:
+            yield {"policy": name}, make()

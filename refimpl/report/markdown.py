@@ -1,0 +1,34 @@
+"""Tables as Markdown, and the text between two markers of a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+
+def escaped(cell: str) -> str:
+    """A cell as Markdown: an indented name stays indented, and nothing outside backticks is markup."""
+    name = cell.strip()
+    if cell.startswith(" "):
+        return f"&nbsp;&nbsp;`{name}`"
+    pieces = name.split("`")
+    pieces[::2] = [re.sub(r"([*_<>\[\]])", r"\\\1", piece) for piece in pieces[::2]]
+    return "`".join(pieces).replace("|", "\\|") or " "
+
+
+def markdown_table(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *table]
+    return "\n".join("| " + " | ".join(escaped(cell) for cell in line) + " |" for line in lines)
+
+
+def put_between(text: str, name: str, content: str) -> str:
+    """`text` with what stands between the two markers `name` replaced."""
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"the markers {begin} and {end} are not there exactly once each, in this order")
+    before, after = text.split(begin)[0], text.split(end)[1]
+    return f"{before}{begin}\n\n{content}\n\n{end}{after}"
+
+
+def slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -1,0 +1,1 @@
+"""Each paper's published figures beside ours: what shows them, and what measures them on this computer."""

@@ -1,0 +1,1 @@
+"""SuperNeurons: its published figures, ours beside them, their tables and pictures, and what is measured here."""

@@ -1,0 +1,203 @@
+"""What 12 GB hold: the largest batch of SuperNeurons' networks and its deepest ResNet, under each of its techniques.
+
+To fit is to be planned within 12 GiB by the planner, with everything that trains counted: weights, their gradients and
+momentum, the batch, maps, gradient maps, workspaces, rounding and holes.  Batches and depths are tried until one fits
+and the next does not; as fitting is not monotone, a larger one that nobody tried may fit too (`planner.largest`).
+
+Host memory has no end here, and with the cache nothing but one step's tensors must be on the device at a time.  The
+published batches of the ResNets are far smaller than what then fits.  `host_memory` has what they do have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from refimpl.machine import MACHINES, Machine
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.network.zoo.resnet import SHALLOWEST_DEEP
+from refimpl.planner import Search, Setup
+from refimpl.planner.baseline import NetworkWide, NoRecompute
+from refimpl.registry.largest import Largest, attempt, largest
+from refimpl.reproduce.published import Found, Published, Reproduced, Watch
+from refimpl.reproduce.superneurons import published
+from refimpl.superneurons import presets as stages
+from refimpl.superneurons.offload import ALL_CHECKPOINTS
+
+K40C = MACHINES["k40c"]
+BUDGET = 12 << 30  #: bytes
+GIB = 1 << 30
+
+NETWORKS = ("alexnet", "vgg16", "vgg19", "inceptionv4", "resnet50", "resnet101", "resnet152")
+DEEP = "resnet:DEPTH"
+DEEP_BATCH = 16  #: images
+
+ALL = "all"
+
+#: Each technique beside the baseline, which is the same heap and the same algorithms without any of them; then all.
+SETUPS: dict[str, Setup] = {
+    "baseline": stages.liveness().replace(name="baseline", liveness=NetworkWide()),
+    "liveness": stages.liveness(),
+    "offload": stages.offload(),
+    "recompute": stages.recompute(),
+    ALL: stages.everything(),
+}
+#: All techniques but one.  A step then needs its own tensors alone, while a rebuild has a checkpoint and what lies
+#: between beside them: larger batches fit, and more bytes move.
+WITHOUT: dict[str, Setup] = {
+    "all but recompute": stages.everything().replace(name="all but recompute", recompute=NoRecompute()),
+}
+
+#: Every checkpoint leaves, as in the table of recomputation; no cache decides what moves.
+CHECKPOINTS_LEAVE = stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS)
+
+ROUNDS = len(NETWORKS) + len(SETUPS)  #: things that `rows` announces
+STEP = 16  #: images; the published batches are multiples of it
+
+
+@dataclass(frozen=True)
+class Row:
+    """The largest batch of a network, or the deepest ResNet, under one set-up on a K40c of 12 GiB.  Bytes."""
+
+    network: str
+    batch: int  #: images; for the deepest ResNet a constant
+    depth: int | None  #: layers, of the deepest ResNet alone
+    setup: str
+    resident_bytes: int  #: of the 12 GiB: weights, their gradients, momentum, statistics and the batch
+    peak_bytes: int  #: held by the pool at most, resident tensors included
+    host_bytes: int  #: pinned memory
+    recomputed_layers: int
+    images_a_second: float  #: as planned, hence simulated
+    tried: int  #: plans that the search took
+    published: Published | None = None  #: SuperNeurons' figure, which is that of all techniques
+
+    @property
+    def largest(self) -> int:
+        """Images, or layers of the deepest ResNet; 0 where not even one image fits."""
+        return self.batch if self.depth is None else self.depth
+
+
+def largest_batch(
+    name: str,
+    setup: Setup | Search,
+    machine: Machine = K40C,
+    budget: int = BUDGET,
+    watch: Watch = lambda name: None,
+) -> Largest:
+    """The largest batch of a named network that fits `budget` bytes; `watch` is told of each one tried."""
+    return largest(partial(build, name), setup, machine, budget, lambda batch: watch(f"{name}({batch})"))
+
+
+def deepest(
+    setup: Setup | Search,
+    machine: Machine = K40C,
+    budget: int = BUDGET,
+    watch: Watch = lambda name: None,
+    batch: int = DEEP_BATCH,
+) -> Largest:
+    """The deepest ResNet of SuperNeurons' family; its size counts the units of the third group, from 1."""
+    return largest(
+        lambda units: deep(units, batch), setup, machine, budget, lambda units: watch(f"resnet:{depth_of(units)}")
+    )
+
+
+def depth_of(units: int) -> int:
+    """Layers, with so many units in the third group: 3 (6 + 32 + units + 6) + 2."""
+    return SHALLOWEST_DEEP + 3 * (units - 1)
+
+
+def deep(units: int, batch: int = DEEP_BATCH) -> Network:
+    """As SuperNeurons built it."""
+    return build(f"resnet:{depth_of(units)}:superneurons", batch)
+
+
+def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
+    """Every network under every set-up, then the deepest ResNet."""
+    for name in NETWORKS:
+        watch(name)
+        for setup_name, setup in (SETUPS | WITHOUT).items():
+            theirs = published.LARGEST.get(name) if setup_name == ALL else None
+            yield _row(name, setup_name, largest_batch(f"{name}:superneurons", setup), theirs)
+    for setup_name, setup in SETUPS.items():
+        watch(f"{DEEP}, {setup_name}")
+        yield _row(DEEP, setup_name, deepest(setup), published.DEEPEST if setup_name == ALL else None)
+
+
+def _row(network: str, setup: str, found: Largest, theirs: Published | None) -> Row:
+    program, is_deep = found.program, network == DEEP
+    return Row(
+        network=network,
+        batch=DEEP_BATCH if is_deep else found.size,
+        depth=(depth_of(found.size) if found.size else 0) if is_deep else None,
+        setup=setup,
+        resident_bytes=program.network.resident_bytes if program else 0,
+        peak_bytes=program.peak_bytes if program else 0,
+        host_bytes=program.pinned_bytes if program else 0,
+        recomputed_layers=program.counts.recomputed_layers if program else 0,
+        images_a_second=program.network.batch / program.planned_seconds if program else 0.0,
+        tried=len(found.tried),
+        published=theirs,
+    )
+
+
+# -- beside the published figures --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HostRow:
+    """A network at the batch that was published as its largest, when every checkpoint leaves.  Bytes."""
+
+    network: str
+    batch: int
+    fits: bool
+    peak_bytes: int | None  #: of the device
+    host_bytes: int | None  #: pinned memory
+    host_bytes_next: int | None  #: the same of the next multiple of 16 images, if that fits
+
+
+def host_memory() -> Iterator[HostRow]:
+    """What the published largest batches take of the host.
+
+    An observation and not the paper's: ResNet-50, 101 and 152, whose batches, depths and maps differ, come to the same
+    host memory within 3 %, and 16 images more of any of them to more than any of the three.  So a limit of the host at
+    34 GiB would have stopped all three exactly where they are said to have stopped, with room left on the device.
+    AlexNet, VGG-16 and Inception-v4 are not explained by it.
+    """
+    for name, figure in published.LARGEST.items():
+        batch = int(figure.value)
+        program, following = (
+            attempt(build(f"{name}:superneurons", images), CHECKPOINTS_LEAVE, K40C, BUDGET)
+            for images in (batch, batch + STEP)
+        )
+        yield HostRow(
+            network=name,
+            batch=batch,
+            fits=program is not None,
+            peak_bytes=program.peak_bytes if program else None,
+            host_bytes=program.pinned_bytes if program else None,
+            host_bytes_next=following.pinned_bytes if following else None,
+        )
+
+
+def capacity(watch: Watch = lambda name: None) -> Found:
+    """The published figures with ours, and all rows."""
+    found = list(rows(watch))
+    host = {row.network: row for row in host_memory()}
+    figures = [
+        Reproduced(row.published, row.largest, note(row, host.get(row.network)))
+        for row in found
+        if row.published is not None
+    ]
+    return Found(figures, found)
+
+
+def note(row: Row, host: HostRow | None) -> str:
+    """How ours was come by, in a few words."""
+    if row.depth is not None:
+        return f"{row.resident_bytes / GIB:.1f} GiB are weights, gradients and momentum"
+    taken = f"in steps of {STEP}: {row.batch // STEP * STEP}"
+    if host is None or host.host_bytes is None:
+        return taken
+    return f"{taken}; at {host.batch} all checkpoints take {host.host_bytes / GIB:.1f} GiB of the host"

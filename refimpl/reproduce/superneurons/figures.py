@@ -1,0 +1,309 @@
+"""SuperNeurons' published figures beside ours, and what its evaluation shows: `refimpl reproduce superneurons`.
+
+Each part of the evaluation is a function that is told whom to keep posted (`watch`) and returns what it found: the
+published figures with ours, and rows of everything else.  Memory is what the planner's own walk counts: *live* bytes,
+managed tensors alone (no weights, no workspace), just before a step runs.  Networks are those that the paper built
+(`:superneurons`), on a K40c of 12 GiB.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from refimpl.machine import MACHINES
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import Program, Setup, plan
+from refimpl.planner.baseline import MemoryOptimal
+from refimpl.reproduce.published import Found, Published, Reproduced, Watch
+from refimpl.reproduce.superneurons import published, traffic
+from refimpl.reproduce.superneurons.pool_study import PoolStudy, against_driver_calls
+from refimpl.superneurons import presets as stages
+from refimpl.superneurons.offload import ALL_CHECKPOINTS
+from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
+
+MIB = 1 << 20
+K40C = MACHINES["k40c"]
+UNLIMITED = 1 << 50  #: bytes
+
+#: The paper's networks with the batches of its tables; where it has none, 32 images as for its ResNets.
+NETWORKS = {
+    "alexnet": 200, "vgg16": 32, "vgg19": 32, "inceptionv4": 32, "resnet50": 32, "resnet101": 32, "resnet152": 32,
+}  # fmt: skip
+
+#: The set-ups of the paper's memory curve.
+CURVE: dict[str, Setup] = {
+    "liveness": stages.liveness(),
+    "offload": stages.offload(),
+    "recompute": stages.recompute(),
+}
+
+
+def network(name: str, batch: int | None = None) -> Network:
+    """As SuperNeurons built it."""
+    return build(f"{name}:superneurons", batch or NETWORKS[name])
+
+
+def planned(network: Network, setup: Setup) -> Program:
+    """With all the memory it likes: what it needs is what is asked."""
+    return plan(network, setup, K40C, UNLIMITED)
+
+
+# -- the memory curve --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CurveRow:
+    """A step of AlexNet(200) under one set-up: what is alive, as published and ours."""
+
+    setup: str
+    step: int
+    direction: str
+    layer: str
+    published_mib: float
+    mib: float
+    published_tensors: int
+    tensors: int
+
+    @property
+    def met(self) -> bool:
+        return abs(self.mib - self.published_mib) <= published.CLOSE_MIB and self.tensors == self.published_tensors
+
+
+def curve(watch: Watch) -> Found:
+    """The paper's best-known figure: AlexNet(200) step by step, technique upon technique."""
+    alexnet = network("alexnet")
+    points = published.curve()
+    figures = [
+        Reproduced(published.TOTAL, alexnet.managed_bytes / MIB, "every map and gradient map"),
+        Reproduced(published.TENSORS, len(alexnet.managed), ""),
+    ]
+    rows: list[CurveRow] = []
+    for name, setup in CURVE.items():
+        watch(setup.name)
+        program = planned(alexnet, setup)
+        mine = [
+            CurveRow(
+                name, point.step, point.direction, row.step.layer.name, point.mib[name], row.live_bytes / MIB,
+                point.tensors[name], row.live_tensors,
+            )
+            for point, row in zip(points, program.rows, strict=True)
+        ]  # fmt: skip
+        rows += mine
+        apart = max(abs(row.mib - row.published_mib) for row in mine)
+        figures += [
+            Reproduced(published.PEAKS[name], program.peak.live_bytes / MIB, setup.name),
+            Reproduced(published.PEAK_STEPS[name], program.peak.step.number, str(program.peak.step)),
+            Reproduced(published.STEPS[name], sum(row.met for row in mine), f"{apart:.3f} MiB apart at most"),
+        ]
+    return Found(figures, rows)
+
+
+# -- memory of the networks --------------------------------------------------------------------------------------------
+
+#: What is left of the total: set-up by set-up, the last with what no other one keeps.
+LEFT: dict[str, Setup] = CURVE | {
+    "both": stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS),
+}
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """What a network's tensors take, everything allocated once, and the peaks under each set-up.  Bytes."""
+
+    network: str
+    batch: int
+    layers: int
+    tensors: int
+    managed_bytes: int
+    forward_bytes: dict[str, int]  #: kind of layer → what its forward steps allocate
+    backward_bytes: dict[str, int]  #: the same of its backward steps
+    resident_bytes: int
+    largest_step_bytes: int  #: the most that one step uses: no set-up can do with less
+    peak_bytes: dict[str, int]  #: set-up → the most that is alive
+
+
+def memory(watch: Watch) -> Found:
+    """Total memory, memory by type of layer, and what each technique leaves of it."""
+    return Found([], list(_memory(watch)))
+
+
+def _memory(watch: Watch) -> Iterator[MemoryRow]:
+    for name, batch in NETWORKS.items():
+        watch(name)
+        built = network(name)
+        forward, backward = allocated_by_kind(built)
+        yield MemoryRow(
+            network=name,
+            batch=batch,
+            layers=len(built.layers),
+            tensors=len(built.managed),
+            managed_bytes=built.managed_bytes,
+            forward_bytes=forward,
+            backward_bytes=backward,
+            resident_bytes=built.resident_bytes,
+            largest_step_bytes=max(sum(t.nbytes for t in step.uses if t.managed) for step in built.steps),
+            peak_bytes={left: planned(built, setup).peak.live_bytes for left, setup in LEFT.items()},
+        )
+
+
+def allocated_by_kind(network: Network) -> tuple[dict[str, int], dict[str, int]]:
+    """Kind of layer → bytes that its forward, and that its backward steps allocate; each tensor once."""
+    found: dict[str, defaultdict[str, int]] = {"forward": defaultdict(int), "backward": defaultdict(int)}
+    met = set()
+    for step in network.steps:
+        for tensor in step.writes:
+            if tensor.managed and tensor not in met:
+                met.add(tensor)
+                found[step.direction][step.layer.kind] += tensor.nbytes
+    return dict(found["forward"]), dict(found["backward"])
+
+
+# -- recomputation -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RecomputeRow:
+    """A network under one way of recomputing.  Bytes."""
+
+    network: str
+    batch: int
+    strategy: str
+    extra_runs: int
+    resident_peak_bytes: int  #: with the checkpoints' outputs on the device
+    resident_peak_layer: str  #: in whose backward
+    offloaded_peak_bytes: int  #: with them on the host, each fetched when a step needs it
+    offloaded_peak_layer: str
+    offloaded_bytes: int
+
+
+def recomputation(watch: Watch) -> Found:
+    """Extra forward runs and peaks of the three ways."""
+    figures: list[Reproduced] = []
+    rows: list[RecomputeRow] = []
+    for name, (extra_runs, peaks) in published.RECOMPUTED.items():
+        watch(name)
+        mine = [_recomputed(network(name), way) for way in (SPEED_CENTRIC, MEMORY_CENTRIC, COST_AWARE)]
+        rows += mine
+        figures += [Reproduced(theirs, row.extra_runs, "") for theirs, row in zip(extra_runs, mine, strict=True)]
+        figures += [_peak(theirs, row) for theirs, row in zip(peaks, mine, strict=True)]
+    return Found(figures, rows)
+
+
+def _recomputed(built: Network, way: Recompute) -> RecomputeRow:
+    stays = stages.recompute(way)
+    here, away = planned(built, stays), planned(built, stays.replace(offload=ALL_CHECKPOINTS))
+    return RecomputeRow(
+        network=built.name.partition(":")[0],
+        batch=built.batch,
+        strategy=way.name,
+        extra_runs=here.counts.recomputed_layers,
+        resident_peak_bytes=here.peak.live_bytes,
+        resident_peak_layer=here.peak.step.layer.name,
+        offloaded_peak_bytes=away.peak.live_bytes,
+        offloaded_peak_layer=away.peak.step.layer.name,
+        offloaded_bytes=away.counts.offloaded_bytes,
+    )
+
+
+def _peak(theirs: Published, row: RecomputeRow) -> Reproduced:
+    """AlexNet's published peaks are those with the checkpoints on the device, the ResNets' those with them away."""
+    if row.network == "alexnet":
+        return Reproduced(theirs, row.resident_peak_bytes / MIB, "checkpoints on the device")
+    note = f"checkpoints away; on the device: {row.resident_peak_bytes / MIB:.1f}"
+    return Reproduced(theirs, row.offloaded_peak_bytes / MIB, note)
+
+
+# -- the tensor cache --------------------------------------------------------------------------------------------------
+
+GB = 10**9  #: in the table of the cache; `refimpl.reproduce.superneurons.traffic` says why
+
+
+def cache(watch: Watch) -> Found:
+    """Bytes moved with the cache and without, at the batches of the paper's table."""
+    rows = list(traffic.rows(watch))
+    figures = [
+        Reproduced(
+            published.WITHOUT_CACHE[row.batch], row.without_bytes / GB,
+            f"CONV and FC, out and in; the fit: {row.without_fitted_bytes / GB:.2f}",
+        )
+        for row in rows
+    ]  # fmt: skip
+    figures += [
+        Reproduced(
+            published.WITH_CACHE[row.batch], row.with_bytes / GB,
+            f"with nothing freed: {row.with_nothing_freed_bytes / GB:.2f}",
+        )
+        for row in rows
+    ]  # fmt: skip
+    return Found(figures, rows)
+
+
+#: All techniques, the convolutions with the least workspace: else the pool is as full as it may be.
+SMALL = stages.everything(algorithms=MemoryOptimal())
+
+#: Networks whose traffic is looked at as their budget shrinks, and the shares of what they take when nothing moves.
+SHRUNK = ("vgg16", "inceptionv4", "resnet50", "resnet101")
+SHARES = tuple(0.20 + 0.05 * step for step in range(18))
+
+
+@dataclass(frozen=True)
+class BudgetRow:
+    """A network under all techniques within a budget.  Bytes."""
+
+    network: str
+    batch: int
+    budget_bytes: int
+    budget_share: float  #: of what it takes when nothing moves, holes included
+    moved_bytes: int
+    managed_bytes: int  #: of every map and gradient map together
+    hits: int
+    misses: int
+    evictions: int
+
+
+def shrinking(watch: Watch) -> Found:
+    """What the cache moves as the pool grows from the least that fits; a budget that does not fit has no row."""
+    rows: list[BudgetRow] = []
+    for name in SHRUNK:
+        watch(name)
+        built = network(name)
+        most = planned(built, SMALL).arena_bytes
+        shares = {-(-int(share * most) // MIB) * MIB: share for share in SHARES}
+        for point in traffic.by_budget(built, shares, SMALL):
+            row = BudgetRow(
+                network=name,
+                batch=built.batch,
+                budget_bytes=point.budget_bytes,
+                budget_share=shares[point.budget_bytes],
+                moved_bytes=point.moved_bytes,
+                managed_bytes=built.managed_bytes,
+                hits=point.hits,
+                misses=point.misses,
+                evictions=point.evictions,
+            )
+            rows.append(row)
+    return Found([], rows)
+
+
+# -- the pool ----------------------------------------------------------------------------------------------------------
+
+#: Images of ResNet-50; the paper does not say how many its share is of, and the more there are, the less it is.
+POOL_BATCHES = (16, 32, 64)
+
+
+def pool(watch: Watch) -> Found:
+    """The heap against one driver call an allocation; published and ours at the batch of its other tables."""
+    studies: dict[int, PoolStudy] = {}
+    for batch in POOL_BATCHES:
+        watch(f"resnet50({batch})")
+        studies[batch] = against_driver_calls(network("resnet50", batch), K40C)
+    study = studies[NETWORKS["resnet50"]]
+    a_call = study.seconds_in_calls / study.calls
+    note = (
+        f"simulated, {study.batch} images, {study.calls} calls of {1e6 * a_call:.0f} µs, which are assumed; the "
+        f"published share is that of {1e6 * study.seconds_a_call_as_published:.0f} µs"
+    )
+    return Found([Reproduced(published.DRIVER_SHARE, 100 * study.share_of_driver_calls, note)], [*studies.values()])

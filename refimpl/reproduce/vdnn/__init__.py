@@ -1,0 +1,1 @@
+"""vDNN: its published figures, ours beside them, their tables and pictures, and what is measured here."""

@@ -1,0 +1,185 @@
+"""vDNN's published figures beside ours, and its networks under every policy: `refimpl reproduce vdnn`.
+
+The conventions, the same for every network: GB is 2^30.  "Memory" of a step is its live maps and gradient maps with the
+workspace, and W and dW of the convolutions; the average is taken over the steps of the feature extraction, the
+classifier (everything from the first fully connected layer on) left out.  It is compared with the network-wide total,
+classifier included, and with the largest workspace of the fastest algorithms: a fit to the published savings, and not a
+proof.  An oracle is the same GPU with all the memory it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from refimpl.machine import MACHINES, Timeline
+from refimpl.network import Network
+from refimpl.network.accounting import network_wide_bytes
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, Program, Search, Setup, StepRow, plan
+from refimpl.planner.baseline import NoOffload
+from refimpl.reproduce.published import Reproduced
+from refimpl.reproduce.vdnn import published
+from refimpl.vdnn.offload import ALL, CONV
+from refimpl.vdnn.policies import MEMORY, PERFORMANCE, Dynamic, static
+from refimpl.vdnn.prefetch import LITERAL
+
+GB = 1 << 30
+TITAN_X = MACHINES["titan-x"]
+UNLIMITED = 1 << 50  #: bytes
+
+#: The paper's networks with their batches, the conventional ones and the very deep ones.
+NETWORKS = (
+    ("alexnet", 128), ("overfeat", 128), ("googlenet", 128), ("vgg16", 64), ("vgg16", 128), ("vgg16", 256),
+    ("vgg116", 32), ("vgg216", 32), ("vgg316", 32), ("vgg416", 32),
+)  # fmt: skip
+
+ORACLE = static("none (p)", NoOffload(), PERFORMANCE)
+POLICIES: tuple[tuple[str, Setup | Search], ...] = (
+    ("all (m)", static("all (m)", ALL, MEMORY)),
+    ("all (p)", static("all (p)", ALL, PERFORMANCE)),
+    ("conv (m)", static("conv (m)", CONV, MEMORY)),
+    ("conv (p)", static("conv (p)", CONV, PERFORMANCE)),
+    ("dyn", Dynamic()),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A network under a policy, on a Titan X of 12 GiB.  Bytes and seconds; shares of 1."""
+
+    network: str
+    batch: int
+    policy: str
+    network_wide_bytes: int
+    fits: bool
+    failure: str = ""
+    adopted: str = ""  #: by the dynamic policy
+    average_saving: float | None = None
+    weighted_saving: float | None = None  #: the same average, steps weighted by how long they take
+    peak_saving: float | None = None
+    peak_bytes: int | None = None  #: of what is averaged
+    offloaded_bytes: int | None = None
+    seconds: float | None = None
+    flops_rate: float | None = None  #: operations a second while kernels ran: slow kernels make any policy look free
+    link_rate: float | None = None  #: bytes a second of all copies
+    slowdown: float | None = None  #: against the oracle; 0.18 is 18 % slower
+
+
+class Measured:
+    """A program with what the paper measures of it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.timeline: Timeline = program.simulate()
+        network = program.network
+        first = next(i for i, layer in enumerate(network.layers) if layer.kind == "fc")
+        extraction = set(network.layers[:first])
+        self.rows = [row for row in program.rows if row.step.layer in extraction]
+        self.filters = sum(2 * p.weight.nbytes for layer, _, p in network.parameters() if layer.kind == "conv")
+
+    def memory(self, row: StepRow) -> int:
+        return row.live_bytes + row.workspace_bytes + self.filters
+
+    @property
+    def average(self) -> float:
+        return sum(map(self.memory, self.rows)) / len(self.rows)
+
+    @property
+    def weighted(self) -> float:
+        """The average over time."""
+        seconds = {number: end - start for number, (start, end) in self.timeline.steps().items()}
+        total = sum(seconds.get(row.step.number, 0.0) for row in self.rows)
+        return sum(self.memory(row) * seconds.get(row.step.number, 0.0) for row in self.rows) / total
+
+    @property
+    def peak(self) -> int:
+        return max(map(self.memory, self.rows))
+
+    @property
+    def live_peak(self) -> int:
+        """Maps and gradient maps, W and dW, without workspaces; all layers."""
+        return self.program.peak.live_bytes + self.filters
+
+
+class Oracle:
+    """A network on the GPU that holds everything, and the network-wide total."""
+
+    def __init__(self, network: Network) -> None:
+        program = plan(network, ORACLE, TITAN_X, UNLIMITED)
+        self.network, self.seconds = network, program.simulate().seconds
+        self.total = network_wide_bytes(network, max(row.workspace_bytes for row in program.rows))
+
+    def under(self, name: str, policy: Setup | Search, budget: int = TITAN_X.memory_bytes) -> Row:
+        network = self.network
+        try:
+            program = plan(network, policy, TITAN_X, budget)
+        except DoesNotFit as error:
+            failure = f"{error.step or 'the resident tensors'}: {error.missing} missing"
+            return Row(network.name, network.batch, name, self.total, False, failure)
+        measured = Measured(program)
+        return Row(
+            network=network.name,
+            batch=network.batch,
+            policy=name,
+            network_wide_bytes=self.total,
+            fits=True,
+            adopted=program.setup.name.partition(": ")[2] if program.tried else "",
+            average_saving=1 - measured.average / self.total,
+            weighted_saving=1 - measured.weighted / self.total,
+            peak_saving=1 - measured.peak / self.total,
+            peak_bytes=measured.peak,
+            offloaded_bytes=program.counts.offloaded_bytes,
+            seconds=measured.timeline.seconds,
+            flops_rate=network.flops / measured.timeline.busy("compute"),
+            link_rate=measured.timeline.link_rate(),
+            slowdown=measured.timeline.seconds / self.seconds - 1,
+        )
+
+
+def networks(watch: Callable[[str], None] = lambda name: None) -> Iterator[Row]:
+    """Every network under every policy."""
+    for name, batch in NETWORKS:
+        watch(f"{name}({batch})")
+        oracle = Oracle(build(name, batch))
+        for policy, setup in POLICIES:
+            yield oracle.under(policy, setup)
+
+
+def reproduced() -> Iterator[Reproduced]:
+    """The published figures, ours beside them."""
+    large, middle, alexnet = (Oracle(build(name, batch)) for name, batch in NETWORKS[5:3:-1] + NETWORKS[:1])
+    total = large.total / GB
+    yield Reproduced(published.NETWORK_WIDE, total, "vDNN's accounting, workspaces of the modelled cuDNN 4")
+    saving = alexnet.under("all (m)", POLICIES[0][1]).average_saving
+    assert saving is not None
+    yield Reproduced(published.AVERAGE_SAVING, 100 * saving, "over the steps of the feature extraction")
+    dyn = large.under("dyn", Dynamic())
+    assert dyn.slowdown is not None
+    yield Reproduced(published.SLOWDOWN, 100 * dyn.slowdown, f"simulated; vdnn-dyn adopts {dyn.adopted}")
+    every = static("all (m)", ALL)
+    measured, literal = (
+        Measured(plan(middle.network, setup, TITAN_X, UNLIMITED)) for setup in (every, every.replace(prefetch=LITERAL))
+    )
+    note = f"window conv; read literally, it is {literal.live_peak / GB:.2f}"
+    yield Reproduced(published.PEAK, measured.live_peak / GB, note)
+    yield Reproduced(
+        published.LAYER_TIME, layer_time(measured), "the worst of the layers that were joined on both sides"
+    )
+
+
+def layer_time(measured: Measured) -> float:
+    """Of the forward layers that moved something, as did the one before: the largest of time / max(compute, copy)."""
+    compute: dict[int, float] = {}
+    copies: dict[int, float] = {}
+    starts: dict[int, float] = {}
+    for span in measured.timeline.spans:
+        number = span.instruction.step
+        if span.instruction.op == "launch":
+            starts.setdefault(number, span.start)
+            compute[number] = compute.get(number, 0.0) + span.end - span.start
+        else:
+            copies[number] = copies.get(number, 0.0) + span.end - span.start
+    last = measured.program.network.depth - 1
+    both = [number for number in copies if 1 < number < last and number - 1 in copies]
+    return max((starts[k + 1] - starts[k]) / max(compute[k], copies[k]) for k in both)

@@ -1,0 +1,390 @@
+"""vDNN++ beside vDNN: time, pinned memory and fragmentation, for `refimpl reproduce vdnnpp`.
+
+vDNN offloads the same maps here as vDNN++ does, with the same kind of algorithms, and keeps its own rules: its streams
+join behind every layer that moved something, one stream copies both ways, the prefetch is `vdnn-window` (a POOL's
+backward does not search), the allocator best fit, and every map has a pinned buffer of its own.  vDNN++ searches at
+every layer; what vDNN would take with that search stands beside it.  Both are planned and simulated within the GPU's
+memory.  T(all in memory) is the same network with nothing offloaded, on that GPU with all the memory it likes.
+
+Forward ends where its last kernel and its last copy out have ended: for vDNN++ that is its barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from refimpl.machine import MACHINES, Machine
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, Program, Search, Setup, plan
+from refimpl.planner.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
+from refimpl.planner.slots import Algorithms, Offload
+from refimpl.reproduce.published import Found, Published, Reproduced, Watch
+from refimpl.reproduce.vdnnpp import fragmentation, published
+from refimpl.vdnn import CONV as VDNN_CONV
+from refimpl.vdnn import static as vdnn_static
+from refimpl.vdnnpp.dynamic import Dynamic
+from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
+from refimpl.vdnnpp.pinned import Compressed, OnDemand, never_negative, stored_bytes
+from refimpl.vdnnpp.release import WINDOW, static
+
+MIB = 1 << 20
+PLENTY = 1 << 50  #: bytes
+MACHINE_NAMES = ("gtx-970", "titan-x")
+
+#: Networks with their batches; of VGG-16 one that a GTX 970 holds whole, one it trains by offloading, one too large.
+NETWORKS = (("alexnet", 128), ("vgg16", 16), ("vgg16", 32), ("vgg16", 128), ("vdnnpp-demo", 32))
+
+SETS: dict[str, OffloadInputs] = {"all": ALL, "conv": CONV, "alternate-conv": ALTERNATE_CONV}
+MODES: dict[str, Algorithms] = {"memory": MemoryOptimal(), "performance": PerformanceOptimal()}
+
+
+def network(name: str, batch: int) -> Network:
+    """As vDNN++'s authors built it."""
+    return build(name if name == "vdnnpp-demo" else f"{name}:vdnnpp", batch)
+
+
+def packed(name: str) -> Compressed:
+    """Maps compressed, as full of zeros as the authors' tests assume; half full where they say nothing."""
+    per_cent = published.DENSITIES_PER_CENT.get(name, ())
+    return Compressed(densities=tuple(share / 100 for share in per_cent))
+
+
+def as_vdnn(name: str, offload: Offload, algorithms: Algorithms | None = None) -> Setup:
+    """vDNN by its own rules, with these maps offloaded."""
+    some = offload if isinstance(offload, NoOffload) else VDNN_CONV
+    return vdnn_static(name, some, algorithms or MemoryOptimal()).replace(offload=offload)
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+class Times(NamedTuple):
+    """Seconds."""
+
+    forward: float
+    whole: float
+
+
+def times(program: Program) -> Times:
+    """When forward's last kernel and copy have ended, and the whole iteration; simulated."""
+    timeline = program.simulate()
+    depth = program.network.depth
+    forward = max(s.end for s in timeline.spans if s.instruction.step <= depth and s.engine != "host")
+    return Times(forward, timeline.seconds)
+
+
+@dataclass(frozen=True)
+class SpeedRow:
+    """A network under a policy, beside vDNN with the same maps.  Seconds; None where it does not fit the GPU."""
+
+    machine: str
+    network: str
+    batch: int
+    policy: str
+    algorithms: str
+    adopted: str  #: by the dynamic policy
+    base_forward_seconds: float
+    base_seconds: float
+    vdnn_forward_seconds: float | None
+    vdnn_seconds: float | None
+    vdnn_searching_seconds: float | None  #: vDNN with vDNN++'s search for what to prefetch
+    vdnnpp_forward_seconds: float | None
+    vdnnpp_seconds: float | None
+
+    @property
+    def forward_time(self) -> float | None:
+        return gain(self.vdnn_forward_seconds, self.vdnnpp_forward_seconds)
+
+    @property
+    def forward_cut(self) -> float | None:
+        return cut(self.vdnn_forward_seconds, self.vdnnpp_forward_seconds)
+
+    @property
+    def forward_overhead(self) -> float | None:
+        return overhead_cut(self.vdnn_forward_seconds, self.vdnnpp_forward_seconds, self.base_forward_seconds)
+
+    @property
+    def iteration_time(self) -> float | None:
+        return gain(self.vdnn_seconds, self.vdnnpp_seconds)
+
+    @property
+    def iteration_cut(self) -> float | None:
+        return cut(self.vdnn_seconds, self.vdnnpp_seconds)
+
+    @property
+    def iteration_overhead(self) -> float | None:
+        return overhead_cut(self.vdnn_seconds, self.vdnnpp_seconds, self.base_seconds)
+
+    @property
+    def iteration_time_searching(self) -> float | None:
+        return gain(self.vdnn_searching_seconds, self.vdnnpp_seconds)
+
+
+def gain(theirs: float | None, ours: float | None) -> float | None:
+    """The first reading of "relative improvement": as a share, None where one of the two is not known."""
+    return theirs / ours - 1 if theirs and ours else None
+
+
+def cut(theirs: float | None, ours: float | None) -> float | None:
+    """The second reading."""
+    return 1 - ours / theirs if theirs and ours else None
+
+
+def overhead_cut(theirs: float | None, ours: float | None, base: float) -> float | None:
+    """The third reading; None where vDNN has no overhead to cut (less than a thousandth of a per cent)."""
+    if not theirs or not ours or theirs - base < 1e-5 * base:
+        return None
+    return (theirs - ours) / (theirs - base)
+
+
+def speed(watch: Watch) -> Found:
+    """Every network under every policy on both GPUs; and the most that was gained, in every reading."""
+    rows: list[SpeedRow] = []
+    for name, batch in NETWORKS:
+        watch(f"{name}({batch})")
+        built = network(name, batch)
+        for machine in MACHINE_NAMES:
+            rows += speed_rows(name, built, MACHINES[machine])
+    return Found([most(rows, part, how) for part in ("forward", "iteration") for how in published.READINGS], rows)
+
+
+def speed_rows(name: str, built: Network, machine: Machine) -> Iterator[SpeedRow]:
+    """A network on a GPU: the static policies in both modes, then the dynamic one."""
+    bases = {mode: times(plan(built, as_vdnn("base", NoOffload(), algorithms), machine, PLENTY))
+             for mode, algorithms in MODES.items()}  # fmt: skip
+    for mode, algorithms in MODES.items():
+        for policy, offload in SETS.items():
+            yield speed_row(
+                name, built, machine, policy, static(policy, offload, algorithms, packed(name)), bases[mode]
+            )
+    dynamic = Dynamic().replace(pinned=packed(name))
+    yield speed_row(name, built, machine, "dyn", dynamic, bases["performance"])
+
+
+def speed_row(
+    name: str, built: Network, machine: Machine, policy: str, wanted: Setup | Search, base: Times
+) -> SpeedRow:
+    program = within(built, wanted, machine)
+    adopted = program.setup if program else wanted if isinstance(wanted, Setup) else None
+    theirs = as_vdnn(policy, adopted.offload, adopted.algorithms) if adopted else None
+    vdnn = timed(within(built, theirs, machine)) if theirs else None
+    searching = (
+        timed(within(built, theirs.replace(prefetch=WINDOW), machine)) if theirs and has_copies(theirs) else vdnn
+    )
+    ours = timed(program)
+    return SpeedRow(
+        machine=machine.name,
+        network=name,
+        batch=built.batch,
+        policy=policy,
+        algorithms=adopted.algorithms.name if adopted else "",
+        adopted=program.setup.name.partition(": ")[2] if program and program.tried else "",
+        base_forward_seconds=base.forward,
+        base_seconds=base.whole,
+        vdnn_forward_seconds=vdnn.forward if vdnn else None,
+        vdnn_seconds=vdnn.whole if vdnn else None,
+        vdnn_searching_seconds=searching.whole if searching else None,
+        vdnnpp_forward_seconds=ours.forward if ours else None,
+        vdnnpp_seconds=ours.whole if ours else None,
+    )
+
+
+def has_copies(setup: Setup) -> bool:
+    return not isinstance(setup.offload, NoOffload)
+
+
+def within(built: Network, wanted: Setup | Search, machine: Machine) -> Program | None:
+    """The program within the GPU's memory, or None."""
+    try:
+        return plan(built, wanted, machine, machine.memory_bytes)
+    except DoesNotFit:
+        return None
+
+
+def timed(program: Program | None) -> Times | None:
+    return times(program) if program else None
+
+
+def most(rows: Iterable[SpeedRow], part: str, how: str) -> Reproduced:
+    """The largest improvement in one reading, of forward or of the whole iteration, and where it is."""
+
+    def value(row: SpeedRow) -> float:
+        return getattr(row, f"{part}_{how}") or 0.0
+
+    top = max(rows, key=value)
+    policy = top.adopted or f"{top.policy} ({top.algorithms[0]})"
+    where = f"{top.network}({top.batch}), {policy}, {top.machine}"
+    theirs = published.read(published.FASTER, f"{part} ({published.READINGS[how][0]})", published.IN_WORDS)
+    return Reproduced(theirs, 100 * value(top), where)
+
+
+# -- the demonstration -------------------------------------------------------------------------------------------------
+
+DEMONSTRATION = ("vdnnpp-demo", 32, "gtx-970")
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A step of the demonstration network under one of the two: when its kernels run, and the copies it starts."""
+
+    setup: str  #: "vDNN" or "vDNN++"
+    step: int
+    direction: str
+    layer: str
+    start: float  #: of its kernels; seconds since the iteration began
+    end: float
+    copies: tuple[tuple[str, str, float, float], ...]  #: (tensor, "out" or "in", start, end)
+
+
+def demonstration(watch: Watch) -> Found:
+    """Policy conv with no workspace, step by step: what the authors' own demonstration shows."""
+    name, batch, machine = DEMONSTRATION
+    built = network(name, batch)
+    rows: list[LayerRow] = []
+    for who, setup in (("vDNN", as_vdnn("conv", CONV)), ("vDNN++", static("conv", CONV, pinned=packed(name)))):
+        watch(who)
+        rows += layer_rows(who, plan(built, setup, MACHINES[machine], MACHINES[machine].memory_bytes))
+    return Found([], rows)
+
+
+def layer_rows(who: str, program: Program) -> Iterator[LayerRow]:
+    timeline = program.simulate()
+    kernels = timeline.steps()
+    copies: dict[int, list[tuple[str, str, float, float]]] = {}
+    for span in timeline.spans:
+        if span.engine in ("out", "in"):
+            moved = (span.instruction.tensor.name, str(span.engine), span.start, span.end)
+            copies.setdefault(span.instruction.step, []).append(moved)
+    for step in program.network.steps:
+        start, end = kernels[step.number]
+        own = tuple(copies.get(step.number, ()))
+        yield LayerRow(who, step.number, step.direction, step.layer.name, start, end, own)
+
+
+# -- pinned memory -----------------------------------------------------------------------------------------------------
+
+COMPRESSED = (("alexnet", 128), ("vgg16", 16))
+
+
+@dataclass(frozen=True)
+class PinnedRow:
+    """A network's maps on the host, with the densities of the authors' tests.  Bytes."""
+
+    network: str
+    batch: int
+    policy: str
+    maps: int
+    input_bytes: int  #: the batch: the network's first map, which nobody compresses
+    raw_bytes: int  #: of the other maps
+    kept_bytes: int  #: of these once compressed
+    vdnn_pinned_bytes: int  #: a buffer a map for the whole run
+    on_demand_pinned_bytes: int  #: buffers of one arena, taken when a map leaves and given back when it returns
+    compressed_pinned_bytes: int  #: the same, and given back too when a map is compressed, into memory not pinned
+    left_raw_bytes: int  #: maps that the threads had not come to when forward ended
+
+    @property
+    def kept_saving(self) -> float:
+        """Less on the host than vDNN has there, the batch counted: as a share."""
+        return 1 - (self.kept_bytes + self.input_bytes) / (self.raw_bytes + self.input_bytes)
+
+    @property
+    def pinned_saving(self) -> float:
+        """Less pinned memory than vDNN's, in the simulated iteration."""
+        return 1 - self.compressed_pinned_bytes / self.vdnn_pinned_bytes
+
+
+def pinned(watch: Watch) -> Found:
+    """Pinned bytes with and without compression, under every static policy, with the least workspace."""
+    rows: list[PinnedRow] = []
+    for name, batch in COMPRESSED:
+        watch(f"{name}({batch})")
+        built = network(name, batch)
+        rows += [pinned_row(name, built, policy) for policy in SETS]
+    figures = [
+        least_pinned(rows, "what the host keeps", lambda row: row.kept_saving),
+        least_pinned(rows, "the pinned arena", lambda row: row.pinned_saving),
+    ]
+    return Found(figures, rows)
+
+
+def pinned_row(name: str, built: Network, policy: str) -> PinnedRow:
+    machine, offload, module = MACHINES["gtx-970"], SETS[policy], packed(name)
+    vdnn = plan(built, as_vdnn(policy, offload), machine, machine.memory_bytes)
+    on_demand = plan(built, static(policy, offload, pinned=OnDemand()), machine, machine.memory_bytes)
+    compressed = plan(built, static(policy, offload, pinned=module), machine, machine.memory_bytes)
+    maps = [tensor for tensor, fate in compressed.fates.items() if fate.name == "offload" and tensor is not built.input]
+    shares, packable = module.density_of(built), never_negative(built)
+    kept = sum(stored_bytes(t.nbytes // 4, shares[t]) if t in packable else t.nbytes for t in maps)
+    raw = sum(tensor.nbytes for tensor in maps)
+    return PinnedRow(
+        network=name,
+        batch=built.batch,
+        policy=policy,
+        maps=len(maps) + 1,
+        input_bytes=built.input.nbytes,
+        raw_bytes=raw,
+        kept_bytes=kept,
+        vdnn_pinned_bytes=vdnn.pinned_bytes,
+        on_demand_pinned_bytes=on_demand.pinned_bytes,
+        compressed_pinned_bytes=compressed.pinned_bytes,
+        left_raw_bytes=raw - compressed.counts.compressed_bytes,
+    )
+
+
+def least_pinned(rows: Sequence[PinnedRow], what: str, saving: Callable[[PinnedRow], float]) -> Reproduced:
+    top = max(rows, key=saving)
+    theirs: Published = published.read(published.PINNED, what)
+    return Reproduced(theirs, 100 * saving(top), f"{top.network}({top.batch}), {top.policy}, densities of the code")
+
+
+# -- fragmentation -----------------------------------------------------------------------------------------------------
+
+PLACED = (("alexnet", 128), ("vgg16", 16))
+
+
+@dataclass(frozen=True)
+class PoolRow:
+    """A heuristic's pool for one network, policy and order; bytes.  `replayed`: what the authors' code gives (C)."""
+
+    network: str
+    batch: int
+    policy: str
+    order: str | None  #: "early": prefetch, then dX; "late": the other way; None: nothing is prefetched
+    heuristic: str
+    mark: str  #: S: the authors' public code has it; R: ours
+    ideal_bytes: int
+    pool_bytes: int
+    tries: int
+    replayed_ideal_bytes: int | None = None
+    replayed_pool_bytes: int | None = None
+    replayed_tries: int | None = None
+
+    @property
+    def fragmentation(self) -> float:
+        return self.pool_bytes / self.ideal_bytes - 1
+
+
+def fragmented(watch: Watch) -> Found:
+    """Both networks' study, in vDNN's synchronous order with no workspace."""
+    rows: list[PoolRow] = []
+    for name, batch in PLACED:
+        watch(f"{name}({batch})")
+        rows += [pool_row(name, batch, row) for row in fragmentation.study(network(name, batch), MACHINES["gtx-970"])]
+    return Found([], rows)
+
+
+def pool_row(name: str, batch: int, row: fragmentation.Row) -> PoolRow:
+    replayed = published.POOLS.get((name, batch, row.policy)) if row.order != "late" else None
+    theirs: tuple[int | None, int | None, int | None] = (None, None, None)
+    if replayed and row.heuristic in ("best left", "best right"):
+        right = row.heuristic == "best right"
+        (ideal, *pools), tries = replayed
+        theirs = ideal, pools[right], tries[right]
+    found = row.found
+    return PoolRow(
+        name, batch, row.policy, row.order, row.heuristic, row.mark,
+        found.ideal_bytes, found.pool_bytes, found.tries, *theirs,
+    )  # fmt: skip

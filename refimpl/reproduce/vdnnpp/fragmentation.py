@@ -1,0 +1,128 @@
+"""The study of fragmentation (§3): which heuristic, in which order, leaves how much of a pool to holes.
+
+{best, first, worst fit} × {all from the left, right placement} × {prefetch before dX, dX before prefetch} × policies.
+The authors' public code has best fit, with and without right placement, and prefetches before dX (mark S); the paper
+evaluates more than its code has, so the rest is our reconstruction (R), and `planned` is an alternative of ours.  All
+figures are calculated by replaying an iteration; none is the paper's own.
+
+The order of events is vDNN's, synchronous, unless told otherwise: a layer ends when its copies do.  In vDNN++'s own
+order maps are freed when their copies are done, so what is free at the barrier depends on which copies were: on the
+machine's link, and the layout with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from refimpl.machine import Machine
+from refimpl.memory import Allocator, BestFit, BothEnds, FirstFit, WorstFit
+from refimpl.network import Network
+from refimpl.planner import Program, Setup, plan
+from refimpl.planner.baseline import BufferAMap, NoOffload
+from refimpl.planner.slots import Algorithms
+from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
+from refimpl.vdnnpp.pinned import Compressed
+from refimpl.vdnnpp.planned import Planned, fix_addresses
+from refimpl.vdnnpp.pool_search import Found, PlacementError, Trace, find_pool, rounded, trace
+from refimpl.vdnnpp.release import WINDOW, WINDOW_LATE, static
+
+PLENTY = 1 << 60  #: bytes: a budget in which nothing fails
+PLANNED = "planned"
+
+
+class Heuristic(NamedTuple):
+    """Which hole, and from which end of it."""
+
+    allocator: Allocator
+    mark: str  #: S: the authors' public code has it; R: ours
+
+
+HEURISTICS: Mapping[str, Heuristic] = {
+    "best left": Heuristic(BestFit(), "S"),
+    "best right": Heuristic(BothEnds(), "S"),
+    "first left": Heuristic(FirstFit(), "R"),
+    "first right": Heuristic(BothEnds(fit="first"), "R"),
+    "worst left": Heuristic(WorstFit(), "R"),
+    "worst right": Heuristic(BothEnds(fit="worst"), "R"),
+}
+
+POLICIES: Mapping[str, OffloadInputs | NoOffload] = {
+    "none": NoOffload(),
+    "conv": CONV,
+    "all": ALL,
+    "alternate-conv": ALTERNATE_CONV,
+}
+
+Order = Literal["early", "late"]
+#: A map that comes back is allocated in front of the layer's own gradient (the authors' code), or behind it.
+ORDERS: Mapping[Order, str] = {"early": "prefetch, then dX", "late": "dX, then prefetch"}
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One heuristic's pool for one trace."""
+
+    policy: str
+    order: Order | None  #: None: nothing is prefetched
+    heuristic: str
+    mark: str  #: S or R, see `HEURISTICS`
+    found: Found
+    resident_bytes: int  #: rounded, as the pool of a plan holds them
+    setup: Setup = field(repr=False)  #: which trains within exactly `budget_bytes`
+
+    @property
+    def budget_bytes(self) -> int:
+        """What to plan with so that the pool has exactly the size that was found."""
+        return self.resident_bytes + self.found.pool_bytes
+
+
+def setup(policy: str, order: Order | None = "early", join: bool = True, algorithms: Algorithms | None = None) -> Setup:
+    """The set-up whose iteration is replayed: vDNN++'s, with vDNN's joins (and a pinned buffer a map) or without."""
+    if policy not in POLICIES:
+        raise PlacementError(f"there is no policy {policy!r} in this study; there are {', '.join(POLICIES)}")
+    made = static(f"vdnnpp-{policy}", POLICIES[policy], algorithms, BufferAMap() if join else Compressed())
+    if isinstance(made.offload, OffloadInputs):
+        made = made.replace(prefetch=WINDOW if order == "early" else WINDOW_LATE)
+    return made.replace(join=join)
+
+
+def cases(policies: Sequence[str] = tuple(POLICIES)) -> list[tuple[str, Order | None]]:
+    """Policy and order of every trace of a study; where nothing leaves, there is no order to choose."""
+    return [(policy, order) for policy in policies for order in ((None,) if policy == "none" else ORDERS)]
+
+
+def study(
+    network: Network,
+    machine: Machine,
+    policies: Sequence[str] = tuple(POLICIES),
+    join: bool = True,
+    algorithms: Algorithms | None = None,
+) -> Iterator[Row]:
+    """Row by row, as they are found: for every policy and order each of the HEURISTICS, then `planned`."""
+    for policy, order in cases(policies):
+        program = plan(network, setup(policy, order, join, algorithms), machine, PLENTY)
+        events = trace(program)
+        for heuristic in (*HEURISTICS, PLANNED):
+            yield row_of(program, events, policy, order, heuristic)
+
+
+def row_of(program: Program, events: Trace, policy: str, order: Order | None, heuristic: str) -> Row:
+    """One heuristic on the trace of a program that was planned with memory enough."""
+    found: Found
+    if heuristic == PLANNED:
+        found = fixed = fix_addresses(events)
+        allocator: Allocator = Planned.of(program, fixed)
+        mark = "R"
+    else:
+        allocator, mark = HEURISTICS[heuristic]
+        found = find_pool(events, allocator)
+    resident = sum(rounded(tensor.nbytes) for tensor in program.network.resident)
+    made = program.setup.replace(allocator=allocator)
+    return Row(policy, order, heuristic, "R" if order == "late" else mark, found, resident, made)
+
+
+def least(rows: Sequence[Row], with_planned: bool = False) -> Row:
+    """The row with the smallest pool, the first of several."""
+    return min((row for row in rows if with_planned or row.heuristic != PLANNED), key=lambda row: row.found.pool_bytes)

@@ -1,0 +1,50 @@
+"""What vDNN++ published, and what is known of it from elsewhere, each with its mark.
+
+P: printed in the abstract (Shriram, Garg, Kulkarni, IPDPS 2019), all of the paper that was at hand.  S: read off the
+authors' public code.  C: calculated by replaying what that code does.  R: ours.  Only P is the paper's own figure.
+
+The abstract does not say of what its 60 % is a share.  It cannot be a cut of time: what overlaps best, a copy under a
+kernel that takes as long, takes half as long as one after the other.  So ours stands beside it in three readings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from refimpl.reproduce.published import Published
+
+ABSTRACT = "IPDPS 2019, abstract"
+
+FASTER = Published("up to 60 % faster than vDNN", 60, "%", "P", ABSTRACT)
+PINNED = Published("up to 60 % less pinned memory", 60, "%", "P", ABSTRACT)
+
+#: Ways to read "relative improvement": name → letter, and how it is calculated.
+READINGS = {
+    "time": ("a", "T(vDNN) / T(vDNN++) - 1"),
+    "cut": ("b", "1 - T(vDNN++) / T(vDNN)"),
+    "overhead": ("c", "(T(vDNN) - T(vDNN++)) / (T(vDNN) - T(all in memory))"),
+}
+IN_WORDS = "; ".join(f"({letter}) {formula}" for letter, formula in READINGS.values())
+
+#: S.  Shares of non-zeros, per cent, that the authors' tests assume of what the CONV and POOL layers put out, in order.
+DENSITIES_PER_CENT = {
+    "alexnet": (50, 80, 40, 60, 70, 70, 30, 60),
+    "vgg16": (50, 20, 30, 20, 10, 20, 20, 20, 10, 20, 20, 10, 10, 10, 20, 20, 10, 15),
+}
+
+#: C.  VGG-16(16), conv, MiB: what the maps take compressed, the input batch as it is; and uncompressed, without it.
+KEPT_MIB, RAW_MIB = 213.8, 545.1
+
+#: C.  Bytes, vDNN's synchronous order, no workspace: (network, batch, policy) → ideal, best fit, best fit and right
+#: placement; and the tries of the two.
+POOLS = {
+    ("alexnet", 128, "none"): ((634_615_296, 635_098_624, 637_208_064), (2, 2)),
+    ("alexnet", 128, "conv"): ((493_058_560, 575_613_952, 540_102_656), (31, 2)),
+    ("vgg16", 16, "all"): ((831_865_344, 847_773_696, 847_773_696), (2, 2)),
+}
+
+
+def read(published: Published, how: str, said: str = "") -> Published:
+    """The figure in one reading; `said` is added to its source."""
+    source = f"{published.source}, read as {said}" if said else published.source
+    return replace(published, what=f"{published.what}: {how}", source=source)

@@ -1,0 +1,40 @@
+"""Sizes, durations, counts and names as text, the same in every message, table and picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+ALIKE = 0.55  #: of 1: names less alike than this are not offered as a correction
+
+
+def size(nbytes: int) -> str:
+    """Bytes for people: 12.3 MiB."""
+    for unit, name in UNITS:
+        if nbytes >= unit:
+            return f"{nbytes / unit:.4g} {name}"
+    return f"{nbytes} bytes"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: 1.23 s, 45.6 ms, 7.89 µs."""
+    unit, name = next(((unit, name) for unit, name in ((1.0, "s"), (1e-3, "ms")) if seconds >= unit), (1e-6, "µs"))
+    value = seconds / unit
+    return f"{value:.3g} {name}" if value < 999.5 else f"{value:.0f} {name}"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 step`, `2 steps`, `5,000 copies`."""
+    plural = what[:-1] + "ies" if what.endswith("y") else what + "s"
+    return f"{number:,} {what if number == 1 else plural}"
+
+
+def offer(name: str, names: Iterable[str]) -> str:
+    """Error text for an unknown name: the closest match, then all valid names.
+
+    It follows the message: `; did you mean best-fit? There are: best-fit, first-fit.`
+    """
+    names = list(names)
+    close = get_close_matches(name, names, 1, ALIKE)
+    return (f"; did you mean {close[0]}?" if close else ".") + f" There are: {', '.join(names)}."

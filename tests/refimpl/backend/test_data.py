@@ -1,0 +1,242 @@
+"""Data: batches follow from the seed alone, sources keep their promises, and what cannot be trained on is refused."""
+
+from __future__ import annotations
+
+import io
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refimpl.backend.data import Data, DataError, Source, Synthetic, arrays, batches, digits, load_npz, synthetic
+
+
+def small(count: int = 20, classes: int = 3, shape: tuple[int, int, int] = (2, 3, 4)) -> tuple[np.ndarray, np.ndarray]:
+    """Images that are all different: each holds its own number everywhere."""
+    images = np.broadcast_to(np.arange(count, dtype=np.float32)[:, None, None, None], (count, *shape)).copy()
+    return images, (np.arange(count) % classes).astype(np.int32)
+
+
+def sources() -> list[Source]:
+    return [arrays(*small()), Synthetic((2, 3, 4), classes=3, batches=4)]
+
+
+def same(one: tuple[np.ndarray, ...], other: tuple[np.ndarray, ...]) -> bool:
+    return all(np.array_equal(x, y) for x, y in zip(one, other, strict=True))
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", sources(), ids=["arrays", "synthetic"])
+def test_batches_are_what_a_network_takes(source: Source) -> None:
+    for images, labels in batches(source, batch=4):
+        assert images.shape == (4, *source.shape) and images.dtype == np.float32 and images.flags.c_contiguous
+        assert labels.shape == (4,) and labels.dtype == np.int32
+        assert 0 <= labels.min() and labels.max() < source.classes
+
+
+@pytest.mark.parametrize("source", sources(), ids=["arrays", "synthetic"])
+def test_a_resumed_run_sees_the_same(source: Source) -> None:
+    run = [batch for epoch in range(3) for batch in batches(source, 5, epoch, seed=7)]
+    assert len(run) == 3 * source.per_epoch(5)
+    again = [source.batch(5, iteration, seed=7) for iteration in range(len(run))]
+    assert all(map(same, run, again))
+    resumed = [batch for epoch in (1, 2) for batch in batches(source, 5, epoch, seed=7)]
+    assert all(map(same, run[source.per_epoch(5) :], resumed))
+
+
+@pytest.mark.parametrize("source", sources(), ids=["arrays", "synthetic"])
+def test_seeds_and_epochs_differ(source: Source) -> None:
+    first = next(batches(source, 8))
+    assert not same(first, next(batches(source, 8, epoch=1)))
+    assert not same(first, next(batches(source, 8, seed=1)))
+
+
+@given(count=st.integers(2, 60), batch=st.integers(1, 20), epoch=st.integers(0, 3), seed=st.integers(0, 5))
+def test_an_epoch_shows_no_image_twice(count: int, batch: int, epoch: int, seed: int) -> None:
+    data = arrays(*small(count))
+    if batch > len(data.train_images):
+        return
+    shown = [int(image[0, 0, 0]) for images, _ in batches(data, batch, epoch, seed) for image in images]
+    assert len(shown) == len(set(shown)) == data.per_epoch(batch) * batch
+    assert set(shown) <= {int(image[0, 0, 0]) for image in data.train_images}
+    assert len(data.train_images) - len(shown) < batch
+
+
+def test_a_label_goes_with_its_image() -> None:
+    data = arrays(*small())
+    for images, labels in batches(data, 4, seed=3):
+        assert (images[:, 0, 0, 0].astype(int) % 3 == labels).all()
+
+
+@pytest.mark.parametrize("batch", [0, 17, -1])
+def test_a_batch_that_cannot_be_filled_is_refused(batch: int) -> None:
+    with pytest.raises(DataError, match=rf"a batch of {batch} cannot be filled; there are 16 images to train on"):
+        arrays(*small()).batch(batch, 0)
+
+
+# -- sources -----------------------------------------------------------------------------------------------------------
+
+
+def test_digits() -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed, and the digits come with it")
+    data = digits()
+    assert data.shape == (1, 8, 8) and data.classes == 10
+    assert len(data.train_images) + len(data.test_images) == 1797 and len(data.test_images) == 1797 // 5
+    assert data.train_images.min() == 0 and data.train_images.max() == 1
+    assert set(data.test_labels) == set(range(10))
+    assert np.array_equal(data.test_images, digits().test_images)
+    assert not np.array_equal(data.test_images, digits(seed=1).test_images)
+    trained = {image.tobytes() for image in data.train_images}
+    assert len(trained) == len(data.train_images)  # so that the next line says something
+    assert not any(image.tobytes() in trained for image in data.test_images)
+
+
+def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
+    with pytest.raises(DataError, match="pip install scikit-learn"):
+        digits()
+
+
+def test_synthetic_images_can_be_told_apart() -> None:
+    """The nearest pattern names the class: a network has something to learn."""
+    source = synthetic((3, 12, 16), classes=5, seed=2)
+    images, labels = source.batch(64, 0)
+    patterns = np.stack([source.pattern(label).repeat(3, axis=1).repeat(4, axis=2) for label in range(5)])
+    distances = ((images[:, None] - patterns) ** 2).sum(axis=(2, 3, 4))
+    assert (distances.argmin(axis=1) == labels).mean() > 0.95
+    assert len(set(labels.tolist())) == 5
+
+
+def test_synthetic_images_are_made_one_batch_at_a_time() -> None:
+    source = synthetic((3, 64, 64), classes=1000, batches=1000)
+    tracemalloc.start()
+    for iteration in range(3):
+        images, _ = source.batch(8, iteration)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert source.per_epoch(8) == 1000 and peak < 4 * images.nbytes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (((3, 32),), "a synthetic image is 3×32; give"),
+        (((3, 0, 32),), "give (channels, height, width)"),
+        (((3, 8, 8), 0), "0 classes, 100 batches: give at least one of each"),
+    ],
+)
+def test_synthetic_refuses(arguments: Any, says: str) -> None:
+    with pytest.raises(DataError) as error:
+        synthetic(*arguments)
+    assert says in str(error.value)
+
+
+def test_labels_and_classes() -> None:
+    images, labels = small(classes=3)
+    assert arrays(images, labels).classes == 3
+    assert arrays(images, labels.astype(np.int64), classes=10).classes == 10
+    assert arrays(images.astype(np.float64), labels).train_images.dtype == np.float32
+
+
+def test_a_set_of_test_images_is_taken_as_it_is() -> None:
+    images, labels = small()
+    data = arrays(images, labels, images[:4], labels[:4])
+    assert np.array_equal(data.train_images, images) and np.array_equal(data.test_labels, labels[:4])
+
+
+def broken() -> list[Any]:
+    images, labels = small()
+    eight_bits = (images * 255).astype(np.uint8)
+    nan = images.copy()
+    nan[7, 1, 2, 3] = np.nan
+    return [
+        pytest.param({"images": eight_bits, "labels": labels}, "are uint8; give float32", id="uint8"),
+        pytest.param({"images": images[:, 0], "labels": labels}, "are 20×3×4; give .* by images\\[:, None\\]", id="3d"),
+        pytest.param({"images": images.reshape(20, -1), "labels": labels}, "are 20×24; give", id="2d"),
+        pytest.param({"images": images[:0], "labels": labels[:0]}, "there is nothing in them", id="empty"),
+        pytest.param({"images": images[:1], "labels": labels[:1]}, "one image cannot be split", id="one"),
+        pytest.param({"images": images, "labels": labels[:19]}, "labels are 19; give one number an image", id="short"),
+        pytest.param({"images": images, "labels": labels[:, None]}, "labels are 20×1; give one number", id="column"),
+        pytest.param({"images": images, "labels": labels * 0.5}, "labels are float64; give whole", id="fractions"),
+        pytest.param({"images": images, "labels": labels - 1}, "go down to -1; classes are counted from 0", id="low"),
+        pytest.param({"images": images, "labels": labels, "classes": 2}, "a label 2; .* 0 … 1", id="high"),
+        pytest.param({"images": nan, "labels": labels}, "NaN .* in 1 images, first in number 7", id="nan"),
+        pytest.param({"images": images, "labels": labels, "test_images": images}, "come together", id="no test labels"),
+        pytest.param(
+            {"images": images, "labels": labels, "test_images": images[:, :1], "test_labels": labels},
+            "test images are 1×3×4, the others 2×3×4",
+            id="other shape",
+        ),
+        pytest.param(
+            {"images": images, "labels": labels, "test_images": nan, "test_labels": labels},
+            "test images have NaN",
+            id="test nan",
+        ),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "says"), broken())
+def test_what_cannot_be_trained_on_is_refused(tmp_path: Path, given: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says) as direct:
+        arrays(**given)
+    assert "\n" not in str(direct.value)
+    np.savez(tmp_path / "mine.npz", **given)
+    with pytest.raises(DataError, match=says) as read:
+        load_npz(tmp_path / "mine.npz")
+    assert str(read.value) == f"{tmp_path / 'mine.npz'}: {direct.value}"
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_npz_and_arrays_give_the_same(tmp_path: Path) -> None:
+    images, labels = small()
+    np.savez_compressed(tmp_path / "mine.npz", images=images, labels=labels, classes=7)
+    one, other = load_npz(tmp_path / "mine.npz"), arrays(images, labels, classes=7)
+    assert isinstance(one, Data) and one.classes == 7
+    assert np.array_equal(one.train_images, other.train_images) and np.array_equal(one.test_labels, other.test_labels)
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(DataError) as error:
+        load_npz(path)
+    assert "\n" not in str(error.value) and str(path) in str(error.value)
+    return str(error.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    assert refused(path).startswith("there is no file")
+    assert refused(tmp_path).startswith("there is no file")
+    path.write_bytes(b"")
+    assert "cannot be read as .npz" in refused(path)
+    path.write_text("not an archive")
+    assert "cannot be read as .npz" in refused(path)
+    stream = io.BytesIO()
+    images, labels = small()
+    np.savez(stream, images=images, labels=labels)
+    whole = stream.getvalue()
+    for length in (10, 200, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        assert "cannot be read as .npz" in refused(path)
+    damaged = bytearray(whole)
+    damaged[len(whole) // 3] ^= 0xFF
+    path.write_bytes(damaged)
+    assert "cannot be read as .npz" in refused(path)
+    np.savez(path, images=np.array([object()]), labels=labels)
+    assert "cannot be read as .npz" in refused(path)
+    with path.open("wb") as file:
+        np.save(file, images)
+    assert "a single array; save both" in refused(path)
+    np.savez(path, x=images, labels=labels)
+    assert "has no images, only x, labels; save with" in refused(path)
+    np.savez(path)
+    assert "has no images and no labels, only nothing" in refused(path)
+    np.savez(path, images=images, labels=labels, classes="three")
+    assert "classes is no whole number" in refused(path)

@@ -1,0 +1,115 @@
+"""The largest network that fits: the search beside the slow twin that plans every size."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl.memory import BestFit, BlockHeap, BothEnds
+from refimpl.network import Builder, Network
+from refimpl.network.zoo import build
+from refimpl.network.zoo.resnet import resnet
+from refimpl.planner import Setup, plan
+from refimpl.planner.baseline import NetworkWide
+from refimpl.registry.largest import PLENTY, attempt, largest, least_conceivable, reach
+from refimpl.vdnn import Dynamic
+from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup
+
+MACHINE = machine()
+MIB = 1 << 20
+BUDGET = 3 * MIB
+
+PLAIN = setup()
+SETUPS = {
+    "network-wide": setup(liveness=NetworkWide()),
+    "layer-wise": PLAIN,
+    "both ends": setup(allocator=BothEnds()),
+    "offload": setup(offload=OffloadSome(), allocator=BlockHeap()),
+    "drop": setup(recompute=DropSome()),
+    "evict": setup(cache=LastUsed(), allocator=BestFit()),
+}
+
+
+def tiny(batch: int) -> Network:
+    return build("tiny-vgg", batch)
+
+
+def fitting(wanted: Setup, budget: int, up_to: int) -> list[int]:
+    """The slow twin: every size that fits."""
+    return [size for size in range(1, up_to + 1) if attempt(tiny(size), wanted, MACHINE, budget)]
+
+
+@pytest.mark.parametrize("name", SETUPS)
+def test_it_fits_and_one_more_does_not(name: str) -> None:
+    found = largest(tiny, SETUPS[name], MACHINE, BUDGET)
+    assert found.size > 5 and found.program is not None
+    assert found.program.network.batch == found.size and found.program.peak_bytes <= BUDGET
+    assert found.tried[found.size] and found.tried.get(found.size + 1) in (False, None)
+    assert found.size == max(size for size, fits in found.tried.items() if fits)
+    every = fitting(SETUPS[name], BUDGET, found.size * 3 // 2)
+    assert found.size in every and found.size + 1 not in every
+    if every == list(range(1, len(every) + 1)):  # monotone here, as it mostly is: then there is no larger one
+        assert found.size == every[-1]
+
+
+def test_where_nothing_is_evicted_a_few_plans_will_do() -> None:
+    found = largest(partial(resnet, 50), PLAIN, MACHINE, 2048 * MIB)
+    assert found.size > 5 and len(found.tried) <= 3
+
+
+def test_what_was_tried_is_told_in_order() -> None:
+    told: list[int] = []
+    found = largest(tiny, SETUPS["evict"], MACHINE, BUDGET, told.append)
+    assert told == [*found.tried] and len(set(told)) == len(told)
+
+
+def test_nothing_fits() -> None:
+    found = largest(tiny, PLAIN, MACHINE, MIB // 4)
+    assert found.size == 0 and found.program is None and not any(found.tried.values())
+    one = least_conceivable(tiny(1))
+    found = largest(tiny, SETUPS["network-wide"], MACHINE, one)  # conceivable, and yet too little
+    assert found.size == 0 and found.tried == {1: False}
+
+
+def test_a_policy_that_searches_is_asked_by_its_frugal_candidate() -> None:
+    policy = Dynamic()
+    found = largest(tiny, policy, MACHINE, BUDGET)
+    assert found.program and found.program.setup == policy.frugal
+    assert plan(tiny(found.size), policy, MACHINE, BUDGET).peak_bytes <= BUDGET
+    assert attempt(tiny(found.size + 1), policy, MACHINE, BUDGET) is None
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**4), st.integers(0, 10**7))
+@settings(max_examples=50)
+def test_reach_is_the_last_size_within_the_budget(one: int, step: int, budget: int) -> None:
+    size = reach([one, one + step], budget)
+    if one > budget:
+        assert size == 0
+    elif step:
+        assert one + (size - 1) * step <= budget < one + size * step
+
+
+def test_no_size_beyond_the_reach_of_what_is_conceivable_fits() -> None:
+    """Of a chain whose weights are the most at small batches, and whose maps are at large ones."""
+
+    def network(batch: int) -> Network:
+        b = Builder("drawn", (batch, 3, 8, 8))
+        b.conv(8, 3, pad=1)
+        b.relu()
+        b.fc(600)
+        b.fc(4)
+        b.softmax()
+        return b.build()
+
+    ends = [least_conceivable(network(size)) for size in (1, 2)]
+    for budget in (MIB, 3 * MIB, 10 * MIB):
+        beyond = reach(ends, budget) + 1
+        assert least_conceivable(network(beyond)) > budget
+        assert attempt(network(beyond), SETUPS["evict"], MACHINE, budget) is None
+
+
+def test_plenty_is_never_the_limit() -> None:
+    assert plan(tiny(4096), SETUPS["network-wide"], MACHINE, PLENTY).peak_bytes < PLENTY

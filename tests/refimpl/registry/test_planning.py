@@ -1,0 +1,108 @@
+"""`refimpl` in Python, from end to end; what fits, and what would."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import refimpl
+from refimpl.machine import TITAN_X, Machine
+from refimpl.network import Network
+from refimpl.planner import DoesNotFit, Setup
+from refimpl.registry.budgets import UNLIMITED, BudgetError
+from refimpl.registry.fitting import MIB, alternatives, attempt, least_budget, least_conceivable, remedies
+from refimpl.registry.presets import baseline
+
+
+def test_the_readmes_example() -> None:
+    net = refimpl.networks.lenet(batch=8, shape=(1, 8, 8))
+    setup = refimpl.presets.baseline(algorithms="memory").replace(allocator=refimpl.memory.FirstFit())
+    machine = refimpl.machines.titan_x.with_catalogue("own")
+    program = refimpl.plan(net, setup, machine=machine, budget="12GiB")
+    program.verify()
+    assert program.simulate().seconds > 0
+    with refimpl.Trainer(program, backend="cpu") as trainer:
+        images, labels = refimpl.data.digits().batch(8, iteration=0)
+        assert np.isfinite(trainer.step(images, labels))
+
+
+def test_everything_that_is_offered_is_there() -> None:
+    for name in dir(refimpl):
+        assert getattr(refimpl, name) is not None
+    with pytest.raises(AttributeError, match="refimpl has no 'plann'"):
+        refimpl.plann  # noqa: B018
+    assert refimpl.machines.k40c.name == "k40c" and "titan_x" in dir(refimpl.machines)
+    with pytest.raises(AttributeError, match="there is no machine 'titan_y'"):
+        refimpl.machines.titan_y  # noqa: B018
+
+
+def test_importing_refimpl_imports_nothing_of_it() -> None:
+    program = (
+        "import sys, refimpl; sys.exit(any(name.startswith('refimpl.') or name == 'numpy' for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_budgets_of_every_kind() -> None:
+    network = refimpl.networks.lenet(batch=8)
+    peak = refimpl.plan(network, budget=UNLIMITED).peak_bytes
+    assert refimpl.plan(network).budget == TITAN_X.memory_bytes
+    assert refimpl.plan(network, budget="1GiB").budget == 1 << 30
+    assert refimpl.plan(network, budget=1.5).budget == int(1.5 * peak)
+    assert refimpl.plan("lenet", machine="k40c").machine.name == "k40c"
+    with pytest.raises(BudgetError):
+        refimpl.plan(network, budget="twelve")
+
+
+def test_what_does_not_fit_says_what_would() -> None:
+    network = refimpl.networks.vgg16(batch=64)
+    with pytest.raises(DoesNotFit) as refused:
+        refimpl.plan(network, budget="6900MiB")
+    assert str(refused.value).endswith("MiB, or here with liveness=layer-wise")
+    program = refimpl.plan(network, refimpl.presets.baseline(liveness="layer-wise"), budget="6900MiB")
+    assert program.peak_bytes <= 6900 * MIB
+
+
+# -- the least budget --------------------------------------------------------------------------------------------------
+
+
+def smallest_of_all(network: Network, setup: Setup, machine: Machine) -> int:
+    """The slow twin: every multiple of 1 MiB from the least conceivable one."""
+    budget = -(-least_conceivable(network) // MIB) * MIB
+    while attempt(network, setup, machine, budget) is None:
+        budget += MIB
+    return budget
+
+
+@pytest.mark.parametrize("liveness", ["network-wide", "layer-wise"])
+@pytest.mark.parametrize("allocator", ["best-fit", "worst-fit", "both-ends"])
+def test_the_least_budget_fits_and_a_mebibyte_less_does_not(liveness: str, allocator: str) -> None:
+    network = refimpl.networks.tiny_resnet(batch=64)
+    setup = refimpl.presets.setup("baseline", {"liveness": liveness, "allocator": allocator})
+    least = least_budget(network, setup, TITAN_X)
+    assert least % MIB == 0 and attempt(network, setup, TITAN_X, least)
+    assert attempt(network, setup, TITAN_X, least - MIB) is None
+    assert smallest_of_all(network, setup, TITAN_X) <= least
+    if allocator == "best-fit":
+        assert smallest_of_all(network, setup, TITAN_X) == least
+
+
+def test_the_alternatives_differ_from_the_setup_as_they_say() -> None:
+    found = list(alternatives(baseline()))
+    assert len(found) >= 3
+    for changes, other in found:
+        if "policy" not in changes:
+            assert baseline().slots | changes == other.slots != baseline().slots
+
+
+def test_the_cheapest_alternative_is_the_fastest_that_fits() -> None:
+    network, budget = refimpl.networks.vgg16(batch=64), 6900 * MIB
+    found = remedies(network, baseline(), TITAN_X, budget)
+    fitting = [p for _, other in alternatives(baseline()) if (p := attempt(network, other, TITAN_X, budget))]
+    assert found.cheapest and len(fitting) >= 2
+    assert found.cheapest.seconds == min(program.planned_seconds for program in fitting)
+    nothing = remedies(network, baseline(), TITAN_X, 100 * MIB)
+    assert nothing.cheapest is None and str(nothing) == f"it would fit in {nothing.least_bytes // MIB}MiB"

@@ -1,0 +1,161 @@
+"""Presets and modules by name: setups from words, and the nearest word for a wrong one."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import refimpl
+from refimpl.machine import TITAN_X
+from refimpl.memory import ALLOCATORS, FirstFit
+from refimpl.network.zoo import lenet
+from refimpl.planner import SLOTS, Setup, SetupError, plan
+from refimpl.planner.baseline import LayerWise, MemoryOptimal, NetworkWide, PerformanceOptimal
+from refimpl.registry.modules import MODULES, SWITCHES, assignments, module, switches
+from refimpl.registry.presets import OPTIONS, PRESETS, about, baseline, setup
+
+
+def test_the_baseline_moves_nothing_and_takes_the_fastest_convolutions() -> None:
+    made = baseline()
+    assert made.liveness == NetworkWide() and made.algorithms == PerformanceOptimal()
+    assert {made.slots[slot] for slot in ("recompute", "offload", "prefetch", "cache")} == {"none"}
+    other = baseline(liveness="layer-wise", algorithms="memory").replace(allocator=FirstFit())
+    assert other.liveness == LayerWise() and other.algorithms == MemoryOptimal() and other.allocator == FirstFit()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_plans_and_says_what_it_does(name: str) -> None:
+    program = plan(lenet(batch=4), PRESETS[name](), TITAN_X, 1 << 30)
+    program.verify()
+    assert program.setup.name.partition(":")[0] == name and about(name).endswith(".")
+    assert set(inspect.signature(PRESETS[name]).parameters) <= set(OPTIONS)
+
+
+@pytest.mark.superneurons
+@pytest.mark.parametrize(
+    ("preset", "differs"),
+    [
+        ("superneurons-liveness", {}),
+        ("superneurons-offload", {"offload": "superneurons-checkpoints", "prefetch": "superneurons-ahead"}),
+        ("superneurons-recompute", {"recompute": "cost-aware"}),
+        (
+            "superneurons",
+            {
+                "recompute": "cost-aware",
+                "prefetch": "superneurons-ahead",
+                "cache": "superneurons-lru",
+                "algorithms": "superneurons-dynamic",
+            },
+        ),
+    ],
+)
+def test_superneurons_stages_stand_on_its_liveness_and_its_heap(preset: str, differs: dict[str, str]) -> None:
+    foundation = dict.fromkeys(SLOTS, "none") | {
+        "liveness": "superneurons-liveness",
+        "algorithms": "memory",
+        "allocator": "block-heap",
+        "pinned": "buffer-a-map",
+    }
+    made = setup(preset)
+    assert made.slots == foundation | differs
+    assert made.copy_streams == "separate" and made.join is False
+    assert setup(preset, {"algorithms": "performance"}).slots["algorithms"] == "performance"
+
+
+@pytest.mark.superneurons
+@pytest.mark.parametrize("how", ["speed-centric", "memory-centric", "cost-aware"])
+def test_superneurons_presets_take_a_way_to_recompute(how: str) -> None:
+    for preset in ("superneurons-recompute", "superneurons"):
+        assert setup(preset, {"recompute": how}) == PRESETS[preset](recompute=how)
+        assert setup(preset, {"recompute": how}).slots["recompute"] == how
+
+
+def test_papers_modules_are_at_hand_in_python() -> None:
+    """What the package's own example writes."""
+    made = refimpl.presets.vdnn_conv(algorithms="performance").replace(allocator=refimpl.superneurons.Heap())
+    assert made.slots["allocator"] == "block-heap" and made.offload == refimpl.vdnn.CONV
+    program = refimpl.plan(lenet(batch=4), made, machine=refimpl.machines.titan_x, budget="12GiB")
+    program.verify()
+    assert made.replace(prefetch=refimpl.superneurons.Ahead(distance=2)).prefetch.distance == 2
+    assert {"vdnn", "vdnnpp", "superneurons"} <= set(dir(refimpl))
+
+
+@pytest.mark.vdnnpp
+@pytest.mark.parametrize("which", ["all", "conv", "alternate-conv"])
+def test_vdnnpps_presets_lack_the_join_and_have_a_barrier(which: str) -> None:
+    made = setup(f"vdnnpp-{which}")
+    assert isinstance(made, Setup)
+    assert made.slots == dict.fromkeys(SLOTS, "none") | {
+        "offload": f"vdnnpp-{which}",
+        "liveness": "layer-wise",
+        "prefetch": "vdnnpp-window",
+        "algorithms": "memory",
+        "allocator": "both-ends",
+        "pinned": "vdnnpp-compressed",
+    }
+    assert switches(made) == {"copy-streams": "shared", "join": "no", "barrier": "yes"}
+    plainer = setup(f"vdnnpp-{which}", {"pinned": "vdnnpp-on-demand", "algorithms": "performance", "join": "yes"})
+    assert plainer.slots == made.slots | {"pinned": "vdnnpp-on-demand", "algorithms": "performance"}
+    assert switches(plainer)["join"] == "yes"
+
+
+@pytest.mark.vdnnpp
+def test_vdnnpps_dynamic_policy_takes_modules_for_what_it_does_not_search() -> None:
+    made = setup("vdnnpp-dyn", {"allocator": "best-fit", "pinned": "buffer-a-map"})
+    assert made.slots["allocator"] == "best-fit" and made.slots["pinned"] == "buffer-a-map"
+    assert made.slots["offload"] == made.slots["algorithms"] == "searched"
+    assert switches(made) == switches(setup("vdnnpp-all"))
+    with pytest.raises(SetupError, match="chooses offload and algorithms itself; take vdnnpp-all or vdnnpp-conv"):
+        setup("vdnnpp-dyn", {"offload": "vdnnpp-all"})
+
+
+def test_every_module_stands_in_its_slot_under_its_own_name() -> None:
+    assert list(MODULES) == list(SLOTS)
+    assert MODULES["allocator"] == ALLOCATORS
+    for slot, found in MODULES.items():
+        for name, one in found.items():
+            assert one.name == name and one.summary and module(slot, name) is one
+
+
+#: What offers a feature that a module needs.
+OFFERING = {
+    "release": {"liveness": "layer-wise"},
+    "offload": {"liveness": "layer-wise", "offload": "vdnn-all"},
+}
+
+
+@pytest.mark.parametrize(("slot", "name"), [(slot, name) for slot in MODULES for name in MODULES[slot]])
+def test_every_module_can_be_set_by_name(slot: str, name: str) -> None:
+    needed = [OFFERING[feature] for feature in getattr(module(slot, name), "needs", ())]
+    made = setup("baseline", {other: theirs for some in needed for other, theirs in some.items()} | {slot: name})
+    assert made.slots[slot] == name
+    plan(lenet(batch=4), made, TITAN_X, 1 << 30).verify()
+
+
+def test_switches_are_set_by_name() -> None:
+    made = setup("baseline", {"copy-streams": "shared", "join": "yes", "barrier": "yes"})
+    assert made.copy_streams == "shared" and made.join is True and made.barrier is True
+    assert [list(values) for values in SWITCHES.values()] == [["shared", "separate"], ["yes", "no"], ["yes", "no"]]
+
+
+@pytest.mark.parametrize(
+    ("preset", "named", "says"),
+    [
+        ("baslin", {}, "there is no preset 'baslin'; did you mean baseline? There are: baseline"),
+        ("baseline", {"algorithm": "memory"}, "a setup has no slot 'algorithm'; did you mean algorithms?"),
+        ("baseline", {"algorithms": "memry"}, "algorithms cannot be 'memry'; did you mean memory?"),
+        ("baseline", {"join": "perhaps"}, "join cannot be 'perhaps'. There are: yes, no."),
+    ],
+)
+def test_a_wrong_name_is_told_the_nearest(preset: str, named: dict[str, str], says: str) -> None:
+    with pytest.raises(SetupError) as refused:
+        setup(preset, named)
+    assert says in str(refused.value)
+
+
+def test_assignments() -> None:
+    assert assignments(["liveness=layer-wise", " join = yes "]) == {"liveness": "layer-wise", "join": "yes"}
+    for texts in (["liveness"], ["=x"], ["liveness="], ["join=yes", "join=no"]):
+        with pytest.raises(SetupError):
+            assignments(texts)

@@ -1,0 +1,169 @@
+"""SuperNeurons' pictures: every word in them, the same file again, and the published points where they belong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from refimpl.report import style
+from refimpl.reproduce.superneurons import capacity, published
+from refimpl.reproduce.superneurons.evaluation import PARTS
+from refimpl.reproduce.superneurons.figures import BudgetRow
+from refimpl.reproduce.superneurons.pictures import (
+    CURVES,
+    KIND_COLOURS,
+    KIND_NAMES,
+    PUBLISHED,
+    budget_picture,
+    curve_picture,
+    largest_picture,
+    memory_picture,
+)
+from refimpl.reproduce.superneurons.pictures import SETUPS as LOOKS
+
+pytestmark = pytest.mark.superneurons
+
+DRAWN = {part.name: part for part in PARTS if part.picture}
+
+
+@cache
+def found(name: str) -> Sequence[Any]:
+    """The rows of a part; of the largest batches made up ones, as finding them takes a minute."""
+    return LARGEST if name == "largest" else DRAWN[name].find(lambda text: None).rows
+
+
+def row(network: str, setup: str, size: int) -> capacity.Row:
+    theirs = published.DEEPEST if network == capacity.DEEP else published.LARGEST.get(network)
+    return capacity.Row(
+        network=network,
+        batch=16 if network == capacity.DEEP else size,
+        depth=size if network == capacity.DEEP else None,
+        setup=setup,
+        resident_bytes=1 << 30,
+        peak_bytes=3 << 30,
+        host_bytes=7 << 29,
+        recomputed_layers=17,
+        images_a_second=12.34,
+        tried=9,
+        published=theirs if setup == capacity.ALL else None,
+    )
+
+
+SETUPS = [*capacity.SETUPS, *capacity.WITHOUT]
+LARGEST = [
+    *(row(name, setup, 100 + 50 * i + j) for j, name in enumerate(capacity.NETWORKS) for i, setup in enumerate(SETUPS)),
+    *(row(capacity.DEEP, setup, 200 + 300 * i) for i, setup in enumerate(capacity.SETUPS)),
+]
+
+
+WORDS = {
+    "curve": ["alexnet:superneurons, batch 200", "every tensor allocated: 2,189.4 MiB", "1,489.4 MiB · step 32, POOL5",
+              "1,132.1 MiB · step 39, POOL2", "step 44, LRN1", "alive (MiB)", "tensors alive", "SOFTMAX", "forward"],
+    "memory": ["everything allocated once (GiB)", "alive at the peak (% of that)", "inceptionv4(32)", "19.3 GiB",
+               "CONCAT", "FC, DROPOUT, SOFTMAX", "a single step", "both, on demand"],
+    "cache": ["moved (GB)", "images in a batch", "1024", "5.39", "published", "without the cache", "nothing freed"],
+    "largest": ["largest batch (images)", "deepest ResNet (layers, 16 images)", "resnet152", "all but recompute",
+                "published", "other frameworks", "1,400"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_an_svg_holds_every_label_and_is_the_same_again(name: str, tmp_path: Path) -> None:
+    first, again = tmp_path / "first.svg", tmp_path / "again.svg"
+    draw = DRAWN[name].picture
+    assert draw is not None
+    for path in (first, again):
+        style.save(draw(found(name)), path)
+    assert first.read_bytes() == again.read_bytes()
+    said = " ".join(re.findall(r">([^<>]+)</(?:text|tspan)>", first.read_text(encoding="utf-8")))
+    assert [word for word in WORDS[name] if word not in said.replace("&#x27;", "'")] == []
+
+
+def test_the_published_points_are_those_of_the_paper_and_the_lines_ours() -> None:
+    memory, tensors = curve_picture(found("curve")).axes
+    points = published.curve()
+    for axes, of_point in ((memory, "mib"), (tensors, "tensors")):
+        for name, (colour, _) in CURVES.items():
+            drawn = [line for line in axes.get_lines() if to_hex(line.get_color()) == colour.lower()]
+            dots = next(line for line in drawn if line.get_marker() == "o")
+            curve = next(line for line in drawn if line.get_marker() != "o")
+            theirs = [getattr(point, of_point)[name] for point in points]
+            assert np.asarray(dots.get_ydata()).tolist() == theirs
+            assert np.asarray(dots.get_xdata()).tolist() == [*range(1, 47)]
+            assert np.asarray(curve.get_ydata())[::2] == pytest.approx(theirs, abs=0.02)
+
+
+def test_the_bars_are_as_long_as_the_totals() -> None:
+    rows = found("memory")
+    total = memory_picture(rows).axes[0]
+    ends = {}
+    for bar in total.patches:
+        ends[round(bar.get_y(), 3)] = max(ends.get(round(bar.get_y(), 3), 0.0), bar.get_x() + bar.get_width())
+    assert sorted(ends.values()) == pytest.approx(sorted(row.managed_bytes / (1 << 30) for row in rows))
+
+
+def test_every_kind_of_layer_has_a_name_and_large_ones_a_colour_of_their_own() -> None:
+    for row in found("memory"):
+        taken = {kind: row.forward_bytes.get(kind, 0) + row.backward_bytes.get(kind, 0) for kind in row.forward_bytes}
+        assert taken.keys() <= KIND_NAMES.keys()
+        assert all(share < 0.02 * row.managed_bytes for kind, share in taken.items() if kind not in KIND_COLOURS)
+    assert len(set(KIND_COLOURS.values())) == len(KIND_COLOURS)
+
+
+# -- what fits, and what moves -----------------------------------------------------------------------------------------
+
+
+def test_published_figures_stand_beside_ours() -> None:
+    batches, depths = largest_picture(LARGEST).axes
+    assert LOOKS.keys() == set(SETUPS), "every set-up has a look"
+    (theirs,) = [line for line in batches.get_lines() if line.get_label() == "published"]
+    names = [tick.get_text() for tick in batches.get_yticklabels()]
+    drawn = {names[-round(y)]: x for x, y in zip(*theirs.get_data(), strict=True)}
+    assert drawn == {name: figure.value for name, figure in published.LARGEST.items()}
+    (deepest,) = [line for line in depths.get_lines() if line.get_marker() == PUBLISHED["marker"]]
+    assert np.asarray(deepest.get_xdata()).tolist() == [published.DEEPEST.value]
+    assert [bar.get_width() for bar in depths.patches] == [200 + 300 * i for i in range(len(capacity.SETUPS))]
+
+
+def test_a_line_a_network_over_its_budgets() -> None:
+    rows = [
+        BudgetRow(name, 32, 1 << 30, share, moved, 1000, 0, 0, 0)
+        for name in ("one", "two", "three", "four")
+        for share, moved in ((0.5, 400), (1.0, 0))
+    ]
+    (axes,) = budget_picture(rows).axes
+    lines = {line.get_label(): np.asarray(line.get_data()).tolist() for line in axes.get_lines()}
+    assert lines == {f"{name}(32)": [[50, 100], [40, 0]] for name in ("one", "two", "three", "four")}
+
+
+def test_the_tables_of_what_fits() -> None:
+    tables = DRAWN["largest"].tables
+    assert tables is not None
+    largest, everything = tables(LARGEST)
+    assert largest.head == ["images", *SETUPS, "published"]
+    assert largest.rows[0] == ["alexnet", "100", "150", "200", "250", "300", "350", "1792"]
+    assert largest.rows[2][-1] == "–", "VGG-19 is not in the paper's table"
+    assert largest.rows[-1] == ["layers (16 images)", "200", "500", "800", "1100", "1400", "", "1920"]
+    assert "inceptionv4 16, –, –, 64" in largest.note and "TensorFlow 592" in largest.note
+    assert everything.rows[0] == ["alexnet", "300", "1.00", "3.00", "3.50", "17", "12.3", "9"]
+    assert len(everything.rows) == len(capacity.NETWORKS) + 1
+
+
+def test_a_step_that_differs_from_the_published_one_is_marked() -> None:
+    tables = DRAWN["curve"].tables
+    assert tables is not None
+    rows = [replace(row, mib=row.mib + 0.1) if row.step == 3 and row.setup == "offload" else row
+            for row in found("curve")]  # fmt: skip
+    rows = [replace(row, tensors=1) if row.step == 4 and row.setup == "recompute" else row for row in rows]
+    (table,) = tables(rows)
+    marked = [line for line in table.rows if any("!" in cell or "≠" in cell for cell in line)]
+    assert [line[0] for line in marked] == ["3", "4"]
+    assert marked[0][7] == "443.215 !" and marked[1][-2:] == ["496.509 !", "1≠"]

@@ -1,0 +1,103 @@
+"""The heap against a driver call for every allocation and every free."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from refimpl.machine import MACHINES
+from refimpl.memory import ALLOCATORS, BestFit, FirstFit
+from refimpl.network.zoo import build
+from refimpl.planner import Allocate, Free, plan
+from refimpl.reproduce.superneurons.pool_study import PLENTY, against_driver_calls, host_seconds, in_blocks
+from refimpl.reproduce.superneurons.published import DRIVER_SHARE
+from refimpl.superneurons import DriverCalls, Heap
+from refimpl.superneurons import presets as stages
+
+pytestmark = pytest.mark.superneurons
+
+K40C = MACHINES["k40c"]
+
+
+def test_the_stages_take_the_papers_heap() -> None:
+    """1 KB blocks, and by the name that `--set allocator=` knows."""
+    for setup in (stages.liveness(), stages.offload(), stages.recompute(), stages.everything()):
+        assert setup.allocator == Heap() == ALLOCATORS["block-heap"] and setup.allocator.granularity == 1024
+
+
+def test_an_iteration_takes_longer_by_the_seconds_of_its_calls() -> None:
+    network = build("resnet50:superneurons", 32)
+    machine = dataclasses.replace(K40C, allocate_seconds=2e-4, free_seconds=5e-4)
+    study = against_driver_calls(network, machine)
+    program = plan(network, stages.liveness(), machine, PLENTY)
+    kinds = [type(i) for i in program.instructions]
+    assert (study.allocations, study.frees) == (kinds.count(Allocate), kinds.count(Free))
+    assert study.allocations == study.frees == len(network.managed)  # once each: the least workspace is none
+    assert study.seconds_heap == pytest.approx(program.simulate().seconds)
+    calls = study.allocations * 2e-4 + study.frees * 5e-4
+    assert study.seconds_in_calls == pytest.approx(calls, rel=0.01)  # nothing runs beside a call but the batch's upload
+    assert study.share_of_driver_calls == pytest.approx(calls / (study.seconds_heap + calls), rel=0.01)
+    assert (study.network, study.batch, study.machine) == ("resnet50:superneurons", 32, "k40c")
+    assert (study.allocate_seconds, study.free_seconds) == (2e-4, 5e-4)
+
+
+def test_free_calls_cost_nothing() -> None:
+    network = build("alexnet:superneurons", 20)
+    study = against_driver_calls(network, dataclasses.replace(K40C, allocate_seconds=0.0, free_seconds=0.0))
+    assert 0 <= study.share_of_driver_calls < 1e-3  # but for the upload of the batch, which a call waits for
+
+
+def test_at_the_seconds_a_call_that_are_given_the_share_is_the_published_one() -> None:
+    """Ours with the machine's own seconds is another: what a call takes is an assumption, and said to be one."""
+    network = build("resnet50:superneurons", 32)
+    study = against_driver_calls(network, K40C)
+    call = study.seconds_a_call_as_published
+    assert 1e-4 < call < 1e-3
+    again = against_driver_calls(network, dataclasses.replace(K40C, allocate_seconds=call, free_seconds=call))
+    assert again.share_of_driver_calls == pytest.approx(DRIVER_SHARE.value / 100, abs=0.002)
+    assert 0 < study.share_of_driver_calls < again.share_of_driver_calls
+
+
+def test_any_setup_can_be_studied() -> None:
+    """All of it makes more calls: workspaces, and what is rebuilt."""
+    network = build("resnet50:superneurons", 8)
+    alone, everything = (against_driver_calls(network, K40C, s) for s in (stages.liveness(), stages.everything()))
+    assert everything.calls > alone.calls and everything.setup == "superneurons"
+
+
+def test_the_trace_is_what_the_plan_did() -> None:
+    """Replayed in a pool of the same kind every block lies where the plan put it; nothing is left over."""
+    network = build("tiny-resnet:superneurons", 4)
+    program = plan(network, stages.offload(), K40C, PLENTY)
+    pool, address = Heap().open(PLENTY), {}
+    for tensor in network.resident:
+        pool.allocate(tensor.nbytes)
+    for block, nbytes in in_blocks(program):
+        if nbytes is None:
+            pool.free(address.pop(block))
+        else:
+            assert block not in address
+            address[block] = pool.allocate(nbytes)
+    assert not address and (pool.peak, pool.top) == (program.peak_bytes, program.arena_bytes)
+
+
+def test_host_seconds_are_measured_for_each_allocator() -> None:
+    """Microseconds of processor time an operation, the same trace for all; a trace six times as long costs no more."""
+    study = against_driver_calls(build("resnet50:superneurons", 1), K40C)
+    assert set(study.host_seconds) == {Heap().name, BestFit().name, FirstFit().name}
+    assert all(1e-7 < seconds < 1e-3 for seconds in study.host_seconds.values())
+    few, many = (
+        in_blocks(plan(build(f"resnet:{depth}:superneurons", 1), stages.liveness(), K40C, PLENTY))
+        for depth in (50, 302)
+    )
+    assert len(many) > 5 * len(few)
+    assert host_seconds(many, Heap()) < 4 * host_seconds(few, Heap())
+
+
+def test_what_measuring_takes_is_bounded() -> None:
+    """At least one turn, however little time is given."""
+    trace = [(0, 1000), (1, 500), (0, None), (1, None)]
+    seconds = host_seconds(trace, DriverCalls(), at_least=1e-9)
+    assert 0 < seconds < math.inf

@@ -1,0 +1,48 @@
+"""The table of published figures beside ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from refimpl.reproduce.evaluation import published_table, values
+from refimpl.reproduce.published import Published, Reproduced
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "shown"),
+    [
+        (28, 26.7712, ("28", "26.77")),
+        (2189.437, 2189.43710, ("2189.437", "2189.437")),
+        (886.230, 886.23046, ("886.23", "886.23")),
+        (84, 84, ("84", "84")),
+        (224, 1234.0, ("224", "1234")),
+        (16, 123456.7, ("16", "123457")),
+        (0.88, 0.912345, ("0.88", "0.9123")),
+        (0, 0.0, ("0", "0")),
+    ],
+)
+def test_ours_has_the_digits_of_the_published_one(published: float, ours: float, shown: tuple[str, str]) -> None:
+    assert values(Published("x", published, "", "P", "test"), ours) == shown
+
+
+def test_the_table_says_what_is_met_and_by_what_measure() -> None:
+    figures = [
+        Reproduced(Published("peak", 401, "MiB", "P", "the table", 0.02), 406.125, "how"),
+        Reproduced(Published("runs", 84, "", "p", "the table", 0.0), 84, ""),
+        Reproduced(Published("moved", 0, "GB", "p", "another", None), 0.5, ""),
+        Reproduced(Published("time", 10, "s", "D", "a figure"), 9.99999, ""),
+    ]
+    table = published_table("Paper", figures)
+    assert table.title == "Paper: published beside ours"
+    assert table.rows == [
+        ["peak", "401 MiB", "P", "406.1 MiB", "+1.3%", "missed", "how"],
+        ["runs", "84", "p", "84", "+0.0%", "met", ""],
+        ["moved", "0 GB", "p", "0.5 GB", "", "missed", ""],
+        ["time", "10 s", "D", "10 s", "+0.0%", "met", ""],
+    ]
+    assert table.note.splitlines() == [
+        "met: within 2%, 0.02 MiB, counts exactly.",
+        "P: the table.",
+        "p, recalled and not checked again: the table; another.",
+        "D, read off its figures: a figure.",
+    ]
