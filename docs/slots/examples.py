@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Step, Tensor
-from refimpl.planner import Walk
+from refimpl.planner import PlanContext
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class OffloadFirst:
     needs: ClassVar = frozenset({"release"})  # of the liveness: what leaves has to be released in between
     offers: ClassVar = frozenset({"offload"})  # to a prefetch
 
-    def bind(self, walk: Walk) -> Leaving:
-        return Leaving(walk, self.count)
+    def bind(self, context: PlanContext) -> Leaving:
+        return Leaving(context, self.count)
 
 
 class Leaving:
-    def __init__(self, walk: Walk, count: int) -> None:
-        maps = [tensor for tensor in walk.maps_across() if tensor.kind == "map" and tensor not in walk.fates]
-        self.at = {tensor: walk.last_forward_use(tensor) for tensor in maps[:count]}
+    def __init__(self, context: PlanContext, count: int) -> None:
+        maps = [tensor for tensor in context.maps_across() if tensor.kind == "map" and tensor not in context.fates]
+        self.at = {tensor: context.last_forward_use(tensor) for tensor in maps[:count]}
 
     def offloads(self) -> Mapping[Tensor, str]:
         return dict.fromkeys(self.at, "among the first")
@@ -47,16 +47,16 @@ class Ahead:
     offers: ClassVar = frozenset()
     order: ClassVar = "late"
 
-    def bind(self, walk: Walk) -> Fetching:
-        return Fetching(walk, self.distance)
+    def bind(self, context: PlanContext) -> Fetching:
+        return Fetching(context, self.distance)
 
 
 class Fetching:
-    def __init__(self, walk: Walk, distance: int) -> None:
+    def __init__(self, context: PlanContext, distance: int) -> None:
         self.due_at: dict[int, list[Tensor]] = {}
-        for tensor, fate in walk.fates.items():
+        for tensor, fate in context.fates.items():
             if fate.name == "offload":
-                number = max(walk.first_backward_use(tensor) - distance, walk.network.depth + 1)
+                number = max(context.first_backward_use(tensor) - distance, context.network.depth + 1)
                 self.due_at.setdefault(number, []).append(tensor)
 
     def due(self, step: Step) -> Sequence[Tensor]:

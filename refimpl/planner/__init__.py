@@ -1,5 +1,6 @@
 """One readable loop that asks the slots and writes a program; the program's listing and its proof."""
 
+from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.loop import plan
 from refimpl.planner.program import (
@@ -22,10 +23,31 @@ from refimpl.planner.program import (
 from refimpl.planner.search import Search, Trial
 from refimpl.planner.setup import SLOTS, Setup, SetupError
 from refimpl.planner.verify import Proof, Unsafe
-from refimpl.planner.walk import Walk
 
 __all__ = [
-    "COMPUTE", "SLOTS", "Allocate", "Compress", "CopyIn", "CopyOut", "Counts", "Decompress", "DoesNotFit", "Fate",
-    "Free", "Instruction", "Launch", "Program", "Proof", "Record", "Search", "Setup", "SetupError", "StepRow", "Trial",
-    "Unsafe", "Wait", "Walk", "plan",
+    "COMPUTE",
+    "SLOTS",
+    "Allocate",
+    "Compress",
+    "CopyIn",
+    "CopyOut",
+    "Counts",
+    "Decompress",
+    "DoesNotFit",
+    "Fate",
+    "Free",
+    "Instruction",
+    "Launch",
+    "PlanContext",
+    "Program",
+    "Proof",
+    "Record",
+    "Search",
+    "Setup",
+    "SetupError",
+    "StepRow",
+    "Trial",
+    "Unsafe",
+    "Wait",
+    "plan",
 ]  # fmt: skip

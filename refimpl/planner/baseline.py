@@ -9,9 +9,9 @@ from typing import ClassVar, Literal
 
 from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
+from refimpl.planner.context import PlanContext
 from refimpl.planner.program import pinned_size
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 
 NOTHING: frozenset[Feature] = frozenset()
 
@@ -25,7 +25,7 @@ class NoRecompute:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> NoRecompute:
+    def bind(self, context: PlanContext) -> NoRecompute:
         return self
 
     def drops(self) -> Mapping[Tensor, str]:
@@ -50,7 +50,7 @@ class NoOffload:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> NoOffload:
+    def bind(self, context: PlanContext) -> NoOffload:
         return self
 
     def offloads(self) -> Mapping[Tensor, str]:
@@ -70,7 +70,7 @@ class NoPrefetch:
     offers: ClassVar = NOTHING
     order: ClassVar[Literal["early", "late"]] = "late"
 
-    def bind(self, walk: Walk) -> NoPrefetch:
+    def bind(self, context: PlanContext) -> NoPrefetch:
         return self
 
     def due(self, step: Step) -> Sequence[Tensor]:
@@ -86,7 +86,7 @@ class NoCache:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> NoCache:
+    def bind(self, context: PlanContext) -> NoCache:
         return self
 
     def enter(self, tensor: Tensor) -> None:
@@ -125,9 +125,9 @@ class NetworkWide:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> Releases:
+    def bind(self, context: PlanContext) -> Releases:
         releases = Releases()
-        for tensor, uses in walk.uses.items():
+        for tensor, uses in context.uses.items():
             if tensor.kind in ("gradient map", "weight gradient"):
                 releases.add(uses[-1].number, tensor)
         return releases
@@ -142,14 +142,14 @@ class LayerWise:
     needs: ClassVar = NOTHING
     offers: ClassVar[frozenset[Feature]] = frozenset({"release"})
 
-    def bind(self, walk: Walk) -> Releases:
+    def bind(self, context: PlanContext) -> Releases:
         releases = Releases()
-        for tensor, uses in walk.uses.items():
+        for tensor, uses in context.uses.items():
             if not uses:
                 continue
-            if tensor in walk.fates:
-                releases.add(walk.last_forward_use(tensor), tensor)
-            releases.add(walk.last_use(tensor), tensor)
+            if tensor in context.fates:
+                releases.add(context.last_forward_use(tensor), tensor)
+            releases.add(context.last_use(tensor), tensor)
         return releases
 
 
@@ -162,13 +162,13 @@ class MemoryOptimal:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> MemoryChooser:
-        return MemoryChooser(walk)
+    def bind(self, context: PlanContext) -> MemoryChooser:
+        return MemoryChooser(context)
 
 
 class MemoryChooser:
-    def __init__(self, walk: Walk) -> None:
-        self._choices = walk.machine.choices
+    def __init__(self, context: PlanContext) -> None:
+        self._choices = context.machine.choices
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         return min(self._choices(call), key=lambda choice: (choice.workspace_bytes, choice.seconds))
@@ -183,13 +183,13 @@ class PerformanceOptimal:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> PerformanceChooser:
-        return PerformanceChooser(walk)
+    def bind(self, context: PlanContext) -> PerformanceChooser:
+        return PerformanceChooser(context)
 
 
 class PerformanceChooser:
-    def __init__(self, walk: Walk) -> None:
-        self._choices = walk.machine.choices
+    def __init__(self, context: PlanContext) -> None:
+        self._choices = context.machine.choices
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         return self._choices(call)[0]
@@ -204,13 +204,13 @@ class FastestThatFits:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> FittingChooser:
-        return FittingChooser(walk)
+    def bind(self, context: PlanContext) -> FittingChooser:
+        return FittingChooser(context)
 
 
 class FittingChooser:
-    def __init__(self, walk: Walk) -> None:
-        self._choices = walk.machine.choices
+    def __init__(self, context: PlanContext) -> None:
+        self._choices = context.machine.choices
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         choices = self._choices(call)  # the fastest first
@@ -245,7 +245,7 @@ class BufferAMap:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> Buffers:
+    def bind(self, context: PlanContext) -> Buffers:
         return Buffers()
 
 

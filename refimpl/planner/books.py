@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from refimpl.machine import Choice, Clock, Machine
 from refimpl.network import Call, Network, Step, Tensor
+from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.history import History
 from refimpl.planner.host import Host
 from refimpl.planner.order import Block, Order
 from refimpl.planner.program import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch
 from refimpl.planner.setup import Setup
-from refimpl.planner.walk import Walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +59,19 @@ class Books:
 
     def _bind(self) -> None:
         """Bind the modules to this plan, in their order."""
-        setup, walk = self.setup, Walk(self.network, self.machine)
-        self.walk = walk
-        self.recompute = setup.recompute.bind(walk)
-        walk.decide("drop", setup.recompute.name, self.recompute.drops())
-        walk.rebuilt_from.update(self.recompute.sources())
-        self.offload = setup.offload.bind(walk)
-        walk.decide("offload", setup.offload.name, self.offload.offloads())
-        self.liveness = setup.liveness.bind(walk)
-        self.prefetch = setup.prefetch.bind(walk)
-        self.cache = setup.cache.bind(walk)
-        self.algorithms = setup.algorithms.bind(walk)
+        setup, context = self.setup, PlanContext(self.network, self.machine, self.budget)
+        self.context = context
+        self.recompute = setup.recompute.bind(context)
+        context.decide("drop", setup.recompute.name, self.recompute.drops())
+        context.rebuilt_from.update(self.recompute.sources())
+        self.offload = setup.offload.bind(context)
+        context.decide("offload", setup.offload.name, self.offload.offloads())
+        self.liveness = setup.liveness.bind(context)
+        self.prefetch = setup.prefetch.bind(context)
+        self.cache = setup.cache.bind(context)
+        self.algorithms = setup.algorithms.bind(context)
         threads = len(self.streams) - 1 if setup.pinned.compresses else None
-        self.host = Host(setup.pinned.bind(walk), self.order, self.machine, threads, self.device)
+        self.host = Host(setup.pinned.bind(context), self.order, self.machine, threads, self.device)
 
     @property
     def now(self) -> int:
@@ -252,7 +252,7 @@ class Books:
         self.counts["recomputed_layers"] += 1
         self.rebuilt.update(step.writes)
         for y in (*step.writes, *step.updates):
-            if self.walk.last_forward_write(y, self.now) > step.number:
+            if self.context.last_forward_write(y, self.now) > step.number:
                 self._behind.add(y)
             else:
                 self._behind.discard(y)

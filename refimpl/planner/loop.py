@@ -62,7 +62,7 @@ class Planner(Books):
     def _prefetch(self, step: Step) -> None:
         """Bring back what is due and will be used, where a hole is free."""
         for tensor in self.prefetch.due(step):
-            if tensor not in self.device and self.walk.last_use(tensor) >= step.number:
+            if tensor not in self.device and self.context.last_use(tensor) >= step.number:
                 self.bring(tensor)
 
     def _have_what_it_reads(self, step: Step) -> None:
@@ -82,12 +82,12 @@ class Planner(Books):
             self.allocate(tensor, self._stays(tensor))
 
     def is_dropped(self, tensor: Tensor) -> bool:
-        fate = self.walk.fates.get(tensor)
+        fate = self.context.fates.get(tensor)
         return fate is not None and fate.name == "drop"
 
     def _stays(self, tensor: Tensor) -> bool:
         """Whether a map will be kept from forward to backward."""
-        return tensor in self.crossing and tensor not in self.walk.fates
+        return tensor in self.crossing and tensor not in self.context.fates
 
     def _leave(self, tensor: Tensor) -> None:
         """An offload; the input batch's host copy exists."""
@@ -96,8 +96,8 @@ class Planner(Books):
 
     def _comes_back(self, tensor: Tensor, step: Step) -> bool:
         """Whether a later step will want this tensor from the host."""
-        fate = self.walk.fates.get(tensor)
-        return fate is not None and fate.name == "offload" and self.walk.last_use(tensor) > step.number
+        fate = self.context.fates.get(tensor)
+        return fate is not None and fate.name == "offload" and self.context.last_use(tensor) > step.number
 
     def _release_dead(self, step: Step) -> None:
         for tensor in self.liveness.dead(step):
@@ -106,7 +106,7 @@ class Planner(Books):
                     self._leave(tensor)  # unless it has: an eviction may have used up the copy since
                 self.release(tensor)
         for tensor in self.rebuilt:  # made again only as a means, and not needed any more
-            if tensor in self.device and self.walk.last_use(tensor) <= step.number:
+            if tensor in self.device and self.context.last_use(tensor) <= step.number:
                 self.release(tensor)
 
     def _sample(self, step: Step, workspace: Workspace) -> None:
@@ -121,7 +121,7 @@ class Planner(Books):
         """Place the resident tensors, and start the upload of the batch."""
         network = self.network
         self.rows: list[StepRow] = []
-        self.crossing = set(self.walk.maps_across())
+        self.crossing = set(self.context.maps_across())
         for tensor in network.resident:
             address = self.pool.allocate(tensor.nbytes)
             if address is None:
@@ -146,7 +146,7 @@ class Planner(Books):
         self.order.join(self.now)
         instructions = self.order.close()
         closed = close_gap(instructions, self.device.values())
-        kept = {tensor: Fate("keep", "none", "no module takes it") for tensor in self.walk.maps_across()}
+        kept = {tensor: Fate("keep", "none", "no module takes it") for tensor in self.context.maps_across()}
         return Program(
             network=self.network,
             setup=self.setup,
@@ -156,7 +156,7 @@ class Planner(Books):
             streams=self.streams,
             resident={tensor: self.device[tensor].address for tensor in self.network.resident},
             host={t: self.host.address(t) for t in (*self.batch, *self.results)},
-            fates=kept | self.walk.fates,
+            fates=kept | self.context.fates,
             rows=self.rows,
             counts=Counts(waits=self.order.waits, **self.counts, **self.host.counts),
             peak_bytes=self.pool.peak,

@@ -1,6 +1,6 @@
 """The slots of a setup: what each asks of the module that fills it, when, and what the module may look at.
 
-A module is a frozen object: its parameters and nothing else.  `bind(walk)` returns a fresh object that answers for one
+A module is a frozen object: its parameters and nothing else.  `bind(context)` returns a fresh object that answers for one
 plan, so that no mark survives from one plan to the next.  Modules are bound in the order recompute → offload →
 liveness → prefetch, then cache, algorithms, pinned: a checkpoint's output counts as read by every backward step that
 rebuilds from it, and a dropped map needs no offload.
@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
-from refimpl.planner.walk import Walk
+from refimpl.planner.context import PlanContext
 
 Feature = Literal[
     "release",  # liveness: a tensor that is not needed for a while is let go in between
@@ -50,7 +50,7 @@ class Module(Protocol):
 
 
 class Recompute(Module, Protocol):
-    def bind(self, walk: Walk) -> BoundRecompute: ...
+    def bind(self, context: PlanContext) -> BoundRecompute: ...
 
 
 class BoundRecompute(Protocol):
@@ -77,11 +77,11 @@ class BoundRecompute(Protocol):
 
 
 class Offload(Module, Protocol):
-    def bind(self, walk: Walk) -> BoundOffload: ...
+    def bind(self, context: PlanContext) -> BoundOffload: ...
 
 
 class BoundOffload(Protocol):
-    """Which maps leave for the host, and at which step.  May look at `walk.fates`: what is dropped need not leave."""
+    """Which maps leave for the host, and at which step.  May look at `context.fates`: what is dropped need not leave."""
 
     def offloads(self) -> Mapping[Tensor, str]:
         """Asked once.  Every map to be offloaded → the reason.  It is released after its last forward use."""
@@ -94,11 +94,11 @@ class BoundOffload(Protocol):
 
 
 class Liveness(Module, Protocol):
-    def bind(self, walk: Walk) -> BoundLiveness: ...
+    def bind(self, context: PlanContext) -> BoundLiveness: ...
 
 
 class BoundLiveness(Protocol):
-    """After which step a tensor is released.  May look at `walk.fates` and `walk.rebuilt_from`."""
+    """After which step a tensor is released.  May look at `context.fates` and `context.rebuilt_from`."""
 
     def dead(self, step: Step) -> Sequence[Tensor]:
         """Asked at the end of every step: what no step needs any more, or not before it comes back."""
@@ -113,7 +113,7 @@ class Prefetch(Module, Protocol):
         """When it is asked: before the step's own allocations, between its maps' and its weights' gradients', or late,
         after all of them and the workspace, where a hole is left."""
 
-    def bind(self, walk: Walk) -> BoundPrefetch: ...
+    def bind(self, context: PlanContext) -> BoundPrefetch: ...
 
 
 class BoundPrefetch(Protocol):
@@ -130,7 +130,7 @@ class BoundPrefetch(Protocol):
 
 
 class Cache(Module, Protocol):
-    def bind(self, walk: Walk) -> BoundCache: ...
+    def bind(self, context: PlanContext) -> BoundCache: ...
 
 
 class BoundCache(Protocol):
@@ -153,7 +153,7 @@ class BoundCache(Protocol):
 
 
 class Algorithms(Module, Protocol):
-    def bind(self, walk: Walk) -> BoundAlgorithms: ...
+    def bind(self, context: PlanContext) -> BoundAlgorithms: ...
 
 
 class BoundAlgorithms(Protocol):
@@ -162,7 +162,7 @@ class BoundAlgorithms(Protocol):
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         """Asked for every choosable call of a step, once the step's own tensors are allocated.
 
-        One of `walk.machine.choices(call)`.  The calls of one step share a buffer of the largest size chosen, and
+        One of `context.machine.choices(call)`.  The calls of one step share a buffer of the largest size chosen, and
         `largest_hole` bytes could be had for it now, in one piece.
         """
 
@@ -175,7 +175,7 @@ class Pinned(Module, Protocol):
     def compresses(self) -> bool:
         """Whether threads of the host compress maps: a stream of their own."""
 
-    def bind(self, walk: Walk) -> BoundPinned: ...
+    def bind(self, context: PlanContext) -> BoundPinned: ...
 
 
 class BoundPinned(Protocol):

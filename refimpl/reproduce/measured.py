@@ -21,7 +21,7 @@ from refimpl.backend.host_thread import CompressedMap
 from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.measure import device_at_hand, time_copies
 from refimpl.network import Call, Network, Step
-from refimpl.planner import CopyIn, CopyOut, Launch, Program, Search, Setup, Walk, plan
+from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Search, Setup, plan
 from refimpl.planner.slots import Feature
 from refimpl.registry import presets
 from refimpl.report.markdown import markdown_table, slug
@@ -87,7 +87,7 @@ class SameAlgorithms:
         launches = (i for i in program.instructions if isinstance(i, Launch) and not i.rebuild)
         return cls({launch.call: launch.choice for launch in launches if launch.choice is not None})
 
-    def bind(self, walk: Walk) -> SameAlgorithms:
+    def bind(self, context: PlanContext) -> SameAlgorithms:
         return self
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:

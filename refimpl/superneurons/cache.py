@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Tensor
+from refimpl.planner.context import PlanContext
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LeastRecentlyUsed:
     needs: ClassVar[frozenset[Feature]] = frozenset()
     offers: ClassVar[frozenset[Feature]] = frozenset({"eviction", "offload"})
 
-    def bind(self, walk: Walk) -> TensorCache:
+    def bind(self, context: PlanContext) -> TensorCache:
         return TensorCache()
 
 

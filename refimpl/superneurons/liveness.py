@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from refimpl.network import Step, Tensor
+from refimpl.planner.context import PlanContext
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 
 Name = TypeVar("Name", bound=Hashable)  #: whatever names a tensor, or one of its lives
 
@@ -56,21 +56,21 @@ class Analysis:
     needs: ClassVar[frozenset[Feature]] = frozenset()
     offers: ClassVar[frozenset[Feature]] = frozenset({"release"})
 
-    def bind(self, walk: Walk) -> Dead:
-        return Dead(walk)
+    def bind(self, context: PlanContext) -> Dead:
+        return Dead(context)
 
 
 class Dead:
     """Step → what is freed behind it."""
 
-    def __init__(self, walk: Walk) -> None:
-        uses = [[*step.uses] for step in walk.network.steps]
-        for checkpoint, steps in walk.rebuilt_from.items():  # what is rebuilt from is used, whoever reads the result
+    def __init__(self, context: PlanContext) -> None:
+        uses = [[*step.uses] for step in context.network.steps]
+        for checkpoint, steps in context.rebuilt_from.items():  # what is rebuilt from is used, whoever reads the result
             for number in steps:
                 uses[number - 1].append(checkpoint)
         self._behind = [dict.fromkeys(tensors) for tensors in last_uses(uses)]
-        for behind, tensors in zip(self._behind, last_uses(uses[: walk.network.depth]), strict=False):
-            behind.update(dict.fromkeys(tensor for tensor in tensors if tensor in walk.fates))
+        for behind, tensors in zip(self._behind, last_uses(uses[: context.network.depth]), strict=False):
+            behind.update(dict.fromkeys(tensor for tensor in tensors if tensor in context.fates))
 
     def dead(self, step: Step) -> Sequence[Tensor]:
         return tuple(self._behind[step.number - 1])

@@ -15,8 +15,8 @@ from typing import ClassVar, Literal
 
 from refimpl.network import Step, Tensor
 from refimpl.planner import SetupError
+from refimpl.planner.context import PlanContext
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 
 DISTANCE = 3  #: steps
 
@@ -41,8 +41,8 @@ class OffloadOutputs:
     def __post_init__(self) -> None:
         check_distance(self.distance)
 
-    def bind(self, walk: Walk) -> BoundOffload:
-        return BoundOffload(self, walk)
+    def bind(self, context: PlanContext) -> BoundOffload:
+        return BoundOffload(self, context)
 
 
 CHECKPOINTS = OffloadOutputs(("conv", "fc"), "superneurons-checkpoints", "what every CONV and FC puts out")
@@ -58,17 +58,19 @@ ALL_CHECKPOINTS = OffloadOutputs(
 
 
 class BoundOffload:
-    def __init__(self, module: OffloadOutputs, walk: Walk) -> None:
+    def __init__(self, module: OffloadOutputs, context: PlanContext) -> None:
         self._reasons: dict[Tensor, str] = {}
         self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
-        behind_forward = walk.network.depth + 1
-        for tensor in walk.maps_across():
-            producer = walk.producer(tensor)
-            if producer is None or producer.layer.kind not in module.kinds or tensor in walk.fates:
+        behind_forward = context.network.depth + 1
+        for tensor in context.maps_across():
+            producer = context.producer(tensor)
+            if producer is None or producer.layer.kind not in module.kinds or tensor in context.fates:
                 continue
-            if comes_back(walk, tensor, module.distance) > walk.last_forward_use(tensor) + 1:  # else its gap is empty
+            if (
+                comes_back(context, tensor, module.distance) > context.last_forward_use(tensor) + 1
+            ):  # else its gap is empty
                 self._reasons[tensor] = f"{producer.layer.name} puts it out"
-                self._at[walk.last_forward_write(tensor, before=behind_forward)].append(tensor)
+                self._at[context.last_forward_write(tensor, before=behind_forward)].append(tensor)
 
     def offloads(self) -> Mapping[Tensor, str]:
         return self._reasons
@@ -77,9 +79,9 @@ class BoundOffload:
         return self._at.get(step.number, ())
 
 
-def comes_back(walk: Walk, tensor: Tensor, distance: int) -> int:
+def comes_back(context: PlanContext, tensor: Tensor, distance: int) -> int:
     """Number of the step, perhaps a forward one, that is `distance` steps ahead of the first backward use."""
-    return walk.first_backward_use(tensor) - distance
+    return context.first_backward_use(tensor) - distance
 
 
 @dataclass(frozen=True)
@@ -105,17 +107,17 @@ class Ahead:
     def summary(self) -> str:
         return f"what is gone comes back a fixed number of steps ahead: {self.distance}"
 
-    def bind(self, walk: Walk) -> BoundAhead:
-        return BoundAhead(self.distance, walk)
+    def bind(self, context: PlanContext) -> BoundAhead:
+        return BoundAhead(self.distance, context)
 
 
 class BoundAhead:
-    def __init__(self, distance: int, walk: Walk) -> None:
+    def __init__(self, distance: int, context: PlanContext) -> None:
         self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
-        for tensor in walk.maps_across():
-            fate = walk.fates.get(tensor)
+        for tensor in context.maps_across():
+            fate = context.fates.get(tensor)
             if fate is None or fate.name == "offload":
-                number = max(comes_back(walk, tensor, distance), walk.last_forward_use(tensor) + 1)
+                number = max(comes_back(context, tensor, distance), context.last_forward_use(tensor) + 1)
                 self._at[number].append(tensor)
 
     def due(self, step: Step) -> Sequence[Tensor]:

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Layer, Step, Tensor
+from refimpl.planner.context import PlanContext
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 
 #: Layers whose output is dropped.
 CHEAP = ("pool", "relu", "lrn", "batchnorm", "dropout")
@@ -46,8 +46,8 @@ class Recompute:
     needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
     offers: ClassVar[frozenset[Feature]] = frozenset({"rebuild"})
 
-    def bind(self, walk: Walk) -> BoundRecompute:
-        return BoundRecompute(self.strategy, walk)
+    def bind(self, context: PlanContext) -> BoundRecompute:
+        return BoundRecompute(self.strategy, context)
 
 
 SPEED_CENTRIC = Recompute("speed", "speed-centric", "cheap maps are dropped; what is rebuilt is kept for its segment")
@@ -80,13 +80,13 @@ def segments(layers: Iterable[Layer]) -> dict[Layer, Segment]:
 class BoundRecompute:
     """The segments of one network, and what each strategy makes of them."""
 
-    def __init__(self, strategy: Strategy, walk: Walk) -> None:
-        self._walk = walk
-        self.backward = walk.network.steps[walk.network.depth :]  #: steps
-        self._segment = segments(walk.network.layers)
+    def __init__(self, strategy: Strategy, context: PlanContext) -> None:
+        self._context = context
+        self.backward = context.network.steps[context.network.depth :]  #: steps
+        self._segment = segments(context.network.layers)
         self.segments = list(dict.fromkeys(self._segment.values()))  #: in forward order
         #: Every map that is dropped, with the segment that puts it out.
-        self.dropped = {t: segment for t in walk.maps_across() if (segment := self._put_out_by(t))}
+        self.dropped = {t: segment for t in context.maps_across() if (segment := self._put_out_by(t))}
         if strategy == "cost":
             l_peak = self.l_peak()
             for segment in self.segments:
@@ -97,7 +97,7 @@ class BoundRecompute:
 
     def _put_out_by(self, tensor: Tensor) -> Segment | None:
         """The segment that a map comes from; None for a checkpoint and the input batch."""
-        producer = self._walk.producer(tensor)
+        producer = self._context.producer(tensor)
         return self._segment.get(producer.layer) if producer else None
 
     # -- what cost-aware weighs ----------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class BoundRecompute:
         That is: of its maps those which this or a later step reads, what the step itself uses, and the checkpoint.
         """
         maps = {y for layer in segment.layers for y in layer.outputs if y in self.dropped}
-        readers = {step for y in maps for step in self._walk.uses[y] if not step.forward}
+        readers = {step for y in maps for step in self._context.uses[y] if not step.forward}
         kept = set[Tensor]()
         kept_bytes = most = 0
         for step in sorted(readers, key=lambda step: -step.number):  # from the last, so that `kept` only grows
@@ -166,8 +166,8 @@ class BoundRecompute:
         In forward a cache has pushed the map out, and layers in place that are still to come must not run.
         """
         wanted = [tensor] if step.forward else self._dropped_of(step)
-        last = max(self._walk.last_forward_write(t, step.number) for t in wanted)
-        return self._walk.network.steps[last - 1].layer
+        last = max(self._context.last_forward_write(t, step.number) for t in wanted)
+        return self._context.network.steps[last - 1].layer
 
     def _path(self, layer: Layer) -> list[Layer]:
         """From the first layer behind the checkpoint to this one."""
@@ -183,8 +183,8 @@ class BoundRecompute:
         if segment is None:
             return False
         if segment.keeps:
-            return self._walk.last_use(x) < step.number  # nobody will read it
-        return x not in step.uses and self._walk.last_forward_use(x) < step.number
+            return self._context.last_use(x) < step.number  # nobody will read it
+        return x not in step.uses and self._context.last_forward_use(x) < step.number
 
 
 def nbytes(tensors: Iterable[Tensor]) -> int:

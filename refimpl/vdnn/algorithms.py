@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from refimpl.machine import Choice
 from refimpl.network import Call, Step
+from refimpl.planner.context import PlanContext
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 
 
 @dataclass(frozen=True)
@@ -20,13 +20,13 @@ class Greedy:
     needs: ClassVar[frozenset[Feature]] = frozenset()
     offers: ClassVar[frozenset[Feature]] = frozenset()
 
-    def bind(self, walk: Walk) -> BoundGreedy:
-        return BoundGreedy(walk)
+    def bind(self, context: PlanContext) -> BoundGreedy:
+        return BoundGreedy(context)
 
 
 class BoundGreedy:
-    def __init__(self, walk: Walk) -> None:
-        self._choices = walk.machine.choices
+    def __init__(self, context: PlanContext) -> None:
+        self._choices = context.machine.choices
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         fastest, *slower = self._choices(call)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Layer, Step, Tensor
+from refimpl.planner.context import PlanContext
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class OffloadInputs:
     needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
     offers: ClassVar[frozenset[Feature]] = frozenset({"offload"})
 
-    def bind(self, walk: Walk) -> BoundOffload:
-        return BoundOffload([layer for layer in walk.network.layers if layer.kind in self.kinds], walk)
+    def bind(self, context: PlanContext) -> BoundOffload:
+        return BoundOffload([layer for layer in context.network.layers if layer.kind in self.kinds], context)
 
 
 ALL = OffloadInputs(("conv", "pool"), "vdnn-all", "the inputs of every CONV and POOL")
@@ -38,15 +38,15 @@ CONV = OffloadInputs(("conv",), "vdnn-conv", "the inputs of every CONV")
 class BoundOffload:
     """The inputs of the chosen layers, each sent out by its last consumer."""
 
-    def __init__(self, chosen: Iterable[Layer], walk: Walk) -> None:
+    def __init__(self, chosen: Iterable[Layer], context: PlanContext) -> None:
         self._reasons: dict[Tensor, str] = {}
         self._by_last_consumer: defaultdict[int, list[Tensor]] = defaultdict(list)
-        crossing = set(walk.maps_across()) - set(walk.fates)
+        crossing = set(context.maps_across()) - set(context.fates)
         for layer in chosen:
             for x in layer.inputs:
                 if x in crossing and x not in self._reasons:
                     self._reasons[x] = f"an input of {layer.name}"
-                    self._by_last_consumer[walk.last_forward_use(x)].append(x)
+                    self._by_last_consumer[context.last_forward_use(x)].append(x)
 
     def offloads(self) -> Mapping[Tensor, str]:
         return self._reasons

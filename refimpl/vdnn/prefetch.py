@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Layer, Step, Tensor
+from refimpl.planner.context import PlanContext
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Window:
     needs: ClassVar[frozenset[Feature]] = frozenset({"offload"})
     offers: ClassVar[frozenset[Feature]] = frozenset()
 
-    def bind(self, walk: Walk) -> BoundWindow:
-        return BoundWindow(self, walk)
+    def bind(self, context: PlanContext) -> BoundWindow:
+        return BoundWindow(self, context)
 
 
 WINDOW = Window("vdnn-window", "the nearest offloaded layer's map, no farther than the next CONV", ("pool",))
@@ -38,14 +38,14 @@ LITERAL = Window("vdnn-window-literal", "the same, and a POOL's backward searche
 
 
 class BoundWindow:
-    def __init__(self, module: Window, walk: Walk) -> None:
+    def __init__(self, module: Window, context: PlanContext) -> None:
         self._silent = module.silent
-        self._layers = walk.network.layers
+        self._layers = context.network.layers
         self._position = {layer: i for i, layer in enumerate(self._layers)}
         self._offloaded: defaultdict[Layer, list[Tensor]] = defaultdict(list)  #: by the layer that sent them out
-        for tensor, fate in walk.fates.items():
+        for tensor, fate in context.fates.items():
             if fate.name == "offload":
-                self._offloaded[self._layers[walk.last_forward_use(tensor) - 1]].append(tensor)
+                self._offloaded[self._layers[context.last_forward_use(tensor) - 1]].append(tensor)
         self._prefetched: set[Layer] = set()
 
     def due(self, step: Step) -> Sequence[Tensor]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Layer, Network
+from refimpl.planner.context import PlanContext
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 from refimpl.vdnn.offload import BoundOffload
 
 
@@ -26,8 +26,8 @@ class OffloadInputs:
     needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
     offers: ClassVar[frozenset[Feature]] = frozenset({"offload"})
 
-    def bind(self, walk: Walk) -> BoundOffload:
-        return BoundOffload(self.layers(walk.network), walk)
+    def bind(self, context: PlanContext) -> BoundOffload:
+        return BoundOffload(self.layers(context.network), context)
 
     def layers(self, network: Network) -> list[Layer]:
         """Whose inputs leave, in forward order."""

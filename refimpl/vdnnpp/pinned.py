@@ -25,9 +25,9 @@ from typing import ClassVar
 from refimpl.memory.fits import FreeListPool
 from refimpl.network import Network, Step, Tensor
 from refimpl.planner.baseline import Uncompressed
+from refimpl.planner.context import PlanContext
 from refimpl.planner.program import PINNED_BYTES, pinned_size
 from refimpl.planner.slots import Feature
-from refimpl.planner.walk import Walk
 
 WORKERS = SLOTS = 8
 NOTHING: frozenset[Feature] = frozenset()
@@ -65,7 +65,7 @@ class OnDemand:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> Buffers:
+    def bind(self, context: PlanContext) -> Buffers:
         return Buffers(self.limit)
 
 
@@ -139,8 +139,8 @@ class Compressed:
     needs: ClassVar = NOTHING
     offers: ClassVar = NOTHING
 
-    def bind(self, walk: Walk) -> CompressedBuffers:
-        return CompressedBuffers(self, walk)
+    def bind(self, context: PlanContext) -> CompressedBuffers:
+        return CompressedBuffers(self, context)
 
     def density_of(self, network: Network) -> dict[Tensor, float]:
         """Map → share of non-zeros, as far as they are given."""
@@ -149,17 +149,17 @@ class Compressed:
 
 
 class CompressedBuffers(Buffers):
-    def __init__(self, module: Compressed, walk: Walk) -> None:
+    def __init__(self, module: Compressed, context: PlanContext) -> None:
         super().__init__(module.limit)
-        self._walk, self._otherwise = walk, module.density
-        self._never_negative = never_negative(walk.network)
-        self._density = module.density_of(walk.network)
+        self._context, self._otherwise = context, module.density
+        self._never_negative = never_negative(context.network)
+        self._density = module.density_of(context.network)
         self._compressed: list[Tensor] = []  #: whose buffers serve others, in the order in which they left
 
     def compressed_bytes(self, tensor: Tensor, step: Step) -> int | None:
         """A map that leaves before its ReLU has been over it may be negative still, as may a gradient in its place."""
-        last_write = self._walk.last_forward_write(tensor, self._walk.network.depth + 1)
-        if tensor not in self._never_negative or not last_write <= step.number <= self._walk.network.depth:
+        last_write = self._context.last_forward_write(tensor, self._context.network.depth + 1)
+        if tensor not in self._never_negative or not last_write <= step.number <= self._context.network.depth:
             return None
         return stored_bytes(tensor.nbytes // 4, self._density.get(tensor, self._otherwise))
 
@@ -171,7 +171,7 @@ class CompressedBuffers(Buffers):
         """The map that left last is needed first, as long as there is room for it."""
         while self._compressed:
             tensor = self._compressed[-1]
-            needed = self._walk.last_use(tensor) >= step.number
+            needed = self._context.last_use(tensor) >= step.number
             if needed and pinned_size(tensor.nbytes) > self._room():
                 return
             self._compressed.pop()

@@ -18,7 +18,7 @@ from refimpl.machine import Choice, Machine
 from refimpl.machine.machines import MACHINES
 from refimpl.memory import ALLOCATORS, BestFit
 from refimpl.network import Call, Network, Step, Tensor
-from refimpl.planner import DoesNotFit, Program, Setup, Walk, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import (
     BufferAMap,
     LayerWise,
@@ -61,20 +61,20 @@ class OffloadSome:
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, walk: Walk) -> _Leaves:
+    def bind(self, context: PlanContext) -> _Leaves:
         drawn = random.Random(self.seed)
-        chosen = [t for t in walk.maps_across() if t not in walk.fates and drawn.random() < self.share]
-        return _Leaves(walk, chosen, self.early)
+        chosen = [t for t in context.maps_across() if t not in context.fates and drawn.random() < self.share]
+        return _Leaves(context, chosen, self.early)
 
 
 class _Leaves:
-    def __init__(self, walk: Walk, chosen: Sequence[Tensor], early: bool) -> None:
+    def __init__(self, context: PlanContext, chosen: Sequence[Tensor], early: bool) -> None:
         self.chosen = chosen
         self._at: dict[int, list[Tensor]] = {}
         for tensor in chosen:
-            written = [step.number for step in walk.uses[tensor] if tensor in (*step.writes, *step.updates)]
-            last_write = max((number for number in written if number <= walk.network.depth), default=0)
-            number = last_write or walk.last_forward_use(tensor) if early else walk.last_forward_use(tensor)
+            written = [step.number for step in context.uses[tensor] if tensor in (*step.writes, *step.updates)]
+            last_write = max((number for number in written if number <= context.network.depth), default=0)
+            number = last_write or context.last_forward_use(tensor) if early else context.last_forward_use(tensor)
             self._at.setdefault(number, []).append(tensor)
 
     def offloads(self) -> Mapping[Tensor, str]:
@@ -95,11 +95,11 @@ class _PrefetchAhead:
     offers: ClassVar = NONE
     order: ClassVar[str] = "late"
 
-    def bind(self, walk: Walk) -> _Due:
+    def bind(self, context: PlanContext) -> _Due:
         at: dict[int, list[Tensor]] = {}
-        for tensor, fate in walk.fates.items():
+        for tensor, fate in context.fates.items():
             if fate.name == "offload":
-                number = max(walk.first_backward_use(tensor) - self.distance, walk.last_forward_use(tensor) + 1)
+                number = max(context.first_backward_use(tensor) - self.distance, context.last_forward_use(tensor) + 1)
                 at.setdefault(number, []).append(tensor)
         return _Due(at)
 
@@ -137,19 +137,19 @@ class DropSome:
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, walk: Walk) -> _Drops:
+    def bind(self, context: PlanContext) -> _Drops:
         drawn = random.Random(self.seed)
         dropped = []
-        for tensor in walk.maps_across():
-            producer = walk.producer(tensor)
+        for tensor in context.maps_across():
+            producer = context.producer(tensor)
             if producer is not None and producer.layer.kind in self.kinds and drawn.random() < self.share:
                 dropped.append(tensor)
-        return _Drops(walk, dropped, self.frugal)
+        return _Drops(context, dropped, self.frugal)
 
 
 class _Drops:
-    def __init__(self, walk: Walk, dropped: Sequence[Tensor], frugal: bool) -> None:
-        self._walk, self._frugal = walk, frugal
+    def __init__(self, context: PlanContext, dropped: Sequence[Tensor], frugal: bool) -> None:
+        self._context, self._frugal = context, frugal
         self._dropped = set(dropped)
         self._order = dropped
 
@@ -160,7 +160,7 @@ class _Drops:
         """What is kept, and read by a chain: needed by every step that may rebuild by it."""
         by: dict[Tensor, list[int]] = {}
         for tensor in self._order:
-            wanted = [step.number for step in self._walk.uses[tensor] if not step.forward]
+            wanted = [step.number for step in self._context.uses[tensor] if not step.forward]
             for step in self._steps(tensor):
                 for x in (*step.reads, *step.updates):
                     if x not in self._dropped:
@@ -182,7 +182,7 @@ class _Drops:
         wanted, found = [tensor], set[Step]()
         while wanted:
             made = wanted.pop()
-            for step in self._walk.uses[made]:
+            for step in self._context.uses[made]:
                 if step.forward and made in (*step.writes, *step.updates) and step not in found:
                     found.add(step)
                     wanted += [x for x in (*step.reads, *step.updates) if x in self._dropped]
@@ -198,7 +198,7 @@ class LastUsed:
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"eviction"})
 
-    def bind(self, walk: Walk) -> _Recent:
+    def bind(self, context: PlanContext) -> _Recent:
         return _Recent()
 
 
@@ -230,7 +230,7 @@ class PooledPinned:
     needs: ClassVar = NONE
     offers: ClassVar = NONE
 
-    def bind(self, walk: Walk) -> _PinnedPool:
+    def bind(self, context: PlanContext) -> _PinnedPool:
         return _PinnedPool()
 
 
@@ -265,8 +265,8 @@ class AnyAlgorithm:
     needs: ClassVar = NONE
     offers: ClassVar = NONE
 
-    def bind(self, walk: Walk) -> _Drawn:
-        return _Drawn(walk.machine, self)
+    def bind(self, context: PlanContext) -> _Drawn:
+        return _Drawn(context.machine, self)
 
 
 class _Drawn:

@@ -1,7 +1,7 @@
 """SuperNeurons' published figures beside ours, and what its evaluation shows: `refimpl reproduce superneurons`.
 
 Each part of the evaluation is a function that is told whom to keep posted (`watch`) and returns what it found: the
-published figures with ours, and rows of everything else.  Memory is what the planner's own walk counts: *live* bytes,
+published figures with ours, and rows of everything else.  Memory is what the planner's own count counts: *live* bytes,
 managed tensors alone (no weights, no workspace), just before a step runs.  Networks are those that the paper built
 (`:superneurons`), on a K40c of 12 GiB.
 """

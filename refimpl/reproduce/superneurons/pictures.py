@@ -55,7 +55,7 @@ def curve_picture(rows: Sequence[CurveRow]) -> Figure:
     """What is alive before each step of AlexNet(200), technique upon technique, with the published points on it."""
     with style.styled():
         title = "What SuperNeurons' techniques leave of AlexNet's memory, step by step"
-        subtitle = "alexnet:superneurons, batch 200 · lines: the planner's walk · points: the paper's figure"
+        subtitle = "alexnet:superneurons, batch 200 · lines: the planner's count · points: the paper's figure"
         figure = style.new_figure(11, 6.8, title, subtitle, 0.55)
         memory, tensors = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (4.4, 1)})
         for name, (colour, words) in CURVES.items():

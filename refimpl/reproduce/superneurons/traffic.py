@@ -31,7 +31,7 @@ from typing import ClassVar
 from refimpl.machine import MACHINES, Machine
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Setup, Walk, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import NoPrefetch, NoRecompute, Releases
 from refimpl.planner.slots import Feature
 from refimpl.reproduce.published import Watch
@@ -51,7 +51,7 @@ class NothingFreed:
     needs: ClassVar[frozenset[Feature]] = frozenset()
     offers: ClassVar[frozenset[Feature]] = frozenset()
 
-    def bind(self, walk: Walk) -> Releases:
+    def bind(self, context: PlanContext) -> Releases:
         return Releases()
 
 

@@ -19,14 +19,14 @@ def passes(
         for names, shape in ((("x", "dx"), x), (("w", "dw"), (filters, x[1], *window)))
     )
     y, dy = (Tensor(name, (x[0], filters, *y_size), "map", managed=True) for name in ("y", "dy"))
-    walk = {"stride": stride, "pad": pad}
+    context = {"stride": stride, "pad": pad}
     flops = 2 * y.nbytes // 4 * x[1] * window[0] * window[1]
     return [
-        Call("conv.forward", {"b": None, "x": maps[0], "w": weights[0], "y": y, **walk}, [maps[0], weights[0]], [y],
+        Call("conv.forward", {"b": None, "x": maps[0], "w": weights[0], "y": y, **context}, [maps[0], weights[0]], [y],
              flops=flops),
-        Call("conv.backward_data", {"dy": dy, "w": weights[0], "dx": maps[1], **walk}, [dy, weights[0]], [maps[1]],
+        Call("conv.backward_data", {"dy": dy, "w": weights[0], "dx": maps[1], **context}, [dy, weights[0]], [maps[1]],
              flops=flops),
-        Call("conv.backward_filter", {"x": maps[0], "dy": dy, "dw": weights[1], **walk}, [maps[0], dy], [weights[1]],
+        Call("conv.backward_filter", {"x": maps[0], "dy": dy, "dw": weights[1], **context}, [maps[0], dy], [weights[1]],
              flops=flops),
     ]  # fmt: skip
 

@@ -17,11 +17,11 @@ from refimpl.network import Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan
 from refimpl.planner.baseline import NoPrefetch
+from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.host import Host
 from refimpl.planner.order import Block, Order
 from refimpl.planner.program import Compress, Decompress, pinned_size
-from refimpl.planner.walk import Walk
 from refimpl.vdnnpp import Compressed, OnDemand
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, least_plan, machine, setup
 
@@ -43,7 +43,7 @@ class Desk:
         self.order = Order(4, self.clock)
         self.device: set[Tensor] = set()
         stream = HOST if module.compresses else None
-        self.host = Host(module.bind(Walk(NETWORK, self.machine)), self.order, self.machine, stream, self.device)
+        self.host = Host(module.bind(PlanContext(NETWORK, self.machine)), self.order, self.machine, stream, self.device)
         for tensor in (NETWORK.input, NETWORK.labels):
             self.host.fix(tensor, valid=True)
         self.blocks: dict[Tensor, Block] = {}

@@ -19,7 +19,7 @@ from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting, offloa
 
 
 def held_slowly(program: Program, position: int) -> dict[str, int]:
-    """Kind → bytes held just behind an instruction: walk the program from its start."""
+    """Kind → bytes held just behind an instruction: context the program from its start."""
     rounded = program.setup.allocator.open(0).rounded
     held = {"resident": sum(rounded(tensor.nbytes) for tensor in program.resident)}
     alive = {}

@@ -19,7 +19,7 @@ from refimpl import vdnn
 from refimpl.machine import Machine
 from refimpl.network import Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
-from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, Unsafe, Walk, plan
+from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, Unsafe, plan
 from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
 from refimpl.planner.loop import Planner
 from refimpl.planner.order import Block
@@ -101,7 +101,7 @@ class Twin:
 
 
 class ByList(LeastRecentlyUsed):
-    def bind(self, walk: Walk) -> Any:
+    def bind(self, context: PlanContext) -> Any:
         return Twin()
 
 
@@ -115,7 +115,7 @@ ACTIONS = st.tuples(
 
 @given(st.lists(ACTIONS, max_size=60))
 def test_the_victim_is_always_the_twins(drawn: list[tuple[str, Tensor, set[Tensor]]]) -> None:
-    cache, twin = LeastRecentlyUsed().bind(Walk(trunk(1), MACHINE)), Twin()
+    cache, twin = LeastRecentlyUsed().bind(PlanContext(trunk(1), MACHINE)), Twin()
     for action, tensor, locked in drawn:
         there = tensor in twin.list
         if action == "come or use":
@@ -153,7 +153,7 @@ def test_whole_plans_are_the_twins(network: Network, recompute: Any, distance: i
 class FirstInFirstOut(LeastRecentlyUsed):
     """Wrong: what came first goes first, however often it has been used since."""
 
-    def bind(self, walk: Walk) -> Any:
+    def bind(self, context: PlanContext) -> Any:
         class Cache(TensorCache):
             def touch(self, tensor: Tensor) -> None:
                 pass
@@ -164,7 +164,7 @@ class FirstInFirstOut(LeastRecentlyUsed):
 def test_a_hit_moves_the_entry_to_the_front() -> None:
     first, second = TENSORS[:2]
     for module, victim in ((LeastRecentlyUsed(), second), (FirstInFirstOut(), first)):
-        cache = module.bind(Walk(trunk(1), MACHINE))
+        cache = module.bind(PlanContext(trunk(1), MACHINE))
         cache.enter(first)
         cache.enter(second)
         cache.touch(first)
@@ -205,7 +205,7 @@ class Watched(Planner):
 class IgnoresLocks(LeastRecentlyUsed):
     """Wrong: the last goes, whoever uses it."""
 
-    def bind(self, walk: Walk) -> Any:
+    def bind(self, context: PlanContext) -> Any:
         return WithoutLocks()
 
 
@@ -217,7 +217,7 @@ class WithoutLocks(TensorCache):
 class IgnoresEverything(LeastRecentlyUsed):
     """Wrong twice: the one that came first goes, whoever uses it, and however often."""
 
-    def bind(self, walk: Walk) -> Any:
+    def bind(self, context: PlanContext) -> Any:
         class Cache(WithoutLocks):
             def touch(self, tensor: Tensor) -> None:
                 pass

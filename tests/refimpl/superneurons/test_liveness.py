@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from refimpl.machine import MACHINES
 from refimpl.network import SUPERNEURONS, Builder, Network, Tensor
 from refimpl.network.zoo import build
-from refimpl.planner import Walk, plan
+from refimpl.planner import PlanContext, plan
 from refimpl.planner.baseline import LayerWise
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC
 from refimpl.superneurons import presets as stages
@@ -100,26 +100,26 @@ def test_twins_on_drawn_networks(network: Network) -> None:
     assert released(made, last_uses(uses)) == out_sets(uses, made)
 
 
-def bound(network: Network, which: str) -> Walk:
-    """A walk in which maps have fates, as the planner makes it."""
-    walk = Walk(network, K40C)
+def bound(network: Network, which: str) -> PlanContext:
+    """A context in which maps have fates, as the planner makes it."""
+    context = PlanContext(network, K40C)
     if which in ("speed", "memory", "cost", "both"):
-        how = {"speed": SPEED_CENTRIC, "memory": MEMORY_CENTRIC}.get(which, COST_AWARE).bind(walk)
-        walk.decide("drop", "test", how.drops())
-        walk.rebuilt_from.update(how.sources())
+        how = {"speed": SPEED_CENTRIC, "memory": MEMORY_CENTRIC}.get(which, COST_AWARE).bind(context)
+        context.decide("drop", "test", how.drops())
+        context.rebuilt_from.update(how.sources())
     if which in ("checkpoints", "both"):
-        leaving = (CHECKPOINTS if which == "checkpoints" else ALL_CHECKPOINTS).bind(walk)
-        walk.decide("offload", "test", leaving.offloads())
-    return walk
+        leaving = (CHECKPOINTS if which == "checkpoints" else ALL_CHECKPOINTS).bind(context)
+        context.decide("offload", "test", leaving.offloads())
+    return context
 
 
-def lives(walk: Walk) -> list[list[Hashable]]:
+def lives(context: PlanContext) -> list[list[Hashable]]:
     """What each step uses, if a map with a fate has two lives, one in forward and one in backward."""
     uses: list[list[Hashable]] = []
-    for step in walk.network.steps:
-        sources = [t for t, steps in walk.rebuilt_from.items() if step.number in steps]
+    for step in context.network.steps:
+        sources = [t for t, steps in context.rebuilt_from.items() if step.number in steps]
         used = dict.fromkeys((*step.uses, *sources))
-        uses.append([(tensor, step.forward) if tensor in walk.fates else tensor for tensor in used])
+        uses.append([(tensor, step.forward) if tensor in context.fates else tensor for tensor in used])
     return uses
 
 
@@ -129,27 +129,27 @@ FATES = ("none", "checkpoints", "speed", "memory", "cost", "both")
 @given(networks(layers=16), st.sampled_from(FATES))
 def test_twins_with_fates(network: Network, which: str) -> None:
     """What leaves or is dropped goes twice; what is rebuilt from stays until the last rebuild."""
-    walk = bound(network, which)
-    uses = lives(walk)
+    context = bound(network, which)
+    uses = lives(context)
     met: set[Hashable] = set()
     made = []
     for step in uses:
         made.append([life for life in step if life not in met])
         met.update(step)
     alive: set[Hashable] = set()
-    module = Analysis().bind(walk)
+    module = Analysis().bind(context)
     for step, begun, expected in zip(network.steps, made, out_sets(uses, made), strict=True):
         alive |= set(begun)
         for tensor in module.dead(step):
-            alive.remove((tensor, step.forward) if tensor in walk.fates else tensor)
+            alive.remove((tensor, step.forward) if tensor in context.fates else tensor)
         assert alive == set(expected), step
 
 
 @given(networks(), st.sampled_from(FATES))
 def test_the_planners_last_uses_say_the_same(network: Network, which: str) -> None:
-    """The liveness that vDNN uses, which asks the walk tensor by tensor."""
-    walk = bound(network, which)
-    ours, theirs = Analysis().bind(walk), LayerWise().bind(walk)
+    """The liveness that vDNN uses, which asks the context tensor by tensor."""
+    context = bound(network, which)
+    ours, theirs = Analysis().bind(context), LayerWise().bind(context)
     for step in network.steps:
         assert set(ours.dead(step)) == set(theirs.dead(step)), step
         assert len(ours.dead(step)) == len(set(ours.dead(step)))
@@ -179,12 +179,12 @@ def test_a_checkpoint_stays_until_its_segment_has_been_rebuilt() -> None:
     network = b.build()
     source, reader = network.layer("source").y, network.layer("reader")
 
-    def goes(walk: Walk) -> list[int]:
-        module = Analysis().bind(walk)
+    def goes(context: PlanContext) -> list[int]:
+        module = Analysis().bind(context)
         return [step.number for step in network.steps if source in module.dead(step)]
 
     assert goes(bound(network, "memory")) == [reader.backward.number]
-    assert goes(Walk(network, K40C)) == [2]  # DROPOUT's forward: had nobody told the analysis, it would be lost
+    assert goes(PlanContext(network, K40C)) == [2]  # DROPOUT's forward: had nobody told the analysis, it would be lost
 
 
 # -- in linear time ----------------------------------------------------------------------------------------------------
@@ -224,12 +224,12 @@ def test_binding_the_analysis_takes_time_linear_in_depth() -> None:
     """Processor time, the least of a few turns; eight times the layers."""
 
     def seconds(depth: int) -> float:
-        walk = bound(build(f"resnet:{depth}:superneurons", 1), "memory")
+        context = bound(build(f"resnet:{depth}:superneurons", 1), "memory")
         least = 1.0
         for _ in range(5):
             start = time.process_time()
-            Analysis().bind(walk)
+            Analysis().bind(context)
             least = min(least, time.process_time() - start)
-        return least / len(walk.network.steps)
+        return least / len(context.network.steps)
 
     assert seconds(1202) < 3 * seconds(152)

@@ -14,7 +14,7 @@ from refimpl import vdnn
 from refimpl.machine import MACHINES
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
-from refimpl.planner import CopyIn, CopyOut, Free, Program, Record, Setup, SetupError, Wait, Walk, plan
+from refimpl.planner import CopyIn, CopyOut, Free, PlanContext, Program, Record, Setup, SetupError, Wait, plan
 from refimpl.planner.baseline import BufferAMap, Buffers, NoPrefetch
 from refimpl.planner.program import pinned_size
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
@@ -32,7 +32,7 @@ PLENTY = 1 << 40  #: bytes
 
 def leaving(network: Network, module: OffloadOutputs) -> dict[str, str]:
     """Map → the layer behind whose forward it leaves."""
-    bound = module.bind(Walk(network, K40C))
+    bound = module.bind(PlanContext(network, K40C))
     return {tensor.name: step.layer.name for step in network.steps for tensor in bound.leaves(step)}
 
 
@@ -86,9 +86,9 @@ def test_a_map_that_a_relu_overwrites_leaves_once_that_is_done() -> None:
 class BehindItsProducer(OffloadOutputs):
     """Wrong where a ReLU works in place: what leaves is not yet what backward reads."""
 
-    def bind(self, walk: Walk) -> BoundOffload:
-        bound = super().bind(walk)
-        early = [(walk.producer(tensor), tensor) for tensors in bound._at.values() for tensor in tensors]
+    def bind(self, context: PlanContext) -> BoundOffload:
+        bound = super().bind(context)
+        early = [(context.producer(tensor), tensor) for tensors in bound._at.values() for tensor in tensors]
         bound._at.clear()
         for producer, tensor in early:
             assert producer is not None
@@ -260,11 +260,13 @@ def test_what_an_eviction_took_comes_back_ahead_too() -> None:
         budget = roomy.peak_bytes * 9 // 10
         ahead = plan(one, cached(), machine(), budget)
         ahead.verify()
-        walk = Walk(one, K40C)
+        context = PlanContext(one, K40C)
         came = copies(ahead, CopyIn, "prefetch")
         assert came and ahead.counts.evicted_bytes > 0
         for tensor in (t for t in one.managed if t.name in came):
-            assert came[tensor.name] == max(walk.first_backward_use(tensor) - 3, walk.last_forward_use(tensor) + 1)
+            assert came[tensor.name] == max(
+                context.first_backward_use(tensor) - 3, context.last_forward_use(tensor) + 1
+            )
         demanded = plan(one, cached(NoPrefetch()), machine(), budget)
         assert demanded.counts.prefetched_bytes == 0 < demanded.counts.on_demand_bytes
         assert ahead.counts.on_demand_bytes < demanded.counts.on_demand_bytes
@@ -276,11 +278,11 @@ def test_what_was_dropped_is_rebuilt_and_never_fetched() -> None:
     fetched = {i.tensor for i in program.instructions if isinstance(i, CopyIn)}
     assert dropped and program.counts.evicted_bytes > 0 and program.counts.recomputed_layers > 0
     assert not dropped & fetched
-    walk = Walk(program.network, K40C)
-    walk.decide("drop", "test", dict.fromkeys(dropped, "test"))
-    ahead = Ahead().bind(walk)
+    context = PlanContext(program.network, K40C)
+    context.decide("drop", "test", dict.fromkeys(dropped, "test"))
+    ahead = Ahead().bind(context)
     asked = {tensor for step in program.network.steps for tensor in ahead.due(step)}
-    assert asked == set(walk.maps_across()) - dropped  # nor asked for, though it may still drain
+    assert asked == set(context.maps_across()) - dropped  # nor asked for, though it may still drain
 
 
 # -- beside vDNN's modules ---------------------------------------------------------------------------------------------
@@ -339,17 +341,17 @@ def pinned(tensors: list[Tensor]) -> int:
 class _ForAll(Buffers):
     """Wrong: every map has its buffer from the start, whether it moves or not."""
 
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, context: PlanContext) -> None:
         super().__init__()
-        self._places: Mapping[Tensor, int] = {tensor: Buffers.place(self, tensor) for tensor in walk.maps_across()}
+        self._places: Mapping[Tensor, int] = {tensor: Buffers.place(self, tensor) for tensor in context.maps_across()}
 
     def place(self, tensor: Tensor) -> int:
         return self._places[tensor]
 
 
 class ForAll(BufferAMap):
-    def bind(self, walk: Walk) -> Buffers:
-        return _ForAll(walk)
+    def bind(self, context: PlanContext) -> Buffers:
+        return _ForAll(context)
 
 
 def test_pinned_memory_only_for_what_moves() -> None:

@@ -14,7 +14,7 @@ from refimpl.bench import planning as planner_bench
 from refimpl.machine import MACHINES
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Launch, Walk, plan
+from refimpl.planner import DoesNotFit, Launch, PlanContext, plan
 from refimpl.superneurons import LeastRecentlyUsed
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.cache import TensorCache
@@ -31,7 +31,7 @@ class Counting(LeastRecentlyUsed):
 
     asked: list[str] = field(default_factory=list, compare=False)
 
-    def bind(self, walk: Walk) -> TensorCache:
+    def bind(self, context: PlanContext) -> TensorCache:
         return _Counting(self.asked)
 
 

@@ -14,7 +14,7 @@ from refimpl import vdnn
 from refimpl.cli import main
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network
 from refimpl.network.zoo import build
-from refimpl.planner import CopyOut, Launch, Walk, plan
+from refimpl.planner import CopyOut, Launch, PlanContext, plan
 from refimpl.planner.baseline import NoOffload, NoPrefetch
 from refimpl.superneurons import (
     ALL_CHECKPOINTS,
@@ -389,11 +389,11 @@ def test_no_way_is_walked_twice_for_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def bind_seconds(layers: int) -> float:
-    walk = Walk(chain("conv", *["relu"] * layers), MACHINE)
+    context = PlanContext(chain("conv", *["relu"] * layers), MACHINE)
     times = []
     for _ in range(3):
         start = time.process_time()
-        bound = COST_AWARE.bind(walk)
+        bound = COST_AWARE.bind(context)
         bound.drops(), bound.sources()
         times.append(time.process_time() - start)
     return min(times)

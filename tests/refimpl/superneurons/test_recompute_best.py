@@ -17,7 +17,7 @@ import pytest
 
 from refimpl.network import SUPERNEURONS, Builder, Network
 from refimpl.network.zoo import build
-from refimpl.planner import Program, Walk, plan
+from refimpl.planner import PlanContext, Program, plan
 from refimpl.superneurons import ALL_CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import BoundRecompute, Segment
@@ -35,8 +35,8 @@ class ByHand(Recompute):
 
     keeps: tuple[bool, ...] = ()
 
-    def bind(self, walk: Walk) -> BoundRecompute:
-        bound = BoundRecompute("speed", walk)
+    def bind(self, context: PlanContext) -> BoundRecompute:
+        bound = BoundRecompute("speed", context)
         for segment, keeps in zip(either(bound), self.keeps, strict=True):
             segment.keeps = keeps
         return bound
@@ -49,7 +49,7 @@ def either(bound: BoundRecompute) -> list[Segment]:
 
 
 def choices(network: Network) -> Iterable[tuple[bool, ...]]:
-    return product((True, False), repeat=len(either(COST_AWARE.bind(Walk(network, MACHINE)))))
+    return product((True, False), repeat=len(either(COST_AWARE.bind(PlanContext(network, MACHINE)))))
 
 
 def by_hand(keeps: tuple[bool, ...]) -> Recompute:
@@ -164,7 +164,7 @@ def test_the_hand_can_choose_what_each_strategy_does() -> None:
     """The twin and the module are the same where they choose the same."""
     network = build("alexnet:superneurons", 200)
     offload = CHECKPOINTS["stay"]
-    cost_aware = tuple(segment.keeps for segment in either(COST_AWARE.bind(Walk(network, MACHINE))))
+    cost_aware = tuple(segment.keeps for segment in either(COST_AWARE.bind(PlanContext(network, MACHINE))))
     assert cost(network, by_hand(cost_aware), offload) == cost(network, COST_AWARE, offload)
     assert cost(network, by_hand((True,) * 5), offload) == cost(network, SPEED_CENTRIC, offload)
     assert cost(network, by_hand((False,) * 5), offload) == cost(network, MEMORY_CENTRIC, offload)

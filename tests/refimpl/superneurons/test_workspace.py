@@ -15,7 +15,7 @@ from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.memory import BlockHeap, Pool
 from refimpl.network import Builder, Call, Network, Step
 from refimpl.network.zoo import build
-from refimpl.planner import Allocate, DoesNotFit, Free, Launch, Program, Setup, Walk, plan
+from refimpl.planner import Allocate, DoesNotFit, Free, Launch, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import FittingChooser, MemoryOptimal
 from refimpl.superneurons import DynamicWorkspace
 from refimpl.superneurons import presets as stages
@@ -66,14 +66,14 @@ class Watched(DynamicWorkspace):
     heap: WatchedHeap = field(default_factory=WatchedHeap)
     chosen: list[tuple[Call, Choice]] = field(default_factory=list, compare=False)
 
-    def bind(self, walk: Walk) -> FittingChooser:
-        return _Watching(walk, self)
+    def bind(self, context: PlanContext) -> FittingChooser:
+        return _Watching(context, self)
 
 
 class _Watching(FittingChooser):
-    def __init__(self, walk: Walk, module: Watched) -> None:
-        super().__init__(walk)
-        self._machine, self._module = walk.machine, module
+    def __init__(self, context: PlanContext, module: Watched) -> None:
+        super().__init__(context)
+        self._machine, self._module = context.machine, module
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         choice = super().choose(step, call, largest_hole)
@@ -186,7 +186,7 @@ def test_each_pass_and_each_step_chooses_on_its_own() -> None:
 def test_one_call_by_the_hole() -> None:
     """Every workspace of a call's choices is the threshold from which on it, or a faster one, is taken."""
     network = paper("alexnet")
-    bound = DynamicWorkspace().bind(Walk(network, K40C))
+    bound = DynamicWorkspace().bind(PlanContext(network, K40C))
     for layer in network.layers:
         for step in (layer.forward, layer.backward):
             for call in (call for call in step.calls if call.choosable):

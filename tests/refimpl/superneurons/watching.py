@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refimpl.network import SUPERNEURONS, Builder, Conventions, Layer, Network, Step, Tensor
-from refimpl.planner import Program, Setup, Walk
+from refimpl.planner import PlanContext, Program, Setup
 from refimpl.planner.books import Workspace
 from refimpl.planner.loop import Planner
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
@@ -82,7 +82,7 @@ def watched(network: Network, how: Recompute, offload: object = None) -> Watched
 
 
 def bound(network: Network, how: Recompute = COST_AWARE) -> BoundRecompute:
-    return how.bind(Walk(network, MACHINE))
+    return how.bind(PlanContext(network, MACHINE))
 
 
 def chain(*kinds: str, conventions: Conventions = SUPERNEURONS) -> Network:

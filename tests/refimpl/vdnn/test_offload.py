@@ -8,7 +8,7 @@ from hypothesis import given
 from refimpl.machine import MACHINES
 from refimpl.network import Builder, Network, Tensor
 from refimpl.network.zoo import build
-from refimpl.planner import Walk, plan
+from refimpl.planner import PlanContext, plan
 from refimpl.vdnn.offload import ALL, CONV, OffloadInputs
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import setup
@@ -21,7 +21,7 @@ TITAN_X = MACHINES["titan-x"]
 
 def leaving(network: Network, module: OffloadInputs) -> dict[str, str]:
     """Map → the layer whose forward sends it out."""
-    bound = module.bind(Walk(network, TITAN_X))
+    bound = module.bind(PlanContext(network, TITAN_X))
     return {x.name: step.layer.name for step in network.steps for x in bound.leaves(step)}
 
 

@@ -32,11 +32,11 @@ from refimpl.planner import (
     Free,
     Instruction,
     Launch,
+    PlanContext,
     Program,
     Record,
     Setup,
     Wait,
-    Walk,
     plan,
 )
 from refimpl.planner.baseline import LayerWise, Releases
@@ -126,11 +126,11 @@ class SentByUse(OffloadInputs):
 
     use: int = 0
 
-    def bind(self, walk: Walk) -> BoundOffload:
-        bound = super().bind(walk)
+    def bind(self, context: PlanContext) -> BoundOffload:
+        bound = super().bind(context)
         wrong: defaultdict[int, list[Tensor]] = defaultdict(list)
         for x in bound.offloads():
-            wrong[walk.uses[x][self.use if x is not walk.network.input else 0].number].append(x)
+            wrong[context.uses[x][self.use if x is not context.network.input else 0].number].append(x)
         bound._by_last_consumer = wrong
         return bound
 
@@ -206,13 +206,13 @@ def test_3_a_prefetch_waits_for_whoever_had_its_block_before() -> None:
 class HoldsY(LayerWise):
     """Wrong: what a CONV made stays until the CONV's own backward is done, as if that read it."""
 
-    def bind(self, walk: Walk) -> Releases:
-        releases = super().bind(walk)
-        backward = {step.layer: step.number for step in walk.network.steps if not step.forward}
-        for tensor in walk.maps_across():
-            producer = walk.producer(tensor)
+    def bind(self, context: PlanContext) -> Releases:
+        releases = super().bind(context)
+        backward = {step.layer: step.number for step in context.network.steps if not step.forward}
+        for tensor in context.maps_across():
+            producer = context.producer(tensor)
             if producer is not None and producer.layer.kind == "conv":
-                releases._at[walk.last_use(tensor)].remove(tensor)
+                releases._at[context.last_use(tensor)].remove(tensor)
                 releases.add(backward[producer.layer], tensor)
         return releases
 
@@ -376,8 +376,8 @@ class Remembers(Window):
 
     marks: set[Layer] = field(default_factory=set)
 
-    def bind(self, walk: Walk) -> BoundWindow:
-        bound = super().bind(walk)
+    def bind(self, context: PlanContext) -> BoundWindow:
+        bound = super().bind(context)
         bound._prefetched = self.marks
         return bound
 

@@ -7,7 +7,7 @@ import pytest
 from refimpl.machine import MACHINES
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Setup, Walk, plan
+from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
 from refimpl.vdnn.offload import ALL
 from refimpl.vdnn.prefetch import LITERAL, WINDOW, Window
 from tests.refimpl.modules import setup
@@ -85,10 +85,10 @@ def test_marks_do_not_survive_a_plan() -> None:
     assert first.counts == second.counts and first.counts.prefetched_bytes > 0
 
 
-def walk_with_offloads(network: Network, names: set[str]) -> Walk:
-    walk = Walk(network, TITAN_X)
-    walk.decide("offload", "test", {t: "test" for t in network.managed if t.name in names})
-    return walk
+def walk_with_offloads(network: Network, names: set[str]) -> PlanContext:
+    context = PlanContext(network, TITAN_X)
+    context.decide("offload", "test", {t: "test" for t in network.managed if t.name in names})
+    return context
 
 
 @pytest.mark.parametrize(

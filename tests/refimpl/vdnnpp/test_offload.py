@@ -12,7 +12,7 @@ from refimpl.machine import MACHINES
 from refimpl.network import Builder, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
-from refimpl.planner import Walk, plan
+from refimpl.planner import PlanContext, plan
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, OffloadInputs, static
 from tests.refimpl.drawn_networks import networks
 
@@ -25,7 +25,7 @@ SETS = (ALL, CONV, ALTERNATE_CONV)
 
 def leaving(network: Network, module: OffloadInputs) -> dict[str, str]:
     """Map → the layer whose forward sends it out."""
-    bound = module.bind(Walk(network, TITAN_X))
+    bound = module.bind(PlanContext(network, TITAN_X))
     return {x.name: step.layer.name for step in network.steps for x in bound.leaves(step)}
 
 

@@ -44,7 +44,9 @@ def test_every_figure_has_a_mark_and_a_source_and_a_name_of_its_own() -> None:
 
 def test_the_curve_is_the_golden_data() -> None:
     assert Path(published.__file__).with_name("alexnet200.csv").read_bytes() == GOLDEN.read_bytes()
-    assert '"refimpl.reproduce.superneurons": ["*.csv"]' in (ROOT / "setup.py").read_text(encoding="utf-8"), "installed with it"
+    assert '"refimpl.reproduce.superneurons": ["*.csv"]' in (ROOT / "setup.py").read_text(encoding="utf-8"), (
+        "installed with it"
+    )
 
 
 def test_the_curve_has_the_published_peaks() -> None:

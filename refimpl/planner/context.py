@@ -1,6 +1,6 @@
-"""What a plan knows of a network before it starts: who uses which tensor at which steps, and each map's fate.
+"""The plan context: what is known before a plan starts, and what a module may look at when it is bound.
 
-A module is given the walk when it is bound, and may look at everything in it.
+The network, the machine and the budget; which steps use which tensor; each map's fate, as far as it is decided.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from refimpl.network import Network, Step, Tensor
 from refimpl.planner.program import Fate, FateName
 
 
-class Walk:
+class PlanContext:
     """Step numbers are positions: 1..N forward, N+1..2N backward."""
 
-    def __init__(self, network: Network, machine: Machine) -> None:
+    def __init__(self, network: Network, machine: Machine, budget: int | None = None) -> None:
         self.network, self.machine = network, machine
+        self.budget = machine.memory_bytes if budget is None else budget  #: bytes
         self.uses: dict[Tensor, list[Step]] = {tensor: [] for tensor in network.managed}
         for step in network.steps:
             for tensor in step.uses:
