@@ -183,9 +183,9 @@ def slots_table() -> str:
 def presets_table() -> str:
     """The presets, slot by slot."""
     from refimpl.planner import SLOTS
-    from refimpl.registry.presets import PRESETS, about
+    from refimpl.registry.presets import PRESETS
 
-    rows = [[f"`{name}`", about(name), *(make().slots[slot] for slot in SLOTS)] for name, make in PRESETS.items()]
+    rows = [[f"`{name}`", p.about, *(p.setup.slots[slot] for slot in SLOTS)] for name, p in PRESETS.items()]
     return markdown_table(["preset", "what it does", *SLOTS], rows) + "\n"
 
 

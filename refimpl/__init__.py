@@ -24,10 +24,18 @@ OFFERED = {
     "machines": "refimpl.registry.machines",
     "presets": "refimpl.registry.presets",
     "data": "refimpl.backend.data",
+    "slots": "refimpl.registry.slots",
     "Builder": "refimpl.network:Builder",
+    "NetworkError": "refimpl.network:NetworkError",
+    "Machine": "refimpl.machine:Machine",
+    "Setup": "refimpl.planner:Setup",
+    "SetupError": "refimpl.planner:SetupError",
+    "PlanContext": "refimpl.planner:PlanContext",
+    "Program": "refimpl.planner:Program",
     "plan": "refimpl.registry.planning:plan",
     "DoesNotFit": "refimpl.planner:DoesNotFit",
     "Trainer": "refimpl.backend:Trainer",
+    "NotFinite": "refimpl.backend:NotFinite",
 }
 
 #: The rooms, and the papers' folders: `refimpl.memory.BestFit()`, `refimpl.superneurons.Heap()`.

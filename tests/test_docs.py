@@ -18,7 +18,7 @@ import pytest
 from refimpl import cli
 from refimpl.cli.reproduce import PAPERS
 from refimpl.planner import SLOTS
-from refimpl.planner.program import Instruction
+from refimpl.planner.instructions import Instruction
 from refimpl.registry.modules import SWITCHES
 
 ROOT = Path(__file__).resolve().parent.parent

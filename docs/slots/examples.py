@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refimpl import PlanContext, slots
 from refimpl.network import Step, Tensor
-from refimpl.planner import PlanContext
 
 
 @dataclass(frozen=True)
-class OffloadFirst:
+class OffloadFirst(slots.Offload):
     """The first `count` maps leave behind their last forward use."""
 
     count: int = 4
@@ -37,15 +37,13 @@ class Leaving:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class Ahead(slots.Prefetch):
     """What a step will need is fetched `distance` steps before."""
 
     distance: int = 2
     name: ClassVar[str] = "ahead"
     summary: ClassVar[str] = "a fixed number of steps ahead"
     needs: ClassVar = frozenset({"offload"})
-    offers: ClassVar = frozenset()
-    order: ClassVar = "late"
 
     def bind(self, context: PlanContext) -> Fetching:
         return Fetching(context, self.distance)

@@ -26,7 +26,7 @@ from refimpl.bench.devices import device_of
 from refimpl.bench.kernels import load_average
 from refimpl.machine import machine
 from refimpl.network.zoo import build
-from refimpl.planner import Search, Setup, plan
+from refimpl.planner import Setup, plan
 from refimpl.registry.presets import baseline, setup
 from refimpl.report.markdown import markdown_table, put_between, slug
 
@@ -47,7 +47,7 @@ class Case(NamedTuple):
         return f"{self.network}, {self.preset}" if self.preset else self.network
 
     @property
-    def setup(self) -> Setup | Search:
+    def setup(self) -> Setup:
         return setup(self.preset) if self.preset else baseline(liveness="layer-wise", algorithms="memory")
 
 

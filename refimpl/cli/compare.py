@@ -27,7 +27,7 @@ from refimpl.cli.terminal import progress, say, show_table
 if TYPE_CHECKING:
     from refimpl.machine import Machine
     from refimpl.network import Network
-    from refimpl.planner import Search, Setup
+    from refimpl.planner import Setup
     from refimpl.report.comparison import Compared
     from refimpl.report.tables import Table
 
@@ -150,7 +150,7 @@ def without(table: Table, names: Collection[str]) -> Table:
 
 
 def one(
-    label: str, network: Network, setup: Setup | Search, machine: Machine, budget: int, options: argparse.Namespace
+    label: str, network: Network, setup: Setup, machine: Machine, budget: int, options: argparse.Namespace
 ) -> tuple[Compared, dict[str, Any]]:
     """One row: for the table and for the document."""
     from refimpl.planner import DoesNotFit, plan
@@ -174,7 +174,7 @@ def one(
     return row, {"setup": label} | {key: value for key, value in document.items() if key not in LEFT_OUT}
 
 
-def setups_of(options: argparse.Namespace) -> Iterator[tuple[str, Setup | Search]]:
+def setups_of(options: argparse.Namespace) -> Iterator[tuple[str, Setup]]:
     """Every row's name and setup; asked for in words, a preset's name (or none) and `slot=module`."""
     from refimpl.registry import modules
 

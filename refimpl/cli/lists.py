@@ -11,7 +11,7 @@ from refimpl.cli.arguments import DONE, Fail, add_command, pick
 from refimpl.cli.terminal import say, show
 
 if TYPE_CHECKING:
-    from refimpl.planner import Search, Setup
+    from refimpl.planner import Setup
 
 
 def add(commands: Any) -> None:
@@ -114,25 +114,26 @@ def machines(options: argparse.Namespace) -> int:
 
 def presets(options: argparse.Namespace) -> int:
     from refimpl.registry.modules import switches
-    from refimpl.registry.presets import PRESETS, about
+    from refimpl.registry.presets import PRESETS
 
     if options.json:
         print_json([
-            {"name": name, "about": about(name), "slots": make().slots, "beside": switches(make())}
-            for name, make in PRESETS.items()
+            {"name": name, "about": preset.about, "slots": preset.setup.slots, "beside": switches(preset.setup)}
+            for name, preset in PRESETS.items()
         ])  # fmt: skip
         return DONE
-    rows = [[name, about(name)] for name in PRESETS]
+    rows = [[name, preset.about] for name, preset in PRESETS.items()]
     show("presets", ["name", "what it does"], rows, wraps=["what it does"])
     rows = [
-        [name, ", ".join(f"{slot}={held}" for slot, held in filled(make()).items())] for name, make in PRESETS.items()
+        [name, ", ".join(f"{slot}={held}" for slot, held in filled(preset.setup).items())]
+        for name, preset in PRESETS.items()
     ]
     show("their modules, where a slot is not none", ["name", "slots"], rows, wraps=["slots"])
     say("--algorithms, --recompute and --set slot=module exchange any of them: refimpl list modules")
     return DONE
 
 
-def filled(made: Setup | Search) -> dict[str, str]:
+def filled(made: Setup) -> dict[str, str]:
     """What a setup holds: its modules, where a slot is not none, and whether its streams join."""
     from refimpl.registry.modules import switches
 

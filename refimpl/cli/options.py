@@ -10,7 +10,7 @@ from refimpl.cli.arguments import Fail, Parser, completed_by
 if TYPE_CHECKING:
     from refimpl.machine import Machine
     from refimpl.network import Network
-    from refimpl.planner import Program, Search, Setup
+    from refimpl.planner import Program, Setup
 
 VDNNS_MACHINE = "titan-x"
 
@@ -75,14 +75,14 @@ def network_of(options: argparse.Namespace, name: str | None = None) -> Network:
     return build(name or options.network, options.batch)
 
 
-def setup_of(options: argparse.Namespace) -> Setup | Search:
+def setup_of(options: argparse.Namespace) -> Setup:
     """The preset that was named, with some slots filled otherwise."""
     from refimpl.registry import modules
 
     return preset_with(options, options.policy, with_shortcuts(options, modules.assignments(options.assignments)))
 
 
-def preset_with(options: argparse.Namespace, preset: str, named: dict[str, str]) -> Setup | Search:
+def preset_with(options: argparse.Namespace, preset: str, named: dict[str, str]) -> Setup:
     """A preset with modules by name; where `--recompute` cannot be, with a word on what would do."""
     from refimpl.planner import SetupError
     from refimpl.registry import presets

@@ -24,7 +24,7 @@ from refimpl.cli.terminal import say, show_table, waiting, wrapped
 if TYPE_CHECKING:
     from refimpl.machine import Machine
     from refimpl.network import Network
-    from refimpl.planner import Program, Search, Setup
+    from refimpl.planner import Program, Setup
     from refimpl.planner.verify import Proof
     from refimpl.registry.largest import Largest
 
@@ -137,7 +137,7 @@ def proved(program: Program) -> Proof:
         raise Fail(f"the planned program is not safe, which is a fault of a module: {error}", WRONG) from None
 
 
-def least(network: Network, setup: Setup | Search, machine: Machine) -> int:
+def least(network: Network, setup: Setup, machine: Machine) -> int:
     """The least budget tried that fits, bytes; with a word on the terminal, for on a deep network it takes a while."""
     from refimpl.registry.fitting import least_budget
 
@@ -145,7 +145,7 @@ def least(network: Network, setup: Setup | Search, machine: Machine) -> int:
         return least_budget(network, setup, machine)
 
 
-def largest(options: argparse.Namespace, setup: Setup | Search, machine: Machine, budget: int) -> Largest:
+def largest(options: argparse.Namespace, setup: Setup, machine: Machine, budget: int) -> Largest:
     """The largest batch tried that fits."""
     from refimpl.registry.fitting import largest_batch
 
@@ -158,7 +158,7 @@ def batch_json(most: Largest) -> dict[str, Any]:
     return {"largest_batch": most.size, "tried_batches": [{"batch": n, "fits": fits} for n, fits in most.tried.items()]}
 
 
-def misfit(error: Any, network: Network, setup: Setup | Search, machine: Machine, options: argparse.Namespace) -> int:
+def misfit(error: Any, network: Network, setup: Setup, machine: Machine, options: argparse.Namespace) -> int:
     """Say where and why it does not fit, and what would."""
     from refimpl.registry.fitting import remedies
 

@@ -2,8 +2,7 @@
 
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.loop import plan
-from refimpl.planner.program import (
+from refimpl.planner.instructions import (
     COMPUTE,
     Allocate,
     Compress,
@@ -15,12 +14,13 @@ from refimpl.planner.program import (
     Free,
     Instruction,
     Launch,
-    Program,
     Record,
     StepRow,
     Wait,
 )
-from refimpl.planner.search import Search, Trial
+from refimpl.planner.loop import plan
+from refimpl.planner.program import Program, Trial
+from refimpl.planner.search import Search
 from refimpl.planner.setup import SLOTS, Setup, SetupError
 from refimpl.planner.verify import Proof, Unsafe
 

@@ -1,29 +1,28 @@
-"""The modules that do nothing, and the two simple kinds of liveness: what the preset `baseline` is made of."""
+"""The modules of the preset `baseline`, which do nothing, and the simple choices of liveness and algorithms."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
+from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.program import pinned_size
-from refimpl.planner.slots import Feature
+from refimpl.planner.instructions import pinned_size
 
-NOTHING: frozenset[Feature] = frozenset()
+# -- nothing is dropped, offloaded, prefetched or evicted --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class NoRecompute:
+class NoRecompute(slots.Recompute):
     """Every map is kept or offloaded; none is dropped."""
 
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "no map is dropped"
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
 
     def bind(self, context: PlanContext) -> NoRecompute:
         return self
@@ -38,17 +37,15 @@ class NoRecompute:
         return False
 
     def chain(self, tensor: Tensor, step: Step) -> Iterable[tuple[Step, Sequence[Tensor]]]:
-        raise AssertionError(f"{tensor} is gone at {step}, and nothing rebuilds it")
+        raise AssertionError(f"{step} needs {tensor}, which is not on the device, and no module rebuilds it")
 
 
 @dataclass(frozen=True)
-class NoOffload:
+class NoOffload(slots.Offload):
     """Every map stays on the device."""
 
     name: ClassVar[str] = "none"
-    summary: ClassVar[str] = "no map leaves"
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
+    summary: ClassVar[str] = "no map is offloaded"
 
     def bind(self, context: PlanContext) -> NoOffload:
         return self
@@ -61,14 +58,11 @@ class NoOffload:
 
 
 @dataclass(frozen=True)
-class NoPrefetch:
-    """What left comes back when a step needs it, and that step waits."""
+class NoPrefetch(slots.Prefetch):
+    """An offloaded map is copied in when a step needs it, and that step waits."""
 
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "everything on demand"
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
-    order: ClassVar[Literal["early", "late"]] = "late"
 
     def bind(self, context: PlanContext) -> NoPrefetch:
         return self
@@ -78,13 +72,11 @@ class NoPrefetch:
 
 
 @dataclass(frozen=True)
-class NoCache:
+class NoCache(slots.Cache):
     """A failed allocation fails."""
 
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "nothing is evicted"
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
 
     def bind(self, context: PlanContext) -> NoCache:
         return self
@@ -102,8 +94,11 @@ class NoCache:
         return None
 
 
+# -- when a tensor is released -----------------------------------------------------------------------------------------
+
+
 class Releases:
-    """Step → what is released behind it; the answer of both kinds of liveness."""
+    """Step → the tensors that are released after it: the bound object of both kinds of liveness."""
 
     def __init__(self) -> None:
         self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
@@ -117,13 +112,11 @@ class Releases:
 
 
 @dataclass(frozen=True)
-class NetworkWide:
+class NetworkWide(slots.Liveness):
     """Maps stay for the whole iteration, as if allocated once; gradients (weights' too) go after their last use."""
 
     name: ClassVar[str] = "network-wide"
     summary: ClassVar[str] = "every map stays for the whole iteration; gradients go after their last use"
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
 
     def bind(self, context: PlanContext) -> Releases:
         releases = Releases()
@@ -134,13 +127,12 @@ class NetworkWide:
 
 
 @dataclass(frozen=True)
-class LayerWise:
+class LayerWise(slots.Liveness):
     """Every tensor goes after its last use; one that is offloaded or dropped, also after its last forward use."""
 
     name: ClassVar[str] = "layer-wise"
     summary: ClassVar[str] = "every tensor goes after its last use"
-    needs: ClassVar = NOTHING
-    offers: ClassVar[frozenset[Feature]] = frozenset({"release"})
+    offers: ClassVar = frozenset({"release"})
 
     def bind(self, context: PlanContext) -> Releases:
         releases = Releases()
@@ -153,75 +145,74 @@ class LayerWise:
         return releases
 
 
+# -- which algorithm a convolution uses --------------------------------------------------------------------------------
+
+
+class ByWorkspace(slots.Algorithms):
+    """Base class of modules that look at a call's choices and the largest hole, and at nothing else."""
+
+    def bind(self, context: PlanContext) -> Chooser:
+        return Chooser(self, context)
+
+    @abstractmethod
+    def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
+        """One of a call's choices, which are sorted, the fastest first.
+
+        Args:
+            choices: algorithms with their workspace in bytes and their seconds.
+            largest_hole: bytes that can be had for the workspace in one piece.
+        """
+
+
+class Chooser:
+    def __init__(self, module: ByWorkspace, context: PlanContext) -> None:
+        self._pick, self._choices = module.pick, context.machine.choices
+
+    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+        return self._pick(self._choices(call), largest_hole)
+
+
 @dataclass(frozen=True)
-class MemoryOptimal:
+class MemoryOptimal(ByWorkspace):
     """The algorithm with the least workspace; of several such the fastest."""
 
     name: ClassVar[str] = "memory"
     summary: ClassVar[str] = "the least workspace, and the fastest algorithm with that"
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
 
-    def bind(self, context: PlanContext) -> MemoryChooser:
-        return MemoryChooser(context)
-
-
-class MemoryChooser:
-    def __init__(self, context: PlanContext) -> None:
-        self._choices = context.machine.choices
-
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
-        return min(self._choices(call), key=lambda choice: (choice.workspace_bytes, choice.seconds))
+    def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
+        return min(choices, key=lambda choice: (choice.workspace_bytes, choice.seconds))
 
 
 @dataclass(frozen=True)
-class PerformanceOptimal:
+class PerformanceOptimal(ByWorkspace):
     """The fastest algorithm, whatever its workspace."""
 
     name: ClassVar[str] = "performance"
     summary: ClassVar[str] = "the fastest algorithm, whatever its workspace"
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
 
-    def bind(self, context: PlanContext) -> PerformanceChooser:
-        return PerformanceChooser(context)
-
-
-class PerformanceChooser:
-    def __init__(self, context: PlanContext) -> None:
-        self._choices = context.machine.choices
-
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
-        return self._choices(call)[0]
+    def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
+        return choices[0]
 
 
 @dataclass(frozen=True)
-class FastestThatFits:
+class FastestThatFits(ByWorkspace):
     """The fastest algorithm whose workspace fits the largest hole; where none does, the one with the least."""
 
     name: ClassVar[str] = "fastest-that-fits"
     summary: ClassVar[str] = "the fastest algorithm whose workspace fits what is free"
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
 
-    def bind(self, context: PlanContext) -> FittingChooser:
-        return FittingChooser(context)
-
-
-class FittingChooser:
-    def __init__(self, context: PlanContext) -> None:
-        self._choices = context.machine.choices
-
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
-        choices = self._choices(call)  # the fastest first
+    def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
         for choice in choices:
             if choice.workspace_bytes <= largest_hole:
                 return choice
-        return min(choices, key=lambda choice: choice.workspace_bytes)  # the planner makes room, or says what misses
+        return min(choices, key=lambda choice: choice.workspace_bytes)  # the planner makes room, or fails
+
+
+# -- where an offloaded map is on the host -----------------------------------------------------------------------------
 
 
 class Uncompressed:
-    """The answers of a pinned memory without a limit, whose maps are left as they are."""
+    """The answers of a pinned memory without a limit, whose maps are not compressed."""
 
     limit: int | None = None
 
@@ -236,14 +227,11 @@ class Uncompressed:
 
 
 @dataclass(frozen=True)
-class BufferAMap:
-    """One pinned buffer for every map that leaves, for the whole run."""
+class BufferAMap(slots.Pinned):
+    """One pinned buffer for every offloaded map, for the whole run."""
 
-    compresses: ClassVar[bool] = False
     name: ClassVar[str] = "buffer-a-map"
     summary: ClassVar[str] = "one pinned buffer a map, for the whole run"
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
 
     def bind(self, context: PlanContext) -> Buffers:
         return Buffers()

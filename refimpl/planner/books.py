@@ -17,8 +17,8 @@ from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.history import History
 from refimpl.planner.host import Host
+from refimpl.planner.instructions import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch
 from refimpl.planner.order import Block, Order
-from refimpl.planner.program import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch
 from refimpl.planner.setup import Setup
 
 
@@ -88,7 +88,7 @@ class Books:
         nbytes = self.pool.block_bytes(address)
         prior = self._freed.take(address, address + nbytes)
         block = Block(tensor, address, nbytes, len(self.streams), prior)
-        self.order.note(Allocate(self.now, tensor, address, nbytes))
+        self.order.note(Allocate(self.now, tensor, address, nbytes, stays))
         if self.setup.allocator.driver_calls:
             self.clock.hold(self.machine.allocate_seconds)
         self._arrive(tensor, block)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from refimpl.machine import Machine
 from refimpl.network import Network, Step, Tensor
-from refimpl.planner.program import Fate, FateName
+from refimpl.planner.instructions import Fate, FateName
 
 
 class PlanContext:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from refimpl.planner.instructions import Allocate, CopyIn, CopyOut, Free, Instruction, Launch
 from refimpl.planner.order import Block
-from refimpl.planner.program import Allocate, CopyIn, CopyOut, Free, Instruction, Launch
 
 
 def close_gap(instructions: Sequence[Instruction], resident: Iterable[Block]) -> int:

@@ -19,8 +19,8 @@ from refimpl.machine import Machine
 from refimpl.network import Step, Tensor
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.history import History
+from refimpl.planner.instructions import Compress, Decompress, compressed_limit, pinned_size
 from refimpl.planner.order import Block, Order
-from refimpl.planner.program import Compress, Decompress, compressed_limit, pinned_size
 from refimpl.planner.slots import BoundPinned
 
 

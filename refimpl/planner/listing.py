@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from refimpl.network import Tensor
-from refimpl.planner.program import (
+from refimpl.planner.instructions import (
     Allocate,
     Compress,
     CopyIn,
@@ -22,10 +22,10 @@ from refimpl.planner.program import (
     Free,
     Instruction,
     Launch,
-    Program,
     Record,
     Wait,
 )
+from refimpl.planner.program import Program
 from refimpl.text import counted, duration, size
 
 WIDTH = 100  #: columns

@@ -9,18 +9,21 @@ from refimpl.network import Network, Step, Tensor
 from refimpl.network.collector import collector_paused
 from refimpl.planner.books import Books, Workspace
 from refimpl.planner.gap import close_gap
+from refimpl.planner.instructions import COMPUTE, Counts, Fate, StepRow
 from refimpl.planner.order import Block
-from refimpl.planner.program import COMPUTE, Counts, Fate, Program, StepRow
+from refimpl.planner.program import Program
 from refimpl.planner.search import Search
 from refimpl.planner.setup import Setup
 
 
-def plan(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> Program:
+def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Program:
     """The program of one iteration within `budget` bytes of device memory; raises `DoesNotFit`."""
-    if not isinstance(setup, Setup):
-        return setup.plan(network, machine, budget)
-    with collector_paused():
-        return Planner(network, setup, machine, budget).plan()
+
+    def attempt(one: Setup) -> Program:
+        with collector_paused():
+            return Planner(network, one, machine, budget).plan()
+
+    return setup.search(attempt, network) if isinstance(setup, Search) else attempt(setup)
 
 
 class Planner(Books):

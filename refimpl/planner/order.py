@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from refimpl.machine import Clock, Engine
 from refimpl.network import Tensor
 from refimpl.planner.history import Accesses, latest
-from refimpl.planner.program import Compress, CopyIn, CopyOut, Decompress, Instruction, Launch, Record, Wait
+from refimpl.planner.instructions import Compress, CopyIn, CopyOut, Decompress, Instruction, Launch, Record, Wait
 
 Work = Launch | CopyOut | CopyIn | Compress | Decompress
 ENGINES: dict[str, Engine] = {

@@ -1,55 +1,94 @@
-"""Policies that search: they plan one setup after another and adopt the first, or the best, that will do.
+"""A setup that searches: it plans candidates in a fixed order and adopts the first that fits the budget.
 
-Such a policy stands wherever a setup may: `plan` asks it for its program.  The program says what was tried.
+The candidate that needs least memory is planned first: where even that does not fit, the network cannot be trained
+within the budget.  It is adopted where no other candidate fits.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
-if TYPE_CHECKING:
-    from refimpl.machine import Machine
-    from refimpl.network import Network
-    from refimpl.planner.program import Program
-    from refimpl.planner.setup import Setup
+from refimpl.network import Network
+from refimpl.planner.baseline import NoOffload
+from refimpl.planner.errors import DoesNotFit
+from refimpl.planner.program import Program, Trial
+from refimpl.planner.setup import FIELDS, SLOTS, Setup, SetupError
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A setup that was planned, and what came of it."""
+class Search(Setup):
+    """Its own modules are those of the most frugal candidate; in the slots `searched` each candidate has others."""
 
-    setup: str
-    fits: bool
-    peak_bytes: int | None = None  #: held by the pool at most, where it fits
-    seconds: float | None = None  #: an iteration, as planned
-    failure: str = ""  #: where it does not fit, and what is missing
+    least: str = ""  #: what the most frugal candidate is called
+    candidates: tuple[Setup, ...] = field(default=(), repr=False)  #: in the order in which they are tried
+    searched: tuple[str, ...] = ("offload", "algorithms")
+    instead: str = ""  #: what to do for a choice of one's own, as in "take vdnn-all or vdnn-conv"
 
-    def __str__(self) -> str:
-        return self.setup
+    def search(self, attempt: Callable[[Setup], Program], network: Network) -> Program:
+        """The program of the setup that was adopted, with the table of what was tried; raises `DoesNotFit`.
 
+        Args:
+            attempt: plans a setup within the budget, or raises `DoesNotFit`.
+            network: what is planned, for the error text.
+        """
+        tried: list[Trial] = []
 
-class Search(Protocol):
-    """What a searching policy offers."""
+        def planned(candidate: Setup) -> Program:
+            try:
+                program = attempt(candidate)
+            except DoesNotFit as error:
+                where = f"{error.step or 'the resident tensors'}: {error.missing} missing"
+                tried.append(Trial(candidate.name.partition(": ")[2], False, failure=where))
+                raise
+            name = candidate.name.partition(": ")[2]
+            tried.append(Trial(name, True, program.peak_bytes, program.planned_seconds))
+            return program
 
-    @property
-    def name(self) -> str: ...
+        try:
+            adopted = planned(self.frugal)
+        except DoesNotFit as error:
+            error.who = f"{network.name} is untrainable by {self.name}: even {self.least}"
+            raise
+        for candidate in self.candidates:
+            try:
+                adopted = planned(self._as_set(candidate))
+                break
+            except DoesNotFit:
+                continue
+        return dataclasses.replace(adopted, tried=tuple(tried))
 
-    @property
-    def slots(self) -> dict[str, str]:
-        """Slot → name of its module, or that it is searched for."""
+    def _as_set(self, candidate: Setup) -> Setup:
+        """A candidate with this setup's modules in the slots that are not searched."""
+        own = {name: getattr(self, name) for name in FIELDS if name not in self.searched}
+        if isinstance(candidate.offload, NoOffload):
+            del own["prefetch"]  # nothing is fetched
+        return candidate.replace(name=f"{self.name}: {candidate.name}", **own)
 
-    def __hash__(self) -> int: ...
+    @classmethod
+    def over(cls, name: str, frugal: Setup, *candidates: Setup, instead: str) -> Search:
+        """A search named `name`: `frugal` decides whether the network can be trained, then `candidates` in order."""
+        own = {name: getattr(frugal, name) for name in FIELDS}
+        return cls(name, **own, least=frugal.name, candidates=candidates, instead=instead)
 
     @property
     def frugal(self) -> Setup:
-        """The candidate without which nothing is adopted: a budget is enough if this one fits."""
+        """The candidate that needs least memory: a budget is enough if this one fits."""
+        return Setup(f"{self.name}: {self.least}", **{name: getattr(self, name) for name in FIELDS})
 
     def module(self, slot: str) -> Any:
-        """What all candidates have in a slot; None where that is searched for."""
+        """The module that all candidates have in a slot; None where it is searched for."""
+        return None if slot in self.searched else super().module(slot)
 
-    def replace(self, **modules: Any) -> Search:
+    def replace(self, **modules: Any) -> Setup:
         """The same search with other modules in the slots that it leaves alone; raises `SetupError` for the others."""
+        for slot in modules:
+            if slot in self.searched:
+                raise SetupError(f"{self.name} chooses {' and '.join(self.searched)} itself; {self.instead}")
+        return super().replace(**modules)
 
-    def plan(self, network: Network, machine: Machine, budget: int) -> Program:
-        """The program of the setup that was adopted; raises `DoesNotFit` if none will do."""
+    @property
+    def slots(self) -> dict[str, str]:
+        return {slot: "searched" if slot in self.searched else self.module(slot).name for slot in SLOTS}

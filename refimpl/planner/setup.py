@@ -1,58 +1,119 @@
-"""A setup: all slots filled.  `setup.replace(offload=...)` swaps one module; what makes no sense is refused at once."""
+"""A setup: a module in every slot.  `setup.replace(offload=...)` exchanges one; what makes no sense is refused at once.
+
+A setup is told by its differences from the baseline, which offloads, drops and evicts nothing:
+
+    Setup("vdnn-all", offload=ALL, prefetch=WINDOW, liveness=LayerWise(), copy_streams="shared", join=True)
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from refimpl.memory import Allocator
+from refimpl.memory import Allocator, BestFit
 from refimpl.planner import slots
+from refimpl.planner.baseline import (
+    BufferAMap,
+    NetworkWide,
+    NoCache,
+    NoOffload,
+    NoPrefetch,
+    NoRecompute,
+    PerformanceOptimal,
+)
 
-#: The slots, in the order in which their modules are bound and shown.
-SLOTS = ("recompute", "offload", "liveness", "prefetch", "cache", "algorithms", "allocator", "pinned")
+#: Slot → the base class of its modules, in the order in which modules are bound and shown.
+KINDS: dict[str, type] = {
+    "recompute": slots.Recompute,
+    "offload": slots.Offload,
+    "liveness": slots.Liveness,
+    "prefetch": slots.Prefetch,
+    "cache": slots.Cache,
+    "algorithms": slots.Algorithms,
+    "allocator": Allocator,
+    "pinned": slots.Pinned,
+}
+SLOTS = tuple(KINDS)
+FIELDS = (*SLOTS, "copy_streams", "join", "barrier")
+
+#: Feature that is needed → the error text where no module of the setup offers it.
+WITHOUT = {
+    "release": "needs a liveness that releases maps between forward and backward; set liveness=layer-wise",
+    "offload": "prefetches offloaded maps, and nothing is offloaded; set an offload, or prefetch=none",
+    "rebuild": "needs a recompute that can rebuild dropped maps; set a recompute",
+    "eviction": "needs a cache that can evict; set a cache",
+}
 
 
 class SetupError(ValueError):
-    """A combination of modules that makes no sense: one line that says which, and what would do."""
+    """A setup that makes no sense: one line that names the module and what to write instead."""
 
 
 @dataclass(frozen=True)
 class Setup:
     name: str
-    recompute: slots.Recompute
-    offload: slots.Offload
-    liveness: slots.Liveness
-    prefetch: slots.Prefetch
-    cache: slots.Cache
-    algorithms: slots.Algorithms
-    allocator: Allocator
-    pinned: slots.Pinned
+    recompute: slots.Recompute = NoRecompute()
+    offload: slots.Offload = NoOffload()
+    liveness: slots.Liveness = NetworkWide()
+    prefetch: slots.Prefetch = NoPrefetch()
+    cache: slots.Cache = NoCache()
+    algorithms: slots.Algorithms = PerformanceOptimal()
+    allocator: Allocator = BestFit()
+    pinned: slots.Pinned = BufferAMap()
     #: "shared": one stream copies both ways; "separate": one each.
     copy_streams: Literal["shared", "separate"] = "separate"
     #: Whether all streams join at the end of a layer that moved something.
     join: bool = False
     #: Whether they join between forward and backward.
     barrier: bool = False
+    #: The setup that this one was made from by `replace`; None for one that was given its name.
+    origin: Setup | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        offered = {feature for slot in SLOTS for feature in getattr(self.module(slot), "offers", ())}
         for slot in SLOTS:
-            for feature in sorted(getattr(self.module(slot), "needs", ())):
-                if feature not in offered:
-                    raise SetupError(f"{slot}={self.module(slot).name} {WITHOUT[feature]}")
+            check_kind(slot, getattr(self, slot))
+        if self.copy_streams not in ("shared", "separate"):
+            raise SetupError(f"copy_streams is {self.copy_streams!r}; write 'shared' or 'separate'")
+        modules = {slot: getattr(self, slot) for slot in SLOTS if slot != "allocator"}
+        offered = {feature for module in modules.values() for feature in module.offers}
+        for slot, module in modules.items():
+            for feature in sorted(module.needs - offered):
+                raise SetupError(f"{slot}={module.name} {WITHOUT[feature]}")
 
     def module(self, slot: str) -> Any:
         """The module in a slot."""
         return getattr(self, slot)
 
     def replace(self, **modules: Any) -> Setup:
-        """The same setup with some modules (or `name`, `copy_streams`, `join`, `barrier`) exchanged."""
-        known = [field.name for field in dataclasses.fields(self)]
+        """The same setup with some modules (or `copy_streams`, `join`, `barrier`) exchanged.
+
+        Without a new `name` it is named after this one and what differs, as in "vdnn-all, join=no".
+        """
         for name in modules:
-            if name not in known:
-                raise SetupError(f"a setup has no slot {name!r}; there are {', '.join(SLOTS)}")
-        return dataclasses.replace(self, **modules)
+            if name not in (*FIELDS, "name"):
+                raise SetupError(f"a setup has no slot {name!r}; it has {', '.join(FIELDS)}")
+        if "name" in modules:
+            return dataclasses.replace(self, origin=None, **modules)
+        origin = self.origin or self
+        made = dataclasses.replace(self, origin=origin, **modules)
+        changed = [f"{name}={made.shown(name)}" for name in FIELDS if getattr(made, name) != getattr(origin, name)]
+        return dataclasses.replace(made, name=", ".join([origin.name, *changed]))
+
+    def shown(self, name: str) -> str:
+        """A slot's module, or another field, as `--set` takes it."""
+        value = getattr(self, name)
+        return {True: "yes", False: "no"}[value] if isinstance(value, bool) else getattr(value, "name", str(value))
+
+    @property
+    def preset(self) -> str:
+        """The name without what was changed."""
+        return (self.origin or self).name
+
+    @property
+    def frugal(self) -> Setup:
+        """The setup that decides whether a budget is enough; of a search, its candidate that needs least memory."""
+        return self
 
     @property
     def slots(self) -> dict[str, str]:
@@ -60,9 +121,16 @@ class Setup:
         return {slot: self.module(slot).name for slot in SLOTS}
 
 
-WITHOUT = {
-    "release": "needs a liveness that releases tensors in between; set liveness=layer-wise",
-    "offload": "brings back what an offload took away; set an offload, or prefetch=none",
-    "rebuild": "needs a recompute that can rebuild what is dropped; set a recompute",
-    "eviction": "needs a cache that can evict; set a cache",
-}
+def check_kind(slot: str, module: object) -> None:
+    """Raise `SetupError` where `module` is not a module for `slot`."""
+    if isinstance(module, KINDS[slot]):
+        return
+    if isinstance(module, type):
+        raise SetupError(f"{slot}={module.__name__} is a class; write {module.__name__}()")
+    if isinstance(module, str):
+        raise SetupError(f"{slot}={module!r} is a name; refimpl.presets take names, as in baseline({slot}={module!r})")
+    right = next((other for other, kind in KINDS.items() if isinstance(module, kind)), None)
+    if right:
+        raise SetupError(f"{module.name} is a module for the slot {right}, not {slot}")  # type: ignore[attr-defined]
+    base = f"refimpl.slots.{KINDS[slot].__name__}" if slot != "allocator" else "refimpl.memory.Allocator"
+    raise SetupError(f"{slot}={module!r} is not a module; write an instance of a subclass of {base}")

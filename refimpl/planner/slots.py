@@ -1,7 +1,7 @@
 """The slots of a setup: what each asks of the module that fills it, when, and what the module may look at.
 
-A module is a frozen object: its parameters and nothing else.  `bind(context)` returns a fresh object that answers for one
-plan, so that no mark survives from one plan to the next.  Modules are bound in the order recompute → offload →
+A module is a frozen object: its parameters and nothing else.  `bind(context)` returns a fresh object that answers for
+one plan, so that no mark survives from one plan to the next.  Modules are bound in the order recompute → offload →
 liveness → prefetch, then cache, algorithms, pinned: a checkpoint's output counts as read by every backward step that
 rebuilds from it, and a dropped map needs no offload.
 
@@ -11,8 +11,9 @@ refused when it is built.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
@@ -26,31 +27,32 @@ Feature = Literal[
 ]
 
 
-class Module(Protocol):
-    """What every module says of itself."""
+class Module:
+    """Base class of every module: a frozen object that has its parameters and no state."""
 
-    @property
-    def name(self) -> str:
-        """As in `--set slot=name`."""
+    if TYPE_CHECKING:
 
-    @property
-    def summary(self) -> str:
-        """One line."""
+        @property
+        def name(self) -> str:
+            """As in `--set slot=name`."""
 
-    @property
-    def needs(self) -> frozenset[Feature]:
-        """What the other modules must offer."""
+        @property
+        def summary(self) -> str:
+            """One line."""
 
-    @property
-    def offers(self) -> frozenset[Feature]:
-        """What the other modules may rely on."""
+    #: What the other modules must offer.
+    needs: ClassVar[frozenset[Feature]] = frozenset()
+    #: What the other modules may rely on.
+    offers: ClassVar[frozenset[Feature]] = frozenset()
 
 
 # -- recompute ---------------------------------------------------------------------------------------------------------
 
 
-class Recompute(Module, Protocol):
-    def bind(self, context: PlanContext) -> BoundRecompute: ...
+class Recompute(Module, ABC):
+    @abstractmethod
+    def bind(self, context: PlanContext) -> BoundRecompute:
+        """A fresh object that answers for one plan."""
 
 
 class BoundRecompute(Protocol):
@@ -76,12 +78,14 @@ class BoundRecompute(Protocol):
 # -- offload -----------------------------------------------------------------------------------------------------------
 
 
-class Offload(Module, Protocol):
-    def bind(self, context: PlanContext) -> BoundOffload: ...
+class Offload(Module, ABC):
+    @abstractmethod
+    def bind(self, context: PlanContext) -> BoundOffload:
+        """A fresh object that answers for one plan."""
 
 
 class BoundOffload(Protocol):
-    """Which maps leave for the host, and at which step.  May look at `context.fates`: what is dropped need not leave."""
+    """Which maps leave for the host, and at which step.  A map that `context.fates` drops need not leave."""
 
     def offloads(self) -> Mapping[Tensor, str]:
         """Asked once.  Every map to be offloaded → the reason.  It is released after its last forward use."""
@@ -93,8 +97,10 @@ class BoundOffload(Protocol):
 # -- liveness ----------------------------------------------------------------------------------------------------------
 
 
-class Liveness(Module, Protocol):
-    def bind(self, context: PlanContext) -> BoundLiveness: ...
+class Liveness(Module, ABC):
+    @abstractmethod
+    def bind(self, context: PlanContext) -> BoundLiveness:
+        """A fresh object that answers for one plan."""
 
 
 class BoundLiveness(Protocol):
@@ -107,13 +113,14 @@ class BoundLiveness(Protocol):
 # -- prefetch ----------------------------------------------------------------------------------------------------------
 
 
-class Prefetch(Module, Protocol):
-    @property
-    def order(self) -> Literal["early", "between", "late"]:
-        """When it is asked: before the step's own allocations, between its maps' and its weights' gradients', or late,
-        after all of them and the workspace, where a hole is left."""
+class Prefetch(Module, ABC):
+    #: When it is asked: "early", before the step's own allocations; "between" its maps' and its weights' gradients;
+    #: "late", after all of them and the workspace, where a hole is left.
+    order: Literal["early", "between", "late"] = "late"
 
-    def bind(self, context: PlanContext) -> BoundPrefetch: ...
+    @abstractmethod
+    def bind(self, context: PlanContext) -> BoundPrefetch:
+        """A fresh object that answers for one plan."""
 
 
 class BoundPrefetch(Protocol):
@@ -129,8 +136,10 @@ class BoundPrefetch(Protocol):
 # -- cache -------------------------------------------------------------------------------------------------------------
 
 
-class Cache(Module, Protocol):
-    def bind(self, context: PlanContext) -> BoundCache: ...
+class Cache(Module, ABC):
+    @abstractmethod
+    def bind(self, context: PlanContext) -> BoundCache:
+        """A fresh object that answers for one plan."""
 
 
 class BoundCache(Protocol):
@@ -152,8 +161,10 @@ class BoundCache(Protocol):
 # -- algorithms --------------------------------------------------------------------------------------------------------
 
 
-class Algorithms(Module, Protocol):
-    def bind(self, context: PlanContext) -> BoundAlgorithms: ...
+class Algorithms(Module, ABC):
+    @abstractmethod
+    def bind(self, context: PlanContext) -> BoundAlgorithms:
+        """A fresh object that answers for one plan."""
 
 
 class BoundAlgorithms(Protocol):
@@ -170,12 +181,13 @@ class BoundAlgorithms(Protocol):
 # -- pinned ------------------------------------------------------------------------------------------------------------
 
 
-class Pinned(Module, Protocol):
-    @property
-    def compresses(self) -> bool:
-        """Whether threads of the host compress maps: a stream of their own."""
+class Pinned(Module, ABC):
+    #: Whether threads of the host compress maps: a stream of their own.
+    compresses: ClassVar[bool] = False
 
-    def bind(self, context: PlanContext) -> BoundPinned: ...
+    @abstractmethod
+    def bind(self, context: PlanContext) -> BoundPinned:
+        """A fresh object that answers for one plan."""
 
 
 class BoundPinned(Protocol):

@@ -9,7 +9,7 @@ from functools import partial
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import Search, Setup, SetupError
+from refimpl.planner import Setup, SetupError
 from refimpl.registry.largest import Largest, attempt, largest, least_conceivable
 from refimpl.registry.modules import MODULES
 from refimpl.registry.planning import unlimited
@@ -21,7 +21,7 @@ MIB = 1 << 20
 # -- the least budget --------------------------------------------------------------------------------------------------
 
 
-def least_budget(network: Network, setup: Setup | Search, machine: Machine) -> int:
+def least_budget(network: Network, setup: Setup, machine: Machine) -> int:
     """The smallest budget tried that fits: bytes, a multiple of 1 MiB.
 
     Fitting is not monotone (a larger pool can fail where a smaller one fits), so a smaller one that nobody tried may do
@@ -29,7 +29,7 @@ def least_budget(network: Network, setup: Setup | Search, machine: Machine) -> i
     the answer, and elsewhere the answer is near.
     """
 
-    setup = setup if isinstance(setup, Setup) else setup.frugal
+    setup = setup.frugal
 
     def fits(mebibytes: int) -> bool:
         return attempt(network, setup, machine, mebibytes * MIB) is not None
@@ -53,7 +53,7 @@ def least_budget(network: Network, setup: Setup | Search, machine: Machine) -> i
 # -- the largest batch -------------------------------------------------------------------------------------------------
 
 
-def largest_batch(name: str, setup: Setup | Search, machine: Machine, budget: int) -> Largest:
+def largest_batch(name: str, setup: Setup, machine: Machine, budget: int) -> Largest:
     """The largest batch tried of the network of that name that fits `budget` bytes."""
     return largest(partial(build, name), setup, machine, budget)
 
@@ -66,7 +66,7 @@ class Alternative:
     """A setup that fits where another one did not, and how to ask for it."""
 
     changes: dict[str, str]  #: slot (or "policy") → module (or preset)
-    setup: Setup | Search
+    setup: Setup
     seconds: float  #: an iteration on that machine, as planned
 
 
@@ -85,7 +85,7 @@ class Remedies:
         return f"{enough}, or here with {changes}"
 
 
-def remedies(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> Remedies:
+def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> Remedies:
     """What would help where `setup` does not fit into `budget` bytes."""
     found = []
     for changes, other in alternatives(setup):
@@ -96,7 +96,7 @@ def remedies(network: Network, setup: Setup | Search, machine: Machine, budget: 
     return Remedies(least_budget(network, setup, machine), cheapest)
 
 
-def alternatives(setup: Setup | Search) -> Iterator[tuple[dict[str, str], Setup | Search]]:
+def alternatives(setup: Setup) -> Iterator[tuple[dict[str, str], Setup]]:
     """The same setup with another liveness, other algorithms, or both; then the other presets."""
     for liveness in MODULES["liveness"].values():
         for algorithms in MODULES["algorithms"].values():
@@ -109,6 +109,6 @@ def alternatives(setup: Setup | Search) -> Iterator[tuple[dict[str, str], Setup 
             except SetupError:
                 continue
             yield {slot: module.name for slot, module in changed.items()}, other
-    for name, make in PRESETS.items():
-        if name != setup.name:
-            yield {"policy": name}, make()
+    for name, preset in PRESETS.items():
+        if name != setup.preset:
+            yield {"policy": name}, preset.setup

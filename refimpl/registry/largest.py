@@ -14,7 +14,6 @@ from refimpl.network import Network
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.loop import plan
 from refimpl.planner.program import Program
-from refimpl.planner.search import Search
 from refimpl.planner.setup import Setup
 
 PLENTY = 1 << 60  #: bytes
@@ -28,7 +27,7 @@ class Largest:
     tried: dict[int, bool]  #: size → whether it fits, in the order in which they were planned
 
 
-def attempt(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> Program | None:
+def attempt(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:
     """The program, or None if it does not fit."""
     try:
         return plan(network, setup, machine, budget)
@@ -43,7 +42,7 @@ def least_conceivable(network: Network) -> int:
 
 def largest(
     network_of: Callable[[int], Network],
-    setup: Setup | Search,
+    setup: Setup,
     machine: Machine,
     budget: int,
     watch: Callable[[int], None] = lambda size: None,
@@ -53,7 +52,7 @@ def largest(
     How the bytes of an unlimited plan grow from size 1 to size 2 says where to begin: where nothing is evicted, the
     answer is there or a little below.  Elsewhere it lies up to where one step alone asks too much, and mostly near.
     """
-    setup = setup if isinstance(setup, Setup) else setup.frugal
+    setup = setup.frugal
     ends = [network_of(1), network_of(2)]
     best, too_large = 0, 1 + reach([least_conceivable(network) for network in ends], budget)
     program: Program | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from refimpl import superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
-from refimpl.planner import SLOTS, Search, Setup, SetupError
+from refimpl.planner import SLOTS, Setup, SetupError
 from refimpl.planner.baseline import (
     BufferAMap,
     FastestThatFits,
@@ -82,9 +82,9 @@ def module(slot: str, name: str) -> Any:
     return known[name]
 
 
-def switches(made: Setup | Search) -> dict[str, str]:
+def switches(made: Setup) -> dict[str, str]:
     """What a setup has beside its slots, by name: of a policy that searches, what all its candidates have."""
-    setup = made if isinstance(made, Setup) else made.frugal
+    setup = made.frugal
     has = {name: getattr(setup, name.replace("-", "_")) for name in SWITCHES}
     return {name: next(word for word, v in SWITCHES[name].items() if v == value) for name, value in has.items()}
 
@@ -102,6 +102,9 @@ def assignments(texts: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def modules(named: Mapping[str, str]) -> dict[str, Any]:
-    """What `Setup.replace` takes, from names."""
-    return {slot.replace("-", "_"): module(slot, name) for slot, name in named.items()}
+def modules(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `Setup.replace`: names become modules, and modules stay as they are."""
+    return {
+        slot.replace("-", "_"): module(slot.replace("_", "-"), given) if isinstance(given, str) else given
+        for slot, given in named.items()
+    }

@@ -13,7 +13,7 @@ from refimpl.machine import Machine
 from refimpl.machine import machine as machine_named
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Search, Setup
+from refimpl.planner import DoesNotFit, Program, Setup
 from refimpl.planner import plan as plan_bytes
 from refimpl.registry.budgets import UNLIMITED, Share, parse
 from refimpl.registry.presets import baseline
@@ -23,7 +23,7 @@ Budget = int | float | str | Share | None
 
 def plan(
     network: Network | str,
-    setup: Setup | Search | None = None,
+    setup: Setup | None = None,
     machine: Machine | str = "titan-x",
     budget: Budget = None,
 ) -> Program:
@@ -59,7 +59,7 @@ def unlimited_baseline(network: Network, machine: Machine) -> Program:
 
 
 @lru_cache(maxsize=2)
-def unlimited(network: Network, setup: Setup | Search, machine: Machine) -> Program:
+def unlimited(network: Network, setup: Setup, machine: Machine) -> Program:
     """The program with as much memory as it likes.  The last ones are kept: one question asks for them often."""
     return plan_bytes(network, setup, machine, UNLIMITED)
 

@@ -19,7 +19,7 @@ from typing import Any
 from refimpl.machine import Span, Timeline
 from refimpl.network import Step
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
-from refimpl.planner.program import Compress, Decompress
+from refimpl.planner.instructions import Compress, Decompress
 from refimpl.report.figures import memory_curve
 from refimpl.report.times import HostStay, compute_clock, flows, host_stays, spans_by_instruction
 

@@ -11,7 +11,7 @@ from typing import Any
 from refimpl.machine import Machine, Timeline
 from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
-from refimpl.planner import DoesNotFit, Launch, Program, Search, Setup
+from refimpl.planner import DoesNotFit, Launch, Program, Setup
 from refimpl.report.figures import fragmentation, traffic
 from refimpl.report.times import step_times
 
@@ -145,9 +145,7 @@ def _chosen(program: Program) -> dict[str, Any] | None:
     return {"setup": program.setup.name, "tried": [dataclasses.asdict(trial) for trial in program.tried]}
 
 
-def misfit_json(
-    network: Network, setup: Setup | Search, machine: Machine, budget: int, error: DoesNotFit
-) -> dict[str, Any]:
+def misfit_json(network: Network, setup: Setup, machine: Machine, budget: int, error: DoesNotFit) -> dict[str, Any]:
     """The document where there is no program: the same fields, null where only a program has something to say."""
     step = error.step
     document: dict[str, Any] = {name: None for name in FIELDS if "." not in name} | {"seconds": None, "steps": []}
@@ -170,7 +168,7 @@ def misfit_json(
     }
 
 
-def _asked(network: Network, setup: Setup | Search, machine: Machine, budget: int) -> dict[str, Any]:
+def _asked(network: Network, setup: Setup, machine: Machine, budget: int) -> dict[str, Any]:
     """What was asked for."""
     return {
         "network": network.name,

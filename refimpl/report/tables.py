@@ -19,7 +19,7 @@ from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.summary import Row, summary, total
 from refimpl.planner import Launch, Program
-from refimpl.planner.program import Compress, Decompress
+from refimpl.planner.instructions import Compress, Decompress
 from refimpl.report.comparison import Compared, shortest
 from refimpl.report.figures import fragmentation, traffic
 from refimpl.report.times import step_times

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from refimpl.machine import Span, Timeline
 from refimpl.network import Tensor
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
-from refimpl.planner.program import Compress, Decompress
+from refimpl.planner.instructions import Compress, Decompress
 
 
 def spans_by_instruction(timeline: Timeline) -> dict[int, Span]:

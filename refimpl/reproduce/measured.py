@@ -21,8 +21,7 @@ from refimpl.backend.host_thread import CompressedMap
 from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.measure import device_at_hand, time_copies
 from refimpl.network import Call, Network, Step
-from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Search, Setup, plan
-from refimpl.planner.slots import Feature
+from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Setup, plan, slots
 from refimpl.registry import presets
 from refimpl.report.markdown import markdown_table, slug
 from refimpl.text import duration, size
@@ -73,14 +72,12 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class SameAlgorithms:
+class SameAlgorithms(slots.Algorithms):
     """Every call by the algorithm that it has in a program: what is compared then differs in memory alone."""
 
     chosen: Mapping[Call, Choice]
     name: ClassVar[str] = "the same"
     summary: ClassVar[str] = "the algorithms of another program, call by call"
-    needs: ClassVar[frozenset[Feature]] = frozenset()
-    offers: ClassVar[frozenset[Feature]] = frozenset()
 
     @classmethod
     def as_in(cls, program: Program) -> SameAlgorithms:
@@ -153,7 +150,7 @@ def everything_held(algorithms: SameAlgorithms) -> Setup:
 
 def compare(
     network: Network,
-    policy: Setup | Search,
+    policy: Setup,
     machine: Machine,
     budget: int,
     backend: str,

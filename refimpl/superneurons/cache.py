@@ -23,18 +23,17 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Tensor
+from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.slots import Feature
 
 
 @dataclass(frozen=True)
-class LeastRecentlyUsed:
+class LeastRecentlyUsed(slots.Cache):
     """A list of all managed tensors on the device, the last used in front; evicted is the last that is not locked."""
 
     name: ClassVar[str] = "superneurons-lru"
     summary: ClassVar[str] = "what was used longest ago, and not by the running step, goes first"
-    needs: ClassVar[frozenset[Feature]] = frozenset()
-    offers: ClassVar[frozenset[Feature]] = frozenset({"eviction", "offload"})
+    offers: ClassVar = frozenset({"eviction", "offload"})
 
     def bind(self, context: PlanContext) -> TensorCache:
         return TensorCache()

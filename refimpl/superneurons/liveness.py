@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from refimpl.network import Step, Tensor
+from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.slots import Feature
 
 Name = TypeVar("Name", bound=Hashable)  #: whatever names a tensor, or one of its lives
 
@@ -48,13 +48,12 @@ def last_uses(uses: Sequence[Iterable[Name]]) -> list[list[Name]]:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(slots.Liveness):
     """Every tensor is freed behind its last use; one that leaves or is dropped, behind its last forward use too."""
 
     name: ClassVar[str] = "superneurons-liveness"
     summary: ClassVar[str] = "every tensor goes behind its last use: one pass over the in and out sets"
-    needs: ClassVar[frozenset[Feature]] = frozenset()
-    offers: ClassVar[frozenset[Feature]] = frozenset({"release"})
+    offers: ClassVar = frozenset({"release"})
 
     def bind(self, context: PlanContext) -> Dead:
         return Dead(context)

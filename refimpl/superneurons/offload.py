@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Step, Tensor
-from refimpl.planner import SetupError
+from refimpl.planner import SetupError, slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.slots import Feature
 
 DISTANCE = 3  #: steps
 
@@ -28,15 +27,15 @@ def check_distance(distance: int) -> None:
 
 
 @dataclass(frozen=True)
-class OffloadOutputs:
+class OffloadOutputs(slots.Offload):
     """Y of every layer of the chosen kinds, unless it would have to come back before it has gone."""
 
     kinds: tuple[str, ...]
     name: str
     summary: str
     distance: int = DISTANCE  #: of the prefetch that goes with it, steps
-    needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
-    offers: ClassVar[frozenset[Feature]] = frozenset({"offload"})
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"offload"})
 
     def __post_init__(self) -> None:
         check_distance(self.distance)
@@ -85,16 +84,15 @@ def comes_back(context: PlanContext, tensor: Tensor, distance: int) -> int:
 
 
 @dataclass(frozen=True)
-class Ahead:
+class Ahead(slots.Prefetch):
     """Every map that is gone comes back a fixed number of steps before backward needs it.
 
     That is a map that left, or one that a cache pushed out; a map that was dropped is not fetched but rebuilt.
     """
 
     distance: int = DISTANCE  #: steps; 0 fetches a map as the step begins that needs it
-    needs: ClassVar[frozenset[Feature]] = frozenset({"offload"})
-    offers: ClassVar[frozenset[Feature]] = frozenset()
-    order: ClassVar[Literal["early", "late"]] = "early"
+    order: Literal["early", "between", "late"] = "early"
+    needs: ClassVar = frozenset({"offload"})
 
     def __post_init__(self) -> None:
         check_distance(self.distance)

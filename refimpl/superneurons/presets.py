@@ -17,47 +17,34 @@ import dataclasses
 
 from refimpl.memory import BlockHeap
 from refimpl.planner import Setup, slots
-from refimpl.planner.baseline import BufferAMap, MemoryOptimal, NoCache, NoOffload, NoPrefetch, NoRecompute
+from refimpl.planner.baseline import MemoryOptimal
 from refimpl.superneurons.cache import LeastRecentlyUsed
 from refimpl.superneurons.liveness import Analysis
 from refimpl.superneurons.offload import CHECKPOINTS, DISTANCE, Ahead
-from refimpl.superneurons.recompute import COST_AWARE, Recompute
+from refimpl.superneurons.recompute import COST_AWARE
 from refimpl.superneurons.workspace import DynamicWorkspace
 
+MEMORY = MemoryOptimal()
 
-def liveness(algorithms: slots.Algorithms | None = None) -> Setup:
+
+def liveness(algorithms: slots.Algorithms = MEMORY) -> Setup:
     """The analysis and the heap, nothing else."""
-    return Setup(
-        name="superneurons-liveness",
-        recompute=NoRecompute(),
-        offload=NoOffload(),
-        liveness=Analysis(),
-        prefetch=NoPrefetch(),
-        cache=NoCache(),
-        algorithms=algorithms or MemoryOptimal(),
-        allocator=BlockHeap(),
-        pinned=BufferAMap(),
-        copy_streams="separate",
-        join=False,
-    )
+    return Setup("superneurons-liveness", liveness=Analysis(), algorithms=algorithms, allocator=BlockHeap())
 
 
-def offload(algorithms: slots.Algorithms | None = None, distance: int = DISTANCE) -> Setup:
-    """Liveness, and checkpoints leave; both modules are told how many steps ahead a map is to be back."""
-    return liveness(algorithms).replace(
-        name="superneurons-offload",
-        offload=dataclasses.replace(CHECKPOINTS, distance=distance),
-        prefetch=Ahead(distance),
-    )
+def offload(algorithms: slots.Algorithms = MEMORY, distance: int = DISTANCE) -> Setup:
+    """Liveness, and checkpoints are offloaded; both modules know how many steps ahead a map is prefetched."""
+    leaving = dataclasses.replace(CHECKPOINTS, distance=distance)
+    return liveness(algorithms).replace(name="superneurons-offload", offload=leaving, prefetch=Ahead(distance))
 
 
-def recompute(how: Recompute = COST_AWARE, algorithms: slots.Algorithms | None = None) -> Setup:
-    """Liveness and recomputation; nothing moves."""
+def recompute(how: slots.Recompute = COST_AWARE, algorithms: slots.Algorithms = MEMORY) -> Setup:
+    """Liveness and recomputation; nothing is offloaded."""
     return liveness(algorithms).replace(name="superneurons-recompute", recompute=how)
 
 
-def everything(how: Recompute = COST_AWARE, algorithms: slots.Algorithms | None = None) -> Setup:
-    """All of it.  What the cache pushes out comes back as what an offload takes away does, three steps ahead."""
+def everything(how: slots.Recompute = COST_AWARE, algorithms: slots.Algorithms | None = None) -> Setup:
+    """All of it.  Evicted maps are prefetched three steps ahead, as offloaded ones are."""
     return liveness(algorithms or DynamicWorkspace()).replace(
         name="superneurons", recompute=how, prefetch=Ahead(), cache=LeastRecentlyUsed()
     )

@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Layer, Step, Tensor
+from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.slots import Feature
 
 #: Layers whose output is dropped.
 CHEAP = ("pool", "relu", "lrn", "batchnorm", "dropout")
@@ -37,14 +37,14 @@ Strategy = Literal["speed", "memory", "cost"]
 
 
 @dataclass(frozen=True)
-class Recompute:
+class Recompute(slots.Recompute):
     """Drops what cheap layers put out, and rebuilds it by one of the three strategies."""
 
     strategy: Strategy
     name: str
     summary: str
-    needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
-    offers: ClassVar[frozenset[Feature]] = frozenset({"rebuild"})
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"rebuild"})
 
     def bind(self, context: PlanContext) -> BoundRecompute:
         return BoundRecompute(self.strategy, context)

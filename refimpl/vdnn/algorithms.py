@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.machine import Choice
-from refimpl.network import Call, Step
-from refimpl.planner.context import PlanContext
-from refimpl.planner.slots import Feature
+from refimpl.planner.baseline import ByWorkspace
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(ByWorkspace):
     """The fastest algorithm; where that would overflow at this point, this call alone steps down until one fits."""
 
     name: ClassVar[str] = "vdnn-greedy"
-    summary: ClassVar[str] = "the fastest; where that would overflow, the next less hungry one"
-    needs: ClassVar[frozenset[Feature]] = frozenset()
-    offers: ClassVar[frozenset[Feature]] = frozenset()
+    summary: ClassVar[str] = "the fastest; where that would overflow, the next one with less workspace"
 
-    def bind(self, context: PlanContext) -> BoundGreedy:
-        return BoundGreedy(context)
-
-
-class BoundGreedy:
-    def __init__(self, context: PlanContext) -> None:
-        self._choices = context.machine.choices
-
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
-        fastest, *slower = self._choices(call)
-        taken = fastest
+    def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
+        taken, *slower = choices
         for next_ in slower:
             if taken.workspace_bytes <= largest_hole:
                 break

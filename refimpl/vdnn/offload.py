@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Layer, Step, Tensor
+from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.slots import Feature
 
 
 @dataclass(frozen=True)
-class OffloadInputs:
+class OffloadInputs(slots.Offload):
     """X of every layer of the chosen kinds: CONV and POOL for vDNN-all, CONV alone for vDNN-conv."""
 
     kinds: tuple[str, ...]
     name: str
     summary: str
-    needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
-    offers: ClassVar[frozenset[Feature]] = frozenset({"offload"})
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"offload"})
 
     def bind(self, context: PlanContext) -> BoundOffload:
         return BoundOffload([layer for layer in context.network.layers if layer.kind in self.kinds], context)

@@ -14,20 +14,19 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Layer, Step, Tensor
+from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.slots import Feature
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(slots.Prefetch):
     """The nearest layer that offloaded, no farther than the next CONV."""
 
     name: str
     summary: str
     silent: tuple[str, ...]  #: kinds of layers whose backward does not search
     order: Literal["early", "between", "late"] = "early"
-    needs: ClassVar[frozenset[Feature]] = frozenset({"offload"})
-    offers: ClassVar[frozenset[Feature]] = frozenset()
+    needs: ClassVar = frozenset({"offload"})
 
     def bind(self, context: PlanContext) -> BoundWindow:
         return BoundWindow(self, context)

@@ -6,8 +6,8 @@ or is our reconstruction, and says so.
 | module | what of vDNN it changes |
 | --- | --- |
 | `release` | no join at a layer's end: maps are freed when their reader and their copy are done |
-| `offload` | the static policies: all, conv, every second conv |
-| `dynamic` | which policy, by what fits |
+| `offload` | whose inputs leave: of all layers, of conv, of every second conv |
+| `presets` | the static policies, and which one is taken, by what fits |
 | `pool_search` | fragmentation: how large the pool must be, and where what stays is placed |
 | `planned` | ours, to compare with: addresses fixed beforehand from known lifetimes |
 | `pinned` | pinned memory on demand, and maps compressed by threads of the host |
@@ -15,12 +15,12 @@ or is our reconstruction, and says so.
 It extends vDNN, and so takes vDNN's search and its way to offload; its modules go with the other papers' modules too.
 """
 
-from refimpl.vdnnpp.dynamic import Dynamic
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
 from refimpl.vdnnpp.pinned import Compressed, OnDemand
-from refimpl.vdnnpp.release import WINDOW, WINDOW_LATE, static
+from refimpl.vdnnpp.presets import VDNNPP_ALL, VDNNPP_ALTERNATE_CONV, VDNNPP_CONV, VDNNPP_DYN, static
+from refimpl.vdnnpp.release import WINDOW, WINDOW_LATE
 
 __all__ = [
-    "ALL", "ALTERNATE_CONV", "CONV", "WINDOW", "WINDOW_LATE", "Compressed", "Dynamic", "OffloadInputs", "OnDemand",
-    "static",
+    "ALL", "ALTERNATE_CONV", "CONV", "VDNNPP_ALL", "VDNNPP_ALTERNATE_CONV", "VDNNPP_CONV", "VDNNPP_DYN", "WINDOW",
+    "WINDOW_LATE", "Compressed", "OffloadInputs", "OnDemand", "static",
 ]  # fmt: skip

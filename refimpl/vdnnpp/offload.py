@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Layer, Network
+from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.planner.slots import Feature
 from refimpl.vdnn.offload import BoundOffload
 
 
 @dataclass(frozen=True)
-class OffloadInputs:
+class OffloadInputs(slots.Offload):
     """X of every `every`-th layer of the chosen kinds, from the first."""
 
     kinds: tuple[str, ...]
     name: str
     summary: str
     every: int = 1
-    needs: ClassVar[frozenset[Feature]] = frozenset({"release"})
-    offers: ClassVar[frozenset[Feature]] = frozenset({"offload"})
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"offload"})
 
     def bind(self, context: PlanContext) -> BoundOffload:
         return BoundOffload(self.layers(context.network), context)

@@ -24,13 +24,12 @@ from typing import ClassVar
 
 from refimpl.memory.fits import FreeListPool
 from refimpl.network import Network, Step, Tensor
+from refimpl.planner import slots
 from refimpl.planner.baseline import Uncompressed
 from refimpl.planner.context import PlanContext
-from refimpl.planner.program import PINNED_BYTES, pinned_size
-from refimpl.planner.slots import Feature
+from refimpl.planner.instructions import PINNED_BYTES, pinned_size
 
 WORKERS = SLOTS = 8
-NOTHING: frozenset[Feature] = frozenset()
 MOST = 1 << 50  #: bytes; what is asked for is counted, not limited
 #: Layers that put out nothing negative where nothing that they read is negative.
 KEEP_THE_SIGN = ("pool", "dropout", "lrn", "concat", "join", "fork")
@@ -55,15 +54,12 @@ def stored_bytes(numbers: int, density: float) -> int:
 
 
 @dataclass(frozen=True)
-class OnDemand:
+class OnDemand(slots.Pinned):
     """A buffer is taken when a map leaves, and given back when it has returned; `limit` bytes of them at most."""
 
     limit: int | None = None
     name: ClassVar[str] = "vdnnpp-on-demand"
     summary: ClassVar[str] = "a buffer is taken when a map leaves and given back when it returns"
-    compresses: ClassVar[bool] = False
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
 
     def bind(self, context: PlanContext) -> Buffers:
         return Buffers(self.limit)
@@ -122,7 +118,7 @@ class Buffers(Uncompressed):
 
 
 @dataclass(frozen=True)
-class Compressed:
+class Compressed(slots.Pinned):
     """As on demand, and maps that cannot be negative are compressed once they have left.
 
     `densities` are the shares of non-zeros of what the network's CONV and POOL layers put out, in forward order; for
@@ -136,8 +132,6 @@ class Compressed:
     name: ClassVar[str] = "vdnnpp-compressed"
     summary: ClassVar[str] = "on demand, and maps behind a ReLU are compressed by threads of the host"
     compresses: ClassVar[bool] = True
-    needs: ClassVar = NOTHING
-    offers: ClassVar = NOTHING
 
     def bind(self, context: PlanContext) -> CompressedBuffers:
         return CompressedBuffers(self, context)

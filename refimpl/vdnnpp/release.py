@@ -13,13 +13,8 @@ that searches as vDNN's does.  The two formulas are what that does to a chain of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from refimpl.memory import BothEnds
-from refimpl.planner import Setup
-from refimpl.planner.baseline import BufferAMap, LayerWise, MemoryOptimal, NoCache, NoOffload, NoPrefetch, NoRecompute
 from refimpl.vdnn.prefetch import Window
-from refimpl.vdnnpp.offload import OffloadInputs
 
 #: The search is vDNN's, and every layer's backward makes it; a ReLU is part of the layer before it.
 WINDOW = Window("vdnnpp-window", "vDNN's search, at every layer but ReLU and softmax; before dX", ("relu", "softmax"))
@@ -40,23 +35,3 @@ def without_join(compute: Sequence[float], copies: Sequence[float]) -> float:
         copied = max(copied, computed) + copy
         computed += seconds
     return max(computed, copied)
-
-
-def static(
-    name: str, offload: OffloadInputs | NoOffload, algorithms: Any = None, pinned: Any = None, allocator: Any = None
-) -> Setup:
-    """One memory stream, no join, a barrier between forward and backward; what stays at the pool's right end."""
-    return Setup(
-        name=name,
-        recompute=NoRecompute(),
-        offload=offload,
-        liveness=LayerWise(),
-        prefetch=NoPrefetch() if isinstance(offload, NoOffload) else WINDOW,
-        cache=NoCache(),
-        algorithms=algorithms or MemoryOptimal(),
-        allocator=allocator or BothEnds(),
-        pinned=pinned or BufferAMap(),
-        copy_streams="shared",
-        join=False,
-        barrier=True,
-    )

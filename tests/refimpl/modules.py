@@ -18,19 +18,18 @@ from refimpl.machine import Choice, Machine
 from refimpl.machine.machines import MACHINES
 from refimpl.memory import ALLOCATORS, BestFit
 from refimpl.network import Call, Network, Step, Tensor
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan, slots
 from refimpl.planner.baseline import (
     BufferAMap,
     LayerWise,
     MemoryOptimal,
     NetworkWide,
     NoCache,
-    NoOffload,
     NoPrefetch,
     NoRecompute,
     Uncompressed,
 )  # fmt: skip
-from refimpl.planner.program import pinned_size
+from refimpl.planner.instructions import pinned_size
 from tests.refimpl.drawn_networks import networks
 
 NONE: frozenset[Any] = frozenset()
@@ -38,19 +37,14 @@ NONE: frozenset[Any] = frozenset()
 
 def setup(**modules: Any) -> Setup:
     """The baseline with layer-wise liveness, and some modules (or `join`, `copy_streams`) exchanged."""
-    filled: dict[str, Any] = {
-        "name": "test", "recompute": NoRecompute(), "offload": NoOffload(), "liveness": LayerWise(),
-        "prefetch": NoPrefetch(), "cache": NoCache(), "algorithms": MemoryOptimal(), "allocator": BestFit(),
-        "pinned": BufferAMap(),
-    }  # fmt: skip
-    return Setup(**filled | modules)
+    return Setup(**{"name": "test", "liveness": LayerWise(), "algorithms": MemoryOptimal()} | modules)
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class OffloadSome:
+class OffloadSome(slots.Offload):
     """Offloads a share of the maps, drawn by `seed`, behind their last forward use; `early` behind the first."""
 
     share: float = 1.0
@@ -85,14 +79,13 @@ class _Leaves:
 
 
 @dataclass(frozen=True)
-class _PrefetchAhead:
+class _PrefetchAhead(slots.Prefetch):
     """Brings a map back `distance` steps before its first backward use."""
 
     distance: int = 3
     name: ClassVar[str] = "ahead"
     summary: ClassVar[str] = "a fixed number of steps ahead"
     needs: ClassVar = frozenset({"offload"})
-    offers: ClassVar = NONE
     order: ClassVar[str] = "late"
 
     def bind(self, context: PlanContext) -> _Due:
@@ -125,7 +118,7 @@ class _Due:
 
 
 @dataclass(frozen=True)
-class DropSome:
+class DropSome(slots.Recompute):
     """Drops a share of the maps that can be rebuilt, drawn by `seed`, and rebuilds them from whatever is left."""
 
     share: float = 1.0
@@ -190,7 +183,7 @@ class _Drops:
 
 
 @dataclass(frozen=True)
-class LastUsed:
+class LastUsed(slots.Cache):
     """Evicts the tensor that was used longest ago."""
 
     name: ClassVar[str] = "last-used"
@@ -221,14 +214,12 @@ class _Recent:
 
 
 @dataclass(frozen=True)
-class PooledPinned:
+class PooledPinned(slots.Pinned):
     """Buffers are taken back once their map has been fetched, and given to the next."""
 
     compresses: ClassVar[bool] = False
     name: ClassVar[str] = "pooled"
     summary: ClassVar[str] = "buffers are reused"
-    needs: ClassVar = NONE
-    offers: ClassVar = NONE
 
     def bind(self, context: PlanContext) -> _PinnedPool:
         return _PinnedPool()
@@ -255,15 +246,13 @@ class _PinnedPool(Uncompressed):
 
 
 @dataclass(frozen=True)
-class AnyAlgorithm:
+class AnyAlgorithm(slots.Algorithms):
     """An algorithm drawn by `seed` for every call; with `fits`, one whose workspace fits the largest hole."""
 
     seed: int = 0
     fits: bool = False
     name: ClassVar[str] = "any"
     summary: ClassVar[str] = "drawn"
-    needs: ClassVar = NONE
-    offers: ClassVar = NONE
 
     def bind(self, context: PlanContext) -> _Drawn:
         return _Drawn(context.machine, self)

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from refimpl.network import Call, Tensor
 from refimpl.network.collector import collector_paused
-from refimpl.planner.program import (
+from refimpl.planner.instructions import (
     Allocate,
     Compress,
     CopyIn,
@@ -17,11 +17,11 @@ from refimpl.planner.program import (
     Free,
     Instruction,
     Launch,
-    Program,
     Record,
     Wait,
     compressed_limit,
 )
+from refimpl.planner.program import Program
 from refimpl.planner.verify.happens_before import HappensBefore, Unordered
 from refimpl.planner.verify.memory import Block, Device, HostMemory
 from refimpl.planner.verify.plain_run import PlainRun

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refimpl.network import Tensor
-from refimpl.planner.program import Instruction, Launch, Program, Record, Wait
+from refimpl.planner.instructions import Instruction, Launch, Record, Wait
+from refimpl.planner.program import Program
 
 #: Number → the rule's name.  The rules themselves stand at the top of this folder.
 RULES = {1: "order", 2: "lifetime", 3: "values", 4: "release", 5: "budget"}

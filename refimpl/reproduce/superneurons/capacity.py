@@ -18,7 +18,7 @@ from refimpl.machine import MACHINES, Machine
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.network.zoo.resnet import SHALLOWEST_DEEP
-from refimpl.planner import Search, Setup
+from refimpl.planner import Setup
 from refimpl.planner.baseline import NetworkWide, NoRecompute
 from refimpl.registry.largest import Largest, attempt, largest
 from refimpl.reproduce.published import Found, Published, Reproduced, Watch
@@ -81,7 +81,7 @@ class Row:
 
 def largest_batch(
     name: str,
-    setup: Setup | Search,
+    setup: Setup,
     machine: Machine = K40C,
     budget: int = BUDGET,
     watch: Watch = lambda name: None,
@@ -91,7 +91,7 @@ def largest_batch(
 
 
 def deepest(
-    setup: Setup | Search,
+    setup: Setup,
     machine: Machine = K40C,
     budget: int = BUDGET,
     watch: Watch = lambda name: None,

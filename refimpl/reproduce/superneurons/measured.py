@@ -21,7 +21,7 @@ from refimpl.machine.measure import device_at_hand
 from refimpl.memory import BlockHeap, DriverCalls
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Search, Setup, plan
+from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.registry import planning, presets
 from refimpl.reproduce import measured
 from refimpl.reproduce.measured import Comparison, Run
@@ -191,7 +191,7 @@ def pools_table(pools: Pools) -> Table:
 # -- the budget --------------------------------------------------------------------------------------------------------
 
 
-def largest(name: str, setup: Setup | Search, machine: Machine, budget: int) -> Program | None:
+def largest(name: str, setup: Setup, machine: Machine, budget: int) -> Program | None:
     """The program of as many images as the planner finds room for in `budget` bytes; None if not one image fits."""
     program = capacity.largest_batch(name, setup, machine, budget).program
     if program is not None:
@@ -200,7 +200,7 @@ def largest(name: str, setup: Setup | Search, machine: Machine, budget: int) -> 
 
 
 def within_and_without(
-    network: Network, setup: Setup | Search, machine: Machine, budget: int, backend: str, iterations: int, watch: Watch
+    network: Network, setup: Setup, machine: Machine, budget: int, backend: str, iterations: int, watch: Watch
 ) -> Comparison | None:
     """None where the device is too small for everything; within the budget it must fit."""
     within = plan(network, setup, machine, budget)

@@ -31,9 +31,8 @@ from typing import ClassVar
 from refimpl.machine import MACHINES, Machine
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan, slots
 from refimpl.planner.baseline import NoPrefetch, NoRecompute, Releases
-from refimpl.planner.slots import Feature
 from refimpl.reproduce.published import Watch
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import COST_AWARE
@@ -43,13 +42,11 @@ K40C = MACHINES["k40c"]
 
 
 @dataclass(frozen=True)
-class NothingFreed:
+class NothingFreed(slots.Liveness):
     """Every tensor stays until the iteration ends, gradients too: only a cache can push one out."""
 
     name: ClassVar[str] = "nothing-freed"
     summary: ClassVar[str] = "every tensor stays until the iteration ends"
-    needs: ClassVar[frozenset[Feature]] = frozenset()
-    offers: ClassVar[frozenset[Feature]] = frozenset()
 
     def bind(self, context: PlanContext) -> Releases:
         return Releases()

@@ -16,13 +16,13 @@ from refimpl.machine import MACHINES, Timeline
 from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Search, Setup, StepRow, plan
+from refimpl.planner import DoesNotFit, Program, Setup, StepRow, plan
 from refimpl.planner.baseline import NoOffload
 from refimpl.reproduce.published import Reproduced
 from refimpl.reproduce.vdnn import published
 from refimpl.vdnn.offload import ALL, CONV
-from refimpl.vdnn.policies import MEMORY, PERFORMANCE, Dynamic, static
 from refimpl.vdnn.prefetch import LITERAL
+from refimpl.vdnn.presets import MEMORY, PERFORMANCE, VDNN_DYN, static
 
 GB = 1 << 30
 TITAN_X = MACHINES["titan-x"]
@@ -35,12 +35,12 @@ NETWORKS = (
 )  # fmt: skip
 
 ORACLE = static("none (p)", NoOffload(), PERFORMANCE)
-POLICIES: tuple[tuple[str, Setup | Search], ...] = (
+POLICIES: tuple[tuple[str, Setup], ...] = (
     ("all (m)", static("all (m)", ALL, MEMORY)),
     ("all (p)", static("all (p)", ALL, PERFORMANCE)),
     ("conv (m)", static("conv (m)", CONV, MEMORY)),
     ("conv (p)", static("conv (p)", CONV, PERFORMANCE)),
-    ("dyn", Dynamic()),
+    ("dyn", VDNN_DYN),
 )
 
 
@@ -110,7 +110,7 @@ class Oracle:
         self.network, self.seconds = network, program.simulate().seconds
         self.total = network_wide_bytes(network, max(row.workspace_bytes for row in program.rows))
 
-    def under(self, name: str, policy: Setup | Search, budget: int = TITAN_X.memory_bytes) -> Row:
+    def under(self, name: str, policy: Setup, budget: int = TITAN_X.memory_bytes) -> Row:
         network = self.network
         try:
             program = plan(network, policy, TITAN_X, budget)
@@ -154,7 +154,7 @@ def reproduced() -> Iterator[Reproduced]:
     saving = alexnet.under("all (m)", POLICIES[0][1]).average_saving
     assert saving is not None
     yield Reproduced(published.AVERAGE_SAVING, 100 * saving, "over the steps of the feature extraction")
-    dyn = large.under("dyn", Dynamic())
+    dyn = large.under("dyn", VDNN_DYN)
     assert dyn.slowdown is not None
     yield Reproduced(published.SLOWDOWN, 100 * dyn.slowdown, f"simulated; vdnn-dyn adopts {dyn.adopted}")
     every = static("all (m)", ALL)

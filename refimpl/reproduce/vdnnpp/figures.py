@@ -25,10 +25,10 @@ from refimpl.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.reproduce.vdnnpp import fragmentation, published
 from refimpl.vdnn import CONV as VDNN_CONV
 from refimpl.vdnn import static as vdnn_static
-from refimpl.vdnnpp.dynamic import Dynamic
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
 from refimpl.vdnnpp.pinned import Compressed, OnDemand, never_negative, stored_bytes
-from refimpl.vdnnpp.release import WINDOW, static
+from refimpl.vdnnpp.presets import VDNNPP_DYN, static
+from refimpl.vdnnpp.release import WINDOW
 
 MIB = 1 << 20
 PLENTY = 1 << 50  #: bytes
@@ -160,15 +160,13 @@ def speed_rows(name: str, built: Network, machine: Machine) -> Iterator[SpeedRow
             yield speed_row(
                 name, built, machine, policy, static(policy, offload, algorithms, packed(name)), bases[mode]
             )
-    dynamic = Dynamic().replace(pinned=packed(name))
+    dynamic = VDNNPP_DYN.replace(pinned=packed(name))
     yield speed_row(name, built, machine, "dyn", dynamic, bases["performance"])
 
 
-def speed_row(
-    name: str, built: Network, machine: Machine, policy: str, wanted: Setup | Search, base: Times
-) -> SpeedRow:
+def speed_row(name: str, built: Network, machine: Machine, policy: str, wanted: Setup, base: Times) -> SpeedRow:
     program = within(built, wanted, machine)
-    adopted = program.setup if program else wanted if isinstance(wanted, Setup) else None
+    adopted = program.setup if program else None if isinstance(wanted, Search) else wanted
     theirs = as_vdnn(policy, adopted.offload, adopted.algorithms) if adopted else None
     vdnn = timed(within(built, theirs, machine)) if theirs else None
     searching = (
@@ -196,7 +194,7 @@ def has_copies(setup: Setup) -> bool:
     return not isinstance(setup.offload, NoOffload)
 
 
-def within(built: Network, wanted: Setup | Search, machine: Machine) -> Program | None:
+def within(built: Network, wanted: Setup, machine: Machine) -> Program | None:
     """The program within the GPU's memory, or None."""
     try:
         return plan(built, wanted, machine, machine.memory_bytes)

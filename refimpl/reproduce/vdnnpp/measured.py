@@ -167,13 +167,11 @@ def measure(
         return made
 
     ours = presets.setup(policy)
-    assert isinstance(ours, Setup)
     compressed = planned(ours.replace(**modules(COMPRESSED)).replace(name=f"{policy}, compressed"))
     same = measured.SameAlgorithms.as_in(compressed)
     on_demand = planned(ours.replace(**modules(UNCOMPRESSED), name=policy, algorithms=same))
     theirs = presets.setup(RIVALS[policy])
-    assert isinstance(theirs, Setup)
-    vdnn = planned(theirs.replace(algorithms=same))
+    vdnn = planned(theirs.replace(name=theirs.name, algorithms=same))
     try:
         held = plan(built, measured.everything_held(same), machine, machine.memory_bytes)
     except DoesNotFit:

@@ -41,8 +41,8 @@ from tests.refimpl.cli.said import Command, Wrong
         ),
         (
             ["plan", "lenet", "--recompute", "memory"],
-            "--recompute memory with baseline: recompute=memory-centric needs a liveness that releases tensors in "
-            "between; set liveness=layer-wise, or take the preset superneurons-recompute",
+            "--recompute memory with baseline: recompute=memory-centric needs a liveness that releases maps "
+            "between forward and backward; set liveness=layer-wise, or take the preset superneurons-recompute",
         ),
         (
             ["trace", "lenet", "--policy", "superneurons", "--recompute", "speed", "--set", "liveness=network-wide"],
@@ -50,7 +50,7 @@ from tests.refimpl.cli.said import Command, Wrong
         ),
         (
             ["run", "lenet", "--policy", "superneurons", "--set", "cache=none"],
-            "prefetch=superneurons-ahead brings back what an offload took away; set an offload, or prefetch=none",
+            "prefetch=superneurons-ahead prefetches offloaded maps, and nothing is offloaded; set an offload",
         ),
         (["plan", "lenet", "--policy", "vdnnp-all"], "there is no preset 'vdnnp-all'; did you mean vdnnpp-all?"),
         (["plan", "lenet", "--policy", "vdnnpp-alternate"], "did you mean vdnnpp-alternate-conv?"),

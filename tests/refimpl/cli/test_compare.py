@@ -65,8 +65,8 @@ def test_a_picture_of_the_setups(refimpl: Command, tmp_path: Path) -> None:
         (["--with", "allocator=first-fit allocator=best-fit"], "allocator is set twice"),
         (
             ["--recompute", "cost", "--with", "superneurons", "--with", "algorithms=memory"],
-            "--recompute cost with baseline: recompute=cost-aware needs a liveness that releases tensors in between; "
-            "set liveness=layer-wise, or take the preset superneurons-recompute",
+            "--recompute cost with baseline: recompute=cost-aware needs a liveness that releases maps between forward "
+            "and backward; set liveness=layer-wise, or take the preset superneurons-recompute",
         ),
         (["alexnet", "--picture", "a.png"], "--picture draws the setups of one network"),
     ],

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.memory.packing import LAST, Packed, pack_words, packed_limit, unpack_words
-from refimpl.planner.program import compressed_limit
+from refimpl.planner.instructions import compressed_limit
 from refimpl.vdnnpp.pinned import stored_bytes
 
 pytestmark = pytest.mark.vdnnpp

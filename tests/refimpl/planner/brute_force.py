@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from refimpl.network import Call, Tensor
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
-from refimpl.planner.program import Compress, Decompress
+from refimpl.planner.instructions import Compress, Decompress
 
 CELL = 4  #: bytes
 NOTHING, MIXED = -1, -2

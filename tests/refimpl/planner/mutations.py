@@ -10,7 +10,7 @@ import pytest
 
 from refimpl.network import Builder, Network, Tensor
 from refimpl.planner import CopyIn, CopyOut, Free, Instruction, Launch, Program, plan
-from refimpl.planner.program import Compress, Decompress, pinned_size
+from refimpl.planner.instructions import Compress, Decompress, pinned_size
 from refimpl.planner.verify import Unsafe
 from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import OffloadSome, PooledPinned, PrefetchAhead, machine, setup

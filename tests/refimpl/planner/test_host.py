@@ -20,8 +20,8 @@ from refimpl.planner.baseline import NoPrefetch
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.host import Host
+from refimpl.planner.instructions import Compress, Decompress, pinned_size
 from refimpl.planner.order import Block, Order
-from refimpl.planner.program import Compress, Decompress, pinned_size
 from refimpl.vdnnpp import Compressed, OnDemand
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, least_plan, machine, setup
 

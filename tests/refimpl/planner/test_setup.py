@@ -18,12 +18,14 @@ def test_every_slot_is_filled_and_named() -> None:
 
 @pytest.mark.parametrize("module", [{"offload": OffloadSome()}, {"recompute": DropSome()}, {"cache": LastUsed()}])
 def test_what_must_be_released_needs_a_liveness_that_releases(module: dict[str, object]) -> None:
-    with pytest.raises(SetupError, match="needs a liveness that releases tensors in between; set liveness=layer-wise"):
+    with pytest.raises(
+        SetupError, match="needs a liveness that releases maps between forward and backward; set liveness=layer-wise"
+    ):
         setup(liveness=NetworkWide(), **module)
 
 
 def test_a_prefetch_needs_an_offload() -> None:
-    with pytest.raises(SetupError, match="prefetch=ahead brings back what an offload took away"):
+    with pytest.raises(SetupError, match="prefetch=ahead prefetches offloaded maps, and nothing is offloaded"):
         setup(prefetch=PrefetchAhead())
     setup(prefetch=PrefetchAhead(), offload=OffloadSome())
 
@@ -36,3 +38,30 @@ def test_replace_swaps_one_module_and_checks_again() -> None:
         first.replace(alocator=ALLOCATORS["first-fit"])
     with pytest.raises(SetupError, match="offload=some needs a liveness"):
         first.replace(liveness=NetworkWide())
+
+
+def test_a_changed_setup_says_what_differs() -> None:
+    first = setup(offload=OffloadSome())
+    changed = first.replace(join=True, copy_streams="shared").replace(allocator=ALLOCATORS["first-fit"])
+    assert changed.name == "test, allocator=first-fit, copy_streams=shared, join=yes" and changed.preset == "test"
+    assert changed.replace(allocator=first.allocator, join=False).name == "test, copy_streams=shared"
+    assert changed.replace(name="other").name == "other"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"offload": OffloadSome}, "offload=OffloadSome is a class; write OffloadSome()"),
+        ({"offload": LastUsed()}, "used is a module for the slot cache, not offload"),
+        ({"allocator": "first-fit"}, "allocator='first-fit' is a name; refimpl.presets take names"),
+        (
+            {"cache": 7},
+            "cache=7 is not a module; write an instance of a subclass of refimpl.slots.Cache",
+        ),
+        ({"copy_streams": "both"}, "copy_streams is 'both'; write 'shared' or 'separate'"),
+    ],
+)
+def test_a_module_in_the_wrong_place_is_refused(wrong: dict[str, object], says: str) -> None:
+    with pytest.raises(SetupError) as refused:
+        setup(**wrong)
+    assert says in str(refused.value)

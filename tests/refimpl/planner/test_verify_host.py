@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from refimpl.planner import CopyIn, CopyOut, Program
-from refimpl.planner.program import Compress, Decompress
+from refimpl.planner.instructions import Compress, Decompress
 from tests.refimpl.planner.mutations import (
     COMPRESSING,
     changed,

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.program import Compress, Decompress, compressed_limit
+from refimpl.planner.instructions import Compress, Decompress, compressed_limit
 from refimpl.planner.verify import Unsafe
 from tests.refimpl.modules import least_plan, machine, networks, setups
 from tests.refimpl.planner.mutations import COMPRESSING, MOVING, other_streams, small_program, without

@@ -15,7 +15,7 @@ from refimpl.network.zoo.resnet import resnet
 from refimpl.planner import Setup, plan
 from refimpl.planner.baseline import NetworkWide
 from refimpl.registry.largest import PLENTY, attempt, largest, least_conceivable, reach
-from refimpl.vdnn import Dynamic
+from refimpl.vdnn import VDNN_DYN
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup
 
 MACHINE = machine()
@@ -75,7 +75,7 @@ def test_nothing_fits() -> None:
 
 
 def test_a_policy_that_searches_is_asked_by_its_frugal_candidate() -> None:
-    policy = Dynamic()
+    policy = VDNN_DYN
     found = largest(tiny, policy, MACHINE, BUDGET)
     assert found.program and found.program.setup == policy.frugal
     assert plan(tiny(found.size), policy, MACHINE, BUDGET).peak_bytes <= BUDGET

@@ -10,7 +10,7 @@ import pytest
 
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, plan
-from refimpl.planner.program import compressed_limit
+from refimpl.planner.instructions import compressed_limit
 from refimpl.report.json import FIELDS, misfit_json, plan_json
 from refimpl.report.times import step_times
 from tests.refimpl.modules import NetworkWide, machine, setup

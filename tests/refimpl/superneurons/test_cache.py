@@ -143,7 +143,7 @@ def test_the_victim_is_always_the_twins(drawn: list[tuple[str, Tensor, set[Tenso
 def test_whole_plans_are_the_twins(network: Network, recompute: Any, distance: int) -> None:
     wanted = cached(recompute=recompute, prefetch=Ahead(distance))
     program = least_plan(network, wanted, MACHINE)
-    twin = plan(network, wanted.replace(cache=ByList()), MACHINE, program.budget)
+    twin = plan(network, wanted.replace(name=wanted.name, cache=ByList()), MACHINE, program.budget)
     assert program.listing(instructions=True) == twin.listing(instructions=True)
 
 

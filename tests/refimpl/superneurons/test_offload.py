@@ -16,7 +16,7 @@ from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network, T
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Free, PlanContext, Program, Record, Setup, SetupError, Wait, plan
 from refimpl.planner.baseline import BufferAMap, Buffers, NoPrefetch
-from refimpl.planner.program import pinned_size
+from refimpl.planner.instructions import pinned_size
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import BoundOffload

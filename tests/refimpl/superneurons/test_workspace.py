@@ -16,7 +16,7 @@ from refimpl.memory import BlockHeap, Pool
 from refimpl.network import Builder, Call, Network, Step
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, DoesNotFit, Free, Launch, PlanContext, Program, Setup, plan
-from refimpl.planner.baseline import FittingChooser, MemoryOptimal
+from refimpl.planner.baseline import Chooser, MemoryOptimal
 from refimpl.superneurons import DynamicWorkspace
 from refimpl.superneurons import presets as stages
 from tests.refimpl.drawn_networks import networks
@@ -66,13 +66,13 @@ class Watched(DynamicWorkspace):
     heap: WatchedHeap = field(default_factory=WatchedHeap)
     chosen: list[tuple[Call, Choice]] = field(default_factory=list, compare=False)
 
-    def bind(self, context: PlanContext) -> FittingChooser:
-        return _Watching(context, self)
+    def bind(self, context: PlanContext) -> Chooser:
+        return _Watching(self, context)
 
 
-class _Watching(FittingChooser):
-    def __init__(self, context: PlanContext, module: Watched) -> None:
-        super().__init__(context)
+class _Watching(Chooser):
+    def __init__(self, module: Watched, context: PlanContext) -> None:
+        super().__init__(module, context)
         self._machine, self._module = context.machine, module
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder
 from refimpl.network import Builder, Network, Tensor
-from refimpl.planner import CopyIn, CopyOut, Program, Search, Setup
+from refimpl.planner import CopyIn, CopyOut, Program, Setup
 from refimpl.registry import presets
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.drawn_networks import networks
@@ -43,7 +43,7 @@ orders: st.SearchStrategy[Order] = st.one_of(
 )
 
 
-def holds(network: Network, policy: Setup | Search, spare: float, order: Order, slow: bool) -> Program:
+def holds(network: Network, policy: Setup, spare: float, order: Order, slow: bool) -> Program:
     """Everything that is promised of one program."""
     program = least_plan(network, policy, SLOW_LINK if slow else MACHINE, spare)  # type: ignore[arg-type]
     program.verify()
@@ -81,16 +81,14 @@ def what_left_came_back(program: Program) -> None:
 
 @given(networks(layers=10), static_policies, tightness, orders, st.booleans())
 @settings(max_examples=60)
-def test_what_leaves_changes_no_bit(
-    network: Network, policy: Setup | Search, spare: float, order: Order, slow: bool
-) -> None:
+def test_what_leaves_changes_no_bit(network: Network, policy: Setup, spare: float, order: Order, slow: bool) -> None:
     holds(network, policy, spare, order, slow)
 
 
 @given(networks(layers=16), dynamic_policies, tightness, orders, st.booleans())
 @settings(max_examples=40)
 def test_whatever_the_dynamic_policy_adopts(
-    network: Network, policy: Setup | Search, spare: float, order: Order, slow: bool
+    network: Network, policy: Setup, spare: float, order: Order, slow: bool
 ) -> None:
     program = holds(network, policy, spare, order, slow)
     assert program.tried[0].fits  # all (m): else there were no program
@@ -101,7 +99,7 @@ def test_whatever_the_dynamic_policy_adopts(
 @pytest.mark.slow
 @given(networks(layers=30, side=8), st.one_of(static_policies, dynamic_policies), tightness, orders, st.booleans())
 @settings(max_examples=15)
-def test_deep_networks_too(network: Network, policy: Setup | Search, spare: float, order: Order, slow: bool) -> None:
+def test_deep_networks_too(network: Network, policy: Setup, spare: float, order: Order, slow: bool) -> None:
     holds(network, policy, spare, order, slow)
 
 

@@ -21,7 +21,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.program import Compress, Decompress, compressed_limit, pinned_size
+from refimpl.planner.instructions import Compress, Decompress, compressed_limit, pinned_size
 from refimpl.registry.presets import setup
 from refimpl.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand

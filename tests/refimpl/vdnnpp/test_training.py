@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, Trainer
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.planner import Compress, Program, Search, Setup
+from refimpl.planner import Compress, Program, Setup
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.program import pinned_size
+from refimpl.planner.instructions import pinned_size
 from refimpl.registry import presets
 from refimpl.vdnnpp import Compressed
 from refimpl.vdnnpp.pinned import never_negative
@@ -50,7 +50,7 @@ PRESETS = ("vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv")
 OTHERS = ("vdnn-all", "vdnn-conv", "superneurons-offload", "superneurons", "superneurons-recompute")
 
 
-def ours() -> st.SearchStrategy[Setup | Search]:
+def ours() -> st.SearchStrategy[Setup]:
     static = st.builds(
         lambda name, algorithms: presets.setup(name, {"algorithms": algorithms}),
         st.sampled_from(PRESETS), st.sampled_from(("memory", "performance")),
@@ -105,9 +105,7 @@ def holds(network: Network, program: Program, order: Order, poison: bool) -> int
 
 @given(drawn_networks, ours(), st.sampled_from((0.0, 0.3, 1.0)), orders, st.booleans())
 @settings(max_examples=30)
-def test_no_preset_changes_a_bit(
-    network: Network, wanted: Setup | Search, tightness: float, order: Order, poison: bool
-) -> None:
+def test_no_preset_changes_a_bit(network: Network, wanted: Setup, tightness: float, order: Order, poison: bool) -> None:
     holds(network, least_plan(network, wanted, KEEPS_UP, tightness), order, poison)
 
 
@@ -145,7 +143,7 @@ def test_maps_are_really_compressed_in_these_tests() -> None:
 
     @given(drawn_networks, st.one_of(ours(), mixtures()), st.sampled_from((0.0, 0.3)))
     @settings(max_examples=120, derandomize=True, database=None)
-    def count(network: Network, wanted: Setup | Search, tightness: float) -> None:
+    def count(network: Network, wanted: Setup, tightness: float) -> None:
         nonlocal compressing, total
         program = least_plan(network, wanted, KEEPS_UP, tightness)
         compressing += program.counts.compressed_bytes > 0

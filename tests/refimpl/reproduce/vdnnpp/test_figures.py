@@ -26,7 +26,8 @@ from refimpl.reproduce.vdnnpp.evaluation import (
 )
 from refimpl.reproduce.vdnnpp.figures import MIB, SpeedRow, as_vdnn, cut, gain, overhead_cut
 from refimpl.vdnnpp.pinned import OnDemand
-from refimpl.vdnnpp.release import static, with_join, without_join
+from refimpl.vdnnpp.presets import static
+from refimpl.vdnnpp.release import with_join, without_join
 
 pytestmark = pytest.mark.vdnnpp
 

@@ -12,10 +12,10 @@ from refimpl.machine import MACHINES
 from refimpl.memory import FirstFit
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, SetupError, plan
+from refimpl.planner import DoesNotFit, Program, Search, SetupError, plan
 from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
-from refimpl.vdnn import ALL, Dynamic, static
+from refimpl.vdnn import ALL, static
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan
@@ -69,10 +69,10 @@ def test_an_untrainable_network_is_said_to_be_so() -> None:
 
 def test_what_it_searches_cannot_be_set_and_the_rest_can() -> None:
     policy = presets.setup("vdnn-dyn", {"allocator": "first-fit", "prefetch": "vdnn-window-literal"})
-    assert isinstance(policy, Dynamic)
+    assert isinstance(policy, Search)
     assert policy.slots["offload"] == policy.slots["algorithms"] == "searched"
     assert policy.slots["allocator"] == "first-fit"
-    program = policy.plan(build("vgg16", 128), TITAN_X, 10 * GIB)
+    program = plan(build("vgg16", 128), policy, TITAN_X, 10 * GIB)
     assert isinstance(program.setup.allocator, FirstFit) and program.setup.slots["prefetch"] == "vdnn-window-literal"
     for slot in ("offload", "algorithms"):
         with pytest.raises(SetupError, match="chooses offload and algorithms itself; take vdnn-all or vdnn-conv"):

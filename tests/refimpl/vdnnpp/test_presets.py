@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from refimpl.machine import MACHINES
 from refimpl.memory import FirstFit
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Setup, SetupError, first_that_fits, plan
+from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
 from refimpl.registry import presets
-from refimpl.vdnnpp import Dynamic
+from refimpl.vdnnpp import VDNNPP_DYN
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -61,7 +59,7 @@ def test_an_untrainable_network_is_said_to_be_so(vgg: Network) -> None:
 
 
 @pytest.mark.parametrize("fits", range(1, len(ORDER)))
-def test_the_order_by_what_fits_and_nothing_else(fits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_by_what_fits_and_nothing_else(fits: int) -> None:
     """With the memory played: everything fits from the nth candidate on, or only the nth and what makes it trainable.
 
     The two last outcomes need a pool whose holes refuse a workspace that is smaller than they are; budgets for them
@@ -70,15 +68,14 @@ def test_the_order_by_what_fits_and_nothing_else(fits: int, monkeypatch: pytest.
     network = build("tiny-vgg:vdnnpp", 2)
     asked: list[str] = []
 
-    def played(network: Network, setup: Setup, machine: Any, budget: int) -> Program:
+    def played(setup: Setup) -> Program:
         candidate = setup.name.partition(": ")[2]
         asked.append(candidate)
         if len(asked) > 1 and candidate != ORDER[fits]:
-            plan(network, setup, machine, 1024)  # raises
-        return plan(network, setup, machine, budget)
+            plan(network, setup, TITAN_X, 1024)  # raises
+        return plan(network, setup, TITAN_X, PLENTY)
 
-    monkeypatch.setattr(first_that_fits, "plan", played)
-    program = Dynamic().plan(network, TITAN_X, PLENTY)
+    program = VDNNPP_DYN.search(played, network)
     assert program.setup.name == f"vdnnpp-dyn: {ORDER[fits]}"
     assert asked == ORDER[: fits + 1] == [trial.setup for trial in program.tried]
 
@@ -86,16 +83,16 @@ def test_the_order_by_what_fits_and_nothing_else(fits: int, monkeypatch: pytest.
 def test_no_time_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where everything fits, "none" is adopted, though on this machine nothing would be faster than another."""
     monkeypatch.setattr(Program, "simulate", lambda self: pytest.fail("the policy tests memory alone"))
-    program = Dynamic().plan(build("tiny-vgg:vdnnpp", 2), TITAN_X, PLENTY)
+    program = plan(build("tiny-vgg:vdnnpp", 2), VDNNPP_DYN, TITAN_X, PLENTY)
     assert program.setup.name == "vdnnpp-dyn: none (fastest)" and program.counts.offloaded_bytes == 0
 
 
 def test_what_it_searches_cannot_be_set_and_the_rest_can(vgg: Network) -> None:
     policy = presets.setup("vdnnpp-dyn", {"allocator": "first-fit", "prefetch": "vdnnpp-window-late"})
-    assert isinstance(policy, Dynamic)
+    assert isinstance(policy, Search)
     assert policy.slots["offload"] == policy.slots["algorithms"] == "searched"
     assert policy.slots["pinned"] == "vdnnpp-compressed"
-    program = policy.plan(vgg, TITAN_X, 10500 * MIB)
+    program = plan(vgg, policy, TITAN_X, 10500 * MIB)
     assert isinstance(program.setup.allocator, FirstFit) and program.setup.slots["prefetch"] == "vdnnpp-window-late"
     for slot, module in (("offload", "none"), ("algorithms", "memory")):
         with pytest.raises(SetupError, match="chooses offload and algorithms itself; take vdnnpp-all or vdnnpp-conv"):
@@ -106,11 +103,11 @@ def test_what_it_searches_cannot_be_set_and_the_rest_can(vgg: Network) -> None:
 def test_from_plenty_down_to_nothing(name: str) -> None:
     """Whatever is adopted fits the budget and is proved; what does not fit even all (least) is untrainable."""
     network = build(name, 64)
-    enough = 2 * plan(network, Dynamic(), TITAN_X, PLENTY).peak_bytes
+    enough = 2 * plan(network, VDNNPP_DYN, TITAN_X, PLENTY).peak_bytes
     adopted: list[str] = []
     for budget in range(enough, 0, -enough // 24):
         try:
-            program = plan(network, Dynamic(), TITAN_X, budget)
+            program = plan(network, VDNNPP_DYN, TITAN_X, budget)
         except DoesNotFit as error:
             assert "untrainable by vdnnpp-dyn" in str(error)
             continue

@@ -1,0 +1,206 @@
+"""What a program consists of: its instructions, each map's fate, and the planner's record of every step.
+
+The instructions say everything and hide nothing: what is allocated where, which kernel runs with which algorithm on
+which bytes, what is copied where and when, and which stream waits for what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from refimpl.machine import Choice
+from refimpl.network import Call, Step, Tensor
+
+COMPUTE = 0  #: the stream that every kernel runs on
+PINNED_BYTES = 512  #: buffers in the pinned arena start at multiples of this
+
+
+def pinned_size(nbytes: int) -> int:
+    """Bytes that a buffer takes of the pinned arena."""
+    return -(-nbytes // PINNED_BYTES) * PINNED_BYTES
+
+
+def compressed_limit(nbytes: int) -> int:
+    """Bytes that a compressed map takes at most: all its numbers, and a bit each."""
+    return pinned_size(nbytes + 4 * -(-nbytes // 128))
+
+
+@dataclass(slots=True, eq=False)
+class Allocate:
+    """From here on `tensor` has the block of `nbytes` (rounded up) at `address` of the device arena.
+
+    `stays` is the hint that the allocator was given: the block is kept from forward to backward.
+    """
+
+    step: int
+    tensor: Tensor
+    address: int
+    nbytes: int
+    stays: bool = False
+    op: ClassVar = "allocate"
+
+
+@dataclass(slots=True, eq=False)
+class Free:
+    """The block goes back to the pool.  The plan had let go of the tensor after step `released`, perhaps earlier."""
+
+    step: int
+    tensor: Tensor
+    address: int
+    nbytes: int
+    released: int
+    op: ClassVar = "free"
+
+
+@dataclass(slots=True, eq=False)
+class Launch:
+    """`addresses` are those of `call.operands`, in order; `workspace` is address and bytes of the call's workspace."""
+
+    step: int
+    call: Call
+    addresses: tuple[int, ...]
+    choice: Choice | None = None
+    workspace: tuple[int, int] | None = None
+    rebuild: bool = False
+    stream: int = COMPUTE
+    op: ClassVar = "launch"
+
+
+@dataclass(slots=True, eq=False)
+class CopyOut:
+    """`nbytes` of the device arena at `address` to the pinned arena at `host`."""
+
+    step: int
+    tensor: Tensor
+    address: int
+    host: int
+    nbytes: int
+    stream: int
+    why: str = ""
+    op: ClassVar = "copy out"
+
+
+@dataclass(slots=True, eq=False)
+class CopyIn:
+    """`nbytes` of the pinned arena at `host` to the device arena at `address`."""
+
+    step: int
+    tensor: Tensor
+    address: int
+    host: int
+    nbytes: int
+    stream: int
+    why: str = ""
+    op: ClassVar = "copy in"
+
+
+@dataclass(slots=True, eq=False)
+class Compress:
+    """The host's threads compress the map at `host` of the pinned arena into the store, from `store` on.
+
+    `planned` is the bytes that it is expected to take there; what it takes depends on the map.
+    """
+
+    step: int
+    tensor: Tensor
+    host: int
+    store: int
+    nbytes: int
+    planned: int
+    stream: int
+    why: str = ""
+    op: ClassVar = "compress"
+
+
+@dataclass(slots=True, eq=False)
+class Decompress:
+    """The host's threads decompress a map from the store into the pinned arena."""
+
+    step: int
+    tensor: Tensor
+    host: int
+    store: int
+    nbytes: int
+    planned: int
+    stream: int
+    why: str = ""
+    op: ClassVar = "decompress"
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """`event` happens when all that was given to `stream` so far is done."""
+
+    step: int
+    stream: int
+    event: int
+    op: ClassVar = "record"
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """What is given to `stream` from now on starts after `event`."""
+
+    step: int
+    stream: int
+    event: int
+    op: ClassVar = "wait"
+
+
+Instruction = Allocate | Free | Launch | CopyOut | CopyIn | Compress | Decompress | Record | Wait
+
+FateName = Literal["keep", "offload", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of a map between its last forward and its first backward use, which module said so, and why."""
+
+    name: FateName
+    module: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """The books at one step, sampled just before its first launch.  Bytes."""
+
+    step: Step
+    live_bytes: int  #: managed tensors, unrounded, without workspaces
+    live_tensors: int
+    transient_bytes: int  #: the highest moment inside the step
+    pool_bytes: int  #: held by the pool: resident tensors, rounding, draining bytes, workspace
+    workspace_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """A block from its allocation to its free; `begin` and `end` are the positions of the two instructions."""
+
+    allocate: Allocate
+    begin: int
+    end: int  #: the number of instructions, where the block is never freed
+    freed: int | None  #: the step of the free
+
+    @property
+    def tensor(self) -> Tensor:
+        return self.allocate.tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What the plan moved and did beside the calls of the network.  The input batch is not counted as moved."""
+
+    offloaded_bytes: int = 0
+    prefetched_bytes: int = 0
+    on_demand_bytes: int = 0
+    evicted_bytes: int = 0
+    skipped_prefetches: int = 0
+    hits: int = 0  #: tensors that a step reads, and that are there
+    misses: int = 0  #: those that are not: fetched or rebuilt
+    evictions: int = 0  #: tensors pushed out, with a copy or without
+    recomputed_layers: int = 0
+    compressed_bytes: int = 0  #: of maps that the host's threads compressed
+    stored_bytes: int = 0  #: what is left of them, as planned
+    waits: int = 0

@@ -1,0 +1,32 @@
+"""Everything that a module of your own is written with: each slot's base class, its protocol, and helpers.
+
+A module is a frozen dataclass, a subclass of its slot's base class, with a `name` and a `summary`; its `bind` returns
+an object that answers the protocol's questions for one plan.
+"""
+
+from refimpl.memory import Allocator, Pool
+from refimpl.planner.baseline import Buffers, ByWorkspace, Releases, Uncompressed
+from refimpl.planner.slots import (
+    Algorithms,
+    BoundAlgorithms,
+    BoundCache,
+    BoundLiveness,
+    BoundOffload,
+    BoundPinned,
+    BoundPrefetch,
+    BoundRecompute,
+    Cache,
+    Feature,
+    Liveness,
+    Module,
+    Offload,
+    Pinned,
+    Prefetch,
+    Recompute,
+)
+
+__all__ = [
+    "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundLiveness", "BoundOffload", "BoundPinned",
+    "BoundPrefetch", "BoundRecompute", "Buffers", "ByWorkspace", "Cache", "Feature", "Liveness", "Module", "Offload",
+    "Pinned", "Pool", "Prefetch", "Recompute", "Releases", "Uncompressed",
+]  # fmt: skip
