@@ -32,6 +32,12 @@ class PlanContext:
         for tensor, reason in chosen.items():
             self.fates.setdefault(tensor, Fate(name, module, reason))
 
+    def is_dropped(self, tensor: Tensor) -> bool:
+        return tensor in self.fates and self.fates[tensor].name == "drop"
+
+    def is_offloaded(self, tensor: Tensor) -> bool:
+        return tensor in self.fates and self.fates[tensor].name == "offload"
+
     def producer(self, tensor: Tensor) -> Step | None:
         """The step that first writes the tensor; None for the input batch."""
         return None if tensor is self.network.input else self.uses[tensor][0]

@@ -13,9 +13,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refimpl.machine import Clock, Engine
-from refimpl.network import Tensor
+from refimpl.network import Step, Tensor
+from refimpl.planner.gap import widest_gap
 from refimpl.planner.history import Accesses, latest
-from refimpl.planner.instructions import Compress, CopyIn, CopyOut, Decompress, Instruction, Launch, Record, Wait
+from refimpl.planner.instructions import (
+    Allocate,
+    Compress,
+    CopyIn,
+    CopyOut,
+    Decompress,
+    Instruction,
+    Launch,
+    Record,
+    Wait,
+)
 
 Work = Launch | CopyOut | CopyIn | Compress | Decompress
 ENGINES: dict[str, Engine] = {
@@ -52,6 +63,12 @@ class Order:
         self._seen = [[-1] * streams for _ in self.streams]
         self._waited_for: set[int] = set()
         self.waits = self.copies = 0
+        self.step: Step | None = None  #: the running one; None before the first
+
+    @property
+    def now(self) -> int:
+        """The running step's number, 0 before the first."""
+        return self.step.number if self.step else 0
 
     def note(self, instruction: Instruction) -> None:
         """Append what happens in the books only: an allocation, a free."""
@@ -95,18 +112,31 @@ class Order:
             self._seen[stream] = seen = list(map(max, seen, self._snapshots[position]))
             self.clock.wait(stream, self.ends[position])
 
-    def join(self, step: int, streams: Sequence[int] | None = None) -> None:
+    def join(self, streams: Sequence[int] | None = None) -> None:
         """Every one of the streams (None: all) waits for all that the others have been given so far."""
         joined = self.streams if streams is None else streams
         tails = [self._seen[stream][stream] if stream in joined else -1 for stream in self.streams]
         for stream in joined:
-            self.wait(stream, tails, step)
+            self.wait(stream, tails, self.now)
 
-    def close(self) -> list[Instruction]:
-        """The program: the draft with a record behind each instruction that something waits for."""
+    def close(self, resident: Sequence[Block]) -> tuple[list[Instruction], int]:
+        """The program, and the bytes that were cut out of its arena; addresses are final from here on.
+
+        It is the draft with a record after each instruction that something waits for.
+
+        Args:
+            resident: blocks that are in no instruction; they move with the others.
+        """
+        blocks = [(block.address, block.address + block.nbytes) for block in resident]
+        blocks += [(i.address, i.address + i.nbytes) for i in self.draft if isinstance(i, Allocate)]
+        gap = widest_gap(blocks)
+        for block in resident:
+            block.address = gap.moved(block.address)
         events = {position: number for number, position in enumerate(sorted(self._waited_for))}
         program: list[Instruction] = []
         for position, instruction in enumerate(self.draft):
+            if gap.nbytes:
+                gap.cut_out(instruction)
             if isinstance(instruction, Wait):
                 instruction.event = events[instruction.event]
             program.append(instruction)
@@ -114,4 +144,4 @@ class Order:
                 work = instruction
                 assert isinstance(work, Work)
                 program.append(Record(work.step, work.stream, events[position]))
-        return program
+        return program, gap.nbytes

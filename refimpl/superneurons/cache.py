@@ -5,8 +5,8 @@ The paper's Algorithm 2, and who does it here:
 | the paper | here |
 | --- | --- |
 | `check(T)`: T is in the cache: it moves to the front, a hit | `touch` |
-| `check(T)`: it is not: it is allocated, and put at the front, a miss | `Books.allocate`, then `enter` |
-| `out`: the last tensor that is not locked is offloaded and leaves the list | `victim`, `Books.evict`, `leave` |
+| `check(T)`: it is not: it is allocated, and put at the front, a miss | `Mover.allocate`, then `enter` |
+| `out`: the last tensor that is not locked is offloaded and leaves the list | `victim`, `Mover.evict`, `leave` |
 | locks: what the running layer uses | the `locked` that `victim` is given |
 
 The planner does the moving, for it must wait for copies as well; this module knows the order, and nothing else.  What

@@ -29,7 +29,10 @@ from refimpl.planner.baseline import (
     NoRecompute,
     Uncompressed,
 )  # fmt: skip
+from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.instructions import pinned_size
+from refimpl.planner.loop import Planner
+from refimpl.planner.mover import Mover
 from tests.refimpl.drawn_networks import networks
 
 NONE: frozenset[Any] = frozenset()
@@ -38,6 +41,20 @@ NONE: frozenset[Any] = frozenset()
 def setup(**modules: Any) -> Setup:
     """The baseline with layer-wise liveness, and some modules (or `join`, `copy_streams`) exchanged."""
     return Setup(**{"name": "test", "liveness": LayerWise(), "algorithms": MemoryOptimal()} | modules)
+
+
+def planner(
+    network: Network,
+    setup: Setup,
+    on: Machine,
+    budget: int,
+    mover: type[Mover] = Mover,
+    memory: type[DeviceMemory] = DeviceMemory,
+) -> Planner:
+    """A planner whose mover or memory is watched, or wrong in one respect."""
+    made = Planner(network, setup, on, budget)
+    made.mover.__class__, made.memory.__class__ = mover, memory
+    return made
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------

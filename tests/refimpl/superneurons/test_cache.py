@@ -21,8 +21,8 @@ from refimpl.network import Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, Unsafe, plan
 from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
-from refimpl.planner.loop import Planner
-from refimpl.planner.order import Block
+from refimpl.planner.host import Host
+from refimpl.planner.mover import Mover
 from refimpl.reproduce.superneurons.traffic import moved_bytes
 from refimpl.superneurons import (
     CHECKPOINTS,
@@ -37,7 +37,7 @@ from refimpl.superneurons import (
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.cache import TensorCache
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import DropSome, OffloadSome, PooledPinned, least_plan, machine, setup
+from tests.refimpl.modules import DropSome, OffloadSome, PooledPinned, least_plan, machine, planner, setup
 
 pytestmark = pytest.mark.superneurons
 
@@ -186,20 +186,29 @@ def test_first_in_first_out_moves_what_every_branch_reads() -> None:
 # -- locks -------------------------------------------------------------------------------------------------------------
 
 
-class Watched(Planner):
-    """Notes every eviction: the tensor, whether the running step uses it, whether an allocation had failed for it."""
+class Watching(Mover):
+    """Notes every eviction: the tensor, and whether the running step uses it."""
 
-    def __init__(self, network: Network, wanted: Setup, machine: Machine, budget: int) -> None:
-        super().__init__(network, wanted, machine, budget)
-        self.evicted: list[Tensor] = []
-        self.used: list[Tensor] = []
+    evicted: list[Tensor]
+    used: list[Tensor]
 
     def evict(self, tensor: Tensor) -> None:
-        assert self.step is not None
+        assert self.order.step is not None
         self.evicted.append(tensor)
-        if tensor in self.step.uses or tensor in self.locked:
+        if tensor in self.order.step.uses or tensor in self._locked:
             self.used.append(tensor)
         super().evict(tensor)
+
+
+class Watched:
+    """A planner whose evictions are noted."""
+
+    def __init__(self, network: Network, wanted: Setup, machine: Machine, budget: int) -> None:
+        self.planner = planner(network, wanted, machine, budget, Watching)
+        self.evicted: list[Tensor] = []
+        self.used: list[Tensor] = []
+        self.planner.mover.__dict__.update(evicted=self.evicted, used=self.used)
+        self.plan = self.planner.plan
 
 
 class IgnoresLocks(LeastRecentlyUsed):
@@ -234,7 +243,7 @@ def test_what_the_running_step_uses_is_never_evicted(
     watched = Watched(network, wanted, MACHINE, program.budget)
     counts = watched.plan().counts
     assert not watched.used
-    assert counts.evictions == len(watched.evicted) <= watched.pool.statistics().failures
+    assert counts.evictions == len(watched.evicted) <= watched.planner.memory.pool.statistics().failures
 
 
 def test_a_cache_that_ignores_locks_is_noticed() -> None:
@@ -264,7 +273,7 @@ def test_nothing_moves_while_every_allocation_succeeds(network: Network, recompu
     roomy = plan(network, wanted, MACHINE, PLENTY)
     watched = Watched(network, wanted, MACHINE, roomy.arena_bytes)
     program = watched.plan()
-    assert watched.pool.statistics().failures == 0
+    assert watched.planner.memory.pool.statistics().failures == 0
     assert moved_bytes(program) == program.counts.evictions == 0
     copied = {i.tensor for i in program.instructions if isinstance(i, (CopyIn, CopyOut))}
     assert copied == {network.input, network.labels, network.losses} - {None}
@@ -282,7 +291,7 @@ def test_one_block_less_and_something_is_evicted_or_it_does_not_fit(network: Net
         assert error.largest_hole < error.asked
     else:
         assert counts.evictions > 0
-    assert watched.pool.statistics().failures > 0
+    assert watched.planner.memory.pool.statistics().failures > 0
 
 
 # -- constant time -----------------------------------------------------------------------------------------------------
@@ -359,43 +368,42 @@ def tensors(*kibibytes: int) -> list[Tensor]:
     return [Tensor(f"t{i}", (n * KIB // 4,), "map", managed=True) for i, n in enumerate(kibibytes)]
 
 
-class EnoughBytes(Planner):
+class EnoughBytes(Mover):
     """Wrong: once as many bytes have been evicted as are asked for, an allocation must succeed."""
 
-    def allocate(self, tensor: Tensor, stays: bool = False) -> Block:
-        freed = 0
-        while (block := self.try_allocate(tensor, stays)) is None:
-            self.give_back_drained(everything=True)
-            victim = self.cache.victim(self.locked) if freed < tensor.nbytes else None
+    def allocate(self, tensor: Tensor, stays: bool = False) -> None:
+        freed, memory = 0, self.memory
+        while not memory.try_allocate(tensor, stays):
+            memory.give_back_drained(everything=True)
+            victim = self.cache.victim(self._locked) if freed < tensor.nbytes else None
             if victim is None:
-                block = self.try_allocate(tensor, stays)
-                if block is None:
-                    raise self.does_not_fit(tensor)
-                return block
+                if not memory.try_allocate(tensor, stays):
+                    raise memory.does_not_fit(tensor)
+                return
             freed += victim.nbytes
             self.evict(victim)
-        return block
 
 
-@pytest.mark.parametrize("planner", (Watched, EnoughBytes))
-def test_enough_bytes_are_no_hole(planner: type[Planner]) -> None:
+@pytest.mark.parametrize("kind", (Watching, EnoughBytes))
+def test_enough_bytes_are_no_hole(kind: type[Mover]) -> None:
     """Four blocks side by side; the two used longest ago do not touch, so a third has to go."""
     network = trunk(1)
-    books = planner(network, cached(), MACHINE, 4 * KIB)
-    books.step = network.steps[0]
+    planning = planner(network, cached(), MACHINE, 4 * KIB, kind)
+    planning.order.step = network.steps[0]
+    mover, memory, evicted = planning.mover, planning.memory, []
+    mover.__dict__.update(evicted=evicted, used=[])
     a, b, c, d, wanted = tensors(1, 1, 1, 1, 2)
     for tensor in (a, b, c, d):
-        books.allocate(tensor)
+        mover.allocate(tensor)
     for tensor in (a, c, b, d):
-        books.cache.touch(tensor)
-    if planner is EnoughBytes:
+        mover.cache.touch(tensor)
+    if kind is EnoughBytes:
         with pytest.raises(DoesNotFit, match="2 KiB are free, the largest hole is 1 KiB"):
-            books.allocate(wanted)
+            mover.allocate(wanted)
         return
-    block = books.allocate(wanted)
-    assert isinstance(books, Watched)
-    assert books.evicted == [a, c, b] and block.address == 0
-    assert set(books.device) == {wanted, d} and books.pool.free_bytes == KIB
+    mover.allocate(wanted)
+    assert evicted == [a, c, b] and memory[wanted].address == 0
+    assert set(memory.managed()) == {wanted, d} and memory.pool.free_bytes == KIB
 
 
 def test_a_network_that_needs_the_third_victim() -> None:
@@ -410,7 +418,7 @@ def test_a_network_that_needs_the_third_victim() -> None:
             continue
         fits += 1
         try:
-            EnoughBytes(network, wanted, MACHINE, budget).plan()
+            planner(network, wanted, MACHINE, budget, EnoughBytes).plan()
         except DoesNotFit as error:
             assert error.free >= error.asked > error.largest_hole
             fails += 1
@@ -438,15 +446,10 @@ def test_gradient_maps_are_evicted_too_and_copied_again_once_they_have_changed()
     assert program.counts.evicted_bytes == sum(copied.values()) * MAP
 
 
-class NeverOutdated(Planner):
+def test_a_host_copy_that_a_write_leaves_valid_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong: a copy on the host stays valid, whatever is written to the tensor."""
-
-    def _outdate(self, written: Any) -> None:
-        pass
-
-
-def test_a_host_copy_that_a_write_leaves_valid_is_noticed() -> None:
-    wrong = NeverOutdated(trunk(), cached(), MACHINE, TIGHT).plan()
+    monkeypatch.setattr(Host, "outdate", lambda self, tensor: None)
+    wrong = plan(trunk(), cached(), MACHINE, TIGHT)
     with pytest.raises(Unsafe, match=r"d\(x\)"):
         wrong.verify()
 

@@ -137,7 +137,7 @@ def test_the_source_lives_until_the_last_step_that_rebuilds_from_it(how: Recompu
 
 def test_a_source_that_only_rebuilds_read_can_leave() -> None:
     plan = watched(chain("conv", "dropout", "conv"), COST_AWARE, ALL_CHECKPOINTS)
-    assert plan.program.fates[plan.network.layer("conv1").y].name == "offload"
+    assert plan.program.fates[plan.program.network.layer("conv1").y].name == "offload"
     assert plan.again == {"conv2": ["dropout1"]}
 
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from refimpl.network import SUPERNEURONS, Builder, Conventions, Layer, Network, Step, Tensor
 from refimpl.planner import PlanContext, Program, Setup
-from refimpl.planner.books import Workspace
-from refimpl.planner.loop import Planner
+from refimpl.planner.mover import Mover, Workspace
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import BoundRecompute
-from tests.refimpl.modules import machine
+from tests.refimpl.modules import machine, planner
 
 PLENTY = 64 << 30
 MACHINE = machine()
@@ -32,20 +31,28 @@ class Run:
     alive: frozenset[Tensor]
 
 
-class Watched(Planner):
-    """Plans, verifies, and notes which managed tensors are on the device whenever a step runs, or runs again."""
+class Watching(Mover):
+    """Notes which managed tensors are on the device whenever a step runs, or runs again."""
 
-    def __init__(self, network: Network, setup: Setup, budget: int = PLENTY, **given: Any) -> None:
-        super().__init__(network, setup, given.get("machine", MACHINE), budget)
-        self.runs: list[Run] = []
-        self.program: Program = self.plan()
-        self.program.verify()
+    runs: list[Run]
 
     def launch(self, step: Step, workspace: Workspace, rebuild: bool = False) -> None:
-        assert self.step is not None
-        alive = frozenset(t for t in self.device if t.managed and t.kind != "workspace")
-        self.runs.append(Run(self.step, step.layer, rebuild, alive))
+        assert self.order.step is not None
+        alive = frozenset(t for t in self.memory.managed() if t.kind != "workspace")
+        self.runs.append(Run(self.order.step, step.layer, rebuild, alive))
         super().launch(step, workspace, rebuild)
+
+
+class Watched:
+    """A program that was planned and verified, and what was on the device at each launch."""
+
+    def __init__(self, network: Network, setup: Setup, budget: int = PLENTY, **given: Any) -> None:
+        planning = planner(network, setup, given.get("machine", MACHINE), budget, Watching)
+        self.runs: list[Run] = []
+        planning.mover.runs = self.runs  # type: ignore[attr-defined]
+        self.recompute, self.context = planning.mover.recompute, planning.context
+        self.program: Program = planning.plan()
+        self.program.verify()
 
     @property
     def again(self) -> dict[str, list[str]]:

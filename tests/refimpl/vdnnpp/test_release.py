@@ -36,7 +36,7 @@ from refimpl.planner import (
     plan,
 )
 from refimpl.planner.baseline import MemoryOptimal, PerformanceOptimal
-from refimpl.planner.loop import Planner
+from refimpl.planner.device_memory import DeviceMemory
 from refimpl.registry import presets
 from refimpl.reproduce.vdnnpp.figures import as_vdnn, times
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputs, static
@@ -44,7 +44,7 @@ from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.release import with_join, without_join
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import least_plan, machine
+from tests.refimpl.modules import least_plan, machine, planner
 from tests.refimpl.planner.mutations import find, moved, refused, with_instructions
 
 pytestmark = pytest.mark.vdnnpp
@@ -254,11 +254,11 @@ def small() -> Network:
     return b.build()
 
 
-class KernelAlone(Planner):
-    """Wrong: bytes go back with the kernel, and nobody knows of the copy any more."""
+class KernelAlone(DeviceMemory):
+    """Wrong: bytes go back with the kernel, and the copy is forgotten."""
 
     def release(self, tensor: Tensor) -> None:
-        reads = self.device[tensor].reads
+        reads = self[tensor].reads
         reads[1:] = [-1] * (len(reads) - 1)
         super().release(tensor)
 
@@ -277,7 +277,7 @@ def test_freeing_on_the_kernel_alone_is_noticed() -> None:
     right = least_plan(network, no_join(ALL), MACHINE)
     right.verify()
     assert same_bits(right, CopiesLate()) and same_bits(right, CopiesEarly())
-    wrong = KernelAlone(network, no_join(ALL), MACHINE, right.budget).plan()
+    wrong = planner(network, no_join(ALL), MACHINE, right.budget, memory=KernelAlone).plan()
     unsafe = refused(wrong)
     assert "does not wait" in str(unsafe) and "copy out" in str(unsafe)
     assert not same_bits(wrong, CopiesLate())
@@ -309,21 +309,19 @@ def test_leaving_out_a_wait_for_a_copy_is_noticed() -> None:
 # -- back-pressure -----------------------------------------------------------------------------------------------------
 
 
-class Watched(Planner):
+class Watching(DeviceMemory):
     """Notes down what an allocation had to wait for, and what was still pending when one failed."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.handed_back: list[Tensor] = []
-        self.pending_at_failure: int | None = None
+    handed_back: list[Tensor]
+    pending_at_failure: int | None = None
 
-    def allocate(self, tensor: Tensor, stays: bool = False) -> Any:
+    def give_back_oldest(self) -> bool:
         before = list(self._draining)
-        block = super().allocate(tensor, stays)
+        given = super().give_back_oldest()
         gone = [other for other in before if other not in self._draining]
         assert gone == before[: len(gone)], "the oldest goes first"
         self.handed_back += gone
-        return block
+        return given
 
     def does_not_fit(self, tensor: Tensor) -> DoesNotFit:
         self.pending_at_failure = len(self._draining)
@@ -341,36 +339,40 @@ def test_an_allocation_that_does_not_fit_waits_for_the_oldest_copy() -> None:
     took: dict[int, float] = {}
     failed = 0
     for budget in range(enough, enough // 2, -64 * 1024):
-        planner = Watched(network, setup, on, budget)
+        planning = planner(network, setup, on, budget, memory=Watching)
+        memory = planning.memory
+        memory.handed_back = []
         try:
-            program = planner.plan()
+            program = planning.plan()
         except DoesNotFit as error:
             failed += 1
-            assert planner.pending_at_failure == 0, "there is nothing left to wait for"
+            assert memory.pending_at_failure == 0, "there is nothing left to wait for"
             assert "does not fit" in str(error) and "the largest hole is" in str(error)
             continue
         program.verify()
         assert program.planned_seconds == program.simulate().seconds
         took[budget] = times(program).forward
-        assert (forward_stall(program) > 0) <= bool(planner.handed_back), "nothing but memory is a brake"
+        assert (forward_stall(program) > 0) <= bool(memory.handed_back), "nothing but memory is a brake"
     assert failed and [*took.values()] == sorted(took.values())
     assert took[enough] == without_join(compute, copies) == 28
     assert max(took.values()) == 34 < with_join(compute, copies)
 
 
-class HandsBackTheLast(Planner):
+class HandsBackTheLast(DeviceMemory):
     """Wrong: an allocation that finds no room takes the bytes of the copy that will be done last."""
 
-    def _give_back(self, tensor: Tensor) -> None:
-        pending = self._draining[tensor][1] > self.clock.now[COMPUTE] and self.now <= self.network.depth
-        super()._give_back(next(reversed(self._draining)) if pending else tensor)
+    def give_back_oldest(self) -> bool:
+        if self._draining:
+            self._give_back(next(reversed(self._draining)))
+            return True
+        return False
 
 
 def test_waiting_for_another_copy_than_the_oldest_is_noticed() -> None:
     network = chain(12, 20)
     on, setup = told(network, [1] * 8 + [5] * 4, [0] + [3] * 8 + [1] * 3), no_join(allocator=FirstFit())
     budget = plan(network, setup, on, PLENTY).arena_bytes * 9 // 10
-    right, wrong = plan(network, setup, on, budget), HandsBackTheLast(network, setup, on, budget).plan()
+    right, wrong = plan(network, setup, on, budget), planner(network, setup, on, budget, memory=HandsBackTheLast).plan()
     wrong.verify()  # safe, and slow
     assert times(wrong).forward > times(right).forward
 

@@ -1,0 +1,156 @@
+"""Device memory: which tensor has which block, which blocks are draining, and how much is live.
+
+Release has two phases.  `release` ends a tensor's life: the live count drops.  If a copy of the tensor may still run,
+its block is *draining*: its bytes go back to the pool when the copy is done by the simulated clock, or when an
+allocation needs them.  A draining tensor that is wanted again is revived without a copy.  Waits do not depend on any of
+this: a new block takes over the accesses of the bytes that it overlaps, and comes after them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from refimpl.machine import Machine
+from refimpl.memory import Allocator
+from refimpl.network import Tensor
+from refimpl.planner.errors import DoesNotFit
+from refimpl.planner.history import History
+from refimpl.planner.instructions import COMPUTE, Allocate, Free
+from refimpl.planner.order import Block, Order
+from refimpl.planner.slots import BoundCache
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """A block that was released while a copy of it may still run."""
+
+    block: Block
+    done: float  #: when the last copy is done, by the simulated clock
+    released: int  #: the step that released it
+
+
+class DeviceMemory:
+    """Blocks of the allocator's pool, handed out and taken back; every one is noted in the order's draft.
+
+    Args:
+        allocator: the module that says where a block goes.
+        budget: bytes of the pool.
+        order: the draft of the program, whose clock and running step are this memory's too.
+        machine: says how long a driver call takes, where the allocator makes one for every block.
+        cache: told of every managed tensor that comes or goes (workspaces excepted).
+    """
+
+    def __init__(self, allocator: Allocator, budget: int, order: Order, machine: Machine, cache: BoundCache) -> None:
+        self.budget, self.pool = budget, allocator.open(budget)
+        self.live_bytes = self.live_tensors = self.transient_bytes = 0
+        self._order, self._machine, self._cache = order, machine, cache
+        self._driver_calls = allocator.driver_calls
+        self._blocks: dict[Tensor, Block] = {}  # resident tensors too
+        self._draining: dict[Tensor, Draining] = {}  # the longest draining first
+        self._freed = History()
+
+    def __contains__(self, tensor: object) -> bool:
+        return tensor in self._blocks
+
+    def __getitem__(self, tensor: Tensor) -> Block:
+        """The block of a tensor that is on the device."""
+        return self._blocks[tensor]
+
+    def blocks(self, tensors: Iterable[Tensor]) -> list[Block]:
+        """The blocks of tensors that are on the device."""
+        blocks = self._blocks
+        return [blocks[tensor] for tensor in tensors]
+
+    def is_draining(self, tensor: Tensor) -> bool:
+        return tensor in self._draining
+
+    def managed(self) -> list[Tensor]:
+        """The managed tensors that are on the device."""
+        return [tensor for tensor in self._blocks if tensor.managed]
+
+    def residents(self) -> list[Block]:
+        """The blocks of resident tensors."""
+        return [block for tensor, block in self._blocks.items() if not tensor.managed]
+
+    # -- allocate and release ------------------------------------------------------------------------------------------
+
+    def reside(self, tensor: Tensor) -> None:
+        """A block for the whole of training."""
+        address = self.pool.allocate(tensor.nbytes)
+        if address is None:
+            raise self.does_not_fit(tensor)
+        self._blocks[tensor] = Block(tensor, address, self.pool.block_bytes(address), len(self._order.streams))
+
+    def try_allocate(self, tensor: Tensor, stays: bool = False) -> bool:
+        """Give the tensor a block if there is a hole for it; `stays`: it is kept from forward to backward."""
+        address = self.pool.allocate(tensor.nbytes, stays)
+        if address is None:
+            return False
+        nbytes = self.pool.block_bytes(address)
+        prior = self._freed.take(address, address + nbytes)
+        self._order.note(Allocate(self._order.now, tensor, address, nbytes, stays))
+        if self._driver_calls:
+            self._order.clock.hold(self._machine.allocate_seconds)
+        self._arrive(tensor, Block(tensor, address, nbytes, len(self._order.streams), prior))
+        return True
+
+    def release(self, tensor: Tensor) -> None:
+        """End the tensor's life.  If a copy of it may still run, its bytes drain first."""
+        block = self._blocks.pop(tensor)
+        if tensor.kind != "workspace":
+            self.live_bytes -= tensor.nbytes
+            self.live_tensors -= 1
+            self._cache.leave(tensor)
+        ends = self._order.ends
+        done = max((ends[position] for position in block.accesses()[1:] if position >= 0), default=0.0)
+        self._draining[tensor] = Draining(block, done, self._order.now)
+        if done <= self._order.clock.now[COMPUTE]:
+            self._give_back(tensor)
+
+    def revive(self, tensor: Tensor) -> None:
+        """A draining tensor is wanted again: its bytes are still there."""
+        self._arrive(tensor, self._draining.pop(tensor).block)
+
+    def give_back_drained(self, everything: bool = False) -> None:
+        """The bytes whose copies are done by the simulated clock go back to the pool; or those of all that drain."""
+        now = self._order.clock.now[COMPUTE]
+        for tensor in [t for t, draining in self._draining.items() if everything or draining.done <= now]:
+            self._give_back(tensor)
+
+    def give_back_oldest(self) -> bool:
+        """The bytes that have drained the longest go back to the pool; False where nothing drains."""
+        for tensor in self._draining:
+            self._give_back(tensor)
+            return True
+        return False
+
+    def _arrive(self, tensor: Tensor, block: Block) -> None:
+        self._blocks[tensor] = block
+        if tensor.kind != "workspace":
+            self.live_bytes += tensor.nbytes
+            self.live_tensors += 1
+            self.transient_bytes = max(self.transient_bytes, self.live_bytes)
+            self._cache.enter(tensor)
+
+    def _give_back(self, tensor: Tensor) -> None:
+        draining = self._draining.pop(tensor)
+        block = draining.block
+        self.pool.free(block.address)
+        self._freed.put(block.address, block.address + block.nbytes, block.accesses())
+        self._order.note(Free(self._order.now, tensor, block.address, block.nbytes, draining.released))
+        if self._driver_calls:
+            self._order.clock.hold(self._machine.free_seconds)
+
+    # -- when it fails -------------------------------------------------------------------------------------------------
+
+    def does_not_fit(self, tensor: Tensor) -> DoesNotFit:
+        """The error that says what was asked for, and what is in the way."""
+        alive: Counter[str] = Counter()
+        for block in self._blocks.values():
+            alive[block.tensor.kind if block.tensor.managed else "resident tensor"] += block.nbytes
+        for draining in self._draining.values():
+            alive["draining " + draining.block.tensor.kind] += draining.block.nbytes
+        free, hole = self.pool.free_bytes, self.pool.largest_hole
+        return DoesNotFit(self._order.step, tensor.name, tensor.nbytes, free, hole, self.budget, dict(alive))

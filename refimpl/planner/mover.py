@@ -1,0 +1,264 @@
+"""The mover has what a step needs on the device, whatever it takes: a hit, a revival, a copy in or a rebuild.
+
+It copies, evicts, rebuilds and launches.  A copy on the host is valid until the tensor is written to on the device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from refimpl.machine import Choice
+from refimpl.network import Call, Step, Tensor
+from refimpl.planner.context import PlanContext
+from refimpl.planner.device_memory import DeviceMemory
+from refimpl.planner.host import Host
+from refimpl.planner.instructions import CopyIn, CopyOut, Launch
+from refimpl.planner.order import Order
+from refimpl.planner.slots import BoundAlgorithms, BoundCache, BoundRecompute
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A step's algorithms, call by call, and the buffer that its calls share."""
+
+    choices: list[Choice | None]
+    buffer: Tensor | None
+
+    @property
+    def nbytes(self) -> int:
+        return self.buffer.nbytes if self.buffer else 0
+
+
+class Mover:
+    """Args:
+    context: the network, the machine and the maps' fates.
+    memory: the device's blocks.
+    host: the host's copies.
+    order: the draft of the program.
+    copy_streams: numbers of the streams that copy out and in.
+    recompute, cache, algorithms: the bound modules that say how to rebuild, what to evict and which algorithm to use.
+    """
+
+    def __init__(
+        self,
+        context: PlanContext,
+        memory: DeviceMemory,
+        host: Host,
+        order: Order,
+        copy_streams: tuple[int, int],
+        recompute: BoundRecompute,
+        cache: BoundCache,
+        algorithms: BoundAlgorithms,
+    ) -> None:
+        self.context, self.memory, self.host, self.order = context, memory, host, order
+        self.out_stream, self.in_stream = copy_streams
+        self.recompute, self.cache, self.algorithms = recompute, cache, algorithms
+        network = context.network
+        self.batch = (network.input, network.labels)  #: their host copies are the user's, and always there
+        self.counts: Counter[str] = Counter()
+        self._locked: set[Tensor] = set()  # never evicted: what the running step uses
+        self._rebuilt: dict[Tensor, None] = {}  # in the running step
+        self._unfinished: set[Tensor] = set()  # rebuilt, but an in-place update (such as a ReLU) is still missing
+        self._chosen: dict[Call, Choice] = {}  # the algorithm of each call's first run
+
+    def begin(self, step: Step) -> None:
+        """A step begins: what it uses is not evicted."""
+        self._locked = set(step.uses)
+        self._rebuilt.clear()
+
+    # -- allocate and release ------------------------------------------------------------------------------------------
+
+    def allocate(self, tensor: Tensor, stays: bool = False) -> None:
+        """Give the tensor a block: hand back the oldest draining bytes, else evict, until it fits."""
+        while not self.memory.try_allocate(tensor, stays):
+            if self.memory.give_back_oldest():
+                continue
+            victim = self.cache.victim(self._locked)
+            if victim is None:
+                raise self.memory.does_not_fit(tensor)
+            self.evict(victim)
+
+    def evict(self, tensor: Tensor) -> None:
+        """Take a tensor off the device; with a copy unless its host copy is valid or it can be rebuilt."""
+        step = self.order.step
+        assert step is not None
+        self.counts["evictions"] += 1
+        if tensor not in self._unfinished and not self.recompute.can_rebuild(tensor, step):
+            self.counts["evicted_bytes"] += self.copy_out(tensor, "evicted")
+        self.release(tensor)
+
+    def release(self, tensor: Tensor) -> None:
+        self._unfinished.discard(tensor)
+        self.memory.release(tensor)
+
+    def release_rebuilt(self, step: Step) -> None:
+        """Release what the step rebuilt only on the way to something else, and no later step uses."""
+        for tensor in self._rebuilt:
+            if tensor in self.memory and self.context.last_use(tensor) <= step.number:
+                self.release(tensor)
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+
+    def copy_out(self, tensor: Tensor, why: str) -> int:
+        """Start a copy to the host, unless a valid one is there; the bytes that move."""
+        if self.host.has(tensor):
+            return 0
+        target, block = self.host.target(tensor), self.memory[tensor]
+        nbytes = tensor.nbytes
+        copy = CopyOut(self.order.now, tensor, block.address, target.address, nbytes, self.out_stream, why)
+        self.order.work(copy, self.context.machine.copy_seconds(nbytes, "out"), [block], [target])
+        self.host.left(tensor)
+        return nbytes
+
+    def copy_in(self, tensor: Tensor, why: str) -> int:
+        """Start the copy back into the tensor's block; the bytes that move, none for the batch."""
+        source, block = self.host.source(tensor), self.memory[tensor]
+        nbytes = tensor.nbytes
+        copy = CopyIn(self.order.now, tensor, block.address, source.address, nbytes, self.in_stream, why)
+        self.order.work(copy, self.context.machine.copy_seconds(nbytes, "in"), [source], [block])
+        if tensor in self.batch:
+            return 0
+        self.host.fetched(tensor)
+        return nbytes
+
+    def offload(self, tensor: Tensor) -> None:
+        """Copy a map out if it is on the device; the batch is on the host already."""
+        if tensor in self.memory and tensor not in self.batch:
+            self.counts["offloaded_bytes"] += self.copy_out(tensor, "offload")
+
+    def prefetch(self, tensor: Tensor) -> None:
+        """Start to bring a tensor back, if there is a hole for it: nothing is evicted, and nothing fails."""
+        if self.memory.is_draining(tensor):
+            self.memory.revive(tensor)
+        elif self.host.has(tensor) and self.memory.try_allocate(tensor):
+            self.counts["prefetched_bytes"] += self.copy_in(tensor, "prefetch")
+        else:
+            self.counts["skipped_prefetches"] += 1
+
+    # -- what a step reads ---------------------------------------------------------------------------------------------
+
+    def have_inputs(self, step: Step) -> None:
+        """Everything the step reads, rebuilding first: a rebuild needs room that a copy in would take."""
+        needed = (*step.reads, *step.updates)
+        for tensor in needed:
+            hit = self._is_complete(tensor) or self.memory.is_draining(tensor)
+            self.counts["hits" if hit else "misses"] += 1
+        for tensor in needed:
+            if tensor not in self.memory and self.context.is_dropped(tensor):
+                self.have(tensor)
+        for tensor in needed:
+            self.have(tensor)
+        self._locked = set(step.uses)
+
+    def have(self, tensor: Tensor) -> None:
+        """The tensor on the device, whatever it takes: hit, revive, copy in or rebuild."""
+        if self._is_complete(tensor):
+            self.cache.touch(tensor)
+        elif self.memory.is_draining(tensor):
+            self.memory.revive(tensor)
+        elif self.host.has(tensor):
+            if tensor in self.memory:  # rebuilt without its in-place updates: the host's copy has them
+                self._unfinished.discard(tensor)
+                self.cache.touch(tensor)
+            else:
+                self.allocate(tensor)
+            self.counts["on_demand_bytes"] += self.copy_in(tensor, "on demand")
+        else:
+            self._rebuild(tensor)
+        self._locked.add(tensor)
+
+    def _is_complete(self, tensor: Tensor) -> bool:
+        """Whether the tensor is on the device as a step reads it."""
+        return tensor in self.memory and tensor not in self._unfinished
+
+    # -- rebuilding ----------------------------------------------------------------------------------------------------
+
+    def _rebuild(self, tensor: Tensor) -> None:
+        """Run forward steps again until a dropped tensor is there; steps whose outputs are there are left out."""
+        wanted_by = self.order.step
+        assert wanted_by is not None
+        chain = list(self.recompute.chain(tensor, wanted_by))
+        kept = {tensor, *self._locked}
+        last = {x: step for step, _ in chain for x in step.uses}
+        for step, done_with in chain:
+            there = [self._usable(y) for y in step.writes]
+            if all(there) and self._unfinished.isdisjoint(step.updates):
+                continue
+            self._run_again(step)
+            for x in done_with:
+                if x in self.memory:
+                    self.release(x)
+                self._locked.discard(x)
+            for x in step.uses:  # what no later step of the chain uses may be evicted again
+                if last[x] is step and x not in kept and x not in self._unfinished:
+                    self._locked.discard(x)
+        if not self._is_complete(tensor):
+            raise AssertionError(f"the recompute module did not rebuild {tensor} for {wanted_by}")
+
+    def _usable(self, tensor: Tensor) -> bool:
+        """Whether a rebuild may use the tensor as it is on the device."""
+        if self.memory.is_draining(tensor):
+            self.memory.revive(tensor)
+            self._rebuilt[tensor] = None
+        return tensor in self.memory
+
+    def _run_again(self, step: Step) -> None:
+        self._locked.update(step.uses)
+        for x in step.reads:
+            self.have(x)
+        for y in step.writes:
+            if y not in self.memory:
+                self.allocate(y)
+        workspace = self.workspace(step)
+        self.launch(step, workspace, rebuild=True)
+        self.release_workspace(workspace)
+        self.counts["recomputed_layers"] += 1
+        self._rebuilt.update(dict.fromkeys(step.writes))
+        for y in (*step.writes, *step.updates):  # unfinished until all forward steps that change it have run again
+            if self.context.last_forward_write(y, self.order.now) > step.number:
+                self._unfinished.add(y)
+            else:
+                self._unfinished.discard(y)
+
+    # -- launching -----------------------------------------------------------------------------------------------------
+
+    def workspace(self, step: Step) -> Workspace:
+        """An algorithm for every call of a step, for the largest hole now, and the buffer that the calls share."""
+        choices: list[Choice | None] = []
+        for call in step.calls:
+            if not call.choosable:
+                choices.append(None)
+                continue
+            if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
+                self._chosen[call] = self.algorithms.choose(step, call, self.memory.pool.largest_hole)
+            choices.append(self._chosen[call])
+        nbytes = max((choice.workspace_bytes for choice in choices if choice), default=0)
+        if not nbytes:
+            return Workspace(choices, None)
+        buffer = Tensor(f"workspace of {step.layer.name}", (-(-nbytes // 4),), "workspace", managed=True)
+        self.allocate(buffer)
+        return Workspace(choices, buffer)
+
+    def launch(self, step: Step, workspace: Workspace, rebuild: bool = False) -> None:
+        """Launch a step's calls.  A rebuild leaves out calls that change state which outlives the iteration."""
+        memory, machine, buffer = self.memory, self.context.machine, workspace.buffer
+        for call, choice in zip(step.calls, workspace.choices, strict=True):
+            if rebuild and call.once:
+                continue
+            reads, writes = memory.blocks(call.reads), memory.blocks((*call.updates, *call.writes))
+            if not rebuild:
+                for block in writes:
+                    self.host.outdate(block.tensor)
+            space = None
+            if choice is not None and choice.workspace_bytes:
+                assert buffer is not None
+                writes.append(memory[buffer])
+                space = memory[buffer].address, choice.workspace_bytes
+            addresses = tuple([block.address for block in memory.blocks(call.operands)])
+            launch = Launch(self.order.now, call, addresses, choice, space, rebuild)
+            self.order.work(launch, machine.seconds(call, choice), reads, writes)
+
+    def release_workspace(self, workspace: Workspace) -> None:
+        if workspace.buffer is not None:
+            self.memory.release(workspace.buffer)
