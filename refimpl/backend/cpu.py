@@ -78,11 +78,11 @@ class CpuDevice:
     def write(self, address: int, values: np.ndarray) -> None:
         np.copyto(self.view(address, values.shape, values.dtype), values)
 
-    def copy_out(self, address: int, host: int, nbytes: int) -> None:
-        self.pinned[host : host + nbytes] = self.arena[address : address + nbytes]
+    def copy_out(self, address: int, pinned_address: int, nbytes: int) -> None:
+        self.pinned[pinned_address : pinned_address + nbytes] = self.arena[address : address + nbytes]
 
-    def copy_in(self, address: int, host: int, nbytes: int) -> None:
-        self.arena[address : address + nbytes] = self.pinned[host : host + nbytes]
+    def copy_in(self, address: int, pinned_address: int, nbytes: int) -> None:
+        self.arena[address : address + nbytes] = self.pinned[pinned_address : pinned_address + nbytes]
 
     def replay(self, program: Program, settings: Settings) -> CpuReplay:
         return CpuReplay(self, program, settings)
@@ -209,6 +209,6 @@ def _on_any_stream(work: Callable[[], None]) -> Callable[[Any], None]:
 
 def _copy(device: CpuDevice, instruction: CopyIn | CopyOut) -> Callable[[Any], None]:
     there = device.arena[instruction.address : instruction.address + instruction.nbytes]
-    here = device.pinned[instruction.host : instruction.host + instruction.nbytes]
+    here = device.pinned[instruction.pinned_address : instruction.pinned_address + instruction.nbytes]
     to, given = (there, here) if isinstance(instruction, CopyIn) else (here, there)
     return lambda _stream: np.copyto(to, given)

@@ -134,17 +134,17 @@ class CudaDevice:
             copy_in(self._base + address, given.ctypes.data, given.nbytes)(self.handles[COMPUTE])
             self.streams[COMPUTE].sync()
 
-    def copy_out(self, address: int, host: int, nbytes: int) -> None:
-        self.copying_out(address, host, nbytes)(self.handles[COMPUTE])
+    def copy_out(self, address: int, pinned_address: int, nbytes: int) -> None:
+        self.copying_out(address, pinned_address, nbytes)(self.handles[COMPUTE])
 
-    def copy_in(self, address: int, host: int, nbytes: int) -> None:
-        self.copying_in(address, host, nbytes)(self.handles[COMPUTE])
+    def copy_in(self, address: int, pinned_address: int, nbytes: int) -> None:
+        self.copying_in(address, pinned_address, nbytes)(self.handles[COMPUTE])
 
-    def copying_out(self, address: int, host: int, nbytes: int) -> Callable[[Any], None]:
-        return copy_out(self._pinned_base + host, self._base + address, nbytes)
+    def copying_out(self, address: int, pinned_address: int, nbytes: int) -> Callable[[Any], None]:
+        return copy_out(self._pinned_base + pinned_address, self._base + address, nbytes)
 
-    def copying_in(self, address: int, host: int, nbytes: int) -> Callable[[Any], None]:
-        return copy_in(self._base + address, self._pinned_base + host, nbytes)
+    def copying_in(self, address: int, pinned_address: int, nbytes: int) -> Callable[[Any], None]:
+        return copy_in(self._base + address, self._pinned_base + pinned_address, nbytes)
 
     def event(self, number: int) -> Any:
         """One of a pool of events without timing, shared by all programs: iterations never overlap.
@@ -221,7 +221,7 @@ class CudaReplay:
             return [(launch.run, stream) for launch in self._bound.launches[position]]
         if isinstance(instruction, (CopyIn, CopyOut)):
             make = device.copying_in if isinstance(instruction, CopyIn) else device.copying_out
-            copy = make(instruction.address, instruction.host, instruction.nbytes)
+            copy = make(instruction.address, instruction.pinned_address, instruction.nbytes)
             return [(copy, device.handles[instruction.stream])]
         if isinstance(instruction, Record):
             return [(device.streams[instruction.stream].record, device.event(instruction.event))]

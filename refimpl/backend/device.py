@@ -78,10 +78,10 @@ class Device(Protocol):
     def write(self, address: int, values: np.ndarray) -> None:
         """Fill an array in the device arena, done when this returns."""
 
-    def copy_out(self, address: int, host: int, nbytes: int) -> None:
+    def copy_out(self, address: int, pinned_address: int, nbytes: int) -> None:
         """Start a copy from the device arena to the pinned one."""
 
-    def copy_in(self, address: int, host: int, nbytes: int) -> None:
+    def copy_in(self, address: int, pinned_address: int, nbytes: int) -> None:
         """Start a copy from the pinned arena to the device arena."""
 
     def replay(self, program: Program, settings: Settings) -> Replay: ...

@@ -47,7 +47,9 @@ class HostWork:
 
         self._pinned = pinned
         self._places = {
-            i.tensor: Packed(store[i.store :], i.nbytes) for i in program.instructions if isinstance(i, Compress)
+            i.tensor: Packed(store[i.store_address :], i.nbytes)
+            for i in program.instructions
+            if isinstance(i, Compress)
         }
         self._compressed: dict[Tensor, CompressedMap] = {}
 
@@ -58,7 +60,7 @@ class HostWork:
 
     def run(self, work: Compress | Decompress) -> None:
         """Do it, here and now."""
-        given = self._pinned[work.host : work.host + work.nbytes]
+        given = self._pinned[work.pinned_address : work.pinned_address + work.nbytes]
         place = self._places[work.tensor]
         began = perf_counter()
         if isinstance(work, Compress):

@@ -44,16 +44,16 @@ def accesses(instruction: Work) -> Iterator[tuple[Tensor, Place, int, Access]]:
             yield tensor, "device", address, "write" if tensor in filled else "read"
     elif isinstance(instruction, CopyOut):
         yield instruction.tensor, "device", instruction.address, "read"
-        yield instruction.tensor, "pinned", instruction.host, "write"
+        yield instruction.tensor, "pinned", instruction.pinned_address, "write"
     elif isinstance(instruction, CopyIn):
-        yield instruction.tensor, "pinned", instruction.host, "read"
+        yield instruction.tensor, "pinned", instruction.pinned_address, "read"
         yield instruction.tensor, "device", instruction.address, "write"
     elif isinstance(instruction, Compress):
-        yield instruction.tensor, "pinned", instruction.host, "read"
-        yield instruction.tensor, "store", instruction.store, "write"
+        yield instruction.tensor, "pinned", instruction.pinned_address, "read"
+        yield instruction.tensor, "store", instruction.store_address, "write"
     else:
-        yield instruction.tensor, "store", instruction.store, "read"
-        yield instruction.tensor, "pinned", instruction.host, "write"
+        yield instruction.tensor, "store", instruction.store_address, "read"
+        yield instruction.tensor, "pinned", instruction.pinned_address, "write"
 
 
 class Poison:
@@ -86,7 +86,7 @@ class Poison:
                 if isinstance(instruction, Launch) and instruction.workspace is not None:
                     start, nbytes = instruction.workspace
                     self._workspaces[position] = "device", start, start + nbytes
-        results = {tensor for tensor in program.host if tensor.kind == "loss"}
+        results = {tensor for tensor in program.pinned if tensor.kind == "loss"}
         kept = {now[t, "device"] for t in program.resident if (t, "device") in now}
         kept |= {now[t, "pinned"] for t in results if (t, "pinned") in now}
         for value in values:

@@ -206,7 +206,7 @@ class Trainer:
 
     def _result(self, program: Program, tensor: Tensor) -> np.ndarray:
         """The pinned memory that a batch comes from or a result goes to."""
-        start = program.host[tensor]
+        start = program.pinned[tensor]
         return self.device.pinned[start : start + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
 
     # -- numbers that are none -----------------------------------------------------------------------------------------

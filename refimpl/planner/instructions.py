@@ -69,12 +69,12 @@ class Launch:
 
 @dataclass(slots=True, eq=False)
 class CopyOut:
-    """`nbytes` of the device arena at `address` to the pinned arena at `host`."""
+    """`nbytes` of the device arena at `address` to the pinned arena at `pinned_address`."""
 
     step: int
     tensor: Tensor
     address: int
-    host: int
+    pinned_address: int
     nbytes: int
     stream: int
     why: str = ""
@@ -83,12 +83,12 @@ class CopyOut:
 
 @dataclass(slots=True, eq=False)
 class CopyIn:
-    """`nbytes` of the pinned arena at `host` to the device arena at `address`."""
+    """`nbytes` of the pinned arena at `pinned_address` to the device arena at `address`."""
 
     step: int
     tensor: Tensor
     address: int
-    host: int
+    pinned_address: int
     nbytes: int
     stream: int
     why: str = ""
@@ -97,15 +97,15 @@ class CopyIn:
 
 @dataclass(slots=True, eq=False)
 class Compress:
-    """The host's threads compress the map at `host` of the pinned arena into the store, from `store` on.
+    """The host's threads compress the map at `pinned_address` of the pinned arena into the store, at `store_address`.
 
     `planned` is the bytes that it is expected to take there; what it takes depends on the map.
     """
 
     step: int
     tensor: Tensor
-    host: int
-    store: int
+    pinned_address: int
+    store_address: int
     nbytes: int
     planned: int
     stream: int
@@ -119,8 +119,8 @@ class Decompress:
 
     step: int
     tensor: Tensor
-    host: int
-    store: int
+    pinned_address: int
+    store_address: int
     nbytes: int
     planned: int
     stream: int

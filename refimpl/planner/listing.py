@@ -273,13 +273,13 @@ class _Lister:
         if isinstance(i, (Allocate, Free)):
             return f"{i.address:#x} {self._item(i)}"
         if isinstance(i, CopyOut):
-            return f"{i.address:#x} → pinned {i.host:#x} {self._item(i)}"
+            return f"{i.address:#x} → pinned {i.pinned_address:#x} {self._item(i)}"
         if isinstance(i, CopyIn):
-            return f"pinned {i.host:#x} → {i.address:#x} {self._item(i)}"
+            return f"pinned {i.pinned_address:#x} → {i.address:#x} {self._item(i)}"
         if isinstance(i, Compress):
-            return f"pinned {i.host:#x} → store {i.store:#x} {self._item(i)}"
+            return f"pinned {i.pinned_address:#x} → store {i.store_address:#x} {self._item(i)}"
         if isinstance(i, Decompress):
-            return f"store {i.store:#x} → pinned {i.host:#x} {self._item(i)}"
+            return f"store {i.store_address:#x} → pinned {i.pinned_address:#x} {self._item(i)}"
         if isinstance(i, Record):
             return f"event {i.event}"
         if isinstance(i, Wait):

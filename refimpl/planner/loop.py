@@ -155,7 +155,7 @@ class Planner:
             instructions=instructions,
             streams=self.streams,
             resident={block.tensor: block.address for block in resident},
-            host={t: self.host.address(t) for t in (*self.mover.batch, *self.results)},
+            pinned={t: self.host.address(t) for t in (*self.mover.batch, *self.results)},
             fates=kept | self.context.fates,
             rows=self.rows,
             counts=Counts(waits=self.order.waits, **self.mover.counts, **self.host.counts),

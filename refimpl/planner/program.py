@@ -45,7 +45,7 @@ class Program:
     instructions: list[Instruction]
     streams: tuple[str, ...]
     resident: Mapping[Tensor, int]  #: the resident tensors' addresses
-    host: Mapping[Tensor, int]  #: where in pinned memory the batch comes from and the results go to
+    pinned: Mapping[Tensor, int]  #: addresses of the batch and of the results in the pinned arena
     fates: Mapping[Tensor, Fate]  #: of every map that is read in backward
     rows: list[StepRow]
     counts: Counts

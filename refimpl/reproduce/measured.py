@@ -131,7 +131,7 @@ def measure(program: Program, backend: str, iterations: int, watch: Callable[[st
 def copies_of_maps(program: Program) -> Iterator[CopyIn | CopyOut]:
     """Everything that is copied but the batch and the results."""
     for instruction in program.instructions:
-        if isinstance(instruction, (CopyIn, CopyOut)) and instruction.tensor not in program.host:
+        if isinstance(instruction, (CopyIn, CopyOut)) and instruction.tensor not in program.pinned:
             yield instruction
 
 

@@ -111,7 +111,7 @@ def expected(trainer: Trainer) -> Iterator[tuple[str, int, tuple[int, int, int] 
                 losses_seen = True
                 yield "copy out", COMPUTE, None  # before backward, the host looks at them
         elif isinstance(instruction, (CopyIn, CopyOut)):
-            places = base + instruction.address, pinned + instruction.host, instruction.nbytes
+            places = base + instruction.address, pinned + instruction.pinned_address, instruction.nbytes
             yield instruction.op, instruction.stream, places
         elif isinstance(instruction, (Record, Wait)):
             yield instruction.op, instruction.stream, instruction.event

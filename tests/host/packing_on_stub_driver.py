@@ -104,7 +104,7 @@ def test_what_is_compressed_comes_back(program: Program, monkeypatch: pytest.Mon
     real = HostWork.run
 
     def run(self: HostWork, work: Compress | Decompress) -> None:
-        given = self._pinned[work.host : work.host + work.nbytes]
+        given = self._pinned[work.pinned_address : work.pinned_address + work.nbytes]
         if isinstance(work, Compress):
             left[work.tensor] = given.tobytes()
             real(self, work)

@@ -42,7 +42,7 @@ class Check:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.device = Device(program.arena_bytes)
-        self.pinned = HostMemory(program.pinned_bytes, program.host)
+        self.pinned = HostMemory(program.pinned_bytes, program.pinned)
         self.store = HostMemory(program.store_bytes)
         self.order = HappensBefore(len(program.streams))
         self.plain = PlainRun(program.network)
@@ -123,7 +123,7 @@ class Check:
                 held = plain.maker(block.number if block else None)
                 self.refuse(3, f"at the end {tensor} holds {held}, not {plain.maker(plain.numbers[tensor])}", tensor)
         for tensor in plain.results():
-            host = self.pinned.stays.get(program.host.get(tensor, -1))
+            host = self.pinned.stays.get(program.pinned.get(tensor, -1))
             if host is None or host.number != plain.numbers[tensor]:
                 self.refuse(3, f"the result {tensor} is never copied out, or before it is there", tensor)
         leaked = [block.tensor for block in self.device.live.values() if block.tensor and block.tensor.managed]
@@ -187,25 +187,25 @@ class Check:
     def copy_out(self, it: CopyOut) -> None:
         source = self.block(it.tensor, it.address, it)
         self.check_size(it)
-        target = self.buffer_to_fill(it, self.pinned, it.host, it.nbytes)
+        target = self.buffer_to_fill(it, self.pinned, it.pinned_address, it.nbytes)
         self.copy(it, source, target)
-        if it.host in self.pinned.stays:  # a result: the user reads it
+        if it.pinned_address in self.pinned.stays:  # a result: the user reads it
             self.mark_read(target)
 
     def copy_in(self, it: CopyIn) -> None:
         target = self.block(it.tensor, it.address, it)
         self.check_size(it)
-        self.copy(it, self.copy_to_read(it, self.pinned, it.host), target)
+        self.copy(it, self.copy_to_read(it, self.pinned, it.pinned_address), target)
 
     def compress(self, it: Compress) -> None:
         self.check_size(it)
-        source = self.copy_to_read(it, self.pinned, it.host)
-        self.copy(it, source, self.buffer_to_fill(it, self.store, it.store, compressed_limit(it.nbytes)))
+        source = self.copy_to_read(it, self.pinned, it.pinned_address)
+        self.copy(it, source, self.buffer_to_fill(it, self.store, it.store_address, compressed_limit(it.nbytes)))
 
     def decompress(self, it: Decompress) -> None:
         self.check_size(it)
-        source = self.copy_to_read(it, self.store, it.store)
-        self.copy(it, source, self.buffer_to_fill(it, self.pinned, it.host, it.nbytes))
+        source = self.copy_to_read(it, self.store, it.store_address)
+        self.copy(it, source, self.buffer_to_fill(it, self.pinned, it.pinned_address, it.nbytes))
 
     def record(self, it: Record) -> None:
         self.check_stream(it)

@@ -113,10 +113,10 @@ class Run:
         self.state = after
         self.iterations += 1
         batch = (network.input, network.labels)
-        results = [tensor for tensor in program.host if tensor not in batch]
+        results = [tensor for tensor in program.pinned if tensor not in batch]
         self.pinned[:] = self.owner[:] = self.store[:] = self.store_owner[:] = NOTHING
         for tensor in batch:
-            self.put_on_host(tensor, program.host[tensor], value_of("batch", self.iterations - 1, tensor.name))
+            self.put_on_host(tensor, program.pinned[tensor], value_of("batch", self.iterations - 1, tensor.name))
         events: dict[int, int] = {}
         ran: list[Call] = []
         algorithms: dict[Call, set[str]] = {}
@@ -157,7 +157,7 @@ class Run:
             if tensor.kind != "scratch" and self.value(tensor, program.resident[tensor]) != after[tensor]:
                 raise Fault("state")
         for tensor in results:
-            there = self.pinned[self.cells(program.host[tensor], tensor.nbytes)]
+            there = self.pinned[self.cells(program.pinned[tensor], tensor.nbytes)]
             if (there != after[tensor]).any():
                 raise Fault("result")
 
@@ -206,28 +206,28 @@ class Run:
         node = self.node(it.stream)
         _, start, end = self.find(it.tensor, it.address)
         out = it.op == "copy out"
-        here, there = self.cells(it.address, it.nbytes), self.cells(it.host, it.nbytes)
-        if it.nbytes != it.tensor.nbytes or not 0 <= it.host <= self.program.pinned_bytes - it.nbytes:
+        here, there = self.cells(it.address, it.nbytes), self.cells(it.pinned_address, it.nbytes)
+        if it.nbytes != it.tensor.nbytes or not 0 <= it.pinned_address <= self.program.pinned_bytes - it.nbytes:
             raise Fault("outside")
         if out:
             if self.value(it.tensor, it.address) in (NOTHING, MIXED):
                 raise Fault("copies nothing")
             self.may_write(it)
             self.pinned[there] = self.device[here]
-            self.owner[there] = self.mark(it.tensor, it.host)
+            self.owner[there] = self.mark(it.tensor, it.pinned_address)
         else:
-            if (self.owner[there] != self.mark(it.tensor, it.host)).any():
+            if (self.owner[there] != self.mark(it.tensor, it.pinned_address)).any():
                 raise Fault("lost")
             self.device[here] = self.pinned[there]
         self.accesses.append((node, 0, start, end, not out))
-        self.accesses.append((node, 1, it.host, it.host + it.nbytes, out))
+        self.accesses.append((node, 1, it.pinned_address, it.pinned_address + it.nbytes, out))
 
     def may_write(self, it: CopyOut | Decompress) -> None:
         """The batch's buffers are nobody's to write, a result's only that result's."""
         network = self.program.network
-        for tensor, address in self.program.host.items():
+        for tensor, address in self.program.pinned.items():
             mine = tensor is it.tensor and tensor not in (network.input, network.labels)
-            if not mine and it.host < address + tensor.nbytes and address < it.host + it.nbytes:
+            if not mine and it.pinned_address < address + tensor.nbytes and address < it.pinned_address + it.nbytes:
                 raise Fault("not its to write")
 
     def on_host(self, it: Compress | Decompress) -> None:
@@ -235,24 +235,24 @@ class Run:
         node = self.node(it.stream)
         numbers = it.nbytes // CELL
         most = -(-(it.nbytes + CELL * -(-numbers // 32)) // 512) * 512
-        if it.nbytes != it.tensor.nbytes or not 0 <= it.host <= self.program.pinned_bytes - it.nbytes:
+        if it.nbytes != it.tensor.nbytes or not 0 <= it.pinned_address <= self.program.pinned_bytes - it.nbytes:
             raise Fault("outside")
-        if not 0 <= it.store <= self.program.store_bytes - most:
+        if not 0 <= it.store_address <= self.program.store_bytes - most:
             raise Fault("outside")
-        raw, stored = self.cells(it.host, it.nbytes), self.cells(it.store, most)
+        raw, stored = self.cells(it.pinned_address, it.nbytes), self.cells(it.store_address, most)
         if it.op == "compress":
-            if (self.owner[raw] != self.mark(it.tensor, it.host)).any():
+            if (self.owner[raw] != self.mark(it.tensor, it.pinned_address)).any():
                 raise Fault("lost")
-            self.store[stored], self.store_owner[stored] = NOTHING, self.mark(it.tensor, it.store)
+            self.store[stored], self.store_owner[stored] = NOTHING, self.mark(it.tensor, it.store_address)
             self.store[stored][:numbers] = self.pinned[raw]
         else:
-            if (self.store_owner[stored] != self.mark(it.tensor, it.store)).any():
+            if (self.store_owner[stored] != self.mark(it.tensor, it.store_address)).any():
                 raise Fault("lost")
             self.may_write(it)
             self.pinned[raw] = self.store[stored][:numbers]
-            self.owner[raw] = self.mark(it.tensor, it.host)
-        self.accesses.append((node, 1, it.host, it.host + it.nbytes, it.op == "decompress"))
-        self.accesses.append((node, 2, it.store, it.store + most, it.op == "compress"))
+            self.owner[raw] = self.mark(it.tensor, it.pinned_address)
+        self.accesses.append((node, 1, it.pinned_address, it.pinned_address + it.nbytes, it.op == "decompress"))
+        self.accesses.append((node, 2, it.store_address, it.store_address + most, it.op == "compress"))
 
 
 def closure(before: list[list[int]]) -> NDArray[np.bool_]:

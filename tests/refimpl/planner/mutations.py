@@ -147,14 +147,14 @@ def other_streams(program: Program, drawn: random.Random) -> Iterator[Mutant]:
 
 def other_buffers(program: Program, drawn: random.Random) -> Iterator[Mutant]:
     """Each copy with another pinned buffer, and each compressed map elsewhere in the store."""
-    addresses = sorted({it.host for it in program.instructions if isinstance(it, MOVES)})
-    regions = sorted({it.store for it in program.instructions if isinstance(it, (Compress, Decompress))})
+    addresses = sorted({it.pinned_address for it in program.instructions if isinstance(it, MOVES)})
+    regions = sorted({it.store_address for it in program.instructions if isinstance(it, (Compress, Decompress))})
     for index, it in enumerate(program.instructions):
         if isinstance(it, MOVES):
-            yield "copy with another buffer", changed(program, index, host=drawn.choice(addresses))
+            yield "copy with another buffer", changed(program, index, pinned_address=drawn.choice(addresses))
         if isinstance(it, (Compress, Decompress)):
-            store = drawn.choice([*regions, it.store + 512, max(0, it.store - 512)])
-            yield "compressed map elsewhere", changed(program, index, store=store)
+            store = drawn.choice([*regions, it.store_address + 512, max(0, it.store_address - 512)])
+            yield "compressed map elsewhere", changed(program, index, store_address=store)
 
 
 MOVES = (CopyOut, CopyIn, Compress, Decompress)

@@ -276,7 +276,7 @@ def test_least_pinned_memory() -> None:
 
 
 def fixed(program: Program) -> int:
-    return sum(pinned_size(tensor.nbytes) for tensor in program.host)
+    return sum(pinned_size(tensor.nbytes) for tensor in program.pinned)
 
 
 # -- together with what evicts, revives and rebuilds -------------------------------------------------------------------

@@ -211,14 +211,14 @@ def test_resident_tensors_lie_apart() -> None:
 
 def test_a_result_that_lies_outside_of_pinned_memory() -> None:
     planned = small_program()
-    host = dict(planned.host) | {planned.network.losses: planned.pinned_bytes}
-    assert refused(dataclasses.replace(planned, host=host)).tensor is planned.network.losses
+    host = dict(planned.pinned) | {planned.network.losses: planned.pinned_bytes}
+    assert refused(dataclasses.replace(planned, pinned=host)).tensor is planned.network.losses
 
 
 def test_a_copy_over_the_users_batch() -> None:
     planned = small_program(**MOVING)
-    host = planned.host[planned.network.labels]
-    found = refused(changed(planned, find(planned, "copy out", "conv1"), host=host))
+    host = planned.pinned[planned.network.labels]
+    found = refused(changed(planned, find(planned, "copy out", "conv1"), pinned_address=host))
     assert found.rule == 2 and "not its to write" in str(found)
     labels = planned.network.labels
     copy = CopyOut(14, labels, planned.resident[labels], host, labels.nbytes, OUT)
@@ -228,16 +228,18 @@ def test_a_copy_over_the_users_batch() -> None:
 def test_a_copy_from_where_nothing_was_copied_to() -> None:
     planned = small_program(**MOVING)
     index = find(planned, "copy in", "conv1")
-    assert "no copy of it" in str(refused(changed(planned, index, host=planned.instructions[index].host + 512)))
+    assert "no copy of it" in str(
+        refused(changed(planned, index, pinned_address=planned.instructions[index].pinned_address + 512))
+    )
     assert "no copy of it" in str(refused(without(planned, find(planned, "copy out", "conv1"))))
 
 
 def test_a_buffer_given_to_two_maps_at_once() -> None:
     planned = small_program(**MOVING)
-    host = planned.instructions[find(planned, "copy out", "conv1")].host
+    host = planned.instructions[find(planned, "copy out", "conv1")].pinned_address
     overwriting = find(planned, "copy out", "conv2")
-    planned = changed(planned, overwriting, host=host)
-    planned = changed(planned, find(planned, "copy in", "conv2"), host=host)
+    planned = changed(planned, overwriting, pinned_address=host)
+    planned = changed(planned, find(planned, "copy in", "conv2"), pinned_address=host)
     found = refused(planned)
     assert (found.rule, found.tensor) == (2, tensor(planned, "conv1"))
     assert found.first is planned.instructions[overwriting] and "went over it" in str(found)

@@ -29,7 +29,7 @@ def planned() -> Program:
     program = small_program(**COMPRESSING)
     program.verify()
     first, second = (program.instructions[find(program, "copy out", name)] for name in ("conv1", "conv2"))
-    assert isinstance(first, CopyOut) and isinstance(second, CopyOut) and first.host == second.host
+    assert isinstance(first, CopyOut) and isinstance(second, CopyOut) and first.pinned_address == second.pinned_address
     return program
 
 
@@ -93,10 +93,10 @@ def test_wrong_addresses(planned: Program, op: str) -> None:
     it = planned.instructions[index]
     assert isinstance(it, (Compress, Decompress))
     other = next(i for i in planned.instructions if isinstance(i, Compress) and i.tensor is not it.tensor)
-    assert refused(changed(planned, index, host=it.host + 512)).rule == 2
-    assert refused(changed(planned, index, store=other.store)).rule == 2
-    assert refused(changed(planned, index, store=it.store + 512)).rule == 2
-    for what in ("host", "store"):
+    assert refused(changed(planned, index, pinned_address=it.pinned_address + 512)).rule == 2
+    assert refused(changed(planned, index, store_address=other.store_address)).rule == 2
+    assert refused(changed(planned, index, store_address=it.store_address + 512)).rule == 2
+    for what in ("pinned_address", "store_address"):
         found = refused(changed(planned, index, **{what: 1 << 30}))
         assert found.rule == 2 and found.second is not None
 
@@ -105,7 +105,7 @@ def test_nothing_goes_over_the_batch_or_a_result(planned: Program) -> None:
     """The batch lies at the beginning of pinned memory, the results behind it."""
     index = find(planned, "decompress", "conv1")
     for name in (planned.network.input, planned.network.labels, planned.network.losses):
-        found = refused(changed(planned, index, host=planned.host[name]))
+        found = refused(changed(planned, index, pinned_address=planned.pinned[name]))
         assert found.rule == 2 and "of pinned memory are not its to write" in str(found)
 
 

@@ -68,11 +68,11 @@ def reports(sanitizer: Any, program: Program) -> list[Any]:
             writes = set().union(*(granules(at[tensor]) for tensor in (*it.call.updates, *it.call.writes)))
             work(it, reads, writes | (granules(it.workspace[0]) if it.workspace else set()))
         elif isinstance(it, (CopyOut, CopyIn)):
-            device, host = granules(it.address), granules(it.host, PINNED, it.host + it.nbytes)
+            device, host = granules(it.address), granules(it.pinned_address, PINNED, it.pinned_address + it.nbytes)
             work(it, device if it.op == "copy out" else host, host if it.op == "copy out" else device)
         elif isinstance(it, (Compress, Decompress)):
-            raw = granules(it.host, PINNED, it.host + it.nbytes)
-            stored = granules(it.store, STORE, it.store + compressed_limit(it.nbytes))
+            raw = granules(it.pinned_address, PINNED, it.pinned_address + it.nbytes)
+            stored = granules(it.store_address, STORE, it.store_address + compressed_limit(it.nbytes))
             work(it, raw if it.op == "compress" else stored, stored if it.op == "compress" else raw)
     return errors
 

@@ -46,7 +46,7 @@ def test_a_flow_leads_from_a_copy_out_to_the_next_copies_in(make) -> None:
         assert (first.op, second.op) == ("copy out", "copy in") and first.tensor is second.tensor
         between = program.instructions[out + 1 : back]
         assert not any(i.op == "copy out" and i.tensor is first.tensor for i in between)
-    brought = [i for i in program.instructions if i.op == "copy in" and i.tensor not in program.host]
+    brought = [i for i in program.instructions if i.op == "copy in" and i.tensor not in program.pinned]
     assert len(flows(program)) == len(brought)
 
 
@@ -55,7 +55,7 @@ def test_the_host_holds_a_copy_until_nobody_wants_it(make) -> None:
     program, line = make(), timeline(make)
     spans = spans_by_instruction(line)
     stays = host_stays(program, line)
-    assert len(stays) == len(program.host) - 1 + sum(i.op == "copy out" for i in program.instructions)  # the batch: 2
+    assert len(stays) == len(program.pinned) - 1 + sum(i.op == "copy out" for i in program.instructions)  # the batch: 2
     for out, back in flows(program):
         start, end = spans[id(program.instructions[out])].start, spans[id(program.instructions[back])].end
         tensor = program.instructions[out].tensor

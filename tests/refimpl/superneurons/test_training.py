@@ -105,14 +105,14 @@ def counts_are_those_of_the_instructions(program: Program) -> None:
     for i in program.instructions:
         if isinstance(i, CopyOut) and i.why != "result":
             out[i.tensor] += i.nbytes
-        elif isinstance(i, CopyIn) and i.tensor not in program.host:
+        elif isinstance(i, CopyIn) and i.tensor not in program.pinned:
             back[i.tensor] += i.nbytes
         elif isinstance(i, Launch) and i.rebuild:
             steps[i.call.function] += 1
     counts = program.counts
     assert out.total() == counts.offloaded_bytes + counts.evicted_bytes
     assert back.total() == counts.prefetched_bytes + counts.on_demand_bytes
-    assert not out.keys() & set(program.host)
+    assert not out.keys() & set(program.pinned)
     assert bool(steps) == bool(counts.recomputed_layers)
     assert "batchnorm.update_running" not in steps
     if isinstance(program.setup.cache, superneurons.LeastRecentlyUsed):

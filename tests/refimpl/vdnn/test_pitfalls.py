@@ -290,7 +290,7 @@ def test_5_the_gpus_copies_are_asynchronous_and_touch_pinned_memory_alone(monkey
         for i in program.instructions:
             if isinstance(i, (CopyIn, CopyOut)):
                 make = device.copying_in if isinstance(i, CopyIn) else device.copying_out
-                make(i.address, i.host, i.nbytes)(device.handles[i.stream])
+                make(i.address, i.pinned_address, i.nbytes)(device.handles[i.stream])
         (only,) = pinned
         start, end = only.ctypes.data, only.ctypes.data + only.nbytes
         return sum(not start <= host <= host + nbytes <= end for host, nbytes in copies)
@@ -340,9 +340,9 @@ def test_6_a_buffer_that_was_not_planned_is_refused() -> None:
     """What a program says of pinned memory is all there is: a copy to a buffer beside it is no program."""
     program = least_plan(chain(), vdnn_all(), MACHINE)
     program.verify()
-    ends = [i.host + i.nbytes for i in program.instructions if isinstance(i, (CopyIn, CopyOut))]
+    ends = [i.pinned_address + i.nbytes for i in program.instructions if isinstance(i, (CopyIn, CopyOut))]
     assert max(ends) <= program.pinned_bytes
-    beside = changed(program, find(program, "copy out", "conv1"), host=program.pinned_bytes)
+    beside = changed(program, find(program, "copy out", "conv1"), pinned_address=program.pinned_bytes)
     assert "pinned memory" in str(refused(beside))
 
 
@@ -358,7 +358,7 @@ def test_7_sizes_and_addresses_have_more_than_32_bits() -> None:
     out = program.instructions[largest]
     assert isinstance(out, CopyOut) and out.nbytes == 256 * 64 * 224 * 224 * 4 > 2**31
     assert program.pinned_bytes > 2**32
-    for what in ("address", "host"):
+    for what in ("address", "pinned_address"):
         high = next(k for k in copies if getattr(program.instructions[k], what) >= 2**32)
         refused(changed(program, high, **{what: getattr(program.instructions[high], what) % 2**32}))
     signed = int(np.array(out.nbytes).astype(np.int32))

@@ -201,7 +201,7 @@ def test_vgg16s_conv_set_keeps_213_of_545_mib() -> None:
 
 
 def pinned_for_maps(program: Program) -> int:
-    return program.pinned_bytes - sum(pinned_size(tensor.nbytes) for tensor in program.host)
+    return program.pinned_bytes - sum(pinned_size(tensor.nbytes) for tensor in program.pinned)
 
 
 def most_at_once(program: Program) -> int:
@@ -209,7 +209,7 @@ def most_at_once(program: Program) -> int:
     held: dict[Tensor, int] = {}
     most = 0
     for it in program.instructions:
-        if isinstance(it, CopyOut) and it.tensor not in program.host:
+        if isinstance(it, CopyOut) and it.tensor not in program.pinned:
             held[it.tensor] = pinned_size(it.nbytes)
         most = max(most, sum(held.values()))
         if isinstance(it, CopyIn):
@@ -223,7 +223,7 @@ def test_buffers_on_demand_are_given_back(name: str, batch: int) -> None:
     network = build(name, batch)
     program = plan(network, setup("vdnnpp-all").replace(pinned=OnDemand()), TITAN_X, PLENTY)
     assert pinned_for_maps(program) == most_at_once(program)
-    places = Counter(it.host for it in program.instructions if isinstance(it, CopyOut))
+    places = Counter(it.pinned_address for it in program.instructions if isinstance(it, CopyOut))
     assert max(places.values()) == 1  # in one iteration all leave before any returns
 
 
@@ -252,7 +252,7 @@ def test_backward_asks_no_more_pinned_memory_than_forward() -> None:
     for it in program.instructions:
         if isinstance(it, (CopyOut, Decompress)):
             forward = it.step <= program.network.depth
-            ends[forward] = max(ends[forward], it.host + pinned_size(it.nbytes))
+            ends[forward] = max(ends[forward], it.pinned_address + pinned_size(it.nbytes))
     assert 0 < ends[False] <= ends[True] == program.pinned_bytes
 
 
@@ -298,9 +298,9 @@ def test_the_pinned_arena_is_never_exceeded() -> None:
             assert pinned_for_maps(program) <= limit
             for it in program.instructions:
                 if isinstance(it, (CopyIn, CopyOut, Compress, Decompress)):
-                    assert it.host + it.nbytes <= program.pinned_bytes
+                    assert it.pinned_address + it.nbytes <= program.pinned_bytes
                 if isinstance(it, (Compress, Decompress)):
-                    assert it.store + compressed_limit(it.nbytes) <= program.store_bytes
+                    assert it.store_address + compressed_limit(it.nbytes) <= program.store_bytes
 
     hold()
     assert fits[True] > 20 and fits[False] > 0
@@ -317,7 +317,7 @@ def test_nothing_pins_memory_inside_an_iteration() -> None:
     }  # fmt: skip
     assert not program.setup.allocator.driver_calls
     on_host = [it for it in program.instructions if isinstance(it, (CopyIn, CopyOut, Compress, Decompress))]
-    assert max(it.host + pinned_size(it.nbytes) for it in on_host) == program.pinned_bytes
+    assert max(it.pinned_address + pinned_size(it.nbytes) for it in on_host) == program.pinned_bytes
 
 
 def test_modules_are_frozen_and_plans_repeat() -> None:

@@ -124,7 +124,7 @@ def test_pinned_memory_is_kept_within_its_limit(
 ) -> None:
     """As little of it as will do, or some more: compressing, and giving back what is compressed, is then a must."""
     free = least_plan(network, presets.setup(preset, {"pinned": "vdnnpp-on-demand"}), KEEPS_UP, 0.3)
-    fixed = sum(pinned_size(tensor.nbytes) for tensor in free.host)
+    fixed = sum(pinned_size(tensor.nbytes) for tensor in free.pinned)
     maps = free.pinned_bytes - fixed
     limit = int(share * maps)
     setup_ = presets.setup(preset).replace(pinned=Compressed(limit=limit))

@@ -47,7 +47,7 @@ def rows() -> dict[int, Row]:
 
 def recounted(program: Program, kind: type) -> int:
     """The slow way: every copy, but of the batch and the results."""
-    ours = (program.network.input, program.network.labels, *program.host)
+    ours = (program.network.input, program.network.labels, *program.pinned)
     return sum(i.nbytes for i in program.instructions if isinstance(i, kind) and i.tensor not in ours)
 
 
