@@ -12,15 +12,17 @@ slices' sums in ascending order.
 **Cost.** 2·m·n·k floating-point operations.  At least 4·(m·k + k·n + m·n) bytes move; a rung with tiles of r×c
 elements asks the memory for 4·m·n·k·(1/r + 1/c) bytes of A and B, of which the caches serve a part.
 
-The ladder, top to bottom:
+The ladder, from the first rung to the last:
 
-    naive             one thread an element, in the wrong order        register_2d      8×8 elements a thread
+    textbook          C = A·B and nothing else                         register_1d      8 elements a thread
+    naive             the same for every transposition and batch       register_2d      8×8 elements a thread
     coalesced         neighbouring threads along a row                 double_buffered  loads while it computes
     tiled             pieces of A and B in shared memory               split_fragments  what the machine code wants
-    register_1d       8 elements a thread                              skinny           few rows, split over k
+                                                                       skinny           few rows, split over k
 
-All but the last share one signature.  An element of op(A) or op(B) is found by two strides, so that a kernel serves
-every transposition: op(A)[i, p] is `A[i * a_row + p * a_column]`.
+All but the first and the last share one signature.  An element of op(A) or op(B) is found by two strides, so that a
+kernel serves every transposition: op(A)[i, p] is `A[i * a_row + p * a_column]`.  Indices are cast to uint32 there: an
+index that may be negative costs instructions, because Numba then counts from the end as Python does.
 """
 
 from __future__ import annotations
@@ -50,14 +52,25 @@ def put(C: Floats, at: int, alpha: float, total: float, beta: float) -> None:
 
 
 @kernel(block=(32, 8))
+def gemm_textbook(A: Floats, B: Floats, C: Floats, m: int, n: int, k: int) -> None:
+    """C = A·B as a textbook has it: one thread computes one element; whole matrices, no scale, no batch."""
+    row, column = cuda.grid(2)
+    if row < m and column < n:
+        total = ZERO
+        for p in range(k):
+            total += A[row * k + p] * B[p * n + column]
+        C[row * n + column] = total
+
+
+@kernel(block=(32, 8))
 def gemm_naive(
     A: Floats, B: Floats, C: Floats, m: int, n: int, k: int, across: int,
     a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
     stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
 ) -> None:  # fmt: skip
-    """One thread computes one element, and neighbouring threads (x) stand below each other in a column of C.
+    """The textbook's product for any transposition, scale and batch; neighbouring threads (x) are in one column of C.
 
-    The 32 threads of a warp then write to 32 different rows, and read 32 rows of A: each access costs 32 transactions.
+    The 32 threads of a warp write to 32 different rows, and read 32 rows of A: each access costs 32 transactions.
     """
     row = np.int64(np.uint32(cuda.blockIdx.x) // np.uint32(across)) * 32 + cuda.threadIdx.x
     column = np.int64(np.uint32(cuda.blockIdx.x) % np.uint32(across)) * 8 + cuda.threadIdx.y
@@ -76,7 +89,7 @@ def gemm_coalesced(
     a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
     stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
 ) -> None:  # fmt: skip
-    """Only x and y have changed places: neighbouring threads stand beside each other in a row of C.
+    """Only x and y have changed places: neighbouring threads are beside each other in a row of C.
 
     A warp's 32 reads of B, and its writes to C, are now one wide access each, and its reads of A the same element.
     """
@@ -551,6 +564,12 @@ class Product:
     workspace: Any
     stream: Any
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is C = A·B of three whole matrices."""
+        whole = self.strides == (self.k, 1, self.n, 1) and self.ldc == self.n
+        return whole and self.batch == 1 and self.scale == (1.0, 0.0)
+
 
 @dataclass(frozen=True)
 class Tiles:
@@ -565,6 +584,10 @@ class Tiles:
         grid = (ceil_div(p.m, self.rows) * across, p.batch)
         sizes = (p.m, p.n, p.k, across, *p.strides, p.ldc, *p.apart, *p.scale)
         launch(self.kernel, grid, p.a, p.b, p.c, *sizes, stream=p.stream)
+
+
+def _run_textbook(p: Product) -> None:
+    launch(gemm_textbook, (ceil_div(p.m, 32), ceil_div(p.n, 8)), p.a, p.b, p.c, p.m, p.n, p.k, stream=p.stream)
 
 
 def _run_split_fragments(p: Product) -> None:
@@ -616,18 +639,20 @@ class Rung:
 
     summary: str
     run: Callable[[Product], None]
+    general: bool = True  #: transpositions, scales, batches and gaps between rows too, not C = A·B alone
     workspace_bytes: Callable[[int, int, int, int], int] = _no_workspace  #: of (m, n, k, batch)
 
 
 ALGORITHMS: dict[str, Rung] = {
-    "naive": Rung("one thread an element, neighbours down a column", Tiles(gemm_naive, 32, 8).run),
+    "textbook": Rung("C = A·B, one thread an element", _run_textbook, general=False),
+    "naive": Rung("every transposition, scale and batch", Tiles(gemm_naive, 32, 8).run),
     "coalesced": Rung("neighbouring threads along a row", Tiles(gemm_coalesced, 8, 32).run),
     "tiled": Rung("pieces of A and B in shared memory", Tiles(gemm_tiled, 16, 16).run),
     "register_1d": Rung("8 elements a thread, in registers", Tiles(gemm_register_1d, 64, 64).run),
     "register_2d": Rung("8×8 elements a thread", Tiles(gemm_register_2d, 128, 128).run),
     "double_buffered": Rung("loads the next pieces while it computes", Tiles(gemm_double_buffered, 128, 128).run),
     "split_fragments": Rung("wide reads, deep pieces, two blocks at a time", _run_split_fragments),
-    "skinny": Rung("few rows: k in slices, added in order", _run_skinny, _skinny_workspace),
+    "skinny": Rung("few rows: k in slices, added in order", _run_skinny, workspace_bytes=_skinny_workspace),
 }
 BEST = "split_fragments"
 
@@ -701,13 +726,17 @@ def strided(
         have, wanted = 4 * math.prod(workspace.shape), rung.workspace_bytes(m, n, k, batch)
         if have < wanted:
             raise KernelError(f"{where}: workspace has {have} bytes, {algorithm} needs {wanted} (or None)")
-    rung.run(
-        Product(
-            a, b, c, m, n, k, batch, trans_a, trans_b,
-            (*((1, lda) if trans_a else (lda, 1)), *((1, ldb) if trans_b else (ldb, 1))),
-            ldc, (stride_a, stride_b, stride_c), (alpha, beta), workspace, stream,
-        )
+    product = Product(
+        a, b, c, m, n, k, batch, trans_a, trans_b,
+        (*((1, lda) if trans_a else (lda, 1)), *((1, ldb) if trans_b else (ldb, 1))),
+        ldc, (stride_a, stride_b, stride_c), (alpha, beta), workspace, stream,
     )  # fmt: skip
+    if not rung.general and not product.plain:
+        raise KernelError(
+            f"{where}: {algorithm} computes C = A·B alone: no transposition, alpha, beta, batch or gaps between rows; "
+            "every other algorithm has them"
+        )
+    rung.run(product)
 
 
 def _rung(where: str, algorithm: str) -> Rung:

@@ -75,7 +75,10 @@ MATRICES: dict[str, dict[str, Any]] = {  # options of gemm.gemm over 777×1030 a
 
 
 def matrix_cases() -> Iterator[Case]:
-    for algorithm in gemm.ALGORITHMS:
+    for algorithm, rung in gemm.ALGORITHMS.items():
+        if not rung.general:
+            yield matrix_case(f"gemm {algorithm}, plain", algorithm, {})
+            continue
         for form, options in MATRICES.items():
             yield matrix_case(f"gemm {algorithm}, {form}", algorithm, options)
         yield matrix_case(f"gemm {algorithm}, a batch", algorithm, {"trans_a": True}, batch=(3,))

@@ -14,6 +14,7 @@ from kernels.arguments import KernelError
 from kernels.launch import REGISTRY, bind
 
 RUNGS = [*gemm.ALGORITHMS]
+GENERAL = [name for name, rung in gemm.ALGORITHMS.items() if rung.general]
 SIDE = st.one_of(st.integers(1, 9), st.sampled_from([16, 31, 32, 33, 63, 64, 65, 97, 127, 128, 129, 150]))
 SCALE = st.sampled_from([0.0, 1.0, -0.5])
 EITHER = st.booleans()
@@ -51,6 +52,16 @@ def close(found: np.ndarray, expected: np.ndarray, k: int) -> None:
 
 
 @pytest.mark.parametrize("algorithm", RUNGS)
+@given(m=SIDE, n=SIDE, k=SIDE)
+def test_plain_products_against_the_reference(algorithm: str, m: int, n: int, k: int) -> None:
+    a, b, c = operands(m, n, k, False, False)
+    expected = reference.gemm(a, b)
+    c[...] = np.nan  # must not be looked at
+    gemm.gemm(a, b, c, algorithm=algorithm)
+    close(c, expected, k)
+
+
+@pytest.mark.parametrize("algorithm", GENERAL)
 @given(m=SIDE, n=SIDE, k=SIDE, trans_a=EITHER, trans_b=EITHER, alpha=SCALE, beta=SCALE)
 def test_against_the_reference(
     algorithm: str, m: int, n: int, k: int, trans_a: bool, trans_b: bool, alpha: float, beta: float
@@ -63,7 +74,7 @@ def test_against_the_reference(
     close(c, expected, k)
 
 
-@pytest.mark.parametrize("algorithm", RUNGS)
+@pytest.mark.parametrize("algorithm", GENERAL)
 @given(m=SIDE, n=SIDE, k=SIDE, trans_a=EITHER, trans_b=EITHER, gap=st.integers(0, 3), data=st.data())
 def test_batches_gaps_and_matrices_shared_by_the_batch(
     algorithm: str, m: int, n: int, k: int, trans_a: bool, trans_b: bool, gap: int, data: st.DataObject
@@ -81,7 +92,7 @@ def test_batches_gaps_and_matrices_shared_by_the_batch(
 
 @pytest.mark.parametrize("trans_a", [False, True])
 @pytest.mark.parametrize("trans_b", [False, True])
-@pytest.mark.parametrize("algorithm", RUNGS)
+@pytest.mark.parametrize("algorithm", GENERAL)
 def test_against_pytorch(torch: Any, algorithm: str, trans_a: bool, trans_b: bool) -> None:
     for m, n, k in (WIDE, NARROW):
         a, b, c = operands(m, n, k, trans_a, trans_b)
@@ -190,7 +201,7 @@ def test_strided_steps_over_other_data_and_shares_a_matrix() -> None:
 
 
 def test_every_rung_has_a_kernel_of_its_own_and_says_what_it_is() -> None:
-    assert RUNGS[0] == "naive" and gemm.BEST in RUNGS
+    assert RUNGS[0] == "textbook" and gemm.BEST in GENERAL
     assert all(rung.summary for rung in gemm.ALGORITHMS.values())
     names = [name for name, kernel in REGISTRY.items() if kernel.family == "gemm"]
     assert all(any(name.startswith(f"gemm_{rung}") for name in names) for rung in RUNGS)
@@ -217,6 +228,15 @@ def test_wrong_shapes() -> None:
     refused(r"a has shape \(2, 4, 5\), expected \(3, 4, 5\)", np.stack([a] * 2), b, np.stack([c] * 3))
     refused(r"c has shape \(4,\)", a, b, np.zeros(4, np.float32))
     refused(r"a has shape \(0, 5\)", a[:0], b, c)
+
+
+def test_the_textbook_rung_refuses_what_it_does_not_compute() -> None:
+    a, b, c = operands(4, 4, 4, False, False)
+    for options in ({"trans_a": True}, {"trans_b": True}, {"alpha": 2.0}, {"beta": 1.0}):
+        refused(r"gemm.strided: textbook computes C = A·B alone", a, b, c, algorithm="textbook", **options)
+    batch = [np.stack([x, x]) for x in (a, b, c)]
+    refused("textbook computes C = A·B alone", *batch, algorithm="textbook")
+    refused("gaps between rows", *operands(4, 4, 4, False, False, gap=1), algorithm="textbook")
 
 
 def test_wrong_types_and_strides() -> None:
