@@ -7,7 +7,7 @@ One file a family, each with plain functions over arrays: NumPy arrays run on th
     batchnorm    lrn    relu    dropout    softmax      sgd          the optimiser's step
     concat       join (and fork)                        elementwise  fill, copy, axpy
 
-    reference    the same in plain NumPy: the oracle    launch       declaring, launching and binding kernels
+    reference    the same in plain NumPy: the oracle    declare, launch   declaring, launching and binding kernels
     cpu          kernels compiled for the CPU           gpu          streams, events and launches on a GPU
     arguments    checks, one clear error each           machine_code what a GPU would execute, read without one
 

@@ -11,7 +11,6 @@ one GPU, the device that is current when the first kernel is compiled.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,8 +19,9 @@ from cuda.bindings import nvvm
 from cuda.core import Device, LaunchConfig, Stream, StreamOptions
 from cuda.core import launch as driver_launch
 
-from kernels.arguments import KernelError
-from kernels.launch import Dim3, Kernel
+from kernels import arguments
+from kernels.arguments import FlatView, KernelError
+from kernels.declare import Dim3, Kernel
 from kernels.shim import cuda
 
 INSTALL = "pip install 'refimpl[cu13]'"
@@ -59,69 +59,12 @@ def device_name() -> str:
 # --- Arrays ----------------------------------------------------------------------------------------------------------
 
 
-class FlatView:
-    """Elements of device memory in one dimension, without gaps; a slice of it is another view.
-
-    Numba's own device arrays would do, but one of those takes 10 to 50 µs to make, and this takes 1.  A view keeps
-    `owner`, whose memory it shows, alive.  Anything that reads `__cuda_array_interface__` can use it.
-    """
-
-    __slots__ = ("dtype", "owner", "pointer", "size")
-    ndim = 1
-
-    def __init__(self, pointer: int, size: int, dtype: np.dtype[Any], owner: Any) -> None:
-        self.pointer, self.size, self.dtype, self.owner = pointer, size, dtype, owner
-
-    @property
-    def shape(self) -> tuple[int]:
-        return (self.size,)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
-        data = (self.pointer, False)
-        return {"version": 3, "shape": self.shape, "strides": None, "typestr": self.dtype.str, "data": data}
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, part: slice) -> FlatView:
-        if not isinstance(part, slice):
-            raise TypeError("a flat view can only be sliced: its elements are on the GPU")
-        start, stop, step = part.indices(self.size)
-        if step != 1:
-            raise KernelError(f"a flat view has no gaps: it cannot be sliced with step {step}")
-        pointer = self.pointer + start * self.dtype.itemsize
-        return FlatView(pointer, max(0, stop - start), self.dtype, self.owner)
-
-    def __repr__(self) -> str:
-        return f"FlatView({self.size} {self.dtype} at {self.pointer:#x})"
-
-
 def flat(array: Any) -> FlatView:
-    """All elements of a device array from the first to the last, gaps between them included.  Never a copy.
-
-    Any array with a `__cuda_array_interface__` will do.  Nothing is synchronised: the array's data must be ready on the
-    stream that the kernel is launched on.
-    """
-    if isinstance(array, FlatView):
-        return array
+    """`kernels.arguments.flat` of a device array; a NumPy array is refused."""
     if isinstance(array, np.ndarray):
         raise KernelError("a kernel on the GPU cannot be given a NumPy array; copy it with kernels.gpu.to_device first")
-    interface = array.__cuda_array_interface__
-    dtype, shape, strides = np.dtype(interface["typestr"]), interface["shape"], interface.get("strides")
-    if strides is None or 0 in shape:
-        size = math.prod(shape)
-    elif any(stride < 0 or stride % dtype.itemsize for stride in strides):
-        raise KernelError(
-            f"a device array with strides of {tuple(strides)} bytes runs backwards or is not aligned; copy it first"
-        )
-    else:
-        size = 1 + sum((n - 1) * (stride // dtype.itemsize) for n, stride in zip(shape, strides, strict=True))
-    return FlatView(interface["data"][0], size, dtype, array)
+    view: FlatView = arguments.flat(array)
+    return view
 
 
 def empty(shape: int | Sequence[int], dtype: Any = np.float32) -> Any:

@@ -27,8 +27,8 @@ from typing import Any
 
 from cuda.bindings import nvjitlink
 
+from kernels.declare import Kernel
 from kernels.gpu import INSTALL, signature, why_not_compile
-from kernels.launch import Kernel
 from kernels.shim import cuda
 
 Target = tuple[int, int]  #: a compute capability

@@ -14,33 +14,33 @@ the cores.  In five steps, one file each:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from kernels.cpu.build import load, module_path
 from kernels.cpu.checked import checked, current_mode
 from kernels.cpu.threads import run_blocks
 from kernels.cpu.vocabulary import UnsupportedKernel
-from kernels.launch import Dim3, Kernel
+from kernels.declare import Dim3, Kernel
 
-__all__ = ["UnsupportedKernel", "checked", "compile_kernel", "source_of"]
+__all__ = ["UnsupportedKernel", "checked", "run", "source_of"]
 
 
-def compile_kernel(kernel: Kernel) -> Callable[..., None]:
-    """The kernel for the CPU, called with the grid and then the arguments; compiled at the first launch."""
-    compiled: dict[str, Callable[..., None]] = {}
+def run(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> None:
+    """Make one launch; the kernel is compiled at the first one.  `values` are as `Kernel.values` returns them."""
+    mode = current_mode()
+    if mode is not None:
+        mode.run(kernel, grid, values)
+        return
+    compiled = _compiled(kernel)
+    run_blocks(lambda first, last: compiled(first, last, *grid, *values), grid[0] * grid[1] * grid[2])
 
-    def call(grid: Dim3, *values: Any) -> None:
-        mode = current_mode()
-        if mode is not None:
-            mode.run(kernel, grid, values)
-            return
-        if "run" not in compiled:
-            compiled["run"] = load(kernel).run
-        run = compiled["run"]
-        run_blocks(lambda first, last: run(first, last, *grid, *values), grid[0] * grid[1] * grid[2])
 
-    return call
+@cache
+def _compiled(kernel: Kernel) -> Callable[..., None]:
+    run: Callable[..., None] = load(kernel).run
+    return run
 
 
 def source_of(kernel: Kernel, checked: bool = False) -> str:

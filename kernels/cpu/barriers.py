@@ -28,7 +28,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kernels.cpu.vocabulary import AXES, Array, Lowered, Site, UnsupportedKernel, dotted, expression, has_barrier, parse
-from kernels.launch import Dim3
+from kernels.declare import Dim3
 
 THREAD_INDICES = {f"threadIdx_{axis}" for axis in AXES}
 PURE = {"min", "max", "abs", "int", "float", "bool"}  #: calls that depend on nothing but their arguments

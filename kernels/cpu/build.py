@@ -30,7 +30,7 @@ import numba
 import numpy as np
 
 from kernels.cpu.vocabulary import constant_source, outside_names
-from kernels.launch import Kernel
+from kernels.declare import Kernel
 
 _lock = threading.RLock()
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from kernels.cpu import runtime
 from kernels.cpu.build import load
-from kernels.launch import Dim3, Kernel
+from kernels.declare import Dim3, Kernel
 
 RACES = {
     runtime.READS_WRITTEN: ("reads", "wrote"),

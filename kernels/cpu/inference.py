@@ -11,7 +11,7 @@ from numba.core.registry import cpu_target
 from numba.np.numpy_support import as_dtype
 
 from kernels.cpu.vocabulary import AXES, Lowered, parse, shadow_of
-from kernels.launch import KINDS, Kernel
+from kernels.declare import KINDS, Kernel
 
 NUMBA = {"Floats": types.float32[::1], "Ints": types.int32[::1], "int": types.int64, "float": types.float32}
 assert NUMBA.keys() == KINDS.keys()

@@ -27,7 +27,7 @@ from kernels.cpu.vocabulary import (
     parse,
     shadow_of,
 )
-from kernels.launch import Kernel
+from kernels.declare import Kernel
 
 SIGNATURES = {"Floats": "float32[::1]", "Ints": "int32[::1]", "int": "int64", "float": "float32"}
 GARBAGE = {

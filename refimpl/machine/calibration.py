@@ -24,8 +24,8 @@ from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.machines import TITAN_X
 from refimpl.machine.model import Efficiency, Machine, Option, Work
+from refimpl.network.call import Call
 from refimpl.network.network import Network
-from refimpl.network.step import Call
 
 R4, R2 = "cuDNN R4", "cuDNN R2"
 PARTS = ("forward", "maps", "weights")

@@ -20,8 +20,8 @@ from refimpl.machine.convolution import Convolution
 from refimpl.machine.devices import Device, Run, device_at_hand
 from refimpl.machine.model import Choice, MachineError, Option, in_order
 from refimpl.machine.profile import Copies, Profile, key
+from refimpl.network.call import Call, Setting
 from refimpl.network.network import Network
-from refimpl.network.step import Call, Setting
 from refimpl.network.tensor import Tensor
 
 ALIGNMENT = 64  #: float32 elements between the starts of two arrays: 256 bytes

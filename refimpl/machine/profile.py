@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from refimpl.machine.machines import TITAN_X_EFFICIENCY
 from refimpl.machine.model import Choice, Machine, MachineError, in_order
-from refimpl.network.step import Call, Setting
+from refimpl.network.call import Call, Setting
 from refimpl.network.tensor import Tensor
 
 FORMAT, VERSION = "refimpl profile", 1

@@ -2,10 +2,10 @@
 
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.builder import Builder
+from refimpl.network.call import CHOOSABLE, Call, Setting
 from refimpl.network.conventions import SUPERNEURONS, VDNN, Conventions
-from refimpl.network.layer import Layer, NetworkError, Parameter
+from refimpl.network.layer import Layer, NetworkError, Parameter, Step
 from refimpl.network.network import Network
-from refimpl.network.step import CHOOSABLE, Call, Setting, Step
 from refimpl.network.tensor import Kind, Tensor
 
 __all__ = [

@@ -23,25 +23,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from refimpl.network.call import DECAY, ITERATION, MOMENTUM, RATE, SEED, Call
+from refimpl.network.conventions import Conventions
 from refimpl.network.layer import Layer
-from refimpl.network.step import DECAY, ITERATION, MOMENTUM, RATE, SEED, Call
 from refimpl.network.tensor import Tensor
 
-if TYPE_CHECKING:
-    from refimpl.network.network import Network
+
+class Shared(Protocol):
+    """What the calls of all layers share; a `Network` has it."""
+
+    conventions: Conventions
+    labels: Tensor
+    losses: Tensor
+    predictions: Tensor  #: filled in inference alone
+    scratch: Tensor | None  #: workspace of every batch normalisation
+    scratches: list[Tensor]  #: the same as a list: empty or one
 
 
-def forward(network: Network, layer: Layer) -> list[Call]:
+def forward(network: Shared, layer: Layer) -> list[Call]:
     """The calls of a layer's forward step in training."""
     return FORWARD[layer.kind](network, layer)
 
 
-def inference(network: Network, layer: Layer) -> list[Call]:
+def inference(network: Shared, layer: Layer) -> list[Call]:
     """The calls of a layer's forward step when nothing is learnt.
 
-    Running statistics, nothing dropped out, and the last layer fills `network.predictions`, which stays.
+    Running statistics, nothing dropped out, and the last layer fills `network.predictions`, which is resident.
     """
     if layer.kind == "batchnorm":
         given = {"x": layer.x, **_weights(layer)}
@@ -67,16 +76,16 @@ def _multiply_adds(layer: Layer) -> int:
     return 2 * prod(layer.shape) * prod(layer.parameters["w"].weight.shape[1:])
 
 
-def _conv_forward(network: Network, layer: Layer) -> list[Call]:
-    given = {"x": layer.x, **_weights(layer)}
-    arguments = {"b": None, **given, "y": layer.y, "stride": layer.options["stride"], "pad": layer.options["pad"]}
-    return [Call("conv.forward", arguments, given.values(), [layer.y], flops=_multiply_adds(layer)), *_fused(layer)]
+def _window_walk(layer: Layer) -> dict[str, tuple[int, int]]:
+    """Stride and padding of a convolution; a fully connected layer has none."""
+    return {name: layer.options[name] for name in ("stride", "pad")} if layer.kind == "conv" else {}
 
 
-def _fc_forward(network: Network, layer: Layer) -> list[Call]:
+def _linear_forward(network: Shared, layer: Layer) -> list[Call]:
     given = {"x": layer.x, **_weights(layer)}
-    arguments = {"b": None, **given, "y": layer.y}
-    return [Call("fc.forward", arguments, given.values(), [layer.y], flops=_multiply_adds(layer)), *_fused(layer)]
+    arguments = {"b": None, **given, "y": layer.y, **_window_walk(layer)}
+    flops = _multiply_adds(layer)
+    return [Call(f"{layer.kind}.forward", arguments, given.values(), [layer.y], flops=flops), *_fused(layer)]
 
 
 def _fused(layer: Layer) -> list[Call]:
@@ -85,22 +94,19 @@ def _fused(layer: Layer) -> list[Call]:
     return [Call("relu.forward", {"x": y, "y": y}, updates=[y])] if layer.has_relu else []
 
 
-def _pool_forward(network: Network, layer: Layer) -> list[Call]:
-    return [Call("pool.forward", {"x": layer.x, "y": layer.y, **layer.options}, [layer.x], [layer.y])]
+def _plain_forward(network: Shared, layer: Layer) -> list[Call]:
+    """x → y with the layer's own options."""
+    return [Call(f"{layer.kind}.forward", {"x": layer.x, "y": layer.y, **layer.options}, [layer.x], [layer.y])]
 
 
-def _relu_forward(network: Network, layer: Layer) -> list[Call]:
+def _relu_forward(network: Shared, layer: Layer) -> list[Call]:
     x, y = layer.x, layer.y
     if x is y:
         return [Call("relu.forward", {"x": x, "y": y}, updates=[y])]
     return [Call("relu.forward", {"x": x, "y": y}, [x], [y])]
 
 
-def _lrn_forward(network: Network, layer: Layer) -> list[Call]:
-    return [Call("lrn.forward", {"x": layer.x, "y": layer.y, **layer.options}, [layer.x], [layer.y])]
-
-
-def _batchnorm_forward(network: Network, layer: Layer) -> list[Call]:
+def _batchnorm_forward(network: Shared, layer: Layer) -> list[Call]:
     kept = {name: layer.statistics[name] for name in ("mean", "inverse_std")}
     running = {name: layer.statistics[name] for name in ("running_mean", "running_variance")}
     given = {"x": layer.x, **_weights(layer)}
@@ -118,16 +124,16 @@ def _dropout_options(layer: Layer) -> dict[str, object]:
     return {**layer.options, "seed": SEED, "layer": layer.number, "iteration": ITERATION}
 
 
-def _dropout_forward(network: Network, layer: Layer) -> list[Call]:
+def _dropout_forward(network: Shared, layer: Layer) -> list[Call]:
     arguments = {"x": layer.x, "y": layer.y, **_dropout_options(layer)}
     return [Call("dropout.forward", arguments, [layer.x], [layer.y])]
 
 
-def _softmax_forward(network: Network, layer: Layer) -> list[Call]:
+def _softmax_forward(network: Shared, layer: Layer) -> list[Call]:
     return _softmax(network, layer.x, layer.y)
 
 
-def _softmax(network: Network, x: Tensor, y: Tensor) -> list[Call]:
+def _softmax(network: Shared, x: Tensor, y: Tensor) -> list[Call]:
     labels, losses = network.labels, network.losses
     arguments = {"x": x, "y": y}
     return [
@@ -136,22 +142,20 @@ def _softmax(network: Network, x: Tensor, y: Tensor) -> list[Call]:
     ]
 
 
-def _concat_forward(network: Network, layer: Layer) -> list[Call]:
-    return [Call("concat.forward", {"inputs": tuple(layer.inputs), "y": layer.y}, layer.inputs, [layer.y])]
+def _meeting_forward(network: Shared, layer: Layer) -> list[Call]:
+    """All inputs → y: a concat or a join."""
+    inputs = layer.inputs
+    return [Call(f"{layer.kind}.forward", {"inputs": tuple(inputs), "y": layer.y}, inputs, [layer.y])]
 
 
-def _join_forward(network: Network, layer: Layer) -> list[Call]:
-    return [Call("join.forward", {"inputs": tuple(layer.inputs), "y": layer.y}, layer.inputs, [layer.y])]
-
-
-def _fork_forward(network: Network, layer: Layer) -> list[Call]:
+def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
 
 
-FORWARD: dict[str, Callable[[Network, Layer], list[Call]]] = {
-    "conv": _conv_forward, "fc": _fc_forward, "pool": _pool_forward, "relu": _relu_forward, "lrn": _lrn_forward,
-    "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, "softmax": _softmax_forward,
-    "concat": _concat_forward, "join": _join_forward, "fork": _fork_forward,
+FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
+    "conv": _linear_forward, "fc": _linear_forward, "pool": _plain_forward, "relu": _relu_forward,
+    "lrn": _plain_forward, "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, "softmax": _softmax_forward,
+    "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip
 
 
@@ -161,7 +165,7 @@ FORWARD: dict[str, Callable[[Network, Layer], list[Call]]] = {
 class Backward:
     """Makes the backward calls, layer by layer along the backward route, and keeps every map's gradient map."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Shared) -> None:
         self.network = network
         self.gradients: dict[Tensor, Tensor] = {}  #: map → its gradient map, as far as it has been filled
         self.managed: list[Tensor] = []  #: every gradient map made
@@ -220,18 +224,13 @@ class Backward:
             for p in layer.parameters.values()
         ]
 
-    def _conv(self, layer: Layer) -> list[Call]:
-        return self._linear(layer, stride=layer.options["stride"], pad=layer.options["pad"])
-
-    def _fc(self, layer: Layer) -> list[Call]:
-        return self._linear(layer)
-
-    def _linear(self, layer: Layer, **walk: tuple[int, int]) -> list[Call]:
+    def _linear(self, layer: Layer) -> list[Call]:
         """Filter, then data, then bias; the gradient of the weights needs no map of its own and so comes first.
 
         Where it does need one, that is the last to be allocated.
         """
         x, dy, w, flops = layer.x, self._dy(layer), layer.parameters["w"], _multiply_adds(layer)
+        walk = _window_walk(layer)
         held = [layer.y] if self.network.conventions.holds_outputs else []
         filter_ = {"x": x, "dy": dy, "dw": w.gradient, **walk}
         calls = [Call(f"{layer.kind}.backward_filter", filter_, [x, dy, *held], [w.gradient], flops=flops)]
@@ -246,6 +245,8 @@ class Backward:
             db = layer.parameters["b"].gradient
             calls.append(Call(f"{layer.kind}.backward_bias", {"dy": dy, "db": db}, [dy], [db]))
         return calls + self._update(layer)
+
+    _conv = _fc = _linear
 
     def _pool(self, layer: Layer) -> list[Call]:
         x, y, dy = layer.x, layer.y, self._dy(layer)

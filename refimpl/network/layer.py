@@ -1,23 +1,27 @@
-"""A layer: a node of the network, its producers and consumers, the shape of what it puts out, its parameters."""
+"""Layers and steps.
+
+A *layer* is a node of the network: its producers and consumers, the shape of its output, its parameters.  A *step* is
+one layer's forward or backward: an ordered list of calls.  Steps are numbered 1..N forward and N+1..2N backward; a
+number is a position in the route, nothing else.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from refimpl.network.call import Call
 from refimpl.network.tensor import Tensor
 
-if TYPE_CHECKING:
-    from refimpl.network.step import Step
-
+Direction = Literal["forward", "backward"]
 LayerKind = Literal[
     "data", "conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "fork"
 ]
 
 
 class NetworkError(ValueError):
-    """A network that cannot be: one line that says which layer, and what would do."""
+    """A network that is not possible; the message names the layer and says what is."""
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,43 @@ class Layer:
 
     def __repr__(self) -> str:
         return self.name
+
+
+class Step:
+    """One layer's forward or backward.  `reads`, `writes` and `updates` name managed tensors only, each once.
+
+    `reads` have to be there before; `writes` come into being in this step (a sum's addend is written and read in one
+    step); `updates` are there before and are changed.
+    """
+
+    __slots__ = ("calls", "direction", "layer", "number", "reads", "updates", "uses", "writes")
+
+    def __init__(self, number: int, layer: Layer, direction: Direction, calls: Iterable[Call]) -> None:
+        self.number, self.layer, self.direction, self.calls = number, layer, direction, tuple(calls)
+        reads: dict[Tensor, None] = {}
+        writes: dict[Tensor, None] = {}
+        updates: dict[Tensor, None] = {}
+        for call in self.calls:
+            for tensor in call.reads:
+                if tensor.managed and tensor not in writes:
+                    reads[tensor] = None
+            for tensor in call.updates:
+                if tensor.managed and tensor not in writes:
+                    updates[tensor] = None
+            for tensor in call.writes:
+                if tensor.managed:
+                    writes[tensor] = None
+        self.reads = tuple(tensor for tensor in reads if tensor not in updates)
+        self.updates, self.writes = tuple(updates), tuple(writes)
+        self.uses = (*self.reads, *self.updates, *self.writes)
+
+    @property
+    def forward(self) -> bool:
+        return self.direction == "forward"
+
+    @property
+    def flops(self) -> int:
+        return sum(call.flops for call in self.calls)
+
+    def __repr__(self) -> str:
+        return f"step {self.number} ({self.layer.name} {self.direction})"

@@ -8,12 +8,12 @@ from difflib import get_close_matches
 from math import prod
 
 from refimpl.network import calls
+from refimpl.network.call import Call
 from refimpl.network.collector import collector_paused
 from refimpl.network.conventions import Conventions
-from refimpl.network.layer import Layer, NetworkError, Parameter
+from refimpl.network.layer import Direction, Layer, NetworkError, Parameter, Step
 from refimpl.network.routes import depth_first
 from refimpl.network.shapes import normalisation_workspace
-from refimpl.network.step import Call, Direction, Step
 from refimpl.network.tensor import Kind, Tensor
 
 #: Layers whose backward does not read what they put out: a ReLU behind them may overwrite it.

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import arguments, concat, conv, dropout, elementwise, gemm, join, launch, relu, sgd
+from kernels import arguments, concat, conv, declare, dropout, elementwise, gemm, join, launch, relu, sgd
 from kernels.arguments import LARGEST, KernelError
 from kernels.launch import REGISTRY, Floats, Ints, Kernel
 from kernels.shim import cuda
@@ -252,21 +252,21 @@ def test_annotations_may_be_text_or_types() -> None:
 
 
 def test_a_name_belongs_to_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "REGISTRY", dict(REGISTRY))
+    monkeypatch.setattr(declare, "REGISTRY", dict(REGISTRY))
 
     def relu_forward(x: Floats, n: int) -> None:
         pass
 
     with pytest.raises(ValueError, match=r"there is a kernel relu_forward already, in kernels\.relu"):
-        launch.kernel(block=32)(relu_forward)
-    named = launch.kernel(block=(8, 4), name="another")(relu_forward)
-    assert launch.REGISTRY["another"] is named
+        declare.kernel(block=32)(relu_forward)
+    named = declare.kernel(block=(8, 4), name="another")(relu_forward)
+    assert declare.REGISTRY["another"] is named
     assert (named.block, named.threads) == ((8, 4, 1), 32)
 
 
 def test_every_kernel_declares_types_that_are_known() -> None:
     for kernel in REGISTRY.values():
-        assert set(kernel.parameters.values()) <= set(launch.KINDS), kernel.name
+        assert set(kernel.parameters.values()) <= set(declare.KINDS), kernel.name
 
 
 def test_labels_are_another_type_than_numbers() -> None:

@@ -20,7 +20,7 @@ from refimpl.machine.here import cpu
 from refimpl.machine.measure import different_calls, measure, time_bandwidth, time_copies
 from refimpl.machine.profile import Copies, as_machine, key, load
 from refimpl.network import Builder, Network, Tensor, zoo
-from refimpl.network.step import ITERATION, SEED, Call
+from refimpl.network.call import ITERATION, SEED, Call
 
 
 def small(batch: int = 2) -> Network:

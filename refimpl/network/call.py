@@ -1,28 +1,18 @@
-"""Calls and steps: what one iteration of training executes, in order.
-
-A *call* is one call of a kernel family's function, with everything it reads, writes and updates in place.  A *step* is
-one layer's forward or backward: an ordered list of calls.  Steps are numbered 1..N forward and N+1..2N backward; a
-number is a position in the route, nothing else.
-"""
+"""A call: one call of a kernel family's function, with everything it reads, writes and updates in place."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from refimpl.network.tensor import Tensor
-
-if TYPE_CHECKING:
-    from refimpl.network.layer import Layer
-
-Direction = Literal["forward", "backward"]
 
 #: The functions whose algorithm, and hence workspace, a plan chooses.
 CHOOSABLE = ("conv.forward", "conv.backward_data", "conv.backward_filter")
 
 
 class Setting:
-    """An argument of a call that whoever trains supplies, a number: the seed, the iteration, the learning rate, …"""
+    """An argument of a call that the trainer supplies, a number: the seed, the iteration, the learning rate, …"""
 
     __slots__ = ("name",)
 
@@ -90,43 +80,3 @@ class Call:
     def __repr__(self) -> str:
         given, filled = (", ".join(map(repr, tensors)) for tensors in ((*self.reads, *self.updates), self.writes))
         return f"{self.function}({given} → {filled})"
-
-
-class Step:
-    """One layer's forward or backward.  `reads`, `writes` and `updates` name managed tensors only, each once.
-
-    `reads` have to be there before; `writes` come into being in this step (a sum's addend is written and read in one
-    step); `updates` are there before and are changed.
-    """
-
-    __slots__ = ("calls", "direction", "layer", "number", "reads", "updates", "uses", "writes")
-
-    def __init__(self, number: int, layer: Layer, direction: Direction, calls: Iterable[Call]) -> None:
-        self.number, self.layer, self.direction, self.calls = number, layer, direction, tuple(calls)
-        reads: dict[Tensor, None] = {}
-        writes: dict[Tensor, None] = {}
-        updates: dict[Tensor, None] = {}
-        for call in self.calls:
-            for tensor in call.reads:
-                if tensor.managed and tensor not in writes:
-                    reads[tensor] = None
-            for tensor in call.updates:
-                if tensor.managed and tensor not in writes:
-                    updates[tensor] = None
-            for tensor in call.writes:
-                if tensor.managed:
-                    writes[tensor] = None
-        self.reads = tuple(tensor for tensor in reads if tensor not in updates)
-        self.updates, self.writes = tuple(updates), tuple(writes)
-        self.uses = (*self.reads, *self.updates, *self.writes)
-
-    @property
-    def forward(self) -> bool:
-        return self.direction == "forward"
-
-    @property
-    def flops(self) -> int:
-        return sum(call.flops for call in self.calls)
-
-    def __repr__(self) -> str:
-        return f"step {self.number} ({self.layer.name} {self.direction})"
