@@ -15,10 +15,15 @@ from itertools import count
 CHUNKS_PER_THREAD = 4  #: more even out unequal blocks, fewer cost less
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 @cache
 def thread_count() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(os.environ.get("REFIMPL_THREADS") or cores))
+    """Threads that kernels run on: REFIMPL_THREADS, or one a core."""
+    return max(1, int(os.environ.get("REFIMPL_THREADS") or cores()))
 
 
 @cache

@@ -17,8 +17,8 @@ from kernels import batchnorm, concat, conv, dropout, elementwise, fc, gemm, joi
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import Launch, bind
 from refimpl.bench import rivals
-from refimpl.bench.devices import Device
 from refimpl.bench.kernels import Case, Rival
+from refimpl.machine.devices import Device
 
 Shape = Sequence[int]
 Prepared = tuple[Mapping[str, Sequence[Launch]], Mapping[str, Rival]]
@@ -163,11 +163,11 @@ def conv_launches(device: Device, pass_: str, shape: ConvShape, algorithm: str, 
     if conv.ALGORITHMS[algorithm].why_not(pass_, shape) is not None:
         return []
     how = {"stride": shape.stride, "pad": shape.pad, "algorithm": algorithm}
-    images = shape.images
-    while images > 1 and need(pass_, shape, images, how) > device.workspace_limit:
+    images, limit = shape.images, device.free_bytes // 3
+    while images > 1 and need(pass_, shape, images, how) > limit:
         images = -(-images // 2)
     size = need(pass_, shape, images, how)
-    if size > device.workspace_limit:
+    if size > limit:
         return []
     given = (*arrays[:2], None, arrays[2]) if pass_ == "forward" else arrays
     return bind(getattr(conv, pass_), *given, workspace=workspace(device, size), **how)

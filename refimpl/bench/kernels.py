@@ -8,22 +8,30 @@ of them means something even where the machine is busy.  Our launches are bound 
 
 from __future__ import annotations
 
-import datetime
-import json
-import os
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.launch import Launch
-from refimpl.bench.devices import Device, Run, cores, has_avx2
+from kernels import relu
+from kernels.cpu.threads import cores
+from kernels.launch import Launch, bind
+from refimpl.bench import written
 from refimpl.bench.rivals import torch_or_none
+from refimpl.bench.written import verdict, versions
+from refimpl.machine.devices import Device
+from refimpl.machine.here import has_avx2
+from refimpl.machine.timing import Run, least_in_turns
 
 RATES = {"GFLOP/s": 1e9, "GB/s": 1e9}
+IN_A_ROW = 0.02  #: seconds that one turn of a short run is to take
+
+#: Seconds before a run on the CPU is timed: BLAS and OpenMP threads go on spinning for a while after their work is
+#: done, and would take the cores from the next run.
+PAUSE = 0.03
 
 
 class Rival(NamedTuple):
@@ -77,23 +85,17 @@ def replay(launches: Sequence[Launch]) -> Run:
     return run
 
 
-def in_a_row(once: float) -> int:
-    """How often a run of so many seconds is repeated in one turn: a short one several times, behind one to warm up."""
-    return 1 if once > 0.05 else max(2, min(200, int(0.01 / max(once, 1e-9))))
+def settled(device: Device) -> Callable[[Run, int], float]:
+    """`device.seconds` after a rival's threads are asleep and our own are awake."""
 
+    def seconds(run: Run, times: int) -> float:
+        if device.kind == "cpu":
+            time.sleep(PAUSE)
+        if times > 1:
+            run()
+        return device.seconds(run, times)
 
-def time_in_turns(device: Device, runs: Mapping[str, Run], budget: float) -> dict[str, float]:
-    """Seconds of every run in its fastest turn; at least two turns, and as many as fit into `budget` seconds."""
-    for run in runs.values():
-        run()  # compiles, touches the memory, lets the libraries choose their algorithms
-    best = {name: device.seconds(run, 1) for name, run in runs.items()}
-    repeats = {name: in_a_row(once) for name, once in best.items()}
-    end = time.perf_counter() + budget
-    while True:
-        for name, run in runs.items():
-            best[name] = min(best[name], device.seconds(run, repeats[name]))
-        if time.perf_counter() > end:
-            return best
+    return seconds
 
 
 def measure(device: Device, case: Case, budget: float) -> Result | None:
@@ -103,7 +105,9 @@ def measure(device: Device, case: Case, budget: float) -> Result | None:
         return None
     runs: dict[str, Run] = {f"ours {name}": replay(launches) for name, launches in ours.items()}
     runs |= {name: rival.run for name, rival in rivals.items()}
-    seconds = time_in_turns(device, runs, budget)
+    for run in runs.values():
+        run()  # compiles, touches the memory, lets the libraries choose their algorithms
+    seconds = least_in_turns(runs, settled(device), inf, budget, at_least=2, row_seconds=IN_A_ROW)
     best = min(ours, key=lambda name: seconds[f"ours {name}"])
     per = RATES[case.unit]
     rate = case.amount / per / seconds[f"ours {best}"]
@@ -126,22 +130,18 @@ def measure(device: Device, case: Case, budget: float) -> Result | None:
 
 def launch_cost(device: Device) -> Result:
     """The host's microseconds for a launch with its arguments bound once, beside a call of the family's function."""
-    from kernels import relu
-    from kernels.launch import bind
-
     x = device.array(np.zeros(32, np.float32))
     runs = {"bound": replay(bind(relu.forward, x, x)), "plain call": lambda: relu.forward(x, x)}
-    microseconds: dict[str, float] = {}
-    for name, run in runs.items():
-        taken = []
-        for _ in range(20):
+
+    def host_microseconds(run: Run, _times: int) -> float:
+        run()
+        device.seconds(lambda: None, 1)  # the device is idle again, its queue empty
+        start = time.perf_counter()
+        for _ in range(200):
             run()
-            device.seconds(lambda: None, 1)  # the device is idle again, its queue empty
-            start = time.perf_counter()
-            for _ in range(200):
-                run()
-            taken.append((time.perf_counter() - start) / 200)
-        microseconds[name] = min(taken) * 1e6
+        return (time.perf_counter() - start) / 200 * 1e6
+
+    microseconds = least_in_turns(runs, host_microseconds, turns=20)
     bound, plain = microseconds["bound"], microseconds["plain call"]
     return Result(
         family="launch",
@@ -172,11 +172,10 @@ class Target:
 
     def verdict(self, results: Sequence[Result]) -> dict[str, Any]:
         found = self.value(results)
-        if found is None:
-            verdict = "not measured"
-        else:
-            verdict = "met" if (found <= self.limit if self.unit == "µs" else found >= self.limit) else "missed"
-        return {"what": self.what, "target": self.limit, "unit": self.unit, "measured": found, "verdict": verdict}
+        said = "not measured"
+        if found is not None:
+            said = verdict(found <= self.limit if self.unit == "µs" else found >= self.limit)
+        return {"what": self.what, "target": self.limit, "unit": self.unit, "measured": found, "verdict": said}
 
 
 def find(results: Sequence[Result], family: str, what: str = "") -> list[Result]:
@@ -236,39 +235,21 @@ def targets_apply(device: Device) -> str:
 # -- the whole run -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Report:
+@dataclass(kw_only=True)
+class Report(written.Report):
     """A run of the bench, ready to be shown or written down."""
 
     device: str  #: "cpu" or "gpu"
-    name: str  #: of the CPU or the GPU
-    date: str
-    versions: dict[str, str]
     quick: bool
-    load: float  #: processes that wanted a core in the minute before, this one not among them
-    seconds: float
-    results: list[Result]
-    targets: list[dict[str, Any]]
-    targets_note: str
-
-    def json(self) -> str:
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+    seconds: float = 0.0
+    results: list[Result] = field(default_factory=list)
+    targets: list[dict[str, Any]] = field(default_factory=list)
+    targets_note: str = ""
 
 
-def load_average() -> float:
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-
-
-def versions() -> dict[str, str]:
-    """What took part, by name."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": platform.python_version()}
-    for name in ("numba", "numba-cuda", "numpy", "torch"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+def software() -> dict[str, str]:
+    """Versions of what takes part, by name."""
+    found = versions("numba", "numba-cuda", "numpy", "torch")
     torch = torch_or_none()
     if torch is not None and torch.cuda.is_available():
         found |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
@@ -283,24 +264,29 @@ def run(
     watch: Callable[[str], None],
     with_launch_cost: bool = True,
 ) -> Report:
-    """Measure all cases and judge the targets; `watch` is told the name of each case before it starts."""
-    start, load = time.perf_counter(), load_average()
-    results = []
+    """Measure all cases and judge the targets.
+
+    Args:
+        device: where.
+        cases: what.
+        budget: seconds for each case.
+        quick: the sizes are smaller than those that the targets were set for.
+        watch: called with the name of each case before it starts.
+        with_launch_cost: measure the host's time for a launch too.
+    """
+    start, report = time.perf_counter(), Report(name=device.name, versions=software(), device=device.kind, quick=quick)
     for case in cases:
         watch(f"{case.family} {case.what}")
         result = measure(device, case, budget)
         if result is not None:
-            results.append(result)
+            report.results.append(result)
     if with_launch_cost:
         watch("launch")
-        results.append(launch_cost(device))
-    report = Report(
-        device.kind, device.name, datetime.date.today().isoformat(), versions(), quick, load, 0, results, [], ""
-    )
-    if not quick:  # the targets were set for the full sizes
-        measured = {result.family for result in results}
-        report.targets = [t.verdict(results) for t in TARGETS if t.kind == device.kind]
-        report.targets = [t for t in report.targets if t["verdict"] != "not measured" or len(measured) > 1]
+        report.results.append(launch_cost(device))
+    if not quick:
+        several = len({result.family for result in report.results}) > 1
+        targets = [target.verdict(report.results) for target in TARGETS if target.kind == device.kind]
+        report.targets = [t for t in targets if several or t["verdict"] != "not measured"]
         report.targets_note = targets_apply(device)
     report.seconds = time.perf_counter() - start
     return report

@@ -9,26 +9,24 @@ through log(seconds) over log(layers) of the ResNets with layer-wise liveness: 1
 
 from __future__ import annotations
 
-import datetime
 import gc
-import json
-import math
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from refimpl.bench.devices import device_of
-from refimpl.bench.kernels import load_average
+from refimpl.bench import written
+from refimpl.bench.written import verdict, versions
 from refimpl.machine import machine
+from refimpl.machine.here import processor
+from refimpl.machine.timing import Run, least_in_turns
 from refimpl.network.zoo import build
 from refimpl.planner import Setup, plan
 from refimpl.registry.presets import baseline, setup
-from refimpl.report.markdown import markdown_table, put_between, slug
+from refimpl.report.markdown import markdown_table
 
 PLENTY = 1 << 40  #: bytes
 PHASES = ("build", "plan", "verify", "simulate")
@@ -59,8 +57,6 @@ NETWORKS = (*(Case(name, 1) for name in DEEP), SUPERNEURONS, Case("vgg416", 32))
 TARGETS = {"resnet:2498": 5.0, str(SUPERNEURONS): 20.0, "vgg416": 0.5}
 EXPONENT = 1.1
 
-Made = TypeVar("Made")
-
 
 @dataclass(frozen=True)
 class Row:
@@ -80,39 +76,40 @@ class Row:
         return self.plan + self.verify + self.simulate
 
 
-@dataclass(frozen=True)
-class Report:
-    name: str  #: of the CPU
-    date: str
-    versions: dict[str, str]
-    load: float  #: processes that wanted a core in the minute before
+@dataclass(kw_only=True)
+class Report(written.Report):
+    """How long planning takes, and how that grows."""
+
     turns: int
     rows: list[Row]
     exponents: dict[str, float]  #: phase → growth with the number of layers of the ResNets
-
-    def json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
 
 
 def measure(case: Case, turns: int) -> Row:
     """The least processor time of each phase in some turns."""
     wanted, chosen = case.setup, machine(case.machine)
-    least = dict.fromkeys(PHASES, math.inf)
+    made: dict[str, Any] = {"network": build(case.network, case.batch)}  # the first one imports what it needs
 
-    def timed(phase: str, work: Callable[[], Made]) -> Made:
-        start = time.process_time()
-        made = work()
-        least[phase] = min(least[phase], time.process_time() - start)
-        return made
-
-    build(case.network, case.batch)  # the first one imports what it needs
-    for _ in range(turns):
+    def processor_seconds(run: Run, _times: int) -> float:
+        old = dict(made)  # what is replaced is freed after the measurement
         gc.collect()
-        network = timed("build", lambda: build(case.network, case.batch))
-        program = timed("plan", lambda network=network: plan(network, wanted, chosen, case.budget))  # type: ignore[misc]
-        timed("verify", program.verify)
-        timed("simulate", program.simulate)
-    return Row(str(case), len(network.layers), len(program.instructions), **least)
+        start = time.process_time()
+        result = run()
+        seconds = time.process_time() - start
+        del old, result
+        return seconds
+
+    least = least_in_turns(
+        {
+            "build": lambda: made.update(network=build(case.network, case.batch)),
+            "plan": lambda: made.update(program=plan(made["network"], wanted, chosen, case.budget)),
+            "verify": lambda: made["program"].verify(),
+            "simulate": lambda: made["program"].simulate(),
+        },
+        processor_seconds,
+        turns,
+    )
+    return Row(str(case), len(made["network"].layers), len(made["program"].instructions), **least)
 
 
 def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
@@ -121,8 +118,8 @@ def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> Report:
-    """Measure every network; `watch` is told each one's name before."""
-    load, rows = load_average(), []
+    """Measure every network; `watch` is called with each one's name before it starts."""
+    load, rows = written.load_average(), []
     for case in NETWORKS:
         watch(str(case))
         rows.append(measure(case, turns))
@@ -134,8 +131,7 @@ def report(rows: list[Row], turns: int, load: float) -> Report:
     deep = [row for row in rows if row.network in DEEP]
     layers = [row.layers for row in deep]
     growth = {phase: slope(layers, [getattr(row, phase) for row in deep]) for phase in (*PHASES, "together")}
-    versions = {"python": platform.python_version(), "numpy": np.__version__}
-    return Report(device_of("cpu").name, datetime.date.today().isoformat(), versions, load, turns, rows, growth)
+    return Report(name=processor(), versions=versions("numpy"), load=load, turns=turns, rows=rows, exponents=growth)
 
 
 # -- shown and written down --------------------------------------------------------------------------------------------
@@ -165,30 +161,14 @@ def target_rows(report: Report) -> tuple[list[str], list[list[str]]]:
     return ["target", "at most", "measured", ""], body
 
 
-def verdict(met: bool) -> str:
-    return "met" if met else "missed"
-
-
 def markdown(report: Report) -> str:
     """Both tables with where and when."""
-    versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
-    busy = f" The machine was busy with other work (load {report.load:.1f})." if report.load >= 0.5 else ""
-    how = f"processor time, the least of {report.turns} turns.{busy}"
-    where = f"Measured on: **{report.name}**, {report.date} ({versions}); {how}"
+    where = f"{report.described} Seconds are processor time, the least of {report.turns} turns."
     return "\n\n".join([where, markdown_table(*table(report)), markdown_table(*target_rows(report))])
 
 
 def write(report: Report, root: Path) -> Iterator[Path]:
     """The tables as Markdown and JSON, and between the markers of the documentation's page."""
-    folder = root / "docs" / "measurements"
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = f"planner-{slug(report.name)}-{report.date}"
     title = f"# Planning, verifying and simulating: {report.name}, {report.date}"
-    page = "\n\n".join([title, "Made by `refimpl bench --planner --write`.", markdown(report)])
-    for suffix, text in ((".md", page + "\n"), (".json", report.json() + "\n")):
-        path = folder / (stem + suffix)
-        path.write_text(text, encoding="utf-8")
-        yield path
-    path = root / "docs" / "speed.md"
-    path.write_text(put_between(path.read_text(encoding="utf-8"), "bench planner", markdown(report)), encoding="utf-8")
-    yield path
+    full = "\n\n".join([title, "Made by `refimpl bench --planner --write`.", markdown(report)])
+    return report.write(root, "planner-", full, {Path("docs/speed.md"): "bench planner"}, markdown(report))

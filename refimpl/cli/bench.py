@@ -35,10 +35,10 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.planner:
         return planner(options)
-    from refimpl.bench.devices import NoDevice, device_of
+    from refimpl.machine.devices import NoDevice, device_at_hand
 
     try:
-        device = device_of(options.device)
+        device = device_at_hand(options.device)
     except NoDevice as error:
         raise Fail(str(error), DEVICE_FAILED) from None
     if options.probe:
@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
         if report.targets:
             show(f"targets ({report.targets_note})", *tables.target_rows(report))
         say(f"{report.name}; {report.seconds:.0f} seconds. {tables.LEGEND}")
-        if tables.disturbed(report):
-            say(tables.disturbed(report))
+        if report.disturbed:
+            say(report.disturbed)
     if options.write:
         written(tables.write(report, ROOT))
     return DONE

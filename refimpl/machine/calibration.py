@@ -23,7 +23,8 @@ from math import log
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.machines import TITAN_X
-from refimpl.machine.model import Efficiency, Machine, Option, Work
+from refimpl.machine.model import Efficiency, Machine
+from refimpl.machine.work import Option, Work
 from refimpl.network.call import Call
 from refimpl.network.network import Network
 

@@ -1,21 +1,24 @@
-"""The GPU or the CPU at hand, as measuring needs it: memory, arrays in it, times, copies to pinned memory."""
+"""The GPU or the CPU at hand, for measuring: memory, arrays in it, times, copies to pinned memory."""
 
 from __future__ import annotations
 
-import platform
-import re
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from refimpl.machine.here import cores, here
+from kernels import gpu
+from kernels.shim import cuda
+from refimpl.machine import here
 from refimpl.machine.model import Machine
+from refimpl.machine.timing import Run
+from refimpl.machine.work import MachineError
 
-Run = Callable[[], None]
 Direction = Literal["out", "in"]
+
+
+class NoDevice(MachineError):
+    """There is no such device here; the message says what was looked for."""
 
 
 class Device(Protocol):
@@ -24,19 +27,28 @@ class Device(Protocol):
     kind: Literal["cpu", "gpu"]
     name: str
     machine: Machine  #: a model of the device
-    free_bytes: int  #: that an arena may take
 
-    def arena(self, elements: int) -> Any:
-        """Float32 memory; `[a:b]` of it is a part."""
+    @property
+    def free_bytes(self) -> int:
+        """Memory that arrays may take now."""
+
+    def empty(self, elements: int) -> Any:
+        """Float32 memory with no defined content; `[a:b]` of it is a part."""
+
+    def array(self, values: np.ndarray) -> Any:
+        """An array with these values."""
 
     def shaped(self, part: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        """A part of the arena as an array."""
+        """A part of `empty` memory as an array."""
+
+    def tensor(self, torch: Any, array: Any) -> Any:
+        """The same memory as PyTorch sees it."""
 
     def seconds(self, run: Run, times: int) -> float:
-        """Seconds of one run, averaged over so many in a row."""
+        """Seconds of one run, averaged over this many in a row."""
 
     def copy(self, direction: Direction, elements: int) -> Run:
-        """A copy of so many float32 between device and pinned memory."""
+        """A copy of this many float32 between device and pinned memory."""
 
 
 class Cpu:
@@ -44,15 +56,21 @@ class Cpu:
 
     kind: Literal["cpu", "gpu"] = "cpu"
 
-    def __init__(self, machine: Machine) -> None:
-        self.name, self.machine = processor(), machine
-        self.free_bytes = available_bytes(machine.memory_bytes) // 2
+    def __init__(self) -> None:
+        self.name, self.machine = here.processor(), here.cpu()
+        self.free_bytes = here.available_bytes() // 2
 
-    def arena(self, elements: int) -> Any:
+    def empty(self, elements: int) -> Any:
         return np.empty(elements, np.float32)
+
+    def array(self, values: np.ndarray) -> Any:
+        return values
 
     def shaped(self, part: Any, shape: tuple[int, ...], dtype: str) -> Any:
         return part.view(dtype).reshape(shape)
+
+    def tensor(self, torch: Any, array: Any) -> Any:
+        return torch.from_numpy(array)
 
     def seconds(self, run: Run, times: int) -> float:
         start = time.perf_counter()
@@ -66,28 +84,35 @@ class Cpu:
 
 
 class Gpu:
-    """The current GPU; times are taken between two events on the default stream, where everything here runs."""
+    """The current GPU; times are taken between two events on the default stream, where PyTorch launches too."""
 
     kind: Literal["cpu", "gpu"] = "gpu"
 
-    def __init__(self, machine: Machine) -> None:
-        from kernels import gpu
-        from kernels.shim import cuda
+    def __init__(self) -> None:
+        why_not = gpu.why_not()
+        if why_not is not None:
+            raise NoDevice(f"no kernel can run on a GPU here: {why_not}")
+        self.name, self.machine = gpu.device_name(), here.current_gpu()
 
-        self.name, self.machine = gpu.device_name(), machine
-        self.free_bytes = int(0.9 * cuda.current_context().get_memory_info().free)
+    @property
+    def free_bytes(self) -> int:
+        context = cuda.current_context()
+        context.deallocations.clear()  # what is no longer used is free from now on, not some time later
+        return int(0.9 * context.get_memory_info().free)
 
-    def arena(self, elements: int) -> Any:
-        from kernels import gpu
-
+    def empty(self, elements: int) -> Any:
         return gpu.empty(elements)
+
+    def array(self, values: np.ndarray) -> Any:
+        return gpu.to_device(values)
 
     def shaped(self, part: Any, shape: tuple[int, ...], dtype: str) -> Any:
         return part.view(np.dtype(dtype)).reshape(shape)
 
-    def seconds(self, run: Run, times: int) -> float:
-        from kernels import gpu
+    def tensor(self, torch: Any, array: Any) -> Any:
+        return torch.as_tensor(array, device="cuda")
 
+    def seconds(self, run: Run, times: int) -> float:
         start, end = gpu.Event(timing=True), gpu.Event(timing=True)
         start.record()
         for _ in range(times):
@@ -97,8 +122,6 @@ class Gpu:
         return start.seconds_until(end) / times
 
     def copy(self, direction: Direction, elements: int) -> Run:
-        from kernels.shim import cuda
-
         pinned, device = cuda.pinned_array(elements, np.float32), cuda.device_array(elements, np.float32)
         pinned[:] = 0
         stream = cuda.default_stream()
@@ -107,25 +130,8 @@ class Gpu:
         return lambda: device.copy_to_host(pinned, stream=stream)
 
 
-def device_at_hand() -> Device:
-    """The GPU, or the CPU where there is none."""
-    from kernels import gpu
-
-    machine = here()
-    return Cpu(machine) if gpu.why_not() is not None else Gpu(machine)
-
-
-def processor() -> str:
-    """What the CPU calls itself, and how many of its cores we may use."""
-    model, told = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
-    if told.exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", told.read_text(encoding="utf-8"), re.MULTILINE)
-        model = found.group(1).strip() if found else model
-    return f"{model}, {cores()} cores"
-
-
-def available_bytes(otherwise: int) -> int:
-    """Main memory that nobody uses just now, where the system tells."""
-    told = Path("/proc/meminfo")
-    found = re.search(r"^MemAvailable:\s*(\d+) kB", told.read_text(encoding="utf-8"), re.M) if told.exists() else None
-    return 1024 * int(found.group(1)) if found else otherwise
+def device_at_hand(kind: str | None = None) -> Device:
+    """The device of this kind, "cpu" or "gpu"; None: the GPU if there is one."""
+    if kind == "cpu" or (kind is None and gpu.why_not() is not None):
+        return Cpu()
+    return Gpu()

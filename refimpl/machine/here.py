@@ -1,12 +1,16 @@
-"""`here`: the GPU at hand or, without one, the CPU, from what the device says of itself.
+"""This computer: its CPU, memory and load, and `here`, a model of the GPU at hand or, without one, of the CPU.
 
-A rough model, for planning something that will run here; `refimpl profile` measures the calls of a network instead, and
-its file is a machine too.  Nothing is timed, so that the same plan comes out every time.
+The model is rough, for planning something that will run here; `refimpl profile` measures the calls of a network
+instead, and its file is a machine too.  Nothing is timed, so that the same plan comes out every time.  What the
+operating system does not tell is replaced by a guess, never by an error.
 """
 
 from __future__ import annotations
 
 import os
+import platform
+import re
+from pathlib import Path
 from typing import Any
 
 from refimpl.machine.machines import ASSUMED, H100, TITAN_X_EFFICIENCY
@@ -22,6 +26,7 @@ CPU_EFFICIENCY = Efficiency(forward=0.62, backward=0.41, products=1.0, transform
 LANES = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
 MOST_LANES = 128
 UNTOLD_CLOCK = 1_500_000  #: kHz, where a driver keeps a clock to itself
+UNTOLD_MEMORY = 8 << 30  #: bytes, where the system does not say
 
 
 def here() -> Machine:
@@ -33,10 +38,12 @@ def here() -> Machine:
 
 def cpu() -> Machine:
     """This computer without a GPU: copies "to the host" are copies within its memory."""
+    from kernels.cpu.threads import cores
+
     count = cores()
     return Machine(
         name="here",
-        memory_bytes=_memory_bytes(),
+        memory_bytes=memory_bytes(),
         flops=count * CORE_FLOPS,
         bandwidth=count * CORE_BANDWIDTH,
         link=count * CORE_BANDWIDTH / 2,  # a byte copied is read and written
@@ -77,14 +84,51 @@ def from_properties(device_name: str, memory_bytes: int, properties: Any) -> Mac
     )
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+# -- what the operating system says ------------------------------------------------------------------------------------
 
 
-def _memory_bytes() -> int:
-    """Main memory; 8 GiB where the system does not say."""
+def processor() -> str:
+    """The CPU's name, and how many of its cores this process may use."""
+    from kernels.cpu.threads import cores
+
+    found = _told("/proc/cpuinfo", r"^model name\s*:\s*(\S.*)$")
+    return f"{(found or platform.processor() or platform.machine()).strip()}, {cores()} cores"
+
+
+def has_avx2() -> bool:
+    """Whether the CPU has AVX2, the instructions that the CPU's targets were set for."""
+    from llvmlite import binding
+
+    return bool(binding.get_host_cpu_features().get("avx2", False))
+
+
+def memory_bytes() -> int:
+    """Bytes of main memory."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        page, pages = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
-        return 8 << 30
+        return UNTOLD_MEMORY
+    return page * pages if min(page, pages) > 0 else UNTOLD_MEMORY
+
+
+def available_bytes() -> int:
+    """Bytes of main memory that are not in use now; all of it where the system does not say."""
+    found = _told("/proc/meminfo", r"^MemAvailable:\s*(\d{1,15}) kB")
+    return 1024 * int(found) if found else memory_bytes()
+
+
+def load_average() -> float:
+    """Processes that wanted a core in the last minute; 0 where the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return 0.0
+
+
+def _told(path: str, pattern: str) -> str | None:
+    """The pattern's group in a file of the operating system; None if it is not there."""
+    try:
+        found = re.search(pattern, Path(path).read_text(encoding="utf-8", errors="replace"), re.MULTILINE | re.ASCII)
+    except OSError:
+        return None
+    return found.group(1) if found else None

@@ -1,4 +1,4 @@
-"""The machines that have a name: the papers' GPUs and two of today's; `here` is the device at hand, a file a profile.
+"""The machines that have a name: the papers' GPUs and two of today's.
 
 Peaks are the makers'; a link is what copies from pinned memory were measured to reach, one way.  `source` says where a
 machine's figures come from.  Efficiencies were fitted on Titan X alone (`refimpl.machine.calibration`); that other GPUs
@@ -8,16 +8,12 @@ another: `refimpl profile` measures instead.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-from pathlib import Path
-from typing import Any
-
-from refimpl.machine.model import Efficiency, Machine, MachineError
+from refimpl.machine.model import Efficiency, Machine
 
 GIB, MIB = 1 << 30, 1 << 20
 ASSUMED = "efficiencies: Titan X's, assumed"
 
-#: Fitted, `streaming` apart.  `products` stands at its limit: complex numbers can be multiplied in fewer operations
+#: Fitted, except `streaming`.  `products` is at its limit: complex numbers can be multiplied in fewer operations
 #: than the eight that are counted.
 TITAN_X_EFFICIENCY = Efficiency(forward=0.413, backward=0.323, products=1.0, transforms=0.300, streaming=0.70)
 
@@ -87,43 +83,3 @@ H200 = Machine(
 )
 
 MACHINES = {made.name: made for made in (TITAN_X, K40C, TITAN_XP, GTX_970, H100, H200)}
-
-
-def machine(name: str | Path) -> Machine:
-    """The machine of that name, the device at hand for `here`, or the one a profile was measured on."""
-    asked = str(name).strip()
-    if asked in MACHINES:
-        return MACHINES[asked]
-    if asked.lower() == "here":
-        from refimpl.machine.here import here
-
-        return here()
-    if asked.endswith(".json") or Path(asked).is_file():
-        from refimpl.machine.profile import machine_from_profile
-
-        return machine_from_profile(asked)
-    plain = asked.lower().replace("_", "-").replace(" ", "-")
-    if plain in MACHINES:
-        return MACHINES[plain]
-    close = get_close_matches(plain, [*MACHINES, "here"], 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(MACHINES)}, here, or a profile's file"
-    raise MachineError(f"there is no machine {asked!r}; {hint}")
-
-
-def summary(with_here: bool = True) -> list[dict[str, Any]]:
-    """A row a machine, peaks and sizes in plain numbers: bytes, operations and bytes a second."""
-    listed = list(MACHINES.values())
-    if with_here:
-        listed.append(machine("here"))
-    return [
-        {
-            "name": one.name,
-            "memory_bytes": one.memory_bytes,
-            "flops": one.flops,
-            "bandwidth": one.bandwidth,
-            "link": one.link,
-            "catalogue": one.catalogue,
-            "source": one.source,
-        }
-        for one in listed
-    ]

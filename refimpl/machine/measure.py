@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import datetime
 import importlib
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution
-from refimpl.machine.devices import Device, Run, device_at_hand
-from refimpl.machine.model import Choice, MachineError, Option, in_order
+from refimpl.machine.devices import Device, Direction, device_at_hand
+from refimpl.machine.model import Choice, in_order
 from refimpl.machine.profile import Copies, Profile, key
+from refimpl.machine.timing import Run, least_in_turns
+from refimpl.machine.work import MachineError, Option
 from refimpl.network.call import Call, Setting
 from refimpl.network.network import Network
 from refimpl.network.tensor import Tensor
@@ -96,25 +97,19 @@ class Bench:
         self.device = device
         self.calls = different_calls(network)
         self.elements = self._arena_elements(network)
-        self.arena = device.arena(self.elements)
+        self.arena = device.empty(self.elements)
         self.warm: set[str] = set()  #: kernels that have run, and so are compiled
 
     def time(self, call: Call, turns: int, limit_seconds: float) -> list[tuple[Option | None, float]]:
         """Seconds of every way to run the call, each in its fastest turn."""
-        end = time.perf_counter() + limit_seconds
         ways = self._ways(call, limit_seconds)
-        best: dict[int, float] = {}
-        for turn in range(turns):
-            for number, way in enumerate(ways):
-                if turn and time.perf_counter() > end:
-                    break
-                if not way.kernels <= self.warm:
-                    way.run()  # compiles
-                    self.warm |= way.kernels
-                times = in_a_row(best[number]) if number in best else 1
-                taken = max(self.device.seconds(way.run, times), 1e-9)
-                best[number] = min(taken, best.get(number, taken))
-        return [(way.option, best[number]) for number, way in enumerate(ways)]
+        for way in ways:
+            if not way.kernels <= self.warm:
+                way.run()  # compiles
+                self.warm |= way.kernels
+        runs = {way.option: way.run for way in ways}
+        best = least_in_turns(runs, self.device.seconds, turns, limit_seconds, row_seconds=IN_A_ROW)
+        return list(best.items())
 
     # -- room ----------------------------------------------------------------------------------------------------------
 
@@ -214,25 +209,19 @@ def bound(function: str, arguments: dict[str, Any]) -> tuple[Run, frozenset[str]
     return run, frozenset(launch.kernel.name for launch in launches)
 
 
-def in_a_row(once: float) -> int:
-    """How often a run of so many seconds is repeated in one turn."""
-    return max(1, min(100, int(IN_A_ROW / once)))
-
-
 def time_bandwidth(device: Device) -> float:
     """Bytes a second, read and written, of a copy within the device's memory."""
-    arena = device.arena(2 * LARGE_COPY)
+    arena = device.empty(2 * LARGE_COPY)
     run, _ = bound("elementwise.copy", {"x": arena[:LARGE_COPY], "y": arena[LARGE_COPY:]})
     run()
-    return 8 * LARGE_COPY / min(device.seconds(run, 1) for _ in range(5))
+    return 8 * LARGE_COPY / least_in_turns({"copy": run}, device.seconds, turns=5)["copy"]
 
 
-def time_copies(device: Device, direction: Literal["out", "in"]) -> Copies:
+def time_copies(device: Device, direction: Direction) -> Copies:
     """Two sizes of copies, and the straight line through them."""
-    taken = []
-    for size, times in ((SMALL_COPY, 20), (LARGE_COPY, 1)):
-        run = device.copy(direction, size)
+    runs = {size: device.copy(direction, size) for size in (SMALL_COPY, LARGE_COPY)}
+    for run in runs.values():
         run()
-        taken.append(min(device.seconds(run, times) for _ in range(5)))
-    rate = 4 * (LARGE_COPY - SMALL_COPY) / max(taken[1] - taken[0], 1e-9)
-    return Copies(max(taken[0] - 4 * SMALL_COPY / rate, 1e-9), rate)
+    taken = least_in_turns(runs, device.seconds, turns=5, row_seconds=IN_A_ROW)
+    rate = 4 * (LARGE_COPY - SMALL_COPY) / max(taken[LARGE_COPY] - taken[SMALL_COPY], 1e-9)
+    return Copies(max(taken[SMALL_COPY] - 4 * SMALL_COPY / rate, 1e-9), rate)

@@ -12,22 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Any, Literal, NamedTuple
 
+from refimpl.machine.catalogues import known, options
 from refimpl.machine.convolution import Convolution, Key
+from refimpl.machine.work import MachineError, Option, Work
 from refimpl.network import Call
-
-#: Arithmetic of one kind runs at one share of the machine's peak: convolution without transforms, forward and in the
-#: two backward passes; products of matrices (fully connected layers, and the point-by-point products of an FFT).
-Kind = Literal["forward", "backward", "products"]
-
-#: Memory traffic: arrays read and written in order, or rearranged (transforms, columns).
-Traffic = Literal["streaming", "transforms"]
-
-
-class MachineError(ValueError):
-    """A machine, a catalogue or a profile that cannot be used as asked; the message says what would do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +27,6 @@ class Choice:
     algorithm: str
     workspace_bytes: int
     seconds: float
-
-
-class Work(NamedTuple):
-    """What one kernel of an algorithm does, `times` over: operations and bytes are those of all of them together."""
-
-    kind: Kind
-    flops: float
-    nbytes: float
-    times: int = 1
-    traffic: Traffic = "streaming"
-    blocks: float = inf  #: side by side; with fewer than there are multiprocessors some of those stand still
-    speed: float = 1.0  #: relative to the usual rate and bandwidth
-
-
-class Option(NamedTuple):
-    """An algorithm of a catalogue with a workspace, and what it has to do; a machine makes seconds of it."""
-
-    algorithm: str
-    workspace_bytes: int
-    work: tuple[Work, ...]
 
 
 class Known(NamedTuple):
@@ -128,8 +98,6 @@ class Machine:
 
     def with_catalogue(self, name: str) -> Machine:
         """The same machine, offering another catalogue's algorithms."""
-        from refimpl.machine.catalogues import known
-
         return replace(self, catalogue=known(name))
 
     # -- the model -----------------------------------------------------------------------------------------------------
@@ -160,8 +128,6 @@ class Machine:
         return call.convolution
 
     def _make_choices(self, key: Key) -> tuple[Choice, ...]:
-        from refimpl.machine.catalogues import options
-
         return in_order(
             Choice(option.algorithm, option.workspace_bytes, self.option_seconds(option))
             for option in options(self.catalogue, Convolution.of(key))

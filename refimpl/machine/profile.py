@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from refimpl.machine.machines import TITAN_X_EFFICIENCY
-from refimpl.machine.model import Choice, Machine, MachineError, in_order
+from refimpl.machine.model import Choice, Machine, in_order
+from refimpl.machine.work import MachineError
 from refimpl.network.call import Call, Setting
 from refimpl.network.tensor import Tensor
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from refimpl.machine.catalogues import cudnn4, own
 from refimpl.machine.convolution import Convolution
-from refimpl.machine.model import MachineError, Option
+from refimpl.machine.work import MachineError, Option
 
 CATALOGUES: dict[str, Callable[[Convolution], list[Option]]] = {"own": own.options, "cudnn4": cudnn4.options}
 

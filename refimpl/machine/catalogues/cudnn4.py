@@ -23,7 +23,7 @@ from __future__ import annotations
 from math import ceil, log2
 
 from refimpl.machine.convolution import Convolution
-from refimpl.machine.model import Option, Work
+from refimpl.machine.work import Option, Work
 
 SUMMARY = "cuDNN 4's algorithms and workspaces, speeds modelled; for simulation only"
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from refimpl.machine.convolution import Convolution
-from refimpl.machine.model import Option, Work
+from refimpl.machine.work import Option, Work
 
 if TYPE_CHECKING:
     from kernels.conv.shape import ConvShape

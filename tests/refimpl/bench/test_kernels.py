@@ -16,9 +16,9 @@ from kernels.launch import Launch
 from refimpl.bench import kernels as bench
 from refimpl.bench import rivals, tables
 from refimpl.bench.cases import FAMILIES, NUMPY_CONV, cases, conv_launches
-from refimpl.bench.devices import Cpu, NoDevice, device_of
 from refimpl.bench.kernels import Case, Result, Rival
 from refimpl.cli import main
+from refimpl.machine.devices import Cpu, NoDevice, device_at_hand
 from refimpl.report.markdown import put_between
 
 
@@ -35,17 +35,9 @@ def result(family: str = "gemm", what: str = "ladder, tiled", ours: float = 40.0
 def report(results: list[Result], device: str = "cpu", load: float = 0.1) -> bench.Report:
     targets = [t.verdict(results) for t in bench.TARGETS if t.kind == device]
     return bench.Report(
-        device,
-        "Some CPU, 2 cores",
-        "2026-11-21",
-        {"numpy": "2.4"},
-        False,
-        load,
-        1.0,
-        results,
-        targets,
-        "set for this one",
-    )
+        name="Some CPU, 2 cores", versions={"numpy": "2.4"}, date="2026-11-21", load=load, device=device, quick=False,
+        seconds=1.0, results=results, targets=targets, targets_note="set for this one",
+    )  # fmt: skip
 
 
 def test_rates_and_ratios_follow_from_the_times() -> None:
@@ -123,8 +115,8 @@ def test_no_gpu_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
     monkeypatch.setattr(gpu, "why_not", lambda: "no driver")
     with pytest.raises(NoDevice):
-        device_of("gpu")
-    assert device_of(None).kind == "cpu"
+        device_at_hand("gpu")
+    assert device_at_hand(None).kind == "cpu"
     assert main(["bench", "--device", "gpu"]) == 4
     said = capsys.readouterr()
     assert said.out == "" and said.err == "refimpl bench: no kernel can run on a GPU here: no driver\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from conv_calls import passes
 
 from kernels import gpu
+from kernels.cpu.threads import cores
 from refimpl.machine import MACHINES, MachineError, machine, summary
 from refimpl.machine import here as at_hand
 
@@ -75,7 +77,7 @@ def test_here_is_the_cpu_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "why_not", lambda: "no CUDA driver")
     made = machine("here")
     assert made == at_hand.cpu() and made.name == "here" and made.catalogue == "own"
-    assert "CPU" in made.source and made.multiprocessors == at_hand.cores() >= 1
+    assert "CPU" in made.source and made.multiprocessors == cores() >= 1
     assert made.memory_bytes >= GIB
     for call in passes((4, 3, 16, 16), 8, (3, 3), pad=(1, 1)):
         assert made.choices(call)[-1].workspace_bytes == 0  # the naive one
@@ -115,3 +117,27 @@ def test_simulating_for_a_paper_imports_no_kernel() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert found.stdout.split() == ["True", "False"], found.stderr
+
+
+# -- this computer -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("told", [None, b"", b"model name\nMemAvailable: -1 kB\n", b"MemAvailable: \xff\xfe lots kB\n"])
+def test_nonsense_from_the_operating_system_is_replaced_by_a_guess(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: bytes | None
+) -> None:
+    if told is not None:
+        for name in ("cpuinfo", "meminfo"):
+            (tmp_path / name).write_bytes(told)
+    monkeypatch.setattr(at_hand, "Path", lambda path: tmp_path / Path(path).name)
+    assert at_hand.available_bytes() == at_hand.memory_bytes() > 0
+    assert re.fullmatch(r".+, \d+ cores", at_hand.processor())
+    monkeypatch.setattr(at_hand.os, "sysconf", lambda name: -1)
+    assert at_hand.memory_bytes() == at_hand.UNTOLD_MEMORY
+
+
+def test_the_operating_system_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "processor : 0\nmodel name\t: Some CPU @ 3 GHz \nMemAvailable:  2048 kB\n"
+    monkeypatch.setattr(Path, "read_text", lambda self, **options: told)
+    assert at_hand.processor() == f"Some CPU @ 3 GHz, {cores()} cores"
+    assert at_hand.available_bytes() == 2048 * 1024

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import CATALOGUES, MACHINES, TITAN_X, Choice, Machine, MachineError
-from refimpl.machine.model import Efficiency, Option, Work
+from refimpl.machine.model import Efficiency
+from refimpl.machine.work import Option, Work
 from refimpl.network import Call, Tensor
 
 HALF = Efficiency(forward=0.5, backward=0.5, products=0.5, transforms=0.5, streaming=0.5)

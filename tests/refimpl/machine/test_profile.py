@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from kernels import conv
 from refimpl.machine import Choice, MachineError, Profile, machine, machine_from_profile
 from refimpl.machine.devices import Cpu, Device, device_at_hand
-from refimpl.machine.here import cpu
 from refimpl.machine.measure import different_calls, measure, time_bandwidth, time_copies
 from refimpl.machine.profile import Copies, as_machine, key, load
 from refimpl.network import Builder, Network, Tensor, zoo
@@ -42,7 +41,7 @@ class Patient(Cpu):
     """A CPU whose clock always says the same of the same run: every kernel really runs."""
 
     def __init__(self, free_bytes: int = 1 << 26) -> None:
-        super().__init__(cpu())
+        super().__init__()
         self.name, self.free_bytes, self.ran = "patient", free_bytes, 0
 
     def seconds(self, run: Callable[[], None], times: int) -> float:
@@ -300,7 +299,7 @@ def test_networks_without_a_convolution_can_be_profiled() -> None:
 
 
 def test_the_cpu_at_hand_is_measured() -> None:
-    found = measure(small(), Cpu(cpu()), turns=2, limit_seconds=0.2)
+    found = measure(small(), Cpu(), turns=2, limit_seconds=0.2)
     assert all(0 < seconds < 1 for seconds in found.calls.values())
     assert found.kind == "cpu" and "cores" in found.device
     assert 1e8 < found.bandwidth < 1e12 and 1e8 < as_machine(found).link < 1e12

@@ -1,0 +1,40 @@
+"""A machine by its name: a model's, `here` for the device at hand, or the file of a profile."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from refimpl.machine.here import here
+from refimpl.machine.machines import MACHINES
+from refimpl.machine.model import Machine
+from refimpl.machine.profile import machine_from_profile
+from refimpl.machine.work import MachineError
+
+IN_SUMMARY = ("name", "memory_bytes", "flops", "bandwidth", "link", "catalogue", "source")
+
+
+def machine(name: str | Path) -> Machine:
+    """The machine of that name, the device at hand for `here`, or the one a profile was measured on."""
+    asked = str(name).strip()
+    if asked in MACHINES:
+        return MACHINES[asked]
+    if asked.lower() == "here":
+        return here()
+    if asked.endswith(".json") or Path(asked).is_file():
+        return machine_from_profile(asked)
+    plain = asked.lower().replace("_", "-").replace(" ", "-")
+    if plain in MACHINES:
+        return MACHINES[plain]
+    close = get_close_matches(plain, [*MACHINES, "here"], 1)
+    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(MACHINES)}, here, or a profile's file"
+    raise MachineError(f"there is no machine {asked!r}; {hint}")
+
+
+def summary(with_here: bool = True) -> list[dict[str, Any]]:
+    """A row a machine, peaks and sizes in plain numbers: bytes, operations and bytes a second."""
+    listed = list(MACHINES.values())
+    if with_here:
+        listed.append(machine("here"))
+    return [{name: getattr(one, name) for name in IN_SUMMARY} for one in listed]

@@ -1,0 +1,49 @@
+"""Timing on this computer: what is compared takes turns, and the fastest turn of each counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from math import inf
+from time import perf_counter
+from typing import Any, TypeVar
+
+Run = Callable[[], Any]
+Name = TypeVar("Name", bound=Hashable)
+
+MOST_IN_A_ROW = 200
+
+
+def least_in_turns(
+    runs: Mapping[Name, Run],
+    seconds: Callable[[Run, int], float],
+    turns: float = inf,
+    limit_seconds: float = inf,
+    at_least: int = 1,
+    row_seconds: float = 0.0,
+) -> dict[Name, float]:
+    """Seconds of every run in its fastest turn: a slower one was disturbed by something else.
+
+    So a ratio of two of them means something even where the machine is busy.  In its first turn everything runs once.
+
+    Args:
+        runs: what to time, by name; what has to be compiled is compiled.
+        seconds: seconds of one run, averaged over a number of them in a row: `Device.seconds`, or a clock of one's own.
+        turns: at most this many.
+        limit_seconds: nothing more is started after this time ...
+        at_least: ... once everything has had this many turns.
+        row_seconds: from the second turn on, a run shorter than this is repeated in a row until it takes as long.
+
+    Returns:
+        Seconds by name.
+    """
+    end = perf_counter() + limit_seconds
+    best: dict[Name, float] = {}
+    turn = 0
+    while turn < turns:
+        for name, run in runs.items():
+            if turn >= at_least and perf_counter() > end:
+                return best
+            repeats = 1 if turn == 0 else max(1, min(MOST_IN_A_ROW, int(row_seconds / best[name])))
+            best[name] = min(best.get(name, inf), max(seconds(run, repeats), 1e-9))
+        turn += 1
+    return best

@@ -1,0 +1,37 @@
+"""What an algorithm has to do: operations and bytes.  A machine turns them into seconds."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Literal, NamedTuple
+
+#: Arithmetic of one kind runs at one share of the machine's peak: convolution without transforms, forward and in the
+#: two backward passes; products of matrices (fully connected layers, and the point-by-point products of an FFT).
+Kind = Literal["forward", "backward", "products"]
+
+#: Memory traffic: arrays read and written in order, or rearranged (transforms, columns).
+Traffic = Literal["streaming", "transforms"]
+
+
+class MachineError(ValueError):
+    """A machine, a catalogue or a profile that cannot be used as asked; the message says what would do."""
+
+
+class Work(NamedTuple):
+    """What one kernel of an algorithm does, `times` over: operations and bytes are those of all of them together."""
+
+    kind: Kind
+    flops: float
+    nbytes: float
+    times: int = 1
+    traffic: Traffic = "streaming"
+    blocks: float = inf  #: side by side; with fewer than there are multiprocessors some of those are idle
+    speed: float = 1.0  #: relative to the usual rate and bandwidth
+
+
+class Option(NamedTuple):
+    """An algorithm of a catalogue with a workspace, and what it has to do."""
+
+    algorithm: str
+    workspace_bytes: int
+    work: tuple[Work, ...]
