@@ -30,6 +30,12 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what if number == 1 else plural}"
 
 
+def shown(value: object) -> str:
+    """A value from a file in a message: quoted, at most 60 characters of it, nothing that a terminal obeys."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
 def offer(name: str, names: Iterable[str]) -> str:
     """Error text for an unknown name: the closest match, then all valid names.
 

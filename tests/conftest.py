@@ -28,6 +28,14 @@ def torch() -> Any:
     return pytest.importorskip("torch", reason="PyTorch is not installed, so there is no second oracle")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Campaigns run only where `-m` names them."""
+    if "campaign" not in config.getoption("markexpr"):
+        campaigns = [item for item in items if item.get_closest_marker("campaign")]
+        config.hook.pytest_deselected(items=campaigns)
+        items[:] = [item for item in items if not item.get_closest_marker("campaign")]
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu"):
         from kernels import gpu

@@ -13,6 +13,11 @@ from functools import cache
 from itertools import count
 
 CHUNKS_PER_THREAD = 4  #: more even out unequal blocks, fewer cost less
+MOST_THREADS = 1024
+
+
+class ThreadsError(ValueError):
+    """REFIMPL_THREADS is not a number of threads."""
 
 
 def cores() -> int:
@@ -23,7 +28,10 @@ def cores() -> int:
 @cache
 def thread_count() -> int:
     """Threads that kernels run on: REFIMPL_THREADS, or one a core."""
-    return max(1, int(os.environ.get("REFIMPL_THREADS") or cores()))
+    wanted = os.environ.get("REFIMPL_THREADS") or str(cores())
+    if not (wanted.isascii() and wanted.isdigit() and 1 <= int(wanted[:9]) <= MOST_THREADS):
+        raise ThreadsError(f"REFIMPL_THREADS is {wanted[:40]!r}; give a whole number from 1 to {MOST_THREADS}")
+    return int(wanted)
 
 
 @cache

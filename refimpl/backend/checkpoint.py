@@ -1,17 +1,16 @@
 """A checkpoint: the state of training in one file, from which it goes on bit for bit.
 
 An `.npz` archive: every tensor of the state by name, and under `about` a JSON text with the iteration, the settings,
-the network's name and its parameters' shapes.  It is written beside its place and then moved there, so that there is
-always a whole one; it is read and checked from end to end before a trainer is touched.
+the network's name and the SHA-256 of every tensor.  A new one replaces an old one only when it is complete, and one
+is read and checked to the last byte before a trainer is touched.
+
+Format 1 had no SHA-256.  Its files are still read: the archive's own CRC-32 of every member finds damage in them too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
-import tempfile
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,87 +18,128 @@ from typing import Any
 import numpy as np
 
 from refimpl.backend.errors import CheckpointError
+from refimpl.backend.npz import Archive, Damaged, opened
 from refimpl.backend.parameters import state_tensors
+from refimpl.machine.files import replacing
 from refimpl.network import Network
+from refimpl.text import shown
 
-FORMAT = 1
-SETTINGS = ("seed", "iteration", "rate", "momentum", "decay")
+FORMAT = 2
+READABLE = (1, 2)
 ABOUT = "about"  #: no tensor of a state is named so: their names have a dot
+ABOUT_BYTES = 1 << 20  #: that `about` may take, and
+ABOUT_BYTES_TENSOR = 1 << 10  #: more for each tensor
 
-About = dict[str, Any]
+FLOAT = float(np.finfo(np.float32).max)
+#: The settings in a checkpoint: type, least, most.
+SETTINGS: dict[str, tuple[type, float, float]] = {
+    "seed": (int, 0, 2**64 - 1),
+    "iteration": (int, 0, 2**63 - 1),
+    "rate": (float, -FLOAT, FLOAT),
+    "momentum": (float, -FLOAT, FLOAT),
+    "decay": (float, -FLOAT, FLOAT),
+}
 
 
 def write(path: str | Path, network: Network, state: Mapping[str, np.ndarray], settings: Mapping[str, float]) -> None:
-    """Write a checkpoint; one that is there already stays until the new one is whole."""
-    place = Path(path)
-    about = {"format": FORMAT, "network": network.name, "settings": dict(settings), "shapes": _shapes(network)}
-    temporary = None
+    """Write a checkpoint; one that is there already stays until the new one is complete.
+
+    A state with NaN or infinity is refused: no training can go on from it, and it would replace one that is good.
+    """
+    for name, array in state.items():
+        if not np.isfinite(array).all():
+            raise CheckpointError(f"{path} is not written: the training has diverged, {name} has NaN or infinity")
+    about = {
+        "format": FORMAT,
+        "network": network.name,
+        "settings": dict(settings),
+        "checksums": {name: _checksum(array) for name, array in state.items()},
+    }
+    arrays: dict[str, Any] = {ABOUT: np.array(json.dumps(about)), **state}
     try:
-        with tempfile.NamedTemporaryFile(dir=place.parent, prefix=f".{place.name}.", delete=False) as file:
-            temporary = Path(file.name)
-            arrays: dict[str, Any] = {ABOUT: np.array(json.dumps(about)), **state}
+        with replacing(path) as file:
             np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, place)
     except OSError as error:
-        raise CheckpointError(f"{place} cannot be written: {error.strerror or error}") from None
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+        raise CheckpointError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
 def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """State and settings of a checkpoint that is whole and belongs to this network."""
-    place = Path(path)
+    """State and settings of a checkpoint that is complete and belongs to this network."""
     try:
-        with np.load(place, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        about = json.loads(str(arrays.pop(ABOUT)))
+        with opened(path) as archive:
+            if ABOUT not in archive.names:
+                raise CheckpointError(f"{path} is not a checkpoint: it has no {ABOUT!r}")
+            about = _about(archive, network)
+            version = about.get("format")
+            if type(version) is not int or version not in READABLE:
+                raise CheckpointError(f"{path} is a checkpoint of another format; this version reads 1 and 2")
+            names = [name for name in archive.names if name != ABOUT]
+            other = about.get("network")
+            try:
+                check(str(path), network, {name: archive.header(name) for name in names})
+            except CheckpointError:
+                if other == network.name:
+                    raise
+                raise CheckpointError(f"{path} is a checkpoint of {shown(other)}, not of {network.name}") from None
+            settings = _settings(about)
+            arrays = {name: archive.read(name) for name in names}
     except FileNotFoundError:
-        raise CheckpointError(f"there is no checkpoint {place}") from None
-    except KeyError:
-        raise CheckpointError(f"{place} is no checkpoint: it says nothing about itself") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise CheckpointError(f"{place} is no whole checkpoint: it ends too early or is damaged ({error})") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise CheckpointError(f"{place} is a checkpoint of another format; this version reads format {FORMAT}")
-    _compare(place, network, about)
-    settings = about.get("settings", {})
-    if sorted(settings) != sorted(SETTINGS):
-        raise CheckpointError(f"{place} is no checkpoint: its settings are not {', '.join(SETTINGS)}")
-    check(str(place), network, arrays)
+        raise CheckpointError(f"there is no checkpoint {path}") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+    except Damaged as error:
+        raise CheckpointError(f"{path} is incomplete or damaged: {error}") from None
+    if version > 1 and about.get("checksums") != {name: _checksum(array) for name, array in arrays.items()}:
+        raise CheckpointError(f"{path} is damaged: a tensor differs from what was saved")
     return arrays, settings
 
 
-def check(where: str, network: Network, arrays: Mapping[str, np.ndarray]) -> None:
-    """These are the arrays of a state of this network: every one, no other, each in its shape."""
+def check(where: str, network: Network, arrays: Mapping[str, Any]) -> None:
+    """Raise a CheckpointError unless these are all tensors of a state of this network, each in its shape.
+
+    Args:
+        where: where they come from, for the message.
+        arrays: by name, anything with a `shape` and a `dtype`.
+    """
     expected = {tensor.name: tensor for tensor in state_tensors(network)}
     for name in expected.keys() - arrays.keys():
         raise CheckpointError(f"{where} has no {name}; it is not a whole state of {network.name}")
     for name in arrays.keys() - expected.keys():
-        raise CheckpointError(f"{where} has {name}, which {network.name} does not know")
+        raise CheckpointError(f"{where} has {shown(name)}, which {network.name} does not have")
     for name, tensor in expected.items():
-        array = np.asarray(arrays[name])
-        if array.shape != tensor.shape or array.dtype != np.dtype(tensor.dtype):
+        found = arrays[name]
+        if found.shape != tensor.shape or found.dtype != np.dtype(tensor.dtype):
             raise CheckpointError(
-                f"{where}: {name} is {array.dtype} of shape {array.shape}; "
+                f"{where}: {name} is {found.dtype} of shape {found.shape}; "
                 f"{network.name} has {tensor.dtype} of shape {tensor.shape}"
             )
 
 
-def _shapes(network: Network) -> dict[str, list[int]]:
-    return {parameter.weight.name: list(parameter.weight.shape) for _, _, parameter in network.parameters()}
+def _checksum(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
 
 
-def _compare(place: Path, network: Network, about: About) -> None:
-    there, here = about.get("shapes", {}), _shapes(network)
-    if there == here:
-        return
-    other = about.get("network")
-    if other != network.name:
-        raise CheckpointError(f"{place} is a checkpoint of {other}, not of {network.name}")
-    name = next(name for name in (*here, *there) if here.get(name) != there.get(name))
-    raise CheckpointError(
-        f"{place} is of another {network.name}: {name} has the shape {there.get(name)} there and {here.get(name)} here"
-    )
+def _about(archive: Archive, network: Network) -> dict[str, Any]:
+    header = archive.header(ABOUT)
+    most = ABOUT_BYTES + ABOUT_BYTES_TENSOR * len(state_tensors(network))
+    if header.shape != () or header.dtype.kind != "U" or header.nbytes > most:
+        raise Damaged(f"{ABOUT} is {header.dtype} of shape {header.shape}, not a text of at most {most} bytes")
+    try:
+        about = json.loads(str(archive.read(ABOUT)))
+    except (ValueError, RecursionError):
+        about = None
+    if not isinstance(about, dict):
+        raise Damaged(f"{ABOUT} is not a JSON object")
+    return about
+
+
+def _settings(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, each of its type and in its range."""
+    settings = about.get("settings")
+    if not isinstance(settings, dict) or settings.keys() != SETTINGS.keys():
+        raise Damaged(f"its settings are not {', '.join(SETTINGS)}")
+    for name, (kind, least, most) in SETTINGS.items():
+        value = settings[name]
+        if type(value) not in (int, kind) or not least <= value <= most:
+            raise Damaged(f"its {name} is {shown(value)}")
+    return {name: kind(settings[name]) for name, (kind, _, _) in SETTINGS.items()}

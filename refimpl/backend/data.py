@@ -11,7 +11,7 @@ resumed at iteration k sees exactly what it would have seen.
 
 from __future__ import annotations
 
-import zipfile
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,9 +21,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from refimpl.backend.npz import Archive, Damaged, one_line, opened
+
 Batch = tuple[np.ndarray, np.ndarray]  #: images, float32, (batch, channels, height, width); labels, int32, (batch,)
 
-TESTED = 5  #: one image in so many is kept for testing, where nobody says which
+TESTED = 5  #: one image of this number is kept for testing, where there are no test images
+LARGEST_LABEL = 2**20
 
 
 class DataError(ValueError):
@@ -130,31 +133,43 @@ def arrays(
         classes = largest + 1
     elif largest >= classes:
         raise DataError(f"there is a label {largest}; with {classes} classes they are 0 … {classes - 1}")
+    elif classes > LARGEST_LABEL:
+        raise DataError(f"there are {classes} classes; give at most {LARGEST_LABEL}")
     return Data(images, labels, test_images, test_labels, classes)
 
 
 def _checked(images: Any, labels: Any, which: str) -> Batch:
     """Images as float32 and labels as int32, or an error that says what they are."""
     images, labels = np.asarray(images), np.asarray(labels)
-    if not np.issubdtype(images.dtype, np.floating):
-        raise DataError(f"{which}images are {images.dtype}; give float32, as in images.astype(np.float32) / 255")
-    if images.ndim != 4:
-        way = "; one channel is added by images[:, None]" if images.ndim == 3 else ""
-        raise DataError(f"{which}images are {_by(images.shape)}; give (images, channels, height, width){way}")
-    if 0 in images.shape:
-        raise DataError(f"{which}images are {_by(images.shape)}: there is nothing in them")
-    if labels.shape != (len(images),):
-        raise DataError(f"{which}labels are {_by(labels.shape)}; give one number an image, ({len(images)},)")
-    if not np.issubdtype(labels.dtype, np.integer):
-        raise DataError(f"{which}labels are {labels.dtype}; give whole numbers, as in labels.astype(np.int32)")
+    _check_shapes(images, labels, which)
     if labels.min() < 0:
         raise DataError(f"{which}labels go down to {labels.min()}; classes are counted from 0")
+    if labels.max() > LARGEST_LABEL:
+        raise DataError(f"{which}labels go up to {labels.max()}; give at most {LARGEST_LABEL}")
+    with np.errstate(all="ignore"):  # a float64 that float32 does not reach becomes infinite, and is found below
+        images = np.ascontiguousarray(images, np.float32)
     bad = ~np.isfinite(images).reshape(len(images), -1).all(axis=1)
     if bad.any():
         raise DataError(
             f"{which}images have NaN or infinite numbers in {bad.sum()} images, first in number {bad.argmax()}"
         )
-    return np.ascontiguousarray(images, np.float32), np.ascontiguousarray(labels, np.int32)
+    return images, np.ascontiguousarray(labels, np.int32)
+
+
+def _check_shapes(images: Any, labels: Any, which: str) -> None:
+    """Refuse arrays, or headers of arrays that are not read yet, of a wrong type or shape."""
+    shape = images.shape
+    if not np.issubdtype(images.dtype, np.floating):
+        raise DataError(f"{which}images are {images.dtype}; give float32, as in images.astype(np.float32) / 255")
+    if len(shape) != 4:
+        way = "; one channel is added by images[:, None]" if len(shape) == 3 else ""
+        raise DataError(f"{which}images are {_by(shape)}; give (images, channels, height, width){way}")
+    if 0 in shape:
+        raise DataError(f"{which}images are {_by(shape)}: there is nothing in them")
+    if labels.shape != shape[:1]:
+        raise DataError(f"{which}labels are {_by(labels.shape)}; give one number an image, ({shape[0]},)")
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"{which}labels are {labels.dtype}; give whole numbers, as in labels.astype(np.int32)")
 
 
 def _by(shape: tuple[int, ...]) -> str:
@@ -165,42 +180,56 @@ def _by(shape: tuple[int, ...]) -> str:
 
 #: What an .npz may hold; the first two it must.
 KEYS = ("images", "labels", "test_images", "test_labels", "classes")
+SAVE = "numpy.savez(path, images=…, labels=…)"
 
 
 def load_npz(path: str | Path, seed: int = 0) -> Data:
-    """Data from a file that `numpy.savez(path, images=…, labels=…)` wrote; see `KEYS` and `arrays`."""
-    path = Path(path)
-    if not path.is_file():
+    """Data from a file that `numpy.savez(path, images=…, labels=…)` wrote; see `KEYS` and `arrays`.
+
+    Args:
+        path: the file.
+        seed: draws the test images where the file has none.
+    """
+    if not os.path.isfile(path):
         raise DataError(f"there is no file {path}")
-    with path.open("rb") as begin:
-        magic = begin.read(6)
-    if magic[:2] != b"PK" and magic != b"\x93NUMPY":
-        raise DataError(f"{path} cannot be read as .npz: it is none; make one: numpy.savez(path, images=…, labels=…)")
     try:
-        opened = np.load(path, allow_pickle=False)
-        if isinstance(opened, np.ndarray):
-            raise DataError(f"{path} holds a single array; save both: numpy.savez(path, images=…, labels=…)")
-        with opened as file:
-            found = {key: file[key] for key in KEYS if key in file.files}
-            there = file.files
-    except DataError:
-        raise
-    except (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read as .npz: {' '.join(str(error).split())}") from None
-    missing = [key for key in KEYS[:2] if key not in found]
-    if missing:
-        held = ", ".join(there) or "nothing"
-        raise DataError(
-            f"{path} has no {' and no '.join(missing)}, only {held}; save with numpy.savez(path, images=…, labels=…)"
-        )
+        with open(path, "rb") as file:
+            magic = file.read(6)
+        if magic == b"\x93NUMPY":
+            raise DataError(f"{path} holds a single array; save both: {SAVE}")
+        if magic[:2] != b"PK":
+            raise DataError(f"{path} is not an .npz file; create one with {SAVE}")
+        with opened(path) as archive:
+            missing = [key for key in KEYS[:2] if key not in archive.names]
+            if missing:
+                held = ", ".join(map(one_line, archive.names)) or "nothing"
+                raise DataError(f"{path} has no {' and no '.join(missing)}, only {held}; save with {SAVE}")
+            found = _read(archive, str(path))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    except Damaged as error:
+        raise DataError(f"{path} cannot be read as .npz: {error}") from None
     try:
-        classes = int(found.pop("classes")) if "classes" in found else None
-    except (TypeError, ValueError):
-        raise DataError(f"{path}: classes is no whole number") from None
-    try:
-        return arrays(**found, classes=classes, seed=seed)
+        return arrays(**found, seed=seed)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
+
+
+def _read(archive: Archive, path: str) -> dict[str, Any]:
+    """The arrays of `KEYS`, unpacked once their types and shapes are known to be right."""
+    headers = {key: archive.header(key) for key in KEYS if key in archive.names}
+    classes = headers.get("classes")
+    if classes and (classes.shape != () or not np.issubdtype(classes.dtype, np.integer)):
+        raise DataError(f"{path}: classes is {classes.dtype} of shape {classes.shape}, not a whole number")
+    for which in ("", "test_"):
+        images, labels = headers.get(f"{which}images"), headers.get(f"{which}labels")
+        if images and labels:
+            try:
+                _check_shapes(images, labels, which.replace("_", " "))
+            except DataError as error:
+                raise DataError(f"{path}: {error}") from None
+    found: dict[str, Any] = {key: archive.read(key) for key in headers}
+    return found | {"classes": int(found["classes"])} if classes else found
 
 
 # -- synthetic ---------------------------------------------------------------------------------------------------------

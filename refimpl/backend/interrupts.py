@@ -11,12 +11,13 @@ from typing import Any
 
 @contextmanager
 def held_interrupts() -> Iterator[None]:
-    """An interrupt that comes inside is raised at the end; a second one at once, for those in a hurry.
+    """Hold SIGINT, and SIGTERM where Python handles it, until the block ends.  A second signal is raised at once.
 
-    Signals reach Python's main thread alone, and only where nobody has switched them off.
+    Signals reach only Python's main thread.
     """
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in previous.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread() or not handlers:
         yield
         return
     came: list[tuple[int, Any]] = []
@@ -24,12 +25,28 @@ def held_interrupts() -> Iterator[None]:
     def note(number: int, frame: Any) -> None:
         came.append((number, frame))
         if len(came) > 1:
-            previous(number, frame)
+            handlers[signal.Signals(number)](number, frame)
 
-    signal.signal(signal.SIGINT, note)
+    for number in handlers:
+        signal.signal(number, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         if came:
-            previous(*came[0])
+            first, frame = came[0]
+            handlers[signal.Signals(first)](first, frame)
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt inside, so that what is saved at Ctrl-C is saved then, too."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

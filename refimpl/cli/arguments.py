@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from refimpl.machine.files import refuse_unwritable
 from refimpl.text import offer
 
 DONE, WRONG, WRONG_USE, DOES_NOT_FIT, DEVICE_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -70,12 +71,11 @@ def add_command(commands: Any, name: str, short: str, long: str, examples: Seque
 
 
 def writable(option: str, path: str) -> Path:
-    """The path of a file to be written, refused at once where it cannot be: the work before is not done for nothing."""
-    folder = Path(path).resolve().parent
-    if not folder.is_dir():
-        raise Fail(f"{option} {path}: there is no folder {folder}")
-    if Path(path).is_dir():
-        raise Fail(f"{option} {path} is a folder; give a file's name")
+    """The path of a file to be written.  One that cannot be written is refused before the work that it is to hold."""
+    try:
+        refuse_unwritable(path)
+    except OSError as error:
+        raise Fail(f"{option} {path}: {error.strerror or error}") from None
     return Path(path)
 
 

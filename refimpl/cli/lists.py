@@ -41,7 +41,9 @@ def add(commands: Any) -> None:
 
 
 def print_json(document: Any) -> None:
-    print(json.dumps(document, indent=1, ensure_ascii=False))
+    """Print a JSON document; NaN and infinity, which JSON does not have, become null."""
+    plain = json.loads(json.dumps(document), parse_constant=lambda _: None)
+    print(json.dumps(plain, indent=1, ensure_ascii=False))
 
 
 def overview(options: argparse.Namespace) -> int:

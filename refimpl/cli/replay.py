@@ -75,7 +75,10 @@ def run(options: argparse.Namespace) -> int:
 
 def row(events: Sequence[Event], allocator: Allocator, size: int | None) -> Row:
     """The log in a pool of `size` bytes, or in the least that is found to do."""
-    ideal = replay(events, allocator.open(EVERYTHING)).statistics.peak
+    whole = replay(events, allocator.open(EVERYTHING))
+    if whole.first_failure:
+        raise Fail(f"the log needs more than 2^60 bytes at once, first in line {whole.first_failure.position + 2}")
+    ideal = whole.statistics.peak
     if size is None:
         size = least_pool(events, allocator, ideal)
     done = replay(events, allocator.open(size))

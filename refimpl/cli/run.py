@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import shlex
 import statistics
 import sys
@@ -45,8 +46,8 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "run", "train a network under a budget",
         "Plan a network, prove the program safe, and train with it: on the GPU, or on the CPU with the same kernels. "
-        "Ctrl-C waits for the end of the iteration, saves a checkpoint and says how to resume.  The teaching networks "
-        "(lenet, tiny-vgg, tiny-resnet, tiny-inception) take images of any shape, the others their own.",
+        "Ctrl-C and SIGTERM wait for the end of the iteration, save a checkpoint and say how to resume.  The networks "
+        "for teaching (lenet, tiny-vgg, tiny-resnet, tiny-inception) take images of any shape, the others their own.",
         [
             "refimpl run lenet --data digits --epochs 5",
             "refimpl run tiny-resnet --data digits --set liveness=layer-wise --budget 4MiB --backend cpu",
@@ -165,6 +166,7 @@ def length_of(options: argparse.Namespace, source: Source, batch: int) -> int:
 
 def run(options: argparse.Namespace) -> int:
     from refimpl.backend import NotFinite, data
+    from refimpl.backend.interrupts import sigterm_as_ctrl_c
 
     if options.save:
         writable("--save", options.save)
@@ -175,7 +177,7 @@ def run(options: argparse.Namespace) -> int:
     source = source or data.synthetic(network.input.shape[1:], classes=network.predictions.shape[1])
     last = length_of(options, source, network.batch)
     program = prepared_program(options, network)
-    with trainer_of(program, options, **learning) as trainer:
+    with trainer_of(program, options, **learning) as trainer, sigterm_as_ctrl_c():
         if options.resume:
             resume(trainer, options, learning)
         first = trainer.iteration
@@ -183,14 +185,14 @@ def run(options: argparse.Namespace) -> int:
             raise Fail(f"{options.resume} is at iteration {first} already; give more than {last} steps in all")
         try:
             losses, seconds = train(trainer, source, last)
+            if options.save:
+                trainer.save(options.save)
+            compressed = trainer.compressed
+            accuracy, tested = test(trainer, source)
         except KeyboardInterrupt:
-            return interrupted(trainer, options)
+            return interrupted(trainer, options, last)
         except NotFinite as error:
             raise Fail(f"{error}{saved(trainer, options)}") from None
-        if options.save:
-            trainer.save(options.save)
-        compressed = trainer.compressed
-        accuracy, tested = test(trainer, source)
         document = {
             "network": network.name, "batch": network.batch, "policy": program.setup.name, "slots": program.setup.slots,
             "data": options.data, "backend": trainer.backend, "budget_bytes": program.budget, "seed": trainer.seed,
@@ -238,21 +240,40 @@ def train(trainer: Trainer, source: Source, last: int) -> tuple[list[float], lis
     return losses, seconds
 
 
-def interrupted(trainer: Trainer, options: argparse.Namespace) -> int:
-    """Ctrl-C: keep what has been learnt."""
+def interrupted(trainer: Trainer, options: argparse.Namespace, last: int) -> int:
+    """Ctrl-C or SIGTERM: save what was learnt, and say what is saved, even if a second signal comes meanwhile."""
+    from refimpl.backend import RunError
+    from refimpl.backend.interrupts import held_interrupts
+
     path = options.save or f"{trainer.network.name.replace(':', '-')}-interrupted.npz"
-    trainer.save(path)
-    again = without(options.arguments, "--resume")
-    print(f"{options.parser.prog}: interrupted behind iteration {trainer.iteration}; saved: {path}", file=sys.stderr)
-    print(f"resume with: refimpl {shlex.join([*again, '--resume', str(path)])}", file=sys.stderr)
+    whole, said = False, "not saved"
+    try:
+        with held_interrupts():
+            trainer.save(path)
+            whole, said = True, f"saved: {path}"
+    except KeyboardInterrupt:
+        pass
+    except RunError as error:
+        said = f"not saved: {error}"
+    if not whole and os.path.exists(path):
+        said += f"; {path} is as it was before this run"
+    print(f"{options.parser.prog}: interrupted after iteration {trainer.iteration}; {said}", file=sys.stderr)
+    if whole and trainer.iteration < last:
+        again = without(options.arguments, "--resume")
+        print(f"resume with: refimpl {shlex.join([*again, '--resume', str(path)])}", file=sys.stderr)
     return INTERRUPTED
 
 
 def saved(trainer: Trainer, options: argparse.Namespace) -> str:
-    """Keep what was learnt up to the batch that failed, where a checkpoint was asked for; a word on it."""
+    """Save the state before the batch that failed, if a checkpoint is wanted and that state is finite; say which."""
+    from refimpl.backend import RunError
+
     if not options.save:
         return ""
-    trainer.save(options.save)
+    try:
+        trainer.save(options.save)
+    except RunError as error:
+        return f"; {error}"
     return f"; saved as it was before: {options.save}"
 
 

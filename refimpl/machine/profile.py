@@ -15,19 +15,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
+from refimpl.machine.files import replacing
 from refimpl.machine.machines import TITAN_X_EFFICIENCY
 from refimpl.machine.model import Choice, Machine, in_order
 from refimpl.machine.work import MachineError
 from refimpl.network.call import Call, Setting
 from refimpl.network.tensor import Tensor
+from refimpl.text import shown
 
 FORMAT, VERSION = "refimpl profile", 1
 COMMAND = "refimpl profile NETWORK --batch N --out FILE.json"
 MAKE = f"make one with: {COMMAND}"
+SMALLEST, LARGEST = 1e-15, 1e18  #: of any number in a profile: seconds, bytes, operations and bytes a second
 NO_MATTER = ("layer",)  #: arguments that change what is computed and not how long it takes
 
 
@@ -79,12 +81,10 @@ class Profile:
 
     def save(self, path: str | Path) -> None:
         """Write the file, all or nothing."""
-        path = Path(path)
         text = json.dumps({"format": FORMAT, "version": VERSION, **asdict(self)}, indent=1, ensure_ascii=False)
-        beside = path.with_name(path.name + ".part")
         try:
-            beside.write_text(text + "\n", encoding="utf-8")
-            beside.replace(path)
+            with replacing(path) as file:
+                file.write(f"{text}\n".encode())
         except OSError as error:
             raise MachineError(f"the profile cannot be written to {path}: {error.strerror or error}") from None
 
@@ -97,12 +97,12 @@ def load(path: str | Path) -> Profile:
         raise MachineError(f"the profile {path} cannot be read: {error.strerror or error}; {MAKE}") from None
     except (ValueError, RecursionError) as error:
         what = " ".join(str(error).split())
-        raise MachineError(f"{path} is cut off or damaged, it is no JSON ({what}); {MAKE}") from None
+        raise MachineError(f"{path} is cut off or damaged, it is not JSON ({what}); {MAKE}") from None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise MachineError(f"{path} is no profile; {MAKE}")
+        raise MachineError(f"{path} is not a profile; {MAKE}")
     if found.get("version") != VERSION:
         raise MachineError(
-            f"{path} has version {found.get('version')!r} of the format, this program reads {VERSION}; {MAKE}"
+            f"{path} has version {shown(found.get('version'))} of the format, this program reads {VERSION}; {MAKE}"
         )
     try:
         return _checked(found)
@@ -117,9 +117,11 @@ def _checked(found: dict[str, Any]) -> Profile:
     for name, value in plain.items():
         if name in ("device", "kind", "date", "network"):
             if not isinstance(value, str):
-                raise ValueError(f"{name} is {value!r}, no text")
+                raise ValueError(f"{name} is {shown(value)}, not a text")
         else:
-            plain[name] = _positive(name, value)
+            plain[name] = _positive(name, value, whole=name in ("batch", "memory_bytes"))
+    if plain["kind"] not in ("cpu", "gpu"):
+        raise ValueError(f"kind is {shown(plain['kind'])}, not cpu or gpu")
     return Profile(
         **plain,
         copies={
@@ -129,8 +131,8 @@ def _checked(found: dict[str, Any]) -> Profile:
             )
             for way in ("out", "in")
         },
-        calls={name: _positive(name, seconds) for name, seconds in found["calls"].items()},
-        choices={name: _choices(name, made) for name, made in found["choices"].items()},
+        calls={name: _positive(shown(name), seconds) for name, seconds in found["calls"].items()},
+        choices={name: _choices(shown(name), made) for name, made in found["choices"].items()},
     )
 
 
@@ -140,18 +142,21 @@ def _choices(name: str, made: list[dict[str, Any]]) -> tuple[Choice, ...]:
     return in_order(
         Choice(
             str(one["algorithm"]),
-            int(_positive(name, one["workspace_bytes"], zero=True)),
+            _positive(name, one["workspace_bytes"], whole=True, zero=True),
             _positive(name, one["seconds"]),
         )
         for one in made
     )
 
 
-def _positive(name: str, value: Any, zero: bool = False) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-        raise ValueError(f"{name} is {value!r}, no number")
-    if value < 0 or (value == 0 and not zero):
-        raise ValueError(f"{name} is {value!r}, too small")
+def _positive(name: str, value: Any, whole: bool = False, zero: bool = False) -> Any:
+    """A number within the range that sums, products and quotients of measurements can be computed in."""
+    if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)) or value != value:
+        raise ValueError(f"{name} is {shown(value)}, not a {'whole ' if whole else ''}number")
+    if value < SMALLEST and not (zero and value == 0):
+        raise ValueError(f"{name} is {shown(value)}, too small")
+    if value > LARGEST:
+        raise ValueError(f"{name} is {shown(value)}, too large")
     return value
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from refimpl.memory.base import Pool, Statistics
+from refimpl.text import shown
 
 COLUMNS = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"]
 Action = Literal["allocate", "free", "allocate failure"]
@@ -54,17 +55,20 @@ class Event:
 def read_rmm(path: str | Path) -> list[Event]:
     """The events of a log, in the order of its lines."""
     events = []
-    with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-        reader = csv.reader(file)
-        try:
-            header = next(reader, [])
-            if header != COLUMNS:
-                raise ValueError(f"it does not begin with the header {','.join(COLUMNS)}")
-            for row in reader:
-                if row:
-                    events.append(_event(row))
-        except (ValueError, csv.Error) as error:
-            raise LogError(f"{path}, line {max(reader.line_num, 1)}: {error}") from None
+    try:
+        with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
+            reader = csv.reader(file)
+            try:
+                header = next(reader, [])
+                if header != COLUMNS:
+                    raise ValueError(f"it does not begin with the header {','.join(COLUMNS)}")
+                for row in reader:
+                    if row:
+                        events.append(_event(row))
+            except (ValueError, csv.Error) as error:
+                raise LogError(f"{path}, line {max(reader.line_num, 1)}: {error}") from None
+    except OSError as error:
+        raise LogError(f"{path} cannot be read: {error.strerror or error}") from None
     return events
 
 
@@ -83,7 +87,7 @@ def _event(row: list[str]) -> Event:
         raise ValueError(f"{len(row)} fields where {len(COLUMNS)} belong; was the log cut off?")
     thread, time, action, pointer, nbytes, stream = row
     if action not in ACTIONS:
-        raise ValueError(f"the action {action!r}; it must be one of {', '.join(map(repr, ACTIONS))}")
+        raise ValueError(f"the action {shown(action)}; it must be one of {', '.join(map(repr, ACTIONS))}")
     return Event(
         action=ACTIONS[action],
         pointer=NULL[pointer] if pointer in NULL else _number("pointer", pointer, 16),
@@ -100,18 +104,18 @@ def _number(what: str, text: str, base: int) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise ValueError(f"the {what} {text!r} is not a {'hexadecimal' if base == 16 else 'whole'} number")
+        raise ValueError(f"the {what} {shown(text)} is not a {'hexadecimal' if base == 16 else 'whole'} number")
     return number
 
 
 def _seconds(text: str) -> float:
     """Seconds of 15:47:02.841961 (older logs: 15:47:02:841961) or of 1634567890.123456."""
-    if match := re.fullmatch(r"(\d+):(\d\d):(\d\d)[.:](\d{6})", text, re.ASCII):
+    if match := re.fullmatch(r"(\d{1,9}):(\d\d):(\d\d)[.:](\d{6})", text, re.ASCII):
         hours, minutes, seconds, microseconds = map(int, match.groups())
         return hours * 3600 + minutes * 60 + seconds + microseconds / 1e6
-    if re.fullmatch(r"\d+(\.\d*)?", text, re.ASCII):
+    if re.fullmatch(r"\d{1,18}(\.\d*)?", text, re.ASCII):
         return float(text)
-    raise ValueError(f"the time {text!r}; it must look like 15:47:02.841961")
+    raise ValueError(f"the time {shown(text)}; it must look like 15:47:02.841961")
 
 
 def _time_of_day(seconds: float) -> str:

@@ -75,7 +75,7 @@ def test_the_old_file_stays_until_the_new_one_is_whole(program: Any, tmp_path: P
 
 def damaged(content: bytes, how: str) -> bytes:
     if how == "flipped":
-        middle = len(content) // 2
+        middle = content.index(b"NUMPY", len(content) // 2) + 128  # the first number of an array
         return content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :]
     return {"empty": b"", "half": content[: len(content) // 2], "less a byte": content[:-1], "text": b"hello"}[how]
 
@@ -89,7 +89,7 @@ def test_a_damaged_file_changes_nothing(program: Any, tmp_path: Path, how: str) 
         path.write_bytes(damaged(path.read_bytes(), how))
         made.step(*draw_batch(program.network, 1))
         before = made.state()
-        with pytest.raises(CheckpointError, match=r"here\.npz is no whole checkpoint") as caught:
+        with pytest.raises(CheckpointError, match=r"here\.npz is incomplete or damaged: ") as caught:
             made.restore(path)
         assert "\n" not in str(caught.value)
         assert differing(made.state(), before) == [] and made.iteration == 2
@@ -108,23 +108,22 @@ def test_foreign_files_are_refused(program: Any, tmp_path: Path) -> None:
 
         with trainer(small_program(small_network(classes=5))) as other:
             other.save(path)
-        refused(r"is of another small: last\.w has the shape \[5, 8\] there and \[4, 8\] here")
+        refused(r"last\.w is float32 of shape \(5, 8\); small has float32 of shape \(4, 8\)")
 
         b = Builder("simple", (1, 1, 4, 4))
         b.fc(2)
         b.softmax()
         with Trainer(small_program(b.build())) as other:
             other.save(path)
-        refused("is a checkpoint of simple, not of small")
+        refused("is a checkpoint of 'simple', not of small")
 
         np.savez(path, x=np.ones(3))
-        refused("is no checkpoint: it says nothing about itself")
+        refused("is not a checkpoint: it has no 'about'")
         np.savez(path, about=np.array(json.dumps({"format": 7})))
-        refused("another format; this version reads format 1")
-        shapes = {p.weight.name: p.weight.shape for _, _, p in program.network.parameters()}
-        about = {"format": 1, "network": "small", "shapes": shapes, "settings": {"rate": 1}}
+        refused("another format; this version reads 1 and 2")
+        about = {"format": 1, "network": "small", "settings": {"rate": 1}}
         np.savez(path, about=np.array(json.dumps(about)), **before)
-        refused("is no checkpoint: its settings are not seed, iteration, rate")
+        refused("its settings are not seed, iteration, rate")
         path.unlink()
         refused("there is no checkpoint")
 
@@ -135,7 +134,7 @@ def test_a_state_must_be_whole(program: Any) -> None:
         for change, match in (
             ({"first.w": np.ones((1, 2), np.float32)}, r"first\.w is float32 of shape \(1, 2\); small has"),
             ({"first.b": np.ones(4)}, r"first\.b is float64"),
-            ({"nobody.w": np.ones(4, np.float32)}, r"has nobody\.w, which small does not know"),
+            ({"nobody.w": np.ones(4, np.float32)}, r"has 'nobody\.w', which small does not have"),
         ):
             with pytest.raises(CheckpointError, match=match):
                 made.load_state(before | change)

@@ -121,7 +121,7 @@ def test_ctrl_c_saves_and_the_line_it_prints_resumes(
         said = refimpl("run", *SMALL, *options)
     assert said.status == 130 and said.out == ""
     first, second = said.err.splitlines()
-    assert first == "refimpl run: interrupted behind iteration 3; saved: end.npz"
+    assert first == "refimpl run: interrupted after iteration 3; saved: end.npz"
     words = shlex.split(second.removeprefix("resume with: "))
     assert words[0] == "refimpl" and refimpl(*words[1:]).status == 0
     assert refimpl("run", *SMALL, "--steps", 5, "--save", "whole.npz").status == 0
@@ -143,7 +143,7 @@ def test_ctrl_c_within_an_iteration_waits_for_its_end(
 
     monkeypatch.setattr(Trainer, "_iterate", interrupted)
     said = refimpl("run", *SMALL, "--steps", 5)
-    assert said.status == 130 and "behind iteration 2; saved: lenet-interrupted.npz" in said.err
+    assert said.status == 130 and "after iteration 2; saved: lenet-interrupted.npz" in said.err
     assert (tmp_path / "lenet-interrupted.npz").is_file()
 
 
@@ -196,13 +196,13 @@ def test_unreadable_files_are_refused(wrong: Wrong, tmp_path: Path) -> None:
     broken = tmp_path / "broken.npz"
     broken.write_bytes(b"PK\x03\x04 and no more")
     assert "cannot be read as .npz" in wrong("run", *SMALL, "--data", broken)
-    assert "is no whole checkpoint" in wrong("run", *SMALL, "--resume", broken)
+    assert "is incomplete or damaged" in wrong("run", *SMALL, "--resume", broken)
 
 
 def test_a_checkpoint_of_another_network_and_one_that_is_done(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
     path = tmp_path / "lenet.npz"
     assert refimpl("run", *DIGITS, "--steps", 2, "--save", path).status == 0
-    assert "is a checkpoint of lenet" in wrong("run", "tiny-vgg", "--backend", "cpu", "--resume", path)
+    assert "is a checkpoint of 'lenet'" in wrong("run", "tiny-vgg", "--backend", "cpu", "--resume", path)
     assert "is at iteration 2 already" in wrong("run", *DIGITS, "--steps", 2, "--resume", path)
     assert "begun with --seed 0" in wrong("run", *DIGITS, "--steps", 3, "--seed", 1, "--resume", path)
 

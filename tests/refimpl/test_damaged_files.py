@@ -1,0 +1,324 @@
+"""No file that the command reads ends in a traceback, and no damaged checkpoint loads other weights.
+
+The campaigns take minutes (`pytest -m campaign`); a small sample of each is in the normal suite.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tracemalloc
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refimpl.backend import checkpoint
+from refimpl.backend.data import load_npz
+from refimpl.cli import main, status_of
+from refimpl.machine.devices import Cpu
+from refimpl.machine.here import cpu
+from refimpl.machine.measure import measure
+from refimpl.network import Builder, Network
+from refimpl.network.zoo import build
+from tests.refimpl.damage import VALUES, archive, damaged_bytes, damaged_csv, damaged_json, members, npy
+
+SAMPLE, CAMPAIGN = 60, 2000
+LOG = Path(__file__).parents[1] / "data" / "rmm_small_cnn.csv"
+
+amounts = pytest.mark.parametrize("count", [SAMPLE, pytest.param(CAMPAIGN, marks=pytest.mark.campaign)])
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Iterator[None]:
+    """A warning would be a second line on standard error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def refusal(read: Callable[[], Any]) -> str | None:
+    """The one line that a file is refused with, or None.  Any error that would be a traceback is raised."""
+    try:
+        read()
+    except Exception as error:
+        if status_of(error) != 2:
+            raise
+        assert "\n" not in str(error) and str(error).isprintable() and len(str(error)) < 600
+        return str(error)
+    return None
+
+
+def command(*arguments: Any) -> Counter[int]:
+    """The exit status of a command, which says one line if it fails and strict JSON if it does not."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        status = main([*map(str, arguments), "--json"])
+    if status in (0, 3) and out.getvalue():
+        json.loads(out.getvalue(), parse_constant=lambda name: pytest.fail(f"the document has {name}"))
+    else:
+        assert status in (2, 3) and err.getvalue().count("\n") == 1, err.getvalue()
+    return Counter([status])
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def tiny() -> Network:
+    b = Builder("tiny", (2, 1, 4, 4))
+    b.conv(2, 3, pad=1, name="conv")
+    b.batchnorm(name="normal")
+    b.relu()
+    b.fc(3, name="last")
+    b.softmax()
+    return b.build()
+
+
+SETTINGS = {"seed": 7, "iteration": 12, "rate": 0.125, "momentum": 0.9, "decay": 0.0}
+
+
+class Saved:
+    """A checkpoint, and what reading a damaged one comes to: a refusal, or the same weights."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.network = path, tiny()
+        random = np.random.default_rng(0)
+        tensors = checkpoint.state_tensors(self.network)
+        self.state = {tensor.name: random.normal(size=tensor.shape).astype(np.float32) for tensor in tensors}
+        checkpoint.write(path, self.network, self.state, SETTINGS)
+        self.content = path.read_bytes()
+
+    def outcome(self, content: bytes) -> str:
+        self.path.write_bytes(content)
+        found: list[Any] = []
+        if refusal(lambda: found.extend(checkpoint.read(self.path, self.network))):
+            return "refused"
+        state, settings = found
+        assert settings == SETTINGS and state.keys() == self.state.keys()
+        assert all(state[name].tobytes() == self.state[name].tobytes() for name in state)
+        return "the same"
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Saved:
+    return Saved(tmp_path / "saved.npz")
+
+
+@pytest.mark.parametrize("count", [400, pytest.param(8000, marks=pytest.mark.campaign)])
+def test_a_flipped_bit_loads_no_other_weights(saved: Saved, count: int) -> None:
+    random, outcomes = Random(2026), Counter[str]()
+    for _ in range(count):
+        content = bytearray(saved.content)
+        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+        outcomes[saved.outcome(bytes(content))] += 1
+    print(f"{count} flipped bits: {dict(outcomes)}")
+    assert outcomes["refused"] > count / 2
+
+
+def test_every_flipped_bit_in_every_header_is_refused(saved: Saved) -> None:
+    """All of `\\x93NUMPY`, the version and the length; one flipped bit of the length once loaded other weights."""
+    start = saved.content.index(b"\x93NUMPY", len(saved.content) // 3)
+    for at in range(start, start + 10):
+        for bit in range(8):
+            content = bytearray(saved.content)
+            content[at] ^= 1 << bit
+            assert saved.outcome(bytes(content)) == "refused"
+
+
+def could_be(name: str, value: Any) -> bool:
+    """Whether a setting can have this value."""
+    if name in ("seed", "iteration"):
+        return type(value) is int and 0 <= value < 2 ** (64 if name == "seed" else 63)
+    return type(value) in (int, float) and abs(value) < 3e38
+
+
+def crafted(whole: bytes) -> dict[str, bytes]:
+    """Archives whose own checksums are right, and which are not checkpoints of this network nevertheless."""
+    held = members(whole)
+    about = json.loads(str(np.load(io.BytesIO(held["about.npy"]))))
+
+    def changed(**given: bytes | None) -> bytes:
+        after = held | {name.replace("__", ".") + ".npy": content for name, content in given.items()}
+        return archive([(name, content) for name, content in after.items() if content is not None])
+
+    def about_is(document: Any) -> bytes:
+        return changed(about=npy(json.dumps(document)))
+
+    made: dict[str, bytes] = {}
+    for name in SETTINGS:
+        for number, value in enumerate([*VALUES, -(10**400), 1e39]):
+            if not could_be(name, value):
+                made[f"{name} {number}"] = about_is(about | {"settings": SETTINGS | {name: value}})
+        made[f"no {name}"] = about_is(about | {"settings": {n: v for n, v in SETTINGS.items() if n != name}})
+    for key in about:
+        for number, value in enumerate(VALUES):
+            if key != "network":
+                made[f"{key} {number}"] = about_is(about | {key: value})
+    weights = np.ones((2, 1, 3, 3), np.float32)
+    headers: list[dict[str, Any]] = [
+        {"shape": (2**40, 2**20)}, {"shape": (10**30,)}, {"shape": (-2, -1, 3, 3)}, {"shape": (18,)}, {"shape": ()},
+        {"shape": (2, 1, 3, 2)}, {"shape": (0,)}, {"shape": (True, 18)}, {"descr": "<f8"}, {"descr": ">f4"},
+        {"descr": "<i4"}, {"descr": "|O"}, {"descr": "|V0"}, {"descr": "<U0", "shape": (10**25,)},
+        {"descr": [("a", "<f4")]}, {"descr": "<f4" * 9}, {"fortran_order": True}, {"fortran_order": 3},
+        {"more": 1}, {"shape": "x"}, {"shape": [2, 1, 3, 3]}, {"shape": (1.5,)}, {"descr": None},
+    ]  # fmt: skip
+    for number, header in enumerate(headers):
+        made[f"header {number}"] = changed(conv__w=npy(weights, **header))
+        made[f"header of about {number}"] = changed(about=npy(np.array("{}"), **header))
+    magic = b"\x93NUMPY\x01\x00"
+    texts = [
+        b"", b"{", b"[" * 9000, b"{'descr': '<f4', 'fortran_order': False, 'shape': (2L, 1L, 3L, 3L)}", b"\xff\xfe",
+        b"1if 1else 2",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (" + b"9" * 5000 + b",)}", b"__import__('os')", b"\0" * 64,
+    ]  # fmt: skip
+    for number, text in enumerate(texts):
+        header = magic + len(text).to_bytes(2, "little") + text
+        made[f"text {number}"] = changed(conv__w=header + weights.tobytes())
+    for version in (b"\x02\x00", b"\x03\x00", b"\x00\x00", b"\x09\x09"):
+        made[f"version {version!r}"] = changed(conv__w=b"\x93NUMPY" + version + b"\xff\xff\xff\x7f")
+    plain = npy(weights)
+    for what, content in {
+        "no weights": None, "empty": b"", "text": b"hello", "too long": plain + b"\0", "too short": plain[:-1],
+        "pickle": b"\x80\x04K\x01.", "header alone": plain[:128], "zeros": npy(np.zeros_like(weights)),
+    }.items():  # fmt: skip
+        made[what] = changed(conv__w=content)
+    listed = list(held.items())
+    swapped = held | {"conv.w.npy": held["conv.w'.npy"]} if "conv.w'.npy" in held else held | {"conv.w.npy": plain}
+    made["two members swapped"] = archive(list(swapped.items()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made["a member twice"] = archive([*listed, ("conv.w.npy", plain)])
+    made["a name twice"] = archive([*listed, ("conv.w", plain)])
+    made["another member"] = archive([*listed, ("nobody.w.npy", plain)])
+    made["a name to obey"] = archive([*listed, ("\x1b[2J.npy", plain)])
+    made["a path"] = archive([*listed, ("../../conv.w.npy", plain)])
+    made["nothing"] = archive([])
+    made["about alone"] = archive(listed[:1])
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in listed:
+            if name != "conv.w.npy":
+                file.writestr(name, content)
+        with file.open("conv.w.npy", "w") as member:
+            member.write(npy(np.ones(0, np.float32), shape=(64 << 20,)))
+            for _ in range(64):
+                member.write(bytes(4 << 20))
+    made["bomb"] = bomb.getvalue()
+    made["bomb in about"] = changed(about=npy(np.array("x" * (1 << 22))))
+    for compression in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        made[f"compressed {compression}"] = archive(listed, compression)
+    directory = whole.index(b"PK\x01\x02")
+    for field, at, size in (
+        ("encrypted", 8, 2), ("method", 10, 2), ("checksum", 16, 4), ("compressed", 20, 4), ("size", 24, 4),
+        ("name length", 28, 2), ("extra length", 30, 2), ("comment length", 32, 2), ("disk", 34, 2), ("offset", 42, 4),
+    ):  # fmt: skip
+        for value in (1, 0xFF, 2 ** (8 * size) - 1):
+            content = bytearray(whole)
+            content[directory + at : directory + at + size] = value.to_bytes(size, "little")
+            made[f"{field} {value}"] = bytes(content)
+    return made
+
+
+#: Fields of the archive's directory that say nothing of the arrays; and a whole checkpoint of format 1.
+HARMLESS = ("disk", f"format {VALUES.index(1)}")
+
+
+def test_crafted_checkpoints_are_refused(saved: Saved) -> None:
+    made = crafted(saved.content)
+    assert len(made) >= 100
+    outcomes = {what: saved.outcome(content) for what, content in made.items()}
+    loaded = [what for what, outcome in outcomes.items() if outcome != "refused"]
+    print(f"{len(made)} crafted checkpoints: {len(made) - len(loaded)} refused, {len(loaded)} are the same: {loaded}")
+    assert all(what.startswith(HARMLESS) for what in loaded), loaded
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(saved: Saved) -> None:
+    saved.path.write_bytes(crafted(saved.content)["bomb"])
+    tracemalloc.start()
+    assert "conv.w is float32 of shape (67108864,)" in str(refusal(lambda: checkpoint.read(saved.path, saved.network)))
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+
+
+@amounts
+def test_damaged_checkpoints_load_no_other_weights(saved: Saved, count: int) -> None:
+    outcomes = Counter(saved.outcome(damaged_bytes(saved.content, Random(seed))) for seed in range(count))
+    print(f"{count} damaged checkpoints: {dict(outcomes)}")
+    assert outcomes["refused"] > count / 2
+
+
+# -- data --------------------------------------------------------------------------------------------------------------
+
+
+@amounts
+def test_damaged_data_is_read_or_refused(tmp_path: Path, count: int) -> None:
+    path, random = tmp_path / "data.npz", np.random.default_rng(0)
+    images, labels = random.normal(size=(10, 1, 3, 3)).astype(np.float32), np.arange(10) % 3
+    contents = []
+    for save in (np.savez, np.savez_compressed):
+        save(path, images=images, labels=labels, classes=4)
+        contents.append(path.read_bytes())
+    outcomes: Counter[bool] = Counter()
+    for seed in range(count):
+        drawn = Random(seed)
+        content = drawn.choice(contents)
+        if drawn.random() < 0.5:
+            content = damaged_bytes(content, drawn)
+        else:  # a whole archive of damaged arrays
+            held = members(content)
+            name = drawn.choice([*held])
+            held[name] = damaged_bytes(held[name], drawn)
+            content = archive([*held.items()])
+        path.write_bytes(content)
+        outcomes[refusal(lambda: load_npz(path)) is None] += 1
+    print(f"{count} damaged .npz of data: {outcomes[False]} refused, {outcomes[True]} read")
+    assert outcomes[False] > count / 2
+
+
+# -- profiles ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("profile") / "profile.json"
+    measure(build("lenet", 4), Cpu(cpu()), turns=1, limit_seconds=0.05).save(path)
+    return path.read_text(encoding="utf-8")
+
+
+@amounts
+def test_damaged_profiles_are_planned_with_or_refused(profile: str, tmp_path: Path, count: int) -> None:
+    path, statuses = tmp_path / "damaged.json", Counter[int]()
+    for seed in range(count):
+        random = Random(seed)
+        if random.random() < 0.5:
+            path.write_bytes(damaged_bytes(profile.encode(), random))
+        else:
+            path.write_text(damaged_json(profile, random), encoding="utf-8", errors="surrogateescape")
+        statuses += command("plan", "lenet", "--batch", 4, "--machine", path, "--policy", "vdnn-all")
+    print(f"{count} damaged profiles, by exit status: {dict(statuses)}")
+    assert statuses[2] > count / 4
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+@amounts
+def test_damaged_logs_are_replayed_or_refused(tmp_path: Path, count: int) -> None:
+    path, statuses = tmp_path / "damaged.csv", Counter[int]()
+    text = "".join(LOG.read_text(encoding="utf-8").splitlines(keepends=True)[:40])
+    for seed in range(count):
+        random = Random(seed)
+        if random.random() < 0.5:
+            path.write_bytes(damaged_bytes(text.encode(), random))
+        else:
+            path.write_text(damaged_csv(text, random), encoding="utf-8", errors="surrogateescape")
+        statuses += command("replay", path)
+    print(f"{count} damaged logs, by exit status: {dict(statuses)}")
+    assert statuses[2] > count / 4
