@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from kernels.cpu.build import load, module_path
+from kernels.cpu.build import load, source_text
 from kernels.cpu.checked import checked, current_mode
 from kernels.cpu.threads import run_blocks
 from kernels.cpu.vocabulary import UnsupportedKernel
@@ -45,5 +45,4 @@ def _compiled(kernel: Kernel) -> Callable[..., None]:
 
 def source_of(kernel: Kernel, checked: bool = False) -> str:
     """The generated module, as text."""
-    load(kernel, checked)
-    return module_path(kernel, checked).read_text()
+    return source_text(kernel, checked)

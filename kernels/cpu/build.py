@@ -1,9 +1,10 @@
 """Step 4: the generated module on disk, compiled once for all processes.
 
-A module's file name carries a key of everything its machine code follows from: the kernel's and its helpers' source and
-constants, the block, the options, this compiler, and the versions of Python, Numba, llvmlite and NumPy.  So the file
-is written once and never changes, and Numba's own cache beside it is always right (Numba's key alone knows nothing of
-helpers or of the SLP switch).
+A module's name carries a key of everything its machine code follows from: the kernel's and its helpers' source and
+constants, the block, the options, this compiler, the processor, and the versions of Python, Numba, llvmlite and NumPy.
+So an entry is written once and never changes, and Numba's own cache in it is always right (Numba's key alone knows
+nothing of helpers or of the SLP switch).  Numba's cache is pickles, which execute what they hold: an entry is loaded
+only if its checksums are right, and only from a folder that no one else can write.
 
     REFIMPL_CACHE=DIR   where (default: ~/.cache/refimpl)          REFIMPL_SLP=0   without the superword-level
     vectoriser
@@ -11,10 +12,11 @@ helpers or of the SLP switch).
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import importlib.util
 import inspect
 import os
+import stat
 import sys
 import tempfile
 import threading
@@ -28,6 +30,7 @@ from typing import Any
 import llvmlite
 import numba
 import numpy as np
+from numba.core.registry import cpu_target
 
 from kernels.cpu.vocabulary import constant_source, outside_names
 from kernels.declare import Kernel
@@ -40,6 +43,17 @@ def slp_enabled() -> bool:
 
 
 @contextmanager
+def numba_config(**values: Any) -> Iterator[None]:
+    """Numba's settings changed for what is compiled inside."""
+    before = {name: getattr(numba.config, name) for name in values}
+    vars(numba.config).update(values)
+    try:
+        yield
+    finally:
+        vars(numba.config).update(before)
+
+
+@contextmanager
 def slp_vectoriser() -> Iterator[None]:
     """LLVM's SLP vectoriser for what is compiled inside.
 
@@ -47,35 +61,59 @@ def slp_vectoriser() -> Iterator[None]:
     2023, so it is switched on for our own compilations alone, and every kernel's tests against its oracles run with
     it on.
     """
-    before = numba.config.SLP_VECTORIZE
-    numba.config.SLP_VECTORIZE = int(slp_enabled())
-    try:
+    with numba_config(SLP_VECTORIZE=int(slp_enabled())):
         yield
-    finally:
-        numba.config.SLP_VECTORIZE = before
 
 
-def cache_directory() -> Path:
-    """Where generated modules live; a folder in the system's temporary one if the usual place cannot be written."""
+# -- where -------------------------------------------------------------------------------------------------------------
+
+
+def cache_directory() -> Path | None:
+    """The folder of compiled kernels, or one in the system's temporary folder; None where neither can be used."""
     wanted = Path(
         os.environ.get("REFIMPL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "refimpl"
     ).expanduser()
-    try:
-        wanted.mkdir(parents=True, exist_ok=True)
-        if os.access(wanted, os.W_OK):
-            return wanted
-    except OSError:
-        pass
     fallback = Path(tempfile.gettempdir()) / f"refimpl-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-    fallback.mkdir(parents=True, exist_ok=True)
-    return fallback
+    return next((folder for folder in (Path(os.path.realpath(wanted)), fallback) if _usable(folder)), None)
+
+
+@cache
+def _usable(folder: Path) -> bool:
+    """Whether the folder is there, can be written, and only by us: loading what is in it executes it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()  # a link to somewhere is not ours to follow in a folder that all can write
+    except OSError as error:
+        say_once(f"{folder}, for compiled kernels, is not used: {error.strerror or error}")
+        return False
+    if not stat.S_ISDIR(found.st_mode):
+        trouble = "it is not a folder"
+    elif hasattr(os, "getuid") and found.st_uid != os.getuid():
+        trouble = "it belongs to another user, who could put other code there"
+    elif hasattr(os, "getuid") and found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        trouble = "others can write there, and could put other code there; delete it, or name another in REFIMPL_CACHE"
+    elif not os.access(folder, os.W_OK):
+        trouble = "it cannot be written"
+    else:
+        return True
+    say_once(f"{folder}, for compiled kernels, is not used: {trouble}")
+    return False
+
+
+@cache
+def say_once(text: str) -> None:
+    print(f"refimpl: {text}", file=sys.stderr)
+
+
+# -- which -------------------------------------------------------------------------------------------------------------
 
 
 @cache
 def _compiler_key() -> str:
     """Everything outside a kernel that decides its machine code."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
-    versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
+    processor = cpu_target.target_context.codegen().magic_tuple()
+    versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__, processor)
     return hashlib.sha256(repr(versions).encode() + b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
@@ -106,32 +144,90 @@ def key(kernel: Kernel, checked: bool) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def module_path(kernel: Kernel, checked: bool = False) -> Path:
-    return cache_directory() / f"{kernel.name}{'_checked' if checked else ''}_{key(kernel, checked)}.py"
+# -- what --------------------------------------------------------------------------------------------------------------
+
+CHECKSUMS = "SHA256"  #: the file that `sha256sum --check` reads; every other file of an entry is named in it
+
+
+def source_text(kernel: Kernel, checked: bool = False) -> str:
+    """The generated module."""
+    from kernels.cpu.source import KernelSource
+
+    source = KernelSource(kernel, checked)
+    sites = f"SITES = {[(site.line, site.text, site.axis) for site in source.sites]!r}\n" if checked else ""
+    return source.text + sites
 
 
 def load(kernel: Kernel, checked: bool = False) -> ModuleType:
-    """The kernel's generated module, compiled; from disk where a process has made it before."""
+    """The kernel's generated module, compiled; from disk where a process has compiled it before."""
+    stem = f"{kernel.name}{'_checked' if checked else ''}_{key(kernel, checked)}"
+    return load_text(stem, lambda: source_text(kernel, checked))
+
+
+def load_text(stem: str, source: Callable[[], str]) -> ModuleType:
+    """A module that Numba compiles when it is executed.
+
+    An entry of the cache is a folder.  It is written beside its place, renamed when it is complete, and then never
+    changed.  One whose files are not those that were written is removed and written again.
+
+    Args:
+        stem: the module's name; it has a key of everything that the machine code follows from.
+        source: makes the module's text, where it is not on disk.
+    """
     with _lock:
-        path = module_path(kernel, checked)
-        if not path.exists():
-            from kernels.cpu.source import KernelSource
+        folder = cache_directory()
+        if folder is None:
+            return _executed(stem, source())
+        entry = folder / stem
+        try:
+            if _intact(entry):
+                return _executed(stem, (entry / f"{stem}.py").read_text(), entry)
+            with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
+                if os.path.lexists(entry):
+                    say_once(f"compiled kernels in {folder} were damaged; they are compiled again")
+                    os.rename(entry, Path(temporary) / "damaged")
+                return _written(Path(temporary) / stem, entry, source())
+        except (OSError, RuntimeError) as error:  # Numba's, if it cannot write
+            made = _executed(stem, source())  # what is wrong with the kernel itself is raised here
+            say_once(f"compiled kernels cannot be kept in {folder}: {getattr(error, 'strerror', None) or error}")
+            return made
 
-            source = KernelSource(kernel, checked)
-            sites = f"SITES = {[(site.line, site.text, site.axis) for site in source.sites]!r}\n" if checked else ""
-            _write(path, source.text + sites)
-        name = f"kernels.cpu.generated.{path.stem}"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where Numba's cache looks it up
-        with slp_vectoriser():
-            spec.loader.exec_module(module)
-        return module
+
+def _written(temporary: Path, entry: Path, text: str) -> ModuleType:
+    """Compile the module in a temporary folder, which then becomes the entry."""
+    temporary.mkdir()
+    (temporary / f"{entry.name}.py").write_text(text)
+    module = _executed(entry.name, text, temporary)
+    (temporary / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in _digests(temporary).items()))
+    try:
+        os.rename(temporary, entry)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # another process was quicker
+            raise
+    return module
 
 
-def _write(path: Path, text: str) -> None:
-    """All or nothing, also beside another process that writes the same file."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    os.replace(temporary, path)
+def _digests(entry: Path) -> dict[str, str]:
+    """The SHA-256 of every file of an entry, by its path in it."""
+    files = sorted(path for path in entry.rglob("*") if path.is_file() and path.name != CHECKSUMS)
+    return {str(path.relative_to(entry)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _intact(entry: Path) -> bool:
+    """Whether the files of an entry are those that were written, to the last bit."""
+    try:
+        lines = (entry / CHECKSUMS).read_text().splitlines()
+        return _digests(entry) == {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    except (OSError, ValueError):
+        return False
+
+
+def _executed(stem: str, text: str, folder: Path | None = None) -> ModuleType:
+    """The module, with Numba's cache beside it in the folder; without one, compiled and not kept."""
+    path = str(folder / f"{stem}.py") if folder else f"<{stem}>"
+    module = ModuleType(f"kernels.cpu.generated.{stem}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # where Numba's cache looks it up
+    with slp_vectoriser(), numba_config(CACHE_DIR="", CACHE_LOCATOR_CLASSES="InTreeCacheLocator"):
+        exec(compile(text if folder else text.replace(", cache=True", ""), path, "exec"), module.__dict__)
+    return module
