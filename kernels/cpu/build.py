@@ -161,10 +161,19 @@ def source_text(kernel: Kernel, checked: bool = False) -> str:
 def load(kernel: Kernel, checked: bool = False) -> ModuleType:
     """The kernel's generated module, compiled; from disk where a process has compiled it before."""
     stem = f"{kernel.name}{'_checked' if checked else ''}_{key(kernel, checked)}"
-    return load_text(stem, lambda: source_text(kernel, checked))
+    with _lock, slp_vectoriser():
+        return _load(stem, lambda: source_text(kernel, checked))
 
 
-def load_text(stem: str, source: Callable[[], str]) -> ModuleType:
+def load_source(path: Path) -> ModuleType:
+    """A module of functions that Numba compiles with `cache=True`, kept like a kernel's."""
+    text = path.read_text(encoding="utf-8")
+    key = hashlib.sha256(f"{_compiler_key()}\0{text}".encode()).hexdigest()[:16]
+    with _lock:
+        return _load(f"{path.stem}_{key}", lambda: text)
+
+
+def _load(stem: str, source: Callable[[], str]) -> ModuleType:
     """A module that Numba compiles when it is executed.
 
     An entry of the cache is a folder.  It is written beside its place, renamed when it is complete, and then never
@@ -174,29 +183,28 @@ def load_text(stem: str, source: Callable[[], str]) -> ModuleType:
         stem: the module's name; it has a key of everything that the machine code follows from.
         source: makes the module's text, where it is not on disk.
     """
-    with _lock:
-        folder = cache_directory()
-        if folder is None:
-            return _executed(stem, source())
-        entry = folder / stem
-        try:
-            if _intact(entry):
-                return _executed(stem, (entry / f"{stem}.py").read_text(), entry)
-            with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
-                if os.path.lexists(entry):
-                    say_once(f"compiled kernels in {folder} were damaged; they are compiled again")
-                    os.rename(entry, Path(temporary) / "damaged")
-                return _written(Path(temporary) / stem, entry, source())
-        except (OSError, RuntimeError) as error:  # Numba's, if it cannot write
-            made = _executed(stem, source())  # what is wrong with the kernel itself is raised here
-            say_once(f"compiled kernels cannot be kept in {folder}: {getattr(error, 'strerror', None) or error}")
-            return made
+    folder = cache_directory()
+    if folder is None:
+        return _executed(stem, source())
+    entry = folder / stem
+    try:
+        if _intact(entry):
+            return _executed(stem, (entry / f"{stem}.py").read_text(encoding="utf-8"), entry)
+        with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
+            if os.path.lexists(entry):
+                say_once(f"compiled kernels in {folder} were damaged; they are compiled again")
+                os.rename(entry, Path(temporary) / "damaged")
+            return _written(Path(temporary) / stem, entry, source())
+    except (OSError, RuntimeError) as error:  # Numba's, if it cannot write
+        made = _executed(stem, source())  # what is wrong with the kernel itself is raised here
+        say_once(f"compiled kernels cannot be kept in {folder}: {getattr(error, 'strerror', None) or error}")
+        return made
 
 
 def _written(temporary: Path, entry: Path, text: str) -> ModuleType:
     """Compile the module in a temporary folder, which then becomes the entry."""
-    temporary.mkdir()
-    (temporary / f"{entry.name}.py").write_text(text)
+    temporary.mkdir(mode=0o700)
+    (temporary / f"{entry.name}.py").write_text(text, encoding="utf-8")
     module = _executed(entry.name, text, temporary)
     (temporary / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in _digests(temporary).items()))
     try:
@@ -228,6 +236,6 @@ def _executed(stem: str, text: str, folder: Path | None = None) -> ModuleType:
     module = ModuleType(f"kernels.cpu.generated.{stem}")
     module.__file__ = path
     sys.modules[module.__name__] = module  # where Numba's cache looks it up
-    with slp_vectoriser(), numba_config(CACHE_DIR="", CACHE_LOCATOR_CLASSES="InTreeCacheLocator"):
+    with numba_config(CACHE_DIR="", CACHE_LOCATOR_CLASSES="InTreeCacheLocator"):
         exec(compile(text if folder else text.replace(", cache=True", ""), path, "exec"), module.__dict__)
     return module

@@ -8,8 +8,8 @@ Several workers have a part of the map each, and pack it into a part of the stor
 the left, and what it does not fill is never touched, so the operating system gives no memory for it.  What a worker
 takes is counted in slots, eighths of its part, as the authors of vDNN++ do.
 
-The inner loops are compiled by Numba, and run without Python's lock beside whatever else runs.  Importing this module
-imports Numba.
+The inner loops are in `packing_words`, compiled by Numba when the first map is packed; they run without Python's lock
+beside whatever else runs.
 """
 
 from __future__ import annotations
@@ -17,119 +17,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
-
-from kernels.cpu.threads import thread_count as cpu_threads
 
 WORKERS = SLOTS = 8
 WORD = 32  #: numbers that share a mask
-#: Non-zeros of a word up to which it is quicker to go from one to the next than through all 32.
-SPARSE_PACK, SPARSE_UNPACK = 16, 20
-AT_ONCE = 4  #: of them are packed before the next look at whether any is left; WORD is a multiple of it
 
 Word = np.uint32
-Index = np.uint64
-LAST = np.uint32(1 << (WORD - 1))  #: the bit of a word's last number
 
 
-@intrinsic
-def nonzeros(context: Any, numbers: Any, first: Any) -> Any:
-    """The mask of the 32 numbers from `first` on: all are compared with 0 at once, in vector registers."""
+@cache
+def words() -> Any:
+    """The module `packing_words`, compiled by Numba once for all processes."""
+    from kernels.cpu.build import load_source
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        vector = ir.VectorType(ir.IntType(32), WORD)
-        place = builder.bitcast(builder.gep(array.data, [arguments[1]]), vector.as_pointer())
-        loaded = builder.load(place, align=4)
-        return builder.bitcast(builder.icmp_unsigned("!=", loaded, ir.Constant(vector, [0] * WORD)), ir.IntType(32))
-
-    return types.uint32(numbers, types.uint64), generate
-
-
-@intrinsic
-def trailing_zeros(context: Any, word: Any) -> Any:
-    """How many bits are 0 before the first 1; the word is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.uint32(types.uint32), generate
-
-
-@intrinsic
-def ones(context: Any, word: Any) -> Any:
-    """How many bits are 1."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.uint32(types.uint32), generate
-
-
-@njit("uint64(uint32[::1], uint32[::1], uint32[::1], uint64, uint64)", nogil=True, cache=True)
-def pack_words(numbers, masks, packed, first, last):  # type: ignore[no-untyped-def]
-    """Pack the words first..last, from the place of the first number on; how many numbers are not zero.
-
-    A word's numbers may be followed by rubbish, no further than its own place reaches; the next word overwrites it.
-    """
-    k = first * Index(WORD)
-    for word in range(first, last):
-        base = word * Index(WORD)
-        mask = nonzeros(numbers, base)
-        masks[word] = mask
-        count = Index(ones(mask))
-        to = k
-        if count == WORD:
-            for b in range(WORD):
-                packed[to + Index(b)] = numbers[base + Index(b)]
-        elif count > SPARSE_PACK:
-            for b in range(WORD):
-                packed[to] = numbers[base + Index(b)]  # a zero is overwritten by what comes next
-                to += Index((mask >> Word(b)) & Word(1))
-        else:
-            while mask:  # whose end the processor guesses wrong now and then: the fewer the turns, the better
-                for _ in range(AT_ONCE):
-                    packed[to] = numbers[base + Index(trailing_zeros(mask | LAST))]
-                    to += Index(1)
-                    mask &= mask - Word(1)
-        k += count
-    return k - first * Index(WORD)
-
-
-@njit("void(uint32[::1], uint32[::1], uint32[::1], uint64, uint64)", nogil=True, cache=True)
-def unpack_words(masks, packed, numbers, first, last):  # type: ignore[no-untyped-def]
-    """The numbers of the words first..last as they were."""
-    k = first * Index(WORD)
-    for word in range(first, last):
-        base = word * Index(WORD)
-        mask = masks[word]
-        count = Index(ones(mask))
-        given = k
-        if count == WORD:
-            for b in range(WORD):
-                numbers[base + Index(b)] = packed[given + Index(b)]
-        elif count > SPARSE_UNPACK:
-            for b in range(WORD):
-                bit = (mask >> Word(b)) & Word(1)
-                numbers[base + Index(b)] = packed[given] & (Word(0) - bit)
-                given += Index(bit)
-        else:
-            for b in range(WORD):
-                numbers[base + Index(b)] = Word(0)
-            while mask:
-                numbers[base + Index(trailing_zeros(mask))] = packed[given]
-                given += Index(1)
-                mask &= mask - Word(1)
-        k += count
+    return load_source(Path(__file__).with_name("packing_words.py"))
 
 
 def thread_count() -> int:
     """Threads that pack: as many as run kernels on a CPU, no more than workers."""
+    from kernels.cpu.threads import thread_count as cpu_threads
+
     return min(WORKERS, cpu_threads())
 
 
@@ -151,19 +61,22 @@ class Packed:
     """
 
     def __init__(self, store: np.ndarray, nbytes: int) -> None:
-        words, self._rest = divmod(nbytes // 4, WORD)
+        count, self._rest = divmod(nbytes // 4, WORD)
+        self._words = words()
         place = store[: packed_limit(nbytes)].view(Word)
         self._numbers = nbytes // 4
-        self._masks, self._packed = place[:words], place[words : words + self._numbers]
+        self._masks, self._packed = place[:count], place[count : count + self._numbers]
         self.density = 1.0  #: of the map packed last: the share of numbers that are not zero
-        self._cuts = [worker * words // WORKERS for worker in range(WORKERS + 1)]
+        self._cuts = [worker * count // WORKERS for worker in range(WORKERS + 1)]
 
     def pack(self, given: np.ndarray) -> int:
         """Pack a map; the bytes that it takes, in whole slots, masks included."""
         numbers = given.view(Word)
         full = self._numbers - self._rest
         self._packed[full:] = numbers[full:]
-        counts = self._each(lambda first, last: int(pack_words(numbers, self._masks, self._packed, first, last)))
+        counts = self._each(
+            lambda first, last: int(self._words.pack_words(numbers, self._masks, self._packed, first, last))
+        )
         self.density = (sum(counts) + self._rest) / max(self._numbers, 1)
         taken = 0
         for count, first, last in zip(counts, self._cuts, self._cuts[1:], strict=False):
@@ -176,7 +89,7 @@ class Packed:
         numbers = given.view(Word)
         full = self._numbers - self._rest
         numbers[full:] = self._packed[full:]
-        self._each(lambda first, last: unpack_words(self._masks, self._packed, numbers, first, last))
+        self._each(lambda first, last: self._words.unpack_words(self._masks, self._packed, numbers, first, last))
 
     def _each(self, work: Callable[[int, int], Any]) -> list[Any]:
         """Every worker's part; small maps are not worth a thread."""

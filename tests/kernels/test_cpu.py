@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import errno
 import inspect
 import itertools
 import linecache
@@ -12,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 import types
 from pathlib import Path
@@ -24,7 +26,7 @@ from hypothesis import strategies as st
 
 from kernels import cpu
 from kernels.arguments import KernelError
-from kernels.cpu import build
+from kernels.cpu import build, threads
 from kernels.cpu.checked import CheckFailed
 from kernels.launch import REGISTRY, Floats, Ints, bind, ceil_div, device, kernel, launch
 from kernels.shim import cuda
@@ -647,10 +649,110 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert int(second.stdout) == 0
 
 
-def test_an_unwritable_cache_falls_back(monkeypatch, tmp_path):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "file" / "below"))
-    assert os.access(build.cache_directory(), os.W_OK)
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """A cache of the test's own, and a temporary folder of its own to fall back to."""
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    build.say_once.cache_clear()
+    return tmp_path / "cache"
+
+
+def fills(value):
+    """What a filler's module fills with: it is loaded from the cache, or compiled."""
+    x = np.zeros(32, np.float32)
+    build.load(make_filler(value)).run(0, 1, 1, 1, 1, x)  # block 0 of a grid of 1 × 1 × 1
+    return x.tolist() == [value] * 32
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def becomes_a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", [flip, Path.unlink, lambda path: path.write_bytes(b""), becomes_a_folder])
+def test_a_damaged_entry_is_compiled_again_and_that_is_said_once(cache, capsys, damage):
+    assert fills(3) and capsys.readouterr().err == ""
+    (entry,) = cache.iterdir()
+    names = sorted(path.relative_to(entry) for path in entry.rglob("*") if path.is_file())
+    assert len(names) == 4
+    for name in names:
+        damage(entry / name)
+        assert fills(3)
+        assert build._intact(entry) and list(cache.iterdir()) == [entry]
+    (entry / "more").write_text("")
+    assert fills(3) and not (entry / "more").exists()
+    assert capsys.readouterr().err == f"refimpl: compiled kernels in {cache} were damaged; they are compiled again\n"
+
+
+def test_an_entry_that_is_a_file_is_replaced(cache, capsys):
+    cache.mkdir(mode=0o700)
+    name = f"filler_{build.key(make_filler(4), False)}"
+    (cache / name).write_text("")
+    assert fills(4) and build._intact(cache / name)
+    assert "were damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("call", ["rename", "open"])
+def test_on_a_full_disk_kernels_are_compiled_and_not_kept(cache, capsys, monkeypatch, call):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*((os, "rename", full) if call == "rename" else (Path, "write_text", full)))
+        assert fills(5) and fills(5)
+    assert capsys.readouterr().err == f"refimpl: compiled kernels cannot be kept in {cache}: No space left on device\n"
+    assert list(cache.iterdir()) == []
+
+
+def test_an_unwritable_cache_falls_back(cache, capsys):
+    cache.write_text("")  # a file where the folder should be
+    assert build.cache_directory().parent == cache.parent / "temporary"
+    assert "is not used: File exists" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner and no mode here")
+def test_a_cache_that_others_can_write_is_not_used(cache, capsys, monkeypatch):
+    fallback = cache.parent / "temporary" / f"refimpl-{os.getuid()}"
+    for mode in (0o777, 0o775, 0o702):
+        folder = cache.parent / f"{mode:o}"
+        folder.mkdir()
+        folder.chmod(mode)
+        monkeypatch.setenv("REFIMPL_CACHE", str(folder))
+        assert build.cache_directory() == fallback and build.cache_directory() == fallback
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and f"{folder}, for compiled kernels, is not used: others can write there" in said
+    build._usable.cache_clear()
+    fallback.rmdir()
+    fallback.symlink_to(cache.parent)  # as another user could have made it
+    assert build.cache_directory() is None and "is not used: it is not a folder" in capsys.readouterr().err
+    assert fills(6) and list(folder.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")
+def test_a_cache_of_another_user_is_not_used(cache, capsys, monkeypatch):
+    cache.mkdir(mode=0o700)
+    found = os.stat(cache).st_uid
+    monkeypatch.setattr(os, "getuid", lambda: found + 1)
+    assert build.cache_directory() is None
+    assert "is not used: it belongs to another user" in capsys.readouterr().err
+
+
+def test_a_wrong_number_of_threads_is_one_line(monkeypatch):
+    for text in ("x", "0", "-1", "1.5", "9" * 400, "²"):
+        monkeypatch.setenv("REFIMPL_THREADS", text)
+        with pytest.raises(threads.ThreadsError, match="^REFIMPL_THREADS is '.*'; give a whole number from 1 to 1024$"):
+            threads.thread_count.__wrapped__()
+    monkeypatch.setenv("REFIMPL_THREADS", "3")
+    assert threads.thread_count.__wrapped__() == 3
 
 
 # ---- launching -----------------------------------------------------------------------------------------------------
