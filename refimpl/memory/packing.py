@@ -74,9 +74,8 @@ class Packed:
         numbers = given.view(Word)
         full = self._numbers - self._rest
         self._packed[full:] = numbers[full:]
-        counts = self._each(
-            lambda first, last: int(self._words.pack_words(numbers, self._masks, self._packed, first, last))
-        )
+        pack = self._words.pack_words
+        counts = self._each(lambda first, last: int(pack(numbers, self._masks, self._packed, first, last)))
         self.density = (sum(counts) + self._rest) / max(self._numbers, 1)
         taken = 0
         for count, first, last in zip(counts, self._cuts, self._cuts[1:], strict=False):

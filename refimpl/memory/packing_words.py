@@ -1,6 +1,6 @@
 """The inner loops of `packing`, for every 32 numbers of a map: a mask, and the numbers that are not zero.
 
-`packing.words()` compiles this module and keeps it with the compiled kernels; a plain import would compile it each time.
+`packing.words()` compiles this module once and keeps it with the compiled kernels.  An import compiles it each time.
 """
 
 from typing import Any
