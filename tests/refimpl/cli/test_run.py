@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from refimpl.backend.data import Synthetic
+from refimpl.cli.lists import print_json
 from refimpl.cli.run import curve, without
 from refimpl.machine import machine
 from refimpl.network.zoo import build
@@ -103,8 +104,9 @@ def test_driver_calls_want_a_driver(refimpl: Command) -> None:
     assert said.status == 0 and "Driver    no calls: on the CPU there is none" in said.out
 
 
-def test_ctrl_c_saves_and_the_line_it_prints_resumes(
-    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_sigterm_save_and_the_line_that_is_printed_resumes(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     """A real signal, in the middle of the run; the command that is printed is then given as it stands."""
     monkeypatch.chdir(tmp_path)
@@ -113,7 +115,7 @@ def test_ctrl_c_saves_and_the_line_it_prints_resumes(
 
     def interrupted(source: Synthetic, batch: int, iteration: int, seed: int = 0):
         if iteration == 3:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         return drawn(source, batch, iteration, seed)
 
     with monkeypatch.context() as patched:
@@ -126,6 +128,7 @@ def test_ctrl_c_saves_and_the_line_it_prints_resumes(
     assert words[0] == "refimpl" and refimpl(*words[1:]).status == 0
     assert refimpl("run", *SMALL, "--steps", 5, "--save", "whole.npz").status == 0
     assert same("end.npz", "whole.npz")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_ctrl_c_within_an_iteration_waits_for_its_end(
@@ -147,6 +150,66 @@ def test_ctrl_c_within_an_iteration_waits_for_its_end(
     assert (tmp_path / "lenet-interrupted.npz").is_file()
 
 
+def test_a_second_ctrl_c_ends_the_iteration_and_says_that_nothing_is_saved(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from refimpl.backend.cpu import CpuReplay
+
+    (tmp_path / "end.npz").write_text("old")
+    issue = CpuReplay.issue
+
+    def interrupted(replay: CpuReplay, *given: Any) -> None:
+        issue(replay, *given)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(CpuReplay, "issue", interrupted)
+    said = refimpl("run", *SMALL, "--steps", 5, "--save", tmp_path / "end.npz")
+    assert said.status == 130 and said.out == "" and said.err.count("\n") == 1
+    assert "interrupted after iteration 0; not saved: the last iteration was cut off half way" in said.err
+    assert said.err.endswith("end.npz is as it was before this run\n")
+    assert (tmp_path / "end.npz").read_text() == "old"
+
+
+@pytest.mark.parametrize(("signals", "saved"), [(1, True), (2, False)])
+def test_ctrl_c_while_saving_says_whether_it_is_saved(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: int, saved: bool
+) -> None:
+    """The training is over, or was interrupted; one more Ctrl-C waits for the file, the next one does not."""
+    from refimpl.backend import checkpoint
+
+    path = tmp_path / "end.npz"
+    write, saves = checkpoint.write, []
+
+    def interrupted(*given: Any) -> None:
+        saves.append(given)
+        for _ in range(signals if len(saves) == 2 else 1):
+            signal.raise_signal(signal.SIGINT)
+        write(*given)
+
+    monkeypatch.setattr(checkpoint, "write", interrupted)
+    said = refimpl("run", *SMALL, "--steps", 2, "--save", path)
+    told = f"saved: {path}" if saved else "not saved"
+    assert said.status == 130 and said.err == f"refimpl run: interrupted after iteration 2; {told}\n"
+    assert path.exists() == saved and len(saves) == 2
+
+
+def test_what_cannot_be_saved_is_refused_before_training(
+    wrong: Wrong, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from refimpl.cli import run
+
+    monkeypatch.setattr(run, "trainer_of", lambda *_, **__: pytest.fail("there is a trainer"))
+    for path, says in (
+        ("/dev/null", "it is a device"),
+        (tmp_path, "it is a folder"),
+        (tmp_path / ("x" * 300), "File name too long"),
+        (tmp_path / "no" / "a.npz", "there is no folder"),
+        ("/proc/a.npz", ""),
+    ):
+        assert f"--save {path}: {says}" in wrong("run", *SMALL, "--steps", 1, "--save", path)
+
+
 def test_own_images_of_any_shape(refimpl: Command, tmp_path: Path) -> None:
     path = tmp_path / "mine.npz"
     random = np.random.default_rng(0)
@@ -162,6 +225,45 @@ def test_nan_in_training_names_a_layer_and_keeps_what_was_learnt(refimpl: Comman
     assert said.status == 2 and said.out == "" and said.err.count("\n") == 1
     assert "not a number" in said.err and "saved as it was before" in said.err
     assert arrays(path)
+
+
+def test_a_state_that_has_diverged_is_never_saved_over_a_good_one(refimpl: Command, tmp_path: Path) -> None:
+    """An update spoils the weights, and the next batch shows it."""
+    path = tmp_path / "good.npz"
+    path.write_text("good")
+    said = refimpl("run", "tiny-resnet", "--batch", 8, "--backend", "cpu", "--steps", 4, "--rate", 1e10, "--save", path)
+    assert said.status == 2 and said.out == "" and said.err.count("\n") == 1
+    assert f"{path} is not written: the training has diverged, " in said.err and "iteration 2: " in said.err
+    assert path.read_text() == "good" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_last_update_that_spoils_the_weights_is_not_saved(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from refimpl.backend import Trainer
+
+    step = Trainer.step
+
+    def spoilt(trainer: Trainer, *batch: Any) -> float:
+        loss = step(trainer, *batch)
+        state = trainer.state()
+        state["conv1.w"].flat[3] = np.inf
+        trainer.load_state(state)
+        return loss
+
+    monkeypatch.setattr(Trainer, "step", spoilt)
+    path = tmp_path / "good.npz"
+    path.write_text("good")
+    said = refimpl("run", *SMALL, "--steps", 1, "--save", path)
+    assert said.status == 2 and said.out == ""
+    assert said.err == f"refimpl run: {path} is not written: the training has diverged, conv1.w has NaN or infinity\n"
+    assert path.read_text() == "good"
+
+
+def test_a_json_document_has_no_nan_and_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"losses": [1.5, float("nan"), float("inf")], "é": -float("inf")})
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert document == {"losses": [1.5, None, None], "é": None}
 
 
 @pytest.mark.parametrize(
