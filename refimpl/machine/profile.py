@@ -116,8 +116,7 @@ def _checked(found: dict[str, Any]) -> Profile:
     plain = {f.name: found[f.name] for f in fields(Profile) if f.name not in ("copies", "calls", "choices")}
     for name, value in plain.items():
         if name in ("device", "kind", "date", "network"):
-            if not isinstance(value, str):
-                raise ValueError(f"{name} is {shown(value)}, not a text")
+            _text(name, value)
         else:
             plain[name] = _positive(name, value, whole=name in ("batch", "memory_bytes"))
     if plain["kind"] not in ("cpu", "gpu"):
@@ -141,12 +140,18 @@ def _choices(name: str, made: list[dict[str, Any]]) -> tuple[Choice, ...]:
         raise ValueError(f"{name} has no algorithm")
     return in_order(
         Choice(
-            str(one["algorithm"]),
+            _text("algorithm", one["algorithm"]),
             _positive(name, one["workspace_bytes"], whole=True, zero=True),
             _positive(name, one["seconds"]),
         )
         for one in made
     )
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is {shown(value)}, not a text")
+    return value
 
 
 def _positive(name: str, value: Any, whole: bool = False, zero: bool = False) -> Any:

@@ -162,6 +162,8 @@ def first(table: dict[str, Any]) -> str:
         (broken(lambda p: p.update(flops=10**400)), "is damaged: flops is 1000000"),
         (broken(lambda p: p.update(bandwidth=float("inf"))), "is damaged: bandwidth is inf, too large"),
         (broken(lambda p: p["copies"]["in"].update(bytes_per_second=1e-300)), "copies in is 1e-300, too small"),
+        (broken(lambda p: p["choices"][first(p["choices"])][0].update(algorithm=7)), "algorithm is 7, not a text"),
+        (broken(lambda p: p["choices"][first(p["choices"])][0].update(workspace_bytes=0.5)), "not a whole number"),
         (broken(lambda p: p.update(calls=[1])), "is damaged: "),
         (broken(lambda p: p["calls"].update({first(p["calls"]): float("nan")})), "is nan, not a number"),
         (broken(lambda p: p["calls"].update({first(p["calls"]): -1})), "is -1, too small"),
