@@ -207,6 +207,24 @@ def test_npz_and_arrays_give_the_same(tmp_path: Path) -> None:
     assert np.array_equal(one.train_images, other.train_images) and np.array_equal(one.test_labels, other.test_labels)
 
 
+def test_a_flipped_bit_of_a_headers_length_gives_no_other_images(tmp_path: Path) -> None:
+    images, labels = small(shape=(2, 9, 9))
+    np.savez(tmp_path / "mine.npz", images=images, labels=labels)
+    content = bytearray((tmp_path / "mine.npz").read_bytes())
+    content[content.index(b"\x93NUMPY") + 8] ^= 0x20  # a header that is 32 bytes shorter is still one
+    (tmp_path / "mine.npz").write_bytes(content)
+    assert "its size is not what its header says" in refused(tmp_path / "mine.npz")
+
+
+def test_a_zip_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    labels = np.zeros(1 << 24, np.int32)
+    np.savez_compressed(tmp_path / "mine.npz", images=small()[0], labels=labels)
+    tracemalloc.start()
+    assert "labels are 16777216; give one number an image, (20,)" in refused(tmp_path / "mine.npz")
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
+
+
 def refused(path: Path) -> str:
     with pytest.raises(DataError) as error:
         load_npz(path)

@@ -42,6 +42,15 @@ def test_holes_cost_what_they_cost(refimpl: Command, tmp_path: Path) -> None:
     assert said.status == 3 and "no: 1 not, the first in line 7" in said.out
 
 
+@pytest.mark.parametrize("sizes", [[2**60 + 1], [10**400], [2**59, 2**59, 1], [5, 2**60]])
+def test_a_log_of_more_than_any_memory_is_refused(wrong: Wrong, tmp_path: Path, sizes: list[int]) -> None:
+    """Once the search for the least pool never ended."""
+    write_rmm(tmp_path / "huge.csv", [Event("allocate", i, nbytes) for i, nbytes in enumerate(sizes)])
+    says = f"the log needs more than 2^60 bytes at once, first in line {1 + len(sizes)}"
+    assert says in wrong("replay", tmp_path / "huge.csv")
+    assert says in wrong("replay", tmp_path / "huge.csv", "--size", "1GiB")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -74,6 +74,8 @@ def test_a_byte_order_mark_blank_lines_and_windows_ends_do_not_matter(tmp_path: 
         ("1,00:00:00.000001,free,0x100,5,default", "the stream 'default' is not a hexadecimal number"),
         ("main,00:00:00.000001,free,0x100,5,0", "the thread 'main' is not a whole number"),
         ("1,yesterday,free,0x100,5,0", "the time 'yesterday'; it must look like 15:47:02.841961"),
+        ("1," + "9" * 400 + ":00:00.000001,free,0x100,5,0", "; it must look like 15:47:02.841961"),
+        ("1," + "9" * 400 + ",free,0x100,5,0", "; it must look like 15:47:02.841961"),
         ("1,00:00:00.000001,free,0x100," + "9" * 5000 + "x,0", "is not a whole number"),
     ],
 )
@@ -92,6 +94,11 @@ def test_a_file_that_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
     path = log(tmp_path, header=text)
     with pytest.raises(LogError, match="log.csv, line 1: "):
         read_rmm(path)
+
+
+def test_a_log_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="cannot be read: Is a directory"):
+        read_rmm(tmp_path)
 
 
 def test_a_log_without_events_is_a_log(tmp_path: Path) -> None:
