@@ -8,6 +8,7 @@ so an unlocked one was left by a killed process; the next write to the same targ
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 import sys
@@ -95,10 +96,9 @@ def _delete_orphans(target: Path) -> None:
     """Delete the target's temporary files that no process has locked."""
     if sys.platform == "win32":
         return
+    ours = re.compile(re.escape(_prefix(target)) + r"[0-9a-f]{8}\.tmp")
     with suppress(OSError):
-        for entry in os.scandir(target.parent):
-            if not (entry.name.startswith(_prefix(target)) and entry.name.endswith(".tmp")):
-                continue
-            with suppress(OSError), open(entry.path, "r+b") as file:
+        for orphan in filter(ours.fullmatch, os.listdir(target.parent)):
+            with suppress(OSError), open(target.with_name(orphan), "r+b") as file:
                 flock(file, LOCK_EX | LOCK_NB)
-                os.unlink(entry.path)
+                os.unlink(file.name)
