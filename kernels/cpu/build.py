@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -70,11 +70,11 @@ def slp_vectoriser() -> Iterator[None]:
 
 def cache_directory() -> Path | None:
     """The folder of compiled kernels, or one in the system's temporary folder; None where neither can be used."""
-    wanted = Path(
-        os.environ.get("REFIMPL_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "refimpl"
-    ).expanduser()
-    fallback = Path(tempfile.gettempdir()) / f"refimpl-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-    return next((folder for folder in (Path(os.path.realpath(wanted)), fallback) if _usable(folder)), None)
+    named = os.environ.get("REFIMPL_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or '~/.cache'}/refimpl"
+    wanted = os.path.expanduser(named)
+    folders = [] if wanted.startswith("~") else [Path(os.path.realpath(wanted))]  # a user without a home folder
+    folders.append(Path(tempfile.gettempdir()) / f"refimpl-{os.getuid() if hasattr(os, 'getuid') else 'user'}")
+    return next((folder for folder in folders if _usable(folder)), None)
 
 
 @cache
@@ -188,12 +188,14 @@ def _load(stem: str, source: Callable[[], str]) -> ModuleType:
         return _executed(stem, source())
     entry = folder / stem
     try:
-        if _intact(entry):
+        there = os.path.lexists(entry)
+        if there and _intact(entry):
             return _executed(stem, (entry / f"{stem}.py").read_text(encoding="utf-8"), entry)
         with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
-            if os.path.lexists(entry):
+            if there:
                 say_once(f"compiled kernels in {folder} were damaged; they are compiled again")
-                os.rename(entry, Path(temporary) / "damaged")
+                with suppress(FileNotFoundError):  # another process was quicker
+                    os.rename(entry, Path(temporary) / "damaged")
             return _written(Path(temporary) / stem, entry, source())
     except (OSError, RuntimeError) as error:  # Numba's, if it cannot write
         made = _executed(stem, source())  # what is wrong with the kernel itself is raised here
@@ -210,7 +212,7 @@ def _written(temporary: Path, entry: Path, text: str) -> ModuleType:
     try:
         os.rename(temporary, entry)
     except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # another process was quicker
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # there, too
             raise
     return module
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, add_command, pick
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     size = parse(options.size) if options.size else None
     if isinstance(size, Share):
         raise Fail(f"--size {options.size} is a share; give bytes, as in 4GiB")
-    if not Path(options.log).is_file():
+    if not os.path.isfile(options.log):
         raise Fail(f"there is no file {options.log}; refimpl trace NETWORK --format rmm writes one")
     events = read_rmm(options.log)
     rows = []

@@ -11,7 +11,6 @@ import sys
 import time
 from dataclasses import asdict
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, add_command, completed_by, writable
@@ -125,7 +124,7 @@ def source_of(name: str) -> Any:
         return None
     if name == "digits":
         return data.digits()
-    if not name.endswith(".npz") and not Path(name).exists():
+    if not name.endswith(".npz") and not os.path.exists(name):
         raise Fail(f"there is no data {name!r}{offer(name, ('digits', 'synthetic', 'FILE.npz'))}")
     return data.load_npz(name)  # which images are for testing must not change when a run is resumed
 

@@ -701,7 +701,7 @@ def test_an_entry_that_is_a_file_is_replaced(cache, capsys):
     assert "were damaged" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("call", ["rename", "open"])
+@pytest.mark.parametrize("call", ["rename", "write_text"])
 def test_on_a_full_disk_kernels_are_compiled_and_not_kept(cache, capsys, monkeypatch, call):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -711,6 +711,28 @@ def test_on_a_full_disk_kernels_are_compiled_and_not_kept(cache, capsys, monkeyp
         assert fills(5) and fills(5)
     assert capsys.readouterr().err == f"refimpl: compiled kernels cannot be kept in {cache}: No space left on device\n"
     assert list(cache.iterdir()) == []
+
+
+def test_a_user_without_a_home_has_a_cache(cache, monkeypatch):
+    monkeypatch.delenv("REFIMPL_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is where nothing says where home is
+    assert build.cache_directory().parent == cache.parent / "temporary"
+
+
+def test_two_processes_that_compile_the_same_are_both_right(cache, capsys, monkeypatch):
+    """The other one is done while this one compiles."""
+    source = build.source_text
+
+    def slow(*kernel):
+        with monkeypatch.context() as patched:
+            patched.setattr(build, "source_text", source)
+            assert fills(7)
+        return source(*kernel)
+
+    monkeypatch.setattr(build, "source_text", slow)
+    assert fills(7)
+    assert len(list(cache.iterdir())) == 1 and capsys.readouterr().err == ""
 
 
 def test_an_unwritable_cache_falls_back(cache, capsys):

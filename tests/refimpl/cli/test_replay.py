@@ -55,6 +55,7 @@ def test_a_log_of_more_than_any_memory_is_refused(wrong: Wrong, tmp_path: Path, 
     ("arguments", "says"),
     [
         (["nowhere.csv"], "there is no file nowhere.csv; refimpl trace NETWORK --format rmm writes one"),
+        (["x" * 300], "there is no file xxx"),
         ([LOG, "--allocator", "bestfit"], "there is no allocator 'bestfit'; did you mean best-fit?"),
         ([LOG, "--size", "0.5"], "--size 0.5 is a share; give bytes"),
         ([Path(__file__)], "line 1: it does not begin with the header Thread,Time"),

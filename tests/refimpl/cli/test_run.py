@@ -131,8 +131,9 @@ def test_ctrl_c_and_sigterm_save_and_the_line_that_is_printed_resumes(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def test_ctrl_c_within_an_iteration_waits_for_its_end(
-    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_within_an_iteration_waits_for_its_end(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     from refimpl.backend import Trainer
 
@@ -141,7 +142,7 @@ def test_ctrl_c_within_an_iteration_waits_for_its_end(
 
     def interrupted(trainer: Trainer, batch):
         if trainer.iteration == 1:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
         return iterate(trainer, batch)
 
     monkeypatch.setattr(Trainer, "_iterate", interrupted)
@@ -271,6 +272,9 @@ def test_a_json_document_has_no_nan_and_no_infinity(capsys: pytest.CaptureFixtur
     [
         (["--data", "digit"], "there is no data 'digit'; did you mean digits?"),
         (["--data", "missing.npz"], "there is no file missing.npz"),
+        (["--data", "x" * 300], "there is no data 'xxx"),
+        (["--data", "x" * 300 + ".npz"], "there is no file xxx"),
+        (["--steps", 1, "--resume", "x" * 300], "there is no checkpoint xxx"),
         (["--steps", 0], "--steps 0: give at least 1"),
         (["--epochs", -1], "--epochs -1: give at least 1"),
         (["--steps", 1, "--epochs", 1], "not allowed with argument --steps"),
