@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections import Counter
@@ -27,11 +28,12 @@ from refimpl.superneurons import (
     Recompute,
 )
 from refimpl.superneurons import presets as stages
-from refimpl.superneurons.recompute import BoundRecompute, Segment, segments
+from refimpl.superneurons.recompute import BoundRecompute
+from refimpl.superneurons.segments import CHEAP, Segment, segments
 from tests.refimpl.backend.running import differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine
-from tests.refimpl.superneurons.watching import KINDS, MACHINE, PLENTY, STRATEGIES, bound, chain, watched
+from tests.refimpl.superneurons.watching import KINDS, MACHINE, PLENTY, STRATEGIES, chain, segmentation, watched
 
 pytestmark = pytest.mark.superneurons
 
@@ -41,11 +43,13 @@ MIB = 2**20
 
 
 def spelled(found: list[Segment]) -> list[tuple[str, list[str]]]:
-    return [(segment.checkpoint.name, [layer.name for layer in segment.layers]) for segment in found]
+    return [
+        (" ".join(x.name for x in segment.checkpoints), [layer.name for layer in segment.layers]) for segment in found
+    ]
 
 
 def test_the_segments_of_alexnet() -> None:
-    assert spelled(bound(build("alexnet:superneurons", 2)).segments) == [
+    assert spelled(segmentation(build("alexnet:superneurons", 2)).segments) == [
         ("CONV1", ["RELU1", "LRN1", "POOL1"]),
         ("CONV2", ["RELU2", "LRN2", "POOL2"]),
         ("CONV3", ["RELU3"]),
@@ -65,7 +69,7 @@ def test_a_fork_a_join_and_the_data_are_checkpoints_too() -> None:
     b.relu(name="behind")
     b.fc(2)
     b.softmax()
-    assert spelled(bound(b.build()).segments) == [
+    assert spelled(segmentation(b.build()).segments) == [
         ("input", ["first"]),
         ("first.fork.1", ["left"]),
         ("first.fork.2", ["right"]),
@@ -83,7 +87,45 @@ def test_without_fork_layers_a_segment_branches() -> None:
     b.concat(left, right)
     b.fc(2)
     b.softmax()
-    assert spelled(bound(b.build()).segments) == [("conv", ["norm", "left"]), ("other", ["right"])]
+    assert spelled(segmentation(b.build()).segments) == [("conv", ["norm", "left"]), ("other", ["right"])]
+
+
+def test_a_cheap_join_makes_one_segment_of_those_that_it_joins() -> None:
+    """And its map is rebuilt from both sides, each map freed after its last reader."""
+    network = joined()
+    rebuilt = dataclasses.replace(MEMORY_CENTRIC, cheap=(*CHEAP, "join"))
+    assert spelled(segmentation(network, rebuilt).segments) == [
+        ("first second", ["left", "right", "join", "norm", "relu"]),
+    ]  # fmt: skip
+    plan = watched(network, rebuilt)
+    assert plan.again["third"] == ["left", "right", "join", "norm", "relu"]
+    assert plan.again["norm"] == ["left", "right", "join"]
+    alive = {"input.fork.1", "input.fork.2", "first", "second", "relu", "d(third)", "d(relu)"}
+    assert plan.alive("third") == alive, "what was rebuilt on the way is freed"
+
+
+@pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
+@pytest.mark.parametrize("structure", [("join",), ("join", "concat"), ("join", "concat", "fork")], ids="+".join)
+def test_any_cheap_layer_with_several_producers_is_rebuilt(how: Recompute, structure: tuple[str, ...]) -> None:
+    for network in (joined(), build("tiny-resnet:superneurons", 2), build("tiny-inception:superneurons", 2)):
+        program = watched(network, dataclasses.replace(how, cheap=CHEAP + structure)).program
+        _, state = trained(program, 2, poison=True)
+        assert differing(state, plain_training(program, 2)) == []
+
+
+def joined() -> Network:
+    b = Builder("joined", (2, 1, 4, 4), SUPERNEURONS)
+    b.conv(2, 1, name="first")
+    left = b.dropout(name="left")
+    b.conv(2, 1, name="second", after=b.input)
+    right = b.lrn(name="right")
+    b.join(left, right, name="join")
+    b.batchnorm(name="norm")
+    b.relu(name="relu")
+    b.conv(2, 1, name="third")
+    b.fc(2)
+    b.softmax()
+    return b.build()
 
 
 def maximal_runs(network: Network) -> set[frozenset[Layer]]:
@@ -104,7 +146,7 @@ def test_segments_are_the_maximal_runs_of_cheap_layers(network: Network) -> None
     assert {frozenset(segment.layers) for segment in found.values()} == maximal_runs(network)
     for segment in found.values():
         heads = [layer for layer in segment.layers if layer.producers[0] not in found]
-        assert [layer.x for layer in heads] == [segment.checkpoint]
+        assert [layer.x for layer in heads] == segment.checkpoints
 
 
 # -- what is dropped, and how long the source lives --------------------------------------------------------------------
@@ -213,12 +255,12 @@ def test_memory_centric_begins_anew_for_every_step() -> None:
 
 def test_cost_aware_keeps_the_segment_that_fits_the_memory_centric_peak() -> None:
     plan = watched(chain(*TWO_SEGMENTS), COST_AWARE)
-    first, second = plan.bound.segments
-    assert plan.bound.l_peak() == 4 * 1024  # lrn1: x, y, dy and conv1
+    first, second = plan.segmentation.segments
+    assert plan.segmentation.l_peak() == 4 * 1024  # lrn1: x, y, dy and conv1
     # At pool1 the whole first segment is there, 1024 + 1024 + 256, with dy, dx and conv1.
-    assert plan.bound.weight(first) == 2304 + 256 + 1024 + 1024 > 4096
+    assert plan.segmentation.weight(first) == 2304 + 256 + 1024 + 1024 > 4096
     # At pool2: 256 + 64, dy and dx of the same sizes, conv2; at fc1 dy has 12 bytes, but dx only 64.
-    assert plan.bound.weight(second) == (256 + 64) + (64 + 256) + 256 <= 4096
+    assert plan.segmentation.weight(second) == (256 + 64) + (64 + 256) + 256 <= 4096
     assert (first.keeps, second.keeps) == (False, True)
     assert plan.again == {
         "fc1": ["relu2", "pool2"],
@@ -313,13 +355,22 @@ def test_masks_running_statistics_and_all_other_state_are_the_baselines(
     st.sampled_from((NoPrefetch(), Ahead())),
     st.sampled_from((1e8, 12.8e9)),
     st.sampled_from((0.0, 0.1)),
+    st.sampled_from((CHEAP, (*CHEAP, "join"), (*CHEAP, "join", "concat"), (*CHEAP, "join", "concat", "fork"))),
 )
 @settings(max_examples=25)
 def test_under_a_cache_that_pushes_out_what_can_be_rebuilt(
-    network: Network, how: Recompute, offload: object, prefetch: object, link: float, tightness: float
+    network: Network,
+    how: Recompute,
+    offload: object,
+    prefetch: object,
+    link: float,
+    tightness: float,
+    cheap: tuple[str, ...],
 ) -> None:
     """In the least memory, with a slow link too: evictions in forward and in backward, copies that drain."""
-    setup = stages.recompute(how).replace(offload=offload, prefetch=prefetch, cache=LeastRecentlyUsed())
+    setup = stages.recompute(dataclasses.replace(how, cheap=cheap)).replace(
+        offload=offload, prefetch=prefetch, cache=LeastRecentlyUsed()
+    )
     program = least_plan(network, setup, machine(link), tightness)
     program.verify()
     _, state = trained(program, 2, poison=True)
@@ -336,7 +387,7 @@ def test_a_chain_in_forward_leaves_what_a_forward_step_will_still_read() -> None
     b.join(norm, other, name="both")
     b.fc(2)
     b.softmax()
-    memory_centric = bound(b.build(), MEMORY_CENTRIC)
+    memory_centric = MEMORY_CENTRIC.bind(PlanContext(b.build(), MACHINE))
     for step, freed in ((other.forward, []), (other.backward, [norm.y])):
         assert [*memory_centric.chain(left.y, step)] == [(norm.forward, []), (left.forward, freed)]
 
@@ -368,8 +419,8 @@ def walked(network: Network, how: Recompute, monkeypatch: pytest.MonkeyPatch) ->
     lengths: list[int] = []
     path = BoundRecompute._path
 
-    def counted(self: BoundRecompute, layer: Layer) -> list[Layer]:
-        found = path(self, layer)
+    def counted(self: BoundRecompute, targets: list[Layer]) -> list[Layer]:
+        found = path(self, targets)
         lengths.append(len(found))
         return found
 

@@ -20,7 +20,8 @@ from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, Program, plan
 from refimpl.superneurons import ALL_CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
 from refimpl.superneurons import presets as stages
-from refimpl.superneurons.recompute import BoundRecompute, Segment
+from refimpl.superneurons.recompute import BoundRecompute
+from refimpl.superneurons.segments import Segment, Segmentation
 from tests.refimpl.superneurons.watching import MACHINE, PLENTY
 
 pytestmark = pytest.mark.superneurons
@@ -36,24 +37,24 @@ class ByHand(Recompute):
     keeps: tuple[bool, ...] = ()
 
     def bind(self, context: PlanContext) -> BoundRecompute:
-        bound = BoundRecompute("speed", context)
-        for segment, keeps in zip(either(bound), self.keeps, strict=True):
+        found = Segmentation("speed", context)
+        for segment, keeps in zip(either(found), self.keeps, strict=True):
             segment.keeps = keeps
-        return bound
+        return BoundRecompute(found, context)
 
 
-def either(bound: BoundRecompute) -> list[Segment]:
+def either(found: Segmentation) -> list[Segment]:
     """The segments to which it makes a difference: those that drop two maps or more."""
-    dropped = Counter(bound.dropped.values())
-    return [segment for segment in bound.segments if dropped[segment] > 1]
+    dropped = Counter(found.dropped.values())
+    return [segment for segment in found.segments if dropped[segment] > 1]
 
 
 def choices(network: Network) -> Iterable[tuple[bool, ...]]:
-    return product((True, False), repeat=len(either(COST_AWARE.bind(PlanContext(network, MACHINE)))))
+    return product((True, False), repeat=len(either(COST_AWARE.bind(PlanContext(network, MACHINE)).segmentation)))
 
 
 def by_hand(keeps: tuple[bool, ...]) -> Recompute:
-    return ByHand("speed", "by hand", "each segment as told", keeps)
+    return ByHand("speed", "by hand", "each segment as told", keeps=keeps)
 
 
 def drawn(seed: int) -> Network:
@@ -164,7 +165,7 @@ def test_the_hand_can_choose_what_each_strategy_does() -> None:
     """The twin and the module are the same where they choose the same."""
     network = build("alexnet:superneurons", 200)
     offload = CHECKPOINTS["stay"]
-    cost_aware = tuple(segment.keeps for segment in either(COST_AWARE.bind(PlanContext(network, MACHINE))))
+    cost_aware = tuple(segment.keeps for segment in either(COST_AWARE.bind(PlanContext(network, MACHINE)).segmentation))
     assert cost(network, by_hand(cost_aware), offload) == cost(network, COST_AWARE, offload)
     assert cost(network, by_hand((True,) * 5), offload) == cost(network, SPEED_CENTRIC, offload)
     assert cost(network, by_hand((False,) * 5), offload) == cost(network, MEMORY_CENTRIC, offload)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from refimpl.network import SUPERNEURONS, Builder, Conventions, Layer, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.superneurons import ALL_CHECKPOINTS, COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
-from refimpl.superneurons.recompute import BoundRecompute, Segment
+from refimpl.superneurons.segments import Segment, Segmentation
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.superneurons.watching import KINDS, STRATEGIES, Run, Watched, bound, chain, nbytes, watched
+from tests.refimpl.superneurons.watching import KINDS, STRATEGIES, Run, Watched, chain, nbytes, segmentation, watched
 
 pytestmark = pytest.mark.superneurons
 
@@ -54,7 +54,7 @@ def chains(draw: Any) -> Network:
 PAPERS = ("alexnet", "vgg16", "vgg19", "inceptionv4", "resnet50", "resnet101", "resnet152")
 
 
-def as_printed(bound: BoundRecompute, with_checkpoint: bool) -> dict[Segment, bool]:
+def as_printed(found: Segmentation, with_checkpoint: bool) -> dict[Segment, bool]:
     """The paper's rule: a segment's outputs and the backward of its last layer, against the heaviest layer's backward.
 
     The printed one leaves the checkpoints out.
@@ -62,19 +62,19 @@ def as_printed(bound: BoundRecompute, with_checkpoint: bool) -> dict[Segment, bo
 
     def weight(segment: Segment) -> int:
         made = {y for layer in segment.layers for y in layer.outputs}
-        return nbytes({*made, *segment.layers[-1].backward.uses, *([segment.checkpoint] if with_checkpoint else [])})
+        return nbytes({*made, *segment.layers[-1].backward.uses, *(segment.checkpoints if with_checkpoint else [])})
 
     def of_one(layer: Layer) -> int:
-        return nbytes({*layer.backward.uses, *(bound.nearest(layer) if with_checkpoint else [])})
+        return nbytes({*layer.backward.uses, *(found.nearest(layer) if with_checkpoint else [])})
 
-    l_peak = max(of_one(step.layer) for step in bound.backward)
-    return {segment: weight(segment) <= l_peak for segment in bound.segments}
+    l_peak = max(of_one(step.layer) for step in found.backward)
+    return {segment: weight(segment) <= l_peak for segment in found.segments}
 
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_on_the_papers_networks_the_rule_as_printed_chooses_the_same(name: str) -> None:
     """For every segment that drops anything: ResNet's batch normalisations in front of a join do not."""
-    chosen = bound(build(f"{name}:superneurons"))
+    chosen = segmentation(build(f"{name}:superneurons"))
     dropping = [segment for segment in chosen.segments if segment in chosen.dropped.values()]
     for with_checkpoint in (True, False):
         printed = as_printed(chosen, with_checkpoint)
@@ -87,7 +87,7 @@ def test_a_layer_that_reads_the_segment_counts_too() -> None:
     relu1: batchnorm1, relu1, dy in place and conv1.  conv2: these three maps, dy and dx.
     """
     network = chain("conv", "batchnorm", "relu", "conv")
-    chosen = bound(network)
+    chosen = segmentation(network)
     (segment,) = chosen.segments
     assert chosen.l_peak() == 4096 and as_printed(chosen, with_checkpoint=True) == {segment: True}
     assert chosen.weight(segment) == 5120 and not segment.keeps
@@ -103,10 +103,10 @@ def own(plan: Watched, run: Run) -> set[Tensor]:
 
     What it uses, the checkpoint it rebuilds from and, of a segment that keeps, everything, if it reads from it.
     """
-    found = {*run.step.uses, *plan.bound.nearest(run.layer)}
-    for segment in {plan.bound.dropped[t] for t in run.step.uses if t in plan.bound.dropped}:
+    found = {*run.step.uses, *plan.segmentation.nearest(run.layer)}
+    for segment in {plan.segmentation.dropped[t] for t in run.step.uses if t in plan.segmentation.dropped}:
         if segment.keeps:
-            found.update(t for t, its in plan.bound.dropped.items() if its is segment)
+            found.update(t for t, its in plan.segmentation.dropped.items() if its is segment)
     return found
 
 
@@ -124,7 +124,7 @@ def test_what_a_step_has_for_itself_is_within_l_peak(network: Network, how: Reco
     """The bound of memory-centric and cost-aware, on any network: l_peak, and on top what waits for other steps."""
     plan = watched(network, how, offload)
     for run in backward_runs(plan):
-        assert nbytes(run.alive & own(plan, run)) <= plan.bound.l_peak(), run.step
+        assert nbytes(run.alive & own(plan, run)) <= plan.segmentation.l_peak(), run.step
 
 
 @given(FORKED, BOUNDED, OFFLOADS)
@@ -134,10 +134,10 @@ def test_with_fork_layers_only_checkpoints_and_gradients_come_on_top(
 ) -> None:
     """No segment branches, and its backward steps follow each other: what is rebuilt is the running segment's alone."""
     plan = watched(network, how, offload)
-    rebuilt = set(plan.bound.dropped)
+    rebuilt = set(plan.segmentation.dropped)
     for run in backward_runs(plan):
-        its = {*run.step.uses, *plan.bound.nearest(run.layer), *plan.segment_maps(run.layer)}
-        assert nbytes(run.alive & its) <= plan.bound.l_peak(), run.step
+        its = {*run.step.uses, *plan.segmentation.nearest(run.layer), *plan.segment_maps(run.layer)}
+        assert nbytes(run.alive & its) <= plan.segmentation.l_peak(), run.step
         assert (run.alive - its).isdisjoint(rebuilt)
 
 
@@ -146,20 +146,20 @@ def test_with_fork_layers_only_checkpoints_and_gradients_come_on_top(
 def test_on_a_chain_whose_checkpoints_leave_nothing_comes_on_top(network: Network, how: Recompute) -> None:
     """There l_peak bounds the whole iteration."""
     plan = watched(network, how, ALL_CHECKPOINTS)
-    assert plan.program.peak.live_bytes <= plan.bound.l_peak()
+    assert plan.program.peak.live_bytes <= plan.segmentation.l_peak()
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet50"])
 def test_on_the_papers_networks_the_bound_is_met_exactly(name: str) -> None:
     for how in (MEMORY_CENTRIC, COST_AWARE):
         plan = watched(build(f"{name}:superneurons"), how, ALL_CHECKPOINTS)
-        assert plan.program.peak.live_bytes == plan.bound.l_peak()
+        assert plan.program.peak.live_bytes == plan.segmentation.l_peak()
 
 
 def test_checkpoints_that_stay_come_on_top_of_l_peak() -> None:
     """ResNet-50, 32 images: 406.125 MiB for the heaviest step, and 2876.7 in all (calculated)."""
     plan = watched(build("resnet50:superneurons", 32), COST_AWARE)
-    assert plan.bound.l_peak() / MIB == 406.125
+    assert plan.segmentation.l_peak() / MIB == 406.125
     assert plan.program.peak.live_bytes / MIB == pytest.approx(2876.7, abs=0.05)
 
 
@@ -196,7 +196,7 @@ def test_while_rebuilding_there_is_only_what_the_step_reads_and_what_the_layer_a
     plan = watched(network, how)
     for run in (run for run in plan.runs if run.rebuild):
         assert run.alive.isdisjoint(run.step.writes)
-        cheap = {t for t in run.alive if t in plan.bound.dropped}
+        cheap = {t for t in run.alive if t in plan.segmentation.dropped}
         assert cheap <= plan.segment_maps(run.layer)
         for t in cheap - {*run.step.uses, *run.layer.forward.uses}:
-            assert plan.bound.dropped[t].keeps
+            assert plan.segmentation.dropped[t].keeps

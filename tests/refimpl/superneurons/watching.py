@@ -12,6 +12,7 @@ from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Reco
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import BoundRecompute
 from tests.refimpl.modules import machine, planner
+from refimpl.superneurons.segments import Segmentation
 
 PLENTY = 64 << 30
 MACHINE = machine()
@@ -69,13 +70,13 @@ class Watched:
         return {tensor.name for tensor in run.alive}
 
     @property
-    def bound(self) -> BoundRecompute:
+    def segmentation(self) -> Segmentation:
         assert isinstance(self.recompute, BoundRecompute)
-        return self.recompute
+        return self.recompute.segmentation
 
     def segment_maps(self, layer: Layer) -> set[Tensor]:
         """All that the segment puts out which a layer belongs to or reads from; nothing if there is none."""
-        near = (s for s in self.bound.segments if layer in s.layers or layer.producers[0] in s.layers)
+        near = (s for s in self.segmentation.segments if layer in s.layers or layer.producers[0] in s.layers)
         return {y for segment in near for inside in segment.layers for y in inside.outputs}
 
 
@@ -88,8 +89,8 @@ def watched(network: Network, how: Recompute, offload: object = None) -> Watched
     return Watched(network, setup.replace(offload=offload) if offload else setup)
 
 
-def bound(network: Network, how: Recompute = COST_AWARE) -> BoundRecompute:
-    return how.bind(PlanContext(network, MACHINE))
+def segmentation(network: Network, how: Recompute = COST_AWARE) -> Segmentation:
+    return how.bind(PlanContext(network, MACHINE)).segmentation
 
 
 def chain(*kinds: str, conventions: Conventions = SUPERNEURONS) -> Network:
