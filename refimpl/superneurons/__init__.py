@@ -4,19 +4,22 @@
 | --- | --- |
 | `liveness` | after which step a tensor is freed: §3.2 |
 | `pool` | the heap of 1 KB blocks that replaces cudaMalloc and cudaFree: §3.3.1 |
-| `offload` | what checkpoints put out leaves, and when it comes back: §3.3.1 |
+| `offload` | the outputs of checkpoints are offloaded: §3.3.1 |
+| `prefetch` | they are prefetched some steps ahead: §3.3.1 |
 | `cache` | tensors move only when the device is full, the least recently used first: §3.3.2 |
-| `recompute` | cheap maps are dropped and made again, in three ways: §3.4 |
+| `segments` | which maps are dropped, and which of three strategies rebuilds them: §3.4 |
+| `recompute` | the chain of forward steps that rebuilds a dropped map: §3.4 |
 | `workspace` | the fastest convolutions that the bytes free now allow: §3.5 |
 | `presets` | these one on top of another, as in the paper's memory curve |
 
-Each module stands alone in its slot, and goes with the other papers' modules.
+Each module works alone, and beside the other papers' modules.
 """
 
 from refimpl.superneurons.cache import LeastRecentlyUsed
 from refimpl.superneurons.liveness import Analysis
-from refimpl.superneurons.offload import ALL_CHECKPOINTS, CHECKPOINTS, Ahead, OffloadOutputs
+from refimpl.superneurons.offload import ALL_CHECKPOINTS, CHECKPOINTS, OffloadOutputs
 from refimpl.superneurons.pool import DriverCalls, Heap
+from refimpl.superneurons.prefetch import Ahead
 from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
 from refimpl.superneurons.workspace import DynamicWorkspace
 

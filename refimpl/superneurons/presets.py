@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from refimpl.memory import BlockHeap
 from refimpl.planner import Setup, slots
 from refimpl.planner.baseline import MemoryOptimal
 from refimpl.superneurons.cache import LeastRecentlyUsed
 from refimpl.superneurons.liveness import Analysis
-from refimpl.superneurons.offload import CHECKPOINTS, DISTANCE, Ahead
+from refimpl.superneurons.offload import CHECKPOINTS
+from refimpl.superneurons.pool import Heap
+from refimpl.superneurons.prefetch import DISTANCE, Ahead
 from refimpl.superneurons.recompute import COST_AWARE
 from refimpl.superneurons.workspace import DynamicWorkspace
 
@@ -29,7 +30,7 @@ MEMORY = MemoryOptimal()
 
 def liveness(algorithms: slots.Algorithms = MEMORY) -> Setup:
     """The analysis and the heap, nothing else."""
-    return Setup("superneurons-liveness", liveness=Analysis(), algorithms=algorithms, allocator=BlockHeap())
+    return Setup("superneurons-liveness", liveness=Analysis(), algorithms=algorithms, allocator=Heap())
 
 
 def offload(algorithms: slots.Algorithms = MEMORY, distance: int = DISTANCE) -> Setup:

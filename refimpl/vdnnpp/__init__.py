@@ -17,8 +17,8 @@ It extends vDNN, and so takes vDNN's search and its way to offload; its modules 
 
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
 from refimpl.vdnnpp.pinned import Compressed, OnDemand
+from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE
 from refimpl.vdnnpp.presets import VDNNPP_ALL, VDNNPP_ALTERNATE_CONV, VDNNPP_CONV, VDNNPP_DYN, static
-from refimpl.vdnnpp.release import WINDOW, WINDOW_LATE
 
 __all__ = [
     "ALL", "ALTERNATE_CONV", "CONV", "VDNNPP_ALL", "VDNNPP_ALTERNATE_CONV", "VDNNPP_CONV", "VDNNPP_DYN", "WINDOW",

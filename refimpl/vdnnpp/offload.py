@@ -1,7 +1,7 @@
-"""vDNN++'s static policies: whose inputs leave for the host (§2 of our reading of the authors' public code).
+"""vDNN++'s static policies (§2 of our reading of the authors' public code): whose inputs are offloaded.
 
-As in vDNN it is the last consumer that sends a map out.  What a policy does not touch is the input of the last layer
-that is not a softmax or a ReLU: it is needed again at once.
+As in vDNN, the last layer that reads a map sends it.  The input of the last layer that is not a softmax or a ReLU stays
+on the device: it is needed again at once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 from refimpl.network import Layer, Network
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
-from refimpl.vdnn.offload import BoundOffload
+from refimpl.planner.last_consumer import LastConsumerSends
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class OffloadInputs(slots.Offload):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
-    def bind(self, context: PlanContext) -> BoundOffload:
-        return BoundOffload(self.layers(context.network), context)
+    def bind(self, context: PlanContext) -> LastConsumerSends:
+        return LastConsumerSends(self.layers(context.network), context)
 
     def layers(self, network: Network) -> list[Layer]:
-        """Whose inputs leave, in forward order."""
+        """The layers whose inputs are offloaded, in forward order."""
         last = [layer for layer in network.layers if layer.kind not in ("softmax", "relu")][-1]
         return [layer for layer in network.layers if layer.kind in self.kinds and layer is not last][:: self.every]
 

@@ -24,7 +24,7 @@ from refimpl.planner.baseline import (
 )
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV
 from refimpl.vdnnpp.pinned import Compressed
-from refimpl.vdnnpp.release import WINDOW
+from refimpl.vdnnpp.prefetch import WINDOW
 
 LEAST, FASTEST, FITTING, COMPRESSED = MemoryOptimal(), PerformanceOptimal(), FastestThatFits(), Compressed()
 

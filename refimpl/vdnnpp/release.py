@@ -1,26 +1,18 @@
-"""vDNN++'s release: no join at a layer's end (§1).
+"""vDNN++'s release (§1): no join at a layer's end.
 
-In vDNN a layer ends when its kernels *and* its copies have ended, so that its input can be freed there and then: where
-a copy takes longer the GPU waits.  vDNN++ lets the next layer start as soon as the kernels are done, and frees a map
-when both its last reader and its copy are done.  The only back-pressure is memory: an allocation that does not fit
-waits for the oldest copy still running.  Between forward and backward all copies out are done.
+In vDNN a layer ends when its kernels *and* its copies have ended, so that its input can be freed at once: where a copy
+takes longer, the GPU waits.  In vDNN++ the next layer starts as soon as the kernels are done, and a map is freed when
+both its last reader and its copy are done.  The only back-pressure is memory: an allocation that does not fit waits
+for the oldest copy still running.  Between forward and backward all copies out are done.
 
-The planner's release has these two phases for everybody, and makes no other wait than the bytes need.  So this module
-is no code that waits: it is a set-up without vDNN's join, with a barrier between forward and backward, and a prefetch
-that searches as vDNN's does.  The two formulas are what that does to a chain of layers.
+The planner releases every tensor in these two phases, and places only the waits that the bytes need.  So there is no
+module here: `presets.static` is a setup without vDNN's join and with a barrier between forward and backward.  The two
+formulas are what that does to a chain of layers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from refimpl.vdnn.prefetch import Window
-
-#: The search is vDNN's, and every layer's backward makes it; a ReLU is part of the layer before it.
-WINDOW = Window("vdnnpp-window", "vDNN's search, at every layer but ReLU and softmax; before dX", ("relu", "softmax"))
-WINDOW_LATE = Window(
-    "vdnnpp-window-late", "the same search; dX is allocated before what comes back", ("relu", "softmax"), "between"
-)
 
 
 def with_join(compute: Sequence[float], copies: Sequence[float]) -> float:

@@ -27,8 +27,8 @@ from refimpl.vdnn import CONV as VDNN_CONV
 from refimpl.vdnn import static as vdnn_static
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
 from refimpl.vdnnpp.pinned import Compressed, OnDemand, never_negative, stored_bytes
+from refimpl.vdnnpp.prefetch import WINDOW
 from refimpl.vdnnpp.presets import VDNNPP_DYN, static
-from refimpl.vdnnpp.release import WINDOW
 
 MIB = 1 << 20
 PLENTY = 1 << 50  #: bytes

@@ -26,8 +26,8 @@ from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
 from refimpl.vdnnpp.pinned import Compressed
 from refimpl.vdnnpp.planned import Planned, fix_addresses
 from refimpl.vdnnpp.pool_search import Found, PlacementError, Trace, find_pool, rounded, trace
+from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE
 from refimpl.vdnnpp.presets import static
-from refimpl.vdnnpp.release import WINDOW, WINDOW_LATE
 
 PLENTY = 1 << 60  #: bytes: a budget in which nothing fails
 PLANNED = "planned"

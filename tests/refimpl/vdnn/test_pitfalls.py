@@ -40,12 +40,13 @@ from refimpl.planner import (
     plan,
 )
 from refimpl.planner.baseline import LayerWise, Releases
+from refimpl.planner.last_consumer import LastConsumerSends
+from refimpl.planner.window import BoundWindow, Window
 from refimpl.registry import presets
 from refimpl.report.json import plan_json
 from refimpl.reproduce.vdnn.figures import ORACLE
-from refimpl.vdnn import ALL, OffloadInputs, Window
-from refimpl.vdnn.offload import BoundOffload
-from refimpl.vdnn.prefetch import WINDOW, BoundWindow
+from refimpl.vdnn import ALL, OffloadInputs
+from refimpl.vdnn.prefetch import WINDOW
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
@@ -126,7 +127,7 @@ class SentByUse(OffloadInputs):
 
     use: int = 0
 
-    def bind(self, context: PlanContext) -> BoundOffload:
+    def bind(self, context: PlanContext) -> LastConsumerSends:
         bound = super().bind(context)
         wrong: defaultdict[int, list[Tensor]] = defaultdict(list)
         for x in bound.offloads():

@@ -8,8 +8,9 @@ from refimpl.machine import MACHINES
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
+from refimpl.planner.window import Window
 from refimpl.vdnn.offload import ALL
-from refimpl.vdnn.prefetch import LITERAL, WINDOW, Window
+from refimpl.vdnn.prefetch import LITERAL, WINDOW
 from tests.refimpl.modules import setup
 
 pytestmark = pytest.mark.vdnn

@@ -1,0 +1,59 @@
+"""The search of vDNN's Figure 10, for modules in the slot `prefetch`: vDNN and vDNN++ prefetch by it.
+
+While layer n runs backward, the maps that at most one earlier layer sent out are prefetched.  The window is bounded on
+purpose: a map that is back too early occupies GPU memory again, and the next CONV is long enough to hide a copy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from refimpl.network import Layer, Step, Tensor
+from refimpl.planner import slots
+from refimpl.planner.context import PlanContext
+
+
+@dataclass(frozen=True)
+class Window(slots.Prefetch):
+    """Prefetches for the nearest layer that offloaded, no farther than the next CONV."""
+
+    name: str
+    summary: str
+    silent: tuple[str, ...]  #: kinds of layers whose backward does not search
+    order: Literal["early", "between", "late"] = "early"
+    needs: ClassVar = frozenset({"offload"})
+
+    def bind(self, context: PlanContext) -> BoundWindow:
+        return BoundWindow(self.silent, context)
+
+
+class BoundWindow:
+    def __init__(self, silent: tuple[str, ...], context: PlanContext) -> None:
+        self._silent = silent
+        self._layers = context.network.layers
+        self._position = {layer: i for i, layer in enumerate(self._layers)}
+        self._offloaded: defaultdict[Layer, list[Tensor]] = defaultdict(list)  #: by the layer that sent them out
+        for tensor, fate in context.fates.items():
+            if fate.name == "offload":
+                self._offloaded[self._layers[context.last_forward_use(tensor) - 1]].append(tensor)
+        self._prefetched: set[Layer] = set()
+
+    def due(self, step: Step) -> Sequence[Tensor]:
+        if step.forward or step.layer.kind in self._silent:
+            return ()
+        layer = self.find_prefetch_layer(step.layer)
+        return self._offloaded[layer] if layer else ()
+
+    def find_prefetch_layer(self, n: Layer) -> Layer | None:
+        """The search of Figure 10: nearest first; the layer that is found is marked; a CONV ends the window."""
+        for i in reversed(range(self._position[n])):
+            layer = self._layers[i]
+            if layer in self._offloaded and layer not in self._prefetched:
+                self._prefetched.add(layer)
+                return layer
+            if layer.kind == "conv":
+                return None
+        return None

@@ -1,0 +1,67 @@
+"""SuperNeurons' prefetch (§3.3.1): an offloaded map is back a fixed number of steps before backward needs it.
+
+Three steps in the published curve.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from refimpl.network import Step, Tensor
+from refimpl.planner import SetupError, slots
+from refimpl.planner.context import PlanContext
+
+DISTANCE = 3  #: steps
+
+
+def check_distance(distance: int) -> None:
+    """Refuse a distance that points past the step that needs the map."""
+    if distance < 0:
+        raise SetupError(f"a prefetch distance of {distance} steps; it must be 0 or more")
+
+
+def prefetch_step(context: PlanContext, tensor: Tensor, distance: int) -> int:
+    """Number of the step, perhaps a forward one, that is `distance` steps before the first backward use."""
+    return context.first_backward_use(tensor) - distance
+
+
+@dataclass(frozen=True)
+class Ahead(slots.Prefetch):
+    """Prefetches every map that is not on the device a fixed number of steps before backward needs it.
+
+    That is a map that was offloaded, or evicted by a cache; a dropped map is not fetched but rebuilt.
+    """
+
+    distance: int = DISTANCE  #: steps; 0 prefetches a map at the beginning of the step that needs it
+    order: Literal["early", "between", "late"] = "early"
+    needs: ClassVar = frozenset({"offload"})
+
+    def __post_init__(self) -> None:
+        check_distance(self.distance)
+
+    @property
+    def name(self) -> str:
+        return "superneurons-ahead" if self.distance == DISTANCE else f"superneurons-ahead-{self.distance}"
+
+    @property
+    def summary(self) -> str:
+        return f"what is gone comes back a fixed number of steps ahead: {self.distance}"
+
+    def bind(self, context: PlanContext) -> BoundAhead:
+        return BoundAhead(self.distance, context)
+
+
+class BoundAhead:
+    def __init__(self, distance: int, context: PlanContext) -> None:
+        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+        for tensor in context.maps_across():
+            fate = context.fates.get(tensor)
+            if fate is None or fate.name == "offload":
+                number = max(prefetch_step(context, tensor, distance), context.last_forward_use(tensor) + 1)
+                self._at[number].append(tensor)
+
+    def due(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
