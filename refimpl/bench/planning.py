@@ -23,12 +23,12 @@ from refimpl.bench.written import verdict, versions
 from refimpl.machine import machine
 from refimpl.machine.here import processor
 from refimpl.machine.timing import Run, least_in_turns
+from refimpl.memory import UNLIMITED
 from refimpl.network.zoo import build
 from refimpl.planner import Setup, plan
 from refimpl.registry.presets import baseline, setup
 from refimpl.report.markdown import markdown_table
 
-PLENTY = 1 << 40  #: bytes
 PHASES = ("build", "plan", "verify", "simulate")
 
 
@@ -39,7 +39,7 @@ class Case(NamedTuple):
     batch: int
     preset: str = ""
     machine: str = "titan-x"
-    budget: int = PLENTY  #: bytes
+    budget: int = UNLIMITED  #: bytes
 
     def __str__(self) -> str:
         return f"{self.network}, {self.preset}" if self.preset else self.network

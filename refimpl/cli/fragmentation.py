@@ -149,8 +149,9 @@ def drawn(
     rows: Sequence[Row], network: Network, machine: Machine, algorithms: Algorithms, options: argparse.Namespace
 ) -> Any:
     """One of the two pictures."""
+    from refimpl.memory import UNLIMITED
     from refimpl.planner import plan
-    from refimpl.reproduce.vdnnpp.fragmentation import ORDERS, PLENTY, setup
+    from refimpl.reproduce.vdnnpp.fragmentation import ORDERS, setup
     from refimpl.reproduce.vdnnpp.fragmentation_pictures import bars_picture, map_picture
 
     how = "vDNN++'s own order" if options.own_order else "vDNN's synchronous order"
@@ -158,7 +159,7 @@ def drawn(
         return bars_picture(rows, f"{network.name}, batch {network.batch} · {how} · {machine.name}")
     chosen = next((row for row in rows if row.order), rows[0])
     made = setup(chosen.policy, chosen.order, not options.own_order, algorithms)
-    program: Program = plan(network, made, machine, PLENTY)
+    program: Program = plan(network, made, machine, UNLIMITED)
     what = f"{network.name}, batch {network.batch} · {chosen.policy}"
     order = f" · {ORDERS[chosen.order]}" if chosen.order else ""
     return map_picture(program, f"{what}{order} · {how} · {machine.name}")

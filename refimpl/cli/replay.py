@@ -12,10 +12,9 @@ from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, add_command, pick
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import add_json
 from refimpl.cli.terminal import progress, say, show
-from refimpl.memory import ALLOCATORS, Allocator
+from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
 from refimpl.memory.log import Event, Replay, read_rmm, replay
 
-EVERYTHING = 1 << 60  #: bytes: a pool that everything fits into
 CLOSE = 1024  #: the least pool is found to one part in so many
 
 
@@ -75,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
 
 def row(events: Sequence[Event], allocator: Allocator, size: int | None) -> Row:
     """The log in a pool of `size` bytes, or in the least that is found to do."""
-    whole = replay(events, allocator.open(EVERYTHING))
+    whole = replay(events, allocator.open(UNLIMITED))
     if whole.first_failure:
         raise Fail(f"the log needs more than 2^60 bytes at once, first in line {whole.first_failure.position + 2}")
     ideal = whole.statistics.peak
@@ -122,7 +121,7 @@ def tell(log: str, events: Sequence[Event], rows: Sequence[Row], size: int | Non
         for row in rows
     ]  # fmt: skip
     show(f"{log}: {len(events):,} events", head, table)
-    done: Replay = replay(events, ALLOCATORS[rows[0].allocator].open(EVERYTHING))
+    done: Replay = replay(events, ALLOCATORS[rows[0].allocator].open(UNLIMITED))
     for count, what in (
         (len(done.unfreed), "never freed"),
         (len(done.unknown), "frees of a pointer that the log had not allocated, left out"),

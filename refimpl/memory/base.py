@@ -15,6 +15,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+GRANULARITY = 512  #: bytes; cnmem's, and the default of every allocator
+UNLIMITED = 1 << 60  #: bytes; more than anything needs
+
 
 class PoolError(Exception):
     """A pool was used wrongly: an address that is not a live block's, a negative number of bytes."""
@@ -144,7 +147,7 @@ class Pool(ABC):
 class Allocator(ABC):
     """The module of the slot `allocator`: where a block goes.  It is frozen; `open` makes a pool that has a state."""
 
-    granularity: int = 512  #: bytes that addresses and blocks are multiples of
+    granularity: int = GRANULARITY  #: bytes that addresses and blocks are multiples of
 
     name: ClassVar[str]
     summary: ClassVar[str]  #: one line

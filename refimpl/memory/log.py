@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from refimpl.memory import trace
 from refimpl.memory.base import Pool, Statistics
 from refimpl.text import shown
 
@@ -149,43 +150,38 @@ class Replay:
         return self.first_failure is None
 
 
-@dataclass
-class _Recorded:
-    """A block of the recorded run that is alive now."""
-
-    position: int
-    nbytes: int
-    address: int | None  # in the pool; None where it did not fit
-
-
 def replay(events: Iterable[Event], pool: Pool) -> Replay:
     """Do to `pool` what a log says.
 
     What did not fit is left out, together with its free, and the replay goes on.  Where several threads wrote, a
     pointer can be handed out again a line before its free: the first free of a pointer is its oldest block's.
     """
-    alive: defaultdict[int, deque[_Recorded]] = defaultdict(deque)
+    lines = list(events)
+    alive: defaultdict[int, deque[int]] = defaultdict(deque)  # pointer → positions of its allocations
     asked = asked_peak = 0
-    first_failure = None
-    failures, recorded_failures, unknown = [], [], []
-    for position, event in enumerate(events):
+    blocks: list[trace.Event] = []  # a block's number is the position of its allocation
+    recorded_failures, unknown = [], []
+    for position, event in enumerate(lines):
         if event.action == "allocate failure":
             recorded_failures.append(position)
         elif event.action == "allocate":
-            address = pool.allocate(event.nbytes)
-            if address is None:
-                failures.append(position)
-                first_failure = first_failure or Misfit(position, event.nbytes, pool.statistics())
-            alive[event.pointer].append(_Recorded(position, event.nbytes, address))
+            alive[event.pointer].append(position)
+            blocks.append(trace.Event(position, max(event.nbytes, 1)))
             asked += event.nbytes
             asked_peak = max(asked_peak, asked)
         elif not alive[event.pointer]:
             unknown.append(position)
         else:
             block = alive[event.pointer].popleft()
-            asked -= block.nbytes
-            if block.address is not None:
-                pool.free(block.address)
+            blocks.append(trace.Event(block, 0))
+            asked -= lines[block].nbytes
+    first_failure = None
+    failures = []
+    rest, addresses = iter(blocks), dict[int, int]()
+    while (misfit := trace.replay(rest, pool, addresses)) is not None:
+        position = misfit.event.block
+        failures.append(position)
+        first_failure = first_failure or Misfit(position, lines[position].nbytes, pool.statistics())
     return Replay(
         statistics=pool.statistics(),
         asked_peak=asked_peak,
@@ -193,5 +189,5 @@ def replay(events: Iterable[Event], pool: Pool) -> Replay:
         failures=failures,
         recorded_failures=recorded_failures,
         unknown=unknown,
-        unfreed=sorted(block.position for blocks in alive.values() for block in blocks),
+        unfreed=sorted(position for positions in alive.values() for position in positions),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from refimpl.machine import Machine, Timeline, simulate
+from refimpl.memory.trace import Event
 from refimpl.network import Network, Tensor
 from refimpl.planner.instructions import Allocate, Counts, Fate, Free, Instruction, Lifetime, StepRow
 from refimpl.planner.setup import Setup
@@ -77,6 +78,16 @@ class Program:
                 freed = None if end is None else self.instructions[end].step
                 found.append(Lifetime(it, begin, len(self.instructions) if end is None else end, freed))
         return found
+
+    def allocation_trace(self) -> list[Event]:
+        """The allocations and frees of the iteration, in order; blocks are numbered in the order of allocation."""
+        events = {}
+        for number, life in enumerate(self.lifetimes()):
+            it = life.allocate
+            events[life.begin] = Event(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
+            if life.freed is not None:
+                events[life.end] = Event(number, 0, step=life.freed)
+        return [events[position] for position in sorted(events)]
 
     def listing(self, steps: Selection = None, instructions: bool = False) -> str:
         """The program for people: `planner.listing.listing` says what can be asked for."""

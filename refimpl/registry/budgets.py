@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from refimpl.memory import UNLIMITED
+
 UNITS = {
     "": 1, "b": 1, "bytes": 1,
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
@@ -13,7 +15,6 @@ UNITS = {
 }  # fmt: skip
 
 EXAMPLES = "12GiB, 512MiB, 3.5GB, a number of bytes, or a share of the baseline's peak such as 0.4 or 40%"
-UNLIMITED = 1 << 60  #: bytes; more than anything needs
 SMALLEST = 1 << 10  #: bytes; a smaller number without a unit is a slip
 LARGEST_SHARE = 2.0
 

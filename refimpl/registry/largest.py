@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from refimpl.machine import Machine
+from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.loop import plan
 from refimpl.planner.program import Program
 from refimpl.planner.setup import Setup
 
-PLENTY = 1 << 60  #: bytes
 FIRST_STEP = 64  #: of a descent: one 64th of the way
 
 
@@ -74,7 +74,7 @@ def largest(
         while size > best and not fits(size):
             size, step = size - step, 2 * step
 
-    guess = min(reach([plan(network, setup, machine, PLENTY).peak_bytes for network in ends], budget), too_large - 1)
+    guess = min(reach([plan(network, setup, machine, UNLIMITED).peak_bytes for network in ends], budget), too_large - 1)
     descend(guess, max(1, guess // FIRST_STEP))
     if best + 1 < too_large and fits(best + 1):
         descend(too_large - 1, max(1, (too_large - best) // FIRST_STEP))

@@ -9,7 +9,6 @@ or is our reconstruction, and says so.
 | `offload` | whose inputs leave: of all layers, of conv, of every second conv |
 | `presets` | the static policies, and which one is taken, by what fits |
 | `pool_search` | fragmentation: how large the pool must be, and where what stays is placed |
-| `planned` | ours, to compare with: addresses fixed beforehand from known lifetimes |
 | `pinned` | pinned memory on demand, and maps compressed by threads of the host |
 
 It extends vDNN, and so takes vDNN's search and its way to offload; its modules go with the other papers' modules too.

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Setup, plan
@@ -26,7 +27,6 @@ from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CEN
 
 MIB = 1 << 20
 K40C = MACHINES["k40c"]
-UNLIMITED = 1 << 50  #: bytes
 
 #: The paper's networks with the batches of its tables; where it has none, 32 images as for its ResNets.
 NETWORKS = {

@@ -9,19 +9,17 @@ takes the heap's own work for nothing; what that costs on the host, in Python, i
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from refimpl.machine import Machine
-from refimpl.memory import Allocator, BestFit, DriverCalls, FirstFit
+from refimpl.memory import UNLIMITED, Allocator, BestFit, DriverCalls, FirstFit
+from refimpl.memory.trace import Trace, replay
 from refimpl.network import Network
-from refimpl.planner import Allocate, Free, Program, Setup, plan
+from refimpl.planner import Setup, plan
 from refimpl.reproduce.superneurons.published import DRIVER_SHARE
 from refimpl.superneurons import Heap
 from refimpl.superneurons import presets as stages
 
-PLENTY = 1 << 50  #: bytes: what is asked is how long it takes, not whether it fits
 PROCESSOR_SECONDS = 0.05  #: that measuring one allocator takes at least
 
 
@@ -69,10 +67,10 @@ class PoolStudy:
 def against_driver_calls(network: Network, machine: Machine, setup: Setup | None = None) -> PoolStudy:
     """The heap against the driver: by default with liveness analysis alone, which allocates and frees every tensor."""
     setup = setup or stages.liveness()
-    heap = plan(network, setup.replace(allocator=Heap()), machine, PLENTY)
-    driver = plan(network, setup.replace(allocator=DriverCalls()), machine, PLENTY)
-    trace = in_blocks(driver)
-    allocations = sum(nbytes is not None for _, nbytes in trace)
+    heap = plan(network, setup.replace(allocator=Heap()), machine, UNLIMITED)
+    driver = plan(network, setup.replace(allocator=DriverCalls()), machine, UNLIMITED)
+    trace = driver.allocation_trace()
+    allocations = sum(event.nbytes > 0 for event in trace)
     return PoolStudy(
         network=network.name,
         batch=network.batch,
@@ -88,33 +86,13 @@ def against_driver_calls(network: Network, machine: Machine, setup: Setup | None
     )
 
 
-Trace = Sequence[tuple[int, int | None]]  #: (number of a block, the bytes it asks for; None: it is given back)
-
-
-def in_blocks(program: Program) -> Trace:
-    """What an iteration allocates and frees, in order; every block has a number of its own."""
-    trace: list[tuple[int, int | None]] = []
-    alive: dict[int, int] = {}  # address → number
-    for instruction in program.instructions:
-        if isinstance(instruction, Allocate):
-            alive[instruction.address] = len(trace)
-            trace.append((len(trace), instruction.tensor.nbytes))
-        elif isinstance(instruction, Free):
-            trace.append((alive.pop(instruction.address), None))
-    return trace
-
-
 def host_seconds(trace: Trace, allocator: Allocator, at_least: float = PROCESSOR_SECONDS) -> float:
     """Processor seconds of one allocation or free: the fastest of as many turns as `at_least` seconds allow."""
     fastest, spent = float("inf"), 0.0
     while spent < at_least:
-        pool, address = allocator.open(PLENTY), dict[int, Any]()  # number of a block → where it is: everything fits
+        pool = allocator.open(UNLIMITED)
         start = time.process_time()
-        for block, nbytes in trace:
-            if nbytes is not None:
-                address[block] = pool.allocate(nbytes)
-            else:
-                pool.free(address[block])
+        replay(trace, pool)
         seconds = time.process_time() - start
         fastest, spent = min(fastest, seconds), spent + seconds
     return fastest / len(trace)

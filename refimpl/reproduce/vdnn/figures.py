@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from refimpl.machine import MACHINES, Timeline
+from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.zoo import build
@@ -26,7 +27,6 @@ from refimpl.vdnn.presets import MEMORY, PERFORMANCE, VDNN_DYN, static
 
 GB = 1 << 30
 TITAN_X = MACHINES["titan-x"]
-UNLIMITED = 1 << 50  #: bytes
 
 #: The paper's networks with their batches, the conventional ones and the very deep ones.
 NETWORKS = (

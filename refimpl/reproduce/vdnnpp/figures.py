@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from refimpl.machine import MACHINES, Machine
+from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Search, Setup, plan
@@ -31,7 +32,6 @@ from refimpl.vdnnpp.prefetch import WINDOW
 from refimpl.vdnnpp.presets import VDNNPP_DYN, static
 
 MIB = 1 << 20
-PLENTY = 1 << 50  #: bytes
 MACHINE_NAMES = ("gtx-970", "titan-x")
 
 #: Networks with their batches; of VGG-16 one that a GTX 970 holds whole, one it trains by offloading, one too large.
@@ -153,7 +153,7 @@ def speed(watch: Watch) -> Found:
 
 def speed_rows(name: str, built: Network, machine: Machine) -> Iterator[SpeedRow]:
     """A network on a GPU: the static policies in both modes, then the dynamic one."""
-    bases = {mode: times(plan(built, as_vdnn("base", NoOffload(), algorithms), machine, PLENTY))
+    bases = {mode: times(plan(built, as_vdnn("base", NoOffload(), algorithms), machine, UNLIMITED))
              for mode, algorithms in MODES.items()}  # fmt: skip
     for mode, algorithms in MODES.items():
         for policy, offload in SETS.items():

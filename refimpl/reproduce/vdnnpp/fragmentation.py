@@ -17,19 +17,20 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from refimpl.machine import Machine
-from refimpl.memory import Allocator, BestFit, BothEnds, FirstFit, WorstFit
+from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, WorstFit
+from refimpl.memory.fixed_addresses import fix_addresses
+from refimpl.memory.trace import Found, Trace, rounded
 from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap, NoOffload
+from refimpl.planner.fixed import fixed_addresses
 from refimpl.planner.slots import Algorithms
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
 from refimpl.vdnnpp.pinned import Compressed
-from refimpl.vdnnpp.planned import Planned, fix_addresses
-from refimpl.vdnnpp.pool_search import Found, PlacementError, Trace, find_pool, rounded, trace
+from refimpl.vdnnpp.pool_search import PlacementError, find_pool
 from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE
 from refimpl.vdnnpp.presets import static
 
-PLENTY = 1 << 60  #: bytes: a budget in which nothing fails
 PLANNED = "planned"
 
 
@@ -103,8 +104,8 @@ def study(
 ) -> Iterator[Row]:
     """Row by row, as they are found: for every policy and order each of the HEURISTICS, then `planned`."""
     for policy, order in cases(policies):
-        program = plan(network, setup(policy, order, join, algorithms), machine, PLENTY)
-        events = trace(program)
+        program = plan(network, setup(policy, order, join, algorithms), machine, UNLIMITED)
+        events = program.allocation_trace()
         for heuristic in (*HEURISTICS, PLANNED):
             yield row_of(program, events, policy, order, heuristic)
 
@@ -114,7 +115,7 @@ def row_of(program: Program, events: Trace, policy: str, order: Order | None, he
     found: Found
     if heuristic == PLANNED:
         found = fixed = fix_addresses(events)
-        allocator: Allocator = Planned.of(program, fixed)
+        allocator: Allocator = fixed_addresses(program, fixed)
         mark = "R"
     else:
         allocator, mark = HEURISTICS[heuristic]

@@ -18,12 +18,13 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from refimpl.memory import Allocator
+from refimpl.memory.fixed_addresses import fix_addresses
+from refimpl.memory.trace import Event, Misfit, Trace, ideal, replay, rounded
 from refimpl.planner import Program
 from refimpl.report import style
 from refimpl.reproduce.vdnnpp.fragmentation import HEURISTICS, ORDERS, PLANNED, Order, Row
 from refimpl.text import size
-from refimpl.vdnnpp.planned import fix_addresses
-from refimpl.vdnnpp.pool_search import Event, Misfit, Trace, find_pool, ideal, replay, rounded, trace
+from refimpl.vdnnpp.pool_search import find_pool
 
 FREE = "#E5E7EB"
 LOOKS: dict[str, tuple[str, str]] = {
@@ -139,7 +140,7 @@ def map_picture(program: Program, subtitle: str) -> Figure:
 
     Planned addresses need no tries: above them stands what is alive, whose peak is the ideal.
     """
-    events = trace(program)
+    events = program.allocation_trace()
     least = ideal(events)
     found = {name: find_pool(events, HEURISTICS[name].allocator) for name in SHOWN}
     upper = [replayed(name, events, HEURISTICS[name].allocator, least) for name in SHOWN]

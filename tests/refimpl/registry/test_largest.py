@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.memory import BestFit, BlockHeap, BothEnds
+from refimpl.memory import UNLIMITED, BestFit, BlockHeap, BothEnds
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.network.zoo.resnet import resnet
 from refimpl.planner import Setup, plan
 from refimpl.planner.baseline import NetworkWide
-from refimpl.registry.largest import PLENTY, attempt, largest, least_conceivable, reach
+from refimpl.registry.largest import attempt, largest, least_conceivable, reach
 from refimpl.vdnn import VDNN_DYN
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup
 
@@ -112,4 +112,4 @@ def test_no_size_beyond_the_reach_of_what_is_conceivable_fits() -> None:
 
 
 def test_plenty_is_never_the_limit() -> None:
-    assert plan(tiny(4096), SETUPS["network-wide"], MACHINE, PLENTY).peak_bytes < PLENTY
+    assert plan(tiny(4096), SETUPS["network-wide"], MACHINE, UNLIMITED).peak_bytes < UNLIMITED

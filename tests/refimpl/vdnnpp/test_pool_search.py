@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
-from refimpl.memory import Allocator, BestFit, BothEnds, FirstFit, Pool, WorstFit
+from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, FixedAddresses, Pool, WorstFit
+from refimpl.memory.fixed_addresses import fix_addresses, lives, placed
+from refimpl.memory.trace import Event, ideal, replay, rounded
 from refimpl.network import Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
@@ -25,7 +27,6 @@ from refimpl.registry import presets
 from refimpl.reproduce.vdnnpp.fragmentation import (
     HEURISTICS,
     PLANNED,
-    PLENTY,
     Order,
     Row,
     cases,
@@ -34,8 +35,7 @@ from refimpl.reproduce.vdnnpp.fragmentation import (
     setup,
     study,
 )
-from refimpl.vdnnpp.planned import Planned, fix_addresses, lives, placed
-from refimpl.vdnnpp.pool_search import Event, PlacementError, find_pool, ideal, replay, rounded, trace
+from refimpl.vdnnpp.pool_search import PlacementError, find_pool
 from tests.refimpl.backend.running import differing, plain_training, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
@@ -156,9 +156,9 @@ def numbered(book: Sequence[tuple[str, Any, int]]) -> list[Any]:
 @pytest.mark.parametrize(("of", "policy"), LEAVE)
 def test_the_trace_is_the_conventions(of: tuple[str, int], policy: str, order: Order) -> None:
     """The planner's loop, with vDNN's joins, comes to the authors' sequence of allocations and frees."""
-    program = plan(network(*of), setup(policy, order), GTX_970, PLENTY)
+    program = plan(network(*of), setup(policy, order), GTX_970, UNLIMITED)
     layers = [layer for layer in program.network.layers if layer.kind != "softmax"]
-    events = [("allocate" if e.nbytes else "free", e.block, e.nbytes) for e in trace(program)]
+    events = [("allocate" if e.nbytes else "free", e.block, e.nbytes) for e in program.allocation_trace()]
     assert numbered(events) == numbered(by_the_book(layers, LEAVE[of, policy], order))
 
 
@@ -168,8 +168,8 @@ def test_what_stays_in_the_trace_is_what_the_planner_said(
     drawn: Network, case: tuple[str, Order | None], join: bool
 ) -> None:
     told = Told()
-    program = plan(drawn, setup(*case, join).replace(allocator=told), machine(), PLENTY)
-    assert [event.stays for event in trace(program) if event.nbytes] == told.stays[len(drawn.resident) :]
+    program = plan(drawn, setup(*case, join).replace(allocator=told), machine(), UNLIMITED)
+    assert [event.stays for event in program.allocation_trace() if event.nbytes] == told.stays[len(drawn.resident) :]
 
 
 @dataclass(frozen=True)
@@ -193,10 +193,10 @@ class Told(FirstFit):
 def test_a_map_that_was_evicted_does_not_stay_a_second_time() -> None:
     program = evicting()
     depth = program.network.depth
-    back = {event.name for event in trace(program) if event.nbytes and event.step > depth}
+    back = {event.name for event in program.allocation_trace() if event.nbytes and event.step > depth}
     kept = {tensor.name for tensor, fate in program.fates.items() if fate.name == "keep"}
     assert back & kept  # a cache pushed them out
-    assert not any(event.stays for event in trace(program) if event.step > depth)
+    assert not any(event.stays for event in program.allocation_trace() if event.step > depth)
 
 
 # -- the study ---------------------------------------------------------------------------------------------------------
@@ -423,13 +423,13 @@ def test_planned_blocks_never_overlap_and_never_beat_the_ideal(events: list[Even
     known, fixed = lives(events), fix_addresses(events)
     assert fixed.pool_bytes >= fixed.ideal_bytes == ideal(events)
     assert fixed.pool_bytes == max(fixed.addresses[block] + life.nbytes for block, life in known.items())
-    pool = Planned(places=tuple((fixed.addresses[e.block], rounded(e.nbytes)) for e in events if e.nbytes))
+    pool = FixedAddresses(places=tuple((fixed.addresses[e.block], rounded(e.nbytes)) for e in events if e.nbytes))
     assert replay(events, pool.open(fixed.pool_bytes)) is None  # its pool refuses what overlaps
     assert replay(events, pool.open(fixed.pool_bytes - UNIT)) is not None
 
 
 def test_a_planned_pool_serves_one_program_only() -> None:
-    pool = Planned(places=((0, 2 * UNIT), (0, UNIT), (2 * UNIT, UNIT))).open(4 * UNIT)
+    pool = FixedAddresses(places=((0, 2 * UNIT), (0, UNIT), (2 * UNIT, UNIT))).open(4 * UNIT)
     assert pool.allocate(UNIT) is None  # another size than was planned
     assert pool.allocate(2 * UNIT) == 0
     assert pool.allocate(UNIT) is None  # the place is taken still
@@ -455,12 +455,12 @@ def test_training_gets_a_pool_of_exactly_that_size(
 ) -> None:
     """Planned within the budget that the study names, the same happens in the same order, and it is proved safe."""
     on = machine(1e8) if slow else machine()
-    plenty = plan(drawn, setup(*case, join), on, PLENTY)
-    row = row_of(plenty, trace(plenty), *case, heuristic)
+    plenty = plan(drawn, setup(*case, join), on, UNLIMITED)
+    row = row_of(plenty, plenty.allocation_trace(), *case, heuristic)
     resident = sum(rounded(tensor.nbytes) for tensor in drawn.resident)
     assert plenty.peak_bytes - resident == row.found.ideal_bytes
     program = plan(drawn, row.setup, on, row.budget_bytes)
-    assert trace(program) == trace(plenty)
+    assert program.allocation_trace() == plenty.allocation_trace()
     assert program.arena_bytes <= program.budget == resident + row.found.pool_bytes
     program.verify()
 
@@ -480,7 +480,7 @@ def test_a_network_is_trained_in_that_pool(heuristic: str) -> None:
     assert program.counts.on_demand_bytes == program.counts.skipped_prefetches == 0
     if heuristic != PLANNED:
         larger = row.found.pool_bytes + UNIT
-        assert replay(trace(program), row.setup.allocator.open(larger)) is not None
+        assert replay(program.allocation_trace(), row.setup.allocator.open(larger)) is not None
         with pytest.raises(DoesNotFit):
             plan(small, row.setup, on, row.budget_bytes + UNIT)
 
@@ -502,7 +502,7 @@ def test_what_survives_forward_lies_the_same_whatever_the_link(policy: str) -> N
 
     def survivors(heuristic: str, link: float) -> list[tuple[str, int]]:
         on = dataclasses.replace(GTX_970, link=link)
-        events = trace(plan(network(*VGG), setup(policy, join=False), on, PLENTY))
+        events = plan(network(*VGG), setup(policy, join=False), on, UNLIMITED).allocation_trace()
         depth = network(*VGG).depth
         forward = [event for event in events if event.step <= depth]
         addresses: dict[int, int] = {}
@@ -520,4 +520,5 @@ def test_the_preset_takes_the_budget_of_its_own_order(of: tuple[str, int]) -> No
     for policy in ("conv", "all", "alternate-conv"):
         row = one(studied(*of, join=False), policy, "best right")
         program = plan(network(*of), presets.setup(f"vdnnpp-{policy}", {}), GTX_970, row.budget_bytes)
-        assert trace(program) == trace(plan(network(*of), setup(policy, "early", join=False), GTX_970, PLENTY))
+        roomy = plan(network(*of), setup(policy, "early", join=False), GTX_970, UNLIMITED)
+        assert program.allocation_trace() == roomy.allocation_trace()

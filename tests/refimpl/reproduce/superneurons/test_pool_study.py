@@ -8,10 +8,11 @@ import math
 import pytest
 
 from refimpl.machine import MACHINES
-from refimpl.memory import ALLOCATORS, BestFit, FirstFit
+from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit, FirstFit
+from refimpl.memory.trace import Event
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, Free, plan
-from refimpl.reproduce.superneurons.pool_study import PLENTY, against_driver_calls, host_seconds, in_blocks
+from refimpl.reproduce.superneurons.pool_study import against_driver_calls, host_seconds
 from refimpl.reproduce.superneurons.published import DRIVER_SHARE
 from refimpl.superneurons import DriverCalls, Heap
 from refimpl.superneurons import presets as stages
@@ -31,7 +32,7 @@ def test_an_iteration_takes_longer_by_the_seconds_of_its_calls() -> None:
     network = build("resnet50:superneurons", 32)
     machine = dataclasses.replace(K40C, allocate_seconds=2e-4, free_seconds=5e-4)
     study = against_driver_calls(network, machine)
-    program = plan(network, stages.liveness(), machine, PLENTY)
+    program = plan(network, stages.liveness(), machine, UNLIMITED)
     kinds = [type(i) for i in program.instructions]
     assert (study.allocations, study.frees) == (kinds.count(Allocate), kinds.count(Free))
     assert study.allocations == study.frees == len(network.managed)  # once each: the least workspace is none
@@ -70,16 +71,16 @@ def test_any_setup_can_be_studied() -> None:
 def test_the_trace_is_what_the_plan_did() -> None:
     """Replayed in a pool of the same kind every block lies where the plan put it; nothing is left over."""
     network = build("tiny-resnet:superneurons", 4)
-    program = plan(network, stages.offload(), K40C, PLENTY)
-    pool, address = Heap().open(PLENTY), {}
+    program = plan(network, stages.offload(), K40C, UNLIMITED)
+    pool, address = Heap().open(UNLIMITED), {}
     for tensor in network.resident:
         pool.allocate(tensor.nbytes)
-    for block, nbytes in in_blocks(program):
-        if nbytes is None:
-            pool.free(address.pop(block))
+    for event in program.allocation_trace():
+        if event.nbytes:
+            assert event.block not in address
+            address[event.block] = pool.allocate(event.nbytes)
         else:
-            assert block not in address
-            address[block] = pool.allocate(nbytes)
+            pool.free(address.pop(event.block))
     assert not address and (pool.peak, pool.top) == (program.peak_bytes, program.arena_bytes)
 
 
@@ -89,7 +90,7 @@ def test_host_seconds_are_measured_for_each_allocator() -> None:
     assert set(study.host_seconds) == {Heap().name, BestFit().name, FirstFit().name}
     assert all(1e-7 < seconds < 1e-3 for seconds in study.host_seconds.values())
     few, many = (
-        in_blocks(plan(build(f"resnet:{depth}:superneurons", 1), stages.liveness(), K40C, PLENTY))
+        plan(build(f"resnet:{depth}:superneurons", 1), stages.liveness(), K40C, UNLIMITED).allocation_trace()
         for depth in (50, 302)
     )
     assert len(many) > 5 * len(few)
@@ -98,6 +99,6 @@ def test_host_seconds_are_measured_for_each_allocator() -> None:
 
 def test_what_measuring_takes_is_bounded() -> None:
     """At least one turn, however little time is given."""
-    trace = [(0, 1000), (1, 500), (0, None), (1, None)]
+    trace = [Event(0, 1000), Event(1, 500), Event(0, 0), Event(1, 0)]
     seconds = host_seconds(trace, DriverCalls(), at_least=1e-9)
     assert 0 < seconds < math.inf

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from refimpl.machine import MACHINES
-from refimpl.memory import BestFit
+from refimpl.memory import UNLIMITED, BestFit
 from refimpl.planner import plan
 from refimpl.planner.baseline import FastestThatFits, NoOffload
 from refimpl.report import style
@@ -113,7 +113,7 @@ def test_a_row_is_two_plans_and_a_base() -> None:
     assert theirs.slots | {"offload": "vdnnpp-conv", "prefetch": "vdnn-window"} == theirs.slots
     assert theirs.slots["allocator"] == "best-fit" and theirs.slots["pinned"] == "buffer-a-map"
     ours = static("conv", figures.SETS["conv"], pinned=figures.packed("vdnnpp-demo"))
-    base = figures.times(plan(built, as_vdnn("none", NoOffload()), GTX_970, figures.PLENTY))
+    base = figures.times(plan(built, as_vdnn("none", NoOffload()), GTX_970, UNLIMITED))
     made = figures.speed_row("vdnnpp-demo", built, GTX_970, "conv", ours, base)
     assert made.base_seconds < made.vdnnpp_seconds < made.vdnn_seconds  # type: ignore[operator]
     assert made.vdnn_seconds == plan(built, theirs, GTX_970, GTX_970.memory_bytes).simulate().seconds

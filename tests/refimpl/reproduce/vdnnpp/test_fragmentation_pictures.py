@@ -14,11 +14,12 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from refimpl.machine import MACHINES
-from refimpl.memory import BestFit
+from refimpl.memory import UNLIMITED, BestFit
+from refimpl.memory.trace import Event, ideal, rounded
 from refimpl.network.zoo import build
 from refimpl.planner import Program, plan
 from refimpl.report import style
-from refimpl.reproduce.vdnnpp.fragmentation import HEURISTICS, PLANNED, PLENTY, Row, setup, study
+from refimpl.reproduce.vdnnpp.fragmentation import HEURISTICS, PLANNED, Row, setup, study
 from refimpl.reproduce.vdnnpp.fragmentation_pictures import (
     LOOKS,
     SHOWN,
@@ -30,7 +31,7 @@ from refimpl.reproduce.vdnnpp.fragmentation_pictures import (
     replayed,
     sizes_picture,
 )
-from refimpl.vdnnpp.pool_search import Event, find_pool, ideal, rounded, trace
+from refimpl.vdnnpp.pool_search import find_pool
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -40,7 +41,7 @@ UNIT = 512
 
 @cache
 def program(policy: str = "conv") -> Program:
-    return plan(build("alexnet:vdnnpp", 128), setup(policy), MACHINES["gtx-970"], PLENTY)
+    return plan(build("alexnet:vdnnpp", 128), setup(policy), MACHINES["gtx-970"], UNLIMITED)
 
 
 @cache
@@ -71,7 +72,7 @@ def boxes(axes: Axes) -> dict[str, list[tuple[float, float, float, float]]]:
 
 
 def test_every_block_is_drawn_where_it_lay_as_long_as_it_lived() -> None:
-    events = trace(program())
+    events = program().allocation_trace()
     places = moments(events)
     panels = drawn().axes
     for number, name in enumerate(SHOWN):
@@ -93,7 +94,7 @@ def test_every_block_is_drawn_where_it_lay_as_long_as_it_lived() -> None:
 def test_no_two_blocks_of_a_panel_overlap() -> None:
     for axes in drawn().axes[4:8]:
         every = [box for found in boxes(axes).values() for box in found]
-        assert len(every) == sum(event.nbytes > 0 for event in trace(program()))
+        assert len(every) == sum(event.nbytes > 0 for event in program().allocation_trace())
         for k, (left, right, bottom, top) in enumerate(every):
             for l2, r2, b2, t2 in every[k + 1 :]:
                 assert right <= l2 or r2 <= left or top <= b2 + 1e-9 or t2 <= bottom + 1e-9
@@ -123,9 +124,9 @@ def test_ideal_pool_and_tries_are_written_on_it() -> None:
 
 
 def test_kinds_are_told_apart() -> None:
-    kinds = {look(event) for event in trace(program()) if event.nbytes}
+    kinds = {look(event) for event in program().allocation_trace() if event.nbytes}
     assert kinds == {"stays", "comes and goes", "gradient map", "weight gradient"}
-    assert {look(event) for event in trace(program("none")) if event.nbytes} == kinds - {"comes and goes"}
+    assert {look(event) for event in program("none").allocation_trace() if event.nbytes} == kinds - {"comes and goes"}
     assert look(Event(0, 4, kind="workspace")) == "workspace"
     (legend,) = drawn("none").legends
     words = [text.get_text() for text in legend.get_texts()]
@@ -151,7 +152,7 @@ def test_a_trace_without_steps_counts_events() -> None:
 
 
 def test_steps_are_a_unit_wide() -> None:
-    events = trace(program())
+    events = program().allocation_trace()
     places = moments(events)
     assert np.all(np.diff(places) > 0)
     assert all(abs(place - event.step) < 0.5 for place, event in zip(places, events, strict=False))

@@ -1,11 +1,9 @@
-"""Addresses fixed once from known lifetimes: an alternative of ours to a pool that finds its holes as it goes (§3).
+"""Fixed addresses: every block's place is known before the first allocation.
 
-When a set-up never reacts to a failed allocation, an iteration's allocations and frees are known before it starts.
-Then nothing has to be decided request by request: every block gets its address beforehand, the largest first, each the
-lowest that is free over its whole life.  Where that leaves the pool larger than the ideal, the block that sticks out
-at the top is placed before all others, and everything again: a few rounds nearly always come down to the ideal.
-
-Nothing of this is in the paper or its authors' code.  `Planned` hands such addresses to the planner as an allocator.
+Where a setup never reacts to a failed allocation, an iteration's allocations and frees are known before it starts.
+Then every block gets its address beforehand, the largest first, each the lowest that is free over its whole life.
+Where that takes more than the ideal, the block with the highest end is placed before all others, and all are placed
+again: a few rounds nearly always reach the ideal.
 """
 
 from __future__ import annotations
@@ -15,15 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from refimpl.memory import Allocator, Pool
-from refimpl.planner import Program
-from refimpl.vdnnpp.pool_search import Found, Trace, ideal, rounded, trace
+from refimpl.memory.base import Allocator, Pool
+from refimpl.memory.trace import Found, Trace, ideal, rounded
 
-ROUNDS = 32  #: of placing everything, at most
+ROUNDS = 32  #: of placing all blocks, at most
 
 
 class Life(NamedTuple):
-    """From which event of the trace to which a block lives, and its bytes, rounded."""
+    """The events of the trace that begin and end a block's life, and its bytes, rounded."""
 
     begin: int
     end: int
@@ -31,7 +28,7 @@ class Life(NamedTuple):
 
 
 def lives(events: Trace) -> dict[int, Life]:
-    """Block → its life; what is never freed lives to the end."""
+    """Block → its life; a block that is never freed lives to the end."""
     found: dict[int, Life] = {}
     for at, event in enumerate(events):
         if event.nbytes:
@@ -62,13 +59,13 @@ def placed(known: Mapping[int, Life], order: Sequence[int]) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Fixed(Found):
-    """The pool, the rounds that it took, and every block's address in it, by the block's number."""
+    """The pool, the number of rounds, and block → its address in the pool."""
 
     addresses: Mapping[int, int]
 
 
 def fix_addresses(events: Trace) -> Fixed:
-    """The best of some rounds; the ideal cannot be beaten, and ends them."""
+    """The best of some rounds; a round that reaches the ideal is the last."""
     known, least = lives(events), ideal(events)
     order = sorted(known, key=lambda block: (-known[block].nbytes, known[block].begin))
     best = Fixed(0, 0, 0, {})
@@ -86,7 +83,7 @@ def fix_addresses(events: Trace) -> Fixed:
     return best
 
 
-class PlannedPool(Pool):
+class FixedAddressesPool(Pool):
     """The nth allocation gets the nth place; one that asks for other bytes does not fit."""
 
     def __init__(self, size: int, granularity: int, places: Sequence[tuple[int, int]]) -> None:
@@ -118,30 +115,13 @@ class PlannedPool(Pool):
 
 
 @dataclass(frozen=True)
-class Planned(Allocator):
+class FixedAddresses(Allocator):
     """Addresses fixed beforehand, for one program: the one that asks for exactly these blocks in this order."""
 
-    places: tuple[tuple[int, int], ...] = ()  #: (address, bytes), in the order in which they are asked for
+    places: tuple[tuple[int, int], ...] = ()  #: (address, bytes), in the order of the allocations
 
-    name: ClassVar[str] = "planned"
-    summary: ClassVar[str] = "addresses fixed once from known lifetimes; for set-ups that never react to a failure"
-
-    @classmethod
-    def of(cls, program: Program, fixed: Fixed | None = None) -> Planned:
-        """For a program planned with memory enough: resident tensors first, side by side, the pool behind them.
-
-        `fixed` are the addresses of its trace, where they are known already.
-        """
-        places: list[tuple[int, int]] = []
-        top = 0
-        for tensor in program.network.resident:
-            places.append((top, rounded(tensor.nbytes)))
-            top += rounded(tensor.nbytes)
-        events = trace(program)
-        fixed = fixed or fix_addresses(events)
-        asked = [event for event in events if event.nbytes]
-        places += [(top + fixed.addresses[event.block], rounded(event.nbytes)) for event in asked]
-        return cls(places=tuple(places))
+    name: ClassVar[str] = "fixed-addresses"
+    summary: ClassVar[str] = "addresses fixed once from known lifetimes; for setups that never react to a failure"
 
     def open(self, size: int) -> Pool:
-        return PlannedPool(size, self.granularity, self.places)
+        return FixedAddressesPool(size, self.granularity, self.places)

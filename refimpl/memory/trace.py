@@ -1,0 +1,86 @@
+"""Allocation traces: which blocks are allocated and freed, in which order, and the replay of a trace in any pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from refimpl.memory.base import GRANULARITY, Pool
+
+
+class Event(NamedTuple):
+    """An allocation, or the free of the block that an earlier event allocated."""
+
+    block: int  #: the block's number; every block has its own
+    nbytes: int  #: asked for; 0: the block is freed
+    stays: bool = False  #: the allocator's hint: kept from forward to backward
+    name: str = ""  #: the tensor's
+    kind: str = ""  #: the tensor's
+    step: int = 0
+
+
+Trace = Sequence[Event]
+
+
+def rounded(nbytes: int, granularity: int = GRANULARITY) -> int:
+    """Bytes that a block for `nbytes` holds: whole granules, at least one."""
+    return max(-(-nbytes // granularity), 1) * granularity
+
+
+def ideal(events: Iterable[Event]) -> int:
+    """The most bytes alive at once, each block rounded: no placement needs less."""
+    held = peak = 0
+    blocks: dict[int, int] = {}
+    for event in events:
+        if event.nbytes:
+            blocks[event.block] = rounded(event.nbytes)
+            held += blocks[event.block]
+            peak = max(peak, held)
+        else:
+            held -= blocks.pop(event.block)
+    return peak
+
+
+class Misfit(NamedTuple):
+    """An allocation that found no hole."""
+
+    event: Event
+    largest_hole: int  #: of the holes that the allocator could have used, bytes
+
+
+def replay(events: Iterable[Event], pool: Pool, addresses: dict[int, int] | None = None) -> Misfit | None:
+    """Allocate and free in the pool until an allocation fails.
+
+    Args:
+        events: the trace.  An iterator is left after the allocation that failed, so that a second call goes on there.
+        pool: where the blocks are allocated.
+        addresses: filled with block → its address.  The free of a block that is not in it is left out.
+
+    Returns:
+        The allocation that failed; None if all of them fit.
+    """
+    addresses = {} if addresses is None else addresses
+    for event in events:
+        if event.nbytes:
+            address = pool.allocate(event.nbytes, event.stays)
+            if address is None:
+                return Misfit(event, pool.hole_for(event.stays))
+            addresses[event.block] = address
+        elif event.block in addresses:
+            pool.free(addresses[event.block])
+    return None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The size of a pool that serves a trace, and what the search for it took."""
+
+    pool_bytes: int
+    ideal_bytes: int
+    tries: int
+
+    @property
+    def fragmentation(self) -> float:
+        """Bytes of the pool beyond the ideal, as a share of the ideal."""
+        return self.pool_bytes / self.ideal_bytes - 1 if self.ideal_bytes else 0.0
