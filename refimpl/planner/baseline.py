@@ -211,21 +211,6 @@ class FastestThatFits(ByWorkspace):
 # -- where an offloaded map is on the host -----------------------------------------------------------------------------
 
 
-class Uncompressed:
-    """The answers of a pinned memory without a limit, whose maps are not compressed."""
-
-    limit: int | None = None
-
-    def compressed_bytes(self, tensor: Tensor, step: Step) -> int | None:
-        return None
-
-    def emptied(self, tensor: Tensor) -> None:
-        pass
-
-    def wanted(self, step: Step) -> Iterable[Tensor]:
-        return ()
-
-
 @dataclass(frozen=True)
 class BufferAMap(slots.Pinned):
     """One pinned buffer for every offloaded map, for the whole run."""
@@ -237,7 +222,9 @@ class BufferAMap(slots.Pinned):
         return Buffers()
 
 
-class Buffers(Uncompressed):
+class Buffers:
+    limit: int | None = None
+
     def __init__(self) -> None:
         self.nbytes = 0
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from refimpl.machine import Clock, Machine
 from refimpl.network import Network, Step, Tensor
 from refimpl.network.collector import collector_paused
+from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.host import Host
 from refimpl.planner.instructions import COMPUTE, Counts, Fate, StepRow
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.planner.order import Order
@@ -50,10 +50,9 @@ class Planner:
 
         self.order = Order(len(self.streams), Clock(len(self.streams)))
         self.memory = DeviceMemory(setup.allocator, budget, self.order, machine, cache)
-        threads = len(self.streams) - 1 if compresses else None
-        self.host = Host(setup.pinned.bind(context), self.order, machine, threads, self.memory)
+        self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         copy_streams = (1, 1) if shared else (1, 2)
-        self.mover = Mover(context, self.memory, self.host, self.order, copy_streams, recompute, cache, algorithms)
+        self.mover = Mover(context, self.memory, self.pinned, self.order, copy_streams, recompute, cache, algorithms)
         self.crossing = set(context.maps_across())
         self.rows: list[StepRow] = []
 
@@ -67,7 +66,7 @@ class Planner:
             if backward_begins and self.setup.barrier:
                 order.join(self.device_streams)
             memory.give_back_drained(everything=backward_begins)
-            self.host.advance(step, order.clock.now[COMPUTE])
+            self.pinned.advance(step, order.clock.now[COMPUTE])
             if when == "early":
                 self._prefetch(step)
             mover.have_inputs(step)
@@ -130,7 +129,7 @@ class Planner:
         written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
         self.results = [tensor for tensor in (network.losses, network.predictions) if tensor in written]
         for tensor in (*self.mover.batch, *self.results):
-            self.host.fix(tensor, valid=tensor in self.mover.batch)
+            self.pinned.fix(tensor, valid=tensor in self.mover.batch)
         for tensor in self.mover.batch:
             if tensor.managed:
                 self._allocate([tensor])
@@ -155,13 +154,13 @@ class Planner:
             instructions=instructions,
             streams=self.streams,
             resident={block.tensor: block.address for block in resident},
-            pinned={t: self.host.address(t) for t in (*self.mover.batch, *self.results)},
+            pinned={t: self.pinned.address(t) for t in (*self.mover.batch, *self.results)},
             fates=kept | self.context.fates,
             rows=self.rows,
-            counts=Counts(waits=self.order.waits, **self.mover.counts, **self.host.counts),
+            counts=Counts(waits=self.order.waits, **self.mover.counts, **self.pinned.counts),
             peak_bytes=self.memory.pool.peak,
             arena_bytes=self.memory.pool.top - cut_bytes,
-            pinned_bytes=self.host.pinned_bytes,
-            store_bytes=self.host.store_bytes,
+            pinned_bytes=self.pinned.pinned_bytes,
+            store_bytes=self.pinned.store_bytes,
             planned_seconds=self.order.clock.end,
         )

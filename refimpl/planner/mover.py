@@ -12,9 +12,9 @@ from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.host import Host
 from refimpl.planner.instructions import CopyIn, CopyOut, Launch
 from refimpl.planner.order import Order
+from refimpl.planner.pinned import PinnedMemory
 from refimpl.planner.slots import BoundAlgorithms, BoundCache, BoundRecompute
 
 
@@ -34,7 +34,7 @@ class Mover:
     """Args:
     context: the network, the machine and the maps' fates.
     memory: the device's blocks.
-    host: the host's copies.
+    pinned: the copies on the host.
     order: the draft of the program.
     copy_streams: numbers of the streams that copy out and in.
     recompute, cache, algorithms: the bound modules that say how to rebuild, what to evict and which algorithm to use.
@@ -44,14 +44,14 @@ class Mover:
         self,
         context: PlanContext,
         memory: DeviceMemory,
-        host: Host,
+        pinned: PinnedMemory,
         order: Order,
         copy_streams: tuple[int, int],
         recompute: BoundRecompute,
         cache: BoundCache,
         algorithms: BoundAlgorithms,
     ) -> None:
-        self.context, self.memory, self.host, self.order = context, memory, host, order
+        self.context, self.memory, self.pinned, self.order = context, memory, pinned, order
         self.out_stream, self.in_stream = copy_streams
         self.recompute, self.cache, self.algorithms = recompute, cache, algorithms
         network = context.network
@@ -102,24 +102,24 @@ class Mover:
 
     def copy_out(self, tensor: Tensor, why: str) -> int:
         """Start a copy to the host, unless a valid one is there; the bytes that move."""
-        if self.host.has(tensor):
+        if self.pinned.has(tensor):
             return 0
-        target, block = self.host.target(tensor), self.memory[tensor]
+        target, block = self.pinned.target(tensor), self.memory[tensor]
         nbytes = tensor.nbytes
         copy = CopyOut(self.order.now, tensor, block.address, target.address, nbytes, self.out_stream, why)
         self.order.work(copy, self.context.machine.copy_seconds(nbytes, "out"), [block], [target])
-        self.host.left(tensor)
+        self.pinned.left(tensor)
         return nbytes
 
     def copy_in(self, tensor: Tensor, why: str) -> int:
         """Start the copy back into the tensor's block; the bytes that move, none for the batch."""
-        source, block = self.host.source(tensor), self.memory[tensor]
+        source, block = self.pinned.source(tensor), self.memory[tensor]
         nbytes = tensor.nbytes
         copy = CopyIn(self.order.now, tensor, block.address, source.address, nbytes, self.in_stream, why)
         self.order.work(copy, self.context.machine.copy_seconds(nbytes, "in"), [source], [block])
         if tensor in self.batch:
             return 0
-        self.host.fetched(tensor)
+        self.pinned.fetched(tensor)
         return nbytes
 
     def offload(self, tensor: Tensor) -> None:
@@ -131,7 +131,7 @@ class Mover:
         """Start to bring a tensor back, if there is a hole for it: nothing is evicted, and nothing fails."""
         if self.memory.is_draining(tensor):
             self.memory.revive(tensor)
-        elif self.host.has(tensor) and self.memory.try_allocate(tensor):
+        elif self.pinned.has(tensor) and self.memory.try_allocate(tensor):
             self.counts["prefetched_bytes"] += self.copy_in(tensor, "prefetch")
         else:
             self.counts["skipped_prefetches"] += 1
@@ -157,7 +157,7 @@ class Mover:
             self.cache.touch(tensor)
         elif self.memory.is_draining(tensor):
             self.memory.revive(tensor)
-        elif self.host.has(tensor):
+        elif self.pinned.has(tensor):
             if tensor in self.memory:  # rebuilt without its in-place updates: the host's copy has them
                 self._unfinished.discard(tensor)
                 self.cache.touch(tensor)
@@ -249,7 +249,7 @@ class Mover:
             reads, writes = memory.blocks(call.reads), memory.blocks((*call.updates, *call.writes))
             if not rebuild:
                 for block in writes:
-                    self.host.outdate(block.tensor)
+                    self.pinned.outdate(block.tensor)
             space = None
             if choice is not None and choice.workspace_bytes:
                 assert buffer is not None

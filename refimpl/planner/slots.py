@@ -182,7 +182,7 @@ class BoundAlgorithms(Protocol):
 
 
 class Pinned(Module, ABC):
-    #: Whether threads of the host compress maps: a stream of their own.
+    #: Whether threads of the host compress maps, on a stream of their own; then `bind` returns a `BoundCompression`.
     compresses: ClassVar[bool] = False
 
     @abstractmethod
@@ -191,33 +191,43 @@ class Pinned(Module, ABC):
 
 
 class BoundPinned(Protocol):
-    """Where an offloaded map lives on the host."""
+    """Where in pinned memory an offloaded map has its buffer."""
 
     @property
     def limit(self) -> int | None:
         """Bytes of pinned memory that buffers may take, beside the batch's and the results'; None: any number."""
 
     def place(self, tensor: Tensor) -> int | None:
-        """Asked before a copy out of a map that has no buffer, and before it is decompressed: the buffer's address.
+        """Asked before a copy out of a map that has no buffer: the buffer's address.
 
-        None where the limit leaves no room; it is asked again when another map has been `emptied`.
+        None where the limit leaves no room; it is asked again when another buffer has been given back.
         """
 
     def fetched(self, tensor: Tensor) -> bool:
-        """Told when a copy in has been issued: True takes the buffer back, and the host copy with it."""
+        """Told when a copy in has been issued, and where the limit leaves no room for a copy that is outdated.
+
+        True takes the buffer back, and the host copy with it.
+        """
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of pinned memory taken so far: the highest address."""
+
+
+class BoundCompression(BoundPinned, Protocol):
+    """Also which maps the host's threads compress, and when they decompress them.
+
+    It is asked for a `place` before a map is decompressed, too.
+    """
 
     def compressed_bytes(self, tensor: Tensor, step: Step) -> int | None:
         """Asked when a map leaves at `step`: the bytes that it is expected to take compressed; None: it stays raw."""
 
     def emptied(self, tensor: Tensor) -> None:
-        """Told when a map has been compressed (or what was raw is of no use): its buffer can serve another."""
+        """Told when a map has been compressed, or its raw copy is of no use: its buffer can serve another."""
 
-    def wanted(self, step: Step) -> Iterable[Tensor]:
-        """Asked before every backward step: the compressed maps to be decompressed now, ahead of their copy in.
+    def next_wanted(self, step: Step) -> Tensor | None:
+        """Asked before every backward step, again and again until it answers None: a map to decompress now.
 
-        One at a time: the module is asked for the place of each before it has to name the next.
+        Its place is asked for before the next question.
         """
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of pinned memory asked for so far: the highest address."""

@@ -5,11 +5,12 @@ an object that answers the protocol's questions for one plan.
 """
 
 from refimpl.memory import Allocator, Pool
-from refimpl.planner.baseline import Buffers, ByWorkspace, Releases, Uncompressed
+from refimpl.planner.baseline import Buffers, ByWorkspace, Releases
 from refimpl.planner.slots import (
     Algorithms,
     BoundAlgorithms,
     BoundCache,
+    BoundCompression,
     BoundLiveness,
     BoundOffload,
     BoundPinned,
@@ -26,7 +27,7 @@ from refimpl.planner.slots import (
 )
 
 __all__ = [
-    "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundLiveness", "BoundOffload", "BoundPinned",
-    "BoundPrefetch", "BoundRecompute", "Buffers", "ByWorkspace", "Cache", "Feature", "Liveness", "Module", "Offload",
-    "Pinned", "Pool", "Prefetch", "Recompute", "Releases", "Uncompressed",
+    "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundCompression", "BoundLiveness", "BoundOffload",
+    "BoundPinned", "BoundPrefetch", "BoundRecompute", "Buffers", "ByWorkspace", "Cache", "Feature", "Liveness",
+    "Module", "Offload", "Pinned", "Pool", "Prefetch", "Recompute", "Releases",
 ]  # fmt: skip

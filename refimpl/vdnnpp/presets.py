@@ -22,8 +22,8 @@ from refimpl.planner.baseline import (
     NoPrefetch,
     PerformanceOptimal,
 )
+from refimpl.vdnnpp.compression import Compressed
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV
-from refimpl.vdnnpp.pinned import Compressed
 from refimpl.vdnnpp.prefetch import WINDOW
 
 LEAST, FASTEST, FITTING, COMPRESSED = MemoryOptimal(), PerformanceOptimal(), FastestThatFits(), Compressed()

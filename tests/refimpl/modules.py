@@ -27,7 +27,6 @@ from refimpl.planner.baseline import (
     NoCache,
     NoPrefetch,
     NoRecompute,
-    Uncompressed,
 )  # fmt: skip
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.instructions import pinned_size
@@ -242,7 +241,9 @@ class PooledPinned(slots.Pinned):
         return _PinnedPool()
 
 
-class _PinnedPool(Uncompressed):
+class _PinnedPool:
+    limit: ClassVar[None] = None
+
     def __init__(self) -> None:
         self._pool = BestFit().open(1 << 40)
         self._at: dict[Tensor, int] = {}

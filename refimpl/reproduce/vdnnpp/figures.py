@@ -26,8 +26,9 @@ from refimpl.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.reproduce.vdnnpp import fragmentation, published
 from refimpl.vdnn import CONV as VDNN_CONV
 from refimpl.vdnn import static as vdnn_static
+from refimpl.vdnnpp.compression import Compressed, never_negative, stored_bytes
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
-from refimpl.vdnnpp.pinned import Compressed, OnDemand, never_negative, stored_bytes
+from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.prefetch import WINDOW
 from refimpl.vdnnpp.presets import VDNNPP_DYN, static
 

@@ -25,8 +25,8 @@ from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap, NoOffload
 from refimpl.planner.fixed import fixed_addresses
 from refimpl.planner.slots import Algorithms
+from refimpl.vdnnpp.compression import Compressed
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
-from refimpl.vdnnpp.pinned import Compressed
 from refimpl.vdnnpp.pool_search import PlacementError, find_pool
 from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE
 from refimpl.vdnnpp.presets import static

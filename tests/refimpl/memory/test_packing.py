@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from refimpl.memory.packing import Packed, packed_limit
 from refimpl.memory.packing import words as words_module
 from refimpl.planner.instructions import compressed_limit
-from refimpl.vdnnpp.pinned import stored_bytes
+from refimpl.vdnnpp.compression import stored_bytes
 
 pytestmark = pytest.mark.vdnnpp
 

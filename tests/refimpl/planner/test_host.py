@@ -17,9 +17,9 @@ from refimpl.network import Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan
 from refimpl.planner.baseline import NoPrefetch
+from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.host import Host
 from refimpl.planner.instructions import Compress, Decompress, pinned_size
 from refimpl.planner.order import Block, Order
 from refimpl.vdnnpp import Compressed, OnDemand
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.vdnnpp
 
 COMPRESSED = Compressed()
 
-OUT, IN, HOST = 1, 2, 3
+OUT, IN = 1, 2  # and the threads' stream is 3
 NETWORK = build("tiny-vgg:vdnnpp", 2)
 CONVS = [layer for layer in NETWORK.layers if layer.kind == "conv"]
 
@@ -42,8 +42,7 @@ class Desk:
         self.clock = Clock(4)
         self.order = Order(4, self.clock)
         self.device: set[Tensor] = set()
-        stream = HOST if module.compresses else None
-        self.host = Host(module.bind(PlanContext(NETWORK, self.machine)), self.order, self.machine, stream, self.device)
+        self.host = pinned_memory(module, PlanContext(NETWORK, self.machine), self.order, self.device)
         for tensor in (NETWORK.input, NETWORK.labels):
             self.host.fix(tensor, valid=True)
         self.blocks: dict[Tensor, Block] = {}
@@ -94,7 +93,7 @@ def test_a_buffer_serves_another_map_once_its_map_is_compressed() -> None:
     second = desk.copy_out(two)
     assert second.address == first.address
     assert desk.order.waits == 2  # the threads for the first copy, the second copy for the threads
-    assert desk.host.pinned.nbytes == pinned_size(one.nbytes)
+    assert desk.host.module.nbytes == pinned_size(one.nbytes)
 
 
 def test_until_then_another_map_has_a_buffer_of_its_own() -> None:
@@ -151,7 +150,7 @@ def test_a_map_comes_back_through_the_store() -> None:
     desk.at(BACKWARD[1], 3 * SECONDS)
     assert desk.done()[3:] == [f"decompress {one}"]
     desk.copy_in(one)
-    assert desk.host.pinned.nbytes == pinned_size(one.nbytes)
+    assert desk.host.module.nbytes == pinned_size(one.nbytes)
     assert desk.host.counts == {
         "compressed_bytes": 2 * one.nbytes,
         "stored_bytes": sum(it.planned for it in desk.order.draft if isinstance(it, Compress)),
@@ -188,7 +187,7 @@ def test_what_is_written_again_is_neither_compressed_nor_there() -> None:
     assert desk.host.has(one) and again.address == desk.host.fixed_bytes
     assert desk.order.waits >= 2
     desk.at(FORWARD[6], 9 * SECONDS)
-    assert desk.host.pinned.nbytes == pinned_size(one.nbytes)
+    assert desk.host.module.nbytes == pinned_size(one.nbytes)
 
 
 def test_a_revived_map_is_not_decompressed() -> None:
@@ -217,7 +216,7 @@ def test_at_the_limit_a_copy_waits_for_the_oldest_map_to_be_compressed() -> None
     assert desk.done() == [f"compress {one}"]
     assert second.address == first.address
     assert desk.clock.now[OUT] == pytest.approx(SECONDS)
-    assert desk.host.pinned.nbytes == pinned_size(one.nbytes)
+    assert desk.host.module.nbytes == pinned_size(one.nbytes)
 
 
 def test_at_the_limit_what_was_decompressed_ahead_makes_room_again() -> None:
@@ -233,7 +232,17 @@ def test_at_the_limit_what_was_decompressed_ahead_makes_room_again() -> None:
     desk.copy_in(two)
     desk.copy_in(one)
     desk.copy_in(third)
-    assert desk.host.pinned.nbytes <= 2 * pinned_size(one.nbytes)
+    assert desk.host.module.nbytes <= 2 * pinned_size(one.nbytes)
+
+
+def test_at_the_limit_an_outdated_copy_makes_room() -> None:
+    desk, (one, two) = Desk(limited(1.5, OnDemand)), maps()
+    desk.at(FORWARD[3], 0.0)
+    first = desk.copy_out(one)
+    desk.host.outdate(one)
+    second = desk.copy_out(two)
+    assert second.address == first.address and not desk.host.has(one)
+    assert desk.host.module.nbytes == pinned_size(one.nbytes)
 
 
 def test_it_does_not_fit_where_nothing_is_compressed_or_can_be() -> None:

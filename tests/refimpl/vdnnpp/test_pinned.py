@@ -25,7 +25,7 @@ from refimpl.planner.instructions import Compress, Decompress, compressed_limit,
 from refimpl.registry.presets import setup
 from refimpl.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
-from refimpl.vdnnpp.pinned import never_negative, stored_bytes
+from refimpl.vdnnpp.compression import never_negative, stored_bytes
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, setups
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly

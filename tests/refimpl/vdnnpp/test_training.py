@@ -22,7 +22,7 @@ from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import pinned_size
 from refimpl.registry import presets
 from refimpl.vdnnpp import Compressed
-from refimpl.vdnnpp.pinned import never_negative
+from refimpl.vdnnpp.compression import never_negative
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.drawn_networks import CONVENTIONS, networks
 from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, setup

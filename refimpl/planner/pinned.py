@@ -1,0 +1,118 @@
+"""Pinned memory: which buffers hold the host's copies of the batch, the results and the maps.
+
+The batch and the results have buffers for the whole run, in front.  A map gets a buffer where the module in the slot
+`pinned` says, when it is copied out.  A copy is valid until the tensor is written to on the device.
+
+Where pinned memory has a limit, a buffer whose copy is no longer valid is given to the next map.  The order of the
+streams takes care that no copy writes there too early.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from refimpl.network import Step, Tensor
+from refimpl.planner.errors import PinnedDoesNotFit
+from refimpl.planner.history import History
+from refimpl.planner.instructions import pinned_size
+from refimpl.planner.order import Block, Order
+from refimpl.planner.slots import BoundPinned
+
+
+class PinnedMemory:
+    store_bytes = 0  #: of ordinary memory for compressed maps, at worst
+
+    def __init__(self, module: BoundPinned, order: Order) -> None:
+        self.module, self._order = module, order
+        self._streams = len(order.streams)
+        self._step: Step | None = None  #: the running one
+        self.fixed_bytes = 0  #: of the batch's and the results' buffers
+        self.counts: Counter[str] = Counter()
+        self._fixed: dict[Tensor, Block] = {}
+        self._raw: dict[Tensor, Block] = {}  #: in the order in which the buffers were taken
+        self._freed = History()
+
+    def advance(self, step: Step, now: float) -> None:
+        """A step begins, at `now` seconds of the simulated clock."""
+        self._step = step
+
+    # -- what is where -------------------------------------------------------------------------------------------------
+
+    def fix(self, tensor: Tensor, valid: bool) -> None:
+        """A buffer for the whole run, for the batch or a result; `valid`: whether it holds the tensor already."""
+        nbytes = pinned_size(tensor.nbytes)
+        block = self._fixed[tensor] = Block(tensor, self.fixed_bytes, nbytes, self._streams)
+        block.valid = valid
+        self.fixed_bytes += nbytes
+
+    def address(self, tensor: Tensor) -> int:
+        """The address of a buffer for the whole run."""
+        return self._fixed[tensor].address
+
+    @property
+    def pinned_bytes(self) -> int:
+        return self.fixed_bytes + self.module.nbytes
+
+    def has(self, tensor: Tensor) -> bool:
+        """Whether the host has a valid copy."""
+        return any(copy.valid for copy in self._copies(tensor))
+
+    def outdate(self, tensor: Tensor) -> None:
+        """The tensor is written to on the device."""
+        for copy in self._copies(tensor):
+            copy.valid = False
+
+    def _copies(self, tensor: Tensor) -> list[Block]:
+        return [block for block in (self._fixed.get(tensor), self._raw.get(tensor)) if block is not None]
+
+    # -- copies --------------------------------------------------------------------------------------------------------
+
+    def target(self, tensor: Tensor) -> Block:
+        """The buffer that a copy out fills."""
+        return self._fixed.get(tensor) or self._raw.get(tensor) or self._take(tensor)
+
+    def left(self, tensor: Tensor) -> None:
+        """A copy out has been issued."""
+        self.target(tensor).valid = True
+
+    def source(self, tensor: Tensor) -> Block:
+        """The buffer that a copy in reads."""
+        return self._fixed.get(tensor) or self._raw[tensor]
+
+    def fetched(self, tensor: Tensor) -> None:
+        """A copy in has been issued."""
+        if tensor in self._raw and self.module.fetched(tensor):
+            self._leave_to_others(self._raw.pop(tensor))
+
+    # -- buffers -------------------------------------------------------------------------------------------------------
+
+    def _take(self, tensor: Tensor) -> Block:
+        """A new buffer for the map."""
+        while (place := self.module.place(tensor)) is None:
+            if not self._make_room():
+                raise self._does_not_fit(tensor)
+        address, nbytes = self.fixed_bytes + place, pinned_size(tensor.nbytes)
+        prior = self._freed.take(address, address + nbytes)
+        block = self._raw[tensor] = Block(tensor, address, nbytes, self._streams, prior)
+        return block
+
+    def _make_room(self) -> bool:
+        """Pinned memory is full: give back the last buffer whose copy is outdated; whether there was one."""
+        outdated = [tensor for tensor, block in self._raw.items() if not block.valid]
+        if not outdated or not self.module.fetched(outdated[-1]):
+            return False
+        self._leave_to_others(self._raw.pop(outdated[-1]))
+        return True
+
+    def _leave_to_others(self, block: Block) -> None:
+        self._freed.put(block.address, block.address + block.nbytes, block.accesses())
+
+    def _does_not_fit(self, tensor: Tensor) -> PinnedDoesNotFit:
+        assert self.module.limit is not None
+        limit = self.module.limit
+        taken = sorted((block.address - self.fixed_bytes, block.nbytes) for block in self._raw.values())
+        starts = [0, *(address + nbytes for address, nbytes in taken)]
+        ends = [*(address for address, _ in taken), limit]
+        held = sum(nbytes for _, nbytes in taken)
+        hole = max(end - start for start, end in zip(starts, ends, strict=True))
+        return PinnedDoesNotFit(self._step, tensor.name, tensor.nbytes, limit - held, hole, limit, {"raw map": held})
