@@ -1,4 +1,4 @@
-"""Allocators: where a block of bytes goes.  `ALLOCATORS` are the modules of the slot `allocator`, by name."""
+"""Allocators: where a block of bytes is placed.  `ALLOCATORS` are the modules of the slot `allocator`, by name."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""What every allocator offers: an `Allocator` is the module in a setup's slot `allocator`, a `Pool` is one at work.
+"""The interface of allocators: an `Allocator` is the module in a setup's slot `allocator`, a `Pool` has its state.
 
-A pool hands out the bytes 0 to `size` of an arena that somebody else owns: it moves no memory and knows no device.
-All bookkeeping that does not depend on where a block goes stands here, once: rounding, the table of live blocks, the
-highest point, the counters.  A pool of its own has four things to add: where a block is taken, how it is given back,
-the holes and the largest of them.
+A pool hands out the bytes 0 to `size` of an arena: it moves no memory and knows no device.  The base class keeps all
+books that do not depend on where a block is placed: rounding, the live blocks, the highest address, the counters.  A
+subclass adds four things: where a block is taken, how it is given back, the holes and the largest of them.
 
-An allocation that does not fit is an answer (None) and no error; the planner then waits, evicts, or says so.  Giving
-back what was never given is an error of the program that does it, and raises `PoolError`.
+An allocation that does not fit returns None; the planner then waits, evicts or fails.  To free an address that is not
+a live block's raises `PoolError`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ UNLIMITED = 1 << 60  #: bytes; more than anything needs
 
 
 class PoolError(Exception):
-    """A pool was used wrongly: an address that is not a live block's, a negative number of bytes."""
+    """Misuse of a pool: an address that is not a live block's, a negative number of bytes."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Pool(ABC):
         return sorted(self._live.items())
 
     def statistics(self) -> Statistics:
-        """Everything at once, to be shown."""
+        """All figures of the pool at this moment."""
         return Statistics(
             size=self.size,
             held=self.held,
@@ -145,7 +144,7 @@ class Pool(ABC):
 
 @dataclass(frozen=True)
 class Allocator(ABC):
-    """The module of the slot `allocator`: where a block goes.  It is frozen; `open` makes a pool that has a state."""
+    """The module of the slot `allocator`: where a block is placed.  It is frozen; `open` makes a pool with a state."""
 
     granularity: int = GRANULARITY  #: bytes that addresses and blocks are multiples of
 

@@ -6,8 +6,8 @@ is found; the blocks taken become an allocated node, the rest stays an empty one
 the ID to the allocated node, which goes back to the list of empty nodes and is merged with its neighbours there.
 
 Ours differs in two points, neither of which moves a block.  A node's ID is the number of its first block, because
-whoever frees knows an address.  The list of empty nodes is the free list in its address order, which steps over many
-nodes that are too small at once.
+a free names an address.  The list of empty nodes is the free list in its address order, which skips many nodes that are
+too small at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from refimpl.memory.free_list import FreeList
 
 @dataclass(frozen=True)
 class Node:
-    """Blocks that lie side by side."""
+    """Blocks side by side."""
 
     id: int
     address: int  #: bytes
@@ -29,7 +29,7 @@ class Node:
 
 
 class BlockHeapPool(Pool):
-    """The paper's heap.  A block of the paper is a granule of ours; what we call a block is an allocated node of it."""
+    """The paper's heap.  A block of the paper is a granule of `Pool`; a block of `Pool` is an allocated node."""
 
     def __init__(self, size: int, granularity: int) -> None:
         super().__init__(size, granularity)

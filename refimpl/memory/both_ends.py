@@ -1,10 +1,9 @@
 """Both ends: vDNN++'s "right placement".
 
-What stays long gathers at the right end of the pool, what leaves soon at the left.  A map that is not offloaded lives
-from its forward to its backward pass.  Placed among short-lived maps it is what is left standing between holes.  So
-blocks that stay are taken off the right end of the right-most hole; where that hole is too small the allocation
-fails, and no other hole is tried.  All else is best fit from the left.  (That is how the authors' public code
-behaves.  First and worst fit from the left are there to compare with.)
+A map that is not offloaded lives from its forward to its backward pass.  Among short-lived maps it splits the holes
+that these leave.  So blocks that stay are taken off the right end of the right-most hole; where that hole is too small
+the allocation fails, and no other hole is tried.  All other blocks are placed from the left, by best fit.  (That is how
+the authors' public code behaves.  First and worst fit from the left are for comparison.)
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from refimpl.memory.base import Allocator, Pool
 from refimpl.memory.fits import FreeListPool
 from refimpl.memory.free_list import FreeList
 
-#: How a hole is found for what does not stay.
+#: How a hole is found for a block that does not stay.
 FITS = {"best": FreeList.smallest, "first": FreeList.first, "worst": FreeList.widest}
 
 
 class BothEndsPool(FreeListPool):
-    """`largest_hole` is what a block that does not stay could have."""
+    """`largest_hole` is the largest hole for a block that does not stay."""
 
     def __init__(self, size: int, granularity: int, find: Callable[[FreeList, int], int | None]) -> None:
         super().__init__(size, granularity)
@@ -48,7 +47,7 @@ class BothEnds(Allocator):
 
     name: ClassVar[str] = "both-ends"
     summary: ClassVar[str] = (
-        "vDNN++'s right placement: what stays from the right end, best fit from the left for the rest"
+        "vDNN++'s right placement: blocks that stay from the right end, best fit from the left for the rest"
     )
 
     def open(self, size: int) -> Pool:

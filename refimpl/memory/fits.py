@@ -1,9 +1,9 @@
 """Best fit, first fit and worst fit: three answers to "which hole?"; the block is then cut off the hole's left end.
 
 Best fit is vDNN's pool, which was NVIDIA's cnmem: sizes are rounded up to 512 bytes, the smallest hole that is large
-enough is taken, of several such the lowest, and a block given back is joined with its neighbours.  First fit and
-worst fit are there to compare with.  Best and worst fit are not monotone: a larger pool can fail where a smaller one
-fits.  First fit is: in a larger pool every block lies where it lay.
+enough is taken, of several such the lowest, and a freed block is joined with its neighbours.  First fit and worst fit
+are for comparison.  Best and worst fit are not monotone: a larger pool can fail where a smaller one serves.  First fit
+is monotone: in a larger pool every block has the same address.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from refimpl.memory.free_list import FreeList
 
 
 class FreeListPool(Pool):
-    """A pool whose holes are a free list.  What remains to be said is which hole a block is taken of."""
+    """A pool whose holes are a free list.  A subclass says which hole a block is taken from."""
 
     def __init__(self, size: int, granularity: int) -> None:
         super().__init__(size, granularity)
@@ -73,7 +73,7 @@ class WorstFit(Allocator):
     """The largest hole."""
 
     name: ClassVar[str] = "worst-fit"
-    summary: ClassVar[str] = "the largest hole, so that what is left of it is large too"
+    summary: ClassVar[str] = "the largest hole, so that the rest of it is large too"
 
     def open(self, size: int) -> Pool:
         return FitPool(size, self.granularity, FreeList.widest)

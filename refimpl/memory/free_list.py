@@ -1,16 +1,15 @@
 """The free list: the holes of a pool in two orders, by address and by size, so that every question is answered quickly.
 
-The list knows nothing of policies.  It finds a hole in the ways that the fits ask for (the smallest that is large
-enough, the first one, the largest, the right-most), cuts a block off a hole's left or right end, and takes a block
-back, joined with the holes that it touches.  Nothing is scanned hole by hole: a question or a change is a few
-bisections, and a first fit looks at one number for every run of up to 64 holes.
+It finds a hole (the smallest that is large enough, the first one, the largest, the right-most), cuts a block off a
+hole's left or right end, and takes a block back, joined with the holes that it touches.  Nothing is scanned hole by
+hole: a question or a change is a few bisections, and a first fit looks at one number for every run of up to 64 holes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 
-RUN = 32  #: holes by address are kept in runs of at most twice so many
+RUN = 32  #: holes by address are kept in runs of at most twice this number
 
 
 class FreeList:
@@ -18,7 +17,7 @@ class FreeList:
 
     def __init__(self, size: int) -> None:
         self._bytes: dict[int, int] = {}  # a hole's address → its bytes
-        self._address_of_end: dict[int, int] = {}  # the address just behind a hole → the hole's address
+        self._address_of_end: dict[int, int] = {}  # the address just after a hole → the hole's address
         self._by_size: list[tuple[int, int]] = []  # (bytes, address), sorted
         self._by_address = _ByAddress(self._bytes)
         if size:
@@ -62,17 +61,17 @@ class FreeList:
         address = self._by_address.last()
         return 0 if address is None else self._bytes[address]
 
-    # Two ways to take of it, and one to give back
+    # Two ways to take from it, and one to give back
 
     def cut_left(self, hole: int, nbytes: int) -> int:
-        """Take the left end of a hole: the address of what was taken."""
+        """Take the left end of a hole; returns its address."""
         left = self._remove(hole) - nbytes
         if left:
             self._insert(hole + nbytes, left)
         return hole
 
     def cut_right(self, hole: int, nbytes: int) -> int:
-        """Take the right end of a hole: the address of what was taken."""
+        """Take the right end of a hole; returns its address."""
         left = self._remove(hole) - nbytes
         if left:
             self._insert(hole, left)
@@ -105,9 +104,8 @@ class FreeList:
 class _ByAddress:
     """Addresses of holes in order, cut into short runs; for each run the size of its largest hole.
 
-    To find the first hole of n bytes one looks at the runs' largest holes, then into a single run.  A run that loses
-    its largest hole forgets that size until somebody asks, so whoever never asks for a first fit pays next to
-    nothing.
+    The first hole of n bytes is found by the runs' largest holes, then in a single run.  A run that loses its largest
+    hole forgets that size until the next first fit, so that the other fits pay next to nothing.
     """
 
     def __init__(self, size_of: dict[int, int]) -> None:

@@ -137,7 +137,7 @@ class Misfit:
 class Replay:
     """What came of replaying a log in a pool.  Events are named by their position in the log, from 0."""
 
-    statistics: Statistics  #: of the pool behind the last event; `peak` is the most that it ever held
+    statistics: Statistics  #: of the pool after the last event; `peak` is the most that it ever held
     asked_peak: int  #: the most bytes that were alive at once in the recorded run, unrounded
     first_failure: Misfit | None  #: None: everything fitted
     failures: list[int] = field(default_factory=list)  #: allocations that did not fit
@@ -151,10 +151,10 @@ class Replay:
 
 
 def replay(events: Iterable[Event], pool: Pool) -> Replay:
-    """Do to `pool` what a log says.
+    """Replay the allocations and frees of a log in `pool`.
 
-    What did not fit is left out, together with its free, and the replay goes on.  Where several threads wrote, a
-    pointer can be handed out again a line before its free: the first free of a pointer is its oldest block's.
+    An allocation that does not fit is left out, together with its free.  Where several threads wrote the log, a pointer
+    can be allocated again a line before its free: the first free of a pointer is its oldest block's.
     """
     lines = list(events)
     alive: defaultdict[int, deque[int]] = defaultdict(deque)  # pointer → positions of its allocations

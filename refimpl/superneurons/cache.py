@@ -1,18 +1,18 @@
-"""SuperNeurons' tensor cache (§3.3.2): nothing is copied until an allocation fails, and then what was used longest ago.
+"""SuperNeurons' tensor cache (§3.3.2): when an allocation fails, the least recently used tensor is copied out.
 
-The paper's Algorithm 2, and who does it here:
+The paper's Algorithm 2, and where it is here:
 
 | the paper | here |
 | --- | --- |
 | `check(T)`: T is in the cache: it moves to the front, a hit | `touch` |
 | `check(T)`: it is not: it is allocated, and put at the front, a miss | `Mover.allocate`, then `enter` |
 | `out`: the last tensor that is not locked is offloaded and leaves the list | `victim`, `Mover.evict`, `leave` |
-| locks: what the running layer uses | the `locked` that `victim` is given |
+| locks: the tensors that the running layer uses | the `locked` that `victim` is given |
 
-The planner does the moving, for it must wait for copies as well; this module knows the order, and nothing else.  What
-was missed and has a host copy is copied back, a layer's new output is only allocated.  One thing is not to be taken
-from the listing: it evicts until the evicted *bytes* are enough, and bytes in several places are no place for a tensor.
-The planner tries the allocation again behind every eviction, until there is a hole.
+The planner moves the tensors, because it must wait for copies as well; this module knows only their order.  A missed
+tensor with a host copy is copied back; a layer's new output is only allocated.  In one point the listing is wrong: it
+evicts until the evicted *bytes* are enough, but a tensor needs them in one piece.  The planner tries the allocation
+again after every eviction, until there is a hole.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from refimpl.planner.context import PlanContext
 
 @dataclass(frozen=True)
 class LeastRecentlyUsed(slots.Cache):
-    """A list of all managed tensors on the device, the last used in front; evicted is the last that is not locked."""
+    """All managed tensors on the device in the order of their last use; the oldest that is not locked is evicted."""
 
     name: ClassVar[str] = "superneurons-lru"
-    summary: ClassVar[str] = "what was used longest ago, and not by the running step, goes first"
+    summary: ClassVar[str] = "the least recently used tensor that the running step does not use is evicted first"
     offers: ClassVar = frozenset({"eviction", "offload"})
 
     def bind(self, context: PlanContext) -> TensorCache:
@@ -40,13 +40,13 @@ class LeastRecentlyUsed(slots.Cache):
 
 
 class TensorCache:
-    """A hash table that is also a list: every operation takes constant time, and a victim one look a locked tensor.
+    """Every operation takes constant time; to find a victim also takes one look at each locked tensor before it.
 
-    Hence an OrderedDict: its first entry is found at once, where a dict has to step over all that have left.
+    An OrderedDict finds its first entry at once; a dict has to step over all entries that were deleted.
     """
 
     def __init__(self) -> None:
-        self._recent: OrderedDict[Tensor, None] = OrderedDict()  # the front of the paper's list is the end of this
+        self._recent: OrderedDict[Tensor, None] = OrderedDict()  # the front of the paper's list is its end
 
     def enter(self, tensor: Tensor) -> None:
         self._recent[tensor] = None

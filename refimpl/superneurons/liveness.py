@@ -1,9 +1,9 @@
-"""SuperNeurons' liveness analysis (§3.2): before a step what it needs is allocated, after it what nobody needs freed.
+"""SuperNeurons' liveness analysis (§3.2): a tensor is freed after the last step that needs it.
 
-The paper gives every step two sets.  What is in memory when it begins is `in`, what is left when it has ended is `out`
-and the next step's `in`.  To leave a tensor out of `out` one has to know that no later step needs it: the paper looks
-through all later steps, for every step, which is quadratic.  One pass from the last step to the first gives the same
-sets, in time linear in what all steps use: where a tensor is first met on the way is its last use.
+The paper gives every step two sets: `in`, the tensors in memory when it begins, and `out`, those in memory after it,
+which is the next step's `in`.  A tensor is not in `out` if no later step needs it: for every step the paper looks
+through all later steps, in quadratic time.  One pass from the last step to the first gives the same sets in linear
+time: the step at which the pass first meets a tensor is its last use.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from refimpl.network import Step, Tensor
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 
-Name = TypeVar("Name", bound=Hashable)  #: whatever names a tensor, or one of its lives
+Name = TypeVar("Name", bound=Hashable)  #: a tensor, or the name of one
 
 
 def out_sets(uses: Sequence[Iterable[Name]], made: Sequence[Iterable[Name]]) -> list[list[Name]]:
-    """The paper's analysis as it is told: what is alive behind each step, in the order in which it came to be.
+    """The paper's analysis, in quadratic time: the twin that `last_uses` is tested against.
 
-    `uses[k]` are the tensors that step k reads or writes, `made[k]` those that it brings into being.  Quadratic: the
-    twin that `last_uses` is tested against.
+    Args:
+        uses: for each step, the tensors that it reads or writes.
+        made: for each step, the tensors that it creates.
+
+    Returns:
+        For each step, the tensors in memory after it, in the order of their creation.
     """
     alive: list[Name] = []
     sets = []
@@ -36,7 +40,7 @@ def out_sets(uses: Sequence[Iterable[Name]], made: Sequence[Iterable[Name]]) -> 
 
 
 def last_uses(uses: Sequence[Iterable[Name]]) -> list[list[Name]]:
-    """For every step, the tensors it uses and no later step does: one pass, from the last step to the first."""
+    """For every step, the tensors that it uses and no later step does."""
     met: set[Name] = set()
     last: list[list[Name]] = [[] for _ in uses]
     for step in reversed(range(len(uses))):
@@ -49,10 +53,10 @@ def last_uses(uses: Sequence[Iterable[Name]]) -> list[list[Name]]:
 
 @dataclass(frozen=True)
 class Analysis(slots.Liveness):
-    """Every tensor is freed behind its last use; one that leaves or is dropped, behind its last forward use too."""
+    """Every tensor is freed after its last use; an offloaded or dropped map after its last forward use, too."""
 
     name: ClassVar[str] = "superneurons-liveness"
-    summary: ClassVar[str] = "every tensor goes behind its last use: one pass over the in and out sets"
+    summary: ClassVar[str] = "every tensor is freed after its last use: one pass over the in and out sets"
     offers: ClassVar = frozenset({"release"})
 
     def bind(self, context: PlanContext) -> Dead:
@@ -60,16 +64,16 @@ class Analysis(slots.Liveness):
 
 
 class Dead:
-    """Step → what is freed behind it."""
+    """Step → the tensors that are freed after it."""
 
     def __init__(self, context: PlanContext) -> None:
         uses = [[*step.uses] for step in context.network.steps]
-        for checkpoint, steps in context.rebuilt_from.items():  # what is rebuilt from is used, whoever reads the result
+        for checkpoint, steps in context.rebuilt_from.items():  # a rebuild uses its checkpoint
             for number in steps:
                 uses[number - 1].append(checkpoint)
-        self._behind = [dict.fromkeys(tensors) for tensors in last_uses(uses)]
-        for behind, tensors in zip(self._behind, last_uses(uses[: context.network.depth]), strict=False):
-            behind.update(dict.fromkeys(tensor for tensor in tensors if tensor in context.fates))
+        self._after = [dict.fromkeys(tensors) for tensors in last_uses(uses)]
+        for after, tensors in zip(self._after, last_uses(uses[: context.network.depth]), strict=False):
+            after.update(dict.fromkeys(tensor for tensor in tensors if tensor in context.fates))
 
     def dead(self, step: Step) -> Sequence[Tensor]:
-        return tuple(self._behind[step.number - 1])
+        return tuple(self._after[step.number - 1])

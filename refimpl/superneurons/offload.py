@@ -36,14 +36,14 @@ class OffloadOutputs(slots.Offload):
         return BoundOffload(self, context)
 
 
-CHECKPOINTS = OffloadOutputs(("conv", "fc"), "superneurons-checkpoints", "what every CONV and FC puts out")
+CHECKPOINTS = OffloadOutputs(("conv", "fc"), "superneurons-checkpoints", "the outputs of every CONV and FC")
 
 #: For the published peaks of ResNet under recomputation: the structure layers' outputs are offloaded too, and each is
 #: fetched when a step needs it.
 ALL_CHECKPOINTS = OffloadOutputs(
     ("conv", "fc", "fork", "join", "concat"),
     "superneurons-all-checkpoints",
-    "what every CONV, FC, FORK, JOIN and CONCAT puts out",
+    "the outputs of every CONV, FC, FORK, JOIN and CONCAT",
     distance=0,
 )
 

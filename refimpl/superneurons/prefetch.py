@@ -48,7 +48,7 @@ class Ahead(slots.Prefetch):
 
     @property
     def summary(self) -> str:
-        return f"what is gone comes back a fixed number of steps ahead: {self.distance}"
+        return f"offloaded and evicted maps are prefetched a fixed number of steps ahead: {self.distance}"
 
     def bind(self, context: PlanContext) -> BoundAhead:
         return BoundAhead(self.distance, context)

@@ -1,14 +1,14 @@
-"""SuperNeurons' techniques, one on top of another: the set-ups of the paper's memory curve, and all of it together.
+"""SuperNeurons' techniques, one on top of another: the setups of the paper's memory curve, and all of it together.
 
 | stage | what it adds |
 | --- | --- |
-| liveness | tensors go behind their last use |
-| offload | what CONV and FC put out leaves, and is back three steps ahead |
-| recompute | instead: cheap maps are dropped and rebuilt, the checkpoints' outputs stay |
+| liveness | tensors are freed after their last use |
+| offload | the outputs of CONV and FC are offloaded, and prefetched three steps ahead |
+| recompute | instead of offloading: cheap maps are dropped and rebuilt, checkpoints stay on the device |
 | everything | cost-aware recomputation; the tensor cache moves a map only when the device is full; dynamic workspaces |
 
-The first three take the convolutions with the least workspace unless told otherwise, so that no workspace enters their
-figures.
+The first three use the convolution algorithms with the least workspace unless told otherwise, so that no workspace
+enters their figures.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """SuperNeurons' dynamic convolution workspaces (§3.5): the fastest algorithm that the bytes free now allow.
 
-Functional tensors come first: when a convolution call is asked about, everything its step reads and writes has its
-place already, and what is left may be used for speed.  Forward, the gradient of the data and that of the filter each
-choose on their own, at every step anew.  Free bytes that lie apart are no workspace: what counts is the largest hole.
+Functional tensors come first: when the algorithm of a convolution call is chosen, all tensors of its step are on the
+device, and the bytes that are left may be used for speed.  Forward, data gradient and filter gradient choose
+separately, at every step.  A workspace is one block, so the largest hole counts, not all free bytes.
 
-The choice itself stands with the planner's simple modules (`refimpl.planner.baseline.FittingChooser`), for vDNN++'s
-dynamic policy makes it too.
+vDNN++'s dynamic policy makes the same choice, so it is in `refimpl.planner.baseline.FastestThatFits`.
 """
 
 from __future__ import annotations
@@ -21,4 +20,4 @@ class DynamicWorkspace(FastestThatFits):
     """The fastest algorithm whose workspace fits the largest hole; where none does, the one with the least."""
 
     name: ClassVar[str] = "superneurons-dynamic"
-    summary: ClassVar[str] = "the fastest whose workspace fits what is free at that moment"
+    summary: ClassVar[str] = "the fastest whose workspace fits the largest hole at that moment"

@@ -1,13 +1,13 @@
 """vDNN's policies (§3.3): the static ones, and the dynamic one that tries them in a fixed order.
 
-`vdnn-dyn`, a candidate passing if a whole iteration fits the budget:
+`vdnn-dyn`; a candidate passes if a whole iteration fits the budget:
 
 1. all, with the least workspace everywhere.  Does not pass: the network is untrainable within this budget;
 2. no offload, conv, all, each with the fastest algorithms: the first that passes is adopted;
 3. conv, then all, with the greedy choice of algorithms: the first that passes is adopted;
 4. else the setup of 1.
 
-No mixed sets of maps are searched, and nothing is upgraded again.
+No mixed sets of maps are searched, and the adopted setup is not improved any further.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Compressed(slots.Pinned):
     densities: tuple[float, ...] = ()
     limit: int | None = None
     name: ClassVar[str] = "vdnnpp-compressed"
-    summary: ClassVar[str] = "on demand, and maps behind a ReLU are compressed by threads of the host"
+    summary: ClassVar[str] = "on demand, and maps after a ReLU are compressed by threads of the host"
     compresses: ClassVar[bool] = True
 
     def bind(self, context: PlanContext) -> CompressedBuffers:

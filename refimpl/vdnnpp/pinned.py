@@ -20,7 +20,7 @@ from refimpl.planner.instructions import PINNED_BYTES, pinned_size
 
 @dataclass(frozen=True)
 class OnDemand(slots.Pinned):
-    """A buffer is taken when a map leaves, and given back when it has returned; `limit` bytes of them at most."""
+    """A buffer is taken when a map is copied out, given back when it is copied in; at most `limit` bytes of them."""
 
     limit: int | None = None
     name: ClassVar[str] = "vdnnpp-on-demand"

@@ -11,4 +11,4 @@ from refimpl.planner.window import Window
 SILENT = ("relu", "softmax")  #: kinds of layers whose backward does not search
 
 WINDOW = Window("vdnnpp-window", "vDNN's search, at every layer but ReLU and softmax; before dX", SILENT)
-WINDOW_LATE = Window("vdnnpp-window-late", "the same search; dX is allocated before what comes back", SILENT, "between")
+WINDOW_LATE = Window("vdnnpp-window-late", "the same search; dX is allocated before the map", SILENT, "between")

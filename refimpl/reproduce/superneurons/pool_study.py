@@ -1,9 +1,9 @@
 """What SuperNeurons' heap saves over a driver call for every allocation and every free (§3.3.1).
 
-The paper's reason for it is one figure: cudaMalloc and cudaFree took 36 % of ResNet-50's training time.  It does not
-say what one call takes, and that is all that such a share depends on, so `against_driver_calls` gives both: the share
-by the machine's seconds a call, and the seconds a call that would make it the paper's share.  The simulated iteration
-takes the heap's own work for nothing; what that costs on the host, in Python, is measured, beside two other allocators.
+The paper's reason for the heap is one figure: cudaMalloc and cudaFree took 36 % of ResNet-50's training time.  It does
+not give the time of one call, on which that share depends, so `against_driver_calls` gives both: the share at the
+machine's seconds a call, and the seconds a call that give the paper's share.  The simulated iteration does not count
+the heap's own work; its cost on the host, in Python, is measured, beside two other allocators.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from refimpl.network import Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, Unsafe, plan
 from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
-from refimpl.planner.host import Host
 from refimpl.planner.mover import Mover
+from refimpl.planner.pinned import PinnedMemory
 from refimpl.reproduce.superneurons.traffic import moved_bytes
 from refimpl.superneurons import (
     CHECKPOINTS,
@@ -448,7 +448,7 @@ def test_gradient_maps_are_evicted_too_and_copied_again_once_they_have_changed()
 
 def test_a_host_copy_that_a_write_leaves_valid_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrong: a copy on the host stays valid, whatever is written to the tensor."""
-    monkeypatch.setattr(Host, "outdate", lambda self, tensor: None)
+    monkeypatch.setattr(PinnedMemory, "outdate", lambda self, tensor: None)
     wrong = plan(trunk(), cached(), MACHINE, TIGHT)
     with pytest.raises(Unsafe, match=r"d\(x\)"):
         wrong.verify()

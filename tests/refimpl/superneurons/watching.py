@@ -11,8 +11,8 @@ from refimpl.planner.mover import Mover, Workspace
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import BoundRecompute
-from tests.refimpl.modules import machine, planner
 from refimpl.superneurons.segments import Segmentation
+from tests.refimpl.modules import machine, planner
 
 PLENTY = 64 << 30
 MACHINE = machine()
