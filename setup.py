@@ -1,27 +1,38 @@
 """Packaging of the two rooms, `kernels` and `refimpl`, and of the command `refimpl`."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "refimpl" / "__init__.py").read_text(encoding="utf-8"), re.M)[1]
 
 # A GPU wants the CUDA 13 or the CUDA 12 wheels; pinned to 13.0: newer ones write PTX that a driver 580 cannot read.
 CU13 = ["numba-cuda[cu13]", "cuda-toolkit==13.0.*", "nvidia-nvjitlink==13.0.*"]
 CU12 = ["numba-cuda[cu12]"]
 
 # What the tests and the linters need, whatever the CUDA version.
-TOOLS = ["pytest>=8", "hypothesis", "nbclient", "nbformat", "ipykernel", "ruff", "mypy", "nvidia-cuda-nvdisasm"]
+TOOLS = [
+    "pytest>=8", "pytest-xdist>=3.6", "hypothesis", "nbclient", "nbformat", "ipykernel",
+    "ruff", "mypy", "nvidia-cuda-nvdisasm",
+]  # fmt: skip
 
 setup(
     name="refimpl",
-    version="0.1.0",
+    version=VERSION,
     description="Training networks that do not fit the GPU's memory: vDNN, vDNN++, SuperNeurons, AccUDNN",
-    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="the refimpl authors",
     license="MIT",
     python_requires=">=3.10",
     packages=find_packages(include=["kernels", "kernels.*", "refimpl", "refimpl.*"]),
-    package_data={"refimpl.reproduce.superneurons": ["*.csv"]},  # the published memory curve
+    package_data={
+        "kernels": ["py.typed"],
+        "refimpl": ["py.typed"],
+        "refimpl.reproduce.superneurons": ["*.csv"],  # the published memory curve
+    },
     # scikit-learn for its digits alone, which the demo and `refimpl run` train on; nothing else imports it.
     install_requires=["numpy", "numba>=0.63", "numba-cuda>=0.30.3,<1", "rich", "matplotlib", "scikit-learn"],
     extras_require={

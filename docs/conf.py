@@ -16,13 +16,13 @@ import drawings  # noqa: E402
 import generate  # noqa: E402
 import reference  # noqa: E402
 
-from refimpl import cli  # noqa: E402
+from refimpl import __version__, cli  # noqa: E402
 from refimpl.planner import SLOTS  # noqa: E402
 
 project = "refimpl"
 author = "the refimpl authors"
 copyright = "2026, the refimpl authors"
-release = "0.1.0"
+release = __version__
 
 extensions = ["myst_nb"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints", "**/.jupyter_cache", "jupyter_execute"]
