@@ -2,13 +2,15 @@
 #
 #   make demo             make test GPU=1 (CUDA 13 wheels)      make test GPU=12 (CUDA 12 wheels)
 #   make gpu PYTHON=python3 VENV=system         use that interpreter as it is: nothing is made, nothing is installed
+#   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
 
 PYTHON ?= python3
 VENV ?= .venv
 GPU ?=
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint docs gpu environment clean
+.PHONY: help demo test test-fast campaign faults lint docs gpu environment clean
 MAKEFLAGS += --no-print-directory
 
 # Extras by what is asked for: the demo's, the tests' and the docs'. GPU=1 and GPU=12 add the CUDA wheels.
@@ -43,11 +45,19 @@ help: ## say what can be made
 demo: $(RUN) ## plan VGG-16 for 12 GiB, train a small network within a budget, draw pictures into demo/
 	@$(PY) -m refimpl demo
 
-test: $(TEST) ## run every test
-	@$(PY) -m pytest
+PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 
-test-fast: $(TEST) ## run the tests that take less than two minutes together
-	@$(PY) -m pytest -q -m "not slow"
+test: $(TEST) ## run every test
+	@$(PY) $(PYTEST)
+
+test-fast: $(TEST) ## run the tests that take less than a minute together
+	@$(PY) $(PYTEST) -q -m "not slow"
+
+campaign: $(TEST) ## run the long searches, and every property on newly drawn examples: hours
+	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"
+
+faults: $(TEST) ## plant faults in a copy of the tree, one at a time, and show which tests catch them: an hour
+	@$(PY) -m tests.planted_faults --write
 
 lint: $(TEST) ## ruff and mypy
 	@$(PY) -m ruff check .

@@ -1,18 +1,29 @@
-"""What all tests share: hypothesis's profile, PyTorch as a second oracle, and the marker `gpu`."""
+"""What all tests share: hypothesis's profiles, PyTorch as a second oracle, the markers, and workers side by side."""
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-# No deadline: the first example of a test may compile a kernel.  In CI the same examples are drawn every time.
-settings.register_profile("here", deadline=None, max_examples=30)
-settings.register_profile("ci", settings.get_profile("here"), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "here")
+# Processes that a test starts import this tree, wherever they run.
+ROOT = Path(__file__).resolve().parent.parent
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+
+# No deadline: the first example of a test may compile a kernel.  The suite draws the same examples every time; a
+# campaign draws new ones.
+settings.register_profile("suite", deadline=None, max_examples=30, derandomize=True)
+settings.register_profile("campaign", deadline=None, max_examples=1000, print_blob=True)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("campaign" if "campaign" in config.getoption("markexpr") else "suite")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,3 +54,22 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         reason = gpu.why_not()
         if reason is not None:
             pytest.skip(reason)
+
+
+# -- workers side by side ----------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test that measures time runs while the other workers wait.
+
+    Tests share the lock; a test marked `timing` holds it alone.  Every test passes the gate first: a timing test keeps
+    it shut, or else the others would go on taking the lock in turns, and it would never be free.
+    """
+    alone = item.get_closest_marker("timing") is not None
+    with open(ROOT / "tests" / "conftest.py") as gate, open(ROOT / "pyproject.toml") as lock:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        if not alone:
+            fcntl.flock(gate, fcntl.LOCK_UN)
+        return (yield)

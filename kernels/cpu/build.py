@@ -35,6 +35,11 @@ from numba.core.registry import cpu_target
 from kernels.cpu.vocabulary import constant_source, outside_names
 from kernels.declare import Kernel
 
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
 _lock = threading.RLock()
 
 
@@ -188,19 +193,35 @@ def _load(stem: str, source: Callable[[], str]) -> ModuleType:
         return _executed(stem, source())
     entry = folder / stem
     try:
-        there = os.path.lexists(entry)
-        if there and _intact(entry):
-            return _executed(stem, (entry / f"{stem}.py").read_text(encoding="utf-8"), entry)
-        with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
-            if there:
-                say_once(f"compiled kernels in {folder} were damaged; they are compiled again")
-                with suppress(FileNotFoundError):  # another process was quicker
-                    os.rename(entry, Path(temporary) / "damaged")
-            return _written(Path(temporary) / stem, entry, source())
+        if not _intact(entry):
+            with _no_other_process(folder, stem):
+                if not _intact(entry):  # no other process has compiled it meanwhile
+                    return _compiled(folder, entry, source())
+        return _executed(stem, (entry / f"{stem}.py").read_text(encoding="utf-8"), entry)
     except (OSError, RuntimeError) as error:  # Numba's, if it cannot write
         made = _executed(stem, source())  # what is wrong with the kernel itself is raised here
         say_once(f"compiled kernels cannot be kept in {folder}: {getattr(error, 'strerror', None) or error}")
         return made
+
+
+@contextmanager
+def _no_other_process(folder: Path, stem: str) -> Iterator[None]:
+    """One process compiles an entry; another one that wants it too waits, and loads what the first has compiled."""
+    with open(folder / "lock", "ab") as file:
+        if fcntl is not None:
+            with suppress(OSError):  # a file system without locks: both compile
+                fcntl.lockf(file, fcntl.LOCK_EX, 1, int(stem[-7:], 16))  # a byte of the file is an entry's lock
+        yield
+
+
+def _compiled(folder: Path, entry: Path, text: str) -> ModuleType:
+    """Compile the module for a new entry; a damaged one is removed."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
+        if os.path.lexists(entry):
+            say_once(f"compiled kernels in {folder} were damaged; they are compiled again")
+            with suppress(FileNotFoundError):  # another process was quicker
+                os.rename(entry, Path(temporary) / "damaged")
+        return _written(Path(temporary) / entry.name, entry, text)
 
 
 def _written(temporary: Path, entry: Path, text: str) -> ModuleType:

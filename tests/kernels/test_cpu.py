@@ -308,10 +308,25 @@ TAIL = """
 """
 
 
+# Each example compiles three times: few of them, and no shrinking.
+FEW = settings(max_examples=4, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+
+
 @pytest.mark.slow
-@settings(max_examples=10, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # each one compiles: no shrinking
+@FEW
 @given(program=programs())
 def test_drawn_kernels_do_what_their_threads_would(program):
+    as_generators_would(program)
+
+
+@pytest.mark.campaign
+@settings(FEW, max_examples=500)
+@given(program=programs())
+def test_many_drawn_kernels_do_what_their_threads_would(program):
+    as_generators_would(program)
+
+
+def as_generators_would(program):
     source = HEAD + textwrap.indent(program, "    ") + TAIL
     name = f"<drawn {abs(hash(source))}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)

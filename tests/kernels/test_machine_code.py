@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -35,32 +34,48 @@ pytestmark = pytest.mark.skipif(machine_code.why_not() is not None, reason=str(m
 needs_disassembler = pytest.mark.skipif(machine_code.find_nvdisasm() is None, reason="nvdisasm is not installed")
 
 
-@cache
-def compiled(name: str) -> dict[Target, MachineCode]:
-    return {code.target: code for code in compile_kernel(REGISTRY[name])}
+def faults(kernel: Kernel, code: MachineCode) -> Iterator[str]:
+    """What a kernel's code for one target does that it should not."""
+    if code.uses_float64:
+        yield "double precision: " + next(line.strip() for line in code.ptx.splitlines() if ".f64" in line)
+    if code.stack_bytes or code.local_bytes or code.spill_bytes:
+        yield f"{code.stack_bytes} bytes of stack, {code.local_bytes} of local memory, {code.spill_bytes} spilt"
+    if code.shared_bytes > SHARED_BYTES_OF_A_BLOCK:
+        yield f"{code.shared_bytes} bytes of shared memory"
+    if code.registers > (128 if kernel.threads >= 256 else 255):
+        yield f"{code.registers} registers"
+    if code.registers * kernel.threads > REGISTERS_OF_A_MULTIPROCESSOR:
+        yield f"{code.registers} registers for each of {kernel.threads} threads"
+    if kernel.name.startswith(FASTEST) and machine_code.find_nvdisasm() is not None:
+        yield from faults_of_the_inner_loop(kernel, code)
+
+
+def faults_of_the_inner_loop(kernel: Kernel, code: MachineCode) -> Iterator[str]:
+    """The hottest loop of a fast kernel multiplies and adds, and reads shared memory 128 bits at a time."""
+    loop = code.hottest_loop
+    if loop is None:
+        yield "no inner loop"
+        return
+    if loop.multiply_add_share < 0.85:
+        yield f"{loop.multiply_add_share:.0%} multiply-adds in the inner loop"
+    if not loop.counts["LDS.128"] or loop.counts["LDS.64"] or loop.counts["LDS.32"]:
+        yield f"shared memory is not read 128 bits at a time: {loop.counts}"
+    if kernel.name.startswith("conv") and (loop.multiply_adds, loop.counts["LDS.128"]) != (64, 4):
+        yield f"{loop.multiply_adds} multiply-adds and {loop.counts['LDS.128']} reads in a loop, not 64 and 4"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: f"sm_{target[0]}{target[1]}")
-@pytest.mark.parametrize("name", NAMES)
-def test_a_kernel_fits_the_gpu(name: str, target: Target) -> None:
-    code, threads = compiled(name)[target], REGISTRY[name].threads
-    assert not code.uses_float64, [line for line in code.ptx.splitlines() if ".f64" in line][:5]
-    assert (code.stack_bytes, code.local_bytes, code.spill_bytes) == (0, 0, 0)
-    assert code.shared_bytes <= SHARED_BYTES_OF_A_BLOCK
-    assert code.registers <= (128 if threads >= 256 else 255)
-    assert code.registers * threads <= REGISTERS_OF_A_MULTIPROCESSOR
-
-
-@pytest.mark.slow
-@needs_disassembler
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(FASTEST)])
-def test_the_inner_loop_of_a_fast_kernel_multiplies_and_adds(name: str) -> None:
-    loop = compiled(name)[9, 0].hottest_loop
-    assert loop is not None
-    assert loop.multiply_add_share >= 0.85, loop.counts
-    assert loop.counts["LDS.128"] > 0
-    assert loop.counts["LDS.64"] == loop.counts["LDS.32"] == 0
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_kernels_of_a_family_fit_every_gpu(family: str) -> None:
+    """Each kernel is compiled once, for all targets."""
+    kernels = [REGISTRY[name] for name in NAMES if REGISTRY[name].family == family]
+    found = [
+        f"{kernel.name}, sm_{code.target[0]}{code.target[1]}: {fault}"
+        for kernel in kernels
+        for code in compile_kernel(kernel)
+        for fault in faults(kernel, code)
+    ]
+    assert found == [], "\n".join(found)
 
 
 @pytest.mark.parametrize("rung", FASTEST)

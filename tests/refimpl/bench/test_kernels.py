@@ -40,6 +40,7 @@ def report(results: list[Result], device: str = "cpu", load: float = 0.1) -> ben
     )  # fmt: skip
 
 
+@pytest.mark.timing
 def test_rates_and_ratios_follow_from_the_times() -> None:
     rivals_ = {"NumPy": Rival(lambda: time.sleep(0.02)), "copy": Rival(lambda: time.sleep(0.01), amount=5e6)}
     case = Case("gemm", "x", "1", "GB/s", 1e7, lambda _: ({"slow": sleeping(0.04), "fast": sleeping(0.01)}, rivals_))

@@ -166,6 +166,7 @@ def test_a_terminal_that_knows_no_signs_is_no_error() -> None:
     assert done.returncode == 0 and b"lenet, batch 32 ? baseline" in done.stdout, done.stderr
 
 
+@pytest.mark.timing
 def test_planning_vgg16_takes_about_a_second() -> None:
     """Processor time of the whole command, imports included; the machine that runs the tests may be busy."""
     arguments = ["plan", "vgg16", "--batch", "256", "--budget", "12GiB", "--machine", "titan-x"]

@@ -176,6 +176,7 @@ def test_the_clock_by_hand() -> None:
     assert clock.now == [19, 19] and clock.end == 19
 
 
+@pytest.mark.timing
 def test_time_grows_with_the_program_and_no_faster() -> None:
     def seconds(length: int) -> float:
         program = []

@@ -200,6 +200,7 @@ def seconds(depth: int) -> tuple[float, int]:
     return min(times), len(network.layers)
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_deep_networks_are_built_in_linear_time() -> None:
     build("resnet:137", 1)

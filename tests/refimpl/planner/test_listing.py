@@ -341,6 +341,7 @@ def test_runs_of_like_steps_beside_a_search(period) -> None:
         assert found[start] == length
 
 
+@pytest.mark.timing
 def test_a_deep_networks_listing_is_quick() -> None:
     program = deep()
     start = time.process_time()

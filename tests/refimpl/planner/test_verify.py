@@ -135,6 +135,7 @@ def test_the_work_grows_with_the_length_of_the_program() -> None:
     assert work(long) < 1.2 * longer * work(short)
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_the_time_grows_with_the_length_of_the_program() -> None:
     """Were it quadratic, a program eight times as long would take sixty-four times as long."""

@@ -185,6 +185,7 @@ def test_a_baseline_moves_only_batch_and_result() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_the_data_of_a_deep_network_takes_a_second_and_grows_with_its_length() -> None:
     wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(5))

@@ -202,6 +202,7 @@ def test_steps_of_an_axis_are_round(span, parts) -> None:
     assert f"{step:.0e}"[0] in "125" and parts / 2.6 <= span / step <= parts * 1.001
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_deep_network_is_drawn_in_seconds(tmp_path) -> None:
     start = time.process_time()

@@ -356,6 +356,7 @@ def evicting(size: int) -> float:
     return best
 
 
+@pytest.mark.timing
 def test_a_victim_is_found_at_once_however_many_have_left() -> None:
     """Sixteen times as many entries: were each victim looked for from where the first entry was, 256 times as long."""
     assert evicting(32_000) < 64 * evicting(2_000)

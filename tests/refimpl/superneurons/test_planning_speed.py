@@ -90,6 +90,7 @@ def test_work_grows_with_depth_and_no_faster() -> None:
         assert deep[what] < 1.3 * amount, what
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_the_deepest_resnet_is_planned_verified_and_simulated_in_20_seconds() -> None:
     """Processor seconds, 12 GiB of a K40c, which the plan fills: it rebuilds, evicts and fetches."""

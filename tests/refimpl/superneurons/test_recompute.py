@@ -450,6 +450,7 @@ def bind_seconds(layers: int) -> float:
     return min(times)
 
 
+@pytest.mark.timing
 def test_weighing_a_long_segment_takes_linear_time() -> None:
     """Four times the layers: about four times as long, where quadratic were sixteen."""
     assert bind_seconds(2400) < 9 * bind_seconds(600)

@@ -101,6 +101,7 @@ def test_the_least_budget_is_that_of_the_candidate_without_which_nothing_is_adop
     assert program.peak_bytes <= least
 
 
+@pytest.mark.timing
 def test_the_deepest_network_is_searched_within_ten_seconds() -> None:
     """On two cores; it takes about one."""
     network = build("vgg416", 32)

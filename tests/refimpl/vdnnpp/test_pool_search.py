@@ -249,6 +249,7 @@ def test_the_order_matters_as_much_as_the_fit() -> None:
     assert beyond(VGG, "all", "best left", "late") - fits[0] > max(fits) - min(fits)
 
 
+@pytest.mark.timing
 def test_the_study_of_vgg16_takes_far_less_than_ten_seconds() -> None:
     started = time.process_time()
     rows = study(network(*VGG), GTX_970)
@@ -373,6 +374,7 @@ def most_alive(events: Sequence[Event]) -> int:
     return max(sum(life.nbytes for life in known.values() if life.begin <= at < life.end) for at in moments)
 
 
+@pytest.mark.timing
 def test_a_replay_takes_time_by_the_length_of_the_trace() -> None:
     """Four times the events, four times the holes, at most a little more than four times the time."""
 
