@@ -1,0 +1,1055 @@
+"""Faults planted on purpose, one at a time, and which tests catch them.
+
+    python -m tests.planted_faults                     every fault, in a copy of this tree
+    python -m tests.planted_faults --only softmax      those whose room, file or words have it
+    python -m tests.planted_faults --against TREE      another tree and its own tests too
+    python -m tests.planted_faults --write             the table into tests/planted_faults.md
+
+A test suite is worth what it catches.  Every room of the project has faults in `FAULTS`: a wait left out, a loop that
+ends one too early, the wrong producer, a checkpoint that is not checked.  For each the script copies the tree, replaces
+`old` by `new`, runs the tests named, and stops at the first that fails.  A fault that no test catches means that some
+capability has no test.
+
+`old` occurs once in `file`.  Where the code has moved, the one other file that has it once is taken, and the table says
+which.  Of the tests named, those that a tree does not have are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = ROOT / "tests" / "planted_faults.md"
+PACKAGES = ("kernels", "refimpl")
+COPIED = (*PACKAGES, "tests", "docs", "tutorials", "README.md", "CONTRIBUTING.md", "pyproject.toml", "setup.py")
+PATIENCE = 600  #: seconds for the tests of one fault
+
+
+@dataclass(frozen=True)
+class Fault:
+    what: str  #: what is wrong now
+    file: str
+    old: str
+    new: str
+    tests: str  #: arguments of pytest; what is there of them
+    slow: bool = False  #: whether tests marked slow are needed
+    or_else: tuple[tuple[str, str], ...] = ()  #: other texts for `old` and `new`, where the code has been rewritten
+
+    @property
+    def room(self) -> str:
+        package, room, *_ = self.file.split("/")
+        return room.removesuffix(".py") if package == "refimpl" else package
+
+
+KERNELS = (
+    Fault(
+        "axpy forgets y in the last tile",
+        "kernels/elementwise.py",
+        "                y[e] += alpha * x[e]",
+        "                y[e] = alpha * x[e]",
+        "tests/kernels/test_elementwise.py",
+    ),
+    Fault(
+        "a copy leaves out the last element",
+        "kernels/elementwise.py",
+        "            if i + j * BLOCK < n:\n                y[np.uint32(i + j * BLOCK)] = x",
+        "            if i + j * BLOCK < n - 1:\n                y[np.uint32(i + j * BLOCK)] = x",
+        "tests/kernels/test_elementwise.py",
+    ),
+    Fault(
+        "ReLU passes negative numbers above -1",
+        "kernels/relu.py",
+        "return ZERO if control <= ZERO else value",
+        "return ZERO if control <= -np.float32(1) else value",
+        "tests/kernels/test_relu.py",
+    ),
+    Fault(
+        "max pooling passes over NaN",
+        "kernels/pool.py",
+        "            if value > largest or value != value:",
+        "            if value > largest:",
+        "tests/kernels/test_pool.py",
+    ),
+    Fault(
+        "the gradient of average pooling misses each element's last window",
+        "kernels/pool.py",
+        "min(np.int32(divide(here + pad, by_stride) + 1), np.int32(count))",
+        "min(np.int32(divide(here + pad, by_stride)), np.int32(count))",
+        "tests/kernels/test_pool.py",
+    ),
+    Fault(
+        "LRN's gradient sums one channel too few",
+        "kernels/lrn.py",
+        "j = np.int32(c - size + 1)",
+        "j = np.int32(c - size + 2)",
+        "tests/kernels/test_lrn.py",
+    ),
+    Fault(
+        "LRN leaves out the factor k",
+        "kernels/lrn.py",
+        "power = math.exp(-beta * math.log(k + scale * squares))",
+        "power = math.exp(-beta * math.log(np.float32(1) + scale * squares))",
+        "tests/kernels/test_lrn.py",
+    ),
+    Fault(
+        "batch normalisation merges chunks with the wrong variance",
+        "kernels/batchnorm.py",
+        "squares += difference * difference * merged * share",
+        "squares += difference * difference * share * share",
+        "tests/kernels/test_batchnorm.py",
+    ),
+    Fault(
+        "batch normalisation leaves out the last value of a chunk",
+        "kernels/batchnorm.py",
+        "size = np.int32(min(count - first, CHUNK))\n    origin",
+        "size = np.int32(min(count - first, CHUNK - 1))\n    origin",
+        "tests/kernels/test_batchnorm.py",
+    ),
+    Fault(
+        "dropout's generator runs 9 rounds instead of 10",
+        "kernels/dropout.py",
+        "ROUNDS = 10",
+        "ROUNDS = 9",
+        "tests/kernels/test_dropout.py",
+    ),
+    Fault(
+        "dropout's gradient uses the next iteration's mask",
+        "kernels/dropout.py",
+        '_apply("dropout.backward", dy, dx, probability, seed, layer, iteration, stream)',
+        '_apply("dropout.backward", dy, dx, probability, seed, layer, iteration + 1, stream)',
+        "tests/kernels/test_dropout.py",
+    ),
+    Fault(
+        "softmax lacks a barrier between reading the maximum and overwriting it",
+        "kernels/softmax.py",
+        "    largest = shared[0]\n    cuda.syncthreads()\n",
+        "    largest = shared[0]\n",
+        "tests/kernels/test_checked.py -k softmax",
+        slow=True,
+    ),
+    Fault(
+        "a label one past the last class reads the next row",
+        "kernels/softmax.py",
+        "if label >= 0 and label < classes:",
+        "if label >= 0 and label <= classes:",
+        "tests/kernels/test_softmax.py",
+    ),
+    Fault(
+        "softmax's gradient is that of the sum, not of the mean",
+        "kernels/softmax.py",
+        "reciprocal(classes), 1 / rows",
+        "reciprocal(classes), 1.0",
+        "tests/kernels/test_softmax.py",
+    ),
+    Fault(
+        "concat's gradient takes every part from the start",
+        "kernels/concat.py",
+        "length, tiles(length), start, image, 0, length, stream=stream",
+        "length, tiles(length), 0, image, 0, length, stream=stream",
+        "tests/kernels/test_concat.py",
+    ),
+    Fault(
+        "join leaves out the third of three tensors in full tiles",
+        "kernels/join.py",
+        "        if count > 2:\n            for j",
+        "        if count > 3:\n            for j",
+        "tests/kernels/test_join.py",
+    ),
+    Fault(
+        "weight decay has the wrong sign",
+        "kernels/sgd.py",
+        "momentum * v + (dw + decay * w)",
+        "momentum * v + (dw - decay * w)",
+        "tests/kernels/test_sgd.py",
+    ),
+    Fault(
+        "a fully connected layer adds its neighbour's bias",
+        "kernels/fc.py",
+        "b[np.uint32(i) % np.uint32(outputs)]",
+        "b[np.uint32(i + 1) % np.uint32(outputs)]",
+        "tests/kernels/test_fc.py",
+    ),
+    Fault(
+        "the bias's gradient leaves out the first image",
+        "kernels/fc.py",
+        "for i in range(batch):",
+        "for i in range(1, batch):",
+        "tests/kernels/test_fc.py",
+    ),
+    Fault(
+        "tiled GEMM multiplies 15 of 16 columns",
+        "kernels/gemm.py",
+        "        for p in range(16):\n            total += a_tile[y, p]",
+        "        for p in range(15):\n            total += a_tile[y, p]",
+        "tests/kernels/test_gemm.py",
+    ),
+    Fault(
+        "tiled GEMM lacks the barrier before the next tile is stored",
+        "kernels/gemm.py",
+        "            total += a_tile[y, p] * b_tile[p, x]\n        cuda.syncthreads()\n",
+        "            total += a_tile[y, p] * b_tile[p, x]\n",
+        "tests/kernels/test_checked.py -k gemm-tiled",
+        slow=True,
+    ),
+    Fault(
+        "tiled GEMM reads one column past the end of A",
+        "kernels/gemm.py",
+        "if row < m and p0 + x < k else ZERO\n        b_tile[y, x]",
+        "if row < m and p0 + x <= k else ZERO\n        b_tile[y, x]",
+        "tests/kernels/test_checked.py -k gemm-tiled",
+        slow=True,
+    ),
+    Fault(
+        "double-buffered GEMM multiplies the half that is being filled",
+        "kernels/gemm.py",
+        "now = 1 - (p0 >> 3) & 1",
+        "now = (p0 >> 3) & 1",
+        "tests/kernels/test_gemm.py",
+    ),
+    Fault(
+        "the fastest GEMM reads its second fragment of B one column too far",
+        "kernels/gemm.py",
+        "b[j + 4] = b_tile[p, half_columns + column + j]",
+        "b[j + 4] = b_tile[p, half_columns + column + j - 1]",
+        "tests/kernels/test_gemm.py",
+    ),
+    Fault(
+        "direct convolution adds the first filter's bias to all",
+        "kernels/conv/direct.py",
+        "value += bias[np.uint32(k)]",
+        "value += bias[np.uint32(0)]",
+        "tests/kernels/test_conv.py",
+    ),
+    Fault(
+        "the direct gradient of the data misses the first row",
+        "kernels/conv/direct.py",
+        "if up >= 0 and np.uint32(up)",
+        "if up > 0 and np.uint32(up)",
+        "tests/kernels/test_conv.py",
+    ),
+    Fault(
+        "im2col takes the top row for padding",
+        "kernels/conv/im2col.py",
+        "row_inside = 0 <= top + r < height",
+        "row_inside = 0 < top + r < height",
+        "tests/kernels/test_im2col.py tests/kernels/test_conv.py",
+    ),
+    Fault(
+        "im2col gathers gradients from the wrong tap",
+        "kernels/conv/im2col.py",
+        "first_s = w + pad_w - last_q * stride_w",
+        "first_s = w + pad_w - last_q * stride_w + 1",
+        "tests/kernels/test_im2col.py tests/kernels/test_conv.py",
+    ),
+    Fault(
+        "Winograd's filter transform has a wrong sign",
+        "kernels/conv/winograd.py",
+        "outer = HALF * (g0 + g2)",
+        "outer = HALF * (g0 - g2)",
+        "tests/kernels/test_winograd.py",
+    ),
+    Fault(
+        "Winograd writes past the right edge of an odd map",
+        "kernels/conv/winograd.py",
+        "right_inside = 2 * tile_column + 1 < width",
+        "right_inside = 2 * tile_column + 1 <= width",
+        "tests/kernels/test_winograd.py",
+    ),
+    Fault(
+        "implicit GEMM starts all sums from one filter's bias",
+        "kernels/conv/implicit_gemm.py",
+        "value = bias[np.uint32(k)]",
+        "value = bias[np.uint32(first_filter)]",
+        "tests/kernels/test_conv.py",
+    ),
+    Fault(
+        "implicit GEMM stores its second fragment one filter too far",
+        "kernels/conv/implicit_gemm.py",
+        "out[np.uint32(at + (i + half) * out_area)] = acc[i + 4, j]",
+        "out[np.uint32(at + (i + half) * out_area)] = acc[i + 3, j]",
+        "tests/kernels/test_conv.py",
+    ),
+    Fault(
+        "the gradient of a convolution's bias counts elements twice",
+        "kernels/conv/bias.py",
+        "e = first + i * THREADS",
+        "e = first + i * (THREADS - 1)",
+        "tests/kernels/test_conv.py",
+    ),
+    Fault(
+        "a convolution's output is one row too high",
+        "kernels/conv/shape.py",
+        "out_height = (height + 2 * ph - filter_height) // sh + 1",
+        "out_height = (height + 2 * ph - filter_height) // sh + 2",
+        "tests/kernels/test_conv.py",
+    ),
+    Fault(
+        "arrays of another shape are accepted",
+        "kernels/arguments.py",
+        "tuple(array.shape) != tuple(shape)",
+        "len(array.shape) != len(shape)",
+        "tests/kernels/test_arguments.py tests/kernels",
+    ),
+    Fault(
+        "checked mode does not see two threads that write one element",
+        "kernels/cpu/runtime.py",
+        "            race(WRITES_WRITTEN, element.writer, site, report)",
+        "            pass",
+        "tests/kernels/test_cpu.py",
+    ),
+    Fault(
+        "the last block of a grid is not run",
+        "kernels/cpu/threads.py",
+        "min(first + chunk, blocks))",
+        "min(first + chunk, blocks - 1))",
+        "tests/kernels/test_cpu.py",
+    ),
+    Fault(
+        "compiled code is taken from the cache although a constant differs",
+        "kernels/cpu/build.py",
+        'described.append(f"{name}={constant_source(value)}")',
+        "described.append(name)",
+        "tests/kernels/test_cpu.py",
+    ),
+    Fault(
+        "double precision in machine code is not noticed",
+        "kernels/machine_code.py",
+        'return ".f64" in self.ptx',
+        'return ".f128" in self.ptx',
+        "tests/kernels/test_machine_code.py",
+    ),
+)
+
+NETWORK = (
+    Fault(
+        "a pooling window starts in the right padding",
+        "refimpl/network/shapes.py",
+        "if ceil and (count - 1) * stride >= size + pad:",
+        "if ceil and (count - 1) * stride > size + pad:",
+        "tests/refimpl/network",
+    ),
+    Fault(
+        "the gradients of two readers of a map are not added",
+        "refimpl/network/calls.py",
+        "return part, [self._add(so_far, part)]",
+        "return part, []",
+        "tests/refimpl/network",
+    ),
+    Fault(
+        "the weights of convolutions are never updated",
+        "refimpl/network/calls.py",
+        "return calls + self._update(layer)",
+        "return calls",
+        "tests/refimpl/network",
+    ),
+    Fault(
+        "the bias's gradient is computed before the ReLU's",
+        "refimpl/network/calls.py",
+        'calls.insert(0, Call("relu.backward"',
+        'calls.append(Call("relu.backward"',
+        "tests/refimpl/network",
+    ),
+    Fault(
+        "the network-wide accounting counts one gradient buffer instead of two",
+        "refimpl/network/accounting.py",
+        '"gradient map": 2 * max(gradients, default=0)',
+        '"gradient map": max(gradients, default=0)',
+        "tests/refimpl/network",
+    ),
+    Fault(
+        "the route enters a layer before all its producers have run",
+        "refimpl/network/routes.py",
+        "if visits[node] < len(before(node)):",
+        "if visits[node] < len(before(node)) - 1:",
+        "tests/refimpl/network",
+    ),
+    Fault(
+        "the first unit of ResNet's first group halves its maps",
+        "refimpl/network/zoo/resnet.py",
+        "stride = 2 if i == 1 and group > 2 else 1",
+        "stride = 2 if i == 1 else 1",
+        "tests/refimpl/network",
+    ),
+)
+
+MEMORY = (
+    Fault(
+        "a freed block is not joined with the hole on its right",
+        "refimpl/memory/free_list.py",
+        "        if end in self._bytes:\n            end += self._remove(end)\n",
+        "",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "best fit passes over a hole of exactly the size wanted",
+        "refimpl/memory/free_list.py",
+        "bisect_left(self._by_size, (nbytes, 0))",
+        "bisect_left(self._by_size, (nbytes + 1, 0))",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "right placement cuts a block off the left end",
+        "refimpl/memory/both_ends.py",
+        "holes.cut_right(hole, nbytes)",
+        "holes.cut_left(hole, nbytes)",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "the block heap says a larger hole than it has",
+        "refimpl/memory/block_heap.py",
+        "return self._empty.largest * self.granularity",
+        "return (self._empty.largest + 1) * self.granularity",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "a block is one granule too small",
+        "refimpl/memory/base.py",
+        "return -(-nbytes // self.granularity) * self.granularity or self.granularity",
+        "return nbytes // self.granularity * self.granularity or self.granularity",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "the numbers after a compressed map's last full word are lost",
+        "refimpl/memory/packing.py",
+        "        numbers[full:] = self._packed[full:]\n",
+        "",
+        "tests/refimpl/memory/test_packing.py",
+    ),
+    Fault(
+        "the peak of a replayed log is its last value",
+        "refimpl/memory/log.py",
+        "asked_peak = max(asked_peak, asked)",
+        "asked_peak = asked",
+        "tests/refimpl/memory/test_log.py",
+    ),
+)
+
+MACHINE = (
+    Fault(
+        "two kernels of different streams run at once",
+        "refimpl/machine/clock.py",
+        "start = max(self.now[stream], self._free[engine])",
+        "start = self.now[stream]",
+        "tests/refimpl/machine",
+    ),
+    Fault(
+        "the simulator does not wait for events",
+        "refimpl/machine/simulate.py",
+        "clock.wait(instruction.stream, events[instruction.event])",
+        "clock.wait(instruction.stream, 0.0)",
+        "tests/refimpl/machine tests/refimpl/planner",
+    ),
+    Fault(
+        "an overlap ends with the shorter of two copies",
+        "refimpl/machine/simulate.py",
+        "merged[-1] = merged[-1][0], max(end, merged[-1][1])",
+        "merged[-1] = merged[-1][0], end",
+        "tests/refimpl/machine",
+    ),
+    Fault(
+        "a kernel takes the shorter of arithmetic and traffic",
+        "refimpl/machine/model.py",
+        "max(arithmetic, traffic)",
+        "min(arithmetic, traffic)",
+        "tests/refimpl/machine",
+    ),
+    Fault(
+        "the FFT's workspace leaves out the filters",
+        "refimpl/machine/catalogues/cudnn4.py",
+        "planes = conv.images * (conv.channels + conv.filters) + conv.channels * conv.filters",
+        "planes = conv.images * (conv.channels + conv.filters)",
+        "tests/refimpl/machine",
+    ),
+)
+
+PLANNER = (
+    Fault(
+        "a write does not wait for the reads before it",
+        "refimpl/planner/order.py",
+        "            needed = list(map(max, needed, block.reads))\n",
+        "            pass\n",
+        "tests/refimpl/planner tests/refimpl/vdnn",
+    ),
+    Fault(
+        "the first access to a new block does not wait for what was there before",
+        "refimpl/planner/order.py",
+        "                needed = list(map(max, needed, block.prior))\n",
+        "",
+        "tests/refimpl/planner tests/refimpl/vdnn",
+    ),
+    Fault(
+        "a wait is left out where one instruction is missing",
+        "refimpl/planner/order.py",
+        "needed[q] > seen[q]]",
+        "needed[q] > seen[q] + 1]",
+        "tests/refimpl/planner tests/refimpl/vdnn",
+    ),
+    Fault(
+        "a joined stream is forgotten",
+        "refimpl/planner/order.py",
+        "        for stream in joined:\n            self.wait",
+        "        for stream in joined[1:]:\n            self.wait",
+        "tests/refimpl/planner tests/refimpl/vdnn",
+    ),
+    Fault(
+        "the history loses what is right of a new block",
+        "refimpl/planner/history.py",
+        "            if stop > end:\n                cut.append((end, stop, accesses))\n",
+        "",
+        "tests/refimpl/planner/test_history.py tests/refimpl/planner",
+    ),
+    Fault(
+        "of two accesses the earlier is kept",
+        "refimpl/planner/history.py",
+        "return tuple(map(max, one, other))",
+        "return tuple(map(min, one, other))",
+        "tests/refimpl/planner/test_history.py tests/refimpl/planner",
+    ),
+    Fault(
+        "a host copy stays valid although the map was written to",
+        "refimpl/planner/host.py",
+        "copy.valid = False",
+        "copy.valid = copy.valid",
+        "tests/refimpl/planner tests/refimpl/superneurons",
+    ),
+    Fault(
+        "a map that cannot be rebuilt is evicted without a copy",
+        "refimpl/planner/books.py",
+        "not self.recompute.can_rebuild(tensor,",
+        "tensor is None and not self.recompute.can_rebuild(tensor,",
+        "tests/refimpl/superneurons/test_cache.py tests/refimpl/superneurons",
+    ),
+    Fault(
+        "a gap is cut out where a long block reaches over its neighbours",
+        "refimpl/planner/gap.py",
+        "reached = max(reached, end)",
+        "reached = end",
+        "tests/refimpl/planner/test_gap.py tests/refimpl/planner",
+    ),
+    Fault(
+        "the last forward use of a map is its first",
+        "refimpl/planner/context.py",
+        "return max((step.number for step in self.uses[tensor] if step.forward), default=0)",
+        "return min((step.number for step in self.uses[tensor] if step.forward), default=0)",
+        "tests/refimpl/planner tests/refimpl/vdnn",
+    ),
+    Fault(
+        "a rebuild's source is released as if nothing were rebuilt from it",
+        "refimpl/planner/context.py",
+        "return max(uses[-1].number if uses else 0, max(self.rebuilt_from.get(tensor, ()), default=0))",
+        "return uses[-1].number if uses else 0",
+        "tests/refimpl/planner tests/refimpl/superneurons",
+    ),
+    Fault(
+        "the memory-optimal choice takes the largest workspace",
+        "refimpl/planner/baseline.py",
+        "key=lambda choice: (choice.workspace_bytes, choice.seconds))",
+        "key=lambda choice: (-choice.workspace_bytes, choice.seconds))",
+        "tests/refimpl/planner tests/refimpl/vdnn",
+    ),
+    Fault(
+        "an algorithm is chosen whose workspace does not fit the largest hole",
+        "refimpl/planner/baseline.py",
+        "            if choice.workspace_bytes <= largest_hole:\n                return choice",
+        "            if choice.workspace_bytes <= 2 * largest_hole:\n                return choice",
+        "tests/refimpl/superneurons/test_workspace.py tests/refimpl/superneurons",
+    ),
+    Fault(
+        "a setup is accepted although a module lacks what it needs",
+        "refimpl/planner/setup.py",
+        "if feature not in offered:",
+        "if feature not in offered and feature not in WITHOUT:",
+        "tests/refimpl/planner/test_setup.py tests/refimpl/planner",
+        or_else=(("sorted(module.needs - offered)", "sorted(module.needs - offered - set(WITHOUT))"),),
+    ),
+    Fault(
+        "verify accepts a read that is not ordered after the write",
+        "refimpl/planner/verify/happens_before.py",
+        "            raise Unordered(block, block.write_stream, block.written_at)\n        block.read_at",
+        "            pass\n        block.read_at",
+        "tests/refimpl/planner/test_verify_faults.py tests/refimpl/planner",
+    ),
+    Fault(
+        "verify accepts a write that is not ordered after a read",
+        "refimpl/planner/verify/happens_before.py",
+        "            if position > self._now[stream]:",
+        "            if position > self._now[stream] + 10**9:",
+        "tests/refimpl/planner/test_verify_faults.py tests/refimpl/planner",
+    ),
+    Fault(
+        "verify forgets who used a new block's bytes before",
+        "refimpl/planner/verify/memory.py",
+        "self.live[address] = Block(tensor, address, address + nbytes, inherited(cut))",
+        "self.live[address] = Block(tensor, address, address + nbytes, {})",
+        "tests/refimpl/planner/test_verify_faults.py tests/refimpl/planner",
+    ),
+    Fault(
+        "verify accepts a wrong value",
+        "refimpl/planner/verify/check.py",
+        "(number is not None and block.number != number)",
+        "(number is not None and block.number == -1)",
+        "tests/refimpl/planner/test_verify_faults.py tests/refimpl/planner",
+    ),
+    Fault(
+        "verify accepts a leak",
+        "refimpl/planner/verify/check.py",
+        "        if leaked:  # rule 4",
+        "        if leaked and not leaked:  # rule 4",
+        "tests/refimpl/planner/test_verify_faults.py tests/refimpl/planner",
+    ),
+    Fault(
+        "verify accepts an arena larger than the budget",
+        "refimpl/planner/verify/check.py",
+        "if program.arena_bytes > program.budget:",
+        "if program.arena_bytes > 2 * program.budget:",
+        "tests/refimpl/planner",
+    ),
+)
+
+PAPERS = (
+    Fault(
+        "vDNN's first consumer sends a map out, not its last",
+        "refimpl/vdnn/offload.py",
+        "[context.last_forward_use(x)].append(x)",
+        "[context.uses[x][0].number + 1].append(x)",
+        "tests/refimpl/vdnn",
+    ),
+    Fault(
+        "vDNN's prefetch window does not end at a CONV",
+        "refimpl/vdnn/prefetch.py",
+        '            if layer.kind == "conv":\n                return None',
+        '            if layer.kind == "none":\n                return None',
+        "tests/refimpl/vdnn",
+    ),
+    Fault(
+        "vDNN prefetches a layer's map twice",
+        "refimpl/vdnn/prefetch.py",
+        "                self._prefetched.add(layer)\n",
+        "",
+        "tests/refimpl/vdnn",
+    ),
+    Fault(
+        "vDNN's greedy choice never steps down",
+        "refimpl/vdnn/algorithms.py",
+        "if next_.workspace_bytes < taken.workspace_bytes:",
+        "if next_.workspace_bytes > taken.workspace_bytes:",
+        "tests/refimpl/vdnn",
+    ),
+    Fault(
+        "vDNN-dyn adopts the feasible candidate although a faster one fits",
+        "refimpl/planner/first_that_fits.py",
+        "            return dataclasses.replace(program, tried=tuple(tried))\n",
+        "            continue\n",
+        "tests/refimpl/vdnn",
+        or_else=(
+            (
+                "planned(self._as_set(candidate))\n                break",
+                "planned(self._as_set(self.frugal))\n                break",
+            ),
+        ),
+    ),
+    Fault(
+        "vDNN++'s alternate-conv begins with the second CONV",
+        "refimpl/vdnnpp/offload.py",
+        "layer is not last][:: self.every]",
+        "layer is not last][self.every - 1 :: self.every]",
+        "tests/refimpl/vdnnpp",
+    ),
+    Fault(
+        "vDNN++ compresses a map before its ReLU has run",
+        "refimpl/vdnnpp/pinned.py",
+        "or not last_write <= step.number <=",
+        "or not 0 <= step.number <=",
+        "tests/refimpl/vdnnpp",
+    ),
+    Fault(
+        "a compressed map is counted without its mask",
+        "refimpl/vdnnpp/pinned.py",
+        "return WORKERS * taken * slot * 4 + 4 * ceil(numbers / 32)",
+        "return WORKERS * taken * slot * 4",
+        "tests/refimpl/vdnnpp",
+    ),
+    Fault(
+        "the pool search grows by the whole request, not by what is missing",
+        "refimpl/vdnnpp/pool_search.py",
+        "size += rounded(rounded(misfit.event.nbytes) - misfit.largest_hole)",
+        "size += rounded(rounded(misfit.event.nbytes))",
+        "tests/refimpl/vdnnpp",
+    ),
+    Fault(
+        "SuperNeurons' analysis frees a checkpoint one step before it is rebuilt from",
+        "refimpl/superneurons/liveness.py",
+        "uses[number - 1].append(checkpoint)",
+        "uses[number - 2].append(checkpoint)",
+        "tests/refimpl/superneurons",
+    ),
+    Fault(
+        "cost-aware recomputation weighs a segment without its checkpoint",
+        "refimpl/superneurons/recompute.py",
+        "nbytes({*step.uses, segment.checkpoint} - kept)",
+        "nbytes({*step.uses} - kept)",
+        "tests/refimpl/superneurons",
+    ),
+    Fault(
+        "l_peak leaves out the gradients",
+        "refimpl/superneurons/recompute.py",
+        "max(nbytes({*step.uses, *self.nearest(step.layer)}) for step in self.backward)",
+        "max(nbytes({*step.reads, *self.nearest(step.layer)}) for step in self.backward)",
+        "tests/refimpl/superneurons",
+    ),
+    Fault(
+        "a rebuild frees what the step itself reads",
+        "refimpl/superneurons/recompute.py",
+        "return x not in step.uses and self._context.last_forward_use(x) < step.number",
+        "return self._context.last_forward_use(x) < step.number",
+        "tests/refimpl/superneurons",
+    ),
+    Fault(
+        "the tensor cache evicts what was used last",
+        "refimpl/superneurons/cache.py",
+        "next((tensor for tensor in self._recent if tensor not in locked), None)",
+        "next((tensor for tensor in reversed(self._recent) if tensor not in locked), None)",
+        "tests/refimpl/superneurons/test_cache.py",
+    ),
+    Fault(
+        "the tensor cache evicts what the running step uses",
+        "refimpl/superneurons/cache.py",
+        "next((tensor for tensor in self._recent if tensor not in locked), None)",
+        "next(iter(self._recent), None)",
+        "tests/refimpl/superneurons/test_cache.py",
+    ),
+    Fault(
+        "SuperNeurons prefetches four steps ahead, not three",
+        "refimpl/superneurons/offload.py",
+        "DISTANCE = 3",
+        "DISTANCE = 4",
+        "tests/refimpl/superneurons",
+    ),
+)
+
+BACKEND = (
+    Fault(
+        "the CPU runs instructions before the events they wait for",
+        "refimpl/backend/orders.py",
+        "if awaited is not None and awaited not in happened:",
+        "if awaited is not None and awaited not in happened and awaited < 0:",
+        "tests/refimpl/backend",
+    ),
+    Fault(
+        "bytes that are not valid any more are left readable",
+        "refimpl/backend/poison.py",
+        "            if not self._left[value]:\n",
+        "            if self._left[value] < 0:\n",
+        "tests/refimpl/backend/test_poison.py",
+        slow=True,
+    ),
+    Fault(
+        "a checkpoint of another shape is loaded",
+        "refimpl/backend/checkpoint.py",
+        "if array.shape != tensor.shape or array.dtype",
+        "if array.size == 0 or array.dtype",
+        "tests/refimpl/backend",
+    ),
+    Fault(
+        "restoring a checkpoint does not restore the settings",
+        "refimpl/backend/trainer.py",
+        "            setattr(self, name, value)\n",
+        "            getattr(self, name)\n",
+        "tests/refimpl/backend",
+    ),
+    Fault(
+        "a label one past the last class is accepted",
+        "refimpl/backend/batches.py",
+        "(given < 0) | (given >= classes)",
+        "(given < 0) | (given > classes)",
+        "tests/refimpl/backend",
+    ),
+    Fault(
+        "the images that fill up the last batch count in an evaluation",
+        "refimpl/backend/batches.py",
+        "        count = len(some)\n",
+        "        count = batch\n",
+        "tests/refimpl/backend",
+    ),
+    Fault(
+        "running averages are not put back after a loss that is NaN",
+        "refimpl/backend/trainer.py",
+        "            self.device.copy_in(address, host, nbytes)\n",
+        "            pass\n",
+        "tests/refimpl/backend",
+    ),
+    Fault(
+        "the first weights do not depend on the tensor's name",
+        "refimpl/backend/parameters.py",
+        'f"{seed}/{name}".encode()',
+        'f"{seed}/".encode()',
+        "tests/refimpl/backend",
+    ),
+    Fault(
+        "an epoch's batches overlap",
+        "refimpl/backend/data.py",
+        "[place * batch : (place + 1) * batch]",
+        "[place : place + batch]",
+        "tests/refimpl/backend",
+    ),
+    Fault(
+        "a setting that has changed is not bound again",
+        "refimpl/backend/bound.py",
+        "if value != self._settings[name]}",
+        "if value is None}",
+        "tests/refimpl/backend",
+    ),
+    Fault(
+        "a piece of the host's work runs although the one before it failed",
+        "refimpl/backend/host_thread.py",
+        "if before is not None and before.error is not None:",
+        "if before is not None and before is self:",
+        "tests/refimpl/backend/test_host_thread.py",
+    ),
+)
+
+REPORT = (
+    Fault(
+        "draining bytes are counted with their tensor",
+        "refimpl/report/figures.py",
+        "        if life.let_go < life.end:\n            changes +=",
+        "        if life.let_go > life.end:\n            changes +=",
+        "tests/refimpl/report",
+    ),
+    Fault(
+        "the JSON document's stall is the time in kernels",
+        "refimpl/report/json.py",
+        '"stall": timeline.stall',
+        '"stall": timeline.busy("compute")',
+        "tests/refimpl/report tests/refimpl/cli",
+    ),
+    Fault(
+        "a trace's slices are on the wrong track",
+        "refimpl/report/chrome_trace.py",
+        '"tid": span.stream + 1, "ts": start',
+        '"tid": span.stream, "ts": start',
+        "tests/refimpl/report",
+    ),
+    Fault(
+        "1024 bytes are not 1 KiB",
+        "refimpl/text.py",
+        "        if nbytes >= unit:",
+        "        if nbytes > unit:",
+        "tests/refimpl/report tests/refimpl/test_text.py tests/refimpl/cli",
+    ),
+)
+
+REGISTRY = (
+    Fault(
+        "GB means GiB",
+        "refimpl/registry/budgets.py",
+        '"gb": 10**9',
+        '"gb": 1 << 30',
+        "tests/refimpl/registry",
+    ),
+    Fault(
+        "the largest batch is not compared with one more",
+        "refimpl/registry/largest.py",
+        "while too_large - best > 1:",
+        "while too_large - best > 2:",
+        "tests/refimpl/registry",
+    ),
+    Fault(
+        "the least budget is one step of the search too large",
+        "refimpl/registry/fitting.py",
+        "while enough - too_small > 1:",
+        "while enough - too_small > 2:",
+        "tests/refimpl/registry tests/refimpl/cli/test_plan.py",
+    ),
+    Fault(
+        "of the setups that would fit the slowest is offered",
+        "refimpl/registry/fitting.py",
+        "cheapest = min(found",
+        "cheapest = max(found",
+        "tests/refimpl/registry tests/refimpl/cli",
+    ),
+)
+
+CLI = (
+    Fault(
+        "a plan that does not fit ends with status 0",
+        "refimpl/cli/plan.py",
+        "    return DOES_NOT_FIT\n",
+        "    return DONE\n",
+        "tests/refimpl/cli",
+    ),
+    Fault(
+        "an interrupt ends with status 0",
+        "refimpl/cli/__init__.py",
+        "        return INTERRUPTED\n",
+        "        return DONE\n",
+        "tests/refimpl/cli",
+    ),
+    Fault(
+        "the JSON document leaves out what would fit",
+        "refimpl/cli/plan.py",
+        '"cheapest": cheapest}',
+        '"cheapest": None}',
+        "tests/refimpl/cli",
+    ),
+)
+
+REPRODUCE = (
+    Fault(
+        "a figure that is far too small is shown as met",
+        "refimpl/reproduce/published.py",
+        "abs(self.deviation) <= CLOSE",
+        "self.deviation <= CLOSE",
+        "tests/refimpl/reproduce",
+    ),
+    Fault(
+        "a published peak of SuperNeurons is another",
+        "refimpl/reproduce/superneurons/published.py",
+        '"MiB", "P", TEXT, CLOSE_MIB),\n    "offload"',
+        '"MiB", "P", TEXT, EXACTLY),\n    "offload"',
+        "tests/refimpl/reproduce/superneurons",
+    ),
+)
+FAULTS = (*KERNELS, *NETWORK, *MEMORY, *MACHINE, *PLANNER, *PAPERS, *BACKEND, *REPORT, *REGISTRY, *REPRODUCE, *CLI)
+
+
+# -- planting ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a fault in one tree."""
+
+    state: str  #: "caught", or why not
+    by: str = ""  #: the test that failed
+    file: str = ""  #: where the fault was planted
+    seconds: float = 0.0
+
+
+class Tree:
+    """A copy of a project's files, in which one fault is planted at a time."""
+
+    def __init__(self, root: Path, place: Path) -> None:
+        self.place = place
+        self.environment = os.environ | {"PYTHONPATH": str(place), "REFIMPL_CACHE": str(place / "cache")}
+        for name in COPIED:
+            if (root / name).is_dir():
+                shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))
+            elif (root / name).exists():
+                shutil.copy2(root / name, place / name)
+        self.sources = {
+            path: path.read_text("utf-8") for package in PACKAGES for path in (place / package).rglob("*.py")
+        }
+
+    def find(self, fault: Fault) -> tuple[Path, str] | None:
+        """Where the fault goes, and the file's text with it: the file named, or the only other one that has `old`."""
+        named = self.place / fault.file
+        for old, new in ((fault.old, fault.new), *fault.or_else):
+            there = [path for path, text in self.sources.items() if text.count(old) == 1]
+            if named in there or len(there) == 1:
+                path = named if named in there else there[0]
+                return path, self.sources[path].replace(old, new)
+        return None
+
+    def plant(self, fault: Fault) -> Outcome:
+        """Plant a fault, run its tests until one fails, and take it out again."""
+        found = self.find(fault)
+        if found is None:
+            return Outcome("not planted: its text is not there once")
+        path, spoilt = found
+        began = time.monotonic()
+        path.write_text(spoilt, "utf-8")
+        try:
+            state, by = self.test(fault.tests.split(), fault.slow)
+        finally:
+            path.write_text(self.sources[path], "utf-8")
+        return Outcome(state, by, path.relative_to(self.place).as_posix(), time.monotonic() - began)
+
+    def test(self, arguments: list[str], slow: bool) -> tuple[str, str]:
+        """Run tests until one fails: "caught" and its name, or what happened instead."""
+        there = [word for word in arguments if not word.startswith("tests/") or (self.place / word).exists()]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *there]
+        left_out = [] if slow else ["not slow"]
+        if "timing:" in (self.place / "pyproject.toml").read_text("utf-8"):
+            left_out.append("not timing")
+        command += ["-m", " and ".join(left_out)] if left_out else []
+        try:
+            done = subprocess.run(
+                command, cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
+            )
+        except subprocess.TimeoutExpired:
+            return f"no test failed within {PATIENCE} s", ""
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+        if done.returncode == 1 and failed:
+            return "caught", failed[1]
+        return ("not caught" if done.returncode == 0 else f"pytest ended with {done.returncode}"), ""
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------
+
+
+def short(test: str) -> str:
+    """A test's name without its folder and its parameters."""
+    return test.rpartition("/")[2].partition("[")[0].replace(".py::", "::")
+
+
+def table(outcomes: list[tuple[Fault, list[Outcome]]], titles: list[str]) -> Iterator[str]:
+    """The page, line by line."""
+    yield "# Planted faults"
+    yield ""
+    yield "Written by `make faults`. Each row is one fault, planted alone in a copy of the tree, and the first test"
+    yield "that failed. `tests/planted_faults.py` says what was replaced by what."
+    yield ""
+    for number, title in enumerate(titles):
+        caught = sum(each[number].state == "caught" for _, each in outcomes)
+        yield f"- {title}: {caught} of {len(outcomes)} caught"
+    yield ""
+    yield "| room | fault | " + " | ".join(f"caught by ({title})" for title in titles) + " |"
+    yield "| --- " * (2 + len(titles)) + "|"
+    for fault, each in outcomes:
+        cells = [f"`{short(one.by)}`" if one.state == "caught" else f"**{one.state}**" for one in each]
+        yield f"| {fault.room} | {fault.what} | {' | '.join(cells)} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="WORD", help="faults whose room, file or words have it")
+    parser.add_argument("--against", type=Path, metavar="TREE", help="plant them in this tree too, for its own tests")
+    parser.add_argument("--write", action="store_true", help=f"write the table into {TABLE.relative_to(ROOT)}")
+    parser.add_argument("--check", action="store_true", help="only say which faults could not be planted")
+    options = parser.parse_args()
+    chosen = [fault for fault in FAULTS if options.only in f"{fault.room} {fault.file} {fault.what}"]
+    roots = {"this suite": ROOT} | ({"the suite before": options.against.resolve()} if options.against else {})
+    outcomes: list[tuple[Fault, list[Outcome]]] = []
+    with tempfile.TemporaryDirectory(prefix="refimpl-faults-") as folder:
+        trees = [Tree(root, Path(folder) / str(number)) for number, root in enumerate(roots.values())]
+        if options.check:
+            lost = [fault for fault in chosen if any(tree.find(fault) is None for tree in trees)]
+            print("\n".join(f"{fault.file}: {fault.what}" for fault in lost) or f"all {len(chosen)} can be planted")
+            return bool(lost)
+        for number, fault in enumerate(chosen, 1):
+            each = [tree.plant(fault) for tree in trees]
+            outcomes.append((fault, each))
+            said = "; ".join(f"{one.state} {short(one.by)} ({one.seconds:.0f} s)" for one in each)
+            print(f"{number}/{len(chosen)} {fault.room}: {fault.what}: {said}", flush=True)
+    if options.write:
+        TABLE.write_text("\n".join(table(outcomes, [*roots])) + "\n", "utf-8")
+    missed = [fault.what for fault, each in outcomes if any(one.state != "caught" for one in each)]
+    print(
+        f"{len(outcomes) - len(missed)} of {len(outcomes)} faults are caught" + "".join(f"\n  not: {w}" for w in missed)
+    )
+    return bool(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
