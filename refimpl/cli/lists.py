@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import DONE, Fail, add_command, pick
-from refimpl.cli.terminal import say, show
+from refimpl.cli.terminal import say, show, wrapped
 
 if TYPE_CHECKING:
     from refimpl.planner import Setup
@@ -87,8 +87,8 @@ def networks(options: argparse.Namespace) -> int:
     plain = {name: one for name, one in found.items() if not name.endswith(tuple(SUFFIXES))}
     rows = [[name, str(one.batch), one.about] for name, one in plain.items()]
     show("networks", ["name", "batch", "what it is"], rows, wraps=["what it is"])
-    say("Behind a name, :superneurons builds it as SuperNeurons did: fork layers, every ReLU a map of its own.")
-    say("Behind a name, :vdnnpp builds it as vDNN++'s public code has it: ReLUs fused, weights' gradients in the pool.")
+    wrapped("NAME:superneurons: as SuperNeurons built it, with fork layers and a map of its own for every ReLU.")
+    wrapped("NAME:vdnnpp: as vDNN++'s public code has it, with fused ReLUs and weights' gradients in the pool.")
     say("batch: images where --batch does not say otherwise.")
     return DONE
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from refimpl.cli.compare import default_rows, short
 from refimpl.memory import ALLOCATORS
-from tests.refimpl.cli.said import Command, Wrong
+from tests.refimpl.cli.said import Command
 
 MACHINE = ("--machine", "titan-x")
 
@@ -37,13 +36,6 @@ def test_rows_are_asked_for_in_words(refimpl: Command) -> None:
     assert [row["slots"]["algorithms"] for row in rows] == ["performance", "memory"] * 2
 
 
-def test_the_table_shows_what_does_not_fit(refimpl: Command) -> None:
-    said = refimpl("compare", "vgg16", "--batch", 64, "--budget", "6900MiB", "--least", *MACHINE)
-    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    rows = [line.split() for line in said.out.splitlines()]
-    assert ["baseline", "no"] in [row[:2] for row in rows] and ["layer-wise", "yes"] in [row[:2] for row in rows]
-
-
 def test_not_fitting_as_json(refimpl: Command) -> None:
     said = refimpl("compare", "vgg16", "--batch", 64, "--budget", "6900MiB", "--with", "baseline", "--json", *MACHINE)
     (row,) = json.loads(said.out)
@@ -54,25 +46,6 @@ def test_a_picture_of_the_setups(refimpl: Command, tmp_path: Path) -> None:
     path = tmp_path / "compared.svg"
     assert refimpl("compare", "lenet", "--picture", path, *MACHINE).status == 0
     assert "<svg" in path.read_text()
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--with", "baseline vdnn"], "names baseline and vdnn; a row has one preset"),
-        (["--with", "basline"], "there is no preset 'basline'; did you mean baseline?"),
-        (["--with", "allocator=frst-fit"], "did you mean first-fit?"),
-        (["--with", "allocator=first-fit allocator=best-fit"], "allocator is set twice"),
-        (
-            ["--recompute", "cost", "--with", "superneurons", "--with", "algorithms=memory"],
-            "--recompute cost with baseline: recompute=cost-aware needs a liveness that releases maps between forward "
-            "and backward; set liveness=layer-wise, or take the preset superneurons-recompute",
-        ),
-        (["alexnet", "--picture", "a.png"], "--picture draws the setups of one network"),
-    ],
-)
-def test_wrong_use_is_one_line(wrong: Wrong, options: list[Any], says: str) -> None:
-    assert says in wrong("compare", "lenet", *options)
 
 
 def test_a_row_is_called_by_what_differs() -> None:

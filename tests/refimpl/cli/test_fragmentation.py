@@ -12,7 +12,7 @@ from refimpl.cli import parser
 from refimpl.cli.completion import candidates
 from refimpl.cli.fragmentation import POLICIES
 from refimpl.reproduce.vdnnpp import fragmentation
-from tests.refimpl.cli.said import Command, Wrong
+from tests.refimpl.cli.said import Command
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -108,21 +108,6 @@ def test_pictures(refimpl: Command, tmp_path: Path, draw: str, title: str) -> No
     drawn = path.read_text(encoding="utf-8")
     assert title in drawn and "tiny-vgg:vdnnpp, batch 8 · " in drawn and "vDNN's synchronous order · gtx-970" in drawn
     assert ("· conv · prefetch, then dX ·" in drawn) == (draw == "map")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["googlnet"], "there is no network 'googlnet'; did you mean googlenet?"),
-        (["vgg16", "--policy", "convs"], "there is no policy 'convs'; did you mean conv?"),
-        (["vgg16", "--draw", "bar"], "did you mean bars?"),
-        (["vgg16", "--picture", "pool.pdf"], "a picture's name ends in .png or .svg"),
-        (["vgg16", "--machine", "gtx-980"], "gtx-970"),
-        (["vgg16", "--batch", "0"], "batch"),
-    ],
-)
-def test_wrong_uses(wrong: Wrong, arguments: list[str], says: str) -> None:
-    assert says in wrong("fragmentation", *arguments)
 
 
 def test_completion_knows_its_words() -> None:

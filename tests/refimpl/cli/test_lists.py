@@ -74,7 +74,7 @@ def test_what_is_set_beside_the_slots_is_listed_with_its_values(refimpl: Command
 def test_every_way_to_build_a_network_is_told(refimpl: Command) -> None:
     said = refimpl("list", "networks").out
     for suffix in SUFFIXES:
-        assert f"Behind a name, {suffix} builds it" in said and suffix in refimpl("list").out
+        assert f"NAME{suffix}: " in said and suffix in refimpl("list").out
 
 
 def test_kernels_within_100_columns(refimpl: Command) -> None:

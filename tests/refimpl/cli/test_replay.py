@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from refimpl.memory import ALLOCATORS
 from refimpl.memory.log import Event, read_rmm, replay, write_rmm
-from tests.refimpl.cli.said import Command, Wrong
+from tests.refimpl.cli.said import Command
 
 LOG = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
 UNIT = 512
@@ -22,12 +20,6 @@ def test_every_allocator_gets_the_least_pool_that_was_found(refimpl: Command) ->
     for row in rows:
         assert row["fits"] and row["pool_bytes"] >= row["ideal_bytes"] > 0
         assert replay(events, ALLOCATORS[row["allocator"]].open(row["pool_bytes"])).fits
-
-
-def test_the_table_says_what_is_odd_about_the_log(refimpl: Command) -> None:
-    said = refimpl("replay", LOG)
-    assert said.status == 0 and "6 never freed." in said.out and "had failed when the log was made" in said.out
-    assert max(map(len, said.out.splitlines())) <= 100
 
 
 def test_holes_cost_what_they_cost(refimpl: Command, tmp_path: Path) -> None:
@@ -49,17 +41,3 @@ def test_a_log_of_more_than_any_memory_is_refused(wrong: Wrong, tmp_path: Path, 
     says = f"the log needs more than 2^60 bytes at once, first in line {1 + len(sizes)}"
     assert says in wrong("replay", tmp_path / "huge.csv")
     assert says in wrong("replay", tmp_path / "huge.csv", "--size", "1GiB")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["nowhere.csv"], "there is no file nowhere.csv; refimpl trace NETWORK --format rmm writes one"),
-        (["x" * 300], "there is no file xxx"),
-        ([LOG, "--allocator", "bestfit"], "there is no allocator 'bestfit'; did you mean best-fit?"),
-        ([LOG, "--size", "0.5"], "--size 0.5 is a share; give bytes"),
-        ([Path(__file__)], "line 1: it does not begin with the header Thread,Time"),
-    ],
-)
-def test_wrong_uses(wrong: Wrong, arguments: list[object], says: str) -> None:
-    assert says in wrong("replay", *arguments)

@@ -146,11 +146,6 @@ def test_vdnnpp_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> N
 # -- any paper ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_paper_that_is_not_there(wrong: Wrong) -> None:
-    said = wrong("reproduce", "vdn")
-    assert "vdn" in said and all(paper in said for paper in PAPERS)
-
-
 def test_json_has_no_infinity() -> None:
     figure = Reproduced(Published("moved", 0, "GB", "p", "test"), 0.5, "how")
     assert json.loads(json.dumps(compared(figure), allow_nan=False)) == {

@@ -76,6 +76,7 @@ PRESETS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.superneurons
 def test_superneurons_presets_come_to_the_bits_of_the_baseline(refimpl: Command, tmp_path: Path) -> None:
     """Each trains one iteration more, in the least memory that will do, with the algorithms of the baseline."""

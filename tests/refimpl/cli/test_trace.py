@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from refimpl.memory.log import read_rmm
-from tests.refimpl.cli.said import Command, Wrong
+from tests.refimpl.cli.said import Command
 
 MACHINE = ("--machine", "titan-x")
 
@@ -62,19 +61,6 @@ def test_what_does_not_fit_is_status_3_and_writes_nothing(refimpl: Command, tmp_
     assert said.status == 3 and said.err.count("\n") == 1 and not path.exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["--format", "crome"], "there is no format 'crome'; did you mean chrome?"),
-        (["--out", "no/such/folder/a.json"], "there is no folder"),
-        (["--out", "trace.txt"], "ends like none of the formats; say which with --format"),
-        (["--out", "/dev/null/traces"], "--out /dev/null/traces: "),
-    ],
-)
-def test_wrong_use_is_one_line(wrong: Wrong, options: list[Any], says: str) -> None:
-    assert says in wrong("trace", "lenet", *options)
-
-
 @pytest.mark.slow
 def test_a_profile_is_a_machine(refimpl: Command, tmp_path: Path) -> None:
     path = tmp_path / "lenet.json"
@@ -83,20 +69,6 @@ def test_a_profile_is_a_machine(refimpl: Command, tmp_path: Path) -> None:
     document = json.loads(refimpl("plan", "lenet", "--batch", 2, "--machine", path, "--json").out)
     assert document["machine"] == "lenet.json" and document["catalogue"] == "own"
     assert "has no" in refimpl("plan", "lenet", "--batch", 3, "--machine", path).err
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ([], "the following arguments are required: --out"),
-        (["--out", "profile"], "a profile's name ends in .json"),
-        (["--out", "no/such/folder/a.json"], "there is no folder"),
-        (["--out", "a.json", "--turns", 0], "--turns 0: give at least 1"),
-        (["--out", "a.json", "--limit", 0], "give more than 0 seconds"),
-    ],
-)
-def test_a_wrong_profile_is_one_line(wrong: Wrong, options: list[Any], says: str) -> None:
-    assert says in wrong("profile", "lenet", *options)
 
 
 def test_a_summary(refimpl: Command) -> None:

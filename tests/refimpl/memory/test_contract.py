@@ -315,6 +315,7 @@ def seconds_for(allocator: Allocator, blocks: int) -> float:
     return min(taken)
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 @every
 def test_many_blocks_cost_little_more_than_few(allocator: Allocator) -> None:

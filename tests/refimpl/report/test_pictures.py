@@ -62,6 +62,7 @@ PICTURES: dict[str, tuple[Callable[[], Figure], list[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_an_svg_holds_every_label_and_is_the_same_again(name, tmp_path) -> None:
     make, words = PICTURES[name]

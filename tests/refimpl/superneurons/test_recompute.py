@@ -624,13 +624,22 @@ def test_masks_running_statistics_and_all_other_state_are_the_baselines(
     st.sampled_from((NoPrefetch(), Ahead())),
     st.sampled_from((1e8, 12.8e9)),
     st.sampled_from((0.0, 0.1)),
+    st.sampled_from((CHEAP, (*CHEAP, "join"), (*CHEAP, "join", "concat"), (*CHEAP, "join", "concat", "fork"))),
 )
 @settings(max_examples=25)
 def test_under_a_cache_that_pushes_out_what_can_be_rebuilt(
-    network: Network, how: Recompute, offload: object, prefetch: object, link: float, tightness: float
+    network: Network,
+    how: Recompute,
+    offload: object,
+    prefetch: object,
+    link: float,
+    tightness: float,
+    cheap: tuple[str, ...],
 ) -> None:
     """In the least memory, with a slow link too: evictions in forward and in backward, copies that drain."""
-    setup = stages.recompute(how).replace(offload=offload, prefetch=prefetch, cache=LeastRecentlyUsed())
+    setup = stages.recompute(dataclasses.replace(how, cheap=cheap)).replace(
+        offload=offload, prefetch=prefetch, cache=LeastRecentlyUsed()
+    )
     program = least_plan(network, setup, machine(link), tightness)
     program.verify()
     _, state = trained(program, 2, poison=True)

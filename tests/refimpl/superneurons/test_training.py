@@ -136,6 +136,7 @@ def test_deep_networks_too(network: Network, chosen: Setup, spare: float, order:
 SOME = ("offload of all checkpoints", "recompute, cost-aware", "all, memory-centric")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lenet", "tiny-vgg", "tiny-resnet", "tiny-inception"])
 @pytest.mark.parametrize(("convention", "labels"), [("", tuple(SETUPS)), (":superneurons", SOME)], ids=["vdnn", "own"])
 def test_the_teaching_networks_under_every_preset(name: str, convention: str, labels: tuple[str, ...]) -> None:

@@ -85,6 +85,7 @@ def test_what_leaves_changes_no_bit(network: Network, policy: Setup, spare: floa
     holds(network, policy, spare, order, slow)
 
 
+@pytest.mark.slow
 @given(networks(layers=16), dynamic_policies, tightness, orders, st.booleans())
 @settings(max_examples=40)
 def test_whatever_the_dynamic_policy_adopts(

@@ -419,6 +419,7 @@ PAPERS_NETWORKS = (
 SETS = (ALL, CONV, ALTERNATE_CONV)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch"), PAPERS_NETWORKS)
 def test_never_slower_than_vdnn_on_the_papers_networks(name: str, batch: int) -> None:
     network = build(name, batch)

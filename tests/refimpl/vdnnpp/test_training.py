@@ -137,6 +137,7 @@ def test_pinned_memory_is_kept_within_its_limit(
     holds(network, program, order, poison)
 
 
+@pytest.mark.slow
 def test_maps_are_really_compressed_in_these_tests() -> None:
     """Drawn as above: in a good share of the programs there is something to compress."""
     compressing = total = 0

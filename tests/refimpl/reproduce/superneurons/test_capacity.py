@@ -37,6 +37,7 @@ def again(row: Row, more: int) -> bool:
     return attempt(capacity.deep(units + more, batch=row.batch), setup, K40C, LITTLE) is not None
 
 
+@pytest.mark.slow
 def test_every_row_fits_and_one_more_does_not(few: list[Row]) -> None:
     assert [(row.network, row.setup) for row in few] == [
         *((network, setup) for network in ("alexnet", "vgg16") for setup in SETUPS | WITHOUT),

@@ -75,6 +75,7 @@ WORDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORDS)
 def test_an_svg_holds_every_label_and_is_the_same_again(name: str, tmp_path: Path) -> None:
     first, again = tmp_path / "first.svg", tmp_path / "again.svg"

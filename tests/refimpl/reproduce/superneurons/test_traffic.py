@@ -155,6 +155,7 @@ def shares(network: Network, low: float, count: int, wanted: Setup = EVERYTHING)
     return list(by_budget(network, budgets, wanted))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch"), PAPERS)
 def test_traffic_falls_as_the_pool_grows_on_the_papers_networks(name: str, batch: int) -> None:
     """From the least that fits, of seven budgets, to plenty.  Where AlexNet fits at all nothing moves, as in the
