@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from refimpl.memory import ALLOCATORS
 from refimpl.memory.log import Event, read_rmm, replay, write_rmm
-from tests.refimpl.cli.said import Command
+from tests.refimpl.cli.said import Command, Wrong
 
 LOG = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
 UNIT = 512
