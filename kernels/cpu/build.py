@@ -217,7 +217,7 @@ def _no_other_process(folder: Path, stem: str) -> Iterator[None]:
 def _compiled(folder: Path, entry: Path, text: str) -> ModuleType:
     """Compile the module for a new entry; a damaged one is removed."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
-        if os.path.lexists(entry):
+        if os.path.lexists(entry) and not _intact(entry):
             say_once(f"compiled kernels in {folder} were damaged; they are compiled again")
             with suppress(FileNotFoundError):  # another process was quicker
                 os.rename(entry, Path(temporary) / "damaged")
