@@ -14,3 +14,6 @@ One file a family, each with plain functions over arrays: NumPy arrays run on th
 Outputs are given, never allocated; nothing uses floating-point atomics, so results are the same to the last bit from
 run to run.  This package knows nothing of `refimpl`.
 """
+
+#: Tells this package from those that other projects install under the same name.
+PROJECT = "refimpl"

@@ -14,6 +14,7 @@ Everything is imported when it is first asked for.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 __version__ = "0.1.0"
@@ -40,6 +41,24 @@ OFFERED = {
 
 #: The rooms, and the papers' folders: `refimpl.memory.BestFit()`, `refimpl.superneurons.Heap()`.
 ROOMS = ("network", "memory", "machine", "planner", "vdnn", "vdnnpp", "superneurons", "backend", "report")
+
+
+def _refuse_other_kernels() -> None:
+    """Raise ImportError if Python finds another project's package `kernels`; the name is a common one."""
+    try:
+        found = import_module("kernels")
+    except Exception as error:
+        where, project = f"{type(error).__name__}: {error}", None
+    else:
+        where, project = found.__file__ or ", ".join(found.__path__), getattr(found, "PROJECT", None)
+    if project != "refimpl":
+        raise ImportError(
+            f"refimpl needs its own package kernels, in {Path(__file__).parent.parent}, but Python finds another "
+            f"({where}); uninstall or rename that one and reinstall refimpl, or give refimpl its own environment"
+        ) from None
+
+
+_refuse_other_kernels()
 
 
 def __getattr__(name: str) -> Any:
