@@ -5,6 +5,10 @@ from __future__ import annotations
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import SUPERNEURONS, VDNN, VDNNPP, Conventions
 from refimpl.network.network import Network
+from refimpl.network.zoo.parts import five_convolutions
+
+#: Of the two at 227²: filters, window, stride and padding of each convolution.
+WIDE = ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (384, 3, 1, 1), (256, 3, 1, 1))
 
 
 def alexnet(batch: int = 128, conventions: Conventions = VDNN) -> Network:
@@ -14,24 +18,13 @@ def alexnet(batch: int = 128, conventions: Conventions = VDNN) -> Network:
     """
     b = Builder("alexnet", (batch, 3, 224, 224), conventions)
     convolutions = ((64, 11, 4, 2), (192, 5, 1, 2), (384, 3, 1, 1), (256, 3, 1, 1), (256, 3, 1, 1))
-    for i, (filters, window, stride, pad) in enumerate(convolutions, 1):
-        b.conv(filters, window, stride, pad, name=f"conv{i}")
-        b.relu(name=f"relu{i}")
-        if i in (1, 2, 5):
-            b.pool(3, 2, name=f"pool{i}")
-    for i in (6, 7):
-        b.fc(4096, name=f"fc{i}")
-        b.relu(name=f"relu{i}")
-    b.fc(1000, name="fc8")
-    b.softmax(name="softmax")
-    return b.build()
+    return five_convolutions(b, convolutions, pool=(3, 2))
 
 
 def alexnet_superneurons(batch: int = 200, conventions: Conventions = SUPERNEURONS) -> Network:
     """The AlexNet of SuperNeurons' memory curves: 3×227², LRN, dropout, no groups; its layers' names are theirs."""
     b = Builder("alexnet:superneurons", (batch, 3, 227, 227), conventions)
-    convolutions = ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (384, 3, 1, 1), (256, 3, 1, 1))
-    for i, (filters, window, stride, pad) in enumerate(convolutions, 1):
+    for i, (filters, window, stride, pad) in enumerate(WIDE, 1):
         b.conv(filters, window, stride, pad, name=f"CONV{i}")
         b.relu(name=f"RELU{i}")
         if i in (1, 2):
@@ -50,15 +43,4 @@ def alexnet_superneurons(batch: int = 200, conventions: Conventions = SUPERNEURO
 def alexnet_vdnnpp(batch: int = 128, conventions: Conventions = VDNNPP) -> Network:
     """The AlexNet of the chains that vDNN++'s authors made public: 3×227², no groups, no LRN, no dropout."""
     b = Builder("alexnet:vdnnpp", (batch, 3, 227, 227), conventions)
-    convolutions = ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (384, 3, 1, 1), (256, 3, 1, 1))
-    for i, (filters, window, stride, pad) in enumerate(convolutions, 1):
-        b.conv(filters, window, stride, pad, name=f"conv{i}")
-        b.relu(name=f"relu{i}")
-        if i in (1, 2, 5):
-            b.pool(3, 2, name=f"pool{i}")
-    for i in (6, 7):
-        b.fc(4096, name=f"fc{i}")
-        b.relu(name=f"relu{i}")
-    b.fc(1000, name="fc8")
-    b.softmax(name="softmax")
-    return b.build()
+    return five_convolutions(b, WIDE, pool=(3, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNNPP, Conventions
 from refimpl.network.network import Network
+from refimpl.network.zoo.parts import classified
 
 
 def vdnnpp_demo(batch: int = 32, conventions: Conventions = VDNNPP) -> Network:
@@ -19,6 +20,4 @@ def vdnnpp_demo(batch: int = 32, conventions: Conventions = VDNNPP) -> Network:
     b.pool(2, name="pool")
     b.conv(3, 1, name="conv6")
     b.relu(name="relu6")
-    b.fc(2, name="fc")
-    b.softmax(name="softmax")
-    return b.build()
+    return classified(b, 2)

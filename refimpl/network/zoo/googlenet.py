@@ -8,7 +8,7 @@ from __future__ import annotations
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import conv_relu, spelled
+from refimpl.network.zoo.parts import classified, conv_relu, spelled
 
 #: Module → filters: 1×1; 1×1 and 3×3; 1×1 and 5×5; 1×1 behind the pooling.
 MODULES = {
@@ -39,9 +39,7 @@ def googlenet(batch: int = 128, conventions: Conventions = VDNN) -> Network:
     b.pool(b.last.shape[2], mode="average", name="average")
     if conventions.dropout:
         b.dropout(0.4, name="drop")
-    b.fc(1000, name="fc")
-    b.softmax(name="softmax")
-    return b.build()
+    return classified(b, 1000)
 
 
 def inception(b: Builder, name: str, one: int, three: tuple[int, int], five: tuple[int, int], pooled: int) -> None:

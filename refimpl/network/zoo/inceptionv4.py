@@ -10,7 +10,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import conv_norm_relu, spelled
+from refimpl.network.zoo.parts import classified, conv_norm_relu, spelled
 
 #: One convolution: filters, window, and what the size becomes: "same", "valid" (no padding) or "half" (stride 2, none).
 Conv = tuple[int, int | tuple[int, int], str]
@@ -34,9 +34,7 @@ def inceptionv4(batch: int = 32, conventions: Conventions = VDNN) -> Network:
     b.pool(8, mode="average", name="average")
     if conventions.dropout:
         b.dropout(0.2, name="drop")
-    b.fc(1000, name="fc")
-    b.softmax(name="softmax")
-    return b.build()
+    return classified(b, 1000)
 
 
 def _convs(b: Builder, name: str, after: Layer, *convs: Conv) -> Layer:
@@ -44,7 +42,7 @@ def _convs(b: Builder, name: str, after: Layer, *convs: Conv) -> Layer:
     for i, (filters, window, size) in enumerate(convs, 1):
         height, width = window if isinstance(window, tuple) else (window, window)
         pad = (height // 2, width // 2) if size == "same" else 0
-        after = conv_norm_relu(b, f"{name}.{i}", filters, window, 2 if size == "half" else 1, pad, after)
+        after = conv_norm_relu(b, f"{name}.{i}", filters, window, 2 if size == "half" else 1, pad=pad, after=after)
     return after
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from refimpl.network.builder import Builder
+from collections.abc import Sequence
+from typing import Any
+
+from refimpl.network.builder import Builder, Size
 from refimpl.network.conventions import SUFFIXES, Conventions
 from refimpl.network.layer import Layer
+from refimpl.network.network import Network
 
 
 def spelled(name: str, conventions: Conventions) -> str:
@@ -12,43 +16,51 @@ def spelled(name: str, conventions: Conventions) -> str:
     return name + next((suffix for suffix, theirs in SUFFIXES.items() if conventions == theirs), "")
 
 
-def conv_relu(
-    b: Builder,
-    name: str,
-    filters: int,
-    window: int | tuple[int, int],
-    stride: int = 1,
-    pad: int = 0,
-    after: Layer | None = None,
-) -> Layer:
-    """A convolution with a bias, and a ReLU."""
-    b.conv(filters, window, stride, pad, name=name, after=after)
+def conv_relu(b: Builder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
+    """A convolution with a bias, and a ReLU; `pad` and `after` as `Builder.conv` takes them."""
+    b.conv(filters, window, stride, name=name, **more)
     return b.relu(name=f"{name}.relu")
 
 
-def conv_norm(
-    b: Builder,
-    name: str,
-    filters: int,
-    window: int | tuple[int, int],
-    stride: int = 1,
-    pad: int | tuple[int, int] = 0,
-    after: Layer | None = None,
-) -> Layer:
-    """A convolution without a bias, for the batch normalisation behind it would take it off again."""
-    b.conv(filters, window, stride, pad, bias=False, name=name, after=after)
+def conv_norm(b: Builder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
+    """A convolution without a bias, which the batch normalisation after it would remove again."""
+    b.conv(filters, window, stride, bias=False, name=name, **more)
     return b.batchnorm(name=f"{name}.norm")
 
 
-def conv_norm_relu(
-    b: Builder,
-    name: str,
-    filters: int,
-    window: int | tuple[int, int],
-    stride: int = 1,
-    pad: int | tuple[int, int] = 0,
-    after: Layer | None = None,
-) -> Layer:
-    """A convolution without a bias, a batch normalisation and a ReLU."""
-    conv_norm(b, name, filters, window, stride, pad, after)
+def conv_norm_relu(b: Builder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
+    """A convolution, batch normalisation and a ReLU."""
+    conv_norm(b, name, filters, window, stride, **more)
     return b.relu(name=f"{name}.relu")
+
+
+def five_convolutions(
+    b: Builder,
+    convolutions: Sequence[tuple[int, int, int, int]],
+    pool: tuple[int, int],
+    outputs: tuple[int, int] = (4096, 4096),
+) -> Network:
+    """A chain like AlexNet's: five convolutions, three fully connected layers, a pooling after layers 1, 2 and 5.
+
+    Args:
+        b: the builder, with nothing in it.
+        convolutions: filters, window, stride and padding of each.
+        pool: window and stride.
+        outputs: of the first two fully connected layers; the third has 1000.
+    """
+    for i, (filters, window, stride, pad) in enumerate(convolutions, 1):
+        b.conv(filters, window, stride, pad, name=f"conv{i}")
+        b.relu(name=f"relu{i}")
+        if i in (1, 2, 5):
+            b.pool(*pool, name=f"pool{i}")
+    for i, count in enumerate(outputs, 6):
+        b.fc(count, name=f"fc{i}")
+        b.relu(name=f"relu{i}")
+    return classified(b, 1000, "fc8")
+
+
+def classified(b: Builder, classes: int, name: str = "fc") -> Network:
+    """The network with its end: a fully connected layer of this name and a softmax."""
+    b.fc(classes, name=name)
+    b.softmax(name="softmax")
+    return b.build()

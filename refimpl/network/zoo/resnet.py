@@ -10,7 +10,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import conv_norm, conv_norm_relu, spelled
+from refimpl.network.zoo.parts import classified, conv_norm, conv_norm_relu, spelled
 
 FILTERS = (64, 128, 256, 512)
 
@@ -53,9 +53,7 @@ def resnet(depth: int, batch: int = 16, conventions: Conventions = VDNN) -> Netw
             stride = 2 if i == 1 and group > 2 else 1
             x = bottleneck(b, f"{group}_{i}", x, filters, stride, widen=i == 1)
     b.pool(x.shape[2], mode="average", name="average")
-    b.fc(1000, name="fc")
-    b.softmax(name="softmax")
-    return b.build()
+    return classified(b, 1000)
 
 
 def bottleneck(b: Builder, name: str, x: Layer, filters: int, stride: int, widen: bool) -> Layer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import conv_norm, conv_norm_relu, conv_relu, spelled
+from refimpl.network.zoo.parts import classified, conv_norm, conv_norm_relu, conv_relu, spelled
 
 Shape = tuple[int, int, int]
 
@@ -23,9 +23,7 @@ def lenet(batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (1, 2
     b.fc(128, name="fc3")
     b.relu(name="relu3")
     b.dropout(0.25, name="drop3")
-    b.fc(classes, name="fc4")
-    b.softmax(name="softmax")
-    return b.build()
+    return classified(b, classes, "fc4")
 
 
 def tiny_vgg(
@@ -40,9 +38,7 @@ def tiny_vgg(
         b.pool(2, name=f"pool{group}")
     b.fc(64, name="fc4")
     b.relu(name="relu4")
-    b.fc(classes, name="fc5")
-    b.softmax(name="softmax")
-    return b.build()
+    return classified(b, classes, "fc5")
 
 
 def tiny_resnet(
@@ -60,9 +56,7 @@ def tiny_resnet(
             b.join(around, through, name=f"{unit}.join")
             x = b.relu(name=f"{unit}.relu")
     b.pool((x.shape[2], x.shape[3]), mode="average", name="average")
-    b.fc(classes, name="fc")
-    b.softmax(name="softmax")
-    return b.build()
+    return classified(b, classes)
 
 
 def tiny_inception(
@@ -80,6 +74,4 @@ def tiny_inception(
         pooled = conv_relu(b, f"{name}.pool.1x1", filters // 2, 1)
         x = b.concat(one, three, pooled, name=f"{name}.concat")
     b.pool((x.shape[2], x.shape[3]), mode="average", name="average")
-    b.fc(classes, name="fc")
-    b.softmax(name="softmax")
-    return b.build()
+    return classified(b, classes)

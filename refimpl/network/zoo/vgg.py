@@ -5,11 +5,13 @@ vDNN made model D deeper by 20, 40, 60 and 80 convolutions in each group, to hav
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import spelled
+from refimpl.network.zoo.parts import classified, spelled
 
 FILTERS = (64, 128, 256, 512, 512)
 
@@ -20,7 +22,7 @@ GROUPS = {11: (1, 1, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)} | {
 
 
 def vgg(depth: int, batch: int = 32, conventions: Conventions = VDNN) -> Network:
-    """VGG with so many layers with weights: 11, 16, 19, 116, 216, 316 or 416."""
+    """VGG with this many layers with weights: 11, 16, 19, 116, 216, 316 or 416."""
     if depth not in GROUPS:
         raise NetworkError(f"there is no VGG {depth} layers deep; there are {', '.join(map(str, GROUPS))}")
     b = Builder(spelled(f"vgg{depth}", conventions), (batch, 3, conventions.side, conventions.side), conventions)
@@ -34,41 +36,21 @@ def vgg(depth: int, batch: int = 32, conventions: Conventions = VDNN) -> Network
         b.relu(name=f"relu{i}")
         if conventions.dropout:
             b.dropout(name=f"drop{i}")
-    b.fc(1000, name="fc8")
-    b.softmax(name="softmax")
-    return b.build()
+    return classified(b, 1000, "fc8")
 
 
-def vgg11(batch: int = 64, conventions: Conventions = VDNN) -> Network:
-    """Model A, the one convnet-benchmarks measured."""
-    return vgg(11, batch, conventions)
+def _model(depth: int, images: int, about: str) -> Callable[..., Network]:
+    def make(batch: int = images, conventions: Conventions = VDNN) -> Network:
+        return vgg(depth, batch, conventions)
+
+    make.__name__, make.__doc__ = f"vgg{depth}", about
+    return make
 
 
-def vgg16(batch: int = 256, conventions: Conventions = VDNN) -> Network:
-    """Model D."""
-    return vgg(16, batch, conventions)
-
-
-def vgg19(batch: int = 64, conventions: Conventions = VDNN) -> Network:
-    """Model E."""
-    return vgg(19, batch, conventions)
-
-
-def vgg116(batch: int = 32, conventions: Conventions = VDNN) -> Network:
-    """VGG-16 and 20 convolutions more in each group."""
-    return vgg(116, batch, conventions)
-
-
-def vgg216(batch: int = 32, conventions: Conventions = VDNN) -> Network:
-    """VGG-16 and 40 convolutions more in each group."""
-    return vgg(216, batch, conventions)
-
-
-def vgg316(batch: int = 32, conventions: Conventions = VDNN) -> Network:
-    """VGG-16 and 60 convolutions more in each group."""
-    return vgg(316, batch, conventions)
-
-
-def vgg416(batch: int = 32, conventions: Conventions = VDNN) -> Network:
-    """VGG-16 and 80 convolutions more in each group."""
-    return vgg(416, batch, conventions)
+vgg11 = _model(11, 64, "Model A, the one convnet-benchmarks measured.")
+vgg16 = _model(16, 256, "Model D.")
+vgg19 = _model(19, 64, "Model E.")
+vgg116 = _model(116, 32, "VGG-16 and 20 convolutions more in each group.")
+vgg216 = _model(216, 32, "VGG-16 and 40 convolutions more in each group.")
+vgg316 = _model(316, 32, "VGG-16 and 60 convolutions more in each group.")
+vgg416 = _model(416, 32, "VGG-16 and 80 convolutions more in each group.")
