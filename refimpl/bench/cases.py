@@ -86,6 +86,22 @@ def times(*sizes: int) -> str:
     return "×".join(str(n) for n in sizes)
 
 
+Bound = Callable[[Device], tuple[Sequence[Launch], Sequence[Any]]]  #: our launches, and the arrays for the rivals
+
+
+def bound(function: Callable[..., Any], *shapes: Shape, space: int = 0, **options: Any) -> Bound:
+    """The launches of a function of arrays of these shapes, with a workspace of `space` bytes; one axis is all ones."""
+
+    def ours(device: Device) -> tuple[Sequence[Launch], Sequence[Any]]:
+        arrays = [
+            random(device, *shape) if len(shape) > 1 else device.array(np.ones(shape, np.float32)) for shape in shapes
+        ]
+        given = options | ({"workspace": workspace(device, space)} if space else {})
+        return bind(function, *arrays, **given), arrays
+
+    return ours
+
+
 # -- gemm and fc: bound by arithmetic, or by reading the weights -------------------------------------------------------
 
 
@@ -106,46 +122,37 @@ def gemm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         if algorithm != "skinny":
             yield gemm_case("ladder", size, size, size, algorithm, algorithm == gemm.BEST)
     for algorithm in dict.fromkeys((gemm.BEST, "skinny")):
-        if algorithm in gemm.ALGORITHMS:
-            yield gemm_case("32 rows", 32, 1000 if quick else 4096, 4096, algorithm, algorithm == "skinny")
+        yield gemm_case("32 rows", 32, 1000 if quick else 4096, 4096, algorithm, algorithm == "skinny")
 
 
 def fc_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     """VGG-16's first fully connected layer on a GPU, its second on a CPU: the weights are what moves."""
     batch, inputs, outputs = 32, 25088 if gpu else 4096, 1024 if quick else 4096
-    moved = 4.0 * (inputs * outputs + batch * (inputs + outputs))
+    x, w, b, y = (batch, inputs), (outputs, inputs), (outputs,), (batch, outputs)
 
-    def case(pass_: str, arrays: Callable[[Device], tuple[Any, ...]], ours: Any, by_numpy: Any, by_torch: Any) -> Case:
+    def case(pass_: str, ours: Bound, by_numpy: Callable[..., Any], by_torch: Callable[..., Any]) -> Case:
         def prepare(device: Device) -> Prepared:
-            given = arrays(device)
-            space = workspace(device, fc.workspace_bytes(pass_, (batch, inputs), (outputs, inputs)))
-            found = beside(device, given, by_numpy, by_torch, "cuBLAS") | plain_copy(device, (outputs, inputs))
-            return {"fc": bind(ours, *given, workspace=space)}, found
+            launches, arrays = ours(device)
+            return {"fc": launches}, beside(device, arrays, by_numpy, by_torch, "cuBLAS") | plain_copy(device, w)
 
+        moved = 4.0 * (inputs * outputs + batch * (inputs + outputs))
         return Case("fc", pass_, times(batch, inputs, outputs), "GB/s", moved, prepare, pass_ == "forward")
 
-    def x_w_b_y(device: Device) -> tuple[Any, ...]:
-        shapes = (batch, inputs), (outputs, inputs), (outputs,), (batch, outputs)
-        return tuple(random(device, *shape) for shape in shapes)
-
-    def dy_w_dx(device: Device) -> tuple[Any, ...]:
-        return tuple(random(device, *shape) for shape in ((batch, outputs), (outputs, inputs), (batch, inputs)))
-
-    def x_dy_dw(device: Device) -> tuple[Any, ...]:
-        return tuple(random(device, *shape) for shape in ((batch, inputs), (batch, outputs), (outputs, inputs)))
+    def space(pass_: str) -> int:
+        return fc.workspace_bytes(pass_, x, w)
 
     yield case(
-        "forward", x_w_b_y, fc.forward,
+        "forward", bound(fc.forward, x, w, b, y, space=space("forward")),
         lambda x, w, b, y: np.add(np.matmul(x, w.T, out=y), b, out=y),
         lambda x, w, b, y: torch.addmm(b, x, w.T, out=y),
     )  # fmt: skip
     yield case(
-        "backward_data", dy_w_dx, fc.backward_data, np.matmul, lambda dy, w, dx: torch.matmul(dy, w, out=dx)
+        "backward_data", bound(fc.backward_data, y, w, x, space=space("backward_data")),
+        np.matmul, lambda dy, w, dx: torch.matmul(dy, w, out=dx),
     )  # fmt: skip
     yield case(
-        "backward_filter", x_dy_dw, fc.backward_filter,
-        lambda x, dy, dw: np.matmul(dy.T, x, out=dw),
-        lambda x, dy, dw: torch.matmul(dy.T, x, out=dw),
+        "backward_filter", bound(fc.backward_filter, x, y, w, space=space("backward_filter")),
+        lambda x, dy, dw: np.matmul(dy.T, x, out=dw), lambda x, dy, dw: torch.matmul(dy.T, x, out=dw),
     )  # fmt: skip
 
 
@@ -240,12 +247,12 @@ def streaming_case(
     what: str,
     shape: Shape,
     moved: float,
-    ours: Callable[[Device], tuple[list[Launch], Sequence[Any]]],
+    ours: Bound,
     by_numpy: Callable[..., Any] | None = None,
     by_torch: Callable[..., Any] | None = None,
     headline: bool = False,
 ) -> Case:
-    """`moved`: arrays of this shape that are read or written.  `ours` gives the launches, and the rivals' arrays."""
+    """`moved`: arrays of this shape that are read or written."""
 
     def prepare(device: Device) -> Prepared:
         launches, arrays = ours(device)
@@ -254,174 +261,123 @@ def streaming_case(
     return Case(family, what, times(*shape), "GB/s", moved * 4.0 * math.prod(shape), prepare, headline)
 
 
-def maps(
-    shape: Shape, count: int, function: Any, **options: Any
-) -> Callable[[Device], tuple[list[Launch], Sequence[Any]]]:
-    """Launches of a function whose arguments are `count` arrays of one shape."""
-
-    def ours(device: Device) -> tuple[list[Launch], Sequence[Any]]:
-        arrays = [random(device, *shape) for _ in range(count)]
-        return bind(function, *arrays, **options), arrays
-
-    return ours
-
-
-def elementwise_cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    shape = map_shape(gpu, quick)
-    case, of = partial(streaming_case, "elementwise"), partial(maps, shape)
-    yield case("fill", shape, 1, of(1, elementwise.fill, value=0.0), lambda x: x.fill(0), lambda x: x.zero_())
-    yield case("copy", shape, 2, of(2, elementwise.copy), lambda x, y: np.copyto(y, x), lambda x, y: y.copy_(x), True)
-    yield case(
-        "axpy", shape, 3, of(2, partial(elementwise.axpy, 0.5)),
+def map_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """The functions whose arrays are all of one shape."""
+    one = map_shape(gpu, quick)
+    rows, weights = (65536 if gpu else 4096, 1000), (4096, 25088 if gpu else 1024)
+    two, three = (one, one), (one, one, one)
+    yield streaming_case(
+        "elementwise", "fill", one, 1, bound(elementwise.fill, one, value=0.0),
+        lambda x: x.fill(0), lambda x: x.zero_(),
+    )  # fmt: skip
+    yield streaming_case(
+        "elementwise", "copy", one, 2, bound(elementwise.copy, *two),
+        lambda x, y: np.copyto(y, x), lambda x, y: y.copy_(x), True,
+    )  # fmt: skip
+    yield streaming_case(
+        "elementwise", "axpy", one, 3, bound(partial(elementwise.axpy, 0.5), *two),
         lambda x, y: np.add(y, np.float32(0.5) * x, out=y), lambda x, y: y.add_(x, alpha=0.5),
     )  # fmt: skip
-
-
-def relu_cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    shape = map_shape(gpu, quick)
-    case, of = partial(streaming_case, "relu"), partial(maps, shape)
-    yield case(
-        "forward", shape, 2, of(2, relu.forward),
+    yield streaming_case(
+        "relu", "forward", one, 2, bound(relu.forward, *two),
         lambda x, y: np.maximum(x, 0, out=y), lambda x, y: torch.clamp_min(x, 0, out=y), True,
     )  # fmt: skip
-    yield case(
-        "backward", shape, 3, of(3, relu.backward),
+    yield streaming_case(
+        "relu", "backward", one, 3, bound(relu.backward, *three),
         lambda y, dy, dx: np.multiply(y > 0, dy, out=dx), lambda y, dy, dx: torch.ops.aten.threshold_backward(dy, y, 0),
     )  # fmt: skip
+    yield streaming_case(
+        "join", "forward, two", one, 3, bound(lambda a, b, y: join.forward([a, b], y), *three),
+        np.add, lambda a, b, y: torch.add(a, b, out=y), True,
+    )  # fmt: skip
+    yield streaming_case(
+        "lrn", "forward, 5 channels", one, 2, bound(lrn.forward, *two),
+        None, lambda x, y: torch.nn.functional.local_response_norm(x, 5), True,
+    )  # fmt: skip
+    yield streaming_case("lrn", "backward, 5 channels", one, 4, bound(lrn.backward, *two, *two))
+    yield streaming_case(
+        "dropout", "forward", one, 2, bound(dropout.forward, *two, probability=0.5, seed=1, layer=2, iteration=3),
+        None, lambda x, y: torch.nn.functional.dropout(x, 0.5), True,
+    )  # fmt: skip
+    yield streaming_case(
+        "softmax", "forward", rows, 2, bound(softmax.forward, rows, rows),
+        None, lambda x, y: torch.softmax(x, 1, out=y), True,
+    )  # fmt: skip
+    update = bound(sgd.update, weights, weights, weights, rate=1e-3, momentum=0.9, decay=1e-4)
+    yield streaming_case("sgd", "momentum and decay", weights, 5, update, headline=True)
 
+    def softmax_backward(device: Device) -> tuple[Sequence[Launch], Sequence[Any]]:
+        y, labels = random(device, *rows), device.array(np.arange(rows[0], dtype=np.int32) % rows[1])
+        return bind(softmax.backward, y, labels, y), ()
 
-def join_cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    shape = map_shape(gpu, quick)
-
-    def ours(device: Device) -> tuple[list[Launch], Sequence[Any]]:
-        a, b, y = (random(device, *shape) for _ in range(3))
-        return bind(join.forward, [a, b], y), (a, b, y)
-
-    yield streaming_case("join", "forward, two", shape, 3, ours, np.add, lambda a, b, y: torch.add(a, b, out=y), True)
+    yield streaming_case("softmax", "backward, in place", rows, 2, softmax_backward)
 
 
 def concat_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     n, c, h, w = shape = map_shape(gpu, quick)
-
-    def ours(device: Device, backward: bool) -> tuple[list[Launch], Sequence[Any]]:
-        a, b, y = random(device, n, c // 4, h, w), random(device, n, c - c // 4, h, w), random(device, *shape)
-        return bind(concat.backward, y, [a, b]) if backward else bind(concat.forward, [a, b], y), (a, b, y)
-
+    parts = (n, c // 4, h, w), (n, c - c // 4, h, w)
     yield streaming_case(
-        "concat", "forward, two", shape, 2, partial(ours, backward=False),
+        "concat", "forward, two", shape, 2, bound(lambda a, b, y: concat.forward([a, b], y), *parts, shape),
         lambda a, b, y: np.concatenate((a, b), axis=1, out=y), lambda a, b, y: torch.cat((a, b), dim=1, out=y), True,
     )  # fmt: skip
-    yield streaming_case("concat", "backward, two", shape, 2, partial(ours, backward=True))
+    backward = bound(lambda a, b, y: concat.backward(y, [a, b]), *parts, shape)
+    yield streaming_case("concat", "backward, two", shape, 2, backward)
 
 
 def pool_cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    n, c, h, w = shape = map_shape(gpu, quick)
     for mode, window, pad in (("max", 2, 0), ("max", 3, 1), ("average", 2, 0)):
-        how = {"window": (window, window), "stride": (2, 2), "pad": (pad, pad)}
-        out = n, c, (h + 2 * pad - window) // 2 + 1, (w + 2 * pad - window) // 2 + 1
-
-        def forward(
-            device: Device, mode: str = mode, how: Any = how, out: Shape = out
-        ) -> tuple[list[Launch], Sequence[Any]]:
-            x, y = random(device, *shape), random(device, *out)
-            return bind(pool.forward, x, y, mode=mode, **how), (x, y)
-
-        def backward(
-            device: Device, mode: str = mode, how: Any = how, out: Shape = out
-        ) -> tuple[list[Launch], Sequence[Any]]:
-            x, y, dy, dx = (random(device, *s) for s in (shape, out, out, shape))
-            for launch in bind(pool.forward, x, y, mode=mode, **how):
-                launch.run(None)
-            return bind(pool.backward, x, y, dy, dx, mode=mode, **how), (x, y, dy, dx)
-
-        def by_torch(x: Any, y: Any, mode: str = mode, window: int = window, pad: int = pad) -> Any:
-            function = torch.nn.functional.max_pool2d if mode == "max" else torch.nn.functional.avg_pool2d
-            return function(x, window, 2, pad)
-
-        reads = 2 if mode == "max" else 0  # the average's gradient needs neither x nor y
-        small = math.prod(out) / math.prod(shape)
-        what = f"{mode} {window}×{window}"
-        yield streaming_case("pool", f"forward, {what}", shape, 1 + small, forward, None, by_torch, what == "max 2×2")
-        yield streaming_case("pool", f"backward, {what}", shape, 1 + small + (1 + small if reads else 0), backward)
+        yield from pool_case(map_shape(gpu, quick), mode, window, pad)
 
 
-def lrn_cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    shape = map_shape(gpu, quick)
-    case, of = partial(streaming_case, "lrn"), partial(maps, shape)
-    by_torch = lambda x, y: torch.nn.functional.local_response_norm(x, 5)  # noqa: E731
-    yield case("forward, 5 channels", shape, 2, of(2, lrn.forward), None, by_torch, True)
-    yield case("backward, 5 channels", shape, 4, of(4, lrn.backward))
+def pool_case(shape: tuple[int, int, int, int], mode: str, window: int, pad: int) -> Iterator[Case]:
+    """A pooling forward and backward; the stride is 2."""
+    n, c, h, w = shape
+    how: dict[str, Any] = {"mode": mode, "window": (window, window), "stride": (2, 2), "pad": (pad, pad)}
+    out = n, c, (h + 2 * pad - window) // 2 + 1, (w + 2 * pad - window) // 2 + 1
+    small, what = math.prod(out) / math.prod(shape), f"{mode} {window}×{window}"
+
+    def by_torch(x: Any, y: Any) -> Any:
+        function = torch.nn.functional.max_pool2d if mode == "max" else torch.nn.functional.avg_pool2d
+        return function(x, window, 2, pad)
+
+    def backward(device: Device) -> tuple[Sequence[Launch], Sequence[Any]]:
+        x, y, dy, dx = (random(device, *s) for s in (shape, out, out, shape))
+        pool.forward(x, y, **how)
+        return bind(pool.backward, x, y, dy, dx, **how), ()
+
+    forward = bound(pool.forward, shape, out, **how)
+    yield streaming_case("pool", f"forward, {what}", shape, 1 + small, forward, None, by_torch, what == "max 2×2")
+    reads = 1 + small if mode == "max" else 0  # the average's gradient needs neither x nor y
+    yield streaming_case("pool", f"backward, {what}", shape, 1 + small + reads, backward)
 
 
 def batchnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     shape = map_shape(gpu, quick)
-    c = shape[1]
-
-    def arrays(device: Device) -> tuple[Any, list[Any], Any]:
-        per_channel = [device.array(np.ones(c, np.float32)) for _ in range(6)]
-        return random(device, *shape), per_channel, workspace(device, batchnorm.workspace_bytes(shape))
-
-    def forward(device: Device) -> tuple[list[Launch], Sequence[Any]]:
-        x, (gamma, beta, mean, inverse_std, *_), space = arrays(device)
-        y = random(device, *shape)
-        return bind(batchnorm.forward, x, gamma, beta, y, mean, inverse_std, workspace=space), (x, gamma, beta)
-
-    def inference(device: Device) -> tuple[list[Launch], Sequence[Any]]:
-        x, (gamma, beta, mean, variance, *_), _ = arrays(device)
-        y = random(device, *shape)
-        return bind(batchnorm.inference, x, gamma, beta, mean, variance, y), (x, gamma, beta, mean, variance)
-
-    def backward(device: Device) -> tuple[list[Launch], Sequence[Any]]:
-        x, (gamma, mean, inverse_std, dgamma, dbeta, _), space = arrays(device)
-        dy, dx = random(device, *shape), random(device, *shape)
-        launches = bind(batchnorm.backward, x, gamma, mean, inverse_std, dy, dx, dgamma, dbeta, workspace=space)
-        return launches, (x, gamma, mean, inverse_std, dy)
-
+    channel, space = (shape[1],), batchnorm.workspace_bytes(shape)
     case = partial(streaming_case, "batchnorm")
     yield case(
-        "forward, training", shape, 3, forward, None,
-        lambda x, gamma, beta: torch.native_batch_norm(x, gamma, beta, None, None, True, 0.1, 1e-5), True,
+        "forward, training", shape, 3,
+        bound(batchnorm.forward, shape, channel, channel, shape, channel, channel, space=space), None,
+        lambda x, gamma, beta, *_: torch.native_batch_norm(x, gamma, beta, None, None, True, 0.1, 1e-5), True,
     )  # fmt: skip
     yield case(
-        "inference", shape, 2, inference, None,
-        lambda x, gamma, beta, mean, var: torch.native_batch_norm(x, gamma, beta, mean, var, False, 0.1, 1e-5),
+        "inference", shape, 2,
+        bound(batchnorm.inference, shape, channel, channel, channel, channel, shape), None,
+        lambda x, gamma, beta, mean, var, _: torch.native_batch_norm(x, gamma, beta, mean, var, False, 0.1, 1e-5),
     )  # fmt: skip
     yield case(
-        "backward", shape, 5, backward, None,
-        lambda x, gamma, mean, inverse_std, dy: torch.ops.aten.native_batch_norm_backward(
+        "backward", shape, 5,
+        bound(batchnorm.backward, shape, channel, channel, channel, shape, shape, channel, channel, space=space), None,
+        lambda x, gamma, mean, inverse_std, dy, *_: torch.ops.aten.native_batch_norm_backward(
             dy, x, gamma, None, None, mean, inverse_std, True, 1e-5, [True, True, True]
         ),
     )  # fmt: skip
 
 
-def dropout_cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    shape = map_shape(gpu, quick)
-    ours = maps(shape, 2, dropout.forward, probability=0.5, seed=1, layer=2, iteration=3)
-    by_torch = lambda x, y: torch.nn.functional.dropout(x, 0.5)  # noqa: E731
-    yield streaming_case("dropout", "forward", shape, 2, ours, None, by_torch, True)
-
-
-def softmax_cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    shape = (65536 if gpu else 4096, 1000)
-    by_torch = lambda x, y: torch.softmax(x, 1, out=y)  # noqa: E731
-    yield streaming_case("softmax", "forward", shape, 2, maps(shape, 2, softmax.forward), None, by_torch, True)
-
-    def backward(device: Device) -> tuple[list[Launch], Sequence[Any]]:
-        y, labels = random(device, *shape), device.array(np.arange(shape[0], dtype=np.int32) % shape[1])
-        return bind(softmax.backward, y, labels, y), ()
-
-    yield streaming_case("softmax", "backward, in place", shape, 2, backward)
-
-
-def sgd_cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    shape = (4096, 25088 if gpu else 1024)
-    ours = maps(shape, 3, sgd.update, rate=1e-3, momentum=0.9, decay=1e-4)
-    yield streaming_case("sgd", "momentum and decay", shape, 5, ours, headline=True)
+MAKERS = (gemm_cases, conv_cases, fc_cases, map_cases, concat_cases, pool_cases, batchnorm_cases)
 
 
 def cases(device: Device, quick: bool = False, family: str | None = None) -> list[Case]:
-    """All cases for this device, or those of one family."""
-    makers = {name: globals()[f"{name}_cases"] for name in FAMILIES if name != "launch"}
-    return [
-        case for name, maker in makers.items() if family in (None, name) for case in maker(device.kind == "gpu", quick)
-    ]
+    """All cases for this device, or those of one family, in the order of FAMILIES."""
+    made = (case for maker in MAKERS for case in maker(device.kind == "gpu", quick))
+    return sorted((case for case in made if family in (None, case.family)), key=lambda c: FAMILIES.index(c.family))
