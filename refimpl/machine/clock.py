@@ -8,7 +8,7 @@ here knows what the work is.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 Engine = Literal["compute", "out", "in", "host"]
 
@@ -18,12 +18,7 @@ class Clock:
 
     def __init__(self, streams: int) -> None:
         self.now = [0.0] * streams  #: per stream: when all work given to it so far is done
-        self._free: dict[Engine, float] = {
-            "compute": 0.0,
-            "out": 0.0,
-            "in": 0.0,
-            "host": 0.0,
-        }  #: when each engine is free again
+        self._free: dict[Engine, float] = dict.fromkeys(get_args(Engine), 0.0)  #: when each engine is free again
 
     def run(self, stream: int, engine: Engine, seconds: float) -> tuple[float, float]:
         """A piece of work that takes so long: its start and its end."""

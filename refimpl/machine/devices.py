@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from kernels import gpu
 from kernels.shim import cuda
 from refimpl.machine import here
-from refimpl.machine.model import Machine
 from refimpl.machine.timing import Run
 from refimpl.machine.work import MachineError
 
@@ -21,36 +20,6 @@ class NoDevice(MachineError):
     """There is no such device here; the message says what was looked for."""
 
 
-class Device(Protocol):
-    """Where calls are timed."""
-
-    kind: Literal["cpu", "gpu"]
-    name: str
-    machine: Machine  #: a model of the device
-
-    @property
-    def free_bytes(self) -> int:
-        """Memory that arrays may take now."""
-
-    def empty(self, elements: int) -> Any:
-        """Float32 memory with no defined content; `[a:b]` of it is a part."""
-
-    def array(self, values: np.ndarray) -> Any:
-        """An array with these values."""
-
-    def shaped(self, part: Any, shape: tuple[int, ...], dtype: str) -> Any:
-        """A part of `empty` memory as an array."""
-
-    def tensor(self, torch: Any, array: Any) -> Any:
-        """The same memory as PyTorch sees it."""
-
-    def seconds(self, run: Run, times: int) -> float:
-        """Seconds of one run, averaged over this many in a row."""
-
-    def copy(self, direction: Direction, elements: int) -> Run:
-        """A copy of this many float32 between device and pinned memory."""
-
-
 class Cpu:
     """NumPy arrays; the "device" and its host are one memory."""
 
@@ -58,33 +27,42 @@ class Cpu:
 
     def __init__(self) -> None:
         self.name, self.machine = here.processor(), here.cpu()
-        self.free_bytes = here.available_bytes() // 2
+        self.free_bytes = here.available_bytes() // 2  #: memory that arrays may take
 
     def empty(self, elements: int) -> Any:
+        """Float32 memory with no defined content; `[a:b]` of it is a part."""
         return np.empty(elements, np.float32)
 
     def array(self, values: np.ndarray) -> Any:
+        """An array with these values."""
         return values
 
     def shaped(self, part: Any, shape: tuple[int, ...], dtype: str) -> Any:
+        """A part of `empty` memory as an array."""
         return part.view(dtype).reshape(shape)
 
     def tensor(self, torch: Any, array: Any) -> Any:
+        """The same memory as PyTorch sees it."""
         return torch.from_numpy(array)
 
     def seconds(self, run: Run, times: int) -> float:
+        """Seconds of one run, averaged over this many in a row."""
         start = time.perf_counter()
         for _ in range(times):
             run()
         return (time.perf_counter() - start) / times
 
     def copy(self, direction: Direction, elements: int) -> Run:
+        """A copy of this many float32 between device and pinned memory."""
         source, target = np.zeros(elements, np.float32), np.zeros(elements, np.float32)
         return lambda: np.copyto(target, source)
 
 
 class Gpu:
-    """The current GPU; times are taken between two events on the default stream, where PyTorch launches too."""
+    """The current GPU, with the methods of `Cpu`.
+
+    Times are taken between two events on the default stream, where PyTorch launches too.
+    """
 
     kind: Literal["cpu", "gpu"] = "gpu"
 
@@ -128,6 +106,9 @@ class Gpu:
         if direction == "in":
             return lambda: device.copy_to_device(pinned, stream=stream)
         return lambda: device.copy_to_host(pinned, stream=stream)
+
+
+Device = Cpu | Gpu
 
 
 def device_at_hand(kind: str | None = None) -> Device:

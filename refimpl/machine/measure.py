@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -81,15 +80,6 @@ def different_calls(network: Network) -> dict[str, Call]:
     return {key(call): call for step in steps for call in step.calls}
 
 
-@dataclass(frozen=True)
-class Way:
-    """One way to run a call: launches with their arguments bound."""
-
-    option: Option | None  #: None: there is no choice
-    run: Run
-    kernels: frozenset[str]
-
-
 class Bench:
     """A network's different calls, and the arena that all of them are timed in."""
 
@@ -102,16 +92,19 @@ class Bench:
 
     def time(self, call: Call, turns: int, limit_seconds: float) -> list[tuple[Option | None, float]]:
         """Seconds of every way to run the call, each in its fastest turn."""
-        ways = self._ways(call, limit_seconds)
-        for way in ways:
-            if not way.kernels <= self.warm:
-                way.run()  # compiles
-                self.warm |= way.kernels
-        runs = {way.option: way.run for way in ways}
+        arguments, used = self._place(call)
+        runs: dict[Option | None, Run] = {}
+        for option in self._worth_timing(call, limit_seconds):
+            if option is not None:
+                size = option.workspace_bytes // 4
+                workspace = self.arena[used : used + size] if size else None
+                arguments |= {"algorithm": option.algorithm, "workspace": workspace}
+            runs[option], kernels = bound(call.function, arguments)
+            if not kernels <= self.warm:
+                runs[option]()  # compiles
+                self.warm |= kernels
         best = least_in_turns(runs, self.device.seconds, turns, limit_seconds, row_seconds=IN_A_ROW)
         return list(best.items())
-
-    # -- room ----------------------------------------------------------------------------------------------------------
 
     def _arena_elements(self, network: Network) -> int:
         """What the hungriest call takes, with the largest workspace that there is room for."""
@@ -137,22 +130,8 @@ class Bench:
             if option is least or (elements(call, option) <= self.elements and model(option) <= limit_seconds)
         ]
 
-    # -- calls ---------------------------------------------------------------------------------------------------------
-
-    def _ways(self, call: Call, limit_seconds: float) -> list[Way]:
-        """What is worth timing, bound to arrays that hold halves (and labels of 0)."""
-        arguments, used = self._place(call)
-        made = []
-        for option in self._worth_timing(call, limit_seconds):
-            if option is not None:
-                size = option.workspace_bytes // 4
-                workspace = self.arena[used : used + size] if size else None
-                arguments |= {"algorithm": option.algorithm, "workspace": workspace}
-            made.append(Way(option, *bound(call.function, arguments)))
-        return made
-
     def _place(self, call: Call) -> tuple[dict[str, Any], int]:
-        """The function's arguments, arrays in the arena side by side, and where the arena is free from."""
+        """The function's arguments, arrays (halves; labels 0) side by side in the arena, and where its rest begins."""
         bound("elementwise.fill", {"x": self.arena, "value": 0.5})[0]()
         arrays: dict[Tensor, Any] = {}
         used = 0

@@ -52,15 +52,9 @@ class Builder:
     # -- layers --------------------------------------------------------------------------------------------------------
 
     def conv(
-        self,
-        filters: int,
-        window: Size,
-        stride: Size = 1,
-        pad: Size = 0,
-        bias: bool = True,
-        name: str | None = None,
-        after: Layer | None = None,
-    ) -> Layer:
+        self, filters: int, window: Size, stride: Size = 1, pad: Size = 0, bias: bool = True,
+        name: str | None = None, after: Layer | None = None,
+    ) -> Layer:  # fmt: skip
         """A convolution; window, stride and padding are one number for both axes, or (vertical, horizontal)."""
         layer = self._new("conv", name, [after or self.last])
         options = self._moved_window(layer, window, stride, pad)
@@ -68,15 +62,9 @@ class Builder:
         return self._add(layer, (layer.producers[0].shape[0], int(filters), *self._moved(layer, convolved)))
 
     def pool(
-        self,
-        window: Size,
-        stride: Size | None = None,
-        pad: Size = 0,
-        mode: str = "max",
-        ceil: bool = False,
-        name: str | None = None,
-        after: Layer | None = None,
-    ) -> Layer:
+        self, window: Size, stride: Size | None = None, pad: Size = 0, mode: str = "max", ceil: bool = False,
+        name: str | None = None, after: Layer | None = None,
+    ) -> Layer:  # fmt: skip
         """`mode` is "max" or "average"; without a stride the windows do not overlap."""
         layer = self._new("pool", name, [after or self.last])
         if mode not in ("max", "average"):
@@ -102,14 +90,9 @@ class Builder:
         return self._same("relu", name, after)
 
     def lrn(
-        self,
-        size: int = 5,
-        alpha: float = 1e-4,
-        beta: float = 0.75,
-        k: float = 1.0,
-        name: str | None = None,
-        after: Layer | None = None,
-    ) -> Layer:
+        self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0,
+        name: str | None = None, after: Layer | None = None,
+    ) -> Layer:  # fmt: skip
         """Local response normalisation over `size` neighbouring channels, as `kernels.lrn` has it."""
         if _whole(name or "lrn", size, "size") > LARGEST_LRN:
             raise NetworkError(f"{name or 'lrn'}: size is {size}; the kernels look at up to {LARGEST_LRN} channels")

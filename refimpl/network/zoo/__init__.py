@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from typing import NamedTuple
 
-from refimpl.network.conventions import SUFFIXES, SUPERNEURONS, VDNNPP
+from refimpl.network.conventions import SUFFIXES, SUPERNEURONS, VDNNPP, Conventions
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_vdnnpp
@@ -33,8 +34,6 @@ __all__ = [
 ]  # fmt: skip
 
 ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
-BATCH_SUPERNEURONS = 32  #: images: its ResNet figures are for 32, and those of AlexNet for 200
-BATCH_VDNNPP = 16  #: images: its VGG-16 figures are for 16, and those of AlexNet for 128
 
 
 @dataclass(frozen=True)
@@ -69,27 +68,41 @@ PLAIN = {
 }
 
 
-def _as_superneurons_built_it(name: str, plain: Recipe) -> Recipe:
+class AsBuilt(NamedTuple):
+    """The networks with another system's conventions."""
+
+    conventions: Conventions
+    batch: int  #: images at most, where no batch is given
+    whose: str
+    alexnet: Recipe  #: its own, which it measured at its own batch
+
+
+AS_BUILT = {
+    ":superneurons": AsBuilt(
+        SUPERNEURONS, 32, "SuperNeurons' conventions",
+        Recipe(alexnet_superneurons, 200, "AlexNet as SuperNeurons built it, with LRN and dropout, 227²"),
+    ),
+    ":vdnnpp": AsBuilt(
+        VDNNPP, 16, "vDNN++'s conventions",
+        Recipe(alexnet_vdnnpp, 128, "AlexNet as vDNN++'s public code has it, ReLUs fused, 227²"),
+    ),
+}  # fmt: skip
+
+
+def _as_built(name: str, plain: Recipe, suffix: str) -> Recipe:
+    conventions, batch, whose, own = AS_BUILT[suffix]
     if name == "alexnet":
-        return Recipe(alexnet_superneurons, 200, "AlexNet as SuperNeurons built it, with LRN and dropout, 227²")
-    batch = min(plain.batch, BATCH_SUPERNEURONS)
-    return Recipe(partial(plain.make, conventions=SUPERNEURONS), batch, f"{plain.about}; SuperNeurons' conventions")
+        return own
+    make = partial(plain.make, conventions=conventions)
+    return Recipe(make, min(plain.batch, batch), f"{plain.about}; {whose}")
 
 
-def _as_vdnnpp_built_it(name: str, plain: Recipe) -> Recipe:
-    if name == "alexnet":
-        return Recipe(alexnet_vdnnpp, 128, "AlexNet as vDNN++'s public code has it, ReLUs fused, 227²")
-    batch = min(plain.batch, BATCH_VDNNPP)
-    return Recipe(partial(plain.make, conventions=VDNNPP), batch, f"{plain.about}; vDNN++'s conventions")
-
-
-AS_BUILT = {":superneurons": _as_superneurons_built_it, ":vdnnpp": _as_vdnnpp_built_it}
 OWN_CONVENTIONS = ("vdnnpp-demo",)  #: there is only one of these
 
 #: Every name that stands for one network.
 NETWORKS = PLAIN | {
-    name + suffix: built(name, recipe)
-    for suffix, built in AS_BUILT.items()
+    name + suffix: _as_built(name, recipe, suffix)
+    for suffix in AS_BUILT
     for name, recipe in PLAIN.items()
     if name not in OWN_CONVENTIONS
 }
@@ -98,7 +111,7 @@ _DEEP = Recipe(resnet, 16, "SuperNeurons' deep family, DEPTH = 134 + 3n, n from 
 
 #: Names with a depth in them: `make(DEPTH, batch=…)`.
 FAMILIES = {"resnet:DEPTH": _DEEP} | {
-    f"resnet:DEPTH{suffix}": built("resnet:DEPTH", _DEEP) for suffix, built in AS_BUILT.items()
+    f"resnet:DEPTH{suffix}": _as_built("resnet:DEPTH", _DEEP, suffix) for suffix in AS_BUILT
 }
 
 
