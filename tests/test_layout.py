@@ -18,7 +18,7 @@ FLOORS = (
     ("refimpl.memory", "refimpl.machine"),
     ("refimpl.planner",),
     ("refimpl.vdnn", "refimpl.vdnnpp", "refimpl.superneurons", "refimpl.accudnn", "refimpl.backend"),
-    ("refimpl.combined", "refimpl.report"),
+    ("refimpl.report",),
     ("refimpl.registry",),
     ("refimpl.bench", "refimpl.reproduce"),
     ("refimpl",),  # the public names; it imports everything when it is first asked for

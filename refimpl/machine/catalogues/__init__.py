@@ -3,7 +3,7 @@
 `own` is this project's kernels.  `cudnn4` is a published library, as far as it is public: a program planned with it can
 be simulated, and run only after it has been planned again with `own`.
 
-A catalogue is one module with SUMMARY and `options(convolution)`; to add one, name it in CATALOGUES.
+A catalogue is one module with `options(convolution)`; to add one, name it in CATALOGUES.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from refimpl.machine.convolution import Convolution
 from refimpl.machine.work import MachineError, Option
 
 CATALOGUES: dict[str, Callable[[Convolution], list[Option]]] = {"own": own.options, "cudnn4": cudnn4.options}
-
-SUMMARIES = {"own": own.SUMMARY, "cudnn4": cudnn4.SUMMARY}
 
 
 def known(name: str) -> str:

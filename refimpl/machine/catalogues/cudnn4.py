@@ -25,8 +25,6 @@ from math import ceil, log2
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.work import Option, Work
 
-SUMMARY = "cuDNN 4's algorithms and workspaces, speeds modelled; for simulation only"
-
 FFT_LARGEST = 256  #: the library's condition: a padded map of at most so many rows and columns
 FAST_PLANE = 128
 HALF = 0.5

@@ -17,8 +17,6 @@ from refimpl.machine.work import Option, Work
 if TYPE_CHECKING:
     from kernels.conv.shape import ConvShape
 
-SUMMARY = "this project's own kernels"
-
 MENU = (1, 4, 16)  #: the batch in so many parts, and then image by image
 
 #: One thread an output and no shared memory: 2.0 against 41.5 GFLOP/s (docs/measurements, AMD EPYC, forward).
