@@ -10,6 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from time import perf_counter
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from kernels.cpu.threads import thread_count
 from refimpl.backend.bound import Bound, Settings
-from refimpl.backend.device import Pauses
+from refimpl.backend.device import Device, Pauses, Sizes
 from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, needs
 from refimpl.backend.lazy import lazy_zeros
@@ -47,30 +48,20 @@ def cpu_name() -> str:
     return f"{platform.processor() or platform.machine()}, {thread_count()} threads"
 
 
-class CpuDevice:
+class CpuDevice(Device):
     """`order` decides who comes next; with `poison` a missing wait becomes a wrong number."""
 
-    def __init__(
-        self,
-        arena_bytes: int,
-        pinned_bytes: int,
-        order: Order | None = None,
-        poison: bool = False,
-        store_bytes: int = 0,
-    ) -> None:
+    def __init__(self, sizes: Sizes, order: Order | None = None, poison: bool = False) -> None:
+        super().__init__(sizes)
         self.order: Order = order or ProgramOrder()
         self.poison = poison
-        self.arena = arena(arena_bytes, "the device arena", poison)
-        self.pinned = arena(pinned_bytes, "the pinned arena", poison)
+        self.arena = arena(sizes.arena, "the device arena", poison)
+        self.pinned = arena(sizes.pinned, "the pinned arena", poison)
         # Pages that are never touched cost nothing.
-        self.store = arena(store_bytes, "compressed maps", poison=False) if store_bytes else np.empty(0, np.uint8)
-        self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], np.ndarray] = {}
+        self.store = arena(sizes.store, "compressed maps", poison=False) if sizes.store else np.empty(0, np.uint8)
 
-    def view(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        key = address, shape, np.dtype(dtype)
-        if key not in self._views:
-            self._views[key] = array_in(self.arena, address, shape, dtype)
-        return self._views[key]
+    def _array(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+        return self.arena[address : address + dtype.itemsize * prod(shape)].view(dtype).reshape(shape)
 
     def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         return self.view(address, shape, dtype).copy()
@@ -84,20 +75,12 @@ class CpuDevice:
     def copy_in(self, address: int, pinned_address: int, nbytes: int) -> None:
         self.arena[address : address + nbytes] = self.pinned[pinned_address : pinned_address + nbytes]
 
-    def replay(self, program: Program, settings: Settings) -> CpuReplay:
+    def _replay(self, program: Program, settings: Settings) -> CpuReplay:
         return CpuReplay(self, program, settings)
 
     def close(self) -> None:
         self._views.clear()
         self.arena = self.pinned = self.store = np.empty(0, np.uint8)
-
-
-def array_in(arena: np.ndarray, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """The array at an address; its bytes are the arena's."""
-    kind = np.dtype(dtype)
-    nbytes = kind.itemsize * int(np.prod(shape))
-    assert 0 <= address <= address + nbytes <= arena.size, f"{shape} at {address} lies outside of {arena.size} bytes"
-    return arena[address : address + nbytes].view(kind).reshape(shape)
 
 
 class CpuReplay:
@@ -106,13 +89,13 @@ class CpuReplay:
     def __init__(self, device: CpuDevice, program: Program, settings: Settings) -> None:
         self._program, self._order = program, device.order
         self._bound = Bound(program, device.view, settings)
+        self._host_work = HostWork(program, device.pinned, device.store)
         self._work: dict[int, list[Callable[[Any], None]]] = {}
-        self._host_work = HostWork(program, device.pinned, device.store) if program.store_bytes else None
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, (CopyIn, CopyOut)):
                 self._work[position] = [_copy(device, instruction)]
             elif isinstance(instruction, (Compress, Decompress)):
-                self._work[position] = [_on_any_stream(self._compressing(instruction))]
+                self._work[position] = [_on_any_stream(partial(self._host_work.run, instruction))]
             elif isinstance(instruction, Launch):
                 self._take(position)
         self._arranger = Arranger(program)
@@ -123,11 +106,6 @@ class CpuReplay:
         beside = program.store_bytes and type(device.order) is ProgramOrder and not device.poison
         self._thread = HostThread() if beside else None
         self._needs = needs(program) if beside else {}
-        self._beside: dict[int, Callable[[], Piece]] = {}  #: the host's work, by position
-        if beside:
-            for position, instruction in enumerate(program.instructions):
-                if isinstance(instruction, (Compress, Decompress)):
-                    self._beside[position] = partial(Piece, doing(instruction), self._compressing(instruction))
         self._pieces: dict[int, Piece] = {}  #: of the last iteration, by position
 
     @property
@@ -143,11 +121,7 @@ class CpuReplay:
 
     @property
     def compressed(self) -> list[CompressedMap]:
-        return self._host_work.compressed if self._host_work else []
-
-    def _compressing(self, instruction: Compress | Decompress) -> Callable[[], None]:
-        assert self._host_work is not None
-        return partial(self._host_work.run, instruction)
+        return self._host_work.compressed
 
     def set(self, settings: Settings) -> None:
         for position in self._bound.set(settings):
@@ -187,9 +161,10 @@ class CpuReplay:
         try:
             for position in self._arranged or self._arranger.arrange(self._order):
                 if self._thread is not None:
-                    if position in self._beside:
-                        piece = self._pieces[position] = self._beside[position]()
-                        self._thread.start(piece)
+                    work = self._program.instructions[position]
+                    if isinstance(work, (Compress, Decompress)):
+                        self._pieces[position] = Piece(doing(work), partial(self._host_work.run, work))
+                        self._thread.start(self._pieces[position])
                         continue
                     if position in self._needs:
                         self._thread.wait_for(self._pieces[self._needs[position]])

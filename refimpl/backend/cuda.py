@@ -26,11 +26,12 @@ from kernels import gpu
 from kernels.shim import cuda
 from refimpl.backend.bound import Bound, Settings
 from refimpl.backend.cuda_host import Action, HostSide, checked
-from refimpl.backend.device import CallTimes, Pauses
+from refimpl.backend.device import CallTimes, Device, Pauses, Sizes
 from refimpl.backend.driver_calls import DriverMemory
 from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import CompressedMap, host_stream
 from refimpl.backend.lazy import lazy_zeros
+from refimpl.backend.orders import awaited
 from refimpl.machine import Span, Timeline
 from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
 from refimpl.planner.order import ENGINES
@@ -80,46 +81,43 @@ def copy_out(host: int, given: int, nbytes: int) -> Callable[[Any], None]:
     return lambda handle: checked(copy(host, given, nbytes, handle), "a copy")
 
 
-class CudaDevice:
+class CudaDevice(Device):
     """`streams` as a program has them: 0 computes, the others copy; the host's own, the last, is none of them."""
 
-    def __init__(self, arena_bytes: int, pinned_bytes: int, streams: int, store_bytes: int = 0) -> None:
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
         why_not = gpu.why_not()
         if why_not is not None:
             raise DeviceFailed(f"no program can run on a GPU here: {why_not}; the CPU runs the same one")
-        with device_errors(f"taking {size(arena_bytes)} for the device arena (a smaller budget or batch takes less)"):
-            self._arena = cuda.device_array(arena_bytes, np.uint8)
+        with device_errors(f"taking {size(sizes.arena)} for the device arena (a smaller budget or batch takes less)"):
+            self._arena = cuda.device_array(sizes.arena, np.uint8)
         self._base = gpu.flat(self._arena).pointer
         self.streams: list[Any] = []
-        self._events: list[Any] = []
-        self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], DeviceArray] = {}
+        self._events: dict[int, Any] = {}
         self._memories: list[DriverMemory] = []
         self._hosts: list[HostSide] = []
         try:
-            with device_errors(f"pinning {size(pinned_bytes)} of host memory (a set-up that offloads less takes less)"):
-                rounded = -(-pinned_bytes // COUNTER) * COUNTER
+            with device_errors(f"pinning {size(sizes.pinned)} of host memory (a set-up that offloads less takes less)"):
+                rounded = -(-sizes.pinned // COUNTER) * COUNTER
                 whole = cuda.pinned_array(rounded + COUNTER, np.uint8)
-            self.pinned, self._counter = whole[:pinned_bytes], whole[rounded:].view(np.uint32)
+            self.pinned, self._counter = whole[: sizes.pinned], whole[rounded:].view(np.uint32)
             del whole
             self._pinned_base = self.pinned.ctypes.data
             try:
-                self.store = lazy_zeros(store_bytes)
+                self.store = lazy_zeros(sizes.store)
             except MemoryError:
                 raise DeviceFailed(
-                    f"no {size(store_bytes)} of memory for compressed maps; plan for a smaller batch"
+                    f"no {size(sizes.store)} of memory for compressed maps; plan for a smaller batch"
                 ) from None
             with device_errors("making streams"):
-                self.streams += [gpu.stream() for _ in range(streams)]
+                self.streams += [gpu.stream() for _ in range(sizes.streams)]
         except BaseException:
             self.close()
             raise
         self.handles = [driver.CUstream(int(stream.handle)) for stream in self.streams]
 
-    def view(self, address: int, shape: tuple[int, ...], dtype: Any) -> DeviceArray:
-        key = address, shape, np.dtype(dtype)
-        if key not in self._views:
-            self._views[key] = DeviceArray(self._base + address, shape, key[2], self._arena)
-        return self._views[key]
+    def _array(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
+        return DeviceArray(self._base + address, shape, dtype, self._arena)
 
     def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         values = np.empty(shape, dtype)
@@ -146,14 +144,15 @@ class CudaDevice:
     def copying_in(self, address: int, pinned_address: int, nbytes: int) -> Callable[[Any], None]:
         return copy_in(self._base + address, self._pinned_base + pinned_address, nbytes)
 
-    def event(self, number: int) -> Any:
-        """One of a pool of events without timing, shared by all programs: iterations never overlap.
+    def event(self, record: int) -> Any:
+        """The event, without timing, of the record at a position; shared by all programs: iterations never overlap.
 
-        A thread that waits for one sleeps: the cores are for those that compress.
+        Every record has its own, so none is recorded twice in an iteration.  A thread that waits for one sleeps: the
+        cores are for those that compress.
         """
-        while len(self._events) <= number:
-            self._events.append(CoreDevice().create_event(EventOptions(**{BLOCKING: True})))
-        return self._events[number]
+        if record not in self._events:
+            self._events[record] = CoreDevice().create_event(EventOptions(**{BLOCKING: True}))
+        return self._events[record]
 
     def driver_memory(self) -> DriverMemory:
         """For a program that calls the driver for every allocation; given back when the device is closed."""
@@ -163,7 +162,7 @@ class CudaDevice:
     def host_side(self, program: Program) -> HostSide:
         """For a program whose maps are compressed; its thread ends when the device is closed."""
         made = HostSide(
-            program, self.pinned, self.store, self._counter, lambda number: self.event(number).handle, self.handles
+            program, self.pinned, self.store, self._counter, lambda record: self.event(record).handle, self.handles
         )
         self._hosts.append(made)
         return made
@@ -172,7 +171,7 @@ class CudaDevice:
         for stream in self.streams:
             stream.sync()
 
-    def replay(self, program: Program, settings: Settings) -> CudaReplay:
+    def _replay(self, program: Program, settings: Settings) -> CudaReplay:
         with device_errors("compiling and loading kernels"):
             return CudaReplay(self, program, settings)
 
@@ -201,6 +200,7 @@ class CudaReplay:
     def __init__(self, device: CudaDevice, program: Program, settings: Settings) -> None:
         self._device, self._program = device, program
         self._bound = Bound(program, device.view, settings)
+        self._awaited = awaited(program)
         self._memory = device.driver_memory() if program.setup.allocator.driver_calls else None
         self._host = device.host_side(program) if host_stream(program) is not None else None
         self._actions: list[Action] = []
@@ -224,9 +224,9 @@ class CudaReplay:
             copy = make(instruction.address, instruction.pinned_address, instruction.nbytes)
             return [(copy, device.handles[instruction.stream])]
         if isinstance(instruction, Record):
-            return [(device.streams[instruction.stream].record, device.event(instruction.event))]
+            return [(device.streams[instruction.stream].record, device.event(position))]
         if isinstance(instruction, Wait):
-            return [(device.streams[instruction.stream].wait, device.event(instruction.event))]
+            return [(device.streams[instruction.stream].wait, device.event(self._awaited[position]))]
         if memory is not None and isinstance(instruction, (Allocate, Free)):
             return [(memory.allocate if isinstance(instruction, Allocate) else memory.free, instruction)]
         return []

@@ -5,9 +5,10 @@ CUDA streams there are two kinds of wait:
 
 - The thread waits for a stream: it sleeps until the event that the program records there has happened.
 - A stream waits for the thread: the driver holds the stream until a number in pinned memory has reached a value
-  (cuStreamWaitValue32).  The thread writes there how many of the iteration's pieces have ended.
+  (cuStreamWaitValue32).  The thread writes there how many of the iteration's records it has reached.
 
-Who issues an iteration never waits for either.  A piece that fails is counted too, or the GPU would wait for ever.
+The thread that issues an iteration waits for neither.  A record is counted after a failure too: otherwise the GPU would
+wait for ever.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
+from refimpl.backend import orders
 from refimpl.backend.errors import DeviceFailed
-from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, awaited, doing, host_stream
-from refimpl.planner import Compress, Decompress, Program, Wait
+from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, host_stream
+from refimpl.planner import Compress, Decompress, Program, Record, Wait
 
 Action = tuple[Callable[[Any], Any], Any]  #: a function and its one argument
 
 AT_LEAST = int(driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ)
-ALL_ENDED = (1 << 31) - 1  #: more pieces than any iteration has
+ALL_REACHED = (1 << 31) - 1  #: more records than any iteration has
 
 
 def checked(result: tuple[Any, ...], doing: str) -> None:
@@ -38,7 +40,8 @@ def checked(result: tuple[Any, ...], doing: str) -> None:
 class HostSide:
     """The host's work of one program.
 
-    `counter` is one number of pinned memory, `event` gives the driver's event of a number, `handles` are the streams'.
+    `counter` is one number of pinned memory, `event` gives the driver's event of the record at a position, `handles`
+    are the streams'.
     """
 
     def __init__(
@@ -54,9 +57,9 @@ class HostSide:
         self._counter, self._address = counter, counter.ctypes.data
         self._work = HostWork(program, pinned, store)
         self._host = host_stream(program)
-        self._works = {p: i for p, i in enumerate(program.instructions) if isinstance(i, (Compress, Decompress))}
-        self._number = {position: number for number, position in enumerate(self._works, 1)}
-        self._awaited = awaited(program)
+        records = [p for p, i in enumerate(program.instructions) if isinstance(i, Record) and i.stream == self._host]
+        self._number = {position: number for number, position in enumerate(records, 1)}
+        self._awaited = orders.awaited(program)
         self._first = self._events_before(event)
         self._pieces: dict[int, Piece] = {}  #: of this iteration, by position
         status, self._context = driver.cuCtxGetCurrent()
@@ -64,14 +67,16 @@ class HostSide:
         self._thread = HostThread()
 
     def _events_before(self, event: Callable[[int], Any]) -> dict[int, list[Any]]:
-        """Position of a piece → the events that must have happened before it."""
+        """Position of a piece → the events of other streams that must have happened before it."""
         found: dict[int, list[Any]] = {}
         waiting: list[Any] = []
         for position, instruction in enumerate(self._program.instructions):
-            if isinstance(instruction, Wait) and instruction.stream == self._host:
-                waiting.append(event(instruction.event))
-            elif position in self._number:
+            if getattr(instruction, "stream", None) != self._host:
+                continue
+            if not isinstance(instruction, Wait):
                 found[position], waiting = waiting, []
+            elif self._awaited[position] not in self._number:  # the thread's own order implies the others
+                waiting.append(event(self._awaited[position]))
         return found
 
     @property
@@ -80,18 +85,17 @@ class HostSide:
 
     @property
     def pieces(self) -> list[tuple[Compress | Decompress, Piece]]:
-        """What the last iteration gave to the thread, in order."""
-        return [(self._works[position], piece) for position, piece in self._pieces.items()]
+        """The maps that the last iteration gave to the thread, in order."""
+        given = [(self._program.instructions[position], piece) for position, piece in self._pieces.items()]
+        return [(work, piece) for work, piece in given if isinstance(work, (Compress, Decompress))]
 
     def actions(self, position: int) -> list[Action] | None:
         """What is to be done for an instruction; None: it has nothing to do with the host's work."""
         instruction: Any = self._program.instructions[position]
-        if position in self._number:
-            return [(self._hand_over, position)]
-        if position in self._awaited:
-            number = self._number[self._awaited[position]]
-            return [(partial(self._hold, number), self._handles[instruction.stream])]
-        return [] if getattr(instruction, "stream", None) == self._host else None
+        if getattr(instruction, "stream", None) == self._host:
+            return [] if isinstance(instruction, Wait) else [(self._hand_over, position)]
+        number = self._number.get(self._awaited.get(position, -1))
+        return None if number is None else [(partial(self._hold, number), self._handles[instruction.stream])]
 
     def begin(self) -> None:
         """A new iteration: no piece of it has ended.  The streams are empty."""
@@ -99,13 +103,13 @@ class HostSide:
         self._counter[0] = 0
 
     def _hand_over(self, position: int) -> None:
-        work = self._works[position]
-        piece = Piece(
-            doing(work),
-            partial(self._work.run, work),
-            first=partial(self._happened, self._first[position]),
-            ended=partial(self._count, self._number[position]),
-        )
+        first = partial(self._happened, self._first[position])
+        instruction = self._program.instructions[position]
+        if isinstance(instruction, (Compress, Decompress)):
+            piece = Piece(doing(instruction), partial(self._work.run, instruction), first)
+        else:
+            count = partial(self._count, self._number[position])
+            piece = Piece(f"on its way to record {position}", lambda: None, first, count)
         self._pieces[position] = piece
         self._thread.start(piece)
 
@@ -125,17 +129,19 @@ class HostSide:
 
         Whoever waits for the GPU itself does this first, since that wait has no end that could be set.
         """
-        before = [self._number[work] for wait, work in self._awaited.items() if wait < position]
-        for piece in list(self._pieces.values())[: max(before, default=0)]:
-            try:
-                self._thread.wait_for(piece)
-            except DeviceFailed:
-                self.finish()  # of an iteration that ends here; it raises the same
+        awaited = [record for wait, record in self._awaited.items() if wait < position and record in self._number]
+        reached = max(awaited, default=-1)
+        for given, piece in list(self._pieces.items()):
+            if given <= reached:
+                try:
+                    self._thread.wait_for(piece)
+                except DeviceFailed:
+                    self.finish()  # of an iteration that ends here; it raises the same
 
     def finish(self) -> None:
         """Wait until all pieces have ended; raises what went wrong in one."""
         try:
             self._thread.finish()
         except DeviceFailed:
-            self._counter[0] = ALL_ENDED  # the streams go on: nobody will look at what they compute
+            self._counter[0] = ALL_REACHED  # the streams go on: nobody will look at what they compute
             raise

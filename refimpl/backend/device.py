@@ -1,17 +1,21 @@
-"""What the trainer asks of a backend: two arenas, ways in and out of them, and programs made ready to be replayed."""
+"""What the trainer asks of a backend: memories, ways in and out of them, and programs made ready to be replayed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
 from refimpl.backend.bound import Settings
+from refimpl.backend.errors import RunError
 from refimpl.backend.host_thread import CompressedMap
 from refimpl.machine import Timeline
 from refimpl.planner import Allocate, Free, Program
+from refimpl.planner.instructions import HOST_STREAM
 
 #: Position of a launch → what the host does when that launch is done, and before anything behind it is started.
 Pauses = Mapping[int, Callable[[], None]]
@@ -32,6 +36,34 @@ class CallTimes:
     @property
     def seconds(self) -> float:
         return self.allocating + self.freeing
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a device takes: bytes of each memory, enough for every program that it is to run, and its own streams."""
+
+    arena: int  #: bytes of device memory
+    pinned: int  #: bytes of pinned memory
+    store: int  #: bytes of ordinary memory, for compressed maps
+    streams: int  #: without the host's
+
+    @classmethod
+    def of(cls, programs: Sequence[Program]) -> Sizes:
+        """The least that runs all of these, one after another."""
+        return cls(
+            arena=max(program.arena_bytes for program in programs),
+            pinned=max(program.pinned_bytes for program in programs),
+            store=max(program.store_bytes for program in programs),
+            streams=max(sum(name != HOST_STREAM for name in program.streams) for program in programs),
+        )
+
+    def require(self, program: Program) -> None:
+        """Raises `RunError` where a program needs more."""
+        least = Sizes.of([program])
+        for memory in fields(self):
+            needed, there = getattr(least, memory.name), getattr(self, memory.name)
+            if needed > there:
+                raise RunError(f"{program} needs {memory.name} {needed}, and the device has {there}")
 
 
 class Replay(Protocol):
@@ -62,36 +94,62 @@ class Replay(Protocol):
         """Run an iteration and measure it."""
 
 
-class Device(Protocol):
-    """An arena on the device and one in pinned memory.  All methods but `replay` are ordered behind the launches."""
+class Device(ABC):
+    """An arena on the device, one in pinned memory, and a store for compressed maps.
 
-    @property
-    def pinned(self) -> np.ndarray:
-        """The pinned arena, as bytes."""
+    All methods but `replay` are ordered behind the launches.
+    """
+
+    pinned: np.ndarray  #: the pinned arena, as bytes
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], Any] = {}
 
     def view(self, address: int, shape: tuple[int, ...], dtype: Any) -> Any:
         """A typed array in the device arena, made once."""
+        key = address, shape, np.dtype(dtype)
+        if key not in self._views:
+            end = address + key[2].itemsize * prod(shape)
+            if not 0 <= address <= end <= self.sizes.arena:
+                raise RunError(f"bytes {address} to {end} are outside of the arena of {self.sizes.arena} bytes")
+            self._views[key] = self._array(*key)
+        return self._views[key]
 
+    @abstractmethod
+    def _array(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any: ...
+
+    @abstractmethod
     def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """A copy of an array in the device arena, there when this returns."""
 
+    @abstractmethod
     def write(self, address: int, values: np.ndarray) -> None:
         """Fill an array in the device arena, done when this returns."""
 
+    @abstractmethod
     def copy_out(self, address: int, pinned_address: int, nbytes: int) -> None:
         """Start a copy from the device arena to the pinned one."""
 
+    @abstractmethod
     def copy_in(self, address: int, pinned_address: int, nbytes: int) -> None:
         """Start a copy from the pinned arena to the device arena."""
 
-    def replay(self, program: Program, settings: Settings) -> Replay: ...
+    def replay(self, program: Program, settings: Settings) -> Replay:
+        """The program made ready; raises `RunError` where it needs more of a memory than this device has."""
+        self.sizes.require(program)
+        return self._replay(program, settings)
 
+    @abstractmethod
+    def _replay(self, program: Program, settings: Settings) -> Replay: ...
+
+    @abstractmethod
     def close(self) -> None:
         """Give the memory back."""
 
 
-def recount(program: Program) -> int:
-    """The most bytes held at any time: counted again from the blocks that the instructions take and give back."""
+def recounted_peak(program: Program) -> int:
+    """The most bytes held at any time: counted again from the blocks that the instructions allocate and free."""
     rounded = program.setup.allocator.open(program.budget).rounded
     held = peak = sum(rounded(tensor.nbytes) for tensor in program.resident)
     for instruction in program.instructions:

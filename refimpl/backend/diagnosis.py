@@ -6,8 +6,8 @@ The iteration is run again, slowly: after every launch the host looks at all tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -51,11 +51,13 @@ def diagnose(device: Device, replay: Replay, program: Program, until: int) -> Fi
     }
     calls = {call: step for step in program.network.steps for call in step.calls}
 
-    def look(instruction: Launch) -> Callable[[], None]:
-        return lambda: _look(device, instruction, calls[instruction.call])
+    def look(position: int, instruction: Launch) -> None:
+        _look(device, instruction, calls[instruction.call])
+        if position == until:
+            raise StopIteration
 
     try:
-        replay.issue({position: look(instruction) for position, instruction in launches.items()} | {until: _stop})
+        replay.issue({position: partial(look, position, instruction) for position, instruction in launches.items()})
     except Found as found:
         return found.finding
     except StopIteration:
@@ -63,10 +65,6 @@ def diagnose(device: Device, replay: Replay, program: Program, until: int) -> Fi
     finally:
         replay.finish()
     return None
-
-
-def _stop() -> None:
-    raise StopIteration
 
 
 def _look(device: Device, instruction: Launch, step: Step) -> None:

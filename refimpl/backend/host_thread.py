@@ -15,14 +15,16 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Event, Thread
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from refimpl.backend.errors import DeviceFailed, RunError
+from refimpl.backend.orders import awaited
 from refimpl.network import Tensor
 from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program, Record, Wait
+from refimpl.planner.instructions import HOST_STREAM
 
-HOST = "host"  #: the stream's name in a program
 PATIENCE = 120.0  #: seconds without the end of any piece, after which a wait is given up
 
 
@@ -43,14 +45,13 @@ class HostWork:
     """The host's work of one program, between pinned memory and the store, both as bytes."""
 
     def __init__(self, program: Program, pinned: np.ndarray, store: np.ndarray) -> None:
-        from refimpl.memory.packing import Packed  # it imports Numba
-
         self._pinned = pinned
-        self._places = {
-            i.tensor: Packed(store[i.store_address :], i.nbytes)
-            for i in program.instructions
-            if isinstance(i, Compress)
-        }
+        self._places: dict[tuple[int, int], Any] = {}  #: address in the store, bytes of the map → its `Packed`
+        for i in program.instructions:
+            if isinstance(i, (Compress, Decompress)) and (i.store_address, i.nbytes) not in self._places:
+                from refimpl.memory.packing import Packed  # it imports Numba
+
+                self._places[i.store_address, i.nbytes] = Packed(store[i.store_address :], i.nbytes)
         self._compressed: dict[Tensor, CompressedMap] = {}
 
     @property
@@ -61,7 +62,7 @@ class HostWork:
     def run(self, work: Compress | Decompress) -> None:
         """Do it, here and now."""
         given = self._pinned[work.pinned_address : work.pinned_address + work.nbytes]
-        place = self._places[work.tensor]
+        place = self._places[work.store_address, work.nbytes]
         began = perf_counter()
         if isinstance(work, Compress):
             stored = place.pack(given)
@@ -83,34 +84,28 @@ def doing(work: Compress | Decompress) -> str:
 
 def host_stream(program: Program) -> int | None:
     """The number of the host's stream, which is the last one; None for a program without."""
-    return program.streams.index(HOST) if HOST in program.streams else None
-
-
-def awaited(program: Program) -> dict[int, int]:
-    """Position of a wait of another stream → that of the host's work which must be done before the wait is over."""
-    host, last = host_stream(program), -1
-    recorded: dict[int, int] = {}  # event → the host's last work before it
-    found: dict[int, int] = {}
-    for position, instruction in enumerate(program.instructions):
-        if isinstance(instruction, (Compress, Decompress)):
-            last = position
-        elif isinstance(instruction, Record) and instruction.stream == host:
-            recorded[instruction.event] = last
-        elif isinstance(instruction, Wait) and instruction.stream != host and instruction.event in recorded:
-            found[position] = recorded[instruction.event]
-    return found
+    return program.streams.index(HOST_STREAM) if HOST_STREAM in program.streams else None
 
 
 def needs(program: Program) -> dict[int, int]:
-    """Position of a launch or a copy → that of the host's work which must be done before it."""
+    """Position of a launch or a copy → that of the host's work that must be done before it, in the program's order.
+
+    The host's work is done in order, so one position stands for all before it, and is given only where it is a new one.
+    """
     waits = awaited(program)
-    behind: dict[int, int] = {}  # stream → the host's work that what comes next on it is behind
+    behind = [-1] * len(program.streams)  #: of each stream: the last of the host's work that it is ordered after
+    recorded: dict[int, int] = {}  #: position of a record → the same at that moment
     found: dict[int, int] = {}
+    done = -1
     for position, instruction in enumerate(program.instructions):
-        if position in waits:
-            behind[instruction.stream] = max(behind.get(instruction.stream, -1), waits[position])  # type: ignore[union-attr]
-        elif isinstance(instruction, (Launch, CopyIn, CopyOut)) and instruction.stream in behind:
-            found[position] = behind.pop(instruction.stream)
+        if isinstance(instruction, (Compress, Decompress)):
+            behind[instruction.stream] = position
+        elif isinstance(instruction, Record):
+            recorded[position] = behind[instruction.stream]
+        elif isinstance(instruction, Wait):
+            behind[instruction.stream] = max(behind[instruction.stream], recorded[waits[position]])
+        elif isinstance(instruction, (Launch, CopyIn, CopyOut)) and behind[instruction.stream] > done:
+            found[position] = done = behind[instruction.stream]
     return found
 
 

@@ -5,12 +5,16 @@ The resident tensors are placed first, in the same order and by the same allocat
 
 from __future__ import annotations
 
+from refimpl.backend.errors import RunError
 from refimpl.planner import Program, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal, NoCache, NoOffload, NoPrefetch, NoRecompute
 
 
 def inference_program(training: Program) -> Program:
-    """The program of `training.network.inference()` within the same budget; raises `DoesNotFit`."""
+    """The program of `training.network.inference()` within the same budget.
+
+    Raises `DoesNotFit`, and `RunError` where somebody has moved the weights of the training program.
+    """
     forward_only = {
         "recompute": NoRecompute(), "offload": NoOffload(), "prefetch": NoPrefetch(), "liveness": LayerWise(),
         "algorithms": MemoryOptimal(),
@@ -20,5 +24,6 @@ def inference_program(training: Program) -> Program:
     except SetupError:
         setup = training.setup.replace(cache=NoCache(), **forward_only)
     made = plan(training.network.inference(), setup, training.machine, training.budget)
-    assert dict(made.resident) == dict(training.resident), "the weights would be somewhere else"
+    if dict(made.resident) != dict(training.resident):
+        raise RunError("this program cannot evaluate: its weights are not at the addresses that planning gives them")
     return made

@@ -75,6 +75,22 @@ class Drawn:
         return self._random.choices(streams, [self._speeds[stream] + 1e-9 for stream in streams])[0]
 
 
+def awaited(program: Program) -> dict[int, int]:
+    """Position of a wait → that of the record that it waits for: the last one of its event before it."""
+    recorded: dict[int, int] = {}
+    found: dict[int, int] = {}
+    for position, instruction in enumerate(program.instructions):
+        if isinstance(instruction, Record):
+            recorded[instruction.event] = position
+        elif isinstance(instruction, Wait):
+            if instruction.event not in recorded:
+                raise RunError(
+                    f"instruction {position} waits for event {instruction.event}, which is not recorded before"
+                )
+            found[position] = recorded[instruction.event]
+    return found
+
+
 class Arranger:
     """Puts the launches and copies of a program into an order."""
 
@@ -83,17 +99,10 @@ class Arranger:
         self._queues: list[list[int]] = [[] for _ in self._streams]
         self._instructions = program.instructions
         self._copies = [instruction.op in MOVING for instruction in program.instructions]
-        #: Position of a wait → that of the record before it, which it waits for; one without waits for nothing.
-        self._awaited: dict[int, int] = {}
-        recorded: dict[int, int] = {}
+        self._awaited = awaited(program)
         for position, instruction in enumerate(program.instructions):
-            if isinstance(instruction, (Allocate, Free)):
-                continue  # in the books alone
-            self._queues[instruction.stream].append(position)
-            if isinstance(instruction, Record):
-                recorded[instruction.event] = position
-            elif isinstance(instruction, Wait) and instruction.event in recorded:
-                self._awaited[position] = recorded[instruction.event]
+            if not isinstance(instruction, (Allocate, Free)):  # those are in the books alone
+                self._queues[instruction.stream].append(position)
 
     def arrange(self, order: Order) -> list[int]:
         """Positions of all launches and copies, each behind what it has to wait for."""

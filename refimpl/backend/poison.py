@@ -68,27 +68,28 @@ class Poison:
         self._find(program)
 
     def _find(self, program: Program) -> None:
-        now: dict[tuple[Tensor, Place], Value] = {}
+        now: dict[tuple[Tensor, Place, int], Value] = {}  #: tensor, where, address → what it holds there
         values: list[Value] = []
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, Allocate):
-                now.pop((instruction.tensor, "device"), None)
+                now.pop((instruction.tensor, "device", instruction.address), None)
             elif isinstance(instruction, Work):
                 for tensor, place, address, access in accesses(instruction):
-                    value = now.get((tensor, place))
+                    value = now.get((tensor, place, address))
                     if value is None or access == "write":
                         at = place, address, address + tensor.nbytes
                         if value is None and access == "write" and not tensor.managed and place == "device":
                             self._stale.append(at)
-                        value = now[tensor, place] = Value(at)
+                        value = now[tensor, place, address] = Value(at)
                         values.append(value)
                     value.accesses.append(position)
                 if isinstance(instruction, Launch) and instruction.workspace is not None:
                     start, nbytes = instruction.workspace
                     self._workspaces[position] = "device", start, start + nbytes
-        results = {tensor for tensor in program.pinned if tensor.kind == "loss"}
-        kept = {now[t, "device"] for t in program.resident if (t, "device") in now}
-        kept |= {now[t, "pinned"] for t in results if (t, "pinned") in now}
+        results = {tensor: address for tensor, address in program.pinned.items() if tensor.kind == "loss"}
+        stays = [(t, "device", address) for t, address in program.resident.items()]
+        stays += [(t, "pinned", address) for t, address in results.items()]
+        kept = {now[key] for key in stays if key in now}
         for value in values:
             if value not in kept:
                 for position in value.accesses:

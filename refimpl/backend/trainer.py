@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,10 +14,10 @@ import numpy as np
 from refimpl.backend import checkpoint
 from refimpl.backend.batches import checked_images, checked_labels, whole_batches
 from refimpl.backend.bound import Settings, refuse_foreign
-from refimpl.backend.device import CallTimes, Device, Replay, recount
+from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_peak
 from refimpl.backend.diagnosis import diagnose
 from refimpl.backend.errors import NotFinite, RunError
-from refimpl.backend.host_thread import HOST, CompressedMap
+from refimpl.backend.host_thread import CompressedMap
 from refimpl.backend.inference import inference_program
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import Order
@@ -39,8 +39,15 @@ class Evaluation:
     predictions: np.ndarray  #: images × classes: probabilities
 
 
-class _NoNumber(Exception):
-    """A loss is NaN; raised between forward and backward."""
+class _Diverged(Exception):
+    """A loss is NaN or infinity; raised between forward and backward.  `loss` is the mean."""
+
+    def __init__(self, loss: float) -> None:
+        self.loss = loss
+
+
+def not_finite(loss: float) -> str:
+    return "not a number" if math.isnan(loss) else "infinite"
 
 
 class Trainer:
@@ -50,7 +57,7 @@ class Trainer:
     changed between steps.  On the CPU `order` says in which order instructions are executed, and `poison` makes what
     nobody may read unreadable; both change nothing in the result of a right program.  With `guard` the host looks at
     the losses before anything is learnt from them, which lets a GPU run empty for a moment;
-    without, it never waits inside an iteration, and a loss that is no number is found when it has been learnt from.
+    without, it never waits inside an iteration, and a loss of NaN or infinity is found when it has been learnt from.
 
     Device memory is taken once, here, and is at most the program's budget.  A program whose allocator is `driver-calls`
     takes it a second time on a GPU, allocation by allocation (`refimpl.backend.driver_calls`).
@@ -82,10 +89,13 @@ class Trainer:
         try:
             self.inference = inference_program(program)
         except DoesNotFit as error:
+            self._no_inference = f"training fits, but evaluating does not: {error}"
+        except RunError as error:
             self._no_inference = str(error)
         self._inference_replay: Replay | None = None
-        self._place_statistics()
-        self.device = self._open(backend, order, poison)
+        sizes = Sizes.of([one for one in (program, self.inference) if one is not None])
+        self._place_statistics(sizes.pinned)
+        self.device = self._open(replace(sizes, pinned=self._statistics_end), order, poison)
         try:
             self.replay = self.device.replay(program, self._settings())
             self._gate = self._find_gate()
@@ -95,28 +105,25 @@ class Trainer:
             self.close()
             raise
 
-    def _open(self, backend: str, order: Order | None, poison: bool) -> Device:
-        programs = [self.program] + ([self.inference] if self.inference else [])
-        arena_bytes = max(program.arena_bytes for program in programs)
-        if backend == "cpu":
+    def _open(self, sizes: Sizes, order: Order | None, poison: bool) -> Device:
+        if self.backend == "cpu":
             from refimpl.backend.cpu import CpuDevice
 
-            return CpuDevice(arena_bytes, self._pinned_bytes, order, poison, self.program.store_bytes)
-        if backend != "cuda":
-            raise RunError(f"there is no backend {backend!r}; give {' or '.join(BACKENDS)}")
+            return CpuDevice(sizes, order, poison)
+        if self.backend != "cuda":
+            raise RunError(f"there is no backend {self.backend!r}; give {' or '.join(BACKENDS)}")
         if order is not None or poison:
             raise RunError("order and poison are the CPU's; a GPU takes what order it likes")
         from refimpl.backend.cuda import CudaDevice
 
-        streams = sum(name != HOST for name in self.program.streams)
-        return CudaDevice(arena_bytes, self._pinned_bytes, streams, self.program.store_bytes)
+        return CudaDevice(sizes)
 
     # -- training ------------------------------------------------------------------------------------------------------
 
     def step(self, images: Any, labels: Any) -> float:
         """Learn from one batch: float32 images, whole-number labels; the mean loss.
 
-        If a loss is not a number, nothing is learnt (with `guard`), and `NotFinite` names the first layer that shows
+        If a loss is NaN or infinity, nothing is learnt (with `guard`), and `NotFinite` names the first layer that shows
         it.  Ctrl-C waits for the end of the iteration.
         """
         self._require_whole()
@@ -137,18 +144,18 @@ class Trainer:
         try:
             self.replay.issue({self._gate: self._judge} if self.guard else {})
             self.replay.set(self._settings(self.iteration + 1))  # while the device works
-        except _NoNumber:
+        except _Diverged as diverged:
             self.replay.finish()
-            error = self._find_culprit(batch)
+            error = self._find_culprit(batch, diverged.loss)
             self._whole = True
             raise error from None
         self.replay.finish()
         self._whole = True
         self.iteration += 1
         loss = float(np.mean(self._result(self.program, self.network.losses), dtype=np.float64))
-        if math.isnan(loss):
+        if not math.isfinite(loss):
             layer = self.network.layers[-1].name
-            found = f"iteration {self.iteration - 1}: the loss is not a number, and it has been learnt from"
+            found = f"iteration {self.iteration - 1}: the loss is {not_finite(loss)}, and it has been learnt from"
             raise NotFinite(layer, f"{found}; restore a checkpoint, and train with guard=True to see which layer it is")
         return loss
 
@@ -173,7 +180,7 @@ class Trainer:
         """Loss, accuracy and predictions for any number of images, by the running statistics and without dropout."""
         self._require_whole()
         if self.inference is None:
-            raise RunError(f"training fits, but evaluating does not: {self._no_inference}")
+            raise RunError(self._no_inference)
         given = checked_images(self.network, images, whole=False)
         right = checked_labels(self.network, labels, len(given))
         if self._inference_replay is None:
@@ -209,7 +216,7 @@ class Trainer:
         start = program.pinned[tensor]
         return self.device.pinned[start : start + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
 
-    # -- numbers that are none -----------------------------------------------------------------------------------------
+    # -- NaN and infinity ----------------------------------------------------------------------------------------------
 
     def _find_gate(self) -> int:
         """The position of the launch behind which the losses are there, and nothing has been learnt yet."""
@@ -220,18 +227,19 @@ class Trainer:
 
     def _judge(self) -> None:
         losses = self.network.losses
-        if np.isnan(self.device.read(self.program.resident[losses], losses.shape, losses.dtype)).any():
-            raise _NoNumber
+        values = self.device.read(self.program.resident[losses], losses.shape, losses.dtype)
+        if not np.isfinite(values).all():
+            raise _Diverged(float(values.mean(dtype=np.float64)))
 
-    def _place_statistics(self) -> None:
-        """Room in pinned memory, behind the programs', for the running statistics as they were before an iteration."""
-        self._pinned_bytes = max(p.pinned_bytes for p in (self.program, self.inference) if p is not None)
+    def _place_statistics(self, start: int) -> None:
+        """Room in pinned memory, from `start` on, for the running statistics as they were before an iteration."""
         self._statistics: list[tuple[int, int, int]] = []  #: device address, pinned address, bytes
+        self._statistics_end = start
         for layer in self.network.layers:
             for name, tensor in layer.statistics.items():
                 if name.startswith("running"):
-                    self._statistics.append((self.program.resident[tensor], self._pinned_bytes, tensor.nbytes))
-                    self._pinned_bytes += pinned_size(tensor.nbytes)
+                    self._statistics.append((self.program.resident[tensor], self._statistics_end, tensor.nbytes))
+                    self._statistics_end += pinned_size(tensor.nbytes)
 
     def _keep_statistics(self) -> None:
         for address, host, nbytes in self._statistics:
@@ -241,7 +249,7 @@ class Trainer:
         for address, host, nbytes in self._statistics:
             self.device.copy_in(address, host, nbytes)
 
-    def _find_culprit(self, batch: tuple[np.ndarray, np.ndarray]) -> NotFinite:
+    def _find_culprit(self, batch: tuple[np.ndarray, np.ndarray], loss: float) -> NotFinite:
         """Forward again from the same state, looking at every number; afterwards all is as before the iteration."""
         self._put_statistics_back()
         self._upload(self.program, batch)
@@ -252,7 +260,7 @@ class Trainer:
         advice = "a lower rate may help, or a look at the data"
         if finding and finding.weights:
             advice = "an earlier update spoilt them: restore a checkpoint, and lower the rate"
-        what = f"the loss is not a number; {what}; nothing was learnt from this batch; {advice}"
+        what = f"the loss is {not_finite(loss)}; {what}; nothing was learnt from this batch; {advice}"
         return NotFinite(layer, f"iteration {self.iteration}: {what}")
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -296,9 +304,9 @@ class Trainer:
     # -- what was measured ---------------------------------------------------------------------------------------------
 
     @property
-    def measured_peak(self) -> int:
-        """The most bytes the pool held, counted from the instructions that are executed."""
-        return recount(self.program)
+    def recounted_peak(self) -> int:
+        """The most bytes that the pool held, counted again from the instructions that are executed."""
+        return recounted_peak(self.program)
 
     @property
     def host_seconds_per_instruction(self) -> float | None:

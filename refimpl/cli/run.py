@@ -197,7 +197,7 @@ def run(options: argparse.Namespace) -> int:
             "data": options.data, "backend": trainer.backend, "budget_bytes": program.budget, "seed": trainer.seed,
             "rate": trainer.rate, "momentum": trainer.momentum, "decay": trainer.decay,
             "first_iteration": first, "iterations": last, "losses": losses, "accuracy": accuracy, "tested": tested,
-            "peak_bytes": {"predicted": program.peak_bytes, "measured": trainer.measured_peak},
+            "peak_bytes": {"predicted": program.peak_bytes, "recounted": trainer.recounted_peak},
             "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
             "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
             "driver_calls": driver_calls(trainer), "checkpoint": options.save,
@@ -326,7 +326,8 @@ def report(document: dict[str, Any], program: Program) -> None:
     say(f"Loss      {curve(losses)}  {losses[0]:.3f} → {losses[-1]:.3f}")
     if document["accuracy"] is not None:
         say(f"Accuracy  {document['accuracy']:.1%} of {document['tested']:,} images that it has not learnt from")
-    same = "as measured" if peak["predicted"] == peak["measured"] else f"but {size(peak['measured'])} were measured"
+    again = "recounted from the executed instructions"
+    same = f"as {again}" if peak["predicted"] == peak["recounted"] else f"but {size(peak['recounted'])} {again}"
     say(f"Memory    {size(peak['predicted'])} at most, {same}; budget {size(program.budget)}")
     rough = "; a rough model: refimpl profile measures" if program.machine.name == "here" else ""
     say(

@@ -28,6 +28,11 @@ WORD = 32  #: numbers that share a mask
 Word = np.uint32
 
 
+def packed_limit(nbytes: int) -> int:
+    """Bytes that a map of so many bytes takes at most when it is packed: all its numbers, and a bit each."""
+    return nbytes + 4 * -(-nbytes // (4 * WORD))
+
+
 @cache
 def words() -> Any:
     """The module `packing_words`, compiled by Numba once for all processes."""
@@ -54,16 +59,28 @@ def side_by_side(work: Callable[[int, int], Any], size: int) -> list[Any]:
     return list(threads().map(work, cuts[:-1], cuts[1:]))
 
 
-class Packed:
-    """The place of one packed map in the store: `store` is its bytes, as many as `packed_limit` says.
+class PackingError(ValueError):
+    """A map or its place in the store does not have the bytes that packing needs."""
 
-    `pack` and `unpack` take the map's bytes, float32 numbers.  Numbers behind the last full word are kept as they are.
+
+class Packed:
+    """The place of one packed map in the store.
+
+    `pack` and `unpack` take the map's bytes, which are float32 numbers.  Numbers after the last full word are kept as
+    they are.  The compiled loops check no index, so the arrays are checked here.
+
+    Args:
+        store: the bytes of the store from the map's place on, at least `packed_limit(nbytes)` of them.
+        nbytes: of the map.
     """
 
     def __init__(self, store: np.ndarray, nbytes: int) -> None:
+        limit = packed_limit(nbytes)
+        if store.size < limit:
+            raise PackingError(f"packing {nbytes} bytes can take {limit} bytes of the store; it has {store.size} there")
         count, self._rest = divmod(nbytes // 4, WORD)
         self._words = words()
-        place = store[: packed_limit(nbytes)].view(Word)
+        place = store[:limit].view(Word)
         self._numbers = nbytes // 4
         self._masks, self._packed = place[:count], place[count : count + self._numbers]
         self.density = 1.0  #: of the map packed last: the share of numbers that are not zero
@@ -71,7 +88,7 @@ class Packed:
 
     def pack(self, given: np.ndarray) -> int:
         """Pack a map; the bytes that it takes, in whole slots, masks included."""
-        numbers = given.view(Word)
+        numbers = self._words_of(given)
         full = self._numbers - self._rest
         self._packed[full:] = numbers[full:]
         pack = self._words.pack_words
@@ -85,18 +102,19 @@ class Packed:
 
     def unpack(self, given: np.ndarray) -> None:
         """Fill a map with what was packed."""
-        numbers = given.view(Word)
+        numbers = self._words_of(given)
         full = self._numbers - self._rest
         numbers[full:] = self._packed[full:]
         self._each(lambda first, last: self._words.unpack_words(self._masks, self._packed, numbers, first, last))
+
+    def _words_of(self, given: np.ndarray) -> np.ndarray:
+        """The map's bytes as words."""
+        if given.nbytes != 4 * self._numbers:
+            raise PackingError(f"a map of {given.nbytes} bytes cannot use a place made for {4 * self._numbers}")
+        return given.view(Word)
 
     def _each(self, work: Callable[[int, int], Any]) -> list[Any]:
         """Every worker's part; small maps are not worth a thread."""
         if self._numbers < 1 << 14:
             return [work(first, last) for first, last in zip(self._cuts, self._cuts[1:], strict=False)]
         return side_by_side(work, len(self._masks))
-
-
-def packed_limit(nbytes: int) -> int:
-    """Bytes that a packed map takes at most: all its numbers and a bit each; a program reserves as much, rounded up."""
-    return nbytes + 4 * -(-nbytes // (4 * WORD))

@@ -16,9 +16,10 @@ from collections.abc import Container
 from typing import cast
 
 from refimpl.machine import Machine
+from refimpl.memory.packing import packed_limit
 from refimpl.network import Step, Tensor
 from refimpl.planner.context import PlanContext
-from refimpl.planner.instructions import Compress, Decompress, compressed_limit
+from refimpl.planner.instructions import Compress, Decompress, pinned_size
 from refimpl.planner.order import Block, Order
 from refimpl.planner.pinned import PinnedMemory
 from refimpl.planner.slots import BoundCompression, Pinned
@@ -136,7 +137,7 @@ class CompressedMaps(PinnedMemory):
             return  # it was copied in or written to in the meantime
         stored = self._stored.get(tensor)
         if stored is None:
-            limit = compressed_limit(tensor.nbytes)
+            limit = pinned_size(packed_limit(tensor.nbytes))
             stored = self._stored[tensor] = Block(tensor, self.store_bytes, limit, self._streams)
             self.store_bytes += limit
         done = self._work(Compress, tensor, raw, stored)

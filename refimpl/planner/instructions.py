@@ -13,17 +13,13 @@ from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
 
 COMPUTE = 0  #: the stream that every kernel runs on
+HOST_STREAM = "host"  #: the name of the stream of the host's threads, which is the last one
 PINNED_BYTES = 512  #: buffers in the pinned arena start at multiples of this
 
 
 def pinned_size(nbytes: int) -> int:
     """Bytes that a buffer takes of the pinned arena."""
     return -(-nbytes // PINNED_BYTES) * PINNED_BYTES
-
-
-def compressed_limit(nbytes: int) -> int:
-    """Bytes that a compressed map takes at most: all its numbers, and a bit each."""
-    return pinned_size(nbytes + 4 * -(-nbytes // 128))
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ from refimpl.network.collector import collector_paused
 from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.instructions import COMPUTE, Counts, Fate, StepRow
+from refimpl.planner.instructions import COMPUTE, HOST_STREAM, Counts, Fate, StepRow
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.program import Program
@@ -34,7 +34,7 @@ class Planner:
     def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int) -> None:
         self.network, self.setup, self.machine = network, setup, machine
         shared = setup.copy_streams == "shared"
-        compresses = ("host",) if setup.pinned.compresses else ()
+        compresses = (HOST_STREAM,) if setup.pinned.compresses else ()
         self.streams = ("compute", *(("memory",) if shared else ("out", "in")), *compresses)
         self.device_streams = range(len(self.streams) - len(compresses))
 

@@ -34,7 +34,7 @@ class Run:
     setup: str
     batch: int
     budget_bytes: int
-    peak_bytes: int  #: of the pool, as measured
+    peak_bytes: int  #: of the pool, recounted from the executed instructions
     seconds: float  #: of an iteration
     images_rate: float
     moved_bytes: int  #: of maps in an iteration, out and in; the batch is not counted
@@ -104,7 +104,7 @@ def measure(program: Program, backend: str, iterations: int, watch: Callable[[st
             turns.append((trainer.repeat(), trainer.driver_calls))
         timeline = trainer.timeline()
         host = trainer.host_seconds_per_instruction
-        peak, compressed = trainer.measured_peak, tuple(trainer.compressed)
+        peak, compressed = trainer.recounted_peak, tuple(trainer.compressed)
     copying = timeline.copying()
     seconds, calls = min(turns, key=lambda turn: turn[0])
     return Run(

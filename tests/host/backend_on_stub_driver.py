@@ -211,7 +211,7 @@ def test_a_nan_stops_an_iteration_before_backward(trainer: Trainer) -> None:
         with pytest.raises(NotFinite, match="the loss is not a number"):
             trainer.step(*draw_batch(trainer.network))
 
-    trainer._find_culprit = lambda batch: NotFinite("x", "the loss is not a number")  # type: ignore[method-assign]
+    trainer._find_culprit = lambda batch, loss: NotFinite("x", "the loss is not a number")  # type: ignore[method-assign]
     launches = sum(note.what == b"launch" for note in noted(step))
     forward = sum(
         len(trainer.replay._bound.launches[position])

@@ -28,6 +28,7 @@ from tests.host.backend_on_stub_driver import driver, held, made, noted
 from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
+from tests.refimpl.planner.mutations import through_the_host
 
 driver.stub_event_waits.restype = ctypes.c_long
 KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e12)  # the threads are done with a map before the next one comes
@@ -57,13 +58,12 @@ def trainer(program: Program) -> Iterator[Trainer]:
 def calls(trainer: Trainer) -> Iterator[tuple[str, int, int | None]]:
     """The calls of one iteration, read off the program: what, which stream, and for a wait for the host its value."""
     program, host = trainer.program, host_stream(trainer.program)
-    pieces = 0
-    recorded: dict[int, int] = {}  #: event of the host's stream → pieces before it
+    records = 0
+    recorded: dict[int, int] = {}  #: event of the host's stream → records up to it
     for position, instruction in enumerate(program.instructions):
-        if isinstance(instruction, (Compress, Decompress)):
-            pieces += 1
-        elif isinstance(instruction, Record) and instruction.stream == host:
-            recorded[instruction.event] = pieces
+        if isinstance(instruction, Record) and instruction.stream == host:
+            records += 1
+            recorded[instruction.event] = records
         elif isinstance(instruction, Wait) and instruction.event in recorded and instruction.stream != host:
             yield "wait value", instruction.stream, recorded[instruction.event]
         elif isinstance(instruction, (Record, Wait)) and instruction.stream != host:
@@ -88,6 +88,22 @@ def test_the_streams_are_told_to_wait_for_the_threads(trainer: Trainer) -> None:
     assert driver.stub_event_waits() > event_waits
     host = host_stream(trainer.program)
     assert len(handles) == host  # the host's stream is none of the driver's
+
+
+def test_order_through_the_threads_without_any_work(trainer: Trainer) -> None:
+    """A stream waits for the host's, which has waited for another and done nothing since: the thread passes it on."""
+
+    def values(trainer: Trainer) -> list[int]:
+        notes = noted(lambda: trainer.step(*draw_batch(trainer.network)))
+        found = [note.host for note in notes if note.what == b"wait value"]
+        assert found == [value for _, _, value in calls(trainer) if value is not None]
+        return found
+
+    relayed = through_the_host(trainer.program)
+    relayed.verify()
+    before = values(trainer)
+    with opened(relayed) as other:
+        assert len(values(other)) == len(before) + 1
 
 
 def test_an_iteration_allocates_nothing(trainer: Trainer) -> None:

@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from refimpl.memory.packing import packed_limit
 from refimpl.network import Call, Tensor
 from refimpl.network.collector import collector_paused
 from refimpl.planner.instructions import (
+    COMPUTE,
+    HOST_STREAM,
     Allocate,
     Compress,
     CopyIn,
@@ -19,7 +22,6 @@ from refimpl.planner.instructions import (
     Launch,
     Record,
     Wait,
-    compressed_limit,
 )
 from refimpl.planner.program import Program
 from refimpl.planner.verify.happens_before import HappensBefore, Unordered
@@ -28,6 +30,7 @@ from refimpl.planner.verify.plain_run import PlainRun
 from refimpl.planner.verify.proof import Proof, Unsafe, describe, layer_of, stream_name
 
 Copy = CopyOut | CopyIn | Compress | Decompress
+CELL = 4  #: bytes of a number; every address is a multiple of it
 
 
 def verify(program: Program) -> Proof:
@@ -44,10 +47,12 @@ class Check:
         self.device = Device(program.arena_bytes)
         self.pinned = HostMemory(program.pinned_bytes, program.pinned)
         self.store = HostMemory(program.store_bytes)
-        self.order = HappensBefore(len(program.streams))
+        self.host = len(program.streams) - 1 if HOST_STREAM in program.streams else -1  #: the stream of its threads
+        self.order = HappensBefore(max(len(program.streams), 1))
         self.plain = PlainRun(program.network)
         self.position = -1  #: of the running instruction, over both iterations
         self.algorithms: dict[Call, str | None] = {}  #: of every call that has been run in this iteration
+        self.offered: dict[Call, set[tuple[str, int]]] = {}  #: the machine's algorithms, each with its workspace
         self.ran: set[Call] = set()  #: and not as a rebuild
         self.unread: set[int] = set()  #: positions of copies that nobody has read
         self.unawaited: dict[int, int] = {}  #: event → position of its record, until somebody waits for it
@@ -60,6 +65,7 @@ class Check:
 
     def run(self) -> Proof:
         program, handlers = self.program, self.handlers
+        self.check_tables()
         self.place_resident()
         for _ in range(2):
             self.begin()
@@ -83,6 +89,26 @@ class Check:
         )
 
     # -- before, between and after the iterations ----------------------------------------------------------------------
+
+    def check_tables(self) -> None:
+        """The streams' names and the tables of addresses are those that a back end relies on."""
+        program, streams = self.program, self.program.streams
+        if len(set(streams)) < len(streams) or (HOST_STREAM in streams and streams[-1] != HOST_STREAM):
+            self.refuse(
+                1, f"streams need different names, and {HOST_STREAM} is the last; they are {', '.join(streams)}"
+            )
+        tables = {
+            "resident": (program.resident, set(program.network.resident)),
+            "pinned": (program.pinned, {*self.plain.batch, *self.plain.results()}),
+        }
+        for name, (table, wanted) in tables.items():
+            for tensor in wanted ^ set(table):
+                self.refuse(
+                    2, f"the table {name} {'has no' if tensor in wanted else 'has a needless'} {tensor}", tensor
+                )
+            for tensor, address in table.items():
+                if address % CELL:
+                    self.refuse(2, f"{tensor} is at {address}, which is no multiple of {CELL} bytes", tensor)
 
     def place_resident(self) -> None:
         """The resident tensors lie where the program says, with the values of before training."""
@@ -148,6 +174,7 @@ class Check:
     def allocate(self, it: Allocate) -> None:
         if not it.tensor.managed:
             self.refuse_here(2, "the tensor is resident, and there already", it, it.tensor)
+        self.check_address(it, it.tensor, it.address)
         if it.nbytes < it.tensor.nbytes:
             self.refuse_here(2, f"its block has {it.nbytes} bytes, the tensor {it.tensor.nbytes}", it, it.tensor)
         if self.device.held + it.nbytes > self.program.budget:  # rule 5
@@ -200,7 +227,7 @@ class Check:
     def compress(self, it: Compress) -> None:
         self.check_size(it)
         source = self.copy_to_read(it, self.pinned, it.pinned_address)
-        self.copy(it, source, self.buffer_to_fill(it, self.store, it.store_address, compressed_limit(it.nbytes)))
+        self.copy(it, source, self.buffer_to_fill(it, self.store, it.store_address, packed_limit(it.nbytes)))
 
     def decompress(self, it: Decompress) -> None:
         self.check_size(it)
@@ -252,10 +279,19 @@ class Check:
         block.copied = -1
 
     def check_stream(self, it: Launch | Copy | Record | Wait) -> None:
+        """Kernels run on the stream 0, the work of the host's threads on theirs, and copies on any other than that."""
         if not 0 <= it.stream < len(self.program.streams):
             self.refuse_here(1, f"the program has no stream {it.stream}", it)
+        if isinstance(it, Launch) and it.stream != COMPUTE:
+            self.refuse_here(1, f"kernels run on {stream_name(self.program, COMPUTE)} alone", it)
+        if isinstance(it, Copy) and (it.stream == self.host) != isinstance(it, Compress | Decompress):
+            self.refuse_here(1, f"on {HOST_STREAM} maps are compressed and decompressed, and nowhere else", it)
 
-    # -- rule 2: where things lie --------------------------------------------------------------------------------------
+    # -- rule 2: where things are --------------------------------------------------------------------------------------
+
+    def check_address(self, it: Instruction, tensor: Tensor, address: int) -> None:
+        if address % CELL:
+            self.refuse_here(2, f"{address} is no multiple of {CELL} bytes", it, tensor)
 
     def block(self, tensor: Tensor, address: int, it: Instruction) -> Block:
         """The tensor's live block at this address."""
@@ -275,6 +311,7 @@ class Check:
         """A buffer of the host that the instruction may write to."""
         if memory is self.pinned and it.tensor in self.plain.batch:
             self.refuse_here(2, "the host's batch is not the program's to write", it, it.tensor)
+        self.check_address(it, it.tensor, address)
         target = memory.overwrite(it.tensor, address, nbytes, self.position)
         if target is None:
             what = f"bytes {address} to {address + nbytes} of {self.named(memory)} are not its to write"
@@ -313,10 +350,16 @@ class Check:
         choice = it.choice
         if (choice is None) == it.call.choosable:
             self.refuse_here(3, f"{'an' if choice else 'no'} algorithm is given", it)
-        needed = choice.workspace_bytes if choice else 0
+        algorithm, needed = (choice.algorithm, choice.workspace_bytes) if choice else (None, 0)
+        if choice is not None:
+            if it.call not in self.offered:
+                choices = self.program.machine.choices(it.call)
+                self.offered[it.call] = {(one.algorithm, one.workspace_bytes) for one in choices}
+            if (algorithm, needed) not in self.offered[it.call]:
+                machine = self.program.machine.name
+                self.refuse_here(3, f"{machine} offers no {algorithm} with a workspace of {needed} bytes", it)
         if needed > (it.workspace[1] if it.workspace else 0):
             self.refuse_here(2, f"its algorithm needs a workspace of {needed} bytes", it)
-        algorithm = choice.algorithm if choice else None
         before = self.algorithms.setdefault(it.call, algorithm)
         if algorithm != before:
             self.refuse_here(3, f"it uses the algorithm {algorithm}, and used {before} before", it)

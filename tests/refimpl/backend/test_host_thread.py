@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend import DeviceFailed, RunError, host_thread
-from refimpl.backend.host_thread import HostThread, HostWork, Piece, awaited, host_stream, needs
+from refimpl.backend import CopiesLate, DeviceFailed, RunError, host_thread
+from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, needs
+from refimpl.memory.packing import packed_limit
 from refimpl.network.zoo import build
-from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Program, Record, Wait
+from refimpl.planner import COMPUTE, Compress, CopyIn, CopyOut, Decompress, Program, Record, Wait
 from refimpl.registry import presets
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
+from tests.refimpl.planner.mutations import changed, inserted, through_the_host
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -117,7 +119,7 @@ def behind(program: Program, position: int) -> set[int]:
 def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> None:
     """In the program's order: what is waited for, so far, holds all that the streams and events ask for."""
     waiting_for, required = needs(program), -1
-    assert waiting_for and awaited(program)
+    assert waiting_for
     asked = 0
     for position, instruction in enumerate(program.instructions):
         required = max(required, waiting_for.get(position, -1))
@@ -132,10 +134,52 @@ def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> No
 
 def test_a_program_without_compressing_needs_nothing() -> None:
     made = least_plan(build("tiny-vgg:vdnnpp", 2), presets.vdnnpp_all(pinned="vdnnpp-on-demand"), MACHINE)
-    assert host_stream(made) is None and needs(made) == {} == awaited(made)
+    assert host_stream(made) is None and needs(made) == {}
     with trainer(made) as run:
         run.step(*draw_batch(made.network))
         assert run.compressed == []
+
+
+def test_order_through_the_threads_without_any_work(program: Program) -> None:
+    relayed = through_the_host(program)
+    relayed.verify()
+    with trainer(relayed) as made:
+        made.step(*draw_batch(program.network))
+        assert differing(made.state(), plain_training(program, 1)) == []
+
+
+def test_what_is_needed_is_passed_on_by_streams_that_do_nothing_themselves(program: Program) -> None:
+    """A copy in waits for compute, which has waited for the host and done nothing since."""
+    found = copied = None
+    for position, instruction in enumerate(program.instructions):
+        if isinstance(instruction, Decompress) and found is None:
+            found = position
+        if found is not None and isinstance(instruction, CopyIn) and needs(program).get(position) == found:
+            copied = position
+            break
+    assert found is not None and copied is not None
+    wait = max(p for p in range(copied) if isinstance(program.instructions[p], Wait))
+    given: Any = program.instructions[wait]
+    events = [i.event for i in program.instructions if isinstance(i, Record)]
+    passed_on = Wait(given.step, COMPUTE, given.event), Record(given.step, COMPUTE, max(events) + 1)
+    relayed = inserted(changed(program, wait, event=max(events) + 1), wait, *passed_on)
+    relayed.verify()
+    assert needs(relayed)[copied + 2] == found
+
+
+def test_one_map_in_two_places_of_the_store(program: Program) -> None:
+    """Each decompressing reads the place that it names."""
+    index = next(p for p, i in enumerate(program.instructions) if isinstance(i, Compress))
+    first: Any = program.instructions[index]
+    assert any(isinstance(i, Decompress) and i.tensor is first.tensor for i in program.instructions)
+    twice = inserted(program, index + 1, dataclasses.replace(first, store_address=program.store_bytes))
+    larger = dataclasses.replace(twice, store_bytes=program.store_bytes + packed_limit(first.nbytes))
+    larger.verify()
+    for order, poison in ((None, False), (CopiesLate(), True)):
+        with trainer(larger, order=order, poison=poison) as made:
+            made.device.store[program.store_bytes :] = 0x55
+            made.step(*draw_batch(program.network))
+            assert differing(made.state(), plain_training(program, 1)) == []
 
 
 def test_packing_runs_beside_the_kernels(program: Program) -> None:

@@ -86,7 +86,7 @@ class Run:
         return slice(address // CELL, (address + nbytes) // CELL)
 
     def place(self, tensor: Tensor, address: int, nbytes: int) -> None:
-        if address < 0 or address + nbytes > self.program.arena_bytes or nbytes < tensor.nbytes:
+        if address % CELL or address < 0 or address + nbytes > self.program.arena_bytes or nbytes < tensor.nbytes:
             raise Fault("outside")
         if any(address < end and start < address + nbytes for _, start, end in self.live):
             raise Fault("overlap")
@@ -102,13 +102,19 @@ class Run:
                 return entry
         raise Fault("not alive")
 
-    def node(self, stream: int) -> int:
+    def node(self, stream: int, *names: str) -> int:
+        """A new node on a stream, which has one of these names, if any are given."""
+        if not 0 <= stream < len(self.program.streams):
+            raise Fault("no such stream")
+        if names and self.program.streams[stream] not in names:
+            raise Fault("not on this stream")
         self.before.append([self.last[stream]] if stream in self.last else [])
         self.last[stream] = len(self.before) - 1
         return self.last[stream]
 
     def iteration(self) -> None:
         program, network = self.program, self.program.network
+        self.tables()
         self.expected, after = plain(program, self.state, self.iterations)
         self.state = after
         self.iterations += 1
@@ -161,6 +167,18 @@ class Run:
             if (there != after[tensor]).any():
                 raise Fault("result")
 
+    def tables(self) -> None:
+        """What every tensor that stays has: an address, a multiple of four; and every stream a name of its own."""
+        program, network = self.program, self.program.network
+        ends = {t for step in network.steps for call in step.calls for t in call.writes}
+        on_host = {network.input, network.labels, *(ends & {network.losses, network.predictions})}
+        if set(program.resident) != set(network.resident) or set(program.pinned) != on_host:
+            raise Fault("tables")
+        if any(address % CELL for table in (program.resident, program.pinned) for address in table.values()):
+            raise Fault("alignment")
+        if len(set(program.streams)) != len(program.streams) or "host" in program.streams[:-1]:
+            raise Fault("streams")
+
     def mark(self, tensor: Tensor, address: int) -> int:
         """A number for a copy of this tensor that begins at this address: one that is shifted is another."""
         return self.marks.setdefault((tensor, address), len(self.marks) + 1)
@@ -175,7 +193,18 @@ class Run:
 
     def launch(self, it: Launch) -> None:
         call = it.call
-        node = self.node(it.stream)
+        node = self.node(it.stream, self.program.streams[0])
+        if (
+            call not in self.positions
+            or len(it.addresses) != len(call.operands)
+            or (it.choice is None) == call.choosable
+        ):
+            raise Fault("call")
+        if it.choice is not None:
+            offered = self.program.machine.choices(call)
+            mine = it.choice.algorithm, it.choice.workspace_bytes
+            if mine not in [(choice.algorithm, choice.workspace_bytes) for choice in offered]:
+                raise Fault("choice")
         places = {}
         for tensor, address in zip(call.operands, it.addresses, strict=True):
             places[tensor] = self.find(tensor, address)
@@ -203,11 +232,15 @@ class Run:
             self.accesses.append((node, 0, *places[tensor][1:], True))
 
     def copy(self, it: CopyOut | CopyIn) -> None:
-        node = self.node(it.stream)
+        node = self.node(it.stream, *(name for name in self.program.streams if name != "host"))
         _, start, end = self.find(it.tensor, it.address)
         out = it.op == "copy out"
         here, there = self.cells(it.address, it.nbytes), self.cells(it.pinned_address, it.nbytes)
-        if it.nbytes != it.tensor.nbytes or not 0 <= it.pinned_address <= self.program.pinned_bytes - it.nbytes:
+        if (
+            it.nbytes != it.tensor.nbytes
+            or not 0 <= it.pinned_address <= self.program.pinned_bytes - it.nbytes
+            or it.pinned_address % CELL
+        ):
             raise Fault("outside")
         if out:
             if self.value(it.tensor, it.address) in (NOTHING, MIXED):
@@ -232,12 +265,16 @@ class Run:
 
     def on_host(self, it: Compress | Decompress) -> None:
         """A map and what it would take at most, a bit a number more: all of that is written, and may be read."""
-        node = self.node(it.stream)
+        node = self.node(it.stream, "host")
         numbers = it.nbytes // CELL
-        most = -(-(it.nbytes + CELL * -(-numbers // 32)) // 512) * 512
+        most = it.nbytes + CELL * -(-numbers // 32)
         if it.nbytes != it.tensor.nbytes or not 0 <= it.pinned_address <= self.program.pinned_bytes - it.nbytes:
             raise Fault("outside")
-        if not 0 <= it.store_address <= self.program.store_bytes - most:
+        if (
+            it.pinned_address % CELL
+            or it.store_address % CELL
+            or not 0 <= it.store_address <= self.program.store_bytes - most
+        ):
             raise Fault("outside")
         raw, stored = self.cells(it.pinned_address, it.nbytes), self.cells(it.store_address, most)
         if it.op == "compress":

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from refimpl.network import Builder, Network, Tensor
-from refimpl.planner import CopyIn, CopyOut, Free, Instruction, Launch, Program, plan
-from refimpl.planner.instructions import Compress, Decompress, pinned_size
+from refimpl.planner import CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait, plan
+from refimpl.planner.instructions import HOST_STREAM, Compress, Decompress, pinned_size
 from refimpl.planner.verify import Unsafe
 from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import OffloadSome, PooledPinned, PrefetchAhead, machine, setup
@@ -100,6 +101,17 @@ def moved(program: Program, index: int, to: int) -> Program:
     return with_instructions(program, instructions)
 
 
+def through_the_host(program: Program) -> Program:
+    """The program with its first wait of a stream for another made a wait for the host's, which waits for that one."""
+    host = program.streams.index(HOST_STREAM)
+    index = find(program, "wait")
+    wait = program.instructions[index]
+    assert isinstance(wait, Wait) and wait.stream != host
+    event = 1 + max(it.event for it in program.instructions if isinstance(it, Record))
+    passed_on = Wait(wait.step, host, wait.event), Record(wait.step, host, event)
+    return inserted(changed(program, index, event=event), index, *passed_on)
+
+
 # -- ways: each yields what was done, and the program that comes of it -------------------------------------------------
 
 Mutant = tuple[str, Program]
@@ -159,3 +171,199 @@ def other_buffers(program: Program, drawn: random.Random) -> Iterator[Mutant]:
 
 MOVES = (CopyOut, CopyIn, Compress, Decompress)
 WAYS = (removals, swaps, early_frees, wrong_addresses, other_streams, other_buffers)
+
+# -- any field of anything ---------------------------------------------------------------------------------------------
+
+
+def anything(program: Program, drawn: random.Random) -> Mutant:
+    """One change of the program, drawn out of all that somebody could make: mostly one field of one instruction."""
+    kinds = (
+        _field,
+        _field,
+        _field,
+        _field,
+        _algorithm,
+        _order,
+        _removed,
+        _doubled,
+        _table,
+        _size,
+        _streams,
+        _everywhere,
+    )
+    return drawn.choice(kinds)(program, drawn)
+
+
+def _number(value: int, drawn: random.Random, others: Sequence[int]) -> int:
+    """Another number: near, far, or out of the same field of another instruction."""
+    near = [value + step for step in (1, -1, 4, -4, 512, -512)]
+    return drawn.choice([*near, 0, -1, 1 << 31, 1 << 63, *(drawn.choice(others) for _ in range(12))])
+
+
+def _field(program: Program, drawn: random.Random) -> Mutant:
+    """One field of one instruction; the kind of instruction is drawn first, since some are rare."""
+    op = drawn.choice(sorted({it.op for it in program.instructions}))
+    same = [(index, it) for index, it in enumerate(program.instructions) if it.op == op]
+    index, it = drawn.choice(same)
+    name = drawn.choice([field.name for field in dataclasses.fields(it) if field.name not in ("why", "step")])
+    value: Any = getattr(it, name)
+    others = [getattr(other, name) for _, other in same]
+    if isinstance(value, bool):
+        value = not value
+    elif isinstance(value, int):
+        limits = range(len(program.streams)) if name == "stream" else others
+        value = _number(value, drawn, limits)
+    elif name == "addresses" and value:
+        value = drawn.choice((_one_address, _two_swapped, _other_count))(value, drawn, others)
+    elif name == "choice" and isinstance(it, Launch):
+        value = _choice(program, it, drawn)
+    elif name == "workspace":
+        address, nbytes = value or drawn.choice([w for w in others if w] or [(0, 512)])
+        value = drawn.choice([None, (_number(address, drawn, [0]), nbytes), (address, _number(nbytes, drawn, [0]))])
+    else:  # a tensor or a call
+        value = drawn.choice(others)
+    return f"{op}: {name}", changed(program, index, **{name: value})
+
+
+def _algorithm(program: Program, drawn: random.Random) -> Mutant:
+    """Another algorithm for one call or another workspace for it: more, less, none."""
+    found = [(index, it) for index, it in enumerate(program.instructions) if isinstance(it, Launch) and it.choice]
+    if not found:
+        return _field(program, drawn)
+    index, it = drawn.choice([(i, it) for i, it in found if it.workspace] or found)
+    choice, space = it.choice, it.workspace
+    assert choice is not None
+    nbytes = _number(choice.workspace_bytes, drawn, [0, choice.workspace_bytes // 2])
+    way = drawn.choice(("choice", "bytes", "both", "either"))
+    if way in ("bytes", "both"):
+        choice = dataclasses.replace(choice, workspace_bytes=nbytes)
+    elif way == "choice":
+        choice = drawn.choice(program.machine.choices(it.call))
+    if way in ("both", "either"):
+        space = drawn.choice([None, (space[0], nbytes) if space else None])
+    return f"algorithm: {way}", changed(program, index, choice=choice, workspace=space)
+
+
+def _one_address(value: tuple[int, ...], drawn: random.Random, others: Sequence[Any]) -> tuple[int, ...]:
+    at = drawn.randrange(len(value))
+    everywhere = [address for addresses in others for address in addresses]
+    return (*value[:at], _number(value[at], drawn, everywhere), *value[at + 1 :])
+
+
+def _two_swapped(value: tuple[int, ...], drawn: random.Random, others: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(drawn.sample(value, len(value)))
+
+
+def _other_count(value: tuple[int, ...], drawn: random.Random, others: Sequence[Any]) -> tuple[int, ...]:
+    return drawn.choice((value[1:], (*value, value[0])))
+
+
+def _choice(program: Program, it: Launch, drawn: random.Random) -> Any:
+    if it.choice is None or not it.call.choosable or drawn.random() < 0.2:
+        given = [other.choice for other in program.instructions if isinstance(other, Launch) and other.choice]
+        return drawn.choice([None, *given])
+    offered = drawn.choice(program.machine.choices(it.call))
+    smaller = drawn.choice([0, it.choice.workspace_bytes // 2, it.choice.workspace_bytes - 4, 1 << 40, -4])
+    mixed = dataclasses.replace(offered, workspace_bytes=drawn.choice([smaller, it.choice.workspace_bytes]))
+    return drawn.choice([offered, mixed])
+
+
+def _order(program: Program, drawn: random.Random) -> Mutant:
+    last = len(program.instructions) - 1
+    index = drawn.randint(0, last)
+    far = drawn.choice([1, 1, 2, 4, 16, last])
+    return "moved", moved(program, index, min(max(index + drawn.choice((-far, far)), 0), last))
+
+
+def _removed(program: Program, drawn: random.Random) -> Mutant:
+    index = drawn.randrange(len(program.instructions))
+    return f"{program.instructions[index].op}: removed", without(program, index)
+
+
+def _doubled(program: Program, drawn: random.Random) -> Mutant:
+    moves = [index for index, it in enumerate(program.instructions) if isinstance(it, MOVES)]
+    index = drawn.choice([drawn.randrange(len(program.instructions)), *drawn.sample(moves, min(len(moves), 1))])
+    it = program.instructions[index]
+    to = drawn.choice([index + 1, drawn.randint(0, len(program.instructions))])
+    if isinstance(it, MOVES) and drawn.random() < 0.5:  # the same map to another place, or from there
+        name = drawn.choice([name for name in ("pinned_address", "store_address", "address") if hasattr(it, name)])
+        others = [getattr(i, name) for i in program.instructions if isinstance(i, type(it))]
+        it = dataclasses.replace(it, **{name: _number(getattr(it, name), drawn, others)})
+    return f"{it.op}: doubled", inserted(program, to, it)
+
+
+def _table(program: Program, drawn: random.Random) -> Mutant:
+    """The addresses of what stays, on the device and on the host: another, exchanged, missing, too many."""
+    name = drawn.choice(("resident", "pinned"))
+    table: dict[Tensor, int] = dict(getattr(program, name))
+    one, two = drawn.choice(list(table)), drawn.choice(list(table))
+    way = drawn.choice(("another", "exchanged", "missing", "too many"))
+    if way == "another":
+        table[one] = _number(table[one], drawn, list(table.values()))
+    elif way == "exchanged":
+        table[one], table[two] = table[two], table[one]
+    elif way == "missing":
+        del table[one]
+    else:
+        table[drawn.choice(program.network.managed)] = _number(table[one], drawn, [program.arena_bytes])
+    return f"{name}: {way}", dataclasses.replace(program, **{name: table})  # type: ignore[arg-type]
+
+
+def _size(program: Program, drawn: random.Random) -> Mutant:
+    name = drawn.choice(("budget", "peak_bytes", "arena_bytes", "pinned_bytes", "store_bytes"))
+    value: int = getattr(program, name)
+    value = drawn.choice([value + 512, value - 512, value - 4, value - 1, value + 1, value // 2, 0, -1])
+    return f"program: {name}", dataclasses.replace(program, **{name: value})  # type: ignore[arg-type]
+
+
+def _streams(program: Program, drawn: random.Random) -> Mutant:
+    names = list(program.streams)
+    at = drawn.randrange(len(names))
+    way = drawn.choice(("renamed", "shuffled", "added", "dropped"))
+    if way == "renamed":
+        names[at] = drawn.choice(["host", "other", names[0]])
+    elif way == "shuffled":
+        drawn.shuffle(names)
+    elif way == "added":
+        names.insert(at, drawn.choice(["host", "other", names[0]]))
+    else:
+        del names[at]
+    return f"streams: {way}", dataclasses.replace(program, streams=tuple(names))
+
+
+def _everywhere(program: Program, drawn: random.Random) -> Mutant:
+    """A number replaced wherever it is: what comes of it may well be right."""
+    what = drawn.choice(("address", "pinned_address", "store_address", "event", "stream", "choice"))
+    if what == "choice" and any(isinstance(it, Launch) and it.choice for it in program.instructions):
+        launches = [it for it in program.instructions if isinstance(it, Launch) and it.choice is not None]
+        call = drawn.choice(launches).call
+        choice = drawn.choice(program.machine.choices(call))
+
+        def other(it: Instruction) -> Instruction:
+            mine = isinstance(it, Launch) and it.call is call
+            return dataclasses.replace(it, choice=choice) if mine else it  # type: ignore[call-arg]
+
+        return "choice everywhere", with_instructions(program, [other(it) for it in program.instructions])
+    what = "address" if what == "choice" else what
+    values = {getattr(it, what) for it in program.instructions if hasattr(it, what)}
+    values |= set(program.resident.values()) if what == "address" else set()
+    old = drawn.choice(sorted(values or {0}))
+    new = _number(old, drawn, [*sorted(values), program.arena_bytes] if what != "stream" else [0, 1, 2, 3])
+
+    def number(value: int) -> int:
+        return {old: new}.get(value, value)
+
+    def moved_to(it: Instruction) -> Instruction:
+        fields: dict[str, Any] = {what: number(getattr(it, what))} if hasattr(it, what) else {}
+        if what == "address" and isinstance(it, Launch):
+            space = it.workspace and (number(it.workspace[0]), it.workspace[1])
+            fields = {"addresses": tuple(map(number, it.addresses)), "workspace": space}
+        return dataclasses.replace(it, **fields)
+
+    mutant = with_instructions(program, [moved_to(it) for it in program.instructions])
+    if what == "address":
+        resident = {tensor: number(address) for tensor, address in program.resident.items()}
+        mutant = dataclasses.replace(mutant, resident=resident)
+    if what == "pinned_address":
+        mutant = dataclasses.replace(mutant, pinned={t: number(address) for t, address in program.pinned.items()})
+    return f"{what} everywhere", mutant

@@ -121,6 +121,13 @@ def test_the_second_iteration_must_wait_for_the_first() -> None:
     assert found.rule == 1 and "of the second iteration" in str(found)
 
 
+def test_kernels_run_on_one_stream() -> None:
+    """The trainer reads the losses there."""
+    planned = small_program(**MOVING)
+    found = refused(changed(planned, find(planned, "launch"), stream=1))
+    assert found.rule == 1 and "kernels run on compute alone" in str(found)
+
+
 def test_a_stream_that_is_not_there() -> None:
     planned = small_program(**MOVING)
     assert "no stream 3" in str(refused(changed(planned, find(planned, "copy out"), stream=3)))
@@ -209,6 +216,19 @@ def test_resident_tensors_lie_apart() -> None:
     assert refused(dataclasses.replace(planned, resident=overlapping)).tensor is two
 
 
+@pytest.mark.parametrize("table", ["resident", "pinned"])
+def test_tables_of_addresses_are_whole(table: str) -> None:
+    planned = small_program()
+    addresses = dict(getattr(planned, table))
+    one = next(iter(addresses))
+    missing = {tensor: address for tensor, address in addresses.items() if tensor is not one}
+    needless = addresses | {planned.network.managed[-1]: planned.arena_bytes}
+    crooked = addresses | {one: addresses[one] + 2}
+    for given, why in ((missing, "has no"), (needless, "has a needless"), (crooked, "no multiple of 4 bytes")):
+        found = refused(dataclasses.replace(planned, **{table: given}))
+        assert found.rule == 2 and why in str(found)
+
+
 def test_a_result_that_lies_outside_of_pinned_memory() -> None:
     planned = small_program()
     host = dict(planned.pinned) | {planned.network.losses: planned.pinned_bytes}
@@ -267,6 +287,17 @@ def test_a_workspace_too_small_or_not_there() -> None:
         assert refused(changed(planned, index, workspace=workspace)).rule == 2
 
 
+def test_a_choice_that_the_machine_does_not_offer() -> None:
+    """A kernel refuses a workspace that is too small, and an algorithm that there is not, but only when it is run."""
+    planned, index = with_workspace()
+    it = planned.instructions[index]
+    for given in ({"workspace_bytes": 4}, {"workspace_bytes": 0}, {"algorithm": "another"}):
+        choice = dataclasses.replace(it.choice, **given)
+        space = choice.workspace_bytes and (it.workspace[0], choice.workspace_bytes)
+        found = refused(changed(planned, index, choice=choice, workspace=space or None))
+        assert found.rule == 3 and f"offers no {choice.algorithm} with a workspace of" in str(found)
+
+
 # -- rule 3: values ----------------------------------------------------------------------------------------------------
 
 
@@ -314,7 +345,9 @@ def test_a_rebuild_that_begins_a_step_too_late() -> None:
 def test_a_rebuild_with_another_algorithm() -> None:
     planned = small_program(recompute=DropSome())
     index = find(planned, "launch", "conv.forward", rebuild=True)
-    choice = dataclasses.replace(planned.instructions[index].choice, algorithm="another")
+    mine = planned.instructions[index].choice
+    offered = planned.machine.choices(planned.instructions[index].call)
+    choice = next(one for one in offered if one.algorithm != mine.algorithm and not one.workspace_bytes)
     assert "and used " in str(refused(changed(planned, index, choice=choice)))
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from refimpl.planner import CopyIn, CopyOut, Program
-from refimpl.planner.instructions import Compress, Decompress
+from refimpl.planner.instructions import HOST_STREAM, Compress, Decompress
 from tests.refimpl.planner.mutations import (
     COMPRESSING,
     changed,
@@ -17,6 +17,7 @@ from tests.refimpl.planner.mutations import (
     refused,
     small_program,
     tensor,
+    through_the_host,
     without,
 )
 
@@ -129,3 +130,32 @@ def test_compressed_in_vain_is_worth_a_warning(planned: Program) -> None:
     pool = tensor(planned, "pool1")
     back = [it.op for it in planned.instructions if isinstance(it, (CopyIn, Decompress)) and it.tensor is pool]
     assert back == ["copy in"]
+
+
+@pytest.mark.parametrize("op", ["compress", "decompress"])
+def test_the_threads_work_on_their_own_stream(planned: Program, op: str) -> None:
+    for stream in range(len(planned.streams) - 1):
+        found = refused(changed(planned, find(planned, op), stream=stream))
+        assert found.rule == 1 and "on host maps are compressed and decompressed, and nowhere else" in str(found)
+
+
+@pytest.mark.parametrize("op", ["launch", "copy in", "copy out"])
+def test_nothing_else_runs_there(planned: Program, op: str) -> None:
+    found = refused(changed(planned, find(planned, op), stream=planned.streams.index(HOST_STREAM)))
+    assert found.rule == 1 and found.second is not None
+
+
+@pytest.mark.parametrize("streams", [("compute", "host", "out", "in"), ("compute", "out", "out", "host"), ()])
+def test_streams_have_different_names_and_the_threads_is_the_last(planned: Program, streams: tuple[str, ...]) -> None:
+    assert refused(dataclasses.replace(planned, streams=streams)).rule == 1
+
+
+@pytest.mark.parametrize("what", ["pinned_address", "store_address"])
+def test_addresses_are_multiples_of_a_number(planned: Program, what: str) -> None:
+    larger = dataclasses.replace(planned, pinned_bytes=1 << 20, store_bytes=1 << 20)
+    found = refused(changed(larger, find(planned, "compress"), **{what: (1 << 19) + 2}))
+    assert found.rule == 2
+
+
+def test_order_through_the_threads_without_any_work(planned: Program) -> None:
+    through_the_host(planned).verify()

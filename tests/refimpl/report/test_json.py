@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from refimpl.memory.packing import packed_limit
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, plan
-from refimpl.planner.instructions import compressed_limit
+from refimpl.planner.instructions import pinned_size
 from refimpl.report.json import FIELDS, misfit_json, plan_json
 from refimpl.report.times import step_times
 from tests.refimpl.modules import NetworkWide, machine, setup
@@ -115,7 +116,7 @@ def test_compressed_maps_are_counted() -> None:
     work = [i for i in program.instructions if i.op == "compress"]
     assert document["compressed_bytes"] == sum(i.nbytes for i in work) > 0
     assert document["stored_bytes"] == sum(i.planned for i in work) < document["compressed_bytes"]
-    reserved = {i.tensor: compressed_limit(i.nbytes) for i in work}
+    reserved = {i.tensor: pinned_size(packed_limit(i.nbytes)) for i in work}
     assert document["store_bytes"] == sum(reserved.values()) > document["compressed_bytes"]
     plain = plan_json(offloading(), timeline(offloading))
     assert plain["compressed_bytes"] == plain["stored_bytes"] == plain["store_bytes"] == 0

@@ -17,6 +17,7 @@ import pytest
 
 from refimpl.backend import CopiesEarly, CopiesLate, NotFinite, Order, Trainer
 from refimpl.backend import cpu as cpu_backend
+from refimpl.backend.device import Sizes
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import BestFit, FirstFit
 from refimpl.memory.base import Pool
@@ -296,7 +297,7 @@ def test_5_the_gpus_copies_are_asynchronous_and_touch_pinned_memory_alone(monkey
         start, end = only.ctypes.data, only.ctypes.data + only.nbytes
         return sum(not start <= host <= host + nbytes <= end for host, nbytes in copies)
 
-    device = backend.CudaDevice(program.arena_bytes, program.pinned_bytes, len(program.streams))
+    device = backend.CudaDevice(Sizes.of([program]))
     assert stray(device) == 0 and len(copies) == sum(i.op in ("copy in", "copy out") for i in program.instructions)
     pageable = np.empty(program.pinned_bytes, np.uint8)
     device.pinned, device._pinned_base = pageable, pageable.ctypes.data

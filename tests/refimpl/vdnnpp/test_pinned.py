@@ -21,7 +21,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import Compress, Decompress, compressed_limit, pinned_size
+from refimpl.planner.instructions import Compress, Decompress, pinned_size
 from refimpl.registry.presets import setup
 from refimpl.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
@@ -159,8 +159,7 @@ def test_bytes_stored_of_nothing_and_of_everything() -> None:
 def test_bytes_stored_stay_within_what_is_reserved(numbers: int, density: float) -> None:
     """But for maps so small that eight workers' slots are longer than the map."""
     slack = 4 * 64 + 4 * 8  # of rounding up to whole slots
-    assert stored_bytes(numbers, density) <= compressed_limit(4 * numbers) + slack
-    assert packed_limit(4 * numbers) <= compressed_limit(4 * numbers)
+    assert stored_bytes(numbers, density) <= packed_limit(4 * numbers) + slack
 
 
 @pytest.mark.parametrize("density", [0.0, 0.1, 0.25, 0.5, 1.0])
@@ -300,7 +299,7 @@ def test_the_pinned_arena_is_never_exceeded() -> None:
                 if isinstance(it, (CopyIn, CopyOut, Compress, Decompress)):
                     assert it.pinned_address + it.nbytes <= program.pinned_bytes
                 if isinstance(it, (Compress, Decompress)):
-                    assert it.store_address + compressed_limit(it.nbytes) <= program.store_bytes
+                    assert it.store_address + packed_limit(it.nbytes) <= program.store_bytes
 
     hold()
     assert fits[True] > 20 and fits[False] > 0
