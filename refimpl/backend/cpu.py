@@ -18,7 +18,7 @@ import numpy as np
 
 from kernels.cpu.threads import thread_count
 from refimpl.backend.bound import Bound, Settings
-from refimpl.backend.device import Device, Pauses, Sizes
+from refimpl.backend.device import Device, Pauses, Replay, Sizes
 from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, needs
 from refimpl.backend.lazy import lazy_zeros
@@ -57,8 +57,6 @@ class CpuDevice(Device):
         self.poison = poison
         self.arena = arena(sizes.arena, "the device arena", poison)
         self.pinned = arena(sizes.pinned, "the pinned arena", poison)
-        # Pages that are never touched cost nothing.
-        self.store = arena(sizes.store, "compressed maps", poison=False) if sizes.store else np.empty(0, np.uint8)
 
     def _array(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         return self.arena[address : address + dtype.itemsize * prod(shape)].view(dtype).reshape(shape)
@@ -83,7 +81,7 @@ class CpuDevice(Device):
         self.arena = self.pinned = self.store = np.empty(0, np.uint8)
 
 
-class CpuReplay:
+class CpuReplay(Replay):
     """A program made ready.  `issue` executes everything before it returns, so `finish` has nothing to do."""
 
     def __init__(self, device: CpuDevice, program: Program, settings: Settings) -> None:
@@ -107,14 +105,6 @@ class CpuReplay:
         self._thread = HostThread() if beside else None
         self._needs = needs(program) if beside else {}
         self._pieces: dict[int, Piece] = {}  #: of the last iteration, by position
-
-    @property
-    def host_seconds_per_instruction(self) -> None:
-        return None
-
-    @property
-    def driver_calls(self) -> None:
-        return None
 
     def _take(self, position: int) -> None:
         self._work[position] = [launch.run for launch in self._bound.launches[position]]

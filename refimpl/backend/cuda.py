@@ -26,11 +26,10 @@ from kernels import gpu
 from kernels.shim import cuda
 from refimpl.backend.bound import Bound, Settings
 from refimpl.backend.cuda_host import Action, HostSide, checked
-from refimpl.backend.device import CallTimes, Device, Pauses, Sizes
+from refimpl.backend.device import CallTimes, Device, Pauses, Replay, Sizes
 from refimpl.backend.driver_calls import DriverMemory
 from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import CompressedMap, host_stream
-from refimpl.backend.lazy import lazy_zeros
 from refimpl.backend.orders import awaited
 from refimpl.machine import Span, Timeline
 from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
@@ -69,16 +68,9 @@ def device_errors(doing: str) -> Iterator[None]:
         raise DeviceFailed(f"the GPU failed while {doing}: {' '.join(str(error).split())}") from error
 
 
-def copy_in(to: int, host: int, nbytes: int) -> Callable[[Any], None]:
-    """A function of a stream's handle that copies pinned bytes to the device, as often as it is called."""
-    copy = driver.cuMemcpyHtoDAsync
-    return lambda handle: checked(copy(to, host, nbytes, handle), "a copy")
-
-
-def copy_out(host: int, given: int, nbytes: int) -> Callable[[Any], None]:
-    """The same from the device to pinned bytes."""
-    copy = driver.cuMemcpyDtoHAsync
-    return lambda handle: checked(copy(host, given, nbytes, handle), "a copy")
+def copying(copy: Callable[..., Any], to: int, given: int, nbytes: int) -> Callable[[Any], None]:
+    """A function of a stream's handle that copies by this call of the driver, as often as it is called."""
+    return lambda handle: checked(copy(to, given, nbytes, handle), "a copy")
 
 
 class CudaDevice(Device):
@@ -103,12 +95,6 @@ class CudaDevice(Device):
             self.pinned, self._counter = whole[: sizes.pinned], whole[rounded:].view(np.uint32)
             del whole
             self._pinned_base = self.pinned.ctypes.data
-            try:
-                self.store = lazy_zeros(sizes.store)
-            except MemoryError:
-                raise DeviceFailed(
-                    f"no {size(sizes.store)} of memory for compressed maps; plan for a smaller batch"
-                ) from None
             with device_errors("making streams"):
                 self.streams += [gpu.stream() for _ in range(sizes.streams)]
         except BaseException:
@@ -122,14 +108,16 @@ class CudaDevice(Device):
     def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         values = np.empty(shape, dtype)
         with device_errors("reading from it"):
-            copy_out(values.ctypes.data, self._base + address, values.nbytes)(self.handles[COMPUTE])
+            fetch = copying(driver.cuMemcpyDtoHAsync, values.ctypes.data, self._base + address, values.nbytes)
+            fetch(self.handles[COMPUTE])
             self.streams[COMPUTE].sync()
         return values
 
     def write(self, address: int, values: np.ndarray) -> None:
         given = np.ascontiguousarray(values)
         with device_errors("writing to it"):
-            copy_in(self._base + address, given.ctypes.data, given.nbytes)(self.handles[COMPUTE])
+            send = copying(driver.cuMemcpyHtoDAsync, self._base + address, given.ctypes.data, given.nbytes)
+            send(self.handles[COMPUTE])
             self.streams[COMPUTE].sync()
 
     def copy_out(self, address: int, pinned_address: int, nbytes: int) -> None:
@@ -139,10 +127,10 @@ class CudaDevice(Device):
         self.copying_in(address, pinned_address, nbytes)(self.handles[COMPUTE])
 
     def copying_out(self, address: int, pinned_address: int, nbytes: int) -> Callable[[Any], None]:
-        return copy_out(self._pinned_base + pinned_address, self._base + address, nbytes)
+        return copying(driver.cuMemcpyDtoHAsync, self._pinned_base + pinned_address, self._base + address, nbytes)
 
     def copying_in(self, address: int, pinned_address: int, nbytes: int) -> Callable[[Any], None]:
-        return copy_in(self._base + address, self._pinned_base + pinned_address, nbytes)
+        return copying(driver.cuMemcpyHtoDAsync, self._base + address, self._pinned_base + pinned_address, nbytes)
 
     def event(self, record: int) -> Any:
         """The event, without timing, of the record at a position; shared by all programs: iterations never overlap.
@@ -194,7 +182,7 @@ class CudaDevice(Device):
         cuda.current_context().memory_manager.deallocations.clear()
 
 
-class CudaReplay:
+class CudaReplay(Replay):
     """A program as a flat list of actions."""
 
     def __init__(self, device: CudaDevice, program: Program, settings: Settings) -> None:

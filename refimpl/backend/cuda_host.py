@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from refimpl.backend import orders
 from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, host_stream
+from refimpl.backend.orders import awaited
 from refimpl.planner import Compress, Decompress, Program, Record, Wait
 
 Action = tuple[Callable[[Any], Any], Any]  #: a function and its one argument
@@ -59,7 +59,7 @@ class HostSide:
         self._host = host_stream(program)
         records = [p for p, i in enumerate(program.instructions) if isinstance(i, Record) and i.stream == self._host]
         self._number = {position: number for number, position in enumerate(records, 1)}
-        self._awaited = orders.awaited(program)
+        self._awaited = awaited(program)
         self._first = self._events_before(event)
         self._pieces: dict[int, Piece] = {}  #: of this iteration, by position
         status, self._context = driver.cuCtxGetCurrent()
@@ -129,8 +129,8 @@ class HostSide:
 
         Whoever waits for the GPU itself does this first, since that wait has no end that could be set.
         """
-        awaited = [record for wait, record in self._awaited.items() if wait < position and record in self._number]
-        reached = max(awaited, default=-1)
+        before = [record for wait, record in self._awaited.items() if wait < position and record in self._number]
+        reached = max(before, default=-1)
         for given, piece in list(self._pieces.items()):
             if given <= reached:
                 try:

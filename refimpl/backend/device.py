@@ -6,16 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from refimpl.backend.bound import Settings
-from refimpl.backend.errors import RunError
+from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap
+from refimpl.backend.lazy import lazy_zeros
 from refimpl.machine import Timeline
 from refimpl.planner import Allocate, Free, Program
 from refimpl.planner.instructions import HOST_STREAM
+from refimpl.text import size
 
 #: Position of a launch → what the host does when that launch is done, and before anything behind it is started.
 Pauses = Mapping[int, Callable[[], None]]
@@ -66,30 +68,37 @@ class Sizes:
                 raise RunError(f"{program} needs {memory.name} {needed}, and the device has {there}")
 
 
-class Replay(Protocol):
+class Replay(ABC):
     """A program made ready: everything that is the same in every iteration has been done."""
 
     @property
     def host_seconds_per_instruction(self) -> float | None:
         """The host's time that an instruction takes to start; None where the host does the work itself."""
-
-    @property
-    def compressed(self) -> list[CompressedMap]:
-        """The maps that threads of the host compressed in the last iteration."""
+        return None
 
     @property
     def driver_calls(self) -> CallTimes | None:
         """Of the last iteration; None where the program's memory is a pool's, and on the CPU, which has no driver."""
+        return None
 
+    @property
+    @abstractmethod
+    def compressed(self) -> list[CompressedMap]:
+        """The maps that threads of the host compressed in the last iteration."""
+
+    @abstractmethod
     def set(self, settings: Settings) -> None:
         """The settings of the next iteration."""
 
+    @abstractmethod
     def issue(self, pauses: Pauses) -> None:
         """Start an iteration.  What a pause raises ends it there."""
 
+    @abstractmethod
     def finish(self) -> None:
         """Wait until all that was started is done."""
 
+    @abstractmethod
     def timed(self) -> Timeline:
         """Run an iteration and measure it."""
 
@@ -104,6 +113,12 @@ class Device(ABC):
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
+        try:
+            self.store = lazy_zeros(sizes.store)  #: as bytes; pages that are never touched cost nothing
+        except MemoryError:
+            raise DeviceFailed(
+                f"no {size(sizes.store)} of memory for compressed maps; plan for a smaller batch"
+            ) from None
         self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], Any] = {}
 
     def view(self, address: int, shape: tuple[int, ...], dtype: Any) -> Any:

@@ -3,7 +3,8 @@
 A program is a promise: thousands of iterations will replay it blindly.  It is right if, run twice in a row,
 
 1. *order*: any two accesses to the same bytes, on the device or in pinned memory, one of them a write, are ordered by
-   the streams and the events (`happens_before.py`);
+   the streams and the events (`happens_before.py`); kernels run on the stream 0, the work of the host's threads on
+   theirs;
 2. *lifetime*: nothing is touched before it is allocated or after it is freed, no two live blocks overlap, and
    everything lies inside its arena (`memory.py`);
 3. *values*: every call reads what the plain network's run would give it, and every call of the network runs, exactly
@@ -15,7 +16,8 @@ Twice, because the second iteration starts where the first one ended: with its w
 
 The check runs through the instructions in the order of the list.  That is one of the orders in which the streams may
 run them, and rule 1 makes all the others equal to it.  Of the planner it uses the instructions and nothing else: what
-planned a program cannot vouch for it.  It takes time linear in the program's length.
+planned a program cannot vouch for it.  The program's machine says which algorithms there are, and what workspace each
+needs.  The check takes time linear in the program's length.
 """
 
 from refimpl.planner.verify.check import verify

@@ -18,14 +18,31 @@ from hypothesis import strategies as st
 
 from refimpl.backend import Drawn, NotFinite, Order
 from refimpl.network import Network
+from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup
 from refimpl.planner.verify import Unsafe
+from refimpl.registry import presets
+from refimpl.vdnnpp import Compressed
 from tests.refimpl.backend.running import differing, plain_training, trained
-from tests.refimpl.modules import least_plan, machine, networks, setups
+from tests.refimpl.modules import least_plan, machine, networks, setup, setups
 from tests.refimpl.planner.mutations import COMPRESSING, MOVING, anything, small_program
 from tests.refimpl.planner.test_verify_mutations import LINKS, TIGHTNESS, compressing, relaxed
 
 ITERATIONS = 2
+HOSTS = st.sampled_from((1e6, 1e9, 1e12))  #: bytes a second that the host compresses
+ANY = st.tuples(networks(layers=6), st.one_of(setups, compressing), TIGHTNESS, LINKS, HOSTS)
+#: Programs in which most maps are compressed, and decompressed again.
+PACKING = st.tuples(
+    networks(layers=8, kinds=("conv", "relu", "relu", "pool", "join")),
+    st.builds(
+        lambda streams, join, limit: setup(
+            **COMPRESSING | {"copy_streams": streams, "join": join, "barrier": True, "pinned": Compressed(limit=limit)}
+        ),
+        st.sampled_from(("shared", "separate")), st.booleans(), st.sampled_from((None, 1 << 12, 1 << 13)),
+    ),
+    st.just(0.5), st.sampled_from((1e8, 1e10)), st.just(1e12),
+)  # fmt: skip
+SMALL = (MOVING, COMPRESSING, COMPRESSING | {"copy_streams": "shared"})
 A_PROGRAM = 50  #: mutants of a program
 
 
@@ -72,7 +89,7 @@ def spoil(program: Program, count: int, number: int, tally: Counter[tuple[str, s
 
 def test_mutants_of_small_programs() -> None:
     tally: Counter[tuple[str, str]] = Counter()
-    for number, modules in enumerate((MOVING, COMPRESSING, COMPRESSING | {"copy_streams": "shared"})):
+    for number, modules in enumerate(SMALL):
         assert spoil(small_program(**modules), 100, number, tally) == []
     assert sum(n for (_, verdict), n in tally.items() if verdict == "accepted") > 20
 
@@ -83,17 +100,22 @@ def test_twenty_thousand_mutants_of_drawn_programs() -> None:
     faults: list[str] = []
 
     @seed(11)
-    @settings(relaxed, max_examples=520, phases=[Phase.generate], database=None, deadline=None)
-    @given(networks(layers=6), st.one_of(setups, compressing), TIGHTNESS, LINKS, LINKS, st.integers(0, 1 << 30))
-    def hold(network: Network, setup: Setup, tightness: float, link: float, host_rate: float, number: int) -> None:
+    @settings(relaxed, max_examples=400, phases=[Phase.generate], database=None, deadline=None)
+    @given(st.one_of(ANY, PACKING), st.integers(0, 1 << 30))
+    def hold(given: tuple[Network, Setup, float, float, float], number: int) -> None:
+        network, wanted, tightness, link, host_rate = given
         on = dataclasses.replace(machine(link), host_rate=host_rate)
         try:
-            program = least_plan(network, setup, on, tightness)
+            program = least_plan(network, wanted, on, tightness)
         except DoesNotFit:
             return
         faults.extend(spoil(program, A_PROGRAM, number, tally))
 
     hold()
+    keeps_up = dataclasses.replace(machine(), host_rate=1e12)
+    packing = least_plan(build("tiny-vgg:vdnnpp", 8), presets.vdnnpp_all(), keeps_up, 0.3)
+    for number, program in enumerate([*(small_program(**modules) for modules in SMALL), packing]):
+        faults.extend(spoil(program, 1000, number, tally))
     for what, verdict in sorted(tally):
         print(f"{what:26} {verdict:10} {tally[what, verdict]:6}")
     verdicts = Counter({verdict: 0 for _, verdict in tally})
