@@ -88,12 +88,14 @@ class CpuReplay(Replay):
         self._program, self._order = program, device.order
         self._bound = Bound(program, device.view, settings)
         self._host_work = HostWork(program, device.pinned, device.store)
-        self._work: dict[int, list[Callable[[Any], None]]] = {}
+        self._work: dict[int, list[Callable[[], None]]] = {}
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, (CopyIn, CopyOut)):
-                self._work[position] = [_copy(device, instruction)]
+                copy = device.copy_in if isinstance(instruction, CopyIn) else device.copy_out
+                place = instruction.address, instruction.pinned_address, instruction.nbytes
+                self._work[position] = [partial(copy, *place)]
             elif isinstance(instruction, (Compress, Decompress)):
-                self._work[position] = [_on_any_stream(partial(self._host_work.run, instruction))]
+                self._work[position] = [partial(self._host_work.run, instruction)]
             elif isinstance(instruction, Launch):
                 self._take(position)
         self._arranger = Arranger(program)
@@ -107,7 +109,7 @@ class CpuReplay(Replay):
         self._pieces: dict[int, Piece] = {}  #: of the last iteration, by position
 
     def _take(self, position: int) -> None:
-        self._work[position] = [launch.run for launch in self._bound.launches[position]]
+        self._work[position] = [partial(launch.run, None) for launch in self._bound.launches[position]]
 
     @property
     def compressed(self) -> list[CompressedMap]:
@@ -153,27 +155,16 @@ class CpuReplay(Replay):
                 if self._thread is not None:
                     work = self._program.instructions[position]
                     if isinstance(work, (Compress, Decompress)):
-                        self._pieces[position] = Piece(doing(work), partial(self._host_work.run, work))
+                        self._pieces[position] = Piece(doing(work), *self._work[position])
                         self._thread.start(self._pieces[position])
                         continue
                     if position in self._needs:
                         self._thread.wait_for(self._pieces[self._needs[position]])
                 for run in self._work[position]:
-                    run(None)
+                    run()
                 behind(position)
                 if poison is not None:
                     poison.executed(position)
         finally:
             if self._thread is not None:
                 self._thread.finish()
-
-
-def _on_any_stream(work: Callable[[], None]) -> Callable[[Any], None]:
-    return lambda _stream: work()
-
-
-def _copy(device: CpuDevice, instruction: CopyIn | CopyOut) -> Callable[[Any], None]:
-    there = device.arena[instruction.address : instruction.address + instruction.nbytes]
-    here = device.pinned[instruction.pinned_address : instruction.pinned_address + instruction.nbytes]
-    to, given = (there, here) if isinstance(instruction, CopyIn) else (here, there)
-    return lambda _stream: np.copyto(to, given)

@@ -25,6 +25,12 @@ Access = Literal["write", "read"]
 Bytes = tuple[Place, int, int]  #: where, first byte, past the last
 
 ONES = 0xFF
+#: From where, and to where, an instruction moves a map; and its field with the address there.
+ENDS: dict[str, tuple[Place, Place]] = {
+    "copy out": ("device", "pinned"), "copy in": ("pinned", "device"),
+    "compress": ("pinned", "store"), "decompress": ("store", "pinned"),
+}  # fmt: skip
+FIELDS: dict[Place, str] = {"device": "address", "pinned": "pinned_address", "store": "store_address"}
 
 
 @dataclass(eq=False)
@@ -42,18 +48,10 @@ def accesses(instruction: Work) -> Iterator[tuple[Tensor, Place, int, Access]]:
         filled = set(call.writes).difference(call.reads, call.updates)
         for tensor, address in zip(call.operands, instruction.addresses, strict=True):
             yield tensor, "device", address, "write" if tensor in filled else "read"
-    elif isinstance(instruction, CopyOut):
-        yield instruction.tensor, "device", instruction.address, "read"
-        yield instruction.tensor, "pinned", instruction.pinned_address, "write"
-    elif isinstance(instruction, CopyIn):
-        yield instruction.tensor, "pinned", instruction.pinned_address, "read"
-        yield instruction.tensor, "device", instruction.address, "write"
-    elif isinstance(instruction, Compress):
-        yield instruction.tensor, "pinned", instruction.pinned_address, "read"
-        yield instruction.tensor, "store", instruction.store_address, "write"
     else:
-        yield instruction.tensor, "store", instruction.store_address, "read"
-        yield instruction.tensor, "pinned", instruction.pinned_address, "write"
+        source, target = ENDS[instruction.op]
+        yield instruction.tensor, source, getattr(instruction, FIELDS[source]), "read"
+        yield instruction.tensor, target, getattr(instruction, FIELDS[target]), "write"
 
 
 class Poison:

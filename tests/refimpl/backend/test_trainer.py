@@ -485,7 +485,7 @@ def interrupting(made: Trainer, at: int, times: int = 1) -> None:
     replay: Any = made.replay
     position = sorted(replay._bound.launches)[at]
 
-    def strike(_stream: Any) -> None:
+    def strike() -> None:
         for _ in range(times):
             os.kill(os.getpid(), signal.SIGINT)
 
