@@ -1,4 +1,4 @@
-"""The command's reference, made from its own argument parser, and the tables that follow from what there is."""
+"""The command's reference, made from its argument parser, and the tables of networks, machines, slots and presets."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from refimpl.report.markdown import markdown_table
 COMMAND = """\
 # The command
 
-Made from the command itself: `refimpl COMMAND --help` says the same. What every command keeps to: with `--json` one
-JSON document goes to standard output and nothing else; progress goes to standard error, and only to a terminal; tables
-fit 100 columns; an error is one line that says what to do, and a name that is nearly right is answered with the right
-one.
+This page is made from the command's own help: `refimpl COMMAND --help` says the same. Rules of every command: with
+`--json` one JSON document goes to standard output and nothing else; progress goes to standard error, and only to a
+terminal; tables fit 100 columns; an error is one line that says what to do, with the closest valid name for a
+misspelt one.
 
 | exit status | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | done, and what was checked is wrong: a program that is not safe, a target that is missed |
+| 1 | done, and a check failed: a program is not safe, a target is missed |
 | 2 | wrong use |
 | 3 | it does not fit the budget |
-| 4 | the device failed, or is not there |
+| 4 | the device failed, or there is none |
 | 130 | interrupted |
 
 """
 
 
 def command_page(parser: argparse.ArgumentParser) -> str:
-    """Every command below the parser: what it does, how it is called, its arguments, its examples."""
+    """Every command of the parser: its purpose, its usage, its arguments, its examples."""
     os.environ["COLUMNS"] = "100"  # argparse breaks its lines by it
     return COMMAND + "\n".join(_command(parser, 2))
 
 
 def _command(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
-    """Depth first; a command that only leads to others has no arguments of its own to show."""
+    """Depth first; a command that only groups others has no arguments of its own."""
     for name, one in _subcommands(parser):
         yield f"{'#' * level} {name}\n"
         yield f"{quoted(one.description or '')}\n"
@@ -81,7 +81,7 @@ def quoted(text: str) -> str:
     return re.sub(r"(?<![\w`-])(--[\w-]+)", r"`\1`", text)
 
 
-# -- what there is -----------------------------------------------------------------------------------------------------
+# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def size(nbytes: float) -> str:
@@ -96,7 +96,7 @@ def rounded(number: float) -> str:
 
 
 def networks_table() -> str:
-    """The networks that have a name, each built for the batch it is known by."""
+    """The networks that have a name, each built for its default batch."""
     from refimpl.network.accounting import network_wide_bytes
     from refimpl.network.conventions import SUFFIXES
     from refimpl.network.zoo import FAMILIES, PLAIN
@@ -162,9 +162,9 @@ def modules_table(slot: str) -> str:
 
 QUESTIONS = {
     "recompute": "which maps are dropped, and how is a dropped one rebuilt",
-    "offload": "which maps leave, and at which step",
+    "offload": "which maps are offloaded, and at which step",
     "liveness": "after which step is a tensor released",
-    "prefetch": "which maps come back while a step runs",
+    "prefetch": "which maps are copied in while a step runs",
     "cache": "what is evicted when an allocation fails",
     "algorithms": "which algorithm does each convolution use, hence which workspace",
     "allocator": "where does a block of bytes go",
@@ -173,11 +173,11 @@ QUESTIONS = {
 
 
 def slots_table() -> str:
-    """Every slot, its question, and the modules there are."""
+    """Every slot, its question, and its modules."""
     from refimpl.registry.modules import MODULES
 
     rows = [[f"`{slot}`", QUESTIONS[slot], ", ".join(f"`{name}`" for name in found)] for slot, found in MODULES.items()]
-    return markdown_table(["slot", "what it decides", "modules today"], rows) + "\n"
+    return markdown_table(["slot", "its question", "modules"], rows) + "\n"
 
 
 def presets_table() -> str:
@@ -190,7 +190,7 @@ def presets_table() -> str:
 
 
 def json_table() -> str:
-    """What every field of `plan --json` means."""
+    """The meaning of every field of `plan --json`."""
     from refimpl.report.json import FIELDS
 
     return markdown_table(["field", "meaning"], [[f"`{name}`", text] for name, text in FIELDS.items()]) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(HERE)]
+os.environ["PYTHONPATH"] = str(ROOT)  # for the notebooks' kernels
 
 import commands  # noqa: E402
 import drawings  # noqa: E402
 import generate  # noqa: E402
 import reference  # noqa: E402
+from sphinx.application import Sphinx  # noqa: E402
 
 from refimpl import __version__, cli  # noqa: E402
 from refimpl.planner import SLOTS  # noqa: E402
@@ -24,10 +27,18 @@ author = "the refimpl authors"
 copyright = "2026, the refimpl authors"
 release = __version__
 
-extensions = ["myst_nb"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints", "**/.jupyter_cache", "jupyter_execute"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
+
+# The reference: autodoc reads reStructuredText, and `reference.to_rst` makes it of our docstrings.
+autodoc_default_options = reference.OPTIONS
+autodoc_preserve_defaults = True
+toc_object_entries = False  # the theme copies the whole table of contents into every page
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
 
 # Notebooks are stored without outputs; they run when they or the project changed.
 sources = sorted(path for folder in ("kernels", "refimpl", "docs/slots") for path in (ROOT / folder).rglob("*.py"))
@@ -49,8 +60,7 @@ shutil.rmtree(generated, ignore_errors=True)
 pages = {
     "kernels.md": generate.kernels_page(),
     "measurements.md": generate.measurements_page(HERE / "measurements"),
-    "api-kernels.md": generate.api_page(),
-    **{f"api/{name}.md": reference.room_page(name, *room) for name, room in reference.ROOMS.items()},
+    **{f"api/{name}.md": reference.room_page(name) for name in reference.ROOMS},
     "api/index.md": reference.index_page(),
     "command.md": commands.command_page(cli.parser()),
     "networks.md": commands.networks_table(),
@@ -73,3 +83,8 @@ exclude_patterns += [
     f"_generated/{name}" for name in ("networks.md", "machines.md", "calibration.md", "presets.md", "json.md")
 ]
 exclude_patterns += ["_generated/slots"]
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("autodoc-process-docstring", reference.process_docstring, priority=400)  # before napoleon
+    app.connect("object-description-transform", reference.drop_long_values)

@@ -1,6 +1,6 @@
-"""The two drawings of the architecture page, as SVG: the house, from the tree as it is, and the way the data flows.
+"""The two drawings of the architecture page, as SVG: the house, measured from the tree, and the flow of the data.
 
-Colours are those of the page's theme, so that they are readable by day and by night.
+The colours are those of the page's theme, so that both are readable in its light and in its dark mode.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ WIDTH = 760
 INK, FAINT = "var(--color-foreground-primary, #222)", "var(--color-foreground-muted, #777)"
 WALL, PAPER = "var(--color-brand-primary, #2962ff)", "var(--color-background-secondary, #f8f9fb)"
 
-#: What a room is for, in a few words.
+#: The rooms that are drawn, from the ground up, and what each is for.
 PURPOSE = {
     "kernels": "plain Numba CUDA kernels: nothing else knows how to compute",
     "refimpl.text": "sizes, durations, names",
-    "refimpl.network": "layers, calls, steps, routes; the zoo",
-    "refimpl.memory": "allocators",
-    "refimpl.machine": "models of GPUs, simulator",
+    "refimpl.network": "what is trained: layers, calls, steps, routes; the zoo of networks",
+    "refimpl.memory": "allocators: where a block of bytes goes",
+    "refimpl.machine": "models of GPUs, profiles, the simulator",
     "refimpl.planner": "the slots, ONE loop, the program, its listing and its proof",
-    "refimpl.vdnn": "2016",
-    "refimpl.vdnnpp": "2019",
-    "refimpl.superneurons": "2018",
-    "refimpl.accudnn": "2019",
-    "refimpl.backend": "CPU, CUDA",
-    "refimpl.report": "tables, pictures, traces of any program",
-    "refimpl.registry": "names, presets, budgets; what fits",
-    "refimpl.bench": "kernels beside their rivals",
+    "refimpl.vdnn": "a paper, 2016",
+    "refimpl.vdnnpp": "a paper, 2019",
+    "refimpl.superneurons": "a paper, 2018",
+    "refimpl.accudnn": "a paper, 2019",
+    "refimpl.backend": "runs it: CPU, CUDA",
+    "refimpl.report": "tables, pictures and traces of any program",
+    "refimpl.registry": "names → networks, machines, modules, presets, budgets; what fits",
+    "refimpl.bench": "kernels and the planner, timed",
     "refimpl.reproduce": "published figures beside ours",
-    "refimpl": "the names that Python users import",
-    "refimpl.cli": "the command",
-    "refimpl.__main__": "python -m refimpl",
+    "refimpl.cli": "the command refimpl",
 }
+NO_ROOM = ("refimpl", "refimpl.__main__")  #: floors of the test: the public names, and `python -m refimpl`
+WEIGHT = {"kernels": 2.6, "refimpl.superneurons": 1.2, "refimpl.backend": 1.6}  #: widths on a floor; the others are 1
 
 
 def _text(
@@ -78,51 +78,60 @@ def floors(layout_test: Path) -> list[list[str]]:
     """The floors, lowest first, as the test that checks the imports has them."""
     for node in ast.parse(layout_test.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FLOORS":
-            return [list(floor) for floor in ast.literal_eval(node.value)]
+            found = [[room for room in floor if room not in NO_ROOM] for floor in ast.literal_eval(node.value)]
+            return [floor for floor in found if floor]
     raise ValueError(f"{layout_test} has no FLOORS")
 
 
-def files_of(root: Path, room: str) -> list[Path]:
-    """The room's modules; the top floor's are those in no room of their own, and the demo's."""
-    folder = root / room.replace(".", "/")
-    if room == "refimpl":
-        return [*folder.glob("*.py"), *(folder / "demo").glob("*.py")]
-    return list(folder.rglob("*.py"))
-
-
-def measure(files: Sequence[Path]) -> str:
+def measure(root: Path, room: str) -> str:
+    """The size of a room; nothing for one that is not built yet."""
+    place = root / room.replace(".", "/")
+    files = [*place.rglob("*.py")] if place.is_dir() else [*place.parent.glob(f"{place.name}.py")]
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
-    return f"{len(files)} files, {lines:,} lines"
+    return f"{len(files)} {'file' if len(files) == 1 else 'files'}, {lines:,} lines" if files else ""
 
 
 def house(root: Path) -> str:
-    """The rooms, a floor above another: imports point downwards only.  What is not built yet is dashed."""
-    height, gap, left, roof = 62, 8, 30, 96
+    """The rooms, one floor above the other, with the command as the roof.  A room that is not built yet is dashed."""
+    left, right, height, gap, top = 64, WIDTH - 30, 60, 7, 6
     rows = floors(root / "tests" / "test_layout.py")
+    ground = top + len(rows) * (height + gap) + 16
     parts = []
     for number, rooms in enumerate(rows):
-        top = roof + (len(rows) - 1 - number) * (height + gap)
-        if number == len(rows) - 1:  # the roof
-            outline = (left - 22, roof + height), (WIDTH / 2, 6), (WIDTH - left + 22, roof + height)
+        y, x = ground - (number + 1) * (height + gap), float(left)
+        if number == len(rows) - 1:
+            outline = (left - 26, y + height), (left + 90, y - 8), (right - 90, y - 8), (right + 26, y + height)
             points = " ".join(f"{x:g},{y:g}" for x, y in outline)
             parts.append(
                 f'<polygon points="{points}" stroke-linejoin="round" '
                 f'style="fill: {PAPER}; stroke: {WALL}; stroke-width: 1.5"/>'
             )
-        wide = (WIDTH - 2 * left + gap) / len(rooms)
-        for i, room in enumerate(rooms):
-            files, x = files_of(root, room), left + i * wide
-            if number < len(rows) - 1:
-                parts.append(_box(x, top, wide - gap, height, dashed=not files, colour=WALL if files else FAINT))
-            middle, name = x + (wide - gap) / 2, room.removeprefix("refimpl.")
-            parts.append(
-                _text(middle, top + 20, name, 15 if len(rooms) < 4 else 14, INK if files else FAINT, bold=True)
-            )
-            parts.append(_text(middle, top + 37, PURPOSE[room], 12, INK if files else FAINT))
-            parts.append(_text(middle, top + 53, measure(files) if files else "to be built", 11, FAINT))
-    ground = roof + len(rows) * (height + gap) - gap
-    parts.append(_line((4, ground + 4), (WIDTH - 4, ground + 4), arrow=False, colour=FAINT))
-    return _svg(ground + 10, "The house: the rooms of the project, floor by floor", parts)
+        each = (right - left + gap) / sum(WEIGHT.get(room, 1) for room in rooms)
+        for room in rooms:
+            width = each * WEIGHT.get(room, 1) - gap
+            parts += _room(root, room, x, y, width, height, walls=number < len(rows) - 1)
+            x += width + gap
+    foot = ground - gap
+    parts += [
+        _line((4, foot + 4), (WIDTH - 4, foot + 4), arrow=False, colour=FAINT),
+        _line((30, top + 2 * height), (30, foot - 6), colour=FAINT),
+        f'<text transform="translate(22 {foot / 2 + height:g}) rotate(-90)" font-size="12" text-anchor="middle" '
+        f'style="fill: {FAINT}">imports point down</text>',
+    ]
+    return _svg(foot + 10, "The house: the rooms of the project, floor by floor", parts)
+
+
+def _room(root: Path, room: str, x: float, y: float, width: float, height: float, walls: bool) -> list[str]:
+    """A box with a room's name, its purpose and its size."""
+    size = measure(root, room)
+    ink, middle = INK if size else FAINT, x + width / 2
+    box = [_box(x, y, width, height, dashed=not size, colour=WALL if size else FAINT)] if walls else []
+    return [
+        *box,
+        _text(middle, y + 20, room.removeprefix("refimpl."), 14, ink, bold=True),
+        _text(middle, y + 37, PURPOSE[room], 12, ink),
+        _text(middle, y + 53, size or "to be built", 11, FAINT),
+    ]
 
 
 # -- the flow ----------------------------------------------------------------------------------------------------------

@@ -1,137 +1,145 @@
-"""The functions and classes of every room, in their own words: a page a room."""
+"""The API reference: a page a room, written by Sphinx's autodoc and napoleon from the docstrings.
+
+The project's docstrings are plain text with a little Markdown: `code` between single backticks, tables with `|`, and
+blocks indented by four spaces.  autodoc reads reStructuredText, so `to_rst` translates each docstring first.
+"""
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
-from types import FunctionType, ModuleType
+from collections.abc import Iterator
+from textwrap import indent
+from types import ModuleType
 from typing import Any
 
-#: Page → its packages and modules, and what to say first.
+from sphinx.addnodes import desc_annotation
+
+#: Page → its packages and files, and where to read on.
 ROOMS = {
     "network": (
-        ("refimpl.network",),
-        "What is trained: layers, calls, steps and routes, and the networks that have a name. See [](/networks.md).",
+        ["refimpl.network"],
+        "Layers, calls, steps and routes; the networks by name. See [](/networks.md).",
     ),
-    "memory": (("refimpl.memory",), "Where a block of bytes goes. See [](/slots/allocator.md)."),
-    "machine": (
-        ("refimpl.machine", "refimpl.registry.machines"),
-        "Models of GPUs, what was measured of one, and the simulator. See [](/simulate.md).",
-    ),
+    "memory": (["refimpl.memory"], "Where a block of bytes goes. See [](/slots/allocator.md)."),
+    "machine": (["refimpl.machine"], "Models of GPUs, profiles and the simulator. See [](/simulate.md)."),
     "planner": (
-        (
-            "refimpl.planner",
-            "refimpl.registry.modules",
-            "refimpl.registry.presets",
-            "refimpl.registry.planning",
-            "refimpl.registry.budgets",
-            "refimpl.registry.fitting",
-        ),
-        "The loop, the slots' protocols, the program, its listing and its proof; presets and budgets. "
-        "See [](/program.md), [](/verify.md) and [](/slots/index.md).",
-    ),
-    "backend": (
-        ("refimpl.backend", "refimpl.backend.data"),
-        "Programs really run, on the CPU or on a GPU, and what they are trained on. See [](/backends.md).",
+        ["refimpl.planner"],
+        "The slots, the loop, the program and its proof. See [](/slots/index.md), [](/program.md) and [](/verify.md).",
     ),
     "papers": (
-        ("refimpl.vdnn", "refimpl.vdnnpp", "refimpl.superneurons"),
-        "A folder a paper, a module an algorithm. See [](/vdnn.md), [](/vdnnpp.md) and [](/superneurons.md).",
+        ["refimpl.vdnn", "refimpl.vdnnpp", "refimpl.superneurons"],
+        "One folder a paper, one file an algorithm. See [](/vdnn.md), [](/vdnnpp.md) and [](/superneurons.md).",
     ),
-    "report": (("refimpl.report",), "Tables, pictures and traces. See [](/reports.md)."),
+    "backend": (
+        ["refimpl.backend"],
+        "Programs that run, on the CPU or a GPU, and their data. See [](/backends.md).",
+    ),
+    "report": (["refimpl.report", "refimpl.text"], "Tables, pictures and traces. See [](/reports.md)."),
+    "registry": (["refimpl.registry"], "Names and the objects they mean; what fits a budget. See [](/slots/index.md)."),
+    "bench": (["refimpl.bench"], "Kernels and the planner, timed. See [](/speed.md)."),
+    "reproduce": (
+        ["refimpl.reproduce"],
+        "Each paper's published figures beside ours. See [](/vdnn.md), [](/vdnnpp.md) and [](/superneurons.md).",
+    ),
+    "kernels": (
+        ["kernels"],
+        "Every layer as Numba kernels. See [](/_generated/kernels.md) and [](/without-a-gpu.md).",
+    ),
 }
+
+OPTIONS = {"members": True, "member-order": "bysource", "ignore-module-all": True}  #: autodoc's
+
+
+def index_page() -> str:
+    """The list of the rooms' pages, after the names that `refimpl` itself offers."""
+    pages = "\n".join(ROOMS)
+    return f"# The API, room by room\n\n{_entry('refimpl')}\n```{{toctree}}\n:maxdepth: 1\n\n{pages}\n```\n"
+
+
+def room_page(title: str) -> str:
+    """One room: for each file its docstring, its classes and its functions."""
+    names, about = ROOMS[title]
+    parts = [f"# {title}\n", f"{about}\n"]
+    for module in (found for name in names for found in modules_of(name)):
+        if module.__name__ != names[0] or len(names) > 1:
+            parts.append(f"## {module.__name__}\n")
+        parts.append(_entry(module.__name__))
+        if public := getattr(module, "__all__", ()):
+            parts.append(f"To be imported from here: {', '.join(_link(module, name) for name in public)}.\n")
+    return "\n".join(parts)
 
 
 def modules_of(name: str) -> Iterator[ModuleType]:
-    """The module of that name and, if it is a package, those below it."""
+    """The module and, if it is a package, those below it."""
     module = importlib.import_module(name)
     yield module
     for found in pkgutil.iter_modules(getattr(module, "__path__", ()), f"{name}."):
         yield from modules_of(found.name)
 
 
-def public(module: ModuleType, kind: type) -> Iterator[tuple[str, Any]]:
-    """The functions or classes that are written in this module and say what they do."""
-    for name, value in vars(module).items():
-        if isinstance(value, kind) and value.__module__ == module.__name__ and name[0] != "_" and own_words(value):
-            yield name, value
+def _entry(module: str) -> str:
+    return f"```{{eval-rst}}\n.. automodule:: {module}\n```\n"
 
 
-def own_words(thing: Any) -> str:
-    """Its docstring; none where it is inherited, or made by `dataclass`."""
-    text = vars(thing).get("__doc__") if isinstance(thing, type) else getattr(thing, "__doc__", None)
-    made = isinstance(thing, type) and (text or "").startswith(f"{thing.__name__}(")
-    return "" if made or not text else inspect.cleandoc(text)
+def _link(package: ModuleType, name: str) -> str:
+    """A link to where the object is documented."""
+    home = getattr(getattr(package, name, None), "__module__", None)
+    return f"{{py:obj}}`{name} <{home}.{name}>`" if home else f"`{name}`"
 
 
-def signature(thing: Callable[..., Any]) -> str:
-    """The parameters; one a line where they are many."""
-    given = inspect.signature(thing)
-    if isinstance(thing, type):
-        given = given.replace(return_annotation=inspect.Signature.empty)
-    found = re.sub(r"<(?:class|factory|function)[^>]*?'?([\w.]*)'?(?: at 0x[0-9a-f]+)?>", r"\1", str(given))
-    found = re.sub(r"(: |-> )'([^']*)'", r"\1\2", found)  # annotations are kept as text; defaults keep their quotes
-    return found if len(found) < 80 else re.sub(r", (?=\*|\w+:)", ",\n    ", found).replace("(", "(\n    ", 1)
+# -- docstrings --------------------------------------------------------------------------------------------------------
+
+GENERATED = re.compile(r"Alias for field number \d+|\w+\(.*\)")  #: docstrings that NamedTuple and dataclass make
+EMPHASIS = re.compile(r"((?<![\w*])\*{1,2}(?=\S)[^*]*(?<=\S)\*{1,2}(?![\w*]))")
+SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields):\n|[*-] |\d\. ")  #: napoleon's, or a list
 
 
-def index_page() -> str:
-    """The rooms' pages."""
-    return "# The rooms' functions and classes\n\n```{toctree}\n:maxdepth: 1\n\n" + "\n".join(ROOMS) + "\n```\n"
+def process_docstring(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    """For Sphinx's event `autodoc-process-docstring`, before napoleon."""
+    text = "\n".join(lines).strip()
+    lines[:] = [] if GENERATED.fullmatch(text) else to_rst(text).split("\n")
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["\\ "]  # so that napoleon does not take words before a colon for a type
 
 
-def room_page(title: str, names: tuple[str, ...], about: str) -> str:
-    """Each module's own words, then its classes and functions."""
-    parts = [f"# {title}\n", f"{about}\n"]
-    for name in names:
-        for module in modules_of(name):
-            parts += [f"## {module.__name__.removeprefix('refimpl.')}\n", *text_block(inspect.getdoc(module) or "")]
-            for known, value in public(module, type):
-                parts += class_entry(known, value)
-            for known, value in public(module, FunctionType):
-                parts += entry(known, f"{known}{signature(value)}", own_words(value))
-    return "\n".join(parts)
+def drop_long_values(app: Any, domain: str, kind: str, content: Any) -> None:
+    """For Sphinx's event `object-description-transform`: a table of the presets is no part of a signature."""
+    for node in [*content.parent.findall(desc_annotation)]:
+        if len(node.astext()) > 100:
+            node.parent.remove(node)
 
 
-def entry(name: str, code: str, words: str) -> list[str]:
-    return [f"### {name}\n", f"```python\n{code}\n```\n", *text_block(words)]
+def to_rst(text: str) -> str:
+    """A docstring as reStructuredText: its tables and blocks first, then what is within a line."""
+    return "\n\n".join(map(_paragraph, re.split(r"\n\s*\n", text)))
 
 
-def class_entry(name: str, value: type) -> list[str]:
-    """A class: how it is made, if not by hand of somebody else, what it is, and its public methods and properties."""
-    made = (
-        "__init__" in vars(value) and not issubclass(value, BaseException) and not getattr(value, "_is_protocol", False)
-    )
-    lines = entry(name, f"class {name}{signature(value) if made else ''}", own_words(value))
-    members = []
-    for known, member in vars(value).items():
-        found = member.__func__ if isinstance(member, classmethod | staticmethod) else member
-        words = own_words(found.fget if isinstance(found, property) else found) if known[0] != "_" else ""
-        if not words:
-            continue
-        if isinstance(found, property):
-            members.append(f"`{known}`\n: {in_a_line(words)}\n")
-        elif isinstance(found, FunctionType):
-            given = re.sub(r"\s+", " ", signature(found)).replace("( ", "(")
-            given = re.sub(r"\((?:self|cls)(?:, )?", "(", given)
-            members.append(f"`{known}{given}`\n: {in_a_line(words)}\n")
-    return [*lines, *members]
+def _paragraph(text: str) -> str:
+    if text.startswith("| "):
+        return _table(text)
+    if text.startswith("    "):
+        return f"::\n\n{text}"
+    if "\n  " in text and not SECTION.match(text):
+        return f"::\n\n{indent(text, '    ')}"
+    return _inline(text)
 
 
-def in_a_line(words: str) -> str:
-    """The first paragraph, as Markdown takes it."""
-    text = " ".join(words.split("\n\n")[0].split())
+def _table(text: str) -> str:
+    """A Markdown table as a `list-table`."""
+    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.split("\n")]
+    rows.pop(1)  # the line of hyphens
+    cells = [f"{'     -' if i else '   * -'} {_inline(cell)}" for row in rows for i, cell in enumerate(row)]
+    return ".. list-table::\n   :header-rows: 1\n\n" + "\n".join(cells)
+
+
+def _inline(text: str) -> str:
+    """Literals get two backticks; outside them and outside *emphasis* special characters are escaped."""
     pieces = text.split("`")
-    pieces[::2] = [re.sub(r"([*_<>\[\]$])", r"\\\1", piece) for piece in pieces[::2]]
-    return "`".join(pieces)
+    pieces[::2] = ["".join(map(_escaped, EMPHASIS.split(piece))) for piece in pieces[::2]]
+    return "``".join(pieces)
 
 
-def text_block(words: str) -> list[str]:
-    """Words as they stand: a paragraph, or a block where they have lists, tables or code in them."""
-    if not words:
-        return []
-    if re.search(r"^ {2,}|^[|*-] |^\d\. ", words, re.MULTILINE):
-        return [f"```text\n{words}\n```\n"]
-    return [in_a_line(paragraph) + "\n" for paragraph in words.split("\n\n")]
+def _escaped(text: str) -> str:
+    return text if EMPHASIS.fullmatch(text) else re.sub(r"(?<!^)[*|]|_(?=\W|$)", r"\\\g<0>", text, flags=re.MULTILINE)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import functools
+import importlib
 import importlib.util
+import json
+import pkgutil
 import re
 import shlex
 import sys
@@ -15,6 +20,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+import kernels
+import refimpl
 from refimpl import cli
 from refimpl.cli.reproduce import PAPERS
 from refimpl.planner import SLOTS
@@ -116,6 +123,80 @@ def test_pythons_snippets_compile(page: Path) -> None:
         compile(snippet, name(page), "exec")
 
 
+# -- imports -----------------------------------------------------------------------------------------------------------
+
+
+def code_of(page: Path) -> str:
+    """All Python that a page or a notebook shows, as one module."""
+    if page.suffix == ".ipynb":
+        found = json.loads(page.read_text(encoding="utf-8"))["cells"]
+        return "\n".join("".join(cell["source"]) for cell in found if cell["cell_type"] == "code")
+    return "\n".join([*cells(page), *(text for text in fences(page, "python") if "import" in text)])
+
+
+@functools.cache
+def public_names(module: str) -> frozenset[str]:
+    """The names that a reader may use of a module.  Empty for a module that is not public itself.
+
+    Public are `refimpl` and what `dir(refimpl)` lists, `kernels` and its families, the other packages below, and the
+    files that one of these packages names in its `__all__`.
+    """
+    if module == "refimpl":
+        return frozenset({*dir(refimpl), "cli", "reproduce", "text"})
+    if module == "kernels":
+        return frozenset(found.name for found in pkgutil.iter_modules(kernels.__path__))
+    package, _, last = module.rpartition(".")
+    if last not in public_names(package or "refimpl"):
+        return frozenset()
+    found = importlib.import_module(module)
+    own = [name for name, value in vars(found).items() if name[0] != "_" and not isinstance(value, ModuleType)]
+    return frozenset(getattr(found, "__all__", own))
+
+
+def not_public(code: str) -> list[str]:
+    """The names that the code takes from `refimpl` and `kernels` and that are not public."""
+    wanted = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            wanted += [(node.module or "", alias.name) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            wanted += [(name.name.rpartition(".")[0], name.name.rpartition(".")[2]) for name in node.names]
+        elif isinstance(node, ast.Attribute):  # refimpl.superneurons.Heap
+            module, _, name = ast.unparse(node).rpartition(".")
+            if module == "refimpl" or module.removeprefix("refimpl.") in refimpl.ROOMS:
+                wanted.append((module, name))
+    ours = [(module, name) for module, name in wanted if module.partition(".")[0] in ("refimpl", "kernels")]
+    return [f"{module}.{name}" for module, name in ours if name not in public_names(module)]
+
+
+WITH_CODE = [page for page in (*PAGES, *sorted((ROOT / "tutorials").glob("*.ipynb"))) if code_of(page)]
+
+
+@pytest.mark.parametrize("page", [*WITH_CODE, ROOT / "docs" / "slots" / "examples.py"], ids=name)
+def test_readers_need_public_names_only(page: Path) -> None:
+    code = page.read_text(encoding="utf-8") if page.suffix == ".py" else code_of(page)
+    assert not_public(code) == [], "import it from its room, and name it in the room's __all__ if it is missing there"
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("from refimpl.planner.baseline import LayerWise", ["refimpl.planner.baseline.LayerWise"]),
+        ("from refimpl.registry import modules", ["refimpl.registry.modules"]),
+        ("import refimpl.planner.loop", ["refimpl.planner.loop"]),
+        ("from kernels.conv.shape import Pair", ["kernels.conv.shape.Pair"]),
+        ("refimpl.vdnnpp.pool_search.trace(program)", ["refimpl.vdnnpp.pool_search"]),
+        ("from refimpl.memory import FirstFit, NoFit", ["refimpl.memory.NoFit"]),
+        ("from refimpl.memory import FirstFit\nfrom refimpl.report.style import save\nrefimpl.plan(a.b)", []),
+    ],
+)
+def test_a_name_that_is_not_public_is_found(code: str, found: list[str]) -> None:
+    assert not_public(code) == found
+
+
+# -- what every page must have -----------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("slot", SLOTS)
 def test_every_slot_has_a_page(slot: str) -> None:
     """With its protocol, its modules and an example; `docs/slots/index.md` leads to it."""
@@ -160,6 +241,19 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
         if not target.startswith(("http:", "https:", "mailto:")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
+
+
+def named_files(page: Path) -> list[str]:
+    """Every file and folder of the project that a page names or links to."""
+    text = page.read_text(encoding="utf-8")
+    found = re.findall(r"`((?:docs|kernels|refimpl|tests|tutorials)/[\w/]*(?:\.\w+)?)`", text)
+    return found + re.findall(r"\]\((?:\.\./)+((?:kernels|refimpl|tests)/[^)#\s]+)", text)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if named_files(page)], ids=name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    for path in named_files(page):
+        assert (ROOT / path).exists(), f"{page.name} names {path}, which is not there"
 
 
 def named_tests(page: Path) -> list[tuple[str, str]]:
@@ -208,18 +302,54 @@ def test_the_house_has_every_room() -> None:
     assert all(f">{room.removeprefix('refimpl.')}</text>" in house for room in drawings.PURPOSE)
 
 
-def test_the_reference_says_what_there_is() -> None:
-    """Functions and classes with their words; of a docstring with a list in it not a line is lost."""
+def test_the_reference_has_every_room() -> None:
+    """A page for each room, with every file of it and links to the names that it offers."""
     reference = script("reference")
-    page = reference.room_page("memory", *reference.ROOMS["memory"])
+    documented = {name for names, _ in reference.ROOMS.values() for name in names}
+    drawn = {room for floor in script("drawings").floors(ROOT / "tests" / "test_layout.py") for room in floor}
+    built = {room for room in drawn if (ROOT / room.replace(".", "/")).is_dir()}
+    assert built - documented == {"refimpl.cli"}  # it has the page of the command
+    page = reference.room_page("memory")
     for text in (
-        "### BestFit",
-        "class BlockHeap(granularity: int = 1024)",
-        "`free(address: int) -> int`",
-        "### replay",
+        ".. automodule:: refimpl.memory\n",
+        "## refimpl.memory.fits\n",
+        ".. automodule:: refimpl.memory.fits\n",
+        "{py:obj}`BestFit <refimpl.memory.fits.BestFit>`",
     ):
         assert text in page
-    assert reference.in_a_line("a * b and `c * d`\n  on, x_y") == r"a \* b and `c * d` on, x\_y"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "rst"),
+    [
+        ("The `fit` of a * b.", r"The ``fit`` of a \* b."),
+        ("**Launch.** *One* thread; *args, x_ and |x|.", r"**Launch.** *One* thread; \*args, x\_ and \|x\|."),
+        ("Sizes:\n\n    a * b\n", "Sizes:\n\n::\n\n    a * b"),
+        ("chunk  one block\n       a * b", "::\n\n    chunk  one block\n           a * b"),
+        ("Args:\n    x: a `list`.", "Args:\n    x: a ``list``."),
+        (
+            "| file | idea |\n|---|---|\n| `a` | b |",
+            ".. list-table::\n   :header-rows: 1\n\n   * - file\n     - idea\n   * - ``a``\n     - b",
+        ),
+    ],
+)
+def test_docstrings_become_restructured_text(docstring: str, rst: str) -> None:
+    assert script("reference").to_rst(docstring.strip()) == rst
+
+
+@pytest.mark.parametrize(
+    ("what", "docstring", "lines"),
+    [
+        ("class", "Point(x: int, y: int = 0)", []),  # made by dataclass
+        ("attribute", "Alias for field number 0", ["\\ "]),  # made by NamedTuple
+        ("function", "Sizes: `bytes`.", ["Sizes: ``bytes``."]),
+        ("attribute", "sizes: bytes", ["\\ ", "sizes: bytes"]),  # or napoleon would take "sizes" for a type
+    ],
+)
+def test_docstrings_are_processed(what: str, docstring: str, lines: list[str]) -> None:
+    found = docstring.split("\n")
+    script("reference").process_docstring(None, what, "name", None, None, found)
+    assert found == lines
 
 
 # -- the README --------------------------------------------------------------------------------------------------------

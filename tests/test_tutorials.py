@@ -34,8 +34,9 @@ def test_a_stored_output_is_found() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs(path: Path) -> None:
+def test_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: no notebook can be executed")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # this tree, whatever is installed
     notebook = nbformat.read(path, 4)
     runner = nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}})
     runner.execute()  # raises with the cell and its traceback

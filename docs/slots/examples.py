@@ -12,12 +12,12 @@ from refimpl.network import Step, Tensor
 
 @dataclass(frozen=True)
 class OffloadFirst(slots.Offload):
-    """The first `count` maps leave behind their last forward use."""
+    """The first `count` maps are offloaded after their last forward use."""
 
     count: int = 4
     name: ClassVar[str] = "first"
-    summary: ClassVar[str] = "the first maps leave"
-    needs: ClassVar = frozenset({"release"})  # of the liveness: what leaves has to be released in between
+    summary: ClassVar[str] = "the first maps are offloaded"
+    needs: ClassVar = frozenset({"release"})  # of the liveness: an offloaded map is released in between
     offers: ClassVar = frozenset({"offload"})  # to a prefetch
 
     def bind(self, context: PlanContext) -> Leaving:
@@ -38,7 +38,7 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Ahead(slots.Prefetch):
-    """What a step will need is fetched `distance` steps before."""
+    """Each map is prefetched `distance` steps before its first backward use."""
 
     distance: int = 2
     name: ClassVar[str] = "ahead"

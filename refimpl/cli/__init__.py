@@ -32,6 +32,8 @@ from refimpl.cli import (
 )
 from refimpl.cli.arguments import DEVICE_FAILED, DOES_NOT_FIT, DONE, INTERRUPTED, WRONG_USE, Fail, Parser
 
+__all__ = ["COMMANDS", "main", "parser"]
+
 COMMANDS = (
     lists, summary, plan, compare, run, trace, replay, fragmentation, reproduce, profile, bench, demo, completion,
 )  # fmt: skip

@@ -6,8 +6,10 @@ from refimpl.memory.base import UNLIMITED, Allocator, Pool, PoolError, Statistic
 from refimpl.memory.block_heap import BlockHeap
 from refimpl.memory.both_ends import BothEnds
 from refimpl.memory.driver_calls import DriverCalls
-from refimpl.memory.fits import BestFit, FirstFit, WorstFit
-from refimpl.memory.fixed_addresses import FixedAddresses
+from refimpl.memory.fits import BestFit, FirstFit, FitPool, WorstFit
+from refimpl.memory.fixed_addresses import Fixed, FixedAddresses, Life, lives
+from refimpl.memory.free_list import FreeList
+from refimpl.memory.trace import Event, Trace, ideal, replay
 
 ALLOCATORS: dict[str, Allocator] = {
     allocator.name: allocator
@@ -22,10 +24,21 @@ __all__ = [
     "BlockHeap",
     "BothEnds",
     "DriverCalls",
+    "Event",
     "FirstFit",
+    "FitPool",
+    "Fixed",
     "FixedAddresses",
+    "FreeList",
+    "Life",
     "Pool",
     "PoolError",
     "Statistics",
+    "Trace",
     "WorstFit",
+    "ideal",
+    "lives",
+    "log",
+    "packing",
+    "replay",
 ]

@@ -1,13 +1,13 @@
-"""The static baseline, "network-wide": what training would hold if everything were allocated once and nothing released.
+"""The static baseline, "network-wide": the bytes of training if everything were allocated once and nothing released.
 
-It is an accounting and not a program: on a forked network two gradient buffers could not run.  Each published system
-compares with its own, so which one is taken belongs to the network's conventions:
+It is an accounting and not a program: a forked network could not run with two gradient buffers.  Each published system
+compares with its own, so the network's conventions say which one applies:
 
     vDNN           weights, their gradients, every map (a ReLU in place has none; the input batch and the last output
                    included), two buffers of the largest gradient map, one workspace
-    SuperNeurons   every map and every gradient map, and nothing that is resident; one workspace
+    SuperNeurons   every map and every gradient map, no resident tensor; one workspace
 
-Weights are all that is learnt, biases and the parameters of batch normalisations included.  Momentum, statistics,
+Weights are all learnt parameters, biases and the parameters of batch normalisations included.  Momentum, statistics,
 labels and losses are not counted: vDNN's own figures have none.
 """
 
@@ -17,7 +17,15 @@ from refimpl.network.network import Network
 
 
 def network_wide(network: Network, workspace_bytes: int = 0) -> dict[str, int]:
-    """Bytes by kind; `workspace_bytes` is the largest workspace of the algorithms chosen."""
+    """The static baseline of a network.
+
+    Args:
+        network: its conventions say which accounting applies.
+        workspace_bytes: the largest workspace of the chosen algorithms.
+
+    Returns:
+        Kind of memory → bytes.
+    """
     gradients = [tensor.nbytes for tensor in network.managed if tensor.kind == "gradient map"]
     maps = sum(tensor.nbytes for tensor in network.managed if tensor.kind == "map")
     if not network.conventions.two_gradient_buffers:

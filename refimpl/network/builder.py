@@ -1,4 +1,4 @@
-"""Describing a network in a few lines of Python.
+"""A network described in a few lines of Python.
 
     b = Builder("two branches", (32, 3, 32, 32))
     b.conv(16, 3, pad=1)
@@ -10,8 +10,8 @@
     b.softmax()
     network = b.build()
 
-Every method adds a layer behind the last one, or behind `after`, and returns it.  What cannot be is refused at once, in
-one line that names the layer, and nothing is added then.
+Every method adds a layer after the last one, or after the layer `after`, and returns it.  An impossible layer is
+refused at once, in one line that names it, and is not added.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LARGEST_LRN = 16  #: channels; `kernels.lrn.SLOTS`
 
 
 class Builder:
-    """A network being described; `shape` is that of the input batch: images, channels, height, width."""
+    """A network under description; `shape` is that of the input batch: images, channels, height, width."""
 
     def __init__(self, name: str, shape: Sequence[int], conventions: Conventions = VDNN) -> None:
         if len(shape) != 4:
@@ -52,10 +52,26 @@ class Builder:
     # -- layers --------------------------------------------------------------------------------------------------------
 
     def conv(
-        self, filters: int, window: Size, stride: Size = 1, pad: Size = 0, bias: bool = True,
-        name: str | None = None, after: Layer | None = None,
-    ) -> Layer:  # fmt: skip
-        """A convolution; window, stride and padding are one number for both axes, or (vertical, horizontal)."""
+        self,
+        filters: int,
+        window: Size,
+        stride: Size = 1,
+        pad: Size = 0,
+        bias: bool = True,
+        name: str | None = None,
+        after: Layer | None = None,
+    ) -> Layer:
+        """A convolution.  Window, stride and padding are one number for both axes, or (vertical, horizontal).
+
+        Args:
+            filters: output channels.
+            window: height and width of a filter.
+            stride: step of the window.
+            pad: zeros around the map.
+            bias: whether each filter has a bias.
+            name: the layer's name (None: its kind and a number).
+            after: the layer whose output it reads (None: the last one).
+        """
         layer = self._new("conv", name, [after or self.last])
         options = self._moved_window(layer, window, stride, pad)
         layer.options = {**options, "filters": _whole(layer, filters, "filters"), "bias": bias}
@@ -80,7 +96,7 @@ class Builder:
         return self._add(layer, (layer.producers[0].shape[0], int(outputs)))
 
     def relu(self, name: str | None = None, after: Layer | None = None) -> Layer:
-        """In place, or part of the layer before, where the network's conventions and its neighbours allow it."""
+        """In place, or part of the layer before it, where the network's conventions and its neighbours allow it."""
         before = after or self.last
         if self.conventions.relu_fused and before.kind in ("conv", "fc") and not before.consumers:
             self._refuse_if_built()
@@ -105,14 +121,14 @@ class Builder:
         return self._same("batchnorm", name, after, momentum=momentum, epsilon=epsilon)
 
     def dropout(self, probability: float = 0.5, name: str | None = None, after: Layer | None = None) -> Layer:
-        """Each number is dropped with this probability, or else scaled up."""
+        """Each number is set to 0 with this probability, and scaled up otherwise."""
         where = name or "dropout"
         if not 0 <= probability < 1:
             raise NetworkError(f"{where}: the probability is {probability}; give at least 0 and less than 1")
         return self._same("dropout", name, after, probability=probability)
 
     def concat(self, *layers: Layer, name: str | None = None) -> Layer:
-        """The layers' maps behind each other along the channels."""
+        """The layers' maps one after the other along the channels."""
         layer = self._many("concat", name, layers)
         shapes = [x.shape for x in layers]
         if len({(s[0], *s[2:]) for s in shapes}) > 1:
@@ -191,7 +207,7 @@ class Builder:
         return layer
 
     def _same(self, kind: LayerKind, name: str | None, after: Layer | None, **options: float) -> Layer:
-        """A layer that puts out what it takes in, as to the shape."""
+        """A layer whose output has the shape of its input."""
         layer = self._new(kind, name, [after or self.last])
         layer.options = options
         return self._add(layer, layer.producers[0].shape)

@@ -12,7 +12,7 @@ CHOOSABLE = ("conv.forward", "conv.backward_data", "conv.backward_filter")
 
 
 class Setting:
-    """An argument of a call that the trainer supplies, a number: the seed, the iteration, the learning rate, …"""
+    """A number that the trainer supplies to a call: the seed, the iteration, the learning rate, …"""
 
     __slots__ = ("name",)
 
@@ -31,8 +31,8 @@ class Call:
     """One call of `kernels.<function>`, as in "conv.backward_data".
 
     `arguments` are that function's by name: tensors, tuples of tensors, settings, plain values.  `reads` may name more
-    tensors than the function takes: what the published systems' library reads is held here too where the network's
-    conventions say so.  `writes` are filled whatever was in them, `updates` are read and changed in place.  A call with
+    tensors than the function takes: where the network's conventions say so, it has the tensors that the published
+    systems' library reads.  `writes` are overwritten, `updates` are read and changed in place.  A call with
     `once` changes state that outlives the iteration (running statistics): a rebuild leaves it out.
     """
 
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that have to be read and written at least; what is updated counts twice."""
+        """The least number of bytes to read and write; an updated tensor counts twice."""
         moved = (*self.reads, *self.writes, *self.updates, *self.updates)
         return sum(tensor.nbytes for tensor in moved)
 

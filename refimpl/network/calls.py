@@ -1,4 +1,4 @@
-"""What each kind of layer calls, forward and backward, and hence what it reads, writes and updates.
+"""The calls of each kind of layer, forward and backward, and so the tensors that it reads, writes and updates.
 
 | layer | forward | backward reads | its gradient map dx |
 | --- | --- | --- | --- |
@@ -14,9 +14,9 @@
 | fork | x → ys, copies | dys | summed into the first |
 
 A map that several layers read (where there are no fork layers) has one gradient map: the first backward step that
-reaches it fills it, every later one adds to it, in the order of the backward route.  A layer below which nothing is
-learnt computes no gradient of its input: it has fewer calls, or none.  A conv or an fc with a fused ReLU also calls
-the ReLU's kernels, on y and on dy in place, and then reads y in backward.
+reaches it fills it, every later one adds to it, in the order of the backward route.  A layer with no
+parameters below it computes no gradient of its input: it has fewer calls, or none.  A conv or an fc with a fused ReLU
+also calls the ReLU's kernels, on y and on dy in place, and then reads y in backward.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def forward(network: Shared, layer: Layer) -> list[Call]:
 
 
 def inference(network: Shared, layer: Layer) -> list[Call]:
-    """The calls of a layer's forward step when nothing is learnt.
+    """The calls of a layer's forward step in inference.
 
-    Running statistics, nothing dropped out, and the last layer fills `network.predictions`, which is resident.
+    It uses the running statistics and no dropout; the last layer fills `network.predictions`, which is resident.
     """
     if layer.kind == "batchnorm":
         given = {"x": layer.x, **_weights(layer)}
@@ -171,7 +171,7 @@ class Backward:
         self.managed: list[Tensor] = []  #: every gradient map made
 
     def calls(self, layer: Layer) -> list[Call]:
-        """The calls of a layer's backward step; none where nothing is learnt at it or below it."""
+        """The calls of a layer's backward step; none if neither it nor a layer below it has parameters."""
         return getattr(self, "_" + layer.kind)(layer) if layer.learns else []
 
     # What a layer may do with a gradient of its input: fill a new map, add to one, or let dy become it.
@@ -182,7 +182,7 @@ class Backward:
         return made
 
     def _into(self, layer: Layer, x: Tensor) -> tuple[Tensor, list[Call]]:
-        """A map for this layer's gradient of x to be filled, and the calls that must follow."""
+        """The map that takes this layer's gradient of x, and the calls that must follow."""
         so_far = self.gradients.get(x)
         if so_far is None:
             self.gradients[x] = made = self._new(f"d({x.name})", x)
@@ -203,7 +203,7 @@ class Backward:
         return Call("join.fork_backward", {"dys": (total, part), "dx": total}, [part], updates=[total])
 
     def _held(self, *held: Tensor) -> tuple[Tensor, ...]:
-        """What is read only because the published systems' library does."""
+        """The tensors that are read only because the published systems' library reads them."""
         return held if self.network.conventions.holds_inputs else ()
 
     def _dy(self, layer: Layer) -> Tensor:
@@ -271,7 +271,7 @@ class Backward:
         kept = {name: layer.statistics[name] for name in ("mean", "inverse_std")}
         given = {"x": x, "gamma": gamma.weight, **kept, "dy": dy}
         filled = {"dgamma": gamma.gradient, "dbeta": beta.gradient}
-        # The kernels always put out dx: where nobody wants it, it goes over dy.
+        # The kernels always compute dx: if it is not needed, it overwrites dy.
         dx, then = self._into(layer, x) if layer.producers[0].learns else (dy, [])
         arguments = {**given, **filled, "dx": dx, "workspace": self.network.scratch}
         writes = [*([] if dx is dy else [dx]), *filled.values(), *self.network.scratches]
@@ -295,7 +295,7 @@ class Backward:
         return [Call("softmax.backward", arguments, [*self._held(layer.x), labels], updates=[y])]
 
     def _concat(self, layer: Layer) -> list[Call]:
-        """Every input's gradient is put out, wanted or not: the kernels split dy as a whole."""
+        """Every input's gradient is computed, needed or not: the kernels split dy as a whole."""
         dy = self._dy(layer)
         filled = [self._into(layer, x) for x in layer.inputs]
         dxs = tuple(dx for dx, _ in filled)

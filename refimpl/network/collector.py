@@ -1,7 +1,7 @@
-"""Python's garbage collector, paused while a great many objects are made that all stay.
+"""Python's garbage collector, paused while many objects are made that all stay.
 
-It looks at all of them again and again, in search of garbage that is not there; for networks, plans and programs of
-thousands of layers that is half of the time.
+It scans all of them again and again without finding garbage; for networks, plans and programs of thousands of layers
+that takes half of the time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No garbage collection inside; as it was before, afterwards."""
+    """No garbage collection inside; afterwards as before."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
-"""What the published systems built differently into one and the same network.
+"""The choices by which the published systems' versions of one network differ.
 
-These are facts of a network and not of a memory policy, and figures compare only on the same ones.
+They belong to the network and not to a memory policy; figures compare only on the same network.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from dataclasses import dataclass
 class Conventions:
     """The defaults are those of vDNN, whose networks are the models of convnet-benchmarks."""
 
-    #: A ReLU overwrites its input where nobody else needs that; otherwise it has a map of its own.
+    #: A ReLU overwrites its input where no other layer needs it; otherwise it has a map of its own.
     relu_in_place: bool = True
     #: A map read by several layers is copied by a fork layer, one copy a reader; otherwise they all read the one map,
     #: and its gradient is summed as their backward steps come.
     fork_layers: bool = False
     #: The input batch is a map like any other: released after its last use, uploaded again for backward.
     input_managed: bool = True
-    #: The gradient of the input batch is computed too, though nobody needs it.
+    #: The gradient of the input batch is computed too, although no step needs it.
     input_gradient: bool = False
     #: Backward has a depth-first route of its own; otherwise it is the forward route reversed.
     backward_depth_first: bool = False
     #: ReLU, LRN and softmax hold their input until backward, and LRN its output too, as cuDNN's functions read them;
     #: ours do without.
     holds_inputs: bool = False
-    #: A ReLU behind a convolution or a fully connected layer is part of that layer, and no layer of its own.
+    #: A ReLU after a convolution or a fully connected layer is part of that layer, and no layer of its own.
     relu_fused: bool = False
     #: Softmax overwrites its input.
     softmax_in_place: bool = False
-    #: A convolution or a fully connected layer holds what it put out until its backward is over.
+    #: A convolution or a fully connected layer holds its output until its backward is over.
     holds_outputs: bool = False
-    #: The gradients of weights come just before their layer's backward and go behind it, as maps do.
+    #: The gradients of weights are allocated just before their layer's backward and freed after it, as maps are.
     weight_gradients_managed: bool = False
     #: In the static baseline all gradient maps take turns in two buffers; otherwise each has memory of its own.
     two_gradient_buffers: bool = True
-    #: Height and width of the images, where a network does not ask for its own.
+    #: Height and width of the images of networks that have no size of their own.
     side: int = 224
     #: The large networks have the dropout layers of their papers.
     dropout: bool = False
@@ -57,8 +57,8 @@ SUPERNEURONS = Conventions(
     dropout=True,
 )
 
-#: What the authors of vDNN++ made public: chains whose ReLUs are fused, and everything in the pool but the weights.
+#: The public code of vDNN++'s authors: chains with fused ReLUs, and everything in the pool but the weights.
 VDNNPP = Conventions(relu_fused=True, softmax_in_place=True, holds_outputs=True, weight_gradients_managed=True)
 
-#: What stands behind a network's name → the conventions it is built with.
+#: The suffix of a network's name → the conventions it is built with.
 SUFFIXES = {":superneurons": SUPERNEURONS, ":vdnnpp": VDNNPP}

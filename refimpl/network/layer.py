@@ -21,7 +21,7 @@ LayerKind = Literal[
 
 
 class NetworkError(ValueError):
-    """A network that is not possible; the message names the layer and says what is."""
+    """An impossible network: one line that names the layer and what to write instead."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Layer:
         self.number = 0  #: in the order of description, from 1; the same with and without forks and fused ReLUs
         self.shape: tuple[int, ...] = ()
         self.has_relu = False  #: a ReLU is part of it
-        self.learns = False  #: whether its output depends on a parameter, so that its gradient is wanted
+        self.learns = False  #: whether its output depends on a parameter, so that its gradient is needed
         self.outputs: list[Tensor] = []  #: one; a fork has one a consumer; a layer in place has its producer's
         self.branches: dict[Layer, Tensor] = {}  #: of a fork: consumer → its copy
         self.parameters: dict[str, Parameter] = {}  #: "w", "b"; "gamma", "beta"
@@ -72,12 +72,12 @@ class Layer:
 
     @property
     def y(self) -> Tensor:
-        """The map this layer puts out (a fork's first)."""
+        """The output map of this layer (a fork's first)."""
         return self.outputs[0]
 
     @property
     def in_place(self) -> bool:
-        """Whether it overwrites the map it reads and has none of its own."""
+        """Whether the layer overwrites the map that it reads and has none of its own."""
         return self.kind in ("relu", "softmax") and self.x is self.y
 
     @property

@@ -1,4 +1,4 @@
-"""A network: what is trained.  Layers along two routes, the steps of one iteration, and every tensor they touch."""
+"""A network: its layers along two routes, the steps of one iteration, and every tensor that they touch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refimpl.network.routes import depth_first
 from refimpl.network.shapes import normalisation_workspace
 from refimpl.network.tensor import Kind, Tensor
 
-#: Layers whose backward does not read what they put out: a ReLU behind them may overwrite it.
+#: Layers whose backward does not read their output: a ReLU after them may overwrite it.
 FORGETS_OUTPUT = ("conv", "fc", "batchnorm", "dropout", "join", "concat", "fork")
 
 #: Layers with parameters.
@@ -49,7 +49,7 @@ class Network:
         self._refuse_equal_names()
 
     def inference(self) -> Network:
-        """The same layers and the same resident tensors, forward only: running statistics, nothing dropped out.
+        """The same layers and the same resident tensors, forward only: running statistics, no dropout.
 
         It fills `predictions` and `losses`.  Its steps are in `steps`; the layers' own are still those of training.
         """
@@ -111,13 +111,13 @@ class Network:
         self.managed += layer.outputs
 
     def _in_place(self, relu: Layer) -> bool:
-        """Whether nobody needs what this ReLU reads once it has run."""
+        """Whether no step needs the input of this ReLU after it has run."""
         producer = relu.producers[0]
         alone = len(producer.consumers) == 1 or producer.kind == "fork"
         return self.conventions.relu_in_place and producer.kind in FORGETS_OUTPUT and alone
 
     def _takes_over(self, softmax: Layer) -> bool:
-        """Whether a softmax overwrites its input: nobody else reads it, and a ReLU before it does not need it."""
+        """Whether a softmax overwrites its input: no other layer reads it, and a ReLU before it does not need it."""
         producer = softmax.producers[0]
         alone = producer.kind == "fc" and len(producer.consumers) == 1 and not producer.has_relu
         return self.conventions.softmax_in_place and alone
@@ -164,7 +164,7 @@ class Network:
         return self._resident("scratch", (needed // 4,), "scratch")
 
     def _refuse_equal_names(self) -> None:
-        """Whoever stores tensors, stores them by name."""
+        """Tensors are stored by name, so names must differ."""
         names = Counter(tensor.name for tensor in (*self.resident, *self.managed))
         for name, count in names.items():
             if count > 1:
@@ -187,7 +187,7 @@ class Network:
 
     @property
     def managed_bytes(self) -> int:
-        """Of all managed tensors together, workspaces excepted: nobody ever needs them all at once."""
+        """Bytes of all managed tensors together, workspaces excepted; no step needs all of them at once."""
         return sum(tensor.nbytes for tensor in self.managed)
 
     @property

@@ -1,8 +1,8 @@
-"""The order in which layers run: depth first from a start, a layer entered once all that lead to it have been.
+"""The order in which layers run: depth first from a start; a layer is entered after all layers that lead to it.
 
 SuperNeurons §3.1 (the execution order of non-linear networks): a layer counts its visits and is entered at the last
-one; then its successors are visited in the order they were attached.  Backward the same from the last layer, with
-producers and consumers swapped.  Written with a stack of its own: networks 9,000 layers deep exist.
+one; then its successors are visited in the order they were attached.  Backward runs the same from the last layer, with
+producers and consumers swapped.  The code has a stack of its own, since networks 9,000 layers deep exist.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ Node = TypeVar("Node")
 def depth_first(
     start: Node, before: Callable[[Node], Sequence[Node]], after: Callable[[Node], Sequence[Node]]
 ) -> list[Node]:
-    """Every node that can be reached from `start`, each behind all of its `before`."""
+    """Every node that can be reached from `start`, each after all of its `before`.
+
+    Args:
+        start: the first node.
+        before: a node → the nodes that lead to it.
+        after: a node → the nodes that it leads to, in the order of the visits.
+    """
     visits: Counter[Node] = Counter()
     order = []
     stack = [start]

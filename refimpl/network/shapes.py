@@ -1,7 +1,7 @@
-"""Sizes that follow from shapes: what a moved window puts out, and the workspace of a batch normalisation.
+"""Sizes that follow from shapes: the output of a sliding window, and the workspace of a batch normalisation.
 
-The kernels know them too, but to ask them means importing Numba, which takes longer than planning a network; a test
-compares the answers.
+The kernels know them too, but importing them imports Numba, which takes longer than planning a network; a test
+compares the two.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-BATCHNORM_CHUNK = 4096  #: values of a channel that one block of `kernels.batchnorm` takes
+BATCHNORM_CHUNK = 4096  #: values of a channel in one block of `kernels.batchnorm`
 
 
 def convolved(x_shape: Sequence[int], options: Mapping[str, Any]) -> tuple[int, int]:
-    """Height and width of what a convolution puts out."""
+    """Height and width of a convolution's output."""
     return _both(x_shape, options, False)
 
 
 def pooled(x_shape: Sequence[int], options: Mapping[str, Any]) -> tuple[int, int]:
-    """Height and width of what a pooling puts out.
+    """Height and width of a pooling's output.
 
     With `ceil` a last window may hang over the edge, if it starts inside the map or its left padding.
     """
@@ -30,7 +30,7 @@ def pooled(x_shape: Sequence[int], options: Mapping[str, Any]) -> tuple[int, int
 
 
 def normalisation_workspace(x_shape: Sequence[int]) -> int:
-    """Bytes of workspace that a batch normalisation of x wants: two numbers for every chunk of every channel."""
+    """Bytes of workspace for a batch normalisation of x: two numbers for every chunk of every channel."""
     count = x_shape[0] * prod(x_shape[2:])
     return 2 * -(-count // BATCHNORM_CHUNK) * x_shape[1] * 4
 

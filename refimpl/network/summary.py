@@ -1,6 +1,6 @@
-"""A network as a table, one row a layer: what it puts out, what it learns, what it computes, what it keeps.
+"""A network as a table, one row a layer: its output, parameters, operations and bytes.
 
-Rows are plain data (`dataclasses.asdict` makes them JSON); printing them is the business of `refimpl.report`.
+Rows are plain data (`dataclasses.asdict` makes them JSON); `refimpl.report` prints them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A tensor: a named piece of memory of one kind.
 
-*Managed* tensors come and go within an iteration, and a plan says when: the maps (what layers put out), their
-gradients, workspaces, and the input batch and the gradients of weights where the network says so.  *Resident* tensors
-live as long as training: weights, their gradients and momentum, statistics, labels, losses.
+*Managed* tensors are allocated and freed within an iteration, and a plan says when: the maps (the layers' outputs),
+their gradients, workspaces, and the input batch and the gradients of weights where the network says so.  *Resident*
+tensors live as long as training: weights, their gradients and momentum, statistics, labels, losses.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit
+from refimpl.planner.fixed import fixed_addresses
 from refimpl.planner.instructions import (
     COMPUTE,
     Allocate,
@@ -49,5 +50,6 @@ __all__ = [
     "Trial",
     "Unsafe",
     "Wait",
+    "fixed_addresses",
     "plan",
 ]  # fmt: skip

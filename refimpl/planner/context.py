@@ -1,4 +1,4 @@
-"""The plan context: what is known before a plan starts, and what a module may look at when it is bound.
+"""The plan context: the facts that are known before a plan starts, and that a module may read when it is bound.
 
 The network, the machine and the budget; which steps use which tensor; each map's fate, as far as it is decided.
 """
@@ -22,13 +22,19 @@ class PlanContext:
         for step in network.steps:
             for tensor in step.uses:
                 self.uses[tensor].append(step)
-        #: Maps that do not stay, each with what becomes of it.  Filled while the modules are bound.
+        #: Maps that do not stay → their fate.  Filled while the modules are bound.
         self.fates: dict[Tensor, Fate] = {}
         #: Checkpoint → the backward steps that rebuild something from it.  Filled when `recompute` has been bound.
         self.rebuilt_from: dict[Tensor, Sequence[int]] = {}
 
     def decide(self, name: FateName, module: str, chosen: Mapping[Tensor, str]) -> None:
-        """Give maps a fate; one that has a fate already keeps it."""
+        """Give maps a fate; a map that has a fate already keeps it.
+
+        Args:
+            name: the fate.
+            module: the module that chose it.
+            chosen: map → the reason.
+        """
         for tensor, reason in chosen.items():
             self.fates.setdefault(tensor, Fate(name, module, reason))
 
@@ -47,7 +53,7 @@ class PlanContext:
         return max((step.number for step in self.uses[tensor] if step.forward), default=0)
 
     def last_forward_write(self, tensor: Tensor, before: int) -> int:
-        """Number of the last forward step, of those before `before`, that writes the tensor or changes it in place."""
+        """Number of the last forward step before step `before` that writes the tensor or changes it in place."""
         made = [s.number for s in self.uses[tensor] if s.forward and tensor in (*s.writes, *s.updates)]
         return max((number for number in made if number < before), default=0)
 
@@ -62,9 +68,9 @@ class PlanContext:
         return max(uses[-1].number if uses else 0, max(self.rebuilt_from.get(tensor, ()), default=0))
 
     def maps_across(self) -> list[Tensor]:
-        """Every map (the input batch too) that forward and backward steps use: the ones that have a fate.
+        """Every map (the input batch too) that both forward and backward steps use: the maps that have a fate.
 
-        To rebuild from a map is to use it.
+        A rebuild from a map is a use of it.
         """
         crossing = []
         for tensor, uses in self.uses.items():

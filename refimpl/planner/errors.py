@@ -1,4 +1,4 @@
-"""What a plan can fail with."""
+"""The errors of a plan."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from refimpl.text import size
 
 @dataclass(eq=False)
 class DoesNotFit(Exception):
-    """An allocation failed, and nothing could be waited for or evicted.  All sizes in bytes."""
+    """An allocation failed, and no copy was left to wait for and no tensor to evict.  All sizes in bytes."""
 
-    step: Step | None  #: None: while the resident tensors were placed
+    step: Step | None  #: None: while the resident tensors were allocated
     tensor: str
     asked: int
     free: int
     largest_hole: int
     budget: int
     alive: Mapping[str, int]  #: kind of tensor → bytes on the device
-    hint: str = ""  #: what would fit, if somebody knows
-    who: str = ""  #: what does not fit, where a policy tried several setups
+    hint: str = ""  #: what would fit, if known
+    who: str = ""  #: the setup that does not fit, where a policy tried several
 
     @property
     def missing(self) -> str:
@@ -39,7 +39,7 @@ class DoesNotFit(Exception):
 
 
 class PinnedDoesNotFit(DoesNotFit):
-    """A buffer in pinned memory was asked for, and none of those taken will be given back.  `budget` is the limit."""
+    """Pinned memory has no room for a buffer, and no buffer in use will be freed.  `budget` is the limit."""
 
     def __str__(self) -> str:
         return (self.who and f"{self.who} ") + (

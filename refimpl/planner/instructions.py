@@ -1,7 +1,7 @@
-"""What a program consists of: its instructions, each map's fate, and the planner's record of every step.
+"""The parts of a program: its instructions, each map's fate, and the planner's record of every step.
 
-The instructions say everything and hide nothing: what is allocated where, which kernel runs with which algorithm on
-which bytes, what is copied where and when, and which stream waits for what.
+The instructions are complete: the address of each allocation, each kernel with its algorithm and its bytes, each copy,
+and each wait of a stream.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PINNED_BYTES = 512  #: buffers in the pinned arena start at multiples of this
 
 
 def pinned_size(nbytes: int) -> int:
-    """Bytes that a buffer takes of the pinned arena."""
+    """Bytes of the pinned arena that a buffer takes."""
     return -(-nbytes // PINNED_BYTES) * PINNED_BYTES
 
 
@@ -39,7 +39,7 @@ class Allocate:
 
 @dataclass(slots=True, eq=False)
 class Free:
-    """The block goes back to the pool.  The plan had let go of the tensor after step `released`, perhaps earlier."""
+    """The block goes back to the pool.  The plan released the tensor after step `released`, perhaps earlier."""
 
     step: int
     tensor: Tensor
@@ -95,7 +95,7 @@ class CopyIn:
 class Compress:
     """The host's threads compress the map at `pinned_address` of the pinned arena into the store, at `store_address`.
 
-    `planned` is the bytes that it is expected to take there; what it takes depends on the map.
+    `planned` is the expected number of bytes there; the real number depends on the map.
     """
 
     step: int
@@ -126,7 +126,7 @@ class Decompress:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """`event` happens when all that was given to `stream` so far is done."""
+    """`event` happens when all work given to `stream` so far is done."""
 
     step: int
     stream: int
@@ -136,7 +136,7 @@ class Record:
 
 @dataclass(slots=True, eq=False)
 class Wait:
-    """What is given to `stream` from now on starts after `event`."""
+    """Work given to `stream` from now on starts after `event`."""
 
     step: int
     stream: int
@@ -151,7 +151,7 @@ FateName = Literal["keep", "offload", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of a map between its last forward and its first backward use, which module said so, and why."""
+    """Keep, offload or drop: what a map does between its last forward and its first backward use, and who chose it."""
 
     name: FateName
     module: str
@@ -160,7 +160,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """The books at one step, sampled just before its first launch.  Bytes."""
+    """Memory at one step, sampled just before its first launch, in bytes."""
 
     step: Step
     live_bytes: int  #: managed tensors, unrounded, without workspaces
@@ -186,17 +186,17 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What the plan moved and did beside the calls of the network.  The input batch is not counted as moved."""
+    """Bytes moved and work done beside the calls of the network.  The input batch does not count as moved."""
 
     offloaded_bytes: int = 0
     prefetched_bytes: int = 0
     on_demand_bytes: int = 0
     evicted_bytes: int = 0
     skipped_prefetches: int = 0
-    hits: int = 0  #: tensors that a step reads, and that are there
-    misses: int = 0  #: those that are not: fetched or rebuilt
-    evictions: int = 0  #: tensors pushed out, with a copy or without
+    hits: int = 0  #: tensors that a step reads and that are on the device
+    misses: int = 0  #: those that are not: copied in or rebuilt
+    evictions: int = 0  #: tensors evicted, with a copy or without
     recomputed_layers: int = 0
     compressed_bytes: int = 0  #: of maps that the host's threads compressed
-    stored_bytes: int = 0  #: what is left of them, as planned
+    stored_bytes: int = 0  #: their bytes in the store, as planned
     waits: int = 0

@@ -1,8 +1,8 @@
-"""The program for people: layer by layer, what comes, runs, moves and goes, and why.
+"""The program for people: layer by layer, what is allocated, launched, copied and freed, and why.
 
-The whole listing of a deep network would be a book.  Where a few steps are followed by others just like them (the same
-calls, algorithms, allocations, copies and reasons), they are shown once, and one line says how many times more they
-come and for which layers.  `listing(program, steps=...)` shows any of them in full.
+The full listing of a deep network would be a book.  Where the same steps repeat (the same calls, algorithms,
+allocations, copies and reasons), they are shown once, and one line says how often they repeat and for which layers.
+`listing(program, steps=...)` shows any of them in full.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WIDTH = 100  #: columns
 LONG = 120  #: steps: a program with more is abridged
 LONGEST_PERIOD = 64  #: steps that a repeated pattern may have
 NAMES = 60  #: maps named in one line of fates
-LABEL = 11  #: columns of the word that says what happens
+LABEL = 11  #: columns of the word that starts a line
 ABRIDGED = (
     "Abridged: where steps are followed by others like them (the same calls, algorithms, allocations, copies and "
     "reasons; frees, waits and the host's work go by the clock and may fall differently), these are counted and not "
@@ -48,8 +48,11 @@ Selection = range | int | str | None
 def listing(program: Program, steps: Selection = None, instructions: bool = False) -> str:
     """The program as text, at most 100 columns wide.
 
-    `steps`: a range of step numbers, one number, or a layer's name (its forward and its backward step); None: all, and
-    the setup, the totals and every map's fate before them.  `instructions`: one line an instruction, with addresses.
+    Args:
+        program: the program to show.
+        steps: a range of step numbers, one number, or a layer's name (its forward and its backward step); None: all,
+            after the setup, the totals and every map's fate.
+        instructions: one line an instruction, with addresses.
     """
     lister = _Lister(program, detailed=steps is not None)
     write = lister.instructions if instructions else lister.step
@@ -90,7 +93,7 @@ def selected(program: Program, steps: Selection) -> Sequence[int]:
 
 
 class _Lister:
-    """One program, and what has to be known to speak of its instructions."""
+    """One program, and the names and positions that its instructions are described with."""
 
     def __init__(self, program: Program, detailed: bool) -> None:
         self.program, self.network, self.detailed = program, program.network, detailed
@@ -148,7 +151,7 @@ class _Lister:
         yield from _entry("slots", [*slots, f"streams {', '.join(program.streams)}", *["join"] * program.setup.join])
 
     def fates(self) -> Iterator[str]:
-        """What becomes of every map that backward reads, and who says so."""
+        """The fate of every map that backward reads, and the module that chose it."""
         groups: dict[Fate, list[Tensor]] = {}
         for tensor, fate in self.program.fates.items():
             groups.setdefault(fate, []).append(tensor)
@@ -168,7 +171,7 @@ class _Lister:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def step(self, number: int) -> Iterator[str]:
-        """One step: a line that names it, then one a kind of thing that happens."""
+        """One step: a line that names it, then one line for each kind of event."""
         yield self._heading(number)
         waits: list[Wait] = []
         if number == 0:
@@ -203,7 +206,7 @@ class _Lister:
         return instruction.op
 
     def _items(self, group: Sequence[Instruction]) -> list[str]:
-        """What a line says of instructions of one kind."""
+        """The items of the line about instructions of one kind."""
         if isinstance(group[0], Launch):
             calls = [self._launch(i) for i in group if isinstance(i, Launch)]
             runs = [(said, len(list(same))) for said, same in groupby(calls)]
@@ -257,7 +260,7 @@ class _Lister:
     # -- instructions --------------------------------------------------------------------------------------------------
 
     def instructions(self, number: int) -> Iterator[str]:
-        """One step, one line an instruction: its position, the stream it is given to, what it does to which bytes."""
+        """One step, one line an instruction: its position, its stream, what it does to which bytes."""
         yield self._heading(number)
         widest = 10 if "host" in self.program.streams else 9  # columns that the word for what it does has
         if number == 0:
@@ -294,7 +297,7 @@ class _Lister:
     # -- what repeats --------------------------------------------------------------------------------------------------
 
     def runs(self) -> Iterator[tuple[range, range]]:
-        """Steps to show, and the steps behind them that repeat the last few of those shown (often none)."""
+        """Steps to show, and the steps after them that repeat the last few of those shown (often none)."""
         signs = self._signatures()
         count = len(signs)
         alike = {period: _alike(signs, period) for period in range(1, min(LONGEST_PERIOD, count // 3) + 1)}
@@ -338,7 +341,7 @@ class _Lister:
         return i.op, i.nbytes, i.why
 
     def repetition(self, shown: range, repeated: range) -> Iterator[str]:
-        """The line that stands for steps which are not shown."""
+        """The line that replaces steps which are not shown."""
         period = len(shown)
         first, last = (self.network.steps[number - 1].layer for number in (repeated[0], repeated[-1]))
         live = [self.program.rows[number - 1].live_bytes for number in repeated]

@@ -1,7 +1,6 @@
-"""The program: a flat list of instructions, addresses included, that is one iteration of training.
+"""The program: one iteration of training as a flat list of instructions, addresses included.
 
-A back end executes it again and again; `verify` proves it safe; `simulate` says how long it takes; `listing` shows it
-to people.
+A backend executes it again and again; `verify` proves it safe; `simulate` gives its time; `listing` shows it to people.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ class Trial:
 
     setup: str
     fits: bool
-    peak_bytes: int | None = None  #: the most that the pool held, where it fits
+    peak_bytes: int | None = None  #: the most that the pool held, if it fits
     seconds: float | None = None  #: an iteration, as planned
-    failure: str = ""  #: where it does not fit, and what is missing
+    failure: str = ""  #: the step that does not fit, and the missing bytes
 
     def __str__(self) -> str:
         return self.setup
@@ -50,12 +49,12 @@ class Program:
     fates: Mapping[Tensor, Fate]  #: of every map that is read in backward
     rows: list[StepRow]
     counts: Counts
-    peak_bytes: int  #: the most the pool ever held
+    peak_bytes: int  #: the most bytes that the pool ever held
     arena_bytes: int  #: the highest address ever used
     pinned_bytes: int
     planned_seconds: float
-    store_bytes: int = 0  #: of ordinary memory, if no number of any compressed map were zero
-    tried: tuple[Trial, ...] = ()  #: what a policy that searches had planned before it adopted this setup
+    store_bytes: int = 0  #: ordinary memory for compressed maps, if none of their numbers were zero
+    tried: tuple[Trial, ...] = ()  #: the setups that a search planned before it adopted this one
 
     @property
     def peak(self) -> StepRow:
@@ -90,7 +89,7 @@ class Program:
         return [events[position] for position in sorted(events)]
 
     def listing(self, steps: Selection = None, instructions: bool = False) -> str:
-        """The program for people: `planner.listing.listing` says what can be asked for."""
+        """The program for people; the arguments are those of `planner.listing.listing`."""
         from refimpl.planner.listing import listing
 
         return listing(self, steps, instructions)
@@ -101,7 +100,7 @@ class Program:
         return simulate(self.instructions, self.streams, machine or self.machine, driver_calls)
 
     def verify(self) -> Proof:
-        """The proof that this program is right; raises `Unsafe` with the first thing that is wrong."""
+        """The proof that this program is right; raises `Unsafe` with the first violation."""
         from refimpl.planner.verify import verify
 
         return verify(self)

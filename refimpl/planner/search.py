@@ -22,17 +22,17 @@ from refimpl.planner.setup import FIELDS, SLOTS, Setup, SetupError
 class Search(Setup):
     """Its own modules are those of the most frugal candidate; in the slots `searched` each candidate has others."""
 
-    least: str = ""  #: what the most frugal candidate is called
+    least: str = ""  #: the name of the most frugal candidate
     candidates: tuple[Setup, ...] = field(default=(), repr=False)  #: in the order in which they are tried
     searched: tuple[str, ...] = ("offload", "algorithms")
-    instead: str = ""  #: what to do for a choice of one's own, as in "take vdnn-all or vdnn-conv"
+    instead: str = ""  #: advice for a choice of one's own, as in "take vdnn-all or vdnn-conv"
 
     def search(self, attempt: Callable[[Setup], Program], network: Network) -> Program:
-        """The program of the setup that was adopted, with the table of what was tried; raises `DoesNotFit`.
+        """The program of the adopted setup, with the table of all that were tried; raises `DoesNotFit`.
 
         Args:
             attempt: plans a setup within the budget, or raises `DoesNotFit`.
-            network: what is planned, for the error text.
+            network: the network that is planned, for the error text.
         """
         tried: list[Trial] = []
 

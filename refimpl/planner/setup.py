@@ -1,6 +1,6 @@
-"""A setup: a module in every slot.  `setup.replace(offload=...)` exchanges one; what makes no sense is refused at once.
+"""A setup: a module in every slot.  `setup.replace(offload=...)` exchanges one; combinations without sense are refused.
 
-A setup is told by its differences from the baseline, which offloads, drops and evicts nothing:
+A setup is written as its differences from the baseline, which offloads, drops and evicts nothing:
 
     Setup("vdnn-all", offload=ALL, prefetch=WINDOW, liveness=LayerWise(), copy_streams="shared", join=True)
 """

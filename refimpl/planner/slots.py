@@ -1,12 +1,12 @@
-"""The slots of a setup: what each asks of the module that fills it, when, and what the module may look at.
+"""The slots of a setup: the questions of each to its module, when they are asked, and what the module may look at.
 
-A module is a frozen object: its parameters and nothing else.  `bind(context)` returns a fresh object that answers for
+A module is a frozen object: it has parameters and no state.  `bind(context)` returns a fresh object that answers for
 one plan, so that no mark survives from one plan to the next.  Modules are bound in the order recompute → offload →
 liveness → prefetch, then cache, algorithms, pinned: a checkpoint's output counts as read by every backward step that
 rebuilds from it, and a dropped map needs no offload.
 
-A module names the features it `needs` of the others and those it `offers`; a setup in which a need is not met is
-refused when it is built.
+A module names the features it `needs` of the others and those it `offers`; a setup with an unmet need is refused
+when it is built.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Feature = Literal[
 
 
 class Module:
-    """Base class of every module: a frozen object that has its parameters and no state."""
+    """Base class of every module: a frozen object with parameters and without state."""
 
     if TYPE_CHECKING:
 
         @property
         def name(self) -> str:
-            """As in `--set slot=name`."""
+            """The name in `--set slot=name`."""
 
         @property
         def summary(self) -> str:
@@ -59,19 +59,19 @@ class BoundRecompute(Protocol):
     """Which maps are dropped after their last forward use, and how a dropped one is rebuilt."""
 
     def drops(self) -> Mapping[Tensor, str]:
-        """Asked once, first of all.  Every map to be dropped → the reason."""
+        """Asked once, before everything else.  Every map to be dropped → the reason."""
 
     def sources(self) -> Mapping[Tensor, Sequence[int]]:
         """Asked once.  Checkpoint → the numbers of the backward steps that will rebuild something from it."""
 
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
-        """Asked by an eviction at `step`: may this tensor be thrown away without a copy?"""
+        """Asked by an eviction at `step`: may this tensor be dropped without a copy?"""
 
     def chain(self, tensor: Tensor, step: Step) -> Iterable[tuple[Step, Sequence[Tensor]]]:
         """Asked when `step` needs a dropped tensor.
 
-        The forward steps to run again, in order, each with what may be released behind it.  Steps whose results are
-        there already are skipped by the planner.
+        The forward steps to run again, in order, each with the tensors that may be released after it.  The planner
+        skips steps whose results are on the device.
         """
 
 
@@ -85,13 +85,13 @@ class Offload(Module, ABC):
 
 
 class BoundOffload(Protocol):
-    """Which maps leave for the host, and at which step.  A map that `context.fates` drops need not leave."""
+    """Which maps are offloaded, and at which step.  A map that `context.fates` drops needs no offload."""
 
     def offloads(self) -> Mapping[Tensor, str]:
         """Asked once.  Every map to be offloaded → the reason.  It is released after its last forward use."""
 
     def leaves(self, step: Step) -> Sequence[Tensor]:
-        """Asked behind the launches of every step: the maps whose copy out starts now."""
+        """Asked after the launches of every step: the maps whose copy out starts now."""
 
 
 # -- liveness ----------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class BoundLiveness(Protocol):
     """After which step a tensor is released.  May look at `context.fates` and `context.rebuilt_from`."""
 
     def dead(self, step: Step) -> Sequence[Tensor]:
-        """Asked at the end of every step: what no step needs any more, or not before it comes back."""
+        """Asked at the end of every step: the tensors that no later step needs, or not before they are copied in."""
 
 
 # -- prefetch ----------------------------------------------------------------------------------------------------------
@@ -124,12 +124,12 @@ class Prefetch(Module, ABC):
 
 
 class BoundPrefetch(Protocol):
-    """Which offloaded maps come back while a step runs.  A prefetch that finds no hole is skipped, never forced."""
+    """Which offloaded maps are prefetched while a step runs.  A prefetch without a hole is skipped, never forced."""
 
     def due(self, step: Step) -> Sequence[Tensor]:
-        """Asked once at every step: the maps to bring back now.
+        """Asked once at every step: the maps to copy in now.
 
-        Those that are there, or that no step needs any more, are ignored.
+        Maps that are on the device, or that no step needs any more, are ignored.
         """
 
 
@@ -143,19 +143,19 @@ class Cache(Module, ABC):
 
 
 class BoundCache(Protocol):
-    """What to evict when an allocation fails.  It is told of every managed tensor (workspaces excepted)."""
+    """Which tensor to evict when an allocation fails.  It is told of every managed tensor (workspaces excepted)."""
 
     def enter(self, tensor: Tensor) -> None:
-        """The tensor has just come to the device, from wherever."""
+        """The tensor has just been allocated on the device, whatever the reason."""
 
     def leave(self, tensor: Tensor) -> None:
-        """The tensor has just been released, for whatever reason."""
+        """The tensor has just been released, whatever the reason."""
 
     def touch(self, tensor: Tensor) -> None:
-        """A step needs the tensor, and it is there: a hit."""
+        """A step needs the tensor, and it is on the device: a hit."""
 
     def victim(self, locked: Collection[Tensor]) -> Tensor | None:
-        """An allocation has failed: the tensor to evict, none of the locked ones; None when there is none to give."""
+        """An allocation has failed: the tensor to evict, never a locked one; None if there is none."""
 
 
 # -- algorithms --------------------------------------------------------------------------------------------------------
@@ -168,13 +168,13 @@ class Algorithms(Module, ABC):
 
 
 class BoundAlgorithms(Protocol):
-    """Which algorithm a convolution call uses, hence how large a workspace."""
+    """Which algorithm a convolution call uses, and so the size of its workspace."""
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         """Asked for every choosable call of a step, once the step's own tensors are allocated.
 
-        One of `context.machine.choices(call)`.  The calls of one step share a buffer of the largest size chosen, and
-        `largest_hole` bytes could be had for it now, in one piece.
+        Returns one of `context.machine.choices(call)`.  The calls of one step share a buffer of the largest size
+        chosen; `largest_hole` is the largest free piece for it now, in bytes.
         """
 
 

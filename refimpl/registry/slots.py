@@ -1,4 +1,6 @@
-"""Everything that a module of your own is written with: each slot's base class, its protocol, and helpers.
+"""Everything that you write a module of your own with: each slot's base class, its protocol, helpers.
+
+`MODULES` are those of this project, by slot and name: `slots.MODULES["prefetch"]["vdnn-window"]`.
 
 A module is a frozen dataclass, a subclass of its slot's base class, with a `name` and a `summary`; its `bind` returns
 an object that answers the protocol's questions for one plan.
@@ -25,9 +27,10 @@ from refimpl.planner.slots import (
     Prefetch,
     Recompute,
 )
+from refimpl.registry.modules import MODULES
 
 __all__ = [
-    "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundCompression", "BoundLiveness", "BoundOffload",
-    "BoundPinned", "BoundPrefetch", "BoundRecompute", "Buffers", "ByWorkspace", "Cache", "Feature", "Liveness",
-    "Module", "Offload", "Pinned", "Pool", "Prefetch", "Recompute", "Releases",
+    "MODULES", "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundCompression", "BoundLiveness",
+    "BoundOffload", "BoundPinned", "BoundPrefetch", "BoundRecompute", "Buffers", "ByWorkspace", "Cache", "Feature",
+    "Liveness", "Module", "Offload", "Pinned", "Pool", "Prefetch", "Recompute", "Releases",
 ]  # fmt: skip

@@ -12,3 +12,8 @@
 
 Nothing is imported here: a command loads what it shows, and matplotlib only where it draws.
 """
+
+__all__ = [
+    "chrome_trace", "comparison", "comparison_picture", "figures", "json", "markdown", "memory_pictures", "rmm_log",
+    "style", "tables", "timeline_picture", "times", "torch_snapshot",
+]  # fmt: skip

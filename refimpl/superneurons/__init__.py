@@ -16,14 +16,16 @@ Each module works alone, and beside the other papers' modules.
 """
 
 from refimpl.superneurons.cache import LeastRecentlyUsed
-from refimpl.superneurons.liveness import Analysis
+from refimpl.superneurons.liveness import Analysis, last_uses, out_sets
 from refimpl.superneurons.offload import ALL_CHECKPOINTS, CHECKPOINTS, OffloadOutputs
 from refimpl.superneurons.pool import DriverCalls, Heap
 from refimpl.superneurons.prefetch import Ahead
-from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
+from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, BoundRecompute, Recompute
+from refimpl.superneurons.segments import Segment, Segmentation, nbytes
 from refimpl.superneurons.workspace import DynamicWorkspace
 
 __all__ = [
     "ALL_CHECKPOINTS", "CHECKPOINTS", "COST_AWARE", "MEMORY_CENTRIC", "SPEED_CENTRIC", "Ahead", "Analysis",
-    "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed", "OffloadOutputs", "Recompute",
+    "BoundRecompute", "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed", "OffloadOutputs", "Recompute",
+    "Segment", "Segmentation", "last_uses", "nbytes", "out_sets", "presets",
 ]  # fmt: skip

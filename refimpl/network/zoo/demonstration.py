@@ -9,7 +9,7 @@ from refimpl.network.zoo.parts import classified
 
 
 def vdnnpp_demo(batch: int = 32, conventions: Conventions = VDNNPP) -> Network:
-    """Short and long convolutions in turn: the copy of a 1×1's input hides under the 5×5 behind it, without a join."""
+    """Short and long convolutions in turn: without a join, the 5×5 after a 1×1 hides the copy of the 1×1's input."""
     b = Builder("vdnnpp-demo", (batch, 3, 224, 224), conventions)
     b.conv(64, 3, pad=1, name="conv0")
     b.relu(name="relu0")

@@ -10,7 +10,7 @@ from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.network import Network
 from refimpl.network.zoo.parts import classified, conv_relu, spelled
 
-#: Module → filters: 1×1; 1×1 and 3×3; 1×1 and 5×5; 1×1 behind the pooling.
+#: Module → filters: 1×1; 1×1 and 3×3; 1×1 and 5×5; 1×1 after the pooling.
 MODULES = {
     "3a": (64, (96, 128), (16, 32), 32),
     "3b": (128, (128, 192), (32, 96), 64),

@@ -1,7 +1,7 @@
-"""Inception-v4 (Szegedy, Ioffe, Vanhoucke, Alemi, 2016): batch normalisation and ReLU behind every convolution.
+"""Inception-v4 (Szegedy, Ioffe, Vanhoucke, Alemi, 2016): batch normalisation and ReLU after every convolution.
 
 A stem takes 3×299² to 384×35²; then four modules A, a reduction, seven modules B, a reduction, three modules C.  Each
-module is a few branches over one map that a concat joins.  Windows of 1×7 and 7×1 stand for one of 7×7.
+module is a few branches over one map that a concat joins.  Windows of 1×7 and 7×1 replace one of 7×7.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def inceptionv4(batch: int = 32, conventions: Conventions = VDNN) -> Network:
 
 
 def _convs(b: Builder, name: str, after: Layer, *convs: Conv) -> Layer:
-    """A chain of convolutions behind a layer."""
+    """A chain of convolutions after a layer."""
     for i, (filters, window, size) in enumerate(convs, 1):
         height, width = window if isinstance(window, tuple) else (window, window)
         pad = (height // 2, width // 2) if size == "same" else 0

@@ -1,4 +1,4 @@
-"""What several families are built of."""
+"""Building blocks that several families share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def conv_relu(b: Builder, name: str, filters: int, window: Size, stride: int = 1
 
 
 def conv_norm(b: Builder, name: str, filters: int, window: Size, stride: int = 1, **more: Any) -> Layer:
-    """A convolution without a bias, which the batch normalisation after it would remove again."""
+    """A convolution without a bias, which the batch normalisation after it would cancel."""
     b.conv(filters, window, stride, bias=False, name=name, **more)
     return b.batchnorm(name=f"{name}.norm")
 

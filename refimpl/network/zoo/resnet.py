@@ -1,7 +1,7 @@
 """ResNet (He, Zhang, Ren, Sun, 2015) of bottleneck units, and the deep family that SuperNeurons trained.
 
-A unit is three convolutions, 1×1, 3×3 and 1×1 with four times the filters, added to what went in.  The first unit of a
-group changes the size: its own way round is a convolution too.  Depth = 3 (n1 + n2 + n3 + n4) + 2, ni units in group i.
+A unit is three convolutions, 1×1, 3×3 and 1×1 with four times the filters, added to the unit's input.  The first unit
+of a group changes the size: its shortcut is a convolution too.  Depth = 3 (n1 + n2 + n3 + n4) + 2, ni units in group i.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def units(depth: int) -> tuple[int, int, int, int]:
 
 
 def nearest(depth: float) -> list[int]:
-    """The two depths nearest to one that cannot be, the smaller first."""
+    """The two valid depths nearest to an invalid one, the smaller first."""
     step = SHALLOWEST_DEEP + 3 * max(0, int((depth - SHALLOWEST_DEEP) // 3))
     return sorted(sorted({*STANDARD, step, step + 3}, key=lambda known: abs(known - depth))[:2])
 
 
 def resnet(depth: int, batch: int = 16, conventions: Conventions = VDNN) -> Network:
-    """3×224², batch normalisation behind every convolution, no biases but the last layer's.
+    """3×224², batch normalisation after every convolution, no biases but the last layer's.
 
     With SuperNeurons' conventions 3×227², and then the first pooling is not padded: its maps are 56² either way.
     """
@@ -57,7 +57,7 @@ def resnet(depth: int, batch: int = 16, conventions: Conventions = VDNN) -> Netw
 
 
 def bottleneck(b: Builder, name: str, x: Layer, filters: int, stride: int, widen: bool) -> Layer:
-    """One unit; the way round comes first, as SuperNeurons' route has it."""
+    """One unit; the shortcut comes first, as in SuperNeurons' route."""
     around = conv_norm(b, f"{name}.around", 4 * filters, 1, stride, after=x) if widen else x
     conv_norm_relu(b, f"{name}.conv1", filters, 1, stride, after=x)
     conv_norm_relu(b, f"{name}.conv2", filters, 3, pad=1)

@@ -1,4 +1,4 @@
-"""Small networks, to teach and to test with: a CPU trains them, and together they have every kind of layer but LRN.
+"""Small networks for teaching and testing: a CPU trains them, and together they have every kind of layer but LRN.
 
 `shape` is one image's: channels, height, width.  They also take the 1×8² of scikit-learn's digits.
 """
@@ -62,7 +62,7 @@ def tiny_resnet(
 def tiny_inception(
     batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (3, 32, 32), classes: int = 10
 ) -> Network:
-    """Two modules of three branches, 1×1, 3×3 and behind a pooling, that meet in a concat."""
+    """Two modules of three branches, 1×1, 3×3 and after a pooling, that meet in a concat."""
     b = Builder(spelled("tiny-inception", conventions), (batch, *shape), conventions)
     conv_relu(b, "conv1", 8, 3, pad=1)
     x = b.pool(2, name="pool1")

@@ -22,7 +22,7 @@ GROUPS = {11: (1, 1, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)} | {
 
 
 def vgg(depth: int, batch: int = 32, conventions: Conventions = VDNN) -> Network:
-    """VGG with this many layers with weights: 11, 16, 19, 116, 216, 316 or 416."""
+    """VGG with `depth` layers with weights: 11, 16, 19, 116, 216, 316 or 416."""
     if depth not in GROUPS:
         raise NetworkError(f"there is no VGG {depth} layers deep; there are {', '.join(map(str, GROUPS))}")
     b = Builder(spelled(f"vgg{depth}", conventions), (batch, 3, conventions.side, conventions.side), conventions)
