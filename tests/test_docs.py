@@ -23,10 +23,10 @@ import pytest
 import kernels
 import refimpl
 from refimpl import cli
-from refimpl.cli.reproduce import PAPERS
 from refimpl.planner import SLOTS
 from refimpl.planner.instructions import Instruction
 from refimpl.registry.modules import SWITCHES
+from refimpl.reproduce import PAPERS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "_generated").rglob("*.md")})

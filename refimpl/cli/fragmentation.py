@@ -29,16 +29,16 @@ DRAWN = {
 MARKS = "S: as the authors' public code has it; R: ours, to compare with.  None of these figures is the paper's own."
 SYNCHRONOUS = "The order of events is vDNN's, synchronous: a layer ends when its copies do."
 OWN = (
-    "The order of events is vDNN++'s own: a map is freed when its copy is done.  What is free at the barrier, and so "
-    "the layout there, depends on which copies were done: these pools are for {machine}, its link and its speed."
+    "The order of events is vDNN++'s own: a map is freed when its copy is done.  The free memory at the barrier, and "
+    "so the layout there, depends on which copies were done: these pools are for {machine}, its link and its speed."
 )
 
 
 def add(commands: Any) -> None:
     parser = add_command(
         commands, "fragmentation", "how large the pool must be, for every heuristic, order and policy",
-        "vDNN++'s study of fragmentation: replay an iteration's allocations in pools that grow until all of it fits.  "
-        "For every fit, placement and order: the pool, the tries, what it has beyond the most alive at once, and the "
+        "vDNN++'s study of fragmentation: replay an iteration's allocations in pools that grow until all of them fit.  "
+        "For every fit, placement and order: the pool, the tries, its bytes beyond the most alive at once, and the "
         "budget that gives training a pool of exactly that size.  A larger one may fail.",
         [
             "refimpl fragmentation vgg16:vdnnpp --batch 16",
@@ -98,28 +98,26 @@ def run(options: argparse.Namespace) -> int:
 
 def table(rows: Sequence[Row], network: Network) -> Table:
     """One policy's rows, in bytes; the smallest pool is marked, and the smallest that is not planned."""
-    from refimpl.report.tables import Table
+    from refimpl.report.tables import Column, Table, count, plain
     from refimpl.reproduce.vdnnpp.fragmentation import ORDERS, least
 
     best = {least(rows), least(rows, with_planned=True)}
-    lines = []
-    for row in rows:
-        found = row.found
-        named = [row.heuristic, ORDERS[row.order].replace(" then", "") if row.order else "–"]
-        figures = [f"{found.ideal_bytes:,}", f"{found.pool_bytes:,}", str(found.tries), share(found.fragmentation)]
-        lines.append([*named, *figures, f"{row.budget_bytes:,}", f"{row.mark}, least" if row in best else row.mark])
-    head = ["heuristic", "order", "ideal", "pool", "tries", "beyond", "budget", "mark"]
-    numbers = frozenset({"ideal", "pool", "tries", "beyond", "budget"})
-    return Table(f"{network.name}, batch {network.batch} · {rows[0].policy}", head, lines, numbers)
-
-
-def share(beyond: float) -> str:
-    """`16.74 %`"""
-    return f"{100 * beyond:.2f} %"
+    columns = (
+        Column("heuristic", "heuristic"),
+        Column("order", lambda row: ORDERS[row.order].replace(" then", "") if row.order else None),
+        Column("ideal", lambda row: row.found.ideal_bytes, count),
+        Column("pool", lambda row: row.found.pool_bytes, count), Column("tries", lambda row: row.found.tries, plain),
+        Column("beyond", lambda row: row.found.fragmentation, lambda share: f"{100 * share:.2f} %"),
+        Column("budget", "budget_bytes", count),
+        Column("mark", lambda row: f"{row.mark}, least" if row in best else row.mark),
+    )  # fmt: skip
+    return Table.of(f"{network.name}, batch {network.batch} · {rows[0].policy}", rows, columns)
 
 
 def document(rows: Sequence[Row], network: Network, machine: Machine, options: argparse.Namespace) -> dict[str, Any]:
     """Everything, for programs; bytes, and `fragmentation` as a share of the ideal."""
+    from refimpl.reproduce.vdnnpp.fragmentation import document
+
     return {
         "network": network.name,
         "batch": network.batch,
@@ -128,20 +126,7 @@ def document(rows: Sequence[Row], network: Network, machine: Machine, options: a
         "synchronous": not options.own_order,
         "algorithms": options.algorithms,
         "resident_bytes": rows[0].resident_bytes,
-        "rows": [
-            {
-                "policy": row.policy,
-                "order": row.order,
-                "heuristic": row.heuristic,
-                "mark": row.mark,
-                "ideal_bytes": row.found.ideal_bytes,
-                "pool_bytes": row.found.pool_bytes,
-                "tries": row.found.tries,
-                "fragmentation": row.found.fragmentation,
-                "budget_bytes": row.budget_bytes,
-            }
-            for row in rows
-        ],
+        "rows": [document(row) for row in rows],
     }
 
 

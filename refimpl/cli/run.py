@@ -26,7 +26,7 @@ from refimpl.cli.options import (
     setup_of,
 )
 from refimpl.cli.plan import proved
-from refimpl.cli.terminal import say, show, training_progress, waiting
+from refimpl.cli.terminal import say, show_table, training_progress, waiting
 from refimpl.text import offer
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def run(options: argparse.Namespace) -> int:
             from refimpl.reproduce.measured import compressed_table
 
             say("")
-            show("Compressed by threads of the host, in the last iteration", *compressed_table(compressed))
+            show_table(compressed_table(compressed))
     return DONE
 
 

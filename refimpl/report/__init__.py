@@ -1,16 +1,16 @@
-"""What is shown of a program and its timeline, and what other tools can open.
+"""Tables, pictures and JSON of a program and its timeline, and files that other tools open.
 
     figures, times      the data: memory by kind, the pool's holes, traffic; when steps run
     tables              a plan, its steps, a network's layers, setups side by side, as text
     json                a plan as one JSON document
-    memory_pictures     memory over the steps; where blocks lie in the pool
-    timeline_picture    what every stream does when
+    memory_pictures     memory over the steps; the blocks in the pool by address
+    timeline_picture    the work of every stream over time
     comparison_picture  setups side by side (`comparison` has the figures)
     chrome_trace        for ui.perfetto.dev and chrome://tracing
     torch_snapshot      for PyTorch's memory viewer
     rmm_log             for RMM's tools, and for our own replay
 
-Nothing is imported here: a command loads what it shows, and matplotlib only where it draws.
+Nothing is imported here: a command loads only the modules that it needs, and matplotlib only to draw.
 """
 
 __all__ = [

@@ -1,9 +1,9 @@
 """The timeline as a Chrome trace: JSON in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open.
 
-One process stands for the machine, one thread for each stream, that of the host's threads among them.  Every launch,
+One process is the machine, one thread each stream, that of the host's threads among them.  Every launch,
 every copy and every map that is compressed or decompressed is a complete slice ("X"), an arrow ("s" to "f") leads from
 a copy out to each copy that brings the same content back, and counters ("C") show the bytes in device memory by kind,
-draining ones among them, those in pinned memory, and what compressed maps are planned to take.
+draining ones among them, those in pinned memory, and those planned for compressed maps.
 
 Times are microseconds, in eighths of one: a binary fraction, so that a slice that ends where the next begins does so
 exactly, whatever a reader multiplies by.  (Slices that overlap by a rounding error would be drawn as nested.)
@@ -12,7 +12,9 @@ exactly, whatever a reader multiplies by.  (Slices that overlap by a rounding er
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from refimpl.machine import Span, Timeline
 from refimpl.network import Step
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
 from refimpl.planner.instructions import Compress, Decompress
-from refimpl.report.figures import memory_curve
+from refimpl.report.figures import memory_curve, title
 from refimpl.report.times import HostStay, compute_clock, flows, host_stays, spans_by_instruction
 
 PROCESS = 1
@@ -58,10 +60,8 @@ def write_chrome_trace(path: str | Path, program: Program, timeline: Timeline) -
 
 
 def _names(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    """What the tracks are called, and their order: metadata events, which have no time."""
-    how = "simulated" if timeline.simulated else "measured"
-    process = f"{program.network.name}, batch {program.network.batch}, {program.setup.name} ({timeline.machine}, {how})"
-    events = [_metadata("process_name", 0, {"name": process})]
+    """The names of the tracks, and their order: metadata events, which have no time."""
+    events = [_metadata("process_name", 0, {"name": title(program, timeline)})]
     for stream, name in enumerate(timeline.streams):
         events.append(_metadata("thread_name", stream + 1, {"name": f"stream {name}"}))
         events.append(_metadata("thread_sort_index", stream + 1, {"sort_index": stream}))
@@ -117,7 +117,7 @@ def _arrows(program: Program, spans: dict[int, Span]) -> list[dict[str, Any]]:
 
 
 def _device_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    """What the pool holds, whenever that has changed."""
+    """The bytes that the pool holds, by kind, whenever they change."""
     curve, clock = memory_curve(program), compute_clock(program, timeline)
     samples: dict[float, dict[str, int]] = {}  # of several changes at one time the last counts
     for index, position in enumerate(curve.positions.tolist()):
@@ -127,7 +127,7 @@ def _device_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def _host_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    """Of pinned memory, and of the store of compressed maps, what still holds content that is wanted."""
+    """The bytes whose content is still wanted, of pinned memory and of the store of compressed maps."""
     stays = host_stays(program, timeline)
     raw = [stay for stay in stays if not stay.compressed]
     stored = [stay for stay in stays if stay.compressed]
@@ -135,16 +135,13 @@ def _host_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def _wanted(name: str, stays: Sequence[HostStay]) -> list[dict[str, Any]]:
-    changes: dict[float, int] = {}
+    changes: Counter[float] = Counter()
     for stay in stays:
-        for moment, nbytes in ((stay.begin, stay.nbytes), (stay.end, -stay.nbytes)):
-            moment = microseconds(moment)
-            changes[moment] = changes.get(moment, 0) + nbytes
-    samples, held = {}, 0
-    for moment in sorted(changes):
-        held += changes[moment]
-        samples[moment] = {"wanted": held}
-    return _counters(name, samples)
+        changes[microseconds(stay.begin)] += stay.nbytes
+        changes[microseconds(stay.end)] -= stay.nbytes
+    moments = sorted(changes)
+    held = accumulate(changes[moment] for moment in moments)
+    return _counters(name, {moment: {"wanted": nbytes} for moment, nbytes in zip(moments, held, strict=True)})
 
 
 def _counters(name: str, samples: dict[float, dict[str, int]]) -> list[dict[str, Any]]:

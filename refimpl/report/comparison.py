@@ -17,7 +17,7 @@ class Compared:
     name: str
     budget: int
     live_bytes: int = 0  #: managed tensors, unrounded, at their peak
-    pool_bytes: int = 0  #: what the allocator held, at its peak
+    pool_bytes: int = 0  #: held by the allocator, at its peak
     out_bytes: int = 0  #: copied out, for whatever reason
     in_bytes: int = 0  #: copied in; the batch too
     recomputed_layers: int = 0

@@ -15,10 +15,8 @@ from refimpl.text import duration, size
 
 def comparison_picture(name: str, setups: Sequence[Compared]) -> Figure:
     """`name` says what the setups have in common: network, batch, machine, budget, and whether times are simulated."""
-    with style.styled():
-        head = 0.55  # inches: the legends stand with the panels
-        height = head + 0.7 + 0.42 * len(setups)
-        figure = style.new_figure(11, height, "Setups compared: memory, time, traffic", name, head)
+    height = 1.25 + 0.42 * len(setups)
+    with style.page(11, height, "Setups compared: memory, time, traffic", name, head=0.55) as figure:
         memory, time, traffic = figure.subplots(1, 3, sharey=True)
         rows = -np.arange(len(setups))
         _memory(memory, rows, setups)
@@ -27,15 +25,13 @@ def comparison_picture(name: str, setups: Sequence[Compared]) -> Figure:
         memory.set_yticks(rows, [setup.name for setup in setups], fontsize=9)
         memory.set_ylim(rows[-1] - 0.6, 0.6)
         for axes in (memory, time, traffic):
-            axes.tick_params(axis="y", length=0)
-            axes.spines["left"].set_visible(False)
-            axes.grid(axis="x", color="#E5E7EB", linewidth=0.6)
-            axes.set_axisbelow(True)
+            style.named_rows(axes)
+            style.grid(axes, "x")
     return figure
 
 
 def _memory(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
-    """What the pool held, live bytes darker within it."""
+    """The most that the pool held, and live bytes darker within it."""
     budgets = {setup.budget for setup in setups}
     budget = budgets.pop() if len(budgets) == 1 else None
     most = max((setup.pool_bytes for setup in setups), default=0)
@@ -50,8 +46,8 @@ def _memory(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
             text = f"does not fit: {setup.misfit}"
             axes.text(0, row, f" {text}", va="center", ha="left", fontsize=8, style="italic", color=style.VERMILION)
     if near:
-        axes.axvline(near, color=style.VERMILION, linewidth=1.2, linestyle=(0, (6, 2)), label="budget")
-    _legend(axes, 3)
+        style.limit(axes, near, across=False, label="budget")
+    style.legend_above(axes, 3)
 
 
 def _time(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
@@ -65,7 +61,7 @@ def _time(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
     for row, setup in zip(rows, setups, strict=True):
         if setup.fits:
             _value(axes, row, setup.seconds, f"{duration(setup.seconds)}, {setup.seconds / least:.2f} ×")
-    _legend(axes, 2)
+    style.legend_above(axes, 2)
 
 
 def _traffic(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
@@ -78,11 +74,11 @@ def _traffic(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
         if setup.fits:
             _value(axes, row + 0.16, setup.out_bytes, size(setup.out_bytes), 7)
             _value(axes, row - 0.16, setup.in_bytes, size(setup.in_bytes), 7)
-    _legend(axes, 2)
+    style.legend_above(axes, 2)
 
 
 def _scale(axes: Axes, most: float, unit: float, name: str, label: str) -> None:
-    """From 0 to a good deal over the longest bar, so that its value has room behind it."""
+    """From 0 to a good deal over the longest bar, so that its value has room after it."""
     top = most * 1.42 or unit
     axes.set_xlim(0, top)
     axes.set_xticks(np.arange(0, top, style.nice_step(top / unit, 5) * unit))
@@ -93,7 +89,3 @@ def _scale(axes: Axes, most: float, unit: float, name: str, label: str) -> None:
 def _value(axes: Axes, row: float, x: float, text: str, points: float = 8) -> None:
     box = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.8}
     axes.annotate(text, (x, row), (4, 0), textcoords="offset points", va="center", ha="left", fontsize=points, bbox=box)
-
-
-def _legend(axes: Axes, columns: int) -> None:
-    axes.legend(ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.02), **style.LEGEND)

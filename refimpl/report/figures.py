@@ -1,10 +1,12 @@
-"""The data behind tables and pictures: what is in device memory at every moment of a program, and what is copied.
+"""The data of tables and pictures: the contents of device memory at every moment of a program, and its copies.
 
 Everything is recounted from the instructions, in linear time or nearly so; nothing is drawn here.
 
-A *position* is an index into `program.instructions`.  How long a block drains, between the release of its tensor and
-the moment in which it goes back to the pool, is told by `Free.released`, to the step: from the end of the step that let
-go of it.  A tensor that was let go, and wanted again before its bytes were given back, counts as never let go.
+A *position* is an index into `program.instructions`.  A block drains from the end of the step that released its tensor
+(`Free.released`) until its bytes go back to the pool.  A tensor that was released, and wanted again before its bytes
+were given back, counts as never released.
+
+Memory that the program never touches is no hole: holes are counted below the highest address that it ever uses.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from refimpl.machine import Timeline
 from refimpl.network import Tensor
-from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Program
+from refimpl.planner import CopyIn, CopyOut, Free, Program
 
 #: What device memory holds, in the order in which it is stacked in a picture.
 KINDS = ("resident", "input", "map", "gradient map", "weight gradient", "workspace", "draining")
@@ -35,35 +38,39 @@ class Lifetime:
     end: int  #: position of its `Free`; the number of instructions for resident tensors
 
 
+def title(program: Program, timeline: Timeline | None = None) -> str:
+    """The head of a table or a picture: network, batch, setup, machine, and whether its times are simulated."""
+    how = "measured" if timeline and not timeline.simulated else "simulated"
+    machine = timeline.machine if timeline else program.machine.name
+    return f"{program.network.name}, batch {program.network.batch} · {program.setup.name} · {machine} ({how})"
+
+
+def average_live_bytes(program: Program) -> int:
+    """The mean over the steps of the bytes that are live just before each one's launch."""
+    return round(sum(row.live_bytes for row in program.rows) / len(program.rows))
+
+
 def step_ends(program: Program) -> list[int]:
-    """Step number → the position just behind its last instruction; 0 stands for what comes before the first step."""
+    """Step number → the position after its last instruction; 0: that of what comes before the first step."""
     steps = [instruction.step for instruction in program.instructions]
     return [bisect_right(steps, number) for number in range(len(program.network.steps) + 1)]
 
 
 def lifetimes(program: Program) -> list[Lifetime]:
     """Every block: the resident tensors', then the others in the order in which they were allocated."""
-    instructions, ends = program.instructions, step_ends(program)
-    frees: dict[int, list[int]] = {}  # address → positions of its frees, last first
-    for position in range(len(instructions) - 1, -1, -1):
-        instruction = instructions[position]
-        if isinstance(instruction, Free):
-            frees.setdefault(instruction.address, []).append(position)
     rounded = program.setup.allocator.open(0).rounded
-    last = len(instructions)
+    ends, last = step_ends(program), len(program.instructions)
     found = [
         Lifetime(tensor, "resident", address, rounded(tensor.nbytes), -1, last, last)
         for tensor, address in program.resident.items()
     ]
-    for position, instruction in enumerate(instructions):
-        if not isinstance(instruction, Allocate):
-            continue
-        end = frees[instruction.address].pop()
-        free = instructions[end]
+    for life in program.lifetimes():
+        free, let_go, block = program.instructions[life.end], life.end, life.allocate
         assert isinstance(free, Free)
-        let_go = ends[free.released] if free.released < free.step else end
-        tensor, address, nbytes = instruction.tensor, instruction.address, instruction.nbytes
-        found.append(Lifetime(tensor, tensor.kind, address, nbytes, position, max(let_go, position), end))
+        if free.released < free.step:
+            let_go = max(ends[free.released], life.begin)
+        kind = life.tensor.kind
+        found.append(Lifetime(life.tensor, kind, block.address, block.nbytes, life.begin, let_go, life.end))
     return found
 
 
@@ -72,12 +79,11 @@ def lifetimes(program: Program) -> list[Lifetime]:
 
 @dataclass(frozen=True)
 class MemoryCurve:
-    """Bytes held by the pool, by kind, at every moment at which they change; the last moment is behind the program."""
+    """Bytes held by the pool, by kind, at every moment at which they change; the last moment is after the program."""
 
-    positions: np.ndarray  #: the state is the one just behind this instruction; -1: before the first
+    positions: np.ndarray  #: the state is the one just after this instruction; -1: before the first
     steps: np.ndarray  #: the number of the step that the instruction belongs to
     by_kind: dict[str, np.ndarray]  #: kind → bytes at every moment
-    budget: int
 
     @property
     def total(self) -> np.ndarray:
@@ -90,15 +96,10 @@ class MemoryCurve:
         """Index of the first moment at which most is held."""
         return int(self.total.argmax())
 
-    def at(self, position: int) -> dict[str, int]:
-        """Kind → bytes held while instruction `position` is given to its stream: just before it."""
-        index = bisect_left(self.positions, position) - 1
-        return {kind: int(held[index]) for kind, held in self.by_kind.items()}
-
 
 def memory_curve(program: Program) -> MemoryCurve:
-    """Recount what the pool holds.  Its total is `pool_bytes` of the program's rows, its peak `peak_bytes`."""
-    changes: list[tuple[int, str, int]] = []  # the position in front of which it happens, kind, bytes
+    """Recount the bytes in the pool.  The total is `pool_bytes` of the program's rows, its peak `peak_bytes`."""
+    changes: list[tuple[int, str, int]] = []  # the position before which it happens, kind, bytes
     for life in lifetimes(program):
         changes.append((life.begin + 1, life.kind, life.nbytes))
         if life.let_go < life.end:
@@ -115,7 +116,6 @@ def memory_curve(program: Program) -> MemoryCurve:
         positions=np.array(moments) - 1,
         steps=np.array(steps),
         by_kind={kind: held.cumsum() for kind, held in by_kind.items()},
-        budget=program.budget,
     )
 
 
@@ -123,12 +123,10 @@ def memory_curve(program: Program) -> MemoryCurve:
 
 
 class Holes:
-    """The free ranges of a pool that somebody else fills; a block may be cut out anywhere."""
+    """The free ranges below `size` bytes; a block may be cut out anywhere."""
 
     def __init__(self, size: int) -> None:
-        self._starts = [0] if size else []
-        self._ends = {0: size} if size else {}
-        self._by_size = [(size, 0)] if size else []
+        self._starts, self._ends, self._sizes = [0], [size], [size]  # by address; the sizes in order
         self.free = size
 
     def __len__(self) -> int:
@@ -136,54 +134,50 @@ class Holes:
 
     @property
     def largest(self) -> int:
-        """Bytes that could be had in one piece."""
-        return self._by_size[-1][0] if self._by_size else 0
+        """Bytes of the largest hole."""
+        return self._sizes[-1] if self._sizes else 0
 
     def take(self, address: int, nbytes: int) -> None:
-        """A block begins to exist."""
-        start = self._starts[bisect_right(self._starts, address) - 1]
-        end = self._remove(start)
-        assert start <= address and address + nbytes <= end, "a block overlaps another one"
-        if start < address:
-            self._insert(start, address)
-        if address + nbytes < end:
-            self._insert(address + nbytes, end)
+        """A block begins."""
+        at, end = bisect_right(self._starts, address) - 1, address + nbytes
+        assert at >= 0 and end <= self._ends[at], "a block overlaps another one"
+        self._replace(at, at + 1, (self._starts[at], address), (end, self._ends[at]))
         self.free -= nbytes
 
     def give(self, address: int, nbytes: int) -> None:
-        """It ends."""
-        end = address + nbytes
-        place = bisect_left(self._starts, address)
-        if place and self._ends[self._starts[place - 1]] == address:
-            address = self._starts[place - 1]
-            self._remove(address)
-        if end in self._ends:
-            end = self._remove(end)
-        self._insert(address, end)
+        """A block ends; its range is joined with the holes that it touches."""
+        first = last = bisect_left(self._starts, address)
+        start, end = address, address + nbytes
+        if first and self._ends[first - 1] == start:
+            first -= 1
+            start = self._starts[first]
+        if last < len(self) and self._starts[last] == end:
+            end = self._ends[last]
+            last += 1
+        self._replace(first, last, (start, end))
         self.free += nbytes
 
-    def _insert(self, start: int, end: int) -> None:
-        insort(self._starts, start)
-        insort(self._by_size, (end - start, start))
-        self._ends[start] = end
-
-    def _remove(self, start: int) -> int:
-        end = self._ends.pop(start)
-        del self._starts[bisect_left(self._starts, start)]
-        del self._by_size[bisect_left(self._by_size, (end - start, start))]
-        return end
+    def _replace(self, first: int, last: int, *pieces: tuple[int, int]) -> None:
+        """Put the pieces that are not empty in the place of some holes."""
+        for start, end in zip(self._starts[first:last], self._ends[first:last], strict=True):
+            del self._sizes[bisect_left(self._sizes, end - start)]
+        some = [(start, end) for start, end in pieces if start < end]
+        self._starts[first:last] = [start for start, _ in some]
+        self._ends[first:last] = [end for _, end in some]
+        for start, end in some:
+            insort(self._sizes, end - start)
 
 
 @dataclass(frozen=True)
 class Layout:
     """The pool at one moment: every block and every hole, by address."""
 
-    position: int  #: just behind this instruction
+    position: int  #: just after this instruction
     blocks: list[Lifetime]
-    holes: list[tuple[int, int]]  #: (address, bytes); the last may reach to the end of the pool
+    holes: list[tuple[int, int]]  #: (address, bytes)
 
     @property
-    def free_bytes(self) -> int:
+    def hole_bytes(self) -> int:
         return sum(nbytes for _, nbytes in self.holes)
 
     @property
@@ -193,36 +187,42 @@ class Layout:
 
 @dataclass(frozen=True)
 class Fragmentation:
-    """Where blocks lie over time, and what is left between them.  `size` is the pool's, in bytes."""
+    """The blocks over time and the holes between them, below `size` bytes."""
 
     size: int
     lifetimes: list[Lifetime]
-    positions: np.ndarray  #: the state is the one just behind this instruction; -1: before the first
-    free: np.ndarray  #: bytes in no block
-    largest_hole: np.ndarray  #: bytes that could be had in one piece
-    holes: np.ndarray  #: how many
+    positions: np.ndarray  #: the state is the one just after this instruction; -1: before the first
+    hole_bytes: np.ndarray  #: of all holes
+    largest_hole: np.ndarray  #: bytes
+    holes: np.ndarray  #: their number
     peak: int  #: position of the allocation that fills the pool most; -1: it is never fuller than at the start
 
     def layout(self, position: int) -> Layout:
-        """The pool just behind instruction `position`."""
+        """The pool just after instruction `position`."""
         alive = [life for life in self.lifetimes if life.begin <= position < life.end]
         alive.sort(key=lambda life: life.address)
-        holes, end = [], 0
-        for life in alive:
-            if life.address > end:
-                holes.append((end, life.address - end))
-            end = life.address + life.nbytes
-        if end < self.size:
-            holes.append((end, self.size - end))
+        starts = [*(life.address for life in alive), self.size]
+        ends = [0, *(life.address + life.nbytes for life in alive)]
+        holes = [(end, start - end) for end, start in zip(ends, starts, strict=True) if end < start]
         return Layout(position, alive, holes)
 
 
-def fragmentation(program: Program) -> Fragmentation:
-    """Follow the pool through the program."""
+def pool_size(program: Program) -> int:
+    """Bytes of the pool: the budget, in whole units of its allocator."""
     granularity = program.setup.allocator.granularity
-    size = program.budget // granularity * granularity
-    found = lifetimes(program)
-    holes = Holes(size)
+    return program.budget // granularity * granularity
+
+
+def fragmentation(program: Program, size: int | None = None) -> Fragmentation:
+    """Follow the pool through the program.
+
+    Args:
+        program: the program.
+        size: bytes below which free ranges count; by default up to the highest address that the program ever uses, so
+            that memory never touched is no hole.
+    """
+    size = program.arena_bytes if size is None else size
+    found, holes = lifetimes(program), Holes(size)
     changes: list[tuple[int, bool, Lifetime]] = []
     for life in found:
         if life.kind == "resident":
@@ -238,7 +238,7 @@ def fragmentation(program: Program) -> Fragmentation:
     return Fragmentation(size, found, positions, free, largest, counts, peak=int(positions[free.argmin()]))
 
 
-# -- what is moved -----------------------------------------------------------------------------------------------------
+# -- copies -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

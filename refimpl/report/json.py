@@ -12,7 +12,7 @@ from refimpl.machine import Machine, Timeline
 from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, Launch, Program, Setup
-from refimpl.report.figures import fragmentation, traffic
+from refimpl.report.figures import average_live_bytes, fragmentation, pool_size, traffic
 from refimpl.report.times import step_times
 
 #: Field → meaning; a dot leads into an object, `[]` into the entries of a list.
@@ -23,11 +23,11 @@ FIELDS = {
     "machine": "name of the machine whose model says how long things take",
     "catalogue": "whose convolution algorithms the machine offers",
     "budget_bytes": "the device memory that the program may use",
-    "fits": "whether there is a program with a pool of at most the budget; if not, `misfit` says why, and what only a "
-    "program has is null",
+    "fits": "whether there is a program with a pool of at most the budget; if not, `misfit` says why, and the fields "
+    "of a program are null",
     "network_wide_bytes": "static accounting: every map allocated once and nothing released, as the paper of the "
     "network's conventions counts its baseline; with the largest workspace of this program",
-    "resident_bytes": "of the tensors that live as long as training: what is learnt with gradients and momentum, "
+    "resident_bytes": "of the tensors that live as long as training: parameters with gradients and momentum, "
     "statistics, labels, losses; unrounded",
     "average_live_bytes": "mean over the steps of `steps[].live_bytes`",
     "peak": "the highest of each figure; `step`, `layer` and `direction` are those of the most live bytes",
@@ -35,16 +35,18 @@ FIELDS = {
     "peak.transient_bytes": "the most managed bytes at any moment, within a step too; unrounded, without workspaces",
     "peak.pool_bytes": "the most that the allocator held: resident tensors, workspaces, rounding, draining bytes "
     "included",
+    "peak.hole_bytes": "in holes when the pool is at its fullest: free memory below the highest address ever used",
+    "peak.largest_hole_bytes": "of the largest of these holes",
     "peak.step": "number of the first step with the most live bytes",
     "peak.layer": "its layer",
     "peak.direction": "forward or backward",
     "offloaded_bytes": "copied out because the offload module said so; never the input batch, whose host copy exists",
     "prefetched_bytes": "copied in ahead of need; without the input batch",
     "on_demand_bytes": "copied in by the step that needs it, which waits; without the input batch",
-    "evicted_bytes": "copied out because an allocation failed; what is evicted without a copy is not counted",
+    "evicted_bytes": "copied out because an allocation failed; evictions without a copy are not counted",
     "pinned_bytes": "host memory that copies go through, the batch and the results included",
     "compressed_bytes": "of the maps that threads of the host compress once they have left",
-    "stored_bytes": "what these are planned to take in ordinary memory; in a run it depends on the maps",
+    "stored_bytes": "the ordinary memory planned for these; in a run it depends on the maps",
     "store_bytes": "of ordinary memory reserved for them, as if no number were zero; pages are taken when touched",
     "recomputed_layers": "forward steps run again",
     "seconds.iteration": "one iteration, by the timeline",
@@ -55,7 +57,8 @@ FIELDS = {
     "chosen": "of a policy that searches: the `setup` it adopted, and all it `tried`, each with `setup`, `fits`, and "
     "`peak_bytes` and `seconds` or `failure`; null for the others",
     "simulated": "whether the times are a model's; otherwise they are measured",
-    "least_largest_hole_bytes": "the smallest that the pool's largest hole ever was",
+    "largest_allocation_bytes": "the largest block for which the pool has room at every moment of the iteration, in "
+    "memory never touched too",
     "traffic": "every copy, by direction and reason, the batch included: `direction`, `why`, `copies`, `bytes`",
     "counts": "`instructions`, `waits`, `skipped_prefetches`; of what steps read or change, `hits` were "
     "there, `misses` fetched or rebuilt; `evictions`: tensors pushed out, with a copy or without",
@@ -64,8 +67,8 @@ FIELDS = {
     "steps[].direction": "forward or backward",
     "steps[].layer": "its layer",
     "steps[].live_bytes": "managed tensors just before its launch: unrounded, without workspaces and draining bytes",
-    "steps[].live_tensors": "how many they are",
-    "steps[].pool_bytes": "what the allocator holds at that moment",
+    "steps[].live_tensors": "their number",
+    "steps[].pool_bytes": "held by the allocator at that moment",
     "steps[].workspace_bytes": "the buffer that its calls share",
     "steps[].start": "start of its first launch, rebuilds included; seconds since the iteration began",
     "steps[].end": "end of its last launch",
@@ -80,29 +83,27 @@ def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | No
     rows, counts, peak = program.rows, program.counts, program.peak
     workspace = max(row.workspace_bytes for row in rows)
     pool = fragmentation(program)
+    at_peak = pool.layout(pool.peak)
     return {
         **_asked(program.network, program.setup, program.machine, program.budget),
         "fits": True,
         "network_wide_bytes": network_wide_bytes(program.network, workspace),
         "resident_bytes": program.network.resident_bytes,
-        "average_live_bytes": round(sum(row.live_bytes for row in rows) / len(rows)),
+        "average_live_bytes": average_live_bytes(program),
         "peak": {
             "live_bytes": peak.live_bytes,
             "transient_bytes": max(row.transient_bytes for row in rows),
             "pool_bytes": program.peak_bytes,
+            "hole_bytes": at_peak.hole_bytes,
+            "largest_hole_bytes": at_peak.largest_hole,
             "step": peak.step.number,
             "layer": peak.step.layer.name,
             "direction": peak.step.direction,
         },
-        "offloaded_bytes": counts.offloaded_bytes,
-        "prefetched_bytes": counts.prefetched_bytes,
-        "on_demand_bytes": counts.on_demand_bytes,
-        "evicted_bytes": counts.evicted_bytes,
+        **_fields(counts, "offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes"),
+        **_fields(counts, "compressed_bytes", "stored_bytes", "recomputed_layers"),
         "pinned_bytes": program.pinned_bytes,
-        "compressed_bytes": counts.compressed_bytes,
-        "stored_bytes": counts.stored_bytes,
         "store_bytes": program.store_bytes,
-        "recomputed_layers": counts.recomputed_layers,
         "seconds": {
             "iteration": timeline.seconds,
             "compute": timeline.busy("compute"),
@@ -111,32 +112,26 @@ def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | No
         },
         "chosen": _chosen(program),
         "simulated": timeline.simulated,
-        "least_largest_hole_bytes": int(pool.largest_hole.min()),
+        "largest_allocation_bytes": int(fragmentation(program, pool_size(program)).largest_hole.min()),
         "traffic": [
             {"direction": moved.direction, "why": moved.why, "copies": moved.copies, "bytes": moved.nbytes}
             for moved in traffic(program)
         ],
         "counts": {
             "instructions": len(program.instructions),
-            "waits": counts.waits,
-            "skipped_prefetches": counts.skipped_prefetches,
-            "hits": counts.hits,
-            "misses": counts.misses,
-            "evictions": counts.evictions,
+            **_fields(counts, "waits", "skipped_prefetches", "hits", "misses", "evictions"),
         },
         "fates": [
-            {
-                "tensor": tensor.name,
-                "bytes": tensor.nbytes,
-                "fate": fate.name,
-                "module": fate.module,
-                "reason": fate.reason,
-            }
+            {"tensor": tensor.name, "bytes": tensor.nbytes, "fate": fate.name, **_fields(fate, "module", "reason")}
             for tensor, fate in program.fates.items()
         ],
         "steps": _steps(program, timeline),
         "misfit": None,
     }
+
+
+def _fields(of: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in names}
 
 
 def _chosen(program: Program) -> dict[str, Any] | None:
@@ -146,7 +141,7 @@ def _chosen(program: Program) -> dict[str, Any] | None:
 
 
 def misfit_json(network: Network, setup: Setup, machine: Machine, budget: int, error: DoesNotFit) -> dict[str, Any]:
-    """The document where there is no program: the same fields, null where only a program has something to say."""
+    """The document where there is no program: the same fields; those that only a program has are null."""
     step = error.step
     document: dict[str, Any] = {name: None for name in FIELDS if "." not in name} | {"seconds": None, "steps": []}
     return document | {
@@ -169,7 +164,7 @@ def misfit_json(network: Network, setup: Setup, machine: Machine, budget: int, e
 
 
 def _asked(network: Network, setup: Setup, machine: Machine, budget: int) -> dict[str, Any]:
-    """What was asked for."""
+    """The request."""
     return {
         "network": network.name,
         "batch": network.batch,
@@ -182,7 +177,6 @@ def _asked(network: Network, setup: Setup, machine: Machine, budget: int) -> dic
 
 
 def _steps(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    """An entry a step."""
     algorithms: dict[object, str] = {}
     for i in program.instructions:
         if isinstance(i, Launch) and i.choice is not None and not i.rebuild:
@@ -192,10 +186,7 @@ def _steps(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
             "step": row.step.number,
             "direction": row.step.direction,
             "layer": row.step.layer.name,
-            "live_bytes": row.live_bytes,
-            "live_tensors": row.live_tensors,
-            "pool_bytes": row.pool_bytes,
-            "workspace_bytes": row.workspace_bytes,
+            **_fields(row, "live_bytes", "live_tensors", "pool_bytes", "workspace_bytes"),
             "start": start,
             "end": end,
             "calls": [{"kernel": call.function, "algorithm": algorithms.get(call)} for call in row.step.calls],

@@ -22,7 +22,7 @@ def markdown_table(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
 
 
 def put_between(text: str, name: str, content: str) -> str:
-    """`text` with what stands between the two markers `name` replaced."""
+    """`text` with everything between the two markers `name` replaced."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
         raise ValueError(f"the markers {begin} and {end} are not there exactly once each, in this order")

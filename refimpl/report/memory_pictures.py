@@ -1,4 +1,4 @@
-"""Two pictures of device memory over the steps: how much of what it holds, and where in the pool the blocks lie."""
+"""Two pictures of device memory over the steps: bytes by kind, and the blocks in the pool by address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from refimpl.planner import Program
 from refimpl.report import style
-from refimpl.report.figures import KINDS, Fragmentation, Layout, fragmentation, memory_curve
+from refimpl.report.figures import KINDS, Fragmentation, Layout, fragmentation, memory_curve, title
 from refimpl.text import size
 
 Corners = tuple[float, float, int, int]  #: of a rectangle: left, right, bottom, top
@@ -20,7 +20,7 @@ MOSTLY = 2 / 3  #: share of the peak: where resident tensors are more, pictures 
 COLUMNS = 2500  #: at which a long program's curve is drawn; each shows its fullest moment
 
 
-# -- how much ----------------------------------------------------------------------------------------------------------
+# -- bytes by kind -----------------------------------------------------------------------------------------------------
 
 
 def memory_picture(program: Program) -> Figure:
@@ -35,10 +35,10 @@ def memory_picture(program: Program) -> Figure:
     base = int(curve.by_kind["resident"][0])
     base = base if MOSTLY * total.max() < base < total.max() else 0
     kinds = [kind for kind in KINDS if curve.by_kind[kind].any() and not (base and kind == "resident")]
-    with style.styled():
-        figure = style.new_figure(11, 5.2, "What fills device memory, step by step", style.subtitle(program))
+    with style.page(11, 5.2, "What fills device memory, step by step", title(program)) as figure:
         axes = figure.add_subplot()
-        x = np.append(places[shown], len(program.network.steps) + 0.5)
+        end = len(program.network.steps) + 0.5
+        x = np.append(places[shown], end)
         lower = np.zeros(len(x))
         for kind in kinds:
             held = curve.by_kind[kind][shown]
@@ -50,12 +50,22 @@ def memory_picture(program: Program) -> Figure:
         peak = int(total.max()) - base
         label = f"held above {size(base)} of resident tensors" if base else "held by the pool"
         style.byte_axis(axes, max(peak, program.budget - base) if _near(program, base, peak) else peak * 1.08, label)
-        _budget(axes, program, base, peak, left=places[curve.peak] > x[-1] / 2)
+        middle = _marked_at(curve.positions, total, style.step_axis(program))
+        _budget(axes, program, base, peak, left=middle > end / 2)
         style.label_steps(axes, program)
         style.mark_turn(axes, program)
-        _mark_peak(axes, program, places[curve.peak], base, peak, int(curve.steps[curve.peak]))
+        _mark_peak(axes, program, middle, base, peak, int(curve.steps[curve.peak]))
         style.legend(figure, style.KIND_STYLE, kinds)
     return figure
+
+
+def _marked_at(positions: np.ndarray, held: np.ndarray, places: np.ndarray) -> float:
+    """The middle of the time at the peak, as far as it is in one step, on the axis of steps."""
+    peak = int(held.argmax())
+    begin = places[max(positions[peak], 0)]
+    after = peak + int((held[peak:] < held[peak]).argmax())  # itself, if it never falls
+    end = places[positions[after]] if after > peak else places[-1]
+    return float(begin + min(end, np.floor(begin + 0.5) + 0.5)) / 2
 
 
 def fullest(places: np.ndarray, total: np.ndarray, columns: int = COLUMNS) -> np.ndarray:
@@ -80,7 +90,7 @@ def _budget(axes: Axes, program: Program, base: int, peak: int, left: bool) -> N
     text = f"budget {size(program.budget)}"
     if _near(program, base, peak):
         line = program.budget - base
-        axes.axhline(line, color=style.VERMILION, linewidth=1.2, linestyle=(0, (6, 2)))
+        style.limit(axes, line)
         x, ha = (0.6, "left") if left else (len(program.network.steps) + 0.4, "right")
         axes.text(x, line, text, color=style.VERMILION, va="bottom", ha=ha, fontsize=8)
     else:
@@ -102,7 +112,7 @@ def _mark_peak(axes: Axes, program: Program, x: float, base: int, peak: int, num
     axes.annotate(text, (x, y), fontsize=8, zorder=6, bbox=box, **where)
 
 
-# -- where -------------------------------------------------------------------------------------------------------------
+# -- addresses ---------------------------------------------------------------------------------------------------------
 
 
 def pool_picture(program: Program) -> Figure:
@@ -116,9 +126,7 @@ def pool_picture(program: Program) -> Figure:
     base = _resident_end(pool)
     base = base if MOSTLY * program.arena_bytes < base < program.arena_bytes else 0
     top = max(program.arena_bytes, 1) - base
-    with style.styled():
-        title = "Where blocks lie in the pool, and the holes between them"
-        figure = style.new_figure(11, 7.4, title, style.subtitle(program))
+    with style.page(11, 7.4, "Blocks in the pool by address, and the holes between them", title(program)) as figure:
         grid = figure.add_gridspec(2, 2, width_ratios=(14, 1), height_ratios=(3.4, 1))
         axes, column, below = (figure.add_subplot(cell) for cell in (grid[0, 0], grid[0, 1], grid[1, 0]))
         kinds = _blocks(axes, pool, places, base)
@@ -129,7 +137,7 @@ def pool_picture(program: Program) -> Figure:
         axes.set_xlabel("")
         axes.tick_params(axis="x", labelbottom=False)
         style.mark_turn(axes, program)
-        x = places[max(pool.peak, 0)]
+        x = _marked_at(pool.positions, -pool.hole_bytes, places)
         for panel in (axes, below):
             panel.axvline(x, color=style.INK, linewidth=0.8)
         _column(column, layout, base, top, int(program.instructions[max(pool.peak, 0)].step))
@@ -140,7 +148,7 @@ def pool_picture(program: Program) -> Figure:
 
 
 def _resident_end(pool: Fragmentation) -> int:
-    """The end of the resident tensors that lie in one piece from address 0, bytes."""
+    """The end of the resident tensors that are in one piece from address 0, bytes."""
     end = 0
     for life in sorted((life for life in pool.lifetimes if life.kind == "resident"), key=lambda life: life.address):
         if life.address > end:
@@ -208,13 +216,13 @@ def _column(axes: Axes, layout: Layout, base: int, top: int, step: int) -> None:
 
 
 def _holes(axes: Axes, program: Program, pool: Fragmentation, places: np.ndarray) -> None:
-    """Free bytes over the steps, and how much of them is one piece."""
+    """Bytes in holes over the steps, and those of the largest hole."""
     x = places[np.maximum(pool.positions, 0)]
-    shown = fullest(x, -pool.free)
+    shown = fullest(x, -pool.hole_bytes)
     x = np.append(x[shown], len(program.network.steps) + 0.5)
-    free, largest = (np.append(values[shown], values[shown][-1]) for values in (pool.free, pool.largest_hole))
+    held, largest = (np.append(values[shown], values[shown][-1]) for values in (pool.hole_bytes, pool.largest_hole))
     axes.fill_between(x, 0, largest, step="post", color="#D1D5DB", linewidth=0, label="largest hole")
-    axes.step(x, free, where="post", color=style.INK, linewidth=1.0, label="free in all")
-    style.byte_axis(axes, float(free.max()), "free")
+    axes.step(x, held, where="post", color=style.INK, linewidth=1.0, label="all holes")
+    style.byte_axis(axes, float(held.max()), "holes")
     style.label_steps(axes, program)
     axes.legend(fontsize=8, ncols=2, loc="lower left", bbox_to_anchor=(0, 0.97), borderaxespad=0)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from refimpl.machine import Timeline
 from refimpl.memory.log import Event, write_rmm
-from refimpl.planner import Allocate, Free, Program
+from refimpl.planner import Program
+from refimpl.report.figures import lifetimes
 from refimpl.report.times import compute_clock
 from refimpl.report.torch_snapshot import BASE
 
@@ -14,16 +15,17 @@ from refimpl.report.torch_snapshot import BASE
 def rmm_events(program: Program, timeline: Timeline) -> list[Event]:
     """Every allocation and every free of one iteration, the resident tensors' first; these are never freed.
 
-    A free stands where the block goes back to the pool.  Sizes are those asked for, seconds count from the start of the
+    A free is where the block goes back to the pool.  Sizes are the requested ones, seconds count from the start of the
     iteration.
     """
-    events = [Event("allocate", BASE + address, tensor.nbytes) for tensor, address in program.resident.items()]
-    for instruction, now in zip(program.instructions, compute_clock(program, timeline), strict=False):
-        if isinstance(instruction, Allocate):
-            events.append(Event("allocate", BASE + instruction.address, instruction.tensor.nbytes, now))
-        elif isinstance(instruction, Free):
-            events.append(Event("free", BASE + instruction.address, instruction.tensor.nbytes, now))
-    return events
+    clock = compute_clock(program, timeline)
+    changes: list[tuple[int, Event]] = []  # position, event
+    for life in lifetimes(program):
+        address, nbytes = BASE + life.address, life.tensor.nbytes
+        changes.append((life.begin, Event("allocate", address, nbytes, clock[max(life.begin, 0)])))
+        if life.kind != "resident":
+            changes.append((life.end, Event("free", address, nbytes, clock[life.end])))
+    return [event for _, event in sorted(changes, key=lambda change: change[0])]
 
 
 def write_rmm_log(path: str | Path, program: Program, timeline: Timeline) -> None:

@@ -6,9 +6,10 @@ from a fixed salt.  An SVG's text stays text, so that it can be searched and rea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -26,6 +27,7 @@ ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
 GREY, INK, PALE, OLIVE = "#B4B9BE", "#222222", "#6B7280", "#8A7A00"
+LINE, FAINT = "#E5E7EB", "#D9DCE1"  #: of grids and free memory; of figures to compare with
 
 #: What device memory holds, as in `figures.KINDS`: colour and hatch.
 KIND_STYLE: dict[str, tuple[str, str]] = {
@@ -76,7 +78,7 @@ SETTINGS: Any = {
 
 DPI = 150
 HEAD = 0.78  #: inches at the top for title, subtitle and legend
-BUSY = 0.75  #: of a step's width on the axis: while its calls run; what is done before and after shares the rest
+BUSY = 0.75  #: of a step's width on the axis: while its calls run; everything before and after shares the rest
 LEGEND: dict[str, Any] = {"fontsize": 8, "handlelength": 1.3, "columnspacing": 1.2, "borderpad": 0, "borderaxespad": 0}
 DETAIL = 4000  #: shapes of one kind beyond which an SVG holds an image of them in place of the shapes
 
@@ -97,6 +99,13 @@ def styled() -> Any:
     return mpl.rc_context(SETTINGS)
 
 
+@contextmanager
+def page(width: float, height: float, title: str, subtitle: str, head: float = HEAD) -> Iterator[Figure]:
+    """A new figure inside `styled()`; sizes are inches."""
+    with styled():
+        yield new_figure(width, height, title, subtitle, head)
+
+
 def save(figure: Figure, path: str | Path) -> None:
     """Write a picture as PNG or SVG, by the ending of the path."""
     path = Path(path)
@@ -108,18 +117,11 @@ def save(figure: Figure, path: str | Path) -> None:
         figure.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
 
 
-def subtitle(program: Program, machine: str = "", simulated: bool = True) -> str:
-    """Network, batch, setup, machine, and whether its times are a model's."""
-    how = "simulated" if simulated else "measured"
-    what = f"{program.network.name}, batch {program.network.batch} · {program.setup.name}"
-    return f"{what} · {machine or program.machine.name} ({how})"
-
-
 # -- axes --------------------------------------------------------------------------------------------------------------
 
 
 def byte_unit(largest: float) -> tuple[int, str]:
-    """The unit in which so many bytes are a number of one to four digits."""
+    """The unit in which `largest` bytes are a number of one to four digits."""
     return next(((unit, name) for unit, name in UNITS if largest >= unit), (1, "bytes"))
 
 
@@ -133,6 +135,24 @@ def in_units(axis: Any, unit: float) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / unit:,.10g}"))
 
 
+def grid(axes: Axes, axis: Literal["both", "x", "y"] = "both") -> None:
+    """Thin lines below everything that is drawn."""
+    axes.grid(axis=axis, color=LINE, linewidth=0.6)
+    axes.set_axisbelow(True)
+
+
+def named_rows(axes: Axes) -> None:
+    """The vertical axis names rows: it has neither a line nor ticks."""
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+
+
+def limit(axes: Axes, value: float, across: bool = True, **look: Any) -> None:
+    """A dashed line that must not be crossed, such as the budget; `across` the picture or up it."""
+    line: dict[str, Any] = {"color": VERMILION, "linewidth": 1.2, "linestyle": (0, (6, 2))} | look
+    (axes.axhline if across else axes.axvline)(value, **line)
+
+
 def byte_axis(axes: Axes, largest: float, label: str) -> None:
     """The vertical axis counts bytes from 0 to a little over `largest`."""
     unit, name = byte_unit(largest)
@@ -141,8 +161,7 @@ def byte_axis(axes: Axes, largest: float, label: str) -> None:
     axes.set_yticks(np.arange(0, top, nice_step(top / unit, 6) * unit))
     in_units(axes.yaxis, unit)
     axes.set_ylabel(f"{label} ({name})")
-    axes.grid(axis="y", color="#E5E7EB", linewidth=0.6)
-    axes.set_axisbelow(True)
+    grid(axes, "y")
 
 
 def nice_step(span: float, parts: int) -> float:
@@ -153,9 +172,9 @@ def nice_step(span: float, parts: int) -> float:
 
 
 def step_axis(program: Program) -> np.ndarray:
-    """Position → where it stands on an axis of steps, where step k reaches from k - ½ to k + ½; one entry more.
+    """Position → its place on an axis of steps, where step k reaches from k - ½ to k + ½; one entry more for the end.
 
-    What comes before a step's first own launch is squeezed together on the left, what comes behind it on the right.
+    Everything before a step's first own launch is squeezed together on the left, everything after it on the right.
     """
     first: dict[int, int] = {}
     for position, i in enumerate(program.instructions):
@@ -174,7 +193,7 @@ def step_axis(program: Program) -> np.ndarray:
 
 
 def label_steps(axes: Axes, program: Program) -> None:
-    """The horizontal axis counts steps; where there are few, their layers' names stand below."""
+    """The horizontal axis counts steps; where there are few, their layers' names are below."""
     steps = program.network.steps
     axes.set_xlim(0.3, len(steps) + 0.5)
     if len(steps) <= 80:
@@ -186,19 +205,32 @@ def label_steps(axes: Axes, program: Program) -> None:
 
 
 def mark_turn(axes: Axes, program: Program) -> None:
-    """Where forward ends and backward begins."""
-    depth = program.network.depth
-    if depth < len(program.network.steps):
-        axes.axvline(depth + 0.5, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
-        place: dict[str, Any] = {"y": 1.005, "transform": axes.get_xaxis_transform(), "fontsize": 8, "color": PALE}
-        gap = 0.004 * len(program.network.steps)
-        axes.text(depth + 0.5 - gap, s="forward ←", ha="right", va="bottom", **place)
-        axes.text(depth + 0.5 + gap, s="→ backward", ha="left", va="bottom", **place)
+    """A line where forward ends and backward begins."""
+    steps, depth = len(program.network.steps), program.network.depth
+    if depth < steps:
+        mark_forward(axes, depth, 0.004 * steps)
 
 
 def legend(figure: Figure, styles: dict[str, tuple[str, str]], names: Sequence[str]) -> None:
     """Coloured squares with names, in a row below the subtitle."""
-    patches = [Patch(facecolor=styles[name][0], hatch=styles[name][1], label=name) for name in names]
+    legend_row(figure, [Patch(facecolor=styles[name][0], hatch=styles[name][1], label=name) for name in names])
+
+
+def legend_row(figure: Figure, handles: Sequence[Any]) -> None:
+    """A legend below the subtitle."""
     place = 0.1 / figure.get_figwidth(), 1 - 0.58 / figure.get_figheight()
-    row = figure.legend(handles=patches, loc="upper left", bbox_to_anchor=place, ncols=len(names), **LEGEND)
+    row = figure.legend(handles=handles, loc="upper left", bbox_to_anchor=place, ncols=len(handles), **LEGEND)
     row.set_in_layout(False)
+
+
+def legend_above(axes: Axes, columns: int) -> None:
+    """A legend of its own above a panel."""
+    axes.legend(ncols=columns, loc="lower left", bbox_to_anchor=(0, 1.02), **LEGEND)
+
+
+def mark_forward(axes: Axes, depth: float, gap: float) -> None:
+    """A line where forward ends and backward begins, after step `depth`; `gap` steps from it to the words."""
+    axes.axvline(depth + 0.5, color=INK, linewidth=0.8, linestyle=(0, (2, 2)))
+    words: dict[str, Any] = {"y": 1.005, "transform": axes.get_xaxis_transform(), "fontsize": 8, "color": PALE}
+    axes.text(depth + 0.5 - gap, s="forward ←", ha="right", va="bottom", **words)
+    axes.text(depth + 0.5 + gap, s="→ backward", ha="left", va="bottom", **words)

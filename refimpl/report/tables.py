@@ -1,14 +1,16 @@
 """Tables for people: a plan, its steps, a network's layers, setups side by side.  At most 100 columns wide.
 
-A `Table` is data, a title, a head and rows of text; the command prints it, the documentation takes its rows.
+A `Table` is data: a title, a head and rows of text.  The command prints it; the documentation takes its rows.
+`Table.of` makes one from rows of any kind and `Column`s, which say what of a row is shown and how it is written.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
@@ -17,17 +19,55 @@ from rich.style import Style
 from refimpl.machine import Timeline
 from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
-from refimpl.network.summary import Row, summary, total
+from refimpl.network.summary import summary, total
 from refimpl.planner import Launch, Program
 from refimpl.planner.instructions import Compress, Decompress
 from refimpl.report.comparison import Compared, shortest
-from refimpl.report.figures import fragmentation, traffic
+from refimpl.report.figures import average_live_bytes, fragmentation, title, traffic
 from refimpl.report.times import step_times
 from refimpl.text import counted, duration, size
 
 WIDTH = 100  #: columns
 GAP = "  "  #: between two columns
 NARROWEST = 8  #: letters that a column keeps whatever the width
+
+
+def plain(value: object) -> str:
+    """As it is, but aligned as a figure."""
+    return str(value)
+
+
+def count(number: float) -> str:
+    """`5,000`"""
+    return f"{number:,}"
+
+
+def percent(share: float) -> str:
+    """A share as `18.0%`; never `-0.0%`."""
+    return f"{share:.1%}".replace("-0.0%", "0.0%")
+
+
+def in_units(unit: float, digits: int = 1) -> Callable[[float], str]:
+    """How to write a figure as a multiple of `unit`, such as bytes in MiB."""
+
+    def written(value: float) -> str:
+        text = f"{value / unit:,.{digits}f}"
+        return text if text.strip("-0.") else text.lstrip("-")
+
+    return written
+
+
+class Column(NamedTuple):
+    """A column of a table made from rows."""
+
+    head: str
+    of: str | Callable[[Any], Any]  #: the name of a field, or a function of the row; None is shown as a dash
+    how: Callable[[Any], str] = str  #: how it is written; figures, which are all that is not `str`, go to the right
+    wraps: bool = False  #: the column may break its lines
+
+    def cell(self, row: Any) -> str:
+        value = getattr(row, self.of) if isinstance(self.of, str) else self.of(row)
+        return "–" if value is None else self.how(value)
 
 
 @dataclass(frozen=True)
@@ -40,6 +80,20 @@ class Table:
     numbers: frozenset[str] = field(default_factory=frozenset)  #: columns that are aligned on the right
     wraps: tuple[str, ...] = ()  #: columns that may break their lines
     note: str = ""  #: lines below
+
+    @classmethod
+    def of(cls, title: str, rows: Iterable[Any], columns: Sequence[Column], note: str = "") -> Table:
+        """A line a row."""
+        numbers = frozenset(column.head for column in columns if column.how is not str)
+        wraps = tuple(column.head for column in columns if column.wraps)
+        lines = [[column.cell(row) for column in columns] for row in rows]
+        return cls(title, [column.head for column in columns], lines, numbers, wraps, note)
+
+    @classmethod
+    def side_by_side(cls, title: str, names: Sequence[str], rows: Sequence[Any], columns: Sequence[Column]) -> Table:
+        """A line a `Column`, a column a row, which has one of the `names`."""
+        lines = [[column.head, *(column.cell(row) for row in rows)] for column in columns]
+        return cls(title, ["", *names], lines)
 
     def rich(self) -> _Body:
         """Head and rows for a console of the library rich."""
@@ -96,12 +150,6 @@ class _Body:
             yield Segment.line()
 
 
-def title(program: Program, timeline: Timeline) -> str:
-    """What a table or a picture is of: network, batch, setup, machine, and whether its times are a model's."""
-    how = "simulated" if timeline.simulated else "measured"
-    return f"{program.network.name}, batch {program.network.batch} · {program.setup.name} · {timeline.machine} ({how})"
-
-
 def share(part: float, whole: float) -> str:
     """`37 %`"""
     return f"{part / whole:.0%}".replace("%", " %") if whole else "–"
@@ -111,25 +159,24 @@ def share(part: float, whole: float) -> str:
 
 
 def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | None = None) -> Table:
-    """A plan's answer: whether and how it fits, what it moves, how long it takes."""
+    """A plan's answer: its memory, its traffic, its time."""
     counts, peak, pool = program.counts, program.peak, fragmentation(program)
     wide = network_wide_bytes(program.network, max(row.workspace_bytes for row in program.rows))
     layout = pool.layout(pool.peak)
+    of_wide = share(program.peak_bytes, wide)
     where = f"step {peak.step.number}, {peak.step.layer} {peak.step.direction}"
     rows = [
         ["budget", size(program.budget), f"{size(program.budget - program.peak_bytes)} to spare"],
         ["pool, at most", size(program.peak_bytes), f"{share(program.peak_bytes, program.budget)} of the budget"],
         ["  resident", size(program.network.resident_bytes), counted(len(program.resident), "tensor")],
         ["  live, at most", size(peak.live_bytes), where],
-        ["  live, on average", size(_average(program)), "over the steps"],
-        ["  holes at the peak", size(layout.free_bytes), f"the largest {size(layout.largest_hole)}"],
-        [
-            "network-wide",
-            size(wide),
-            f"if everything were allocated once; the pool is {share(program.peak_bytes, wide)}",
-        ],
+        ["  live, on average", size(average_live_bytes(program)), "over the steps"],
+        ["  holes at the peak", size(layout.hole_bytes), f"the largest {size(layout.largest_hole)}"],
+        ["network-wide", size(wide), f"if everything were allocated once; the pool is {of_wide}"],
     ]
-    kernels = timeline.busy("compute")
+    kernels, against = timeline.busy("compute"), ""
+    if baseline_seconds:
+        against = f"{timeline.seconds / baseline_seconds:.2f} × the baseline's {duration(baseline_seconds)}"
     speed = program.network.flops / kernels / 1e12
     for moved in traffic(program):
         rate = f", {timeline.link_rate(moved.why) / 1e9:.1f} GB/s" if moved.why not in ("batch", "result") else ""
@@ -144,7 +191,7 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
     rows += [
         ["pinned memory", size(program.pinned_bytes), "on the host, batch and results included"],
         *_compressed(program, timeline),
-        ["iteration", duration(timeline.seconds), _against(timeline.seconds, baseline_seconds)],
+        ["iteration", duration(timeline.seconds), against],
         ["  in kernels", duration(kernels), f"{share(kernels, timeline.seconds)}, {speed:.2f} TFLOP/s"],
         ["  stalled", duration(timeline.stall), share(timeline.stall, timeline.seconds)],
         ["instructions", f"{len(program.instructions):,}", counted(counts.waits, "wait") + " among them"],
@@ -163,96 +210,81 @@ def _compressed(program: Program, timeline: Timeline) -> list[list[str]]:
     return [["compressed on the host", size(counts.compressed_bytes), stored]]
 
 
-def _average(program: Program) -> int:
-    return round(sum(row.live_bytes for row in program.rows) / len(program.rows))
-
-
-def _against(seconds: float, baseline_seconds: float | None) -> str:
-    return f"{seconds / baseline_seconds:.2f} × the baseline's {duration(baseline_seconds)}" if baseline_seconds else ""
-
-
 def steps_table(program: Program, timeline: Timeline) -> Table:
     """A line a step."""
     algorithms: dict[int, list[str]] = {}
     for i in program.instructions:
         if isinstance(i, Launch) and not i.rebuild and i.choice is not None:
             algorithms.setdefault(i.step, []).append(i.choice.algorithm)
-    rows = []
-    for row, (start, end) in zip(program.rows, step_times(program, timeline), strict=True):
-        step = row.step
-        figures = [size(row.live_bytes), str(row.live_tensors), size(row.pool_bytes)]
-        workspace = size(row.workspace_bytes) if row.workspace_bytes else ""
-        chosen = ", ".join(dict.fromkeys(algorithms.get(step.number, ())))
-        times = [duration(start), duration(end - start)]
-        rows.append([str(step.number), step.layer.name, step.direction[0], *figures, workspace, *times, chosen])
-    head = ["step", "layer", "", "live", "tensors", "pool", "workspace", "starts", "takes", "algorithm"]
-    numbers = frozenset({"step", "live", "tensors", "pool", "workspace", "starts", "takes"})
+    columns = (
+        Column("step", lambda it: it[0].step.number, plain),
+        Column("layer", lambda it: it[0].step.layer.name, wraps=True), Column("", lambda it: it[0].step.direction[0]),
+        Column("live", lambda it: it[0].live_bytes, size), Column("tensors", lambda it: it[0].live_tensors, plain),
+        Column("pool", lambda it: it[0].pool_bytes, size),
+        Column("workspace", lambda it: it[0].workspace_bytes, lambda nbytes: size(nbytes) if nbytes else ""),
+        Column("starts", lambda it: it[1][0], duration), Column("takes", lambda it: it[1][1] - it[1][0], duration),
+        Column("algorithm", lambda it: ", ".join(dict.fromkeys(algorithms.get(it[0].step.number, ()))), wraps=True),
+    )  # fmt: skip
+    rows = zip(program.rows, step_times(program, timeline), strict=True)
     note = "f: forward, b: backward.  live and pool: just before the step's launch."
-    return Table(title(program, timeline), head, rows, numbers, ("layer", "algorithm"), note)
+    return Table.of(title(program, timeline), rows, columns, note)
 
 
 # -- several plans -----------------------------------------------------------------------------------------------------
 
 
 def tried_table(program: Program) -> Table:
-    """What a policy that searches planned, in its order; the adopted one is marked."""
-    rows = []
-    for trial in program.tried:
-        adopted = "adopted" if program.setup.name.endswith(trial.setup) else ""
-        pool = "" if trial.peak_bytes is None else size(trial.peak_bytes)
-        time = "" if trial.seconds is None else duration(trial.seconds)
-        rows.append([trial.setup, "yes" if trial.fits else "no", pool, time, adopted or trial.failure])
-    numbers = frozenset({"pool", "iteration"})
-    return Table("What was tried, in this order", ["setup", "fits", "pool", "iteration", ""], rows, numbers, ("",))
+    """The setups that a search planned, in its order; the adopted one is marked."""
+    columns = (
+        Column("setup", "setup"), Column("fits", lambda trial: "yes" if trial.fits else "no"),
+        Column("pool", lambda trial: trial.peak_bytes, size),
+        Column("iteration", lambda trial: trial.seconds, duration),
+        Column("", lambda trial: "adopted" if program.setup.name.endswith(trial.setup) else trial.failure, wraps=True),
+    )  # fmt: skip
+    return Table.of("What was tried, in this order", program.tried, columns)
 
 
 def compare_table(name: str, setups: Sequence[Compared]) -> Table:
-    """A line a setup; `name` says what they have in common: network, batch, machine, budget."""
+    """A line a setup; `name` is what they have in common: network, batch, machine, budget."""
     least = shortest(setups)
-    rows = []
-    for setup in setups:
-        if not setup.fits:
-            rows.append([setup.name, "no", *[""] * 8])
-            continue
-        moved = [size(nbytes) if nbytes else "–" for nbytes in (setup.out_bytes, setup.in_bytes)]
-        again = str(setup.recomputed_layers or "–")
-        time = [duration(setup.seconds), f"{setup.seconds / least:.2f} ×", share(setup.stall, setup.seconds)]
-        rows.append([setup.name, "yes", size(setup.pool_bytes), size(setup.live_bytes), *moved, again, *time])
-    head = ["setup", "fits", "pool", "live", "out", "in", "rebuilt", "iteration", "", "stalled"]
-    numbers = frozenset(head[2:])
+
+    def fitting(of: str | Callable[[Compared], Any]) -> Callable[[Compared], Any]:
+        return lambda setup: (getattr(setup, of) if isinstance(of, str) else of(setup)) if setup.fits else None
+
+    columns = (
+        Column("setup", "name", wraps=True), Column("fits", lambda setup: "yes" if setup.fits else "no"),
+        Column("pool", fitting("pool_bytes"), size), Column("live", fitting("live_bytes"), size),
+        Column("out", fitting(lambda setup: setup.out_bytes or None), size),
+        Column("in", fitting(lambda setup: setup.in_bytes or None), size),
+        Column("rebuilt", fitting(lambda setup: setup.recomputed_layers or None), plain),
+        Column("iteration", fitting("seconds"), duration),
+        Column("", fitting(lambda setup: setup.seconds / least), lambda ratio: f"{ratio:.2f} ×"),
+        Column("stalled", fitting(lambda setup: share(setup.stall, setup.seconds)), plain),
+    )  # fmt: skip
     note = "pool, live: at their peaks.  out, in: bytes copied in an iteration.  ×: against the fastest that fits."
     misfits = [f"{setup.name} does not fit: it {setup.misfit}." for setup in setups if not setup.fits]
-    return Table(name, head, rows, numbers, ("setup",), "\n".join([*misfits, note]))
+    return Table.of(name, setups, columns, "\n".join([*misfits, note]))
 
 
 # -- a network ---------------------------------------------------------------------------------------------------------
 
 
 def summary_table(network: Network) -> Table:
-    """A line a layer: what it puts out, what it learns, what it computes, what it keeps."""
+    """A line a layer: the shape of its output, its parameters, its operations, its map."""
     rows = summary(network)
-    lines = [_layer(row) for row in [*rows, total(rows)]]
-    head = ["layer", "kind", "shape", "parameters", "GFLOP forward", "backward", "map"]
-    numbers = frozenset({"shape", "parameters", "GFLOP forward", "backward", "map"})
+    columns = (
+        Column("layer", "layer", wraps=True),
+        Column("kind", lambda row: (f"{row.kind}, relu" if row.relu else row.kind) if row.shape else ""),
+        Column("shape", lambda row: "×".join(map(str, row.shape)), plain),
+        Column("parameters", "parameters", lambda number: count(number) if number else ""),
+        Column("GFLOP forward", "flops_forward", _giga), Column("backward", "flops_backward", _giga),
+        Column("map", lambda row: "in place" if row.in_place else size(row.map_bytes), plain),
+    )  # fmt: skip
     name = f"{network.name}, batch {network.batch}: {counted(len(network.layers), 'layer')}"
     note = "in place: the layer overwrites the map it reads.  GFLOP: of convolutions and fully connected layers."
     if any(row.relu for row in rows):
         note += "  relu: one is part of the layer, and has no map of its own."
-    return Table(name, head, lines, numbers, ("layer",), note)
-
-
-def _layer(row: Row) -> list[str]:
-    flops = [_giga(row.flops_forward), _giga(row.flops_backward)]
-    filled = "in place" if row.in_place else size(row.map_bytes)
-    kind = (f"{row.kind}, relu" if row.relu else row.kind) if row.shape else ""
-    return [
-        row.layer,
-        kind,
-        "×".join(map(str, row.shape)),
-        f"{row.parameters:,}" if row.parameters else "",
-        *flops,
-        filled,
-    ]
+    return Table.of(name, [*rows, total(rows)], columns, note)
 
 
 def _giga(flops: int) -> str:

@@ -1,4 +1,4 @@
-"""A picture of the timeline: what every stream does when, for the whole iteration and, closer, for a few steps."""
+"""A picture of the timeline: the work of every stream, for the whole iteration and, closer, for a few steps."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from refimpl.machine import Span, Timeline
 from refimpl.network import Call, Step
 from refimpl.planner import Launch, Program
 from refimpl.report import style
+from refimpl.report.figures import title
 from refimpl.report.times import step_times
 from refimpl.text import duration
 
 FEW_STEPS = 24  #: a program with no more is shown whole, and nothing closer
-AROUND = 6  #: steps before and behind the longest stall that the closer view shows
+AROUND = 6  #: steps before and after the longest stall that the closer view shows
 FEW_BARS = 250  #: in a panel: they have white edges, which would cover the narrow ones of more
 MANY = 1200  #: bars beyond which a panel shows shares of time instead
 COLUMNS = 1500  #: in which it does
@@ -27,7 +28,7 @@ LIGHT = ("backward", "prefetch", "batch, results", "copy out", "compress")  #: b
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """What is drawn as one: a copy, a map that is compressed, or all launches of a step that follow without a gap."""
+    """One bar: a copy, a map that is compressed, or all launches of a step that follow without a gap."""
 
     stream: int
     what: str  #: one of `style.WORK_STYLE`
@@ -74,20 +75,14 @@ def timeline_picture(program: Program, timeline: Timeline, window: range | None 
     if window is None and len(program.network.steps) > FEW_STEPS:
         window = around_stall(program, timeline, found)
     seconds, stalled = duration(timeline.seconds), timeline.stall / timeline.seconds if timeline.seconds else 0
-    said = style.subtitle(program, timeline.machine, timeline.simulated)
-    with style.styled():
-        height = 0.55 * len(timeline.streams) + 0.6
-        figure = style.new_figure(
-            11,
-            style.HEAD + height * (2 if window else 1) + 0.2,
-            "When everything runs, stream by stream",
-            f"{said} · {seconds} an iteration, {stalled:.1%} of it stalled".replace("%", " %"),
-        )
+    subtitle = f"{title(program, timeline)} · {seconds} an iteration, {stalled:.1%} of it stalled".replace("%", " %")
+    height = style.HEAD + (0.55 * len(timeline.streams) + 0.6) * (2 if window else 1) + 0.2
+    with style.page(11, height, "When everything runs, stream by stream", subtitle) as figure:
         panels = figure.subplots(2 if window else 1, 1, squeeze=False)[:, 0]
         _panel(panels[0], timeline, found, 0.0, timeline.seconds)
         if window:
             start, end = _moments(program, timeline, window)
-            panels[0].axvspan(start, end, color="#E5E7EB", linewidth=0, zorder=0)
+            panels[0].axvspan(start, end, color=style.LINE, linewidth=0, zorder=0)
             panels[0].set_title("the whole iteration", fontsize=9)
             _panel(panels[1], timeline, found, start, end)
             panels[1].set_title(_window_title(program, window), fontsize=9)
@@ -98,7 +93,7 @@ def timeline_picture(program: Program, timeline: Timeline, window: range | None 
 
 
 def around_stall(program: Program, timeline: Timeline, found: Sequence[Bar]) -> range:
-    """The steps around the longest stall behind the first step; without one, those around the turn to backward."""
+    """The steps around the longest stall after the first step; without one, those around the turn to backward."""
     count = len(program.network.steps)
     times = step_times(program, timeline)
     stalls = [bar for bar in found if bar.what == "stalled" and bar.start > 0]
@@ -125,25 +120,25 @@ def _window_title(program: Program, window: range) -> str:
 
 
 def _panel(axes: Axes, timeline: Timeline, found: Sequence[Bar], start: float, end: float) -> None:
-    """The bars between two moments, a lane a stream, the first on top."""
-    seen = [bar for bar in found if bar.end > start and bar.start < end]
+    """The bars between two moments, a lane a stream."""
+    lanes(axes, timeline.streams, found, start, end)
     unit, _ = style.time_unit(timeline.seconds)
+    step = style.nice_step((end - start) / unit, 10) * unit
+    axes.set_xticks(np.arange(np.ceil(start / step), np.floor(end / step + 1e-9) + 1) * step)
+    style.in_units(axes.xaxis, unit)
+
+
+def lanes(axes: Axes, names: Sequence[str], found: Sequence[Bar], start: float, end: float) -> None:
+    """The bars between two moments (seconds), a lane a name, the first on top; time is written in milliseconds."""
+    seen = [bar for bar in found if bar.end > start and bar.start < end]
     if len(seen) > MANY:
-        _shares(axes, seen, len(timeline.streams), start, end)
+        _shares(axes, seen, len(names), start, end)
     else:
         _bars(axes, seen, start, end)
-    lanes = range(len(timeline.streams))
-    axes.set_yticks([-lane for lane in lanes], list(timeline.streams))
-    axes.set(xlim=(start, end), ylim=(-len(lanes) + 0.5, 0.5))
-    axes.set_xticks(_ticks(start, end, unit))
-    style.in_units(axes.xaxis, unit)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
-
-
-def _ticks(start: float, end: float, unit: float) -> np.ndarray:
-    step = style.nice_step((end - start) / unit, 10) * unit
-    return np.arange(np.ceil(start / step), np.floor(end / step + 1e-9) + 1) * step
+    axes.set_yticks([-lane for lane in range(len(names))], list(names))
+    axes.set(xlim=(start, end), ylim=(-len(names) + 0.5, 0.5))
+    style.in_units(axes.xaxis, 1e-3)
+    style.named_rows(axes)
 
 
 def _bars(axes: Axes, seen: Sequence[Bar], start: float, end: float) -> None:

@@ -44,7 +44,7 @@ def step_times(program: Program, timeline: Timeline) -> list[tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class HostStay:
-    """A map's content on the host, in one place, from the start of what brings it there to the end of what reads it."""
+    """A map's content in one place of the host, from the start of the copy that writes it to its last read."""
 
     tensor: Tensor
     nbytes: int
@@ -54,61 +54,45 @@ class HostStay:
 
 
 def host_stays(program: Program, timeline: Timeline) -> list[HostStay]:
-    """What the host holds, and how long it is wanted.
+    """The contents of the host's memory, and how long they are wanted.
 
-    The batch is there all along; what nothing copies back in (the losses) stays until the end.  A map that is
+    The batch is there all along; a tensor that is not copied back in (the losses) stays until the end.  A map that is
     compressed leaves pinned memory for the store, and is in both while the host's threads work.
     """
     spans = spans_by_instruction(timeline)
-    batch = {i.tensor: i.nbytes for i in program.instructions if isinstance(i, CopyIn) and i.why == "batch"}
-    stays = [HostStay(tensor, nbytes, 0.0, timeline.seconds) for tensor, nbytes in batch.items()]
-    raw, stored = _Stays(timeline.seconds), _Stays(timeline.seconds, compressed=True)
+    found: list[tuple[Tensor, int, float, bool]] = []  # tensor, bytes, begin, compressed
+    ends: list[float] = []  # of each that was found, as far as it is known
+    current: dict[tuple[Tensor, bool], int] = {}  # tensor and place → its number in these lists
+
+    def begin(tensor: Tensor, nbytes: int, moment: float, compressed: bool = False) -> None:
+        current[tensor, compressed] = len(found)
+        found.append((tensor, nbytes, moment, compressed))
+        ends.append(timeline.seconds)
+
+    def read(tensor: Tensor, moment: float, compressed: bool = False) -> None:
+        if (tensor, compressed) in current:
+            ends[current[tensor, compressed]] = moment
+
     for i in program.instructions:
         if isinstance(i, CopyOut):
-            raw.begin(i.tensor, i.nbytes, spans[id(i)].start)
+            begin(i.tensor, i.nbytes, spans[id(i)].start)
         elif isinstance(i, CopyIn):
-            raw.read(i.tensor, spans[id(i)].end)
+            read(i.tensor, spans[id(i)].end)
         elif isinstance(i, Compress):
-            raw.read(i.tensor, spans[id(i)].end)
-            stored.begin(i.tensor, i.planned, spans[id(i)].start)
+            read(i.tensor, spans[id(i)].end)
+            begin(i.tensor, i.planned, spans[id(i)].start, compressed=True)
         elif isinstance(i, Decompress):
-            stored.read(i.tensor, spans[id(i)].end)
-            raw.begin(i.tensor, i.nbytes, spans[id(i)].start)
-    return [*stays, *raw.close(), *stored.close()]
-
-
-class _Stays:
-    """One place of the host: a stay ends with the last read of it, without any at the end of the iteration."""
-
-    def __init__(self, last: float, compressed: bool = False) -> None:
-        self._last, self._compressed = last, compressed
-        self._open: dict[Tensor, tuple[int, float]] = {}
-        self._read: dict[Tensor, float] = {}
-        self._found: list[HostStay] = []
-
-    def begin(self, tensor: Tensor, nbytes: int, moment: float) -> None:
-        if tensor in self._open:
-            self._close(tensor)
-        self._open[tensor] = nbytes, moment
-
-    def read(self, tensor: Tensor, moment: float) -> None:
-        if tensor in self._open:
-            self._read[tensor] = moment
-
-    def close(self) -> list[HostStay]:
-        """All stays, when the program is over."""
-        for tensor in list(self._open):
-            self._close(tensor)
-        return self._found
-
-    def _close(self, tensor: Tensor) -> None:
-        nbytes, begin = self._open.pop(tensor)
-        end = self._read.pop(tensor, self._last)
-        self._found.append(HostStay(tensor, nbytes, begin, end, self._compressed))
+            read(i.tensor, spans[id(i)].end, compressed=True)
+            begin(i.tensor, i.nbytes, spans[id(i)].start)
+    batch = {i.tensor: i.nbytes for i in program.instructions if isinstance(i, CopyIn) and i.why == "batch"}
+    stays = [HostStay(tensor, nbytes, 0.0, timeline.seconds) for tensor, nbytes in batch.items()]
+    for (tensor, nbytes, moment, compressed), end in zip(found, ends, strict=True):
+        stays.append(HostStay(tensor, nbytes, moment, end, compressed))
+    return stays
 
 
 def flows(program: Program) -> list[tuple[int, int]]:
-    """Positions of each copy out and of each copy in that brings back what it took away."""
+    """Positions of each copy out, and of each copy in of the same content."""
     pairs, last = [], dict[Tensor, int]()
     for position, instruction in enumerate(program.instructions):
         if isinstance(instruction, CopyOut):

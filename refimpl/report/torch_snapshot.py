@@ -1,11 +1,11 @@
 """The program's memory as a PyTorch memory snapshot: a pickle for pytorch.org/memory_viz and torch.cuda._memory_viz.
 
-A snapshot has `segments`, what the allocator holds at the end, and `device_traces`, the history that led there.  Ours
-has one segment, the pool; behind an iteration only the resident tensors are left in it.  In the history a release has
-two entries, as with PyTorch's own allocator: `free_requested` where the plan let go of a tensor, `free_completed` where
+A snapshot has `segments`, the allocator's state at the end, and `device_traces`, the history that led there.  Ours
+has one segment, the pool; after an iteration only the resident tensors are left in it.  In the history a release has
+two entries, as with PyTorch's own allocator: `free_requested` where the plan released a tensor, `free_completed` where
 its block went back to the pool.  In between it drains: a copy of it may still run.
 
-In place of a Python stack, an entry's frames say what the block is for: the tensor, the step, what becomes of the map.
+In place of a Python stack, an entry's frames say what the block is for: the tensor, the step, the fate of the map.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.machine import Timeline
-from refimpl.network import Tensor
 from refimpl.planner import Program
-from refimpl.report.figures import Lifetime, fragmentation
+from refimpl.report.figures import Lifetime, lifetimes, pool_size
 from refimpl.report.times import compute_clock
 
 BASE = 0x7F00_0000_0000  #: where the arena is said to begin, so that addresses look like a GPU's and none is null
@@ -26,15 +25,15 @@ PROTOCOL = 4  #: of pickle: the newest that the viewer reads
 
 def torch_snapshot(program: Program, timeline: Timeline) -> dict[str, Any]:
     """The snapshot as dictionaries and lists; times are microseconds."""
-    pool = fragmentation(program)
+    size, found = pool_size(program), lifetimes(program)
     clock = [round(seconds * 1e6) for seconds in compute_clock(program, timeline)]
     describe = _Frames(program)
     # Blocks are coloured by category.  One must be "unknown": some versions of the viewer add it themselves where it is
     # missing, misspell the list, and stop.
-    segment = {"addr": BASE, "size": pool.size, "stream": 0, "segment_pool_id": (0, 0), "category": "unknown"}
+    segment = {"addr": BASE, "size": size, "stream": 0, "segment_pool_id": (0, 0), "category": "unknown"}
     trace: list[dict[str, Any]] = [{"action": "segment_alloc", **segment, "time_us": 0, "frames": []}]
     entries: list[tuple[float, int, dict[str, Any]]] = []  # sorted by position, then by what happens first there
-    for life in pool.lifetimes:
+    for life in found:
         block = {"addr": BASE + life.address, "size": life.nbytes, "stream": 0, "category": life.kind}
         begin, let_go, end = (clock[max(position, 0)] for position in (life.begin, life.let_go, life.end))
         frames = describe.frames(life)
@@ -45,7 +44,7 @@ def torch_snapshot(program: Program, timeline: Timeline) -> dict[str, Any]:
     entries.sort(key=lambda entry: entry[:2])
     trace += [entry for _, _, entry in entries]
     return {
-        "segments": [_segment(pool.size, [life for life in pool.lifetimes if life.kind == "resident"], describe)],
+        "segments": [_segment(size, [life for life in found if life.kind == "resident"], describe)],
         "device_traces": [trace],
         "allocator_settings": {},
         "external_annotations": [],
@@ -58,47 +57,31 @@ def write_torch_snapshot(path: str | Path, program: Program, timeline: Timeline)
 
 
 def _segment(size: int, residents: list[Lifetime], describe: _Frames) -> dict[str, Any]:
-    """The pool behind the iteration: the resident tensors, and holes."""
+    """The pool after the iteration: the resident tensors, and holes."""
     blocks: list[dict[str, Any]] = []
     end = 0
+
+    def block(start: int, nbytes: int, requested: int, state: str, frames: list[Any]) -> None:
+        place = {"address": BASE + start, "size": nbytes, "requested_size": requested}
+        blocks.append({**place, "state": state, "frames": frames})
+
     for life in sorted(residents, key=lambda life: life.address):
         if life.address > end:
-            blocks.append(_hole(end, life.address))
-        blocks.append(
-            {
-                "address": BASE + life.address,
-                "size": life.nbytes,
-                "requested_size": life.tensor.nbytes,
-                "state": "active_allocated",
-                "frames": describe.frames(life),
-            }
-        )
+            block(end, life.address - end, 0, "inactive", [])
+        block(life.address, life.nbytes, life.tensor.nbytes, "active_allocated", describe.frames(life))
         end = life.address + life.nbytes
     if end < size:
-        blocks.append(_hole(end, size))
+        block(end, size - end, 0, "inactive", [])
     held = sum(life.nbytes for life in residents)
     return {
-        "device": 0,
-        "address": BASE,
-        "total_size": size,
-        "allocated_size": held,
-        "active_size": held,
-        "requested_size": sum(life.tensor.nbytes for life in residents),
-        "stream": 0,
-        "segment_type": "large",
-        "segment_pool_id": (0, 0),
-        "is_expandable": False,
-        "frames": [],
-        "blocks": blocks,
-    }
-
-
-def _hole(start: int, end: int) -> dict[str, Any]:
-    return {"address": BASE + start, "size": end - start, "requested_size": 0, "state": "inactive", "frames": []}
+        "device": 0, "address": BASE, "total_size": size, "allocated_size": held, "active_size": held,
+        "requested_size": sum(life.tensor.nbytes for life in residents), "stream": 0, "segment_type": "large",
+        "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": blocks,
+    }  # fmt: skip
 
 
 class _Frames:
-    """What stands where a stack trace would, innermost first; a frame is shown as file:line:name."""
+    """Frames in the place of a stack trace, innermost first; each is shown as file:line:name."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -106,7 +89,8 @@ class _Frames:
 
     def frames(self, life: Lifetime) -> list[dict[str, Any]]:
         program = self._program
-        found = [_frame(life.tensor.kind, len(life.tensor.shape), f"{life.tensor} {self._shape(life.tensor)}")]
+        shape = life.tensor.shape
+        found = [_frame(life.tensor.kind, len(shape), f"{life.tensor} {'×'.join(map(str, shape))}")]
         fate = program.fates.get(life.tensor)
         if fate is not None:
             found.append(_frame(f"fate {fate.name}", 0, f"{fate.module}: {fate.reason}"))
@@ -115,10 +99,6 @@ class _Frames:
             what = repr(program.network.steps[number - 1]) if number else "before the first step"
             found.append(_frame("allocated in", number, what))
         return [*found, self._setup]
-
-    @staticmethod
-    def _shape(tensor: Tensor) -> str:
-        return "×".join(map(str, tensor.shape))
 
 
 def _frame(filename: str, line: int, name: str) -> dict[str, Any]:

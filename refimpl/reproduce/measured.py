@@ -1,19 +1,19 @@
-"""What a memory policy costs on the device at hand: a network trained within a budget, and again without one.
+"""Shared by the papers' measurements: one program timed, a policy beside the same kernels without a budget, and
+tables and JSON of them.
 
-Both with the same kernels: the run without a budget takes, call by call, the algorithms of the policy's program, and
-holds every map.  The iteration's time is the least of some, untouched by events and with its batch in pinned memory
-already; copies, and how much of them ran beside kernels, come from one iteration more whose every launch and copy is
-timed.
+The iteration's time is the least of several, untouched by events and with its batch in pinned memory already.  Copies,
+and the share of them beside kernels, come from one iteration more whose every launch and copy is timed.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from refimpl.backend import Trainer, data
 from refimpl.backend.device import CallTimes
@@ -21,10 +21,16 @@ from refimpl.backend.host_thread import CompressedMap
 from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.measure import device_at_hand, time_copies
 from refimpl.network import Call, Network, Step
+from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Setup, plan, slots
 from refimpl.registry import presets
 from refimpl.report.markdown import markdown_table, slug
+from refimpl.report.tables import Column, Table, count, in_units, percent
+from refimpl.reproduce.evaluation import moved_bytes, to_json
+from refimpl.reproduce.published import Watch
 from refimpl.text import duration, size
+
+# -- one program -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,138 @@ class Run:
     compressed: tuple[CompressedMap, ...] = ()  #: the maps that threads of the host compressed, in the last iteration
 
 
+def measure(program: Program, backend: str, iterations: int, watch: Watch = lambda doing: None) -> Run:
+    """Train for some iterations on a synthetic batch."""
+    network = program.network
+    source = data.synthetic(network.input.shape[1:], network.predictions.shape[1], seed=1)
+    images, labels = source.batch(network.batch, 0)
+    with Trainer(program, backend, rate=1e-4, guard=False) as trainer:
+        trainer.step(images, labels)  # everything that is done once
+        turns: list[tuple[float, CallTimes | None]] = []
+        for number in range(iterations):
+            watch(f"{program.setup.name}: iteration {number + 1}")
+            turns.append((trainer.repeat(), trainer.driver_calls))
+        timeline = trainer.timeline()
+        host = trainer.host_seconds_per_instruction
+        peak, compressed = trainer.recounted_peak, tuple(trainer.compressed)
+    copying = timeline.copying()
+    seconds, calls = min(turns, key=lambda turn: turn[0])
+    return Run(
+        setup=program.setup.name,
+        batch=network.batch,
+        budget_bytes=program.budget,
+        peak_bytes=peak,
+        seconds=seconds,
+        images_rate=network.batch / seconds,
+        moved_bytes=moved_bytes(program),
+        copying_seconds=copying,
+        hidden=timeline.overlap() / copying if copying else 0.0,
+        out_rate=link_rate(timeline, CopyOut),
+        in_rate=link_rate(timeline, CopyIn),
+        flops_rate=network.flops / timeline.busy("compute"),
+        host_seconds=host,
+        driver_calls=calls,
+        stall_seconds=timeline.stall,
+        pinned_bytes=program.pinned_bytes,
+        compressed=compressed,
+    )
+
+
+def link_rate(timeline: Timeline, kind: type[CopyIn] | type[CopyOut]) -> float | None:
+    """Bytes a second of all copies of maps in one direction; None without any."""
+    spans = [s for s in timeline.spans if isinstance(s.instruction, kind) and s.instruction.tensor.managed]
+    seconds = sum(span.end - span.start for span in spans)
+    return sum(span.instruction.nbytes for span in spans) / seconds if seconds else None
+
+
+# -- one measurement ---------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Comparison:
+class Request:
+    """The arguments of a measurement."""
+
+    network: str | None  #: its name; None: those of the paper
+    batch: int | None  #: images; None: the paper's
+    policy: str  #: the name of a preset
+    machine: Machine  #: a model of this computer, to plan for
+    budget: str  #: device memory, such as "12GiB"
+    backend: str  #: "cuda" or "cpu"
+    iterations: int = 5  #: timed ones; the least time counts
+    watch: Watch = lambda doing: None
+
+    def build(self, network: str, batch: int | None) -> Network:
+        """The network of the request, or the paper's with the paper's batch."""
+        return build(self.network or network, self.batch or (None if self.network else batch))
+
+    def run(self, program: Program) -> Run:
+        return measure(program, self.backend, self.iterations, self.watch)
+
+    def compare(self, network: Network, budget: int) -> Comparison:
+        """The policy within its budget (bytes), and the same kernels with all the device's memory."""
+        within = plan(network, presets.setup(self.policy), self.machine, budget)
+        within.verify()
+        held = everything_held(SameAlgorithms.as_in(within))
+        without = plan(network, held, self.machine, self.machine.memory_bytes)
+        device = device_at_hand()
+        return Comparison(
+            device=device.name,
+            date=today(),
+            network=network.name,
+            iterations=self.iterations,
+            batch=network.batch,
+            plain_out=time_copies(device, "out").bytes_per_second,
+            plain_in=time_copies(device, "in").bytes_per_second,
+            within=self.run(within),
+            without=self.run(without),
+        )
+
+
+def today() -> str:
+    return datetime.date.today().isoformat()
+
+
+@dataclass(frozen=True)
+class Measurement(ABC):
+    """Something measured on this computer: tables with notes, and JSON of all of its fields and properties."""
+
     device: str
     date: str
     network: str
+    iterations: int  #: timed ones; the least time counts
+
+    @abstractmethod
+    def tables(self) -> list[Table]:
+        """For people, one a question."""
+
+    def notes(self) -> list[str]:
+        """Everything that is missing, and why."""
+        return []
+
+    def write(self, root: Path, paper: str, title: str) -> Iterator[Path]:
+        """The tables as Markdown, and the JSON, into docs/measurements; `paper` is its name on the command line."""
+        folder = root / "docs" / "measurements"
+        folder.mkdir(parents=True, exist_ok=True)
+        made = f"Made by `refimpl reproduce {paper} --run --write`; the least of {self.iterations} iterations."
+        parts = [f"# {title}: {self.device}, {self.date}", made]
+        for table in self.tables():
+            parts += [f"## {table.title}", markdown_table(table.head, table.rows)]
+        page = "\n\n".join([*parts, *self.notes()])
+        stem = f"{paper}-{slug(self.network)}-{slug(self.device)}-{self.date}"
+        for suffix, text in ((".md", page), (".json", json.dumps(to_json(self), indent=1))):
+            path = folder / (stem + suffix)
+            path.write_text(text + "\n", encoding="utf-8")
+            yield path
+
+
+# -- a policy, and the same kernels without a budget -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison(Measurement):
+    """A policy within its budget, and the same kernels with every map held."""
+
     batch: int
-    iterations: int
     plain_out: float  #: bytes a second of one large copy alone, out of the device
     plain_in: float
     within: Run
@@ -67,13 +198,20 @@ class Comparison:
         """0.18 is 18 % slower than without a budget."""
         return self.within.seconds / self.without.seconds - 1
 
-    def json(self) -> str:
-        return json.dumps(asdict(self) | {"slowdown": self.slowdown}, indent=1)
+    def tables(self) -> list[Table]:
+        within = self.within
+        title = f"{self.network}({self.batch}) within {size(within.budget_bytes)}, and without"
+        table = side_by_side(title, (within, self.without))
+        for way, rate, plain in (("out", within.out_rate, self.plain_out), ("in", within.in_rate, self.plain_in)):
+            share = "–" if rate is None else percent(rate / plain)
+            table.rows.append([f"{way}, of a copy alone", share, gigabytes(plain)])
+        table.rows.append(["slower", percent(self.slowdown), ""])
+        return [table]
 
 
 @dataclass(frozen=True)
 class SameAlgorithms(slots.Algorithms):
-    """Every call by the algorithm that it has in a program: what is compared then differs in memory alone."""
+    """Every call by the algorithm that it has in a program, so that two programs differ in memory alone."""
 
     chosen: Mapping[Call, Choice]
     name: ClassVar[str] = "the same"
@@ -91,187 +229,48 @@ class SameAlgorithms(slots.Algorithms):
         return self.chosen[call]
 
 
-def measure(program: Program, backend: str, iterations: int, watch: Callable[[str], None] = lambda text: None) -> Run:
-    """Train for so many iterations on a synthetic batch."""
-    network = program.network
-    source = data.synthetic(network.input.shape[1:], network.predictions.shape[1], seed=1)
-    images, labels = source.batch(network.batch, 0)
-    with Trainer(program, backend, rate=1e-4, guard=False) as trainer:
-        trainer.step(images, labels)  # what is done once is done
-        turns: list[tuple[float, CallTimes | None]] = []
-        for number in range(iterations):
-            watch(f"{program.setup.name}: iteration {number + 1}")
-            turns.append((trainer.repeat(), trainer.driver_calls))
-        timeline = trainer.timeline()
-        host = trainer.host_seconds_per_instruction
-        peak, compressed = trainer.recounted_peak, tuple(trainer.compressed)
-    copying = timeline.copying()
-    seconds, calls = min(turns, key=lambda turn: turn[0])
-    return Run(
-        setup=program.setup.name,
-        batch=network.batch,
-        budget_bytes=program.budget,
-        peak_bytes=peak,
-        seconds=seconds,
-        images_rate=network.batch / seconds,
-        moved_bytes=sum(copy.nbytes for copy in copies_of_maps(program)),
-        copying_seconds=copying,
-        hidden=timeline.overlap() / copying if copying else 0.0,
-        out_rate=link_rate(timeline, CopyOut),
-        in_rate=link_rate(timeline, CopyIn),
-        flops_rate=network.flops / timeline.busy("compute"),
-        host_seconds=host,
-        driver_calls=calls,
-        stall_seconds=timeline.stall,
-        pinned_bytes=program.pinned_bytes,
-        compressed=compressed,
-    )
-
-
-def copies_of_maps(program: Program) -> Iterator[CopyIn | CopyOut]:
-    """Everything that is copied but the batch and the results."""
-    for instruction in program.instructions:
-        if isinstance(instruction, (CopyIn, CopyOut)) and instruction.tensor not in program.pinned:
-            yield instruction
-
-
-def link_rate(timeline: Timeline, kind: type[CopyIn] | type[CopyOut]) -> float | None:
-    """Bytes a second of all copies of maps in one direction; None without any."""
-    spans = [s for s in timeline.spans if isinstance(s.instruction, kind) and s.instruction.tensor.managed]
-    seconds = sum(span.end - span.start for span in spans)
-    return sum(span.instruction.nbytes for span in spans) / seconds if seconds else None
-
-
 def everything_held(algorithms: SameAlgorithms) -> Setup:
-    """No map leaves, is dropped or made again."""
+    """No map is offloaded, dropped or recomputed."""
     held = presets.baseline(liveness="layer-wise")
     return held.replace(name="everything held", algorithms=algorithms)
 
 
-def compare(
-    network: Network,
-    policy: Setup,
-    machine: Machine,
-    budget: int,
-    backend: str,
-    iterations: int = 5,
-    watch: Callable[[str], None] = lambda text: None,
-) -> Comparison:
-    """The policy within its budget, and the same kernels with all the device's memory."""
-    within = plan(network, policy, machine, budget)
-    within.verify()
-    free = everything_held(SameAlgorithms.as_in(within))
-    without = plan(network, free, machine, machine.memory_bytes)
-    device = device_at_hand()
-    return Comparison(
-        device=device.name,
-        date=datetime.date.today().isoformat(),
-        network=network.name,
-        batch=network.batch,
-        iterations=iterations,
-        plain_out=time_copies(device, "out").bytes_per_second,
-        plain_in=time_copies(device, "in").bytes_per_second,
-        within=measure(within, backend, iterations, watch),
-        without=measure(without, backend, iterations, watch),
-    )
+# -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def rate(value: float | None, unit: float, name: str) -> str:
-    return "–" if value is None else f"{value / unit:,.1f} {name}"
+def gigabytes(rate: float) -> str:
+    return f"{rate / 1e9:,.1f} GB/s"
 
 
-def side_by_side(runs: Sequence[Run]) -> list[list[str]]:
-    """What was measured, a row, of each run, a column."""
-    rows = {
-        "images": [f"{run.batch:,}" for run in runs],
-        "budget": [size(run.budget_bytes) for run in runs],
-        "pool, at most": [size(run.peak_bytes) for run in runs],
-        "an iteration": [duration(run.seconds) for run in runs],
-        "images a second": [f"{run.images_rate:,.1f}" for run in runs],
-        "maps moved": [size(run.moved_bytes) for run in runs],
-        "copying": [duration(run.copying_seconds) for run in runs],
-        "of that beside kernels": [f"{run.hidden:.1%}" for run in runs],
-        "out": [rate(run.out_rate, 1e9, "GB/s") for run in runs],
-        "in": [rate(run.in_rate, 1e9, "GB/s") for run in runs],
-        "kernels": [rate(run.flops_rate, 1e9, "GFLOP/s") for run in runs],
-        "host, an instruction": ["–" if run.host_seconds is None else duration(run.host_seconds) for run in runs],
-    }
-    return [[name, *cells] for name, cells in rows.items()]
+RUN = (
+    Column("images", "batch", count), Column("budget", "budget_bytes", size),
+    Column("pool, at most", "peak_bytes", size), Column("an iteration", "seconds", duration),
+    Column("images a second", "images_rate", in_units(1)), Column("maps moved", "moved_bytes", size),
+    Column("copying", "copying_seconds", duration), Column("of that beside kernels", "hidden", percent),
+    Column("out", "out_rate", gigabytes), Column("in", "in_rate", gigabytes),
+    Column("kernels", "flops_rate", lambda rate: f"{rate / 1e9:,.1f} GFLOP/s"),
+    Column("host, an instruction", "host_seconds", duration),
+)  # fmt: skip
 
 
-def compressed_table(compressed: Sequence[CompressedMap]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows; a row a map that the host's threads compressed, and one for all of them."""
-    head = ["map", "bytes", "stored", "planned", "not zero", "compressing", "decompressing"]
-
-    def row(name: str, some: Sequence[CompressedMap]) -> list[str]:
-        nbytes = sum(one.nbytes for one in some)
-        times = [sum(one.compress_seconds for one in some), sum(one.decompress_seconds for one in some)]
-        return [
-            name, size(nbytes), size(sum(one.stored for one in some)), size(sum(one.planned for one in some)),
-            f"{sum(one.density * one.nbytes for one in some) / nbytes:.1%}",
-            *(f"{duration(time)}" if time else "–" for time in times),
-        ]  # fmt: skip
-
-    together = [row("together", compressed)] if compressed else []
-    return head, [*(row(one.tensor, [one]) for one in compressed), *together]
+def side_by_side(title: str, runs: Sequence[Run], more: Sequence[Column] = ()) -> Table:
+    """A line a figure, a column a run."""
+    return Table.side_by_side(title, [run.setup for run in runs], runs, [*RUN, *more])
 
 
-def table(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Head and rows; a column a run."""
-    runs = comparison.within, comparison.without
-    within = comparison.within
-    links = [("out", within.out_rate, comparison.plain_out), ("in", within.in_rate, comparison.plain_in)]
-    rows = side_by_side(runs)
-    for way, rate_, plain in links:
-        share = "–" if rate_ is None else f"{rate_ / plain:.1%}"
-        rows.append([f"{way}, of a copy alone", share, rate(plain, 1e9, "GB/s")])
-    rows.append(["slower", f"{comparison.slowdown:.1%}", ""])
-    return ["", *(run.setup for run in runs)], rows
+COMPRESSED = (
+    Column("map", lambda maps: maps[0].tensor if len(maps) == 1 else "together"),
+    Column("bytes", lambda maps: sum(one.nbytes for one in maps), size),
+    Column("stored", lambda maps: sum(one.stored for one in maps), size),
+    Column("planned", lambda maps: sum(one.planned for one in maps), size),
+    Column("not zero", lambda maps: sum(m.density * m.nbytes for m in maps) / sum(m.nbytes for m in maps), percent),
+    Column("compressing", lambda maps: sum(one.compress_seconds for one in maps) or None, duration),
+    Column("decompressing", lambda maps: sum(one.decompress_seconds for one in maps) or None, duration),
+)  # fmt: skip
 
 
-def write(comparison: Comparison, root: Path, paper: str = "vdnn", title: str = "vDNN") -> Iterator[Path]:
-    """The table as Markdown and JSON, in docs/measurements; `paper` is its name on the command line."""
-    folder = root / "docs" / "measurements"
-    folder.mkdir(parents=True, exist_ok=True)
-    what = f"{comparison.network}({comparison.batch}) within {size(comparison.within.budget_bytes)}"
-    head = f"# {title}: {what}, {comparison.device}, {comparison.date}"
-    made = f"Made by `refimpl reproduce {paper} --run --write`; the least of {comparison.iterations} iterations."
-    page = "\n\n".join([head, made, markdown_table(*table(comparison))])
-    stem = f"{paper}-{comparison.network}-{slug(comparison.device)}-{comparison.date}"
-    for suffix, text in ((".md", page + "\n"), (".json", comparison.json() + "\n")):
-        path = folder / (stem + suffix)
-        path.write_text(text, encoding="utf-8")
-        yield path
-
-
-class Tables(Protocol):
-    """What was measured, as tables with notes."""
-
-    @property
-    def network(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def date(self) -> str: ...
-    @property
-    def iterations(self) -> int: ...
-
-    def tables(self) -> Iterable[tuple[str, list[str], list[list[str]]]]: ...
-    def notes(self) -> Iterable[str]: ...
-    def json(self) -> str: ...
-
-
-def write_tables(found: Tables, root: Path, paper: str, title: str) -> Iterator[Path]:
-    """The tables as Markdown and JSON, in docs/measurements; `paper` is its name on the command line."""
-    folder = root / "docs" / "measurements"
-    folder.mkdir(parents=True, exist_ok=True)
-    made = f"Made by `refimpl reproduce {paper} --run --write`; the least of {found.iterations} iterations."
-    parts = [f"# {title}: {found.device}, {found.date}", made]
-    for name, head, rows in found.tables():
-        parts += [f"## {name}", markdown_table(head, rows)]
-    page = "\n\n".join([*parts, *found.notes()])
-    stem = f"{paper}-{slug(found.network)}-{slug(found.device)}-{found.date}"
-    for suffix, text in ((".md", page + "\n"), (".json", found.json() + "\n")):
-        path = folder / (stem + suffix)
-        path.write_text(text, encoding="utf-8")
-        yield path
+def compressed_table(
+    maps: Sequence[CompressedMap], title: str = "Compressed by threads of the host, in the last iteration"
+) -> Table:
+    """A line a map, and one for several together."""
+    return Table.of(title, [*([one] for one in maps), *([maps] if len(maps) > 1 else [])], COMPRESSED)

@@ -1,4 +1,4 @@
-"""A figure that a paper published, and ours beside it; and what a part of a paper's evaluation finds.
+"""A figure that a paper published, and ours beside it; and the result of a part of a paper's evaluation.
 
 Marks say how sure the published one is: "P" printed in the paper, "D" read off its vector figures, "C" calculated with
 the model described here, "p" recalled from the paper and not checked again.
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 CLOSE = 0.02  #: the deviation, as a share, up to which a figure counts as met
 
-Watch = Callable[[str], None]  #: told the name of each thing that begins
+Watch = Callable[[str], None]  #: a progress callback: called with the name of each thing that begins
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Published:
 class Reproduced:
     published: Published
     ours: float
-    note: str  #: how ours was come by
+    note: str  #: how ours was found
 
     @property
     def deviation(self) -> float:
@@ -46,7 +46,7 @@ class Reproduced:
 
 
 class Found(NamedTuple):
-    """What a part of an evaluation finds: published figures with ours, and rows, dataclasses, of what else it shows."""
+    """The result of a part: published figures with ours, and rows (dataclasses) of everything else that it shows."""
 
     figures: Sequence[Reproduced]
     rows: Sequence[Any]

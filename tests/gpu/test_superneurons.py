@@ -101,9 +101,8 @@ def test_driver_calls_are_made_counted_and_change_no_bit() -> None:
 
 def test_a_free_waits_for_the_device() -> None:
     """So an iteration with driver calls is slower than the same one with the heap."""
-    found = superneurons_measured.against_driver_calls(
-        build("resnet50:superneurons", 8), machine("here"), 5, lambda text: None
-    )
+    ask = measured.Request(None, None, "superneurons", machine("here"), "12GiB", BACKEND)
+    found = superneurons_measured.against_driver_calls(build("resnet50:superneurons", 8), ask)
     print(f"{gpu.device_name()}: {found.share:.1%} of an iteration of {found.network} is what driver calls cost")
     assert found.calls.seconds > found.heap.seconds
     assert 0 < found.share < 1 and 0 < found.share_inside < 1
@@ -143,7 +142,9 @@ def test_an_instruction_costs_the_host_next_to_nothing() -> None:
 
 def test_the_planned_largest_batch_trains() -> None:
     """Within a budget, on the device: the pool's peak is the planned one, and a budget it is."""
-    found = superneurons_measured.measure("tiny-resnet", 64, "superneurons", machine("here"), "64MiB", BACKEND, 2)
+    found = superneurons_measured.measure(
+        measured.Request("tiny-resnet", 64, "superneurons", machine("here"), "64MiB", BACKEND, 2)
+    )
     ours, baseline = found.largest
     assert ours.batch > baseline.batch
     assert ours.peak_bytes <= ours.budget_bytes == 64 << 20 and ours.seconds > 0

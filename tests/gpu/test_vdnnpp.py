@@ -151,9 +151,11 @@ def test_a_failing_piece_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch
 
 
 def test_vdnnpp_is_measured_against_vdnn() -> None:
-    found = vdnnpp_measured.measure("tiny-vgg:vdnnpp", 512, "vdnnpp-all", machine("here"), "1GiB", BACKEND, 3)
+    found = vdnnpp_measured.measure(
+        measured.Request("tiny-vgg:vdnnpp", 512, "vdnnpp-all", machine("here"), "1GiB", BACKEND, 3)
+    )
     assert found.compressed.pinned_bytes <= found.on_demand.pinned_bytes <= found.vdnn.pinned_bytes
-    assert all(run.seconds > 0 for run in found.runs)
-    for title, head, rows in found.tables():
-        print(title, head, *rows, sep="\n")
-    assert np.isfinite(found.readings(found.compressed)["speed-up"])  # type: ignore[arg-type]
+    assert all(run.seconds > 0 for run in found.runs())
+    for table in found.tables():
+        print(table.text())
+    assert np.isfinite(found.readings[found.compressed.setup]["speed-up"])  # type: ignore[arg-type]

@@ -111,19 +111,20 @@ def test_an_iteration_that_is_cut_off_keeps_nothing(program: Program, monkeypatc
 
 def test_the_heap_and_the_driver_are_measured_side_by_side() -> None:
     network = build("tiny-vgg", 2)
-    found = superneurons_measured.against_driver_calls(network, machine("here"), 2, lambda text: None)
+    ask = measured.Request(None, None, "superneurons", machine("here"), "12GiB", "cuda", 2)
+    found = superneurons_measured.against_driver_calls(network, ask)
     times = found.calls.driver_calls
     assert found.heap.driver_calls is None and times is not None and times.allocations == times.frees > 0
     assert 0 < found.share_inside < 1 and found.share < 1
-    title, head, rows = superneurons_measured.pools_table(found)
-    assert title.startswith("tiny-vgg(2)") and head == ["", "block-heap", "driver-calls"]
-    published = next(row for row in rows if row[0].startswith("published"))
+    table = superneurons_measured.pools_table(found)
+    assert table.title.startswith("tiny-vgg(2)") and table.head == ["", "block-heap", "driver-calls"]
+    published = next(row for row in table.rows if row[0].startswith("published"))
     assert published[2] == "36 %"
 
 
 def test_a_comparison_is_measured(program: Program) -> None:
     """All that `--run` does with the cuda backend, but for the numbers."""
-    policy = stages.everything()
-    found = measured.compare(build("tiny-resnet:superneurons", 8), policy, machine("here"), 3 << 20, "cuda", 2)
+    ask = measured.Request(None, None, "superneurons", machine("here"), "3MiB", "cuda", 2)
+    found = ask.compare(build("tiny-resnet:superneurons", 8), 3 << 20)
     assert found.within.peak_bytes <= 3 << 20 < found.without.peak_bytes
     assert found.within.moved_bytes > 0 == found.without.moved_bytes and found.within.host_seconds is not None

@@ -1,3 +1,1 @@
-"""SuperNeurons: its published figures, ours beside them, their tables and pictures, and what is measured here."""
-
-__all__ = ["capacity", "evaluation", "figures", "measured", "pictures", "pool_study", "published", "traffic"]
+"""SuperNeurons: its published figures, ours beside them, their tables and pictures, and its measurement here."""

@@ -1,11 +1,11 @@
-"""What 12 GB hold: the largest batch of SuperNeurons' networks and its deepest ResNet, under each of its techniques.
+"""The capacity of 12 GB: the largest batches of SuperNeurons' networks, and its deepest ResNet, under each technique.
 
 To fit is to be planned within 12 GiB by the planner, with everything that trains counted: weights, their gradients and
 momentum, the batch, maps, gradient maps, workspaces, rounding and holes.  Batches and depths are tried until one fits
-and the next does not; as fitting is not monotone, a larger one that nobody tried may fit too (`planner.largest`).
+and the next does not; as fitting is not monotone, a larger one that was not tried may fit too (`registry.largest`).
 
 Host memory has no end here, and with the cache nothing but one step's tensors must be on the device at a time.  The
-published batches of the ResNets are far smaller than what then fits.  `host_memory` has what they do have in common.
+published batches of the ResNets are far smaller than those that then fit.  `host_memory` shows what they share.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from refimpl.network.zoo.resnet import SHALLOWEST_DEEP
 from refimpl.planner import Setup
 from refimpl.planner.baseline import NetworkWide, NoRecompute
 from refimpl.registry.largest import Largest, attempt, largest
+from refimpl.reproduce.evaluation import GIB
 from refimpl.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.reproduce.superneurons import published
 from refimpl.superneurons import presets as stages
@@ -28,7 +29,6 @@ from refimpl.superneurons.offload import ALL_CHECKPOINTS
 
 K40C = MACHINES["k40c"]
 BUDGET = 12 << 30  #: bytes
-GIB = 1 << 30
 
 NETWORKS = ("alexnet", "vgg16", "vgg19", "inceptionv4", "resnet50", "resnet101", "resnet152")
 DEEP = "resnet:DEPTH"
@@ -44,13 +44,13 @@ SETUPS: dict[str, Setup] = {
     "recompute": stages.recompute(),
     ALL: stages.everything(),
 }
-#: All techniques but one.  A step then needs its own tensors alone, while a rebuild has a checkpoint and what lies
-#: between beside them: larger batches fit, and more bytes move.
+#: All techniques but one.  A step then needs its own tensors alone, while a rebuild also needs the checkpoint and the
+#: maps between: larger batches fit, and more bytes move.
 WITHOUT: dict[str, Setup] = {
     "all but recompute": stages.everything().replace(name="all but recompute", recompute=NoRecompute()),
 }
 
-#: Every checkpoint leaves, as in the table of recomputation; no cache decides what moves.
+#: Every checkpoint is offloaded, as in the table of recomputation; there is no cache.
 CHECKPOINTS_LEAVE = stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS)
 
 ROUNDS = len(NETWORKS) + len(SETUPS)  #: things that `rows` announces
@@ -59,7 +59,7 @@ STEP = 16  #: images; the published batches are multiples of it
 
 @dataclass(frozen=True)
 class Row:
-    """The largest batch of a network, or the deepest ResNet, under one set-up on a K40c of 12 GiB.  Bytes."""
+    """The largest batch of a network, or the deepest ResNet, under one setup on a K40c of 12 GiB.  Bytes."""
 
     network: str
     batch: int  #: images; for the deepest ResNet a constant
@@ -79,32 +79,18 @@ class Row:
         return self.batch if self.depth is None else self.depth
 
 
-def largest_batch(
-    name: str,
-    setup: Setup,
-    machine: Machine = K40C,
-    budget: int = BUDGET,
-    watch: Watch = lambda name: None,
-) -> Largest:
-    """The largest batch of a named network that fits `budget` bytes; `watch` is told of each one tried."""
-    return largest(partial(build, name), setup, machine, budget, lambda batch: watch(f"{name}({batch})"))
+def largest_batch(name: str, setup: Setup, machine: Machine = K40C, budget: int = BUDGET) -> Largest:
+    """The largest batch of a named network that fits `budget` bytes."""
+    return largest(partial(build, name), setup, machine, budget)
 
 
-def deepest(
-    setup: Setup,
-    machine: Machine = K40C,
-    budget: int = BUDGET,
-    watch: Watch = lambda name: None,
-    batch: int = DEEP_BATCH,
-) -> Largest:
+def deepest(setup: Setup, budget: int = BUDGET, batch: int = DEEP_BATCH) -> Largest:
     """The deepest ResNet of SuperNeurons' family; its size counts the units of the third group, from 1."""
-    return largest(
-        lambda units: deep(units, batch), setup, machine, budget, lambda units: watch(f"resnet:{depth_of(units)}")
-    )
+    return largest(partial(deep, batch=batch), setup, K40C, budget)
 
 
 def depth_of(units: int) -> int:
-    """Layers, with so many units in the third group: 3 (6 + 32 + units + 6) + 2."""
+    """Layers, with `units` units in the third group: 3 (6 + 32 + units + 6) + 2."""
     return SHALLOWEST_DEEP + 3 * (units - 1)
 
 
@@ -114,7 +100,7 @@ def deep(units: int, batch: int = DEEP_BATCH) -> Network:
 
 
 def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
-    """Every network under every set-up, then the deepest ResNet."""
+    """Every network under every setup, then the deepest ResNet."""
     for name in NETWORKS:
         watch(name)
         for setup_name, setup in (SETUPS | WITHOUT).items():
@@ -126,20 +112,15 @@ def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
 
 
 def _row(network: str, setup: str, found: Largest, theirs: Published | None) -> Row:
-    program, is_deep = found.program, network == DEEP
-    return Row(
-        network=network,
-        batch=DEEP_BATCH if is_deep else found.size,
-        depth=(depth_of(found.size) if found.size else 0) if is_deep else None,
-        setup=setup,
-        resident_bytes=program.network.resident_bytes if program else 0,
-        peak_bytes=program.peak_bytes if program else 0,
-        host_bytes=program.pinned_bytes if program else 0,
-        recomputed_layers=program.counts.recomputed_layers if program else 0,
-        images_a_second=program.network.batch / program.planned_seconds if program else 0.0,
-        tried=len(found.tried),
-        published=theirs,
-    )
+    batch, depth, tried = found.size, None, len(found.tried)
+    if network == DEEP:
+        batch, depth = DEEP_BATCH, depth_of(found.size) if found.size else 0
+    program = found.program
+    if program is None:
+        return Row(network, batch, depth, setup, 0, 0, 0, 0, 0.0, tried, theirs)
+    taken = program.network.resident_bytes, program.peak_bytes, program.pinned_bytes
+    speed = program.network.batch / program.planned_seconds
+    return Row(network, batch, depth, setup, *taken, program.counts.recomputed_layers, speed, tried, theirs)
 
 
 # -- beside the published figures --------------------------------------------------------------------------------------
@@ -147,18 +128,17 @@ def _row(network: str, setup: str, found: Largest, theirs: Published | None) -> 
 
 @dataclass(frozen=True)
 class HostRow:
-    """A network at the batch that was published as its largest, when every checkpoint leaves.  Bytes."""
+    """A network at its published largest batch, with every checkpoint offloaded.  Bytes."""
 
     network: str
     batch: int
-    fits: bool
-    peak_bytes: int | None  #: of the device
+    peak_bytes: int | None  #: of the device; None: it does not fit
     host_bytes: int | None  #: pinned memory
     host_bytes_next: int | None  #: the same of the next multiple of 16 images, if that fits
 
 
 def host_memory() -> Iterator[HostRow]:
-    """What the published largest batches take of the host.
+    """The host memory of the published largest batches.
 
     An observation and not the paper's: ResNet-50, 101 and 152, whose batches, depths and maps differ, come to the same
     host memory within 3 %, and 16 images more of any of them to more than any of the three.  So a limit of the host at
@@ -174,7 +154,6 @@ def host_memory() -> Iterator[HostRow]:
         yield HostRow(
             network=name,
             batch=batch,
-            fits=program is not None,
             peak_bytes=program.peak_bytes if program else None,
             host_bytes=program.pinned_bytes if program else None,
             host_bytes_next=following.pinned_bytes if following else None,
@@ -185,16 +164,12 @@ def capacity(watch: Watch = lambda name: None) -> Found:
     """The published figures with ours, and all rows."""
     found = list(rows(watch))
     host = {row.network: row for row in host_memory()}
-    figures = [
-        Reproduced(row.published, row.largest, note(row, host.get(row.network)))
-        for row in found
-        if row.published is not None
-    ]
-    return Found(figures, found)
+    return Found([Reproduced(row.published, row.largest, note(row, host.get(row.network)))
+                  for row in found if row.published is not None], found)  # fmt: skip
 
 
 def note(row: Row, host: HostRow | None) -> str:
-    """How ours was come by, in a few words."""
+    """How ours was found, in a few words."""
     if row.depth is not None:
         return f"{row.resident_bytes / GIB:.1f} GiB are weights, gradients and momentum"
     taken = f"in steps of {STEP}: {row.batch // STEP * STEP}"

@@ -3,207 +3,212 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from refimpl.report.tables import Table, share
-from refimpl.reproduce.evaluation import Part
+from refimpl.report.tables import Column, Table, count, in_units, percent, plain, share
+from refimpl.reproduce.evaluation import GIB, MIB, Part
 from refimpl.reproduce.superneurons import capacity, figures, pictures, published, traffic
-from refimpl.reproduce.superneurons.figures import MIB, BudgetRow, CurveRow, MemoryRow, RecomputeRow
+from refimpl.reproduce.superneurons.figures import BudgetRow, CurveRow, MemoryRow, RecomputeRow
 from refimpl.reproduce.superneurons.pictures import KIND_NAMES, by_kind
 from refimpl.reproduce.superneurons.pool_study import PoolStudy
 from refimpl.text import duration
 
-GIB = 1 << 30
+MIB_1, MIB_3, GIB_2, GB_2 = in_units(MIB), in_units(MIB, 3), in_units(GIB, 2), in_units(10**9, 2)
 
-# -- the memory curve --------------------------------------------------------------------------------------------------
+
+def name(row: Any) -> str:
+    return f"{row.network}({row.batch})"
+
+
+def peak(setup: str, row: MemoryRow) -> int:
+    return row.peak_bytes[setup]
+
+
+NAME = Column("network", name)
 
 
 def curve_tables(rows: Sequence[CurveRow]) -> list[Table]:
-    """The 46 steps under the three set-ups: MiB as published and ours, and tensors."""
-    names = list(figures.CURVE)
+    """The 46 steps under the three setups: MiB as published and ours, and tensors."""
     steps: dict[int, dict[str, CurveRow]] = {}
     for row in rows:
         steps.setdefault(row.step, {})[row.setup] = row
-    body = []
-    for number, found in steps.items():
-        first = found[names[0]]
-        line = [str(number), published_name(first.layer), first.direction[0]]
-        for name in names:
-            row = found[name]
-            count = str(row.tensors) if row.tensors == row.published_tensors else f"{row.tensors}≠"
-            line += [f"{row.published_mib:.3f}", f"{row.mib:.3f}{'' if row.met else ' !'}", count]
-        body.append(line)
-    head = ["step", "layer", "", "liveness", "ours", "n", "offload", "ours", "n", "recompute", "ours", "n"]
+
+    def of(setup: str) -> tuple[Column, Column, Column]:
+        def ours(found: Mapping[str, CurveRow]) -> str:
+            return f"{found[setup].mib:.3f}{'' if found[setup].met else ' !'}"
+
+        def tensors(found: Mapping[str, CurveRow]) -> str:
+            row = found[setup]
+            return f"{row.tensors}{'' if row.tensors == row.published_tensors else '≠'}"
+
+        theirs = Column(setup, lambda found: found[setup].published_mib, "{:.3f}".format)
+        return theirs, Column("ours", ours, plain), Column("n", tensors, plain)
+
+    columns = (
+        Column("step", lambda found: found["liveness"].step, plain),
+        Column("layer", lambda found: found["liveness"].layer.upper()),
+        Column("", lambda found: found["liveness"].direction[0]), *of("liveness"), *of("offload"), *of("recompute"),
+    )  # fmt: skip
     note = (
         "Live MiB just before each step, published and ours, and n tensors alive.  offload: liveness, offload and "
         "prefetch.  recompute: liveness and cost-aware recomputation, checkpoints on the device.  !: more than "
         f"{published.CLOSE_MIB} MiB apart; ≠: another number of tensors than published."
     )
-    return [Table("AlexNet(200), step by step", head, body, frozenset(head) - {"layer", ""}, (), note)]
+    return [Table.of("AlexNet(200), step by step", steps.values(), columns, note)]
 
 
-def published_name(layer: str) -> str:
-    """As the paper's figure writes it."""
-    return layer.upper()
-
-
-# -- memory of the networks --------------------------------------------------------------------------------------------
+MEMORY = (
+    NAME,
+    Column("layers", "layers", plain),
+    Column("total", "managed_bytes", MIB_1),
+    *(Column(setup, partial(peak, setup), MIB_1) for setup in figures.LEFT),
+    Column("one step", "largest_step_bytes", MIB_1),
+    Column("weights", "resident_bytes", MIB_1),
+)
 
 
 def memory_tables(rows: Sequence[MemoryRow]) -> list[Table]:
     """Totals with what each technique leaves of them, and shares by type of layer."""
-    head = ["network", "layers", "total", "liveness", "offload", "recompute", "both", "one step", "weights"]
-    body = []
-    for row in rows:
-        bytes_ = [row.managed_bytes, *row.peak_bytes.values(), row.largest_step_bytes, row.resident_bytes]
-        body.append([f"{row.network}({row.batch})", str(row.layers), *(f"{value / MIB:,.1f}" for value in bytes_)])
     note = (
-        "total: every map and gradient map.  Then peaks of what is alive: under liveness analysis; with offload and "
+        "total: every map and gradient map.  Then peaks of live memory: under liveness analysis; with offload and "
         "prefetch; with cost-aware recomputation instead; with both, every checkpoint's output away until a step needs "
-        "it.  one step: the most that a single step uses, which no set-up can do without.  weights: with gradients, "
-        "momentum and all else that is resident, beside these."
+        "it.  one step: the most that a single step uses, which every setup needs.  weights: with gradients, momentum "
+        "and all else that is resident, beside these."
     )
-    totals = Table("Memory of SuperNeurons' networks, MiB", head, body, frozenset(head) - {"network"}, (), note)
+
+    def part(kind: str, row: MemoryRow) -> str | None:
+        return share(by_kind(row, kind), row.managed_bytes) if by_kind(row, kind) else None
+
     kinds = [kind for kind in KIND_NAMES if any(by_kind(row, kind) for row in rows)]
-    head = ["network", *(KIND_NAMES[kind] for kind in kinds)]
-    body = [
-        [f"{row.network}({row.batch})", *(share(by_kind(row, k), row.managed_bytes) if by_kind(row, k) else "–"
-                                         for k in kinds)]
-        for row in rows
-    ]  # fmt: skip
-    note = "What a type's layers allocate forward (maps) and backward (gradient maps), as a share of the total."
-    return [totals, Table("Memory by type of layer", head, body, frozenset(head) - {"network"}, (), note)]
+    by_type = [NAME, *(Column(KIND_NAMES[kind], partial(part, kind), plain) for kind in kinds)]
+    types = "Bytes that a type's layers allocate forward (maps) and backward (gradient maps), as a share of the total."
+    return [
+        Table.of("Memory of SuperNeurons' networks, MiB", rows, MEMORY, note),
+        Table.of("Memory by type of layer", rows, by_type, types),
+    ]
 
 
-# -- recomputation -----------------------------------------------------------------------------------------------------
+RECOMPUTE = (
+    NAME, Column("way", "strategy"),
+    Column("extra runs", "extra_runs", plain), Column("device", "resident_peak_bytes", MIB_3),
+    Column("at", "resident_peak_layer"), Column("host", "offloaded_peak_bytes", MIB_3),
+    Column("at", "offloaded_peak_layer"), Column("moved out", "offloaded_bytes", MIB_1),
+)  # fmt: skip
 
 
 def recompute_tables(rows: Sequence[RecomputeRow]) -> list[Table]:
-    """Runs and peaks, the checkpoints' outputs on the device and away."""
-    head = ["network", "way", "extra runs", "device", "at", "host", "at", "moved out"]
-    body = [
-        [
-            f"{row.network}({row.batch})", row.strategy, str(row.extra_runs),
-            f"{row.resident_peak_bytes / MIB:,.3f}", row.resident_peak_layer,
-            f"{row.offloaded_peak_bytes / MIB:,.3f}", row.offloaded_peak_layer, f"{row.offloaded_bytes / MIB:,.1f}",
-        ]
-        for row in rows
-    ]  # fmt: skip
+    """Runs and peaks, with the checkpoints' outputs on the device, and with them on the host."""
     note = (
-        "Peaks of what is alive, at the backward step of that layer.  device: with the checkpoints' outputs on the "
+        "Peaks of live memory, at the backward step of that layer.  device: with the checkpoints' outputs on the "
         "device.  host: with those of CONV, FC, FORK, JOIN and CONCAT on the host, each fetched when a step needs it.  "
         "The published peaks are AlexNet's of the first kind and the ResNets' of the second."
     )
-    numbers = frozenset({"extra runs", "device", "host", "moved out"})
-    return [Table("Three ways of recomputing, MiB", head, body, numbers, (), note)]
+    return [Table.of("Three ways of recomputing, MiB", rows, RECOMPUTE, note)]
 
 
-# -- the tensor cache --------------------------------------------------------------------------------------------------
+CACHE = (
+    Column("AlexNet", "batch", plain),
+    Column("published", lambda row: published.WITHOUT_CACHE[row.batch].value, "{:.2f}".format),
+    Column("without", "without_bytes", GB_2), Column("out", "without_out_bytes", GB_2),
+    Column("recompute", "without_recompute_bytes", GB_2), Column("fit", "without_fitted_bytes", GB_2),
+    Column("published ", lambda row: published.WITH_CACHE[row.batch].value, "{:.2f}".format),
+    Column("with", "with_bytes", GB_2), Column("nothing freed", "with_nothing_freed_bytes", GB_2),
+)  # fmt: skip
 
 
 def cache_tables(rows: Sequence[traffic.Row]) -> list[Table]:
     """Every reading of the paper's table, in GB."""
-    head = ["AlexNet", "published", "without", "out", "recompute", "fit", "published ", "with", "nothing freed"]
-    body = []
-    for row in rows:
-        theirs = published.WITHOUT_CACHE[row.batch].value, published.WITH_CACHE[row.batch].value
-        without = row.without_bytes, row.without_out_bytes, row.without_recompute_bytes, row.without_fitted_bytes
-        cached = row.with_bytes, row.with_nothing_freed_bytes
-        readings = [[f"{value / figures.GB:.2f}" for value in values] for values in (without, cached)]
-        body.append([str(row.batch), f"{theirs[0]:.2f}", *readings[0], f"{theirs[1]:.2f}", *readings[1]])
     note = (
-        "GB (10^9 bytes) moved in an iteration within 12 GiB, the batch not counted.  without the cache: what every "
-        "CONV and FC puts out, out and in; out: of that, out alone; recompute: with cost-aware recomputation too; fit: "
+        "GB (10^9 bytes) moved in an iteration within 12 GiB, the batch not counted.  without the cache: the outputs "
+        "of every CONV and FC, out and in; out: of that, out alone; recompute: with cost-aware recomputation too; fit: "
         "all weights once, CONVs' outputs three times, the batch twice, which is the published line and may be a "
         "coincidence.  with: all techniques.  nothing freed: the cache alone, no tensor freed before the iteration "
         "ends."
     )
-    return [Table("Moved without the cache and with it, GB", head, body, frozenset(head), (), note)]
+    return [Table.of("Moved without the cache and with it, GB", rows, CACHE, note)]
 
 
 def budget_tables(rows: Sequence[BudgetRow]) -> list[Table]:
     """A line a share of the budget, a column a network."""
-    networks = list(dict.fromkeys(f"{row.network}({row.batch})" for row in rows))
-    shares = sorted({row.budget_share for row in rows})
-    found = {(row.budget_share, f"{row.network}({row.batch})"): row for row in rows}
-    body = [
-        [f"{share:.0%}", *(f"{found[share, name].moved_bytes / MIB:,.1f}" if (share, name) in found else "–"
-                           for name in networks)]
-        for share in shares
-    ]  # fmt: skip
+    found: dict[float, dict[str, int]] = {share: {} for share in sorted({row.budget_share for row in rows})}
+    for row in rows:
+        found[row.budget_share][name(row)] = row.moved_bytes
+
+    def moved(network: str, line: tuple[float, dict[str, int]]) -> int | None:
+        return line[1].get(network)
+
+    budget = Column("budget", lambda line: f"{line[0]:.0%}", plain)
+    networks = [Column(network, partial(moved, network), MIB_1) for network in dict.fromkeys(map(name, rows))]
     note = (
-        "MiB moved in an iteration under all techniques, by the budget as a share of what is taken when nothing moves, "
-        "holes included.  –: does not fit."
+        "MiB moved in an iteration under all techniques, by the budget as a share of the memory that is taken when "
+        "nothing moves, holes included.  –: does not fit."
     )
-    return [Table("What the cache moves as the pool grows, MiB", ["budget", *networks], body,
-                  frozenset({"budget", *networks}), (), note)]  # fmt: skip
+    return [Table.of("What the cache moves as the pool grows, MiB", found.items(), [budget, *networks], note)]
 
 
-# -- 12 GB -------------------------------------------------------------------------------------------------------------
+LARGEST = (
+    Column("network", "network"), Column("largest", "largest", plain),
+    Column("resident", "resident_bytes", GIB_2), Column("pool", "peak_bytes", GIB_2),
+    Column("host", "host_bytes", GIB_2), Column("rebuilt", "recomputed_layers", plain),
+    Column("images/s", "images_a_second", "{:.1f}".format), Column("plans tried", "tried", plain),
+)  # fmt: skip
 
 
 def largest_tables(rows: Sequence[capacity.Row]) -> list[Table]:
-    """The largest batch and the deepest ResNet under each set-up; and what all of them together hold and take."""
-    setups = list(dict.fromkeys(row.setup for row in rows))
-    by_network: dict[str, dict[str, capacity.Row]] = {}
+    """The largest batch and the deepest ResNet under each setup; and the memory of all techniques together."""
+    found: dict[str, dict[str, capacity.Row]] = {}
     for row in rows:
-        by_network.setdefault(row.network, {})[row.setup] = row
-    head = ["images", *setups, "published"]
-    body = []
-    for name, found in by_network.items():
-        theirs = next((row.published for row in found.values() if row.published), None)
-        sizes = [str(found[setup].largest) if setup in found else "" for setup in setups]
-        is_deep = name == capacity.DEEP
-        body.append([f"layers ({capacity.DEEP_BATCH} images)" if is_deep else name, *sizes,
-                     f"{theirs.value:g}" if theirs else "–"])  # fmt: skip
+        found.setdefault(row.network, {})[row.setup] = row
+
+    def size(setup: str, line: tuple[str, dict[str, capacity.Row]]) -> str:
+        return str(line[1][setup].largest) if setup in line[1] else ""
+
+    def theirs(line: tuple[str, dict[str, capacity.Row]]) -> float | None:
+        return next((row.published.value for row in line[1].values() if row.published), None)
+
+    deep = f"layers ({capacity.DEEP_BATCH} images)"
+    columns = (
+        Column("images", lambda line: deep if line[0] == capacity.DEEP else line[0]),
+        *(Column(setup, partial(size, setup), plain) for setup in dict.fromkeys(row.setup for row in rows)),
+        Column("published", theirs, "{:g}".format),
+    )  # fmt: skip
+    others = "; ".join(
+        f"{network} {', '.join('–' if n is None else str(n) for n in them)}"
+        for network, them in published.LARGEST_OF_OTHERS.items()
+    )
     note = (
         "The largest that was tried within 12 GiB of a K40c, everything that trains counted.  baseline: nothing is "
         "freed before the iteration ends.  The next three are one technique each on top of liveness analysis.  Host "
-        "memory has no end here.  "
-        f"With 12 GB others reached, in images: {_others(published.LARGEST_OF_OTHERS)} (Caffe, MXNet, Torch, "
-        f"TensorFlow); in layers: {', '.join(f'{who} {n}' for who, n in published.DEEPEST_OF_OTHERS.items())}."
+        f"memory has no end here.  With 12 GB others reached, in images: {others} (Caffe, MXNet, Torch, TensorFlow); "
+        f"in layers: {', '.join(f'{who} {n}' for who, n in published.DEEPEST_OF_OTHERS.items())}."
     )
-    largest = Table("The largest batches and the deepest ResNet in 12 GiB", head, body, frozenset(head) - {"images"},
-                  (), note)  # fmt: skip
-    head = ["network", "largest", "resident", "pool", "host", "rebuilt", "images/s", "plans tried"]
-    body = [
-        [
-            row.network, str(row.largest), f"{row.resident_bytes / GIB:.2f}", f"{row.peak_bytes / GIB:.2f}",
-            f"{row.host_bytes / GIB:.2f}", str(row.recomputed_layers), f"{row.images_a_second:.1f}", str(row.tried),
-        ]
-        for row in rows
-        if row.setup == capacity.ALL
-    ]  # fmt: skip
-    note = "resident, pool, host: GiB.  rebuilt: forward steps run again.  images/s: simulated."
-    return [largest, Table("All techniques at their largest", head, body, frozenset(head) - {"network"}, (), note)]
+    everything = [row for row in rows if row.setup == capacity.ALL]
+    units = "resident, pool, host: GiB.  rebuilt: forward steps run again.  images/s: simulated."
+    return [
+        Table.of("The largest batches and the deepest ResNet in 12 GiB", found.items(), columns, note),
+        Table.of("All techniques at their largest", everything, LARGEST, units),
+    ]
 
 
-def _others(figures: Mapping[str, Sequence[int | None]]) -> str:
-    return "; ".join(
-        f"{name} {', '.join('–' if n is None else str(n) for n in them)}" for name, them in figures.items()
-    )
-
-
-# -- the pool ----------------------------------------------------------------------------------------------------------
+POOL = (
+    NAME, Column("calls", "calls", count),
+    Column("with the heap", "seconds_heap", duration), Column("driver calls", "seconds_driver", duration),
+    Column("share", "share_of_driver_calls", percent),
+    Column("a call", lambda row: row.seconds_in_calls / row.calls, duration),
+    Column("published: a call", "seconds_a_call_as_published", duration),
+)  # fmt: skip
 
 
 def pool_tables(rows: Sequence[PoolStudy]) -> list[Table]:
-    """An iteration with the heap and with driver calls; what an allocator's own work costs here."""
-    head = ["network", "calls", "with the heap", "driver calls", "share", "a call", "published: a call"]
-    body = [
-        [
-            f"{row.network}({row.batch})", str(row.calls), duration(row.seconds_heap), duration(row.seconds_driver),
-            f"{row.share_of_driver_calls:.1%}", duration(row.seconds_in_calls / row.calls),
-            duration(row.seconds_a_call_as_published),
-        ]
-        for row in rows
-    ]  # fmt: skip
-    hosts = ", ".join(f"{name} {1e6 * seconds:.1f} µs" for name, seconds in rows[0].host_seconds.items())
+    """An iteration with the heap and with driver calls; the time of an allocator's own work here."""
+    hosts = ", ".join(f"{allocator} {1e6 * seconds:.1f} µs" for allocator, seconds in rows[0].host_seconds.items())
     note = (
         f"Simulated on a {rows[0].machine} under {rows[0].setup}; the whole device waits for a driver call.  share: of "
-        "an iteration, in driver calls.  published: a call: what one would take, were the share the published one.  "
-        f"Measured on this processor, one allocation or free in Python: {hosts}."
+        "an iteration, in driver calls.  published: a call: the time of one with which the share is the published one. "
+        f" Measured on this processor, one allocation or free in Python: {hosts}."
     )
-    return [Table("Heap against driver calls", head, body, frozenset(head) - {"network"}, (), note)]
+    return [Table.of("Heap against driver calls", rows, POOL, note)]
 
 
 PARTS = (
@@ -214,7 +219,7 @@ PARTS = (
     Part("recompute", "extra runs and peaks of the three ways", len(published.RECOMPUTED), figures.recomputation,
          recompute_tables),
     Part("cache", "bytes moved with the tensor cache and without", len(traffic.BATCHES), figures.cache,
-         cache_tables, pictures.cache_picture),
+         cache_tables, pictures.cache_picture, units="GB: 10^9 bytes."),
     Part("budget", "bytes moved as the pool grows", len(figures.SHRUNK), figures.shrinking,
          budget_tables, pictures.budget_picture),
     Part("largest", "the largest batches and the deepest ResNet in 12 GiB", capacity.ROUNDS, capacity.capacity,

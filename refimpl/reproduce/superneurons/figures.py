@@ -1,8 +1,8 @@
-"""SuperNeurons' published figures beside ours, and what its evaluation shows: `refimpl reproduce superneurons`.
+"""SuperNeurons' published figures beside ours, and the rows of its evaluation: `refimpl reproduce superneurons`.
 
-Each part of the evaluation is a function that is told whom to keep posted (`watch`) and returns what it found: the
-published figures with ours, and rows of everything else.  Memory is what the planner's own count counts: *live* bytes,
-managed tensors alone (no weights, no workspace), just before a step runs.  Networks are those that the paper built
+Each part of the evaluation is a function of a progress callback (`watch`) and returns the published figures with ours,
+and rows of everything else.  Memory is the planner's own count of *live* bytes: managed tensors alone (no weights, no
+workspace), just before a step runs.  Networks are those that the paper built
 (`:superneurons`), on a K40c of 12 GiB.
 """
 
@@ -18,6 +18,7 @@ from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import MemoryOptimal
+from refimpl.reproduce.evaluation import MIB, moved_bytes
 from refimpl.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.reproduce.superneurons import published, traffic
 from refimpl.reproduce.superneurons.pool_study import PoolStudy, against_driver_calls
@@ -25,7 +26,6 @@ from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import ALL_CHECKPOINTS
 from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
 
-MIB = 1 << 20
 K40C = MACHINES["k40c"]
 
 #: The paper's networks with the batches of its tables; where it has none, 32 images as for its ResNets.
@@ -33,7 +33,7 @@ NETWORKS = {
     "alexnet": 200, "vgg16": 32, "vgg19": 32, "inceptionv4": 32, "resnet50": 32, "resnet101": 32, "resnet152": 32,
 }  # fmt: skip
 
-#: The set-ups of the paper's memory curve.
+#: The setups of the paper's memory curve.
 CURVE: dict[str, Setup] = {
     "liveness": stages.liveness(),
     "offload": stages.offload(),
@@ -47,7 +47,7 @@ def network(name: str, batch: int | None = None) -> Network:
 
 
 def planned(network: Network, setup: Setup) -> Program:
-    """With all the memory it likes: what it needs is what is asked."""
+    """With unlimited memory: the question is how much it needs."""
     return plan(network, setup, K40C, UNLIMITED)
 
 
@@ -56,7 +56,7 @@ def planned(network: Network, setup: Setup) -> Program:
 
 @dataclass(frozen=True)
 class CurveRow:
-    """A step of AlexNet(200) under one set-up: what is alive, as published and ours."""
+    """A step of AlexNet(200) under one setup: the memory alive, as published and ours."""
 
     setup: str
     step: int
@@ -103,7 +103,7 @@ def curve(watch: Watch) -> Found:
 
 # -- memory of the networks --------------------------------------------------------------------------------------------
 
-#: What is left of the total: set-up by set-up, the last with what no other one keeps.
+#: What is left of the total: setup by setup, the last with what no other one keeps.
 LEFT: dict[str, Setup] = CURVE | {
     "both": stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS),
 }
@@ -111,18 +111,18 @@ LEFT: dict[str, Setup] = CURVE | {
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """What a network's tensors take, everything allocated once, and the peaks under each set-up.  Bytes."""
+    """A network's memory with everything allocated once, and the peaks under each setup.  Bytes."""
 
     network: str
     batch: int
     layers: int
     tensors: int
     managed_bytes: int
-    forward_bytes: dict[str, int]  #: kind of layer → what its forward steps allocate
+    forward_bytes: dict[str, int]  #: kind of layer → allocated by its forward steps
     backward_bytes: dict[str, int]  #: the same of its backward steps
     resident_bytes: int
-    largest_step_bytes: int  #: the most that one step uses: no set-up can do with less
-    peak_bytes: dict[str, int]  #: set-up → the most that is alive
+    largest_step_bytes: int  #: the most that one step uses: no setup can do with less
+    peak_bytes: dict[str, int]  #: setup → the most that is alive
 
 
 def memory(watch: Watch) -> Found:
@@ -218,33 +218,26 @@ def _peak(theirs: Published, row: RecomputeRow) -> Reproduced:
 
 # -- the tensor cache --------------------------------------------------------------------------------------------------
 
-GB = 10**9  #: in the table of the cache; `refimpl.reproduce.superneurons.traffic` says why
+GB = 10**9  #: bytes, in the table of the cache; `refimpl.reproduce.superneurons.traffic` says why
 
 
 def cache(watch: Watch) -> Found:
     """Bytes moved with the cache and without, at the batches of the paper's table."""
     rows = list(traffic.rows(watch))
-    figures = [
-        Reproduced(
-            published.WITHOUT_CACHE[row.batch], row.without_bytes / GB,
-            f"CONV and FC, out and in; the fit: {row.without_fitted_bytes / GB:.2f}",
-        )
-        for row in rows
-    ]  # fmt: skip
-    figures += [
-        Reproduced(
-            published.WITH_CACHE[row.batch], row.with_bytes / GB,
-            f"with nothing freed: {row.with_nothing_freed_bytes / GB:.2f}",
-        )
-        for row in rows
-    ]  # fmt: skip
+    figures = []
+    for row in rows:
+        note = f"CONV and FC, out and in; the fit: {row.without_fitted_bytes / GB:.2f}"
+        figures.append(Reproduced(published.WITHOUT_CACHE[row.batch], row.without_bytes / GB, note))
+    for row in rows:
+        note = f"with nothing freed: {row.with_nothing_freed_bytes / GB:.2f}"
+        figures.append(Reproduced(published.WITH_CACHE[row.batch], row.with_bytes / GB, note))
     return Found(figures, rows)
 
 
 #: All techniques, the convolutions with the least workspace: else the pool is as full as it may be.
 SMALL = stages.everything(algorithms=MemoryOptimal())
 
-#: Networks whose traffic is looked at as their budget shrinks, and the shares of what they take when nothing moves.
+#: Networks whose budget shrinks, to shares of the memory that they take when nothing moves.
 SHRUNK = ("vgg16", "inceptionv4", "resnet50", "resnet101")
 SHARES = tuple(0.20 + 0.05 * step for step in range(18))
 
@@ -256,7 +249,7 @@ class BudgetRow:
     network: str
     batch: int
     budget_bytes: int
-    budget_share: float  #: of what it takes when nothing moves, holes included
+    budget_share: float  #: of the memory that it takes when nothing moves, holes included
     moved_bytes: int
     managed_bytes: int  #: of every map and gradient map together
     hits: int
@@ -265,32 +258,23 @@ class BudgetRow:
 
 
 def shrinking(watch: Watch) -> Found:
-    """What the cache moves as the pool grows from the least that fits; a budget that does not fit has no row."""
+    """Bytes that the cache moves as the pool grows from the least that fits; a budget that does not fit has no row."""
     rows: list[BudgetRow] = []
     for name in SHRUNK:
         watch(name)
         built = network(name)
         most = planned(built, SMALL).arena_bytes
         shares = {-(-int(share * most) // MIB) * MIB: share for share in SHARES}
-        for point in traffic.by_budget(built, shares, SMALL):
-            row = BudgetRow(
-                network=name,
-                batch=built.batch,
-                budget_bytes=point.budget_bytes,
-                budget_share=shares[point.budget_bytes],
-                moved_bytes=point.moved_bytes,
-                managed_bytes=built.managed_bytes,
-                hits=point.hits,
-                misses=point.misses,
-                evictions=point.evictions,
-            )
-            rows.append(row)
+        for program in traffic.by_budget(built, shares, SMALL):
+            share, counts = shares[program.budget], program.counts
+            moved, hits = moved_bytes(program), (counts.hits, counts.misses, counts.evictions)
+            rows.append(BudgetRow(name, built.batch, program.budget, share, moved, built.managed_bytes, *hits))
     return Found([], rows)
 
 
 # -- the pool ----------------------------------------------------------------------------------------------------------
 
-#: Images of ResNet-50; the paper does not say how many its share is of, and the more there are, the less it is.
+#: Images of ResNet-50: the paper does not say how many; the more there are, the smaller the share.
 POOL_BATCHES = (16, 32, 64)
 
 

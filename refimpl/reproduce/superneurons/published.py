@@ -1,6 +1,6 @@
 """The figures that SuperNeurons published, each with its source and its mark (`refimpl.reproduce.published`).
 
-MB in the paper's memory figures is 2^20 bytes.  The memory curve of AlexNet(200) lies beside this file, step by step:
+MB in the paper's memory figures is 2^20 bytes.  The memory curve of AlexNet(200) is beside this file, step by step:
 read off the vector figure, and calculated with the paper's conventions; the two agree to 0.015 MiB.  The paper is Wang
 et al., PPoPP 2018, arXiv 1801.04380.
 """
@@ -30,7 +30,7 @@ EXACTLY = 0.0
 TOTAL = Published("AlexNet(200): every tensor allocated", 2189.437, "MiB", "P", TEXT, CLOSE_MIB)
 TENSORS = Published("AlexNet(200): tensors", 36, "", "P", TEXT, EXACTLY)
 
-#: Set-up → its peak and the step of it, and how many of the 46 steps agree.
+#: Setup → its peak and the step of it, and how many of the 46 steps agree.
 PEAKS = {
     "liveness": Published("liveness: peak", 1489.355, "MiB", "P", TEXT, CLOSE_MIB),
     "offload": Published(
@@ -57,7 +57,7 @@ STEPS = {
 
 @dataclass(frozen=True)
 class Point:
-    """A step of the published curve: MiB and tensors alive, by set-up."""
+    """A step of the published curve: MiB and tensors alive, by setup."""
 
     step: int
     direction: str

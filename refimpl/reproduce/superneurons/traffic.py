@@ -1,25 +1,25 @@
-"""What the tensor cache keeps off the link: bytes moved in an iteration, with it and without (§3.3.2).
+"""The traffic that the tensor cache saves: bytes moved in an iteration, with it and without (§3.3.2).
 
-The paper's table is of AlexNet at growing batches, on a K40c of 12 GB.  It does not say what "without" is, nor what is
-counted.  So a row has every reading that was tried; all are programs of the planner, the last one is not.
+The paper's table is of AlexNet at growing batches, on a K40c of 12 GB.  It says neither what "without" is nor which
+copies count.  So a row has every reading that was tried; all are programs of the planner but the fit.
 
 | reading | what moves |
 | --- | --- |
-| `without_bytes` | the stage `offload`: what every CONV and FC puts out leaves at once, and comes back |
-| `without_out_bytes` | of that, what leaves |
+| `without_bytes` | the stage `offload`: the outputs of every CONV and FC are offloaded at once, and prefetched |
+| `without_out_bytes` | of that, the bytes offloaded |
 | `without_recompute_bytes` | the same with cost-aware recomputation, as all techniques but the cache have it |
 | `without_fitted_bytes` | a fit: all weights once, all CONVs' outputs three times, the batch twice |
 | `with_bytes` | the preset `superneurons` |
 | `with_nothing_freed_bytes` | the cache alone: no recomputation, and no tensor freed before the iteration ends |
 
-The first is the one to compare with, and it is little more than half of what was published.  The published figures lie
-on a line that does not begin at 0.  Where it begins is, within their rounding, AlexNet's weights, which the authors'
+The first is the one to compare with, and it is little more than half of the published figure.  The published figures
+are on a line that does not begin at 0.  It begins, within their rounding, at AlexNet's weights, which the authors'
 release uploads when it builds the network; its slope is the other two terms of the fit, which gives all six figures to
-the last digit (GB of 10^9; 2^30 will not do).  But no set-up that was described moves just that, and a cache cannot
-save the weights and the batch: the fit may be a coincidence.
+the last digit (GB of 10^9; 2^30 will not do).  But no setup that was described moves just that, and a cache cannot save
+the weights and the batch: the fit may be a coincidence.
 
-With the cache, liveness leaves AlexNet far below 12 GB even at 1,024 images, so that nothing has to move.  What the
-paper saw move there needs a device that is full: with nothing freed, our cache begins to move at that batch, too.
+With the cache, liveness leaves AlexNet far below 12 GB even at 1,024 images, so that nothing has to move.  The paper's
+traffic there needs a device that is full: with nothing freed, our cache begins to move at that batch, too.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ from typing import ClassVar
 from refimpl.machine import MACHINES, Machine
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan, slots
+from refimpl.planner import PlanContext, Program, Setup, plan, slots
 from refimpl.planner.baseline import NoPrefetch, NoRecompute, Releases
+from refimpl.registry.largest import attempt
+from refimpl.reproduce.evaluation import moved_bytes, out_bytes
 from refimpl.reproduce.published import Watch
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.recompute import COST_AWARE
@@ -58,16 +60,6 @@ EVERYTHING = stages.everything()
 CACHE_ALONE = EVERYTHING.replace(
     name="the cache alone", recompute=NoRecompute(), liveness=NothingFreed(), prefetch=NoPrefetch()
 )
-
-
-def out_bytes(program: Program) -> int:
-    """Bytes that an iteration copies to the host, the results apart."""
-    return program.counts.offloaded_bytes + program.counts.evicted_bytes
-
-
-def moved_bytes(program: Program) -> int:
-    """Bytes that an iteration copies out and in, without the batch and the results, which every set-up moves."""
-    return out_bytes(program) + program.counts.prefetched_bytes + program.counts.on_demand_bytes
 
 
 def fitted_bytes(network: Network) -> int:
@@ -118,33 +110,8 @@ def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
 # -- the pool grows ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Point:
-    """A network within one budget.  Bytes and seconds."""
-
-    budget_bytes: int
-    moved_bytes: int
-    hits: int
-    misses: int
-    evictions: int
-    seconds: float  #: an iteration, as planned
-
-
 def by_budget(
     network: Network, budgets: Iterable[int], setup: Setup = EVERYTHING, machine: Machine = K40C
-) -> Iterator[Point]:
-    """What the cache moves as the pool grows; a budget that does not fit is left out."""
-    for budget in budgets:
-        try:
-            program = plan(network, setup, machine, budget)
-        except DoesNotFit:
-            continue
-        counts = program.counts
-        yield Point(
-            budget_bytes=budget,
-            moved_bytes=moved_bytes(program),
-            hits=counts.hits,
-            misses=counts.misses,
-            evictions=counts.evictions,
-            seconds=program.planned_seconds,
-        )
+) -> Iterator[Program]:
+    """The programs within growing budgets (bytes); a budget that does not fit is left out."""
+    return (program for budget in budgets if (program := attempt(network, setup, machine, budget)))

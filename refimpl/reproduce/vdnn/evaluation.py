@@ -4,56 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
-
-from refimpl.report.tables import Table
-from refimpl.reproduce.evaluation import Part, networks_picture
-from refimpl.reproduce.published import Found, Watch
+from refimpl.report.tables import Column, Table, in_units, percent
+from refimpl.reproduce.evaluation import Part
 from refimpl.reproduce.vdnn import figures
 from refimpl.reproduce.vdnn.figures import Row
+from refimpl.reproduce.vdnn.pictures import networks_picture
 from refimpl.text import size
 
-
-def published(watch: Watch) -> Found:
-    watch("published figures")
-    return Found(list(figures.reproduced()), [])
-
-
-def networks(watch: Watch) -> Found:
-    return Found([], list(figures.networks(watch)))
+NETWORKS = (
+    Column("network", lambda row: f"{row.network}({row.batch})"), Column("policy", "policy"),
+    Column("at once", "network_wide_bytes", size), Column("average", "average_saving", percent),
+    Column("by time", "weighted_saving", percent), Column("peak", "peak_saving", percent),
+    Column("out", lambda row: row.offloaded_bytes or None, size), Column("TFLOP/s", "flops_rate", in_units(1e12, 2)),
+    Column("slower", "slowdown", percent),
+    Column("", lambda row: row.adopted if row.fits else f"does not fit: {row.failure}", wraps=True),
+)  # fmt: skip
 
 
 def networks_table(rows: Sequence[Row]) -> Table:
     """Every network under every policy."""
-    head = ["network", "policy", "at once", "average", "by time", "peak", "out", "TFLOP/s", "slower", ""]
-    body = []
-    for row in rows:
-        who = [f"{row.network}({row.batch})", row.policy, size(row.network_wide_bytes)]
-        if not row.fits:
-            body.append([*who, "", "", "", "", "", "", f"does not fit: {row.failure}"])
-            continue
-        shares = [f"{share:.1%}" for share in (row.average_saving, row.weighted_saving, row.peak_saving) if share]
-        moved = size(row.offloaded_bytes) if row.offloaded_bytes else "–"
-        speed = f"{(row.flops_rate or 0.0) / 1e12:.2f}"
-        body.append([*who, *shares, moved, speed, f"{row.slowdown or 0.0:.1%}", row.adopted])
     link = max((row.link_rate for row in rows if row.link_rate), default=0.0)
     note = (
         "Simulated on a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total.  average, by "
-        "time, peak: memory saved against it, over the steps of the feature extraction.  slower: than a GPU that holds "
-        f"it all, at so many TFLOP/s of the kernels; copies ran at {link / 1e9:.1f} GB/s.  (m): least workspace, (p): "
+        "time, peak: memory saved against it, over the steps of the feature extraction.  TFLOP/s: of the kernels; "
+        f"copies ran at {link / 1e9:.1f} GB/s.  slower: than a GPU that holds it all.  (m): least workspace, (p): "
         "fastest."
     )
-    numbers = frozenset({"at once", "average", "by time", "peak", "out", "TFLOP/s", "slower"})
-    return Table("vDNN's networks", head, body, numbers, ("",), note)
-
-
-def picture(rows: Sequence[Row]) -> Figure:
-    title = "vDNN's networks: memory and time under each policy"
-    return networks_picture(title, "Titan X of 12 GiB, cuDNN 4, simulated", rows, figures.TITAN_X.memory_bytes)
+    return Table.of("vDNN's networks", rows, NETWORKS, note)
 
 
 PARTS = (
-    Part("published", "what the paper prints", 1, published),
-    Part("networks", "its networks under every policy", len(figures.NETWORKS), networks,
-         lambda rows: [networks_table(rows)], picture),
+    Part("published", "the figures that the paper prints", 1, figures.reproduced, units="GB: 2^30 bytes."),
+    Part("networks", "its networks under every policy", len(figures.NETWORKS), figures.networks,
+         lambda rows: [networks_table(rows)], networks_picture),
 )  # fmt: skip

@@ -1,15 +1,14 @@
-"""vDNN's published figures beside ours, and its networks under every policy: `refimpl reproduce vdnn`.
+"""vDNN's figures, ours: the published ones, and its networks under every policy.
 
-The conventions, the same for every network: GB is 2^30.  "Memory" of a step is its live maps and gradient maps with the
-workspace, and W and dW of the convolutions; the average is taken over the steps of the feature extraction, the
-classifier (everything from the first fully connected layer on) left out.  It is compared with the network-wide total,
-classifier included, and with the largest workspace of the fastest algorithms: a fit to the published savings, and not a
-proof.  An oracle is the same GPU with all the memory it likes.
+The conventions, the same for every network: GB is 2^30 bytes.  "Memory" of a step is its live maps and gradient maps
+with the workspace, and W and dW of the convolutions; the average is taken over the steps of the feature extraction,
+the classifier (everything from the first fully connected layer on) left out.  It is compared with the network-wide
+total, classifier included, and with the largest workspace of the fastest algorithms: a fit to the published savings,
+and not a proof.  An oracle is the same GPU with unlimited memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from refimpl.machine import MACHINES, Timeline
@@ -19,7 +18,7 @@ from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, StepRow, plan
 from refimpl.planner.baseline import NoOffload
-from refimpl.reproduce.published import Reproduced
+from refimpl.reproduce.published import Found, Reproduced, Watch
 from refimpl.reproduce.vdnn import published
 from refimpl.vdnn.offload import ALL, CONV
 from refimpl.vdnn.prefetch import LITERAL
@@ -36,12 +35,11 @@ NETWORKS = (
 
 ORACLE = static("none (p)", NoOffload(), PERFORMANCE)
 POLICIES: tuple[tuple[str, Setup], ...] = (
-    ("all (m)", static("all (m)", ALL, MEMORY)),
-    ("all (p)", static("all (p)", ALL, PERFORMANCE)),
-    ("conv (m)", static("conv (m)", CONV, MEMORY)),
-    ("conv (p)", static("conv (p)", CONV, PERFORMANCE)),
+    *((f"{name} ({mode[0]})", static(f"{name} ({mode[0]})", offload, algorithms))
+      for name, offload in (("all", ALL), ("conv", CONV))
+      for mode, algorithms in (("memory", MEMORY), ("performance", PERFORMANCE))),
     ("dyn", VDNN_DYN),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Row:
     average_saving: float | None = None
     weighted_saving: float | None = None  #: the same average, steps weighted by how long they take
     peak_saving: float | None = None
-    peak_bytes: int | None = None  #: of what is averaged
+    peak_bytes: int | None = None  #: of the steps that are averaged
     offloaded_bytes: int | None = None
     seconds: float | None = None
     flops_rate: float | None = None  #: operations a second while kernels ran: slow kernels make any policy look free
@@ -67,7 +65,7 @@ class Row:
 
 
 class Measured:
-    """A program with what the paper measures of it."""
+    """A program with the paper's measures of it."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -137,35 +135,38 @@ class Oracle:
         )
 
 
-def networks(watch: Callable[[str], None] = lambda name: None) -> Iterator[Row]:
+def networks(watch: Watch) -> Found:
     """Every network under every policy."""
+    rows: list[Row] = []
     for name, batch in NETWORKS:
         watch(f"{name}({batch})")
         oracle = Oracle(build(name, batch))
-        for policy, setup in POLICIES:
-            yield oracle.under(policy, setup)
+        rows += [oracle.under(policy, setup) for policy, setup in POLICIES]
+    return Found([], rows)
 
 
-def reproduced() -> Iterator[Reproduced]:
+def reproduced(watch: Watch) -> Found:
     """The published figures, ours beside them."""
+    watch("published figures")
     large, middle, alexnet = (Oracle(build(name, batch)) for name, batch in NETWORKS[5:3:-1] + NETWORKS[:1])
-    total = large.total / GB
-    yield Reproduced(published.NETWORK_WIDE, total, "vDNN's accounting, workspaces of the modelled cuDNN 4")
     saving = alexnet.under("all (m)", POLICIES[0][1]).average_saving
-    assert saving is not None
-    yield Reproduced(published.AVERAGE_SAVING, 100 * saving, "over the steps of the feature extraction")
     dyn = large.under("dyn", VDNN_DYN)
-    assert dyn.slowdown is not None
-    yield Reproduced(published.SLOWDOWN, 100 * dyn.slowdown, f"simulated; vdnn-dyn adopts {dyn.adopted}")
+    assert saving is not None and dyn.slowdown is not None
     every = static("all (m)", ALL)
     measured, literal = (
         Measured(plan(middle.network, setup, TITAN_X, UNLIMITED)) for setup in (every, every.replace(prefetch=LITERAL))
     )
-    note = f"window conv; read literally, it is {literal.live_peak / GB:.2f}"
-    yield Reproduced(published.PEAK, measured.live_peak / GB, note)
-    yield Reproduced(
-        published.LAYER_TIME, layer_time(measured), "the worst of the layers that were joined on both sides"
-    )
+    wide, peak = large.total / GB, measured.live_peak / GB
+    as_printed = f"window conv; read literally, it is {literal.live_peak / GB:.2f}"
+    worst = "the worst of the layers that were joined on both sides"
+    figures = [
+        Reproduced(published.NETWORK_WIDE, wide, "vDNN's accounting, workspaces of the modelled cuDNN 4"),
+        Reproduced(published.AVERAGE_SAVING, 100 * saving, "over the steps of the feature extraction"),
+        Reproduced(published.SLOWDOWN, 100 * dyn.slowdown, f"simulated; vdnn-dyn adopts {dyn.adopted}"),
+        Reproduced(published.PEAK, peak, as_printed),
+        Reproduced(published.LAYER_TIME, layer_time(measured), worst),
+    ]
+    return Found(figures, [])
 
 
 def layer_time(measured: Measured) -> float:

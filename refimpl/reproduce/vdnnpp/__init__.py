@@ -1,3 +1,1 @@
-"""vDNN++: its published figures, ours beside them, their tables and pictures, and what is measured here."""
-
-__all__ = ["evaluation", "figures", "fragmentation", "fragmentation_pictures", "measured", "pictures", "published"]
+"""vDNN++: its published figures, ours beside them, their tables and pictures, and its measurement here."""

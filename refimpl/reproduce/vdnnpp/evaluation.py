@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
-from refimpl.report.tables import Table
-from refimpl.reproduce.evaluation import Part
-from refimpl.reproduce.vdnnpp import figures, pictures, published
-from refimpl.reproduce.vdnnpp.figures import MIB, LayerRow, PinnedRow, PoolRow, SpeedRow
+from refimpl.report.tables import Column, Table, in_units, plain
+from refimpl.reproduce.evaluation import MIB, Part, to_json
+from refimpl.reproduce.vdnnpp import figures, fragmentation, pictures, published
+from refimpl.reproduce.vdnnpp.figures import LayerRow, PinnedRow, SpeedRow
 from refimpl.reproduce.vdnnpp.fragmentation import HEURISTICS, ORDERS, PLANNED
 from refimpl.vdnnpp.release import with_join, without_join
+
+MIB_1, MS, PER_CENT = in_units(MIB), in_units(1e-3), in_units(1e-2)
+
+NETWORK = Column("network", lambda row: f"{row.network.partition(':')[0]}({row.batch})")
+POLICY = Column("policy", lambda row: row.policy.removesuffix("-conv"))
 
 # -- time --------------------------------------------------------------------------------------------------------------
 
@@ -25,175 +32,165 @@ def policy_name(row: SpeedRow) -> str:
     return f"{row.policy.removesuffix('-conv')} ({MODES[row.algorithms]})" if row.algorithms else row.policy
 
 
+SPEED = (
+    NETWORK, Column("policy", policy_name),
+    Column("vDNN", "vdnn_seconds", MS), Column("vDNN++", "vdnnpp_seconds", MS),
+    Column("a", "iteration_time", PER_CENT), Column("b", "iteration_cut", PER_CENT),
+    Column("c", "iteration_overhead", PER_CENT),
+    Column("forward a", "forward_time", PER_CENT), Column("b", "forward_cut", PER_CENT),
+    Column("c", "forward_overhead", PER_CENT),
+    Column("alike", "iteration_time_searching", PER_CENT),
+)  # fmt: skip
+
+
 def speed_tables(rows: Sequence[SpeedRow]) -> list[Table]:
     """A table a GPU."""
-    return [
-        speed_table([row for row in rows if row.machine == name]) for name in dict.fromkeys(r.machine for r in rows)
-    ]
+    machines = dict.fromkeys(row.machine for row in rows)
+    return [speed_table(name, [row for row in rows if row.machine == name]) for name in machines]
 
 
-def speed_table(rows: Sequence[SpeedRow]) -> Table:
-    head = ["network", "policy", "vDNN", "vDNN++", "a", "b", "c", "forward a", "b", "c", "alike"]
-    body = []
-    for row in rows:
-        body.append(
-            [
-                f"{row.network}({row.batch})", policy_name(row),
-                seconds(row.vdnn_seconds), seconds(row.vdnnpp_seconds),
-                *map(per_cent, (row.iteration_time, row.iteration_cut, row.iteration_overhead)),
-                *map(per_cent, (row.forward_time, row.forward_cut, row.forward_overhead)),
-                per_cent(row.iteration_time_searching),
-            ]
-        )  # fmt: skip
+def speed_table(machine: str, rows: Sequence[SpeedRow]) -> Table:
+    both = [row for row in rows if row.iteration_time is not None]
+    lost = [f"{row.network}({row.batch}) {policy_name(row)}" for row in both if (row.iteration_time or 0.0) < -1e-9]
+    slower = f"vDNN++ is slower in {len(lost)} of {len(both)}"
+    if lost:
+        slower += f": {', '.join(lost)}; (f) depends on the largest hole, and right placement leaves another"
     note = (
-        f"Milliseconds an iteration, simulated within the memory of a {rows[0].machine} with the modelled cuDNN 4, and "
+        f"Milliseconds an iteration, simulated within the memory of a {machine} with the modelled cuDNN 4, and "
         f"per cent.  {published.IN_WORDS}; for the iteration, then for forward alone.  –: does not fit, or vDNN has no "
         "overhead.  vDNN moves the same maps by its own rules: join, one memory stream, prefetch vdnn-window, best "
-        "fit, a pinned buffer a map.  alike: (a) against a vDNN whose every layer searches for what to prefetch, as "
+        "fit, a pinned buffer a map.  alike: (a) against a vDNN whose every layer searches for a map to prefetch, as "
         "vDNN++'s do.  (m): least workspace, (p): fastest, (f): fastest that fits; alternate: every second CONV.  "
-        f"{slower(rows)}"
+        f"{slower}."
     )
-    numbers = frozenset(head) - {"network", "policy"}
-    return Table(f"vDNN++ beside vDNN on a {rows[0].machine}", head, body, numbers, (), note)
-
-
-def slower(rows: Sequence[SpeedRow]) -> str:
-    """In how many rows vDNN++ loses, and why it can."""
-    both = [row for row in rows if row.iteration_time is not None]
-    lost = [row for row in both if (row.iteration_time or 0.0) < -1e-9]
-    said = f"vDNN++ is slower in {len(lost)} of {len(both)}"
-    names = ", ".join(f"{row.network}({row.batch}) {policy_name(row)}" for row in lost)
-    return (
-        f"{said}: {names}; (f) depends on the largest hole, and right placement leaves another." if lost else f"{said}."
-    )
-
-
-def seconds(value: float | None) -> str:
-    return "–" if value is None else f"{1e3 * value:.1f}"
-
-
-def per_cent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}".replace("-0.0", "0.0")
+    return Table.of(f"vDNN++ beside vDNN on a {machine}", rows, SPEED, note)
 
 
 # -- the demonstration -------------------------------------------------------------------------------------------------
 
 
-def demonstration_tables(rows: Sequence[LayerRow]) -> list[Table]:
-    """Forward, layer by layer: what computes, what is copied, and when a layer starts."""
-    forward = {who: [row for row in rows if row.setup == who and row.direction == "forward"]
-               for who in dict.fromkeys(row.setup for row in rows)}  # fmt: skip
-    body = []
-    compute, copies = [], []
-    for joined, free in zip(forward["vDNN"], forward["vDNN++"], strict=True):
-        out = [(start, end) for _, way, start, end in free.copies if way == "out"]
-        compute.append(free.end - free.start)
-        copies.append(sum(end - start for start, end in out))
-        done = [seconds(end) for _, end in out] or ["–"]
-        line = [str(free.step), free.layer, seconds(compute[-1]), seconds(copies[-1]) if out else "–"]
-        body.append([*line, seconds(joined.start), seconds(free.start), done[-1]])
-    name, batch, machine = figures.DEMONSTRATION
-    ended = {who: end_of_forward(mine) for who, mine in forward.items()}
-    note = (
-        f"Milliseconds; {name}({batch}), conv, no workspace, {machine}.  X away: the copy of the layer's input, which "
-        f"starts with the layer's kernels.  Forward ends: vDNN {seconds(ended['vDNN'])}, vDNN++ "
-        f"{seconds(ended['vDNN++'])}, simulated; by the formulas of a chain with memory enough, the batch's upload not "
-        f"counted: {seconds(with_join(compute, copies))} and {seconds(without_join(compute, copies))}."
-    )
-    head = ["step", "layer", "kernels", "copy of X", "vDNN starts", "vDNN++ starts", "X away"]
-    return [Table("The demonstration network, forward", head, body, frozenset(head) - {"layer"}, (), note)]
+def copy_seconds(row: LayerRow) -> float:
+    """Of the copies out that a step starts."""
+    return sum(end - start for _, way, start, end in row.copies if way == "out")
 
 
 def end_of_forward(rows: Sequence[LayerRow]) -> float:
-    """Of the kernels and the copies."""
+    """When the last kernel and the last copy have ended."""
     return max(max([row.end, *(end for *_, end in row.copies)]) for row in rows)
+
+
+DEMONSTRATION = (
+    Column("step", lambda pair: pair[1].step, plain), Column("layer", lambda pair: pair[1].layer),
+    Column("kernels", lambda pair: pair[1].end - pair[1].start, MS),
+    Column("copy of X", lambda pair: copy_seconds(pair[1]) or None, MS),
+    Column("vDNN starts", lambda pair: pair[0].start, MS), Column("vDNN++ starts", lambda pair: pair[1].start, MS),
+    Column("X away", lambda pair: max((end for _, way, _, end in pair[1].copies if way == "out"), default=None), MS),
+)  # fmt: skip
+
+
+def demonstration_tables(rows: Sequence[LayerRow]) -> list[Table]:
+    """Forward, layer by layer: its kernels, its copies, and when a layer starts."""
+    joined, free = ([row for row in rows if (row.setup, row.direction) == (who, "forward")]
+                    for who in ("vDNN", "vDNN++"))  # fmt: skip
+    compute, copies = [row.end - row.start for row in free], [copy_seconds(row) for row in free]
+    name, batch, machine = figures.DEMONSTRATION
+    note = (
+        f"Milliseconds; {name}({batch}), conv, no workspace, {machine}.  X away: the copy of the layer's input, which "
+        f"starts with the layer's kernels.  Forward ends: vDNN {MS(end_of_forward(joined))}, vDNN++ "
+        f"{MS(end_of_forward(free))}, simulated; by the formulas of a chain with memory enough, the batch's upload not "
+        f"counted: {MS(with_join(compute, copies))} and {MS(without_join(compute, copies))}."
+    )
+    pairs = zip(joined, free, strict=True)
+    return [Table.of("The demonstration network, forward", pairs, DEMONSTRATION, note)]
 
 
 # -- pinned memory -----------------------------------------------------------------------------------------------------
 
+CALCULATED = "C: calculated by replaying the authors' public code; not the paper's own figures."
+PINNED = (
+    NETWORK, POLICY, Column("maps", "maps", plain), Column("x(0)", "input_bytes", MIB_1),
+    Column("others", "raw_bytes", MIB_1), Column("packed", "kept_bytes", MIB_1),
+    Column("kept", lambda row: row.kept_bytes + row.input_bytes, MIB_1), Column("less", "kept_saving", PER_CENT),
+    Column("vDNN", "vdnn_pinned_bytes", MIB_1), Column("demand", "on_demand_pinned_bytes", MIB_1),
+    Column("arena", "compressed_pinned_bytes", MIB_1), Column("less ", "pinned_saving", PER_CENT),
+    Column("raw", "left_raw_bytes", MIB_1),
+)  # fmt: skip
+
 
 def pinned_tables(rows: Sequence[PinnedRow]) -> list[Table]:
-    """What the maps take on the host; and what replaying the authors' code gives, beside ours."""
-    head = ["network", "policy", "maps", "x(0)", "others", "packed", "kept", "less", "vDNN", "demand", "arena", "less ",
-            "raw"]  # fmt: skip
-    body = []
-    for row in rows:
-        bytes_ = [
-            row.vdnn_pinned_bytes, row.on_demand_pinned_bytes, row.compressed_pinned_bytes,
-        ]  # fmt: skip
-        host = [row.input_bytes, row.raw_bytes, row.kept_bytes, row.kept_bytes + row.input_bytes]
-        body.append(
-            [
-                f"{row.network}({row.batch})", row.policy.removesuffix("-conv"), str(row.maps),
-                *map(mib, host), per_cent(row.kept_saving), *map(mib, bytes_), per_cent(row.pinned_saving),
-                mib(row.left_raw_bytes),
-            ]
-        )  # fmt: skip
+    """The maps' memory on the host; and the figures of the authors' code, replayed, beside ours."""
     note = (
         "MiB and per cent.  x(0): the batch, never compressed.  packed: the other maps, with the densities that the "
         "authors' tests assume (S); kept: with the batch, all compressed.  vDNN: its pinned memory, a buffer a map.  "
         "demand: buffers on demand, not compressed.  arena: vDNN++'s pinned arena in the simulated iteration, from "
-        "which a compressed map's buffer goes to the next; what is compressed lies in ordinary memory.  raw: of the "
-        "maps, not yet compressed when forward ends, and left so."
+        "which a compressed map's buffer goes to the next; compressed maps are in ordinary memory.  raw: of the maps, "
+        "not yet compressed when forward ends, and left so."
     )
-    maps = Table("Pinned memory", head, body, frozenset(head) - {"network", "policy"}, (), note)
-    vgg = next((row for row in rows if (row.network, row.policy) == ("vgg16", "conv")), None)
-    if vgg is None:
-        return [maps]
-    kept = vgg.kept_bytes + vgg.input_bytes
-    body = [
-        ["VGG-16(16), conv: kept, the batch counted", f"{published.KEPT_MIB}", mib(kept), "C"],
-        ["VGG-16(16), conv: uncompressed, the batch not counted", f"{published.RAW_MIB}", mib(vgg.raw_bytes), "C"],
-        ["one over the other, less by (%)", per_cent(1 - published.KEPT_MIB / published.RAW_MIB),
-         per_cent(1 - kept / vgg.raw_bytes), "C"],
-    ]  # fmt: skip
-    note = "MiB.  C: calculated by replaying the authors' public code; not the paper's own figures."
-    head = ["figure", "replayed", "ours", "mark"]
-    return [
-        maps,
-        Table("Compression: the authors' code, replayed", head, body, frozenset({"replayed", "ours"}), (), note),
-    ]
-
-
-def mib(nbytes: int) -> str:
-    return f"{nbytes / MIB:,.1f}"
+    tables = [Table.of("Pinned memory", rows, PINNED, note)]
+    for row in rows:
+        if (row.network, row.policy) == ("vgg16", "conv"):
+            kept, raw = row.kept_bytes + row.input_bytes, row.raw_bytes
+            less = PER_CENT(1 - published.KEPT_MIB / published.RAW_MIB), PER_CENT(1 - kept / raw)
+            lines = [
+                ["VGG-16(16), conv: kept, the batch counted", f"{published.KEPT_MIB}", MIB_1(kept), "C"],
+                ["VGG-16(16), conv: uncompressed, the batch not counted", f"{published.RAW_MIB}", MIB_1(raw), "C"],
+                ["one over the other, less by (%)", *less, "C"],
+            ]
+            head, numbers = ["figure", "replayed", "ours", "mark"], frozenset({"replayed", "ours"})
+            title = "Compression: the authors' code, replayed"
+            tables.append(Table(title, head, lines, numbers, (), f"MiB.  {CALCULATED}"))
+    return tables
 
 
 # -- fragmentation -----------------------------------------------------------------------------------------------------
 
+REPLAYED = (
+    NETWORK, Column("policy", "policy"), Column("heuristic", "heuristic"),
+    Column("ideal", lambda row: row.found.ideal_bytes, "{:,}".format),
+    Column("replayed (tries)", lambda row: f"{row.replayed.pool_bytes:,} ({row.replayed.tries})", plain),
+    Column("ours (tries)", lambda row: f"{row.found.pool_bytes:,} ({row.found.tries})", plain),
+    Column("mark", lambda row: "C"),
+    Column("", lambda row: "to the byte" if row.found == row.replayed else "missed"),
+)  # fmt: skip
 
-def pool_tables(rows: Sequence[PoolRow]) -> list[Table]:
-    """Every heuristic; and the pools that replaying the authors' code gives, to the byte."""
-    names = [*HEURISTICS, PLANNED]
-    found: dict[tuple[str, str, str | None], dict[str, PoolRow]] = {}
+
+def pool_tables(rows: Sequence[fragmentation.Row]) -> list[Table]:
+    """Every heuristic; and the pools of the authors' code, replayed, to the byte."""
+    traces: dict[Any, dict[str, fragmentation.Row]] = {}
     for row in rows:
-        found.setdefault((f"{row.network}({row.batch})", row.policy, row.order), {})[row.heuristic] = row
-    body = []
-    for (network, policy, order), mine in found.items():
-        ideal = next(iter(mine.values())).ideal_bytes
-        named = [network, policy.removesuffix("-conv"), {"early": "X dX", "late": "dX X"}.get(order or "", "–")]
-        body.append([*named, mib(ideal), *(per_cent(mine[name].fragmentation) for name in names)])
-    short = [name.removesuffix(" left").replace(" right", " →") for name in names]
-    head = ["network", "policy", "order", "ideal", *short]
+        traces.setdefault((row.network, row.batch, row.policy, row.order), {})[row.heuristic] = row
+
+    def any_row(trace: dict[str, fragmentation.Row]) -> fragmentation.Row:
+        return next(iter(trace.values()))
+
+    def beyond(heuristic: str, trace: dict[str, fragmentation.Row]) -> float:
+        return trace[heuristic].found.fragmentation
+
+    orders = {"early": "X dX", "late": "dX X", None: "–"}
+    study = (
+        Column("network", lambda trace: NETWORK.cell(any_row(trace))),
+        Column("policy", lambda trace: POLICY.cell(any_row(trace))),
+        Column("order", lambda trace: orders[any_row(trace).order]),
+        Column("ideal", lambda trace: any_row(trace).found.ideal_bytes, MIB_1),
+        *(Column(name.removesuffix(" left").replace(" right", " →"), partial(beyond, name), PER_CENT)
+          for name in (*HEURISTICS, PLANNED)),
+    )  # fmt: skip
     note = (
-        "ideal: the most alive at once, MiB; then what each heuristic's pool has beyond it, per cent, in vDNN's "
+        "ideal: the most alive at once, MiB; then the bytes of each heuristic's pool beyond it, per cent, in vDNN's "
         f"synchronous order with no workspace.  X dX: {ORDERS['early']}; dX X: {ORDERS['late']}.  →: right placement.  "
         "S: best, with right placement and without, X first; R: all else, and planned, whose addresses are fixed once."
     )
-    study = Table("Fragmentation", head, body, frozenset(head) - {"network", "policy", "order"}, (), note)
-    body = []
-    for row in rows:
-        if row.replayed_pool_bytes is None:
-            continue
-        ours = (row.ideal_bytes, row.pool_bytes, row.tries)
-        replayed = (row.replayed_ideal_bytes, row.replayed_pool_bytes, row.replayed_tries)
-        cells = [f"{pool:,} ({tries})" for _, pool, tries in (replayed, ours)]
-        line = [f"{row.network}({row.batch})", row.policy, row.heuristic, f"{row.ideal_bytes:,}", *cells]
-        body.append([*line, "C", "to the byte" if ours == replayed else "missed"])
-    head = ["network", "policy", "heuristic", "ideal", "replayed (tries)", "ours (tries)", "mark", ""]
-    numbers = frozenset({"ideal", "replayed (tries)", "ours (tries)"})
-    note = "Bytes.  C: calculated by replaying the authors' public code; not the paper's own figures."
-    return [study, Table("Pools: the authors' code, replayed", head, body, numbers, (), note)]
+    return [
+        Table.of("Fragmentation", traces.values(), study, note),
+        Table.of("Pools: the authors' code, replayed", [row for row in rows if row.replayed], REPLAYED,
+                 f"Bytes.  {CALCULATED}"),
+    ]  # fmt: skip
+
+
+def pool_document(row: fragmentation.Row) -> dict[str, Any]:
+    """A row for JSON, with the pool of the authors' code, replayed, where there is one."""
+    network = row.network.partition(":")[0]
+    return {"network": network, "batch": row.batch, **fragmentation.document(row), "replayed": to_json(row.replayed)}
 
 
 PARTS = (
@@ -203,5 +200,6 @@ PARTS = (
          demonstration_tables, pictures.demonstration_picture),
     Part("pinned", "pinned memory with and without compression", len(figures.COMPRESSED), figures.pinned,
          pinned_tables, pictures.pinned_picture),
-    Part("fragmentation", "the pool that each heuristic needs", len(figures.PLACED), figures.fragmented, pool_tables),
+    Part("fragmentation", "the pool that each heuristic needs", len(figures.PLACED), figures.fragmented, pool_tables,
+         document=pool_document),
 )  # fmt: skip

@@ -1,10 +1,10 @@
 """vDNN++ beside vDNN: time, pinned memory and fragmentation, for `refimpl reproduce vdnnpp`.
 
 vDNN offloads the same maps here as vDNN++ does, with the same kind of algorithms, and keeps its own rules: its streams
-join behind every layer that moved something, one stream copies both ways, the prefetch is `vdnn-window` (a POOL's
+join after every layer that moved something, one stream copies both ways, the prefetch is `vdnn-window` (a POOL's
 backward does not search), the allocator best fit, and every map has a pinned buffer of its own.  vDNN++ searches at
-every layer; what vDNN would take with that search stands beside it.  Both are planned and simulated within the GPU's
-memory.  T(all in memory) is the same network with nothing offloaded, on that GPU with all the memory it likes.
+every layer; vDNN with that search is beside it.  Both are planned and simulated within the GPU's
+memory.  T(all in memory) is the same network with nothing offloaded, on that GPU with unlimited memory.
 
 Forward ends where its last kernel and its last copy out have ended: for vDNN++ that is its barrier.
 """
@@ -19,10 +19,11 @@ from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Search, Setup, plan
+from refimpl.planner import Program, Search, Setup, plan
 from refimpl.planner.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.planner.slots import Algorithms, Offload
-from refimpl.reproduce.published import Found, Published, Reproduced, Watch
+from refimpl.registry.largest import attempt
+from refimpl.reproduce.published import Found, Reproduced, Watch
 from refimpl.reproduce.vdnnpp import fragmentation, published
 from refimpl.vdnn import CONV as VDNN_CONV
 from refimpl.vdnn import static as vdnn_static
@@ -32,7 +33,6 @@ from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.prefetch import WINDOW
 from refimpl.vdnnpp.presets import VDNNPP_DYN, static
 
-MIB = 1 << 20
 MACHINE_NAMES = ("gtx-970", "titan-x")
 
 #: Networks with their batches; of VGG-16 one that a GTX 970 holds whole, one it trains by offloading, one too large.
@@ -48,7 +48,7 @@ def network(name: str, batch: int) -> Network:
 
 
 def packed(name: str) -> Compressed:
-    """Maps compressed, as full of zeros as the authors' tests assume; half full where they say nothing."""
+    """Maps compressed, with the densities that the authors' tests assume; half of them zeros where they say nothing."""
     per_cent = published.DENSITIES_PER_CENT.get(name, ())
     return Compressed(densities=tuple(share / 100 for share in per_cent))
 
@@ -79,7 +79,10 @@ def times(program: Program) -> Times:
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """A network under a policy, beside vDNN with the same maps.  Seconds; None where it does not fit the GPU."""
+    """A network under a policy, beside vDNN with the same maps.  Seconds; None where it does not fit the GPU.
+
+    The improvements are shares, in the three readings of `published.READINGS`, of forward and of the iteration.
+    """
 
     machine: str
     network: str
@@ -91,58 +94,39 @@ class SpeedRow:
     base_seconds: float
     vdnn_forward_seconds: float | None
     vdnn_seconds: float | None
-    vdnn_searching_seconds: float | None  #: vDNN with vDNN++'s search for what to prefetch
+    vdnn_searching_seconds: float | None  #: vDNN with vDNN++'s search for maps to prefetch
     vdnnpp_forward_seconds: float | None
     vdnnpp_seconds: float | None
-
-    @property
-    def forward_time(self) -> float | None:
-        return gain(self.vdnn_forward_seconds, self.vdnnpp_forward_seconds)
-
-    @property
-    def forward_cut(self) -> float | None:
-        return cut(self.vdnn_forward_seconds, self.vdnnpp_forward_seconds)
-
-    @property
-    def forward_overhead(self) -> float | None:
-        return overhead_cut(self.vdnn_forward_seconds, self.vdnnpp_forward_seconds, self.base_forward_seconds)
-
-    @property
-    def iteration_time(self) -> float | None:
-        return gain(self.vdnn_seconds, self.vdnnpp_seconds)
-
-    @property
-    def iteration_cut(self) -> float | None:
-        return cut(self.vdnn_seconds, self.vdnnpp_seconds)
-
-    @property
-    def iteration_overhead(self) -> float | None:
-        return overhead_cut(self.vdnn_seconds, self.vdnnpp_seconds, self.base_seconds)
-
-    @property
-    def iteration_time_searching(self) -> float | None:
-        return gain(self.vdnn_searching_seconds, self.vdnnpp_seconds)
+    forward_time: float | None = None
+    forward_cut: float | None = None
+    forward_overhead: float | None = None
+    iteration_time: float | None = None
+    iteration_cut: float | None = None
+    iteration_overhead: float | None = None
+    iteration_time_searching: float | None = None
 
 
-def gain(theirs: float | None, ours: float | None) -> float | None:
-    """The first reading of "relative improvement": as a share, None where one of the two is not known."""
-    return theirs / ours - 1 if theirs and ours else None
+def readings(theirs: float | None, ours: float | None, base: float) -> dict[str, float | None]:
+    """The readings of "relative improvement" over vDNN, as shares.
 
+    Args:
+        theirs: vDNN's seconds; None if it does not fit.
+        ours: vDNN++'s.
+        base: the seconds with everything in memory.
 
-def cut(theirs: float | None, ours: float | None) -> float | None:
-    """The second reading."""
-    return 1 - ours / theirs if theirs and ours else None
-
-
-def overhead_cut(theirs: float | None, ours: float | None, base: float) -> float | None:
-    """The third reading; None where vDNN has no overhead to cut (less than a thousandth of a per cent)."""
-    if not theirs or not ours or theirs - base < 1e-5 * base:
-        return None
-    return (theirs - ours) / (theirs - base)
+    Returns:
+        reading → share; None where one of the two is not known, and of an overhead where vDNN has none to cut (less
+        than a thousandth of a per cent).
+    """
+    if not theirs or not ours:
+        return dict.fromkeys(published.READINGS)
+    over = theirs - base
+    overhead = (theirs - ours) / over if over >= 1e-5 * base else None
+    return {"time": theirs / ours - 1, "cut": 1 - ours / theirs, "overhead": overhead}
 
 
 def speed(watch: Watch) -> Found:
-    """Every network under every policy on both GPUs; and the most that was gained, in every reading."""
+    """Every network under every policy on both GPUs; and the largest improvement, in every reading."""
     rows: list[SpeedRow] = []
     for name, batch in NETWORKS:
         watch(f"{name}({batch})")
@@ -158,22 +142,30 @@ def speed_rows(name: str, built: Network, machine: Machine) -> Iterator[SpeedRow
              for mode, algorithms in MODES.items()}  # fmt: skip
     for mode, algorithms in MODES.items():
         for policy, offload in SETS.items():
-            yield speed_row(
-                name, built, machine, policy, static(policy, offload, algorithms, packed(name)), bases[mode]
-            )
+            ours = static(policy, offload, algorithms, packed(name))
+            yield speed_row(name, built, machine, policy, ours, bases[mode])
     dynamic = VDNNPP_DYN.replace(pinned=packed(name))
     yield speed_row(name, built, machine, "dyn", dynamic, bases["performance"])
 
 
 def speed_row(name: str, built: Network, machine: Machine, policy: str, wanted: Setup, base: Times) -> SpeedRow:
-    program = within(built, wanted, machine)
+    """vDNN++ under a policy within the GPU's memory; beside it vDNN, with its own prefetch and with vDNN++'s search."""
+
+    def timed(setup: Setup | None) -> tuple[float, float] | tuple[None, None]:
+        made = attempt(built, setup, machine, machine.memory_bytes) if setup else None
+        return times(made) if made else (None, None)
+
+    program = attempt(built, wanted, machine, machine.memory_bytes)
+    forward, whole = times(program) if program else (None, None)
     adopted = program.setup if program else None if isinstance(wanted, Search) else wanted
     theirs = as_vdnn(policy, adopted.offload, adopted.algorithms) if adopted else None
-    vdnn = timed(within(built, theirs, machine)) if theirs else None
-    searching = (
-        timed(within(built, theirs.replace(prefetch=WINDOW), machine)) if theirs and has_copies(theirs) else vdnn
-    )
-    ours = timed(program)
+    vdnn_forward, vdnn_whole = timed(theirs)
+    searching = vdnn_whole
+    if theirs and not isinstance(theirs.offload, NoOffload):
+        _, searching = timed(theirs.replace(prefetch=WINDOW))
+    improved = {f"forward_{how}": share for how, share in readings(vdnn_forward, forward, base.forward).items()}
+    improved |= {f"iteration_{how}": share for how, share in readings(vdnn_whole, whole, base.whole).items()}
+    improved["iteration_time_searching"] = readings(searching, whole, base.whole)["time"]
     return SpeedRow(
         machine=machine.name,
         network=name,
@@ -183,28 +175,13 @@ def speed_row(name: str, built: Network, machine: Machine, policy: str, wanted: 
         adopted=program.setup.name.partition(": ")[2] if program and program.tried else "",
         base_forward_seconds=base.forward,
         base_seconds=base.whole,
-        vdnn_forward_seconds=vdnn.forward if vdnn else None,
-        vdnn_seconds=vdnn.whole if vdnn else None,
-        vdnn_searching_seconds=searching.whole if searching else None,
-        vdnnpp_forward_seconds=ours.forward if ours else None,
-        vdnnpp_seconds=ours.whole if ours else None,
+        vdnn_forward_seconds=vdnn_forward,
+        vdnn_seconds=vdnn_whole,
+        vdnn_searching_seconds=searching,
+        vdnnpp_forward_seconds=forward,
+        vdnnpp_seconds=whole,
+        **improved,
     )
-
-
-def has_copies(setup: Setup) -> bool:
-    return not isinstance(setup.offload, NoOffload)
-
-
-def within(built: Network, wanted: Setup, machine: Machine) -> Program | None:
-    """The program within the GPU's memory, or None."""
-    try:
-        return plan(built, wanted, machine, machine.memory_bytes)
-    except DoesNotFit:
-        return None
-
-
-def timed(program: Program | None) -> Times | None:
-    return times(program) if program else None
 
 
 def most(rows: Iterable[SpeedRow], part: str, how: str) -> Reproduced:
@@ -214,8 +191,7 @@ def most(rows: Iterable[SpeedRow], part: str, how: str) -> Reproduced:
         return getattr(row, f"{part}_{how}") or 0.0
 
     top = max(rows, key=value)
-    policy = top.adopted or f"{top.policy} ({top.algorithms[0]})"
-    where = f"{top.network}({top.batch}), {policy}, {top.machine}"
+    where = f"{top.network}({top.batch}), {top.adopted or f'{top.policy} ({top.algorithms[0]})'}, {top.machine}"
     theirs = published.read(published.FASTER, f"{part} ({published.READINGS[how][0]})", published.IN_WORDS)
     return Reproduced(theirs, 100 * value(top), where)
 
@@ -239,7 +215,7 @@ class LayerRow:
 
 
 def demonstration(watch: Watch) -> Found:
-    """Policy conv with no workspace, step by step: what the authors' own demonstration shows."""
+    """Policy conv with no workspace, step by step: the authors' own demonstration."""
     name, batch, machine = DEMONSTRATION
     built = network(name, batch)
     rows: list[LayerRow] = []
@@ -276,13 +252,13 @@ class PinnedRow:
     batch: int
     policy: str
     maps: int
-    input_bytes: int  #: the batch: the network's first map, which nobody compresses
+    input_bytes: int  #: the batch: the network's first map, which is never compressed
     raw_bytes: int  #: of the other maps
     kept_bytes: int  #: of these once compressed
     vdnn_pinned_bytes: int  #: a buffer a map for the whole run
     on_demand_pinned_bytes: int  #: buffers of one arena, taken when a map leaves and given back when it returns
-    compressed_pinned_bytes: int  #: the same, and given back too when a map is compressed, into memory not pinned
-    left_raw_bytes: int  #: maps that the threads had not come to when forward ended
+    compressed_pinned_bytes: int  #: the same, and given back when a map is compressed, into memory not pinned
+    left_raw_bytes: int  #: maps that the threads had not compressed when forward ended
 
     @property
     def kept_saving(self) -> float:
@@ -311,12 +287,16 @@ def pinned(watch: Watch) -> Found:
 
 def pinned_row(name: str, built: Network, policy: str) -> PinnedRow:
     machine, offload, module = MACHINES["gtx-970"], SETS[policy], packed(name)
-    vdnn = plan(built, as_vdnn(policy, offload), machine, machine.memory_bytes)
-    on_demand = plan(built, static(policy, offload, pinned=OnDemand()), machine, machine.memory_bytes)
-    compressed = plan(built, static(policy, offload, pinned=module), machine, machine.memory_bytes)
+    vdnn, on_demand, compressed = (
+        plan(built, setup, machine, machine.memory_bytes)
+        for setup in (
+            as_vdnn(policy, offload),
+            static(policy, offload, pinned=OnDemand()),
+            static(policy, offload, pinned=module),
+        )
+    )
     maps = [tensor for tensor, fate in compressed.fates.items() if fate.name == "offload" and tensor is not built.input]
     shares, packable = module.density_of(built), never_negative(built)
-    kept = sum(stored_bytes(t.nbytes // 4, shares[t]) if t in packable else t.nbytes for t in maps)
     raw = sum(tensor.nbytes for tensor in maps)
     return PinnedRow(
         network=name,
@@ -325,7 +305,7 @@ def pinned_row(name: str, built: Network, policy: str) -> PinnedRow:
         maps=len(maps) + 1,
         input_bytes=built.input.nbytes,
         raw_bytes=raw,
-        kept_bytes=kept,
+        kept_bytes=sum(stored_bytes(t.nbytes // 4, shares[t]) if t in packable else t.nbytes for t in maps),
         vdnn_pinned_bytes=vdnn.pinned_bytes,
         on_demand_pinned_bytes=on_demand.pinned_bytes,
         compressed_pinned_bytes=compressed.pinned_bytes,
@@ -335,7 +315,7 @@ def pinned_row(name: str, built: Network, policy: str) -> PinnedRow:
 
 def least_pinned(rows: Sequence[PinnedRow], what: str, saving: Callable[[PinnedRow], float]) -> Reproduced:
     top = max(rows, key=saving)
-    theirs: Published = published.read(published.PINNED, what)
+    theirs = published.read(published.PINNED, what)
     return Reproduced(theirs, 100 * saving(top), f"{top.network}({top.batch}), {top.policy}, densities of the code")
 
 
@@ -344,46 +324,10 @@ def least_pinned(rows: Sequence[PinnedRow], what: str, saving: Callable[[PinnedR
 PLACED = (("alexnet", 128), ("vgg16", 16))
 
 
-@dataclass(frozen=True)
-class PoolRow:
-    """A heuristic's pool for one network, policy and order; bytes.  `replayed`: what the authors' code gives (C)."""
-
-    network: str
-    batch: int
-    policy: str
-    order: str | None  #: "early": prefetch, then dX; "late": the other way; None: nothing is prefetched
-    heuristic: str
-    mark: str  #: S: the authors' public code has it; R: ours
-    ideal_bytes: int
-    pool_bytes: int
-    tries: int
-    replayed_ideal_bytes: int | None = None
-    replayed_pool_bytes: int | None = None
-    replayed_tries: int | None = None
-
-    @property
-    def fragmentation(self) -> float:
-        return self.pool_bytes / self.ideal_bytes - 1
-
-
 def fragmented(watch: Watch) -> Found:
     """Both networks' study, in vDNN's synchronous order with no workspace."""
-    rows: list[PoolRow] = []
+    rows: list[fragmentation.Row] = []
     for name, batch in PLACED:
         watch(f"{name}({batch})")
-        rows += [pool_row(name, batch, row) for row in fragmentation.study(network(name, batch), MACHINES["gtx-970"])]
+        rows += fragmentation.study(network(name, batch), MACHINES["gtx-970"])
     return Found([], rows)
-
-
-def pool_row(name: str, batch: int, row: fragmentation.Row) -> PoolRow:
-    replayed = published.POOLS.get((name, batch, row.policy)) if row.order != "late" else None
-    theirs: tuple[int | None, int | None, int | None] = (None, None, None)
-    if replayed and row.heuristic in ("best left", "best right"):
-        right = row.heuristic == "best right"
-        (ideal, *pools), tries = replayed
-        theirs = ideal, pools[right], tries[right]
-    found = row.found
-    return PoolRow(
-        name, batch, row.policy, row.order, row.heuristic, row.mark,
-        found.ideal_bytes, found.pool_bytes, found.tries, *theirs,
-    )  # fmt: skip

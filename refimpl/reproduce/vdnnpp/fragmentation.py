@@ -6,7 +6,7 @@ evaluates more than its code has, so the rest is our reconstruction (R), and `pl
 figures are calculated by replaying an iteration; none is the paper's own.
 
 The order of events is vDNN's, synchronous, unless told otherwise: a layer ends when its copies do.  In vDNN++'s own
-order maps are freed when their copies are done, so what is free at the barrier depends on which copies were: on the
+order maps are freed when their copies are done, so the free memory at the barrier depends on which copies were: on the
 machine's link, and the layout with it.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, WorstFit
@@ -25,6 +25,7 @@ from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap, NoOffload
 from refimpl.planner.fixed import fixed_addresses
 from refimpl.planner.slots import Algorithms
+from refimpl.reproduce.vdnnpp import published
 from refimpl.vdnnpp.compression import Compressed
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
 from refimpl.vdnnpp.pool_search import PlacementError, find_pool
@@ -58,7 +59,7 @@ POLICIES: Mapping[str, OffloadInputs | NoOffload] = {
 }
 
 Order = Literal["early", "late"]
-#: A map that comes back is allocated in front of the layer's own gradient (the authors' code), or behind it.
+#: A prefetched map is allocated before the layer's own gradient (the authors' code), or after it.
 ORDERS: Mapping[Order, str] = {"early": "prefetch, then dX", "late": "dX, then prefetch"}
 
 
@@ -66,6 +67,8 @@ ORDERS: Mapping[Order, str] = {"early": "prefetch, then dX", "late": "dX, then p
 class Row:
     """One heuristic's pool for one trace."""
 
+    network: str
+    batch: int
     policy: str
     order: Order | None  #: None: nothing is prefetched
     heuristic: str
@@ -76,12 +79,32 @@ class Row:
 
     @property
     def budget_bytes(self) -> int:
-        """What to plan with so that the pool has exactly the size that was found."""
+        """The budget with which a plan's pool has exactly the size that was found."""
         return self.resident_bytes + self.found.pool_bytes
+
+    @property
+    def replayed(self) -> Found | None:
+        """The pool that the authors' code gives for this trace (C)."""
+        known = published.POOLS.get((self.network.partition(":")[0], self.batch, self.policy))
+        if self.order == "late" or self.heuristic not in ("best left", "best right") or not known:
+            return None
+        (ideal, *pools), tries = known
+        right = self.heuristic == "best right"
+        return Found(pools[right], ideal, tries[right])
+
+
+def document(row: Row) -> dict[str, Any]:
+    """A row for JSON: bytes, and `fragmentation` as a share of the ideal."""
+    found = row.found
+    return {
+        "policy": row.policy, "order": row.order, "heuristic": row.heuristic, "mark": row.mark,
+        "ideal_bytes": found.ideal_bytes, "pool_bytes": found.pool_bytes, "tries": found.tries,
+        "fragmentation": found.fragmentation, "budget_bytes": row.budget_bytes,
+    }  # fmt: skip
 
 
 def setup(policy: str, order: Order | None = "early", join: bool = True, algorithms: Algorithms | None = None) -> Setup:
-    """The set-up whose iteration is replayed: vDNN++'s, with vDNN's joins (and a pinned buffer a map) or without."""
+    """The setup whose iteration is replayed: vDNN++'s, with vDNN's joins (and a pinned buffer a map) or without."""
     if policy not in POLICIES:
         raise PlacementError(f"there is no policy {policy!r} in this study; there are {', '.join(POLICIES)}")
     made = static(f"vdnnpp-{policy}", POLICIES[policy], algorithms, BufferAMap() if join else Compressed())
@@ -102,7 +125,7 @@ def study(
     join: bool = True,
     algorithms: Algorithms | None = None,
 ) -> Iterator[Row]:
-    """Row by row, as they are found: for every policy and order each of the HEURISTICS, then `planned`."""
+    """The rows, one by one: for every policy and order each of the HEURISTICS, then `planned`."""
     for policy, order in cases(policies):
         program = plan(network, setup(policy, order, join, algorithms), machine, UNLIMITED)
         events = program.allocation_trace()
@@ -122,7 +145,8 @@ def row_of(program: Program, events: Trace, policy: str, order: Order | None, he
         found = find_pool(events, allocator)
     resident = sum(rounded(tensor.nbytes) for tensor in program.network.resident)
     made = program.setup.replace(allocator=allocator)
-    return Row(policy, order, heuristic, "R" if order == "late" else mark, found, resident, made)
+    network, mark = program.network, "R" if order == "late" else mark
+    return Row(network.name, network.batch, policy, order, heuristic, mark, found, resident, made)
 
 
 def least(rows: Sequence[Row], with_planned: bool = False) -> Row:

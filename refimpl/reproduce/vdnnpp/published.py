@@ -1,10 +1,10 @@
-"""What vDNN++ published, and what is known of it from elsewhere, each with its mark.
+"""The figures that vDNN++ published, and those known from elsewhere, each with its mark.
 
 P: printed in the abstract (Shriram, Garg, Kulkarni, IPDPS 2019), all of the paper that was at hand.  S: read off the
 authors' public code.  C: calculated by replaying what that code does.  R: ours.  Only P is the paper's own figure.
 
-The abstract does not say of what its 60 % is a share.  It cannot be a cut of time: what overlaps best, a copy under a
-kernel that takes as long, takes half as long as one after the other.  So ours stands beside it in three readings.
+The abstract does not say of what its 60 % is a share.  It cannot be a cut of time: the best overlap, a copy under
+a kernel that takes as long, takes half as long as one after the other.  So ours is beside it in three readings.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ READINGS = {
 }
 IN_WORDS = "; ".join(f"({letter}) {formula}" for letter, formula in READINGS.values())
 
-#: S.  Shares of non-zeros, per cent, that the authors' tests assume of what the CONV and POOL layers put out, in order.
+#: S.  Shares of non-zeros, per cent, that the authors' tests assume of the CONV and POOL layers' outputs, in order.
 DENSITIES_PER_CENT = {
     "alexnet": (50, 80, 40, 60, 70, 70, 30, 60),
     "vgg16": (50, 20, 30, 20, 10, 20, 20, 20, 10, 20, 20, 10, 10, 10, 20, 20, 10, 15),
 }
 
-#: C.  VGG-16(16), conv, MiB: what the maps take compressed, the input batch as it is; and uncompressed, without it.
+#: C.  VGG-16(16), conv, MiB: the maps compressed with the input batch as it is; and uncompressed, without it.
 KEPT_MIB, RAW_MIB = 213.8, 545.1
 
 #: C.  Bytes, vDNN's synchronous order, no workspace: (network, batch, policy) → ideal, best fit, best fit and right

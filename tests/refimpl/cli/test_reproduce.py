@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.cli.reproduce import PAPERS, compared
+from refimpl.reproduce import PAPERS
+from refimpl.reproduce.evaluation import reproduced_json
 from refimpl.reproduce.published import Published, Reproduced
 from refimpl.reproduce.vdnn.figures import NETWORKS, POLICIES
 from tests.refimpl.cli.said import Command, Wrong
@@ -23,6 +24,7 @@ def test_vdnn(refimpl: Command, tmp_path: Path) -> None:
     assert "vDNN: published beside ours" in said.out and "vDNN's networks" in said.out
     assert "TFLOP/s" in said.out and "copies ran at 12.8 GB/s" in said.out
     assert "met" in said.out and "missed" in said.out and "vgg416(32)" in said.out
+    assert "GB: 2^30 bytes." in said.out, "where the figure is read"
     assert "Published figures: 3 of 5 met." in said.out
     assert (tmp_path / "vdnn.png").stat().st_size > 20_000
     document = json.loads(refimpl("reproduce", "vdnn", "--json").out)
@@ -148,7 +150,7 @@ def test_vdnnpp_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_json_has_no_infinity() -> None:
     figure = Reproduced(Published("moved", 0, "GB", "p", "test"), 0.5, "how")
-    assert json.loads(json.dumps(compared(figure), allow_nan=False)) == {
+    assert json.loads(json.dumps(reproduced_json(figure), allow_nan=False)) == {
         "what": "moved", "value": 0, "unit": "GB", "mark": "p", "source": "test", "within": None,
         "ours": 0.5, "deviation": None, "met": False, "note": "how",
     }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from itertools import pairwise
 
 import numpy as np
@@ -13,13 +14,29 @@ from hypothesis import strategies as st
 from refimpl.network.collector import collector_paused
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, plan
-from refimpl.report.figures import Holes, Traffic, fragmentation, lifetimes, memory_curve, step_ends, traffic
+from refimpl.report.figures import (
+    Holes,
+    MemoryCurve,
+    Traffic,
+    fragmentation,
+    lifetimes,
+    memory_curve,
+    pool_size,
+    step_ends,
+    traffic,
+)
 from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, machine, networks, setup, setups
 from tests.refimpl.report.programs import ALL, SMALL, baseline, evicting, offloading
 
 
+def before(curve: MemoryCurve, position: int) -> dict[str, int]:
+    """Kind → bytes held just before an instruction."""
+    index = bisect_left(curve.positions, position) - 1
+    return {kind: int(held[index]) for kind, held in curve.by_kind.items()}
+
+
 def held_slowly(program: Program, position: int) -> dict[str, int]:
-    """Kind → bytes held just behind an instruction: context the program from its start."""
+    """Kind → bytes held just after an instruction: walk the program from its start."""
     rounded = program.setup.allocator.open(0).rounded
     held = {"resident": sum(rounded(tensor.nbytes) for tensor in program.resident)}
     alive = {}
@@ -44,7 +61,7 @@ def test_the_memory_curve_is_a_recount_at_every_instruction(make) -> None:
     program = make()
     curve = memory_curve(program)
     for position in range(-1, len(program.instructions)):
-        found = curve.at(position + 1)
+        found = before(curve, position + 1)
         assert {kind: nbytes for kind, nbytes in found.items() if nbytes} == held_slowly(program, position)
 
 
@@ -59,10 +76,10 @@ def agrees_with_the_books(program: Program) -> None:
     for row in program.rows:
         if row.step.number not in first:
             continue  # nothing to do: no gradient is wanted below
-        held = curve.at(first[row.step.number])
+        held = before(curve, first[row.step.number])
         assert sum(held.values()) == row.pool_bytes
         assert held["workspace"] >= row.workspace_bytes
-    assert set(curve.at(len(program.instructions)).values()) == {0, curve.total[0]}  # nothing managed is left
+    assert set(before(curve, len(program.instructions)).values()) == {0, curve.total[0]}  # nothing managed is left
 
 
 @pytest.mark.parametrize("make", ALL)
@@ -85,7 +102,7 @@ def holes_are_a_recount(program: Program, every: int = 1) -> None:
     pool = fragmentation(program)
     for index in range(0, len(pool.positions), every):
         layout = pool.layout(int(pool.positions[index]))
-        assert layout.free_bytes == pool.free[index]
+        assert layout.hole_bytes == pool.hole_bytes[index]
         assert layout.largest_hole == pool.largest_hole[index]
         assert len(layout.holes) == pool.holes[index]
         ends = [(life.address, life.address + life.nbytes) for life in layout.blocks]
@@ -97,13 +114,23 @@ def test_holes_are_a_recount_at_every_change(make) -> None:
     program = make()
     holes_are_a_recount(program)
     pool = fragmentation(program)
-    assert pool.size - pool.free.min() == program.peak_bytes
-    assert pool.layout(pool.peak).free_bytes == pool.free.min()
+    assert pool.size - pool.hole_bytes.min() == program.peak_bytes
+    assert pool.layout(pool.peak).hole_bytes == pool.hole_bytes.min() == program.arena_bytes - program.peak_bytes
+
+
+def test_memory_never_touched_is_no_hole() -> None:
+    """A budget ten times as large changes no hole: the program and its addresses are the same."""
+    tight = baseline()
+    loose = plan(tight.network, tight.setup, tight.machine, 10 * tight.budget)
+    for field in ("positions", "hole_bytes", "largest_hole", "holes"):
+        assert getattr(fragmentation(tight), field).tolist() == getattr(fragmentation(loose), field).tolist()
+    assert fragmentation(loose, pool_size(loose)).largest_hole.min() > 8 * tight.budget
 
 
 def test_the_largest_hole_is_what_the_pool_itself_says() -> None:
     program = evicting()
-    pool, live = program.setup.allocator.open(program.budget), fragmentation(program)
+    pool = program.setup.allocator.open(program.budget)
+    live = fragmentation(program, pool_size(program))
     for tensor, address in program.resident.items():
         assert pool.allocate(tensor.nbytes) == address
     changes = [i for i in program.instructions if i.op in ("allocate", "free")]

@@ -103,6 +103,17 @@ def test_the_figures_are_the_programs(make) -> None:
     assert {fate["tensor"] for fate in document["fates"]} == {tensor.name for tensor in program.fates}
 
 
+@pytest.mark.parametrize("make", SMALL)
+def test_holes_are_below_the_highest_address_and_an_allocation_may_go_above(make) -> None:
+    program = make()
+    document = plan_json(program, timeline(make))
+    peak = document["peak"]
+    assert peak["hole_bytes"] == program.arena_bytes - program.peak_bytes >= peak["largest_hole_bytes"] >= 0
+    assert (
+        document["largest_allocation_bytes"] >= program.setup.allocator.open(program.budget).size - program.arena_bytes
+    )
+
+
 def test_a_workspace_belongs_to_the_static_baseline() -> None:
     program = offloading()
     workspace = max(row.workspace_bytes for row in program.rows)

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import io
+import re
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from refimpl import report
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
 from refimpl.report.comparison import Compared, compared, misfit, shortest
-from refimpl.report.tables import WIDTH, Table, compare_table, plan_table, share, steps_table, summary_table
+from refimpl.report.tables import (
+    WIDTH,
+    Column,
+    Table,
+    compare_table,
+    in_units,
+    percent,
+    plan_table,
+    share,
+    steps_table,
+    summary_table,
+)
 from refimpl.text import size
 from tests.refimpl.modules import machine, setup
 from tests.refimpl.report.programs import ALL, SMALL, baseline, compressing, evicting, offloading, timeline
@@ -138,6 +153,37 @@ def test_no_word_is_lost_at_any_width(rows, width) -> None:
     letters = "".join(cell for row in rows for cell in row)
     shown = "".join(lines)
     assert shown.count("a") == letters.count("a") and shown.count("b") == letters.count("b")
+
+
+@pytest.mark.parametrize("path", sorted(Path(report.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_the_room_knows_no_paper(path) -> None:
+    assert not re.search("vdnn|superneurons|accudnn", path.read_text(encoding="utf-8"), re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    name: str
+    bytes: int | None
+
+
+def test_a_table_from_columns_and_rows() -> None:
+    columns = (
+        Column("who", "name", wraps=True), Column("MiB", "bytes", in_units(1 << 20)),
+        Column("twice", lambda row: row.name * 2),
+    )  # fmt: skip
+    rows = [Drawn("a", 3 << 19), Drawn("b", None)]
+    table = Table.of("title", rows, columns, "note")
+    assert table == Table(
+        "title", ["who", "MiB", "twice"], [["a", "1.5", "aa"], ["b", "–", "bb"]], frozenset({"MiB"}), ("who",), "note"
+    )
+    turned = Table.side_by_side("title", ["first", "second"], rows, columns)
+    assert turned.rows == [["who", "a", "b"], ["MiB", "1.5", "–"], ["twice", "aa", "bb"]]
+
+
+def test_zero_has_no_sign() -> None:
+    assert [in_units(1e-3)(seconds) for seconds in (-1e-9, -0.0001, 1.5)] == ["0.0", "-0.1", "1,500.0"]
+    assert [in_units(1, 2)(value) for value in (-0.05, -0.001)] == ["-0.05", "0.00"]
+    assert [percent(part) for part in (-1e-9, -0.1, 0.18)] == ["0.0%", "-10.0%", "18.0%"]
 
 
 def test_a_share_of_nothing_is_none() -> None:

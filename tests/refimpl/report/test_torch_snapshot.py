@@ -7,7 +7,7 @@ import pickletools
 
 import pytest
 
-from refimpl.report.figures import fragmentation, lifetimes
+from refimpl.report.figures import lifetimes, pool_size
 from refimpl.report.torch_snapshot import BASE, torch_snapshot, write_torch_snapshot
 from tests.refimpl.report.programs import ALL, SMALL, evicting, offloading, timeline
 
@@ -25,7 +25,7 @@ def test_replaying_the_history_gives_the_pool(make) -> None:
     program = make()
     snapshot = torch_snapshot(program, timeline(make))
     (trace,) = snapshot["device_traces"]
-    assert trace[0]["action"] == "segment_alloc" and trace[0]["size"] == fragmentation(program).size
+    assert trace[0]["action"] == "segment_alloc" and trace[0]["size"] == pool_size(program)
     alive, requested, most = {}, set(), 0
     for entry in trace[1:]:
         address = entry["addr"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from refimpl.reproduce.evaluation import published_table, values
+from refimpl.reproduce.evaluation import published_table, to_json, values
 from refimpl.reproduce.published import Published, Reproduced
 
 
@@ -32,7 +34,7 @@ def test_the_table_says_what_is_met_and_by_what_measure() -> None:
         Reproduced(Published("moved", 0, "GB", "p", "another", None), 0.5, ""),
         Reproduced(Published("time", 10, "s", "D", "a figure"), 9.99999, ""),
     ]
-    table = published_table("Paper", figures)
+    table = published_table("Paper", figures, "GB: 2^30 bytes.")
     assert table.title == "Paper: published beside ours"
     assert table.rows == [
         ["peak", "401 MiB", "P", "406.1 MiB", "+1.3%", "missed", "how"],
@@ -41,8 +43,30 @@ def test_the_table_says_what_is_met_and_by_what_measure() -> None:
         ["time", "10 s", "D", "10 s", "+0.0%", "met", ""],
     ]
     assert table.note.splitlines() == [
+        "GB: 2^30 bytes.",
         "met: within 2%, 0.02 MiB, counts exactly.",
         "P: the table.",
         "p, recalled and not checked again: the table; another.",
         "D, read off its figures: a figure.",
     ]
+
+
+@dataclass(frozen=True)
+class Inner:
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return 1 / self.seconds
+
+
+@dataclass(frozen=True)
+class Outer:
+    runs: tuple[Inner, ...]
+    named: dict[str, Inner | None]
+
+
+def test_json_has_the_fields_and_the_properties_at_every_depth() -> None:
+    run = {"seconds": 0.5, "rate": 2.0}
+    found = to_json(Outer((Inner(0.5),), {"a": Inner(0.5), "b": None}))
+    assert found == {"runs": [run], "named": {"a": run, "b": None}}

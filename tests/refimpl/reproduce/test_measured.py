@@ -10,7 +10,6 @@ import pytest
 from refimpl.machine import machine
 from refimpl.network.zoo import build
 from refimpl.planner import CopyOut
-from refimpl.registry import presets
 from refimpl.reproduce import measured
 
 pytestmark = pytest.mark.vdnn
@@ -18,8 +17,8 @@ pytestmark = pytest.mark.vdnn
 
 @pytest.fixture(scope="module")
 def found() -> measured.Comparison:
-    policy = presets.setup("vdnn-all", {"algorithms": "memory"})
-    return measured.compare(build("tiny-vgg", 4), policy, machine("here"), 1100 << 10, "cpu", iterations=2)
+    ask = measured.Request(None, None, "vdnn-all", machine("here"), "1100KiB", "cpu", 2)
+    return ask.compare(build("tiny-vgg", 4), 1100 << 10)
 
 
 def test_both_run_with_the_same_kernels_and_one_within_the_budget(found: measured.Comparison) -> None:
@@ -43,8 +42,10 @@ def test_a_links_rate_is_that_of_its_copies(found: measured.Comparison) -> None:
 
 
 def test_it_is_written_down_with_the_device_and_the_date(found: measured.Comparison, tmp_path: Path) -> None:
-    page, document = measured.write(found, tmp_path)
+    page, document = found.write(tmp_path, "vdnn", "vDNN")
     assert found.device in page.read_text() and "slower" in page.read_text()
     read = json.loads(document.read_text())
     assert read["slowdown"] == pytest.approx(found.slowdown) and read["within"]["setup"] == "vdnn-all"
-    assert found.date in page.name
+    assert (
+        found.date in page.name and page.name.startswith("vdnn-tiny-vgg-") and page.read_text().startswith("# vDNN: ")
+    )

@@ -23,7 +23,7 @@ from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, S
 from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
 from refimpl.planner.mover import Mover
 from refimpl.planner.pinned import PinnedMemory
-from refimpl.reproduce.superneurons.traffic import moved_bytes
+from refimpl.reproduce.evaluation import moved_bytes
 from refimpl.superneurons import (
     CHECKPOINTS,
     COST_AWARE,

@@ -103,11 +103,11 @@ def test_the_resnets_published_batches_take_the_same_host_memory(host: dict[str,
     following = [row.host_bytes_next or 0 for row in resnets]
     assert len(taken) == 3 and max(taken) < 1.03 * min(taken)
     assert max(taken) < 34 * GIB < min(following)
-    assert all(row.fits and row.peak_bytes and row.peak_bytes < BUDGET for row in resnets)
+    assert all(row.peak_bytes and row.peak_bytes < BUDGET for row in resnets)
 
 
 def test_the_others_are_not_explained_by_it(host: dict[str, HostRow]) -> None:
-    assert not host["vgg16"].fits and host["vgg16"].host_bytes is None
+    assert host["vgg16"].peak_bytes is host["vgg16"].host_bytes is None, "it does not fit"
     assert (host["alexnet"].host_bytes or 0) < 6 * GIB
     assert (host["inceptionv4"].host_bytes or 0) > 36 * GIB
 

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
+from refimpl.reproduce.evaluation import MIB
 from refimpl.reproduce.published import Found
 from refimpl.reproduce.superneurons import figures, published
-from refimpl.reproduce.superneurons.figures import MIB
 
 pytestmark = pytest.mark.superneurons
 

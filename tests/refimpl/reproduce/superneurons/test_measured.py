@@ -14,8 +14,10 @@ from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
 from refimpl.registry import presets
 from refimpl.reproduce import measured
+from refimpl.reproduce.evaluation import to_json
+from refimpl.reproduce.measured import Request
 from refimpl.reproduce.superneurons import measured as superneurons_measured
-from refimpl.reproduce.superneurons.measured import Measured, Pools, largest, pools_table, steps
+from refimpl.reproduce.superneurons.measured import Measured, Pools, largest, pools_table, rounds
 
 pytestmark = pytest.mark.superneurons
 
@@ -27,7 +29,7 @@ SEEN: list[str] = []
 def found() -> Measured:
     SEEN.clear()
     return superneurons_measured.measure(
-        "tiny-vgg", 8, "superneurons", machine("here"), "1536KiB", "cpu", 1, SEEN.append
+        Request("tiny-vgg", 8, "superneurons", machine("here"), "1536KiB", "cpu", 1, SEEN.append)
     )
 
 
@@ -61,7 +63,7 @@ def test_everything_held_takes_the_algorithms_call_by_call() -> None:
 def test_a_cpu_has_no_driver_and_it_is_said(found: Measured) -> None:
     assert found.pools is None
     assert "Not measured: the heap against driver calls; a CPU has no driver to call." in found.notes()
-    assert len(SEEN) == steps("cpu", 1) == 4
+    assert len(SEEN) == rounds("cpu", 1) == 4
 
 
 def test_without_a_batch_it_is_the_largest_and_what_does_not_fit_is_said() -> None:
@@ -70,7 +72,7 @@ def test_without_a_batch_it_is_the_largest_and_what_does_not_fit_is_said() -> No
     assert program is not None and program.network.batch > 1
     assert largest("lenet", presets.superneurons(), here, 1 << 16) is None
     with pytest.raises(DoesNotFit):
-        superneurons_measured.measure("lenet", None, "superneurons", here, "64KiB", "cpu", 1)
+        superneurons_measured.measure(Request("lenet", None, "superneurons", here, "64KiB", "cpu", 1))
 
 
 def test_shares_of_the_time(found: Measured) -> None:
@@ -79,16 +81,16 @@ def test_shares_of_the_time(found: Measured) -> None:
     calls = replace(heap, setup="driver-calls", seconds=4e-3, driver_calls=CallTimes(10, 10, 1e-3, 2e-3))
     pools = Pools("resnet50(32)", heap, calls, 1e-3, 2e-3)
     assert pools.share == pytest.approx(0.25) and pools.share_inside == pytest.approx(0.75)
-    _, _, rows = pools_table(pools)
+    rows = pools_table(pools).rows
     assert ["share of the iteration that they cost", "", "25.0%"] in rows
     assert ["published share (ResNet-50)", "", "36 %"] in rows
-    document = json.loads(replace(found, pools=pools).json())
+    document = to_json(replace(found, pools=pools))
     assert document["pools"]["share"] == pytest.approx(0.25)
     assert document["pools"]["calls"]["driver_calls"]["allocations"] == 10
 
 
 def test_it_is_written_down_with_the_device_and_the_date(found: Measured, tmp_path: Path) -> None:
-    page, document = superneurons_measured.write(found, tmp_path)
+    page, document = found.write(tmp_path, "superneurons", "SuperNeurons")
     text = page.read_text()
     assert found.device in text and "slower" in text and "the most images" in text and "a CPU has no driver" in text
     assert json.loads(document.read_text())["largest"][0]["batch"] == found.largest[0].batch

@@ -13,16 +13,14 @@ from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Program, Setup, plan
 from refimpl.planner.baseline import NoPrefetch, NoRecompute
+from refimpl.reproduce.evaluation import moved_bytes, out_bytes
 from refimpl.reproduce.superneurons import published, traffic
 from refimpl.reproduce.superneurons.traffic import (
     CACHE_ALONE,
     EVERYTHING,
     OFFLOAD,
-    Point,
     Row,
     by_budget,
-    moved_bytes,
-    out_bytes,
 )
 from refimpl.superneurons import Ahead
 from refimpl.superneurons import presets as stages
@@ -148,7 +146,7 @@ PAPERS = {
 }  # fmt: skip
 
 
-def shares(network: Network, low: float, count: int, wanted: Setup = EVERYTHING) -> list[Point]:
+def shares(network: Network, low: float, count: int, wanted: Setup = EVERYTHING) -> list[Program]:
     """From a share of what an unlimited plan comes to use, to all of it."""
     top = plan(network, wanted, traffic.K40C, PLENTY).arena_bytes
     budgets = [round(top * (low + (1 - low) * i / (count - 1))) for i in range(count)]
@@ -162,12 +160,13 @@ def test_traffic_falls_as_the_pool_grows_on_the_papers_networks(name: str, batch
     published curve: the step of its peak needs most of the pool for itself."""
     network = build(f"{name}:superneurons", batch)
     points = shares(network, 0.4, 7)
-    moved = [point.moved_bytes for point in points]
+    moved = [moved_bytes(point) for point in points]
     assert moved == sorted(moved, reverse=True) and moved[-1] == 0
     if PAPERS[name, batch]:
         assert len(points) >= 4 and moved[0] > 0
-        assert points[0].evictions > points[-1].evictions == 0 and points[0].misses >= points[-1].misses
-        assert points[0].budget_bytes < points[-1].budget_bytes and points[0].seconds > points[-1].seconds
+        first, last = points[0], points[-1]
+        assert first.counts.evictions > last.counts.evictions == 0 and first.counts.misses >= last.counts.misses
+        assert first.budget < last.budget and first.planned_seconds > last.planned_seconds
 
 
 def test_more_room_may_move_more_bytes_if_prefetches_use_it() -> None:
@@ -179,9 +178,9 @@ def test_more_room_may_move_more_bytes_if_prefetches_use_it() -> None:
     assert ahead.prefetch == Ahead()
     smaller, larger = by_budget(network, budgets, ahead)
     conv1 = next(layer.y.nbytes for layer in network.layers if layer.name == "CONV1")
-    assert larger.moved_bytes == smaller.moved_bytes + conv1
+    assert moved_bytes(larger) == moved_bytes(smaller) + conv1
     smaller, larger = by_budget(network, budgets, ahead.replace(prefetch=NoPrefetch()))
-    assert larger.moved_bytes == smaller.moved_bytes
+    assert moved_bytes(larger) == moved_bytes(smaller)
 
 
 def test_on_drawn_networks_more_room_seldom_moves_more_bytes() -> None:
@@ -193,8 +192,8 @@ def test_on_drawn_networks_more_room_seldom_moves_more_bytes() -> None:
     @given(networks())
     def draw(network: Network) -> None:
         for smaller, larger in itertools.pairwise(shares(network, 0.4, 9, everything_moves)):
-            found["pairs"] += smaller.moved_bytes > 0
-            found["more"] += larger.moved_bytes > smaller.moved_bytes
+            found["pairs"] += moved_bytes(smaller) > 0
+            found["more"] += moved_bytes(larger) > moved_bytes(smaller)
 
     draw()
     assert found["pairs"] > 30

@@ -1,0 +1,67 @@
+"""Shared by the evaluations' pictures: bars in groups, and points beside named rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from refimpl.report import style
+
+#: How a published figure is drawn on ours.
+PUBLISHED: dict[str, Any] = {
+    "marker": "o", "color": style.INK, "markerfacecolor": "white", "markersize": 7, "linestyle": "none", "zorder": 6,
+}  # fmt: skip
+
+Series = Mapping[str, tuple[Mapping[str, Any], Sequence[float | None]]]  #: label → look, a value a group
+
+
+def grouped_bars(
+    axes: Axes, groups: Sequence[str], series: Series, text: Callable[[float], str], lift: float = 1.0, **words: Any
+) -> dict[str, list[float]]:
+    """A group of bars a name, a bar a series, with its value above it.
+
+    Args:
+        axes: where to draw.
+        groups: the names of the groups.
+        series: label → look and values; a group without the value (None) has a ×.
+        text: writes a value; an empty text writes nothing.
+        lift: points from a bar to its value.
+        words: the look of the values.
+
+    Returns:
+        label → where its bars are on the horizontal axis.
+    """
+    width = 0.82 / len(series)
+    look_of_text: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 7} | words
+    places = {label: [group + (i + 0.5) * width - 0.41 for group in range(len(groups))]
+              for i, label in enumerate(series)}  # fmt: skip
+    for label, (look, values) in series.items():
+        found = [(x, value) for x, value in zip(places[label], values, strict=True) if value is not None]
+        axes.bar([x for x, _ in found], [value for _, value in found], 0.9 * width, label=label, linewidth=0, **look)
+        for x, value in zip(places[label], values, strict=True):
+            if value is None:
+                axes.text(x, 0, "×", fontsize=8, color=style.PALE, ha="center", va="bottom")
+            elif said := text(value):
+                axes.annotate(said, (x, max(value, 0)), (0, lift), textcoords="offset points", **look_of_text)
+    axes.set_xticks(range(len(groups)), groups, fontsize=8)
+    axes.tick_params(axis="x", length=0)
+    style.grid(axes, "y")
+    return places
+
+
+def named(axes: Axes, names: Sequence[str]) -> dict[str, float]:
+    """The vertical axis names rows, the first on top: name → its place."""
+    places = {name: -float(place) for place, name in enumerate(names)}
+    axes.set_yticks([*places.values()], [*places], fontsize=9)
+    axes.set_ylim(-len(names) + 0.4, 0.6)
+    style.named_rows(axes)
+    return places
+
+
+def log2_axis(axes: Axes, label: str) -> None:
+    """The horizontal axis is logarithmic, in powers of two."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlabel(label)

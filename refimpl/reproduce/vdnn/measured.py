@@ -1,0 +1,17 @@
+"""vDNN on this computer: VGG-16 within a budget, and the same kernels without one."""
+
+from __future__ import annotations
+
+from refimpl.registry import planning
+from refimpl.reproduce.measured import Comparison, Request
+
+
+def rounds(backend: str, iterations: int) -> int:
+    """How often `measure` calls its progress callback."""
+    return 2 * iterations
+
+
+def measure(ask: Request) -> Comparison:
+    """Without a network of its own: 256 images of VGG-16."""
+    network = ask.build("vgg16", 256)
+    return ask.compare(network, planning.budget_bytes(ask.budget, network, ask.machine))
