@@ -34,7 +34,15 @@ setup(
         "refimpl.reproduce.superneurons": ["*.csv"],  # the published memory curve
     },
     # scikit-learn for its digits alone, which the demo and `refimpl run` train on; nothing else imports it.
-    install_requires=["numpy", "numba>=0.63", "numba-cuda>=0.30.3,<1", "rich", "matplotlib", "scikit-learn"],
+    install_requires=[
+        "numpy",
+        "numba>=0.63",
+        "numba-cuda>=0.30.3,<1",
+        "rich",
+        "argcomplete>=3",
+        "matplotlib",
+        "scikit-learn",
+    ],
     extras_require={
         "cu13": CU13,
         "cu12": CU12,

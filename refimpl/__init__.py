@@ -8,7 +8,8 @@
     trainer = refimpl.Trainer(program, backend="cpu")
     loss = trainer.step(images, labels)
 
-Everything is imported when it is first asked for.
+`refimpl.plan("vgg16", "vdnn-all", "titan-x", "12GiB")` takes names as the command does.  A name is imported when
+it is first used.
 """
 
 from __future__ import annotations
@@ -19,23 +20,32 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-#: What is offered here → where it is; with a colon, an object of that module.
+#: Public name → where it is; with a colon, an object of that module.
 OFFERED = {
+    # names by attribute: refimpl.networks.vgg16(batch=64), refimpl.machines.titan_x, refimpl.presets.vdnn_all()
     "networks": "refimpl.network.zoo",
     "machines": "refimpl.registry.machines",
     "presets": "refimpl.registry.presets",
     "data": "refimpl.backend.data",
     "slots": "refimpl.registry.slots",
+    # what a program is made of, and what it is good for
+    "Network": "refimpl.network:Network",
     "Builder": "refimpl.network:Builder",
-    "NetworkError": "refimpl.network:NetworkError",
-    "Machine": "refimpl.machine:Machine",
     "Setup": "refimpl.planner:Setup",
-    "SetupError": "refimpl.planner:SetupError",
-    "PlanContext": "refimpl.planner:PlanContext",
-    "Program": "refimpl.planner:Program",
+    "Machine": "refimpl.machine:Machine",
     "plan": "refimpl.registry.planning:plan",
-    "DoesNotFit": "refimpl.planner:DoesNotFit",
+    "Program": "refimpl.planner:Program",
+    "PlanContext": "refimpl.planner:PlanContext",
+    "Timeline": "refimpl.machine:Timeline",
     "Trainer": "refimpl.backend:Trainer",
+    # errors, each one line that says what to write
+    "NetworkError": "refimpl.network:NetworkError",
+    "SetupError": "refimpl.planner:SetupError",
+    "MachineError": "refimpl.machine:MachineError",
+    "BudgetError": "refimpl.registry.budgets:BudgetError",
+    "DoesNotFit": "refimpl.planner:DoesNotFit",
+    "Unsafe": "refimpl.planner:Unsafe",
+    "RunError": "refimpl.backend:RunError",
     "NotFinite": "refimpl.backend:NotFinite",
 }
 
@@ -65,7 +75,9 @@ def __getattr__(name: str) -> Any:
     if name in ROOMS:
         return import_module(f"refimpl.{name}")
     if name not in OFFERED:
-        raise AttributeError(f"refimpl has no {name!r}; it has {', '.join((*OFFERED, *ROOMS))}")
+        from refimpl.text import offer
+
+        raise AttributeError(f"refimpl has no {name!r}{offer(name, [*OFFERED, *ROOMS])}")
     module, _, attribute = OFFERED[name].partition(":")
     found = import_module(module)
     return getattr(found, attribute) if attribute else found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+UNITS = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 ALIKE = 0.55  #: of 1: names less alike than this are not offered as a correction
 
 
@@ -26,7 +27,8 @@ def duration(seconds: float) -> str:
 
 def counted(number: int, what: str) -> str:
     """`1 step`, `2 steps`, `5,000 copies`."""
-    plural = what[:-1] + "ies" if what.endswith("y") else what + "s"
+    ending = "es" if what.endswith(("ch", "ss")) else "s"
+    plural = what[:-1] + "ies" if what.endswith("y") else what + ending
     return f"{number:,} {what if number == 1 else plural}"
 
 
@@ -36,11 +38,21 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:60]}…"
 
 
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant.  None where no name is close, or another number tells it apart: resnet18."""
+    found = get_close_matches(name, names, 3, ALIKE)
+    return next((near for near in found if without_numbers(near) != without_numbers(name)), None)
+
+
+def without_numbers(name: str) -> str:
+    return re.sub(r"[0-9]+", "0", name)
+
+
 def offer(name: str, names: Iterable[str]) -> str:
     """Error text for an unknown name: the closest match, then all valid names.
 
     It follows the message: `; did you mean best-fit? There are: best-fit, first-fit.`
     """
     names = list(names)
-    close = get_close_matches(name, names, 1, ALIKE)
-    return (f"; did you mean {close[0]}?" if close else ".") + f" There are: {', '.join(names)}."
+    near = closest(name, names)
+    return (f"; did you mean {near}?" if near else ".") + f" There are: {', '.join(names)}."

@@ -1,24 +1,25 @@
 """The command `refimpl`, one file a subcommand.
 
-Exit status: 0 done, 1 something of ours is wrong, 2 wrong use, 3 does not fit the budget, 4 the device failed or is not
-there, 130 interrupted.  With `--json` one JSON document goes to standard output and nothing else.  An error is one line
-on standard error; progress goes there too, and only to a terminal.
+Exit status: 0 done, 1 something of ours is wrong, 2 wrong use or a file that cannot be read or written, 3 does not fit
+the budget, 4 the device failed or is not there, 130 interrupted.  With `--json` one JSON document goes to standard
+output and nothing else.  An error is one line on standard error; progress goes there too, and only to a terminal.
 
 Every subcommand imports what it needs when it runs: `refimpl plan` must answer within a second.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from typing import TextIO
 
 from refimpl import __version__
 from refimpl.cli import (
     bench,
     compare,
-    completion,
     demo,
     fragmentation,
     lists,
@@ -31,11 +32,12 @@ from refimpl.cli import (
     trace,
 )
 from refimpl.cli.arguments import DEVICE_FAILED, DOES_NOT_FIT, DONE, INTERRUPTED, WRONG_USE, Fail, Parser
+from refimpl.cli.completion import complete
 
 __all__ = ["COMMANDS", "main", "parser"]
 
 COMMANDS = (
-    lists, summary, plan, compare, run, trace, replay, fragmentation, reproduce, profile, bench, demo, completion,
+    lists, summary, plan, compare, run, trace, replay, fragmentation, reproduce, profile, bench, demo,
 )  # fmt: skip
 
 
@@ -46,42 +48,77 @@ def parser() -> Parser:
         epilog="Every command explains itself: refimpl plan --help",
     )
     command.add_argument("--version", action="version", version=f"refimpl {__version__}")
-    commands = command.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Parser)
+    command.set_defaults(run=explain, parser=command)
+    commands = command.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     for module in COMMANDS:
         module.add(commands)
     return command
 
 
+def explain(options: argparse.Namespace) -> int:
+    """`refimpl` alone."""
+    options.parser.print_help()
+    return DONE
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ×, → and ▇ shows question marks
-    if arguments[:1] == [completion.ASKED]:
-        return completion.answer(parser(), arguments[1:])
-    options = parser().parse_args(arguments)
-    options.arguments = list(arguments)
+    command = parser()
+    complete(command)
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    prog = command.prog
     try:
-        return int(options.run(options))
-    except BrokenPipeError:  # whoever read our output has seen enough; what is left to be flushed goes nowhere
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        try:
+            if any("\0" in argument for argument in arguments):
+                raise Fail("an argument cannot contain a NUL byte")
+            options = command.parse_args(arguments)
+            options.arguments = arguments
+            prog = options.parser.prog
+            return int(options.run(options))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has seen enough
+        drop_output(sys.stdout)
         return DONE
     except KeyboardInterrupt:
-        print(f"{options.parser.prog}: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        status, says = INTERRUPTED, "interrupted"
     except Exception as error:
-        status = status_of(error)
-        if status is None:
+        known = status_of(error)
+        if known is None:
             raise
-        what = "the GPU failed: " if of_the_driver(error) else ""
-        print(f"{options.parser.prog}: {what}{' '.join(str(error).split())}", file=sys.stderr)
-        return status
+        status, says = known, told(error)
+    try:
+        print(f"{prog}: {says}", file=sys.stderr)
+    except OSError:  # standard error is a full disk, too
+        drop_output(sys.stderr)
+    drop_output(sys.stdout)
+    return status
+
+
+def drop_output(stream: TextIO) -> None:
+    """What a standard stream still has to write goes nowhere, if it cannot be written."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def told(error: Exception) -> str:
+    """An error as one line."""
+    text = str(error)
+    if isinstance(error, OSError):
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or text
+    return " ".join(("the GPU failed: " * of_the_driver(error) + text).split())
 
 
 def status_of(error: Exception) -> int | None:
     """The exit status that an error stands for; None for one that is a fault of ours, and keeps its traceback."""
     if isinstance(error, Fail):
         return error.status
+    if isinstance(error, OSError):  # a file, or standard output
+        return WRONG_USE
     if of_the_driver(error):
         return DEVICE_FAILED
     from refimpl.planner import DoesNotFit

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import re
+import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,28 +40,62 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)  # examples keep their lines
         super().__init__(*args, **kwargs)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # -1GiB is a value, and no option
 
     def error(self, message: str) -> NoReturn:
         choice = r"argument (?P<what>\S+): invalid choice: '(?P<value>[^']*)' \(choose from (?P<names>.*)\)"
         found = re.match(choice, message)
         if found:
-            names = re.findall(r"[\w-]+", found["names"])
-            try:
-                pick(found["value"], names, found["what"].strip("-").lower())
-            except Fail as better:
-                message = str(better)
-        elif message.startswith("unrecognized arguments: "):
-            options = [option for action in self._actions for option in action.option_strings]
-            first = message.removeprefix("unrecognized arguments: ").split()[0]
-            near = difflib.get_close_matches(first, options, 1, 0.5)
-            message = f"{first} is not understood here" + (f"; did you mean {near[0]}?" if near else "")
-        self.exit(WRONG_USE, f"{self.prog}: {message}\n")
+            what, value, names = found["what"].strip("-").lower(), found["value"], re.findall(r"[\w-]+", found["names"])
+            message = f"there is no {what} {value!r}{offer(value, names)}"
+        self.exit(WRONG_USE, f"{self.prog}: {' '.join(message.split())}\n")
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Any:
         found, rest = self.parse_known_args(*args, **kwargs)
         if rest:
-            getattr(found, "parser", self).error("unrecognized arguments: " + " ".join(rest))
+            used = getattr(found, "parser", self)
+            options = [option for action in used._actions for option in action.option_strings]
+            near = difflib.get_close_matches(rest[0], options, 1, 0.5)
+            used.error(f"{rest[0]!r} is not understood here" + (f"; did you mean {near[0]}?" if near else ""))
         return found
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        (file or sys.stderr).write(message)  # argparse would keep quiet about a full disk
+
+    def _get_values(self, action: argparse.Action, texts: list[str]) -> Any:
+        if action.option_strings and texts == ["--"]:  # argparse would drop it, and miss it
+            self.error(f"argument {'/'.join(action.option_strings)}: -- is not a value")
+        return super()._get_values(action, texts)
+
+
+def whole(least: int = 1, most: int = (1 << 31) - 1) -> Callable[[str], int]:
+    """The type of an option that takes a whole number from `least` to `most`."""
+
+    def read(text: str) -> int:
+        digits = text.strip()
+        if not re.fullmatch(r"[-+]?[0-9]{1,20}", digits) or not least <= int(digits) <= most:
+            raise argparse.ArgumentTypeError(f"give a whole number from {least} to {most}, not {text!r}")
+        return int(digits)
+
+    return read
+
+
+def real(above: float | None = None, below: float = math.inf) -> Callable[[str], float]:
+    """The type of an option that takes a finite number: more than `above` (None: at least 0), less than `below`."""
+    wanted = f"above {above:g}" if above is not None else "of at least 0"
+    if below < math.inf:
+        wanted += f" and less than {below:g}"
+
+    def read(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not (number > above if above is not None else number >= 0) or not number < below:
+            raise argparse.ArgumentTypeError(f"give a number {wanted}, not {text!r}")
+        return number
+
+    return read
 
 
 def add_command(commands: Any, name: str, short: str, long: str, examples: Sequence[str] = ()) -> Parser:
@@ -80,5 +116,12 @@ def writable(option: str, path: str) -> Path:
 
 
 def completed_by(action: argparse.Action, kind: str) -> None:
-    """Completion offers names of this kind for the argument; see `refimpl.cli.completion`."""
-    action.completed_by = kind  # type: ignore[attr-defined]
+    """Completion offers names of this kind for the argument, and files for an argument without a kind."""
+
+    def offered(prefix: str, **_: Any) -> list[str]:
+        from refimpl.cli.completion import names
+
+        return [*names(kind, prefix)]
+
+    if kind != "files":
+        action.completer = offered  # type: ignore[attr-defined]

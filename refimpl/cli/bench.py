@@ -10,6 +10,7 @@ from typing import Any
 
 import refimpl
 from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, add_command, pick
+from refimpl.cli.lists import print_json
 from refimpl.cli.terminal import progress, say, show
 
 ROOT = Path(refimpl.__file__).resolve().parent.parent  #: where docs/ and README.md stand
@@ -42,7 +43,10 @@ def run(options: argparse.Namespace) -> int:
     except NoDevice as error:
         raise Fail(str(error), DEVICE_FAILED) from None
     if options.probe:
-        print(device.name)
+        if options.json:
+            print_json({"device": device.name})
+        else:
+            print(device.name)
         return DONE
     if options.write and options.quick:
         raise Fail("--write keeps what was measured with the full sizes: leave out --quick")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,10 @@ from refimpl.cli.options import (
     add_machine,
     add_network,
     add_setup,
+    assigned,
     machine_of,
-    network_of,
-    preset_with,
-    with_shortcuts,
+    say_share,
+    setup_named,
 )
 from refimpl.cli.pictures import add_picture, checked, save
 from refimpl.cli.plan import least, proved
@@ -42,9 +42,9 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "compare", "setups side by side",
         "Plan several setups for the same networks, machine and budget, and lay them side by side. "
-        "A setup is a preset and slot=module words, in quotes.  Without --with: the baseline, with both kinds of "
-        "liveness and with every allocator.  --set, --algorithms and --recompute hold for every row that does not say "
-        "otherwise.",
+        'A setup is a preset and slot=module words, in quotes, as in "vdnn-all, join=no".  Without --with: the '
+        "baseline, with both kinds of liveness and with every allocator.  --set, --algorithms and --recompute hold for "
+        "every row that does not say otherwise.",
         [
             "refimpl compare vgg16 --batch 64",
             'refimpl compare vgg16 resnet50 --with baseline --with "liveness=layer-wise algorithms=memory"',
@@ -70,6 +70,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from refimpl.network.zoo import build
     from refimpl.registry.planning import budget_bytes
     from refimpl.report.tables import compare_table
     from refimpl.text import size
@@ -77,19 +78,24 @@ def run(options: argparse.Namespace) -> int:
     picture = checked(options.picture)
     if picture and len(options.networks) > 1:
         raise Fail("--picture draws the setups of one network; name one")
-    setups, machine = list(setups_of(options)), machine_of(options)
-    networks = [network_of(options, name) for name in options.networks]
+    setups, machine = setups_of(options), machine_of(options)
+    common = [
+        f"{slot.replace('_', '-')}={module}"
+        for slot, module in assigned(options).items()
+        if all(setup.shown(slot) == module for setup in setups)
+    ]
+    networks = [build(name, options.batch) for name in options.networks]
     budgets = [budget_bytes(options.budget, network, machine) for network in networks]
     found: list[list[tuple[Compared, dict[str, Any]]]] = []
     with progress("planning", len(setups) * len(networks)) as advance:
         for network, budget in zip(networks, budgets, strict=True):
             found.append([])
-            for label, setup in setups:
-                advance(f"{network.name} {label}")
-                found[-1].append(one(label, network, setup, machine, budget, options))
+            for setup in setups:
+                advance(f"{network.name} {setup.name}")
+                found[-1].append(one(short(setup, common), network, setup, machine, budget, options))
     how = f"{machine.name} (simulated, {machine.catalogue})"
     titles = [
-        f"{network.name}, batch {network.batch} · {how} · budget {size(budget)}"
+        " · ".join([f"{network.name}, batch {network.batch}", how, f"budget {size(budget)}", *common])
         for network, budget in zip(networks, budgets, strict=True)
     ]
     if picture:
@@ -104,6 +110,8 @@ def run(options: argparse.Namespace) -> int:
         if options.least:
             table = with_least(table, [document["least_budget_bytes"] for _, document in rows])
         show_table(narrowed(without_agreement(table)))
+    for network in networks:
+        say_share(options, network, machine)
     if picture:
         say(f"Picture: {picture}")
     return DONE
@@ -171,27 +179,23 @@ def one(
         document = plan_json(program, timeline, baseline) if options.json else {}
     if options.least:
         document["least_budget_bytes"] = least(network, setup, machine)
-    return row, {"setup": label} | {key: value for key, value in document.items() if key not in LEFT_OUT}
+    return row, {"setup": setup.name} | {key: value for key, value in document.items() if key not in LEFT_OUT}
 
 
-def setups_of(options: argparse.Namespace) -> Iterator[tuple[str, Setup]]:
-    """Every row's name and setup; asked for in words, a preset's name (or none) and `slot=module`."""
-    from refimpl.registry import modules
+def setups_of(options: argparse.Namespace) -> list[Setup]:
+    """Every row's setup; what --set and its like say holds where the row says nothing else."""
+    from refimpl.registry.presets import parse
 
-    common = with_shortcuts(options, modules.assignments(options.assignments))
-    for text in options.setups or default_rows():
-        words = text.replace(",", " ").split()
-        named = [word for word in words if "=" not in word]
-        if len(named) > 1:
-            raise Fail(f"--with {text!r} names {' and '.join(named)}; a row has one preset, and slot=module words")
-        own = modules.assignments(word for word in words if "=" in word)
-        yield short(words), preset_with(options, named[0] if named else "baseline", {**common, **own})
+    rows = (parse(text) for text in options.setups or default_rows())
+    return [setup_named(options, preset, own) for preset, own in rows]
 
 
-def short(words: list[str]) -> str:
-    """What a row is called: the preset if it is not the baseline, and the modules' names."""
-    names = [word if word.endswith(SAYS_NOTHING) else word.partition("=")[2] or word for word in words]
-    return ", ".join(name for name in names if name != "baseline") or "baseline"
+def short(setup: Setup, common: Collection[str] = ()) -> str:
+    """A row's name: the setup's, without `baseline`, without what all rows share, and mostly without slots' names."""
+    preset, *changed = setup.name.split(", ")
+    own = (word for word in changed if word not in common)
+    words = [word if word.endswith(SAYS_NOTHING) else word.partition("=")[2] for word in own]
+    return ", ".join([preset] * (preset != "baseline" or not words) + words)
 
 
 def default_rows() -> list[str]:
@@ -199,5 +203,5 @@ def default_rows() -> list[str]:
     from refimpl.registry.modules import MODULES
 
     others = list(MODULES["allocator"])[1:]
-    rows = ["baseline", "baseline liveness=layer-wise"]
-    return [*rows, *(f"{rows[-1]} allocator={name}" for name in others)]
+    rows = ["baseline", "baseline, liveness=layer-wise"]
+    return [*rows, *(f"{rows[-1]}, allocator={name}" for name in others)]

@@ -27,17 +27,16 @@ def add(commands: Any) -> None:
         ("machines", machines, "The models of GPUs that a plan can be made for."),
         ("presets", presets, "Named setups: what one paper does."),
         ("modules", modules, "The modules that can fill each slot of a setup: --set slot=module."),
+        ("kernels", kernels, "Every kernel, family by family."),
     ):
         one = add_command(things, name, f"every one of the {name}", long)
-        one.add_argument("--json", action="store_true", help="one JSON document")
         one.set_defaults(run=run)
-    every = add_command(things, "kernels", "every kernel", "Every kernel, family by family.")
-    every.add_argument("--family", help="only this family, as in gemm")
-    every.add_argument("--machine-code", action="store_true", help="registers and shared memory on three GPUs")
-    form = every.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON document")
-    form.add_argument("--markdown", action="store_true", help="a Markdown table")
-    every.set_defaults(run=kernels)
+        form = one.add_mutually_exclusive_group()
+        form.add_argument("--json", action="store_true", help="one JSON document", default=argparse.SUPPRESS)
+        if name == "kernels":
+            form.add_argument("--markdown", action="store_true", help="a Markdown table")
+            one.add_argument("--family", help="only this family, as in gemm")
+            one.add_argument("--machine-code", action="store_true", help="registers and shared memory on three GPUs")
 
 
 def print_json(document: Any) -> None:
@@ -144,19 +143,27 @@ def filled(made: Setup) -> dict[str, str]:
 
 
 def modules(options: argparse.Namespace) -> int:
+    from refimpl.planner.setup import parameters, text_of
     from refimpl.registry.modules import ABOUT_SWITCHES, MODULES, SWITCHES
 
-    rows = [(slot, name, module.summary) for slot, found in MODULES.items() for name, module in found.items()]
+    every = [(slot, name, module) for slot, found in MODULES.items() for name, module in found.items()]
     if options.json:
-        print_json([{"slot": slot, "module": name, "about": about} for slot, name, about in rows])
+        print_json([
+            {"slot": slot, "module": name, "about": module.summary, "parameters": parameters(module)}
+            for slot, name, module in every
+        ])  # fmt: skip
         return DONE
-    shown = [[slot, name, about] for slot, name, about in rows]
-    for i in range(len(shown) - 1, 0, -1):
-        if shown[i][0] == shown[i - 1][0]:
-            shown[i][0] = ""
-    show("modules: --set slot=module", ["slot", "module", "what it does"], shown, wraps=["what it does"])
+    head = ["slot", "module", "what it does; its parameters"]
+    shown, last = [], ""
+    for slot, name, module in every:
+        values = ", ".join(f"{parameter}={text_of(value)}" for parameter, value in parameters(module).items())
+        shown.append([slot if slot != last else "", name, f"{module.summary}; {values}" if values else module.summary])
+        last = slot
+    show("modules: --set slot=module", head, shown, wraps=head[2:])
     rows_beside = [[name, " or ".join(values), ABOUT_SWITCHES[name]] for name, values in SWITCHES.items()]
     show("not slots, but set in the same way", ["", "values", "what it does"], rows_beside, wraps=["what it does"])
+    say("Parameters follow a colon: prefetch=superneurons-ahead:5, pinned=vdnnpp-compressed:limit=1GiB.")
+    say("A module of your own, in ./my_modules.py or installed: --set offload=my_modules:BigMaps.")
     return DONE
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from refimpl.cli.arguments import Fail, Parser, completed_by
+from refimpl.cli.arguments import Fail, Parser, completed_by, whole
+from refimpl.cli.terminal import say
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
@@ -23,16 +24,21 @@ def add_network(parser: Parser, several: bool = False) -> None:
         help="its name, as in vgg16, resnet:137 or alexnet:superneurons; refimpl list networks has them all",
     )
     completed_by(action, "networks")
-    parser.add_argument("--batch", type=int, metavar="N", help="images in a batch (default: as its paper measured it)")
+    parser.add_argument(
+        "--batch", type=whole(), metavar="N", help="images in a batch (default: as its paper measured it)"
+    )
 
 
 def add_setup(parser: Parser, preset: bool = True) -> None:
     if preset:
-        action = parser.add_argument("--policy", metavar="PRESET", default="baseline", help="default: baseline")
+        action = parser.add_argument(
+            "--policy", metavar="PRESET", default="baseline", help="as in vdnn-all (default: baseline)"
+        )
         completed_by(action, "presets")
     action = parser.add_argument(
         "--set", metavar="SLOT=MODULE", action="append", default=[], dest="assignments",
-        help="fill a slot otherwise, as in liveness=layer-wise or barrier=yes; repeatable; see refimpl list modules",
+        help="fill a slot otherwise, as in liveness=layer-wise, prefetch=superneurons-ahead:5 or "
+        "offload=my_modules:BigMaps; repeatable; see refimpl list modules",
     )  # fmt: skip
     completed_by(action, "assignments")
     parser.add_argument(
@@ -68,40 +74,41 @@ def add_json(parser: Parser) -> None:
 # -- what they stand for -----------------------------------------------------------------------------------------------
 
 
-def network_of(options: argparse.Namespace, name: str | None = None) -> Network:
+def network_of(options: argparse.Namespace) -> Network:
     """The network that was named."""
     from refimpl.network.zoo import build
 
-    return build(name or options.network, options.batch)
+    return build(options.network, options.batch)
 
 
 def setup_of(options: argparse.Namespace) -> Setup:
     """The preset that was named, with some slots filled otherwise."""
-    from refimpl.registry import modules
-
-    return preset_with(options, options.policy, with_shortcuts(options, modules.assignments(options.assignments)))
-
-
-def preset_with(options: argparse.Namespace, preset: str, named: dict[str, str]) -> Setup:
-    """A preset with modules by name; where `--recompute` cannot be, with a word on what would do."""
-    from refimpl.planner import SetupError
-    from refimpl.registry import presets
-
-    try:
-        return presets.setup(preset, named)
-    except SetupError as error:
-        if options.recompute and str(error).startswith(f"recompute={RECOMPUTE[options.recompute]} "):
-            hint = f"{error}, or take the preset superneurons-recompute"
-            raise Fail(f"--recompute {options.recompute} with {preset}: {hint}") from None
-        raise
+    return setup_named(options, options.policy, {})
 
 
 #: `--recompute` → the module of that name in the slot.
 RECOMPUTE = {"speed": "speed-centric", "memory": "memory-centric", "cost": "cost-aware"}
 
 
-def with_shortcuts(options: argparse.Namespace, named: dict[str, str]) -> dict[str, str]:
-    """`--algorithms x` is `--set algorithms=x`, `--recompute speed` is `--set recompute=speed-centric`."""
+def setup_named(options: argparse.Namespace, text: str, named: dict[str, str]) -> Setup:
+    """The setup `text`, changed by --set, --algorithms and --recompute, and last by `named`."""
+    from refimpl.planner import SetupError
+    from refimpl.registry import presets
+
+    try:
+        return presets.setup(text, assigned(options) | named)
+    except SetupError as error:
+        if options.recompute and str(error).startswith(f"recompute={RECOMPUTE[options.recompute]} "):
+            hint = f"{error}, or take the preset superneurons-recompute"
+            raise Fail(f"--recompute {options.recompute} with {text}: {hint}") from None
+        raise
+
+
+def assigned(options: argparse.Namespace) -> dict[str, str]:
+    """Slot → module of --set; `--algorithms x` is `--set algorithms=x`, `--recompute speed` that of speed-centric."""
+    from refimpl.registry.modules import assignments
+
+    named = assignments(options.assignments)
     short = {"algorithms": options.algorithms, "recompute": RECOMPUTE.get(options.recompute)}
     for slot, module in short.items():
         if module is not None and named.setdefault(slot, module) != module:
@@ -119,8 +126,15 @@ def machine_of(options: argparse.Namespace, default: str = "") -> Machine:
 
 
 def program_of(options: argparse.Namespace) -> Program:
-    """All of it: the program of the network that was named, with the setup, machine and budget that were."""
+    """The program of the network that was named, with the setup, machine and budget that were."""
     from refimpl.registry.planning import plan
 
-    network, setup, machine = network_of(options), setup_of(options), machine_of(options)
-    return plan(network, setup, machine, options.budget)
+    return plan(network_of(options), setup_of(options), machine_of(options), options.budget)
+
+
+def say_share(options: argparse.Namespace, network: Network, machine: Machine) -> None:
+    """A line on what the budget is a share of, if it is one."""
+    from refimpl.registry.planning import share_of
+
+    if line := share_of(options.budget, network, machine):
+        say(line)

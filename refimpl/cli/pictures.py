@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import Fail, Parser, completed_by, writable
+from refimpl.cli.arguments import Fail, Parser, writable
 
 if TYPE_CHECKING:
     from refimpl.machine import Timeline
@@ -20,8 +20,7 @@ KINDS = {
 
 
 def add_picture(parser: Parser, kinds: bool = True) -> None:
-    action = parser.add_argument("--picture", metavar="FILE", help="draw it into a .png or .svg file")
-    completed_by(action, "files")
+    parser.add_argument("--picture", metavar="FILE", help="draw it into a .png or .svg file")
     if kinds:
         meant = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
         parser.add_argument("--draw", choices=tuple(KINDS), default="memory", help=f"{meant} (default: memory)")
@@ -38,21 +37,16 @@ def checked(path: str | None) -> Path | None:
 
 def draw(kind: str, program: Program, timeline: Timeline, path: Path) -> None:
     """One of the KINDS."""
-    from refimpl.report import memory_pictures, timeline_picture
+    from refimpl.report.memory_pictures import memory_picture, pool_picture
+    from refimpl.report.timeline_picture import timeline_picture
 
     if kind == "timeline":
-        figure = timeline_picture.timeline_picture(program, timeline)
-    elif kind == "pool":
-        figure = memory_pictures.pool_picture(program)
+        save(timeline_picture(program, timeline), path)
     else:
-        figure = memory_pictures.memory_picture(program)
-    save(figure, path)
+        save({"memory": memory_picture, "pool": pool_picture}[kind](program), path)
 
 
 def save(figure: Any, path: Path) -> None:
     from refimpl.report import style
 
-    try:
-        style.save(figure, path)
-    except OSError as error:
-        raise Fail(f"--picture {path}: {error.strerror or error}") from None
+    style.save(figure, path)

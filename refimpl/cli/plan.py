@@ -16,10 +16,12 @@ from refimpl.cli.options import (
     add_setup,
     machine_of,
     network_of,
+    say_share,
     setup_of,
 )
 from refimpl.cli.pictures import add_picture, checked, draw
 from refimpl.cli.terminal import say, show_table, waiting, wrapped
+from refimpl.text import counted
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
@@ -107,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
             show_table(tried_table(program))
         slots = ", ".join(f"{slot}={module}" for slot, module in program.setup.slots.items())
         wrapped(f"Setup: {slots}; algorithms of the catalogue {machine.catalogue}.")
+        say_share(options, network, machine)
         if least_bytes is not None:
             say(f"Least budget: {size(least_bytes)}, the smallest tried that fits.")
         if most is not None:
@@ -161,13 +164,15 @@ def batch_json(most: Largest) -> dict[str, Any]:
 def misfit(error: Any, network: Network, setup: Setup, machine: Machine, options: argparse.Namespace) -> int:
     """Say where and why it does not fit, and what would."""
     from refimpl.registry.fitting import remedies
+    from refimpl.registry.planning import share_of
 
     with waiting("it does not fit; looking for what would"):
         found = remedies(network, setup, machine, error.budget)
     most = largest(options, setup, machine, error.budget) if options.largest_batch else None
-    error.hint = str(found)
+    hints = [str(found), share_of(options.budget, network, machine)]
     if most is not None:
-        error.hint += f"; the largest batch that fits is {most.size}" if most.size else "; not even one image fits"
+        hints.append(f"The largest batch that fits is {most.size}." if most.size else "Not even one image fits.")
+    error.hint = " ".join(filter(None, hints))
     if options.json:
         from refimpl.report.json import misfit_json
 
@@ -181,9 +186,9 @@ def misfit(error: Any, network: Network, setup: Setup, machine: Machine, options
 
 def proved_line(proof: Proof) -> str:
     """What was proved, for people."""
-    count = f"{len(proof.warnings)} warning{'s, the first' if len(proof.warnings) > 1 else ''}"
+    count = counted(len(proof.warnings), "warning") + ", the first" * (len(proof.warnings) > 1)
     warned = f"; {count}: {proof.warnings[0]}" if proof.warnings else ""
     return (
-        f"Proved safe to repeat: {proof.launches:,} launches, {proof.copies:,} copies and {proof.waits:,} waits, "
-        f"{proof.accesses:,} accesses in order{warned}."
+        f"Proved safe to repeat: {counted(proof.launches, 'launch')}, {counted(proof.copies, 'copy')} and "
+        f"{counted(proof.waits, 'wait')}, {counted(proof.accesses, 'access')} in order{warned}."
     )

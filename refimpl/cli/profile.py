@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from refimpl.cli.arguments import DONE, Fail, add_command, completed_by, writable
+from refimpl.cli.arguments import DONE, Fail, add_command, real, whole, writable
 from refimpl.cli.options import add_network, network_of
 from refimpl.cli.terminal import progress, say
 
@@ -19,11 +18,12 @@ def add(commands: Any) -> None:
         ["refimpl profile lenet --batch 32 --out lenet.json", "refimpl plan lenet --batch 32 --machine lenet.json"],
     )  # fmt: skip
     add_network(parser)
-    action = parser.add_argument("--out", required=True, metavar="FILE", help="the profile to write, a JSON file")
-    completed_by(action, "files")
-    parser.add_argument("--turns", type=int, default=3, metavar="N", help="times that everything is timed (default: 3)")
+    parser.add_argument("--out", required=True, metavar="FILE", help="the profile to write, a JSON file")
     parser.add_argument(
-        "--limit", type=float, default=5.0, metavar="SECONDS",
+        "--turns", type=whole(), default=3, metavar="N", help="times that everything is timed (default: 3)"
+    )
+    parser.add_argument(
+        "--limit", type=real(above=0), default=5.0, metavar="SECONDS",
         help="leave out what would take longer than this by itself (default: 5)",
     )  # fmt: skip
     parser.set_defaults(run=run)
@@ -31,10 +31,6 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     network = network_of(options)
-    if options.turns < 1:
-        raise Fail(f"--turns {options.turns}: give at least 1")
-    if not options.limit > 0:
-        raise Fail(f"--limit {options.limit:g}: give more than 0 seconds")
     if not options.out.endswith(".json"):
         raise Fail(f"--out {options.out}: a profile's name ends in .json, so that --machine knows it for one")
     writable("--out", options.out)
@@ -43,8 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
     device = device_at_hand()
     calls = different_calls(network)
-    print(f"profiling {network.name}, batch {network.batch}, on {device.name}", file=sys.stderr)
-    with progress("", len(calls) + 1) as advance:
+    with progress(f"{network.name} on {device.name}:", len(calls) + 1) as advance:
         advance("compiling")
         found = measure(network, device, options.turns, options.limit, lambda done, of, name: advance(name))
     found.save(options.out)

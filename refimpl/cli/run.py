@@ -13,7 +13,7 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, add_command, completed_by, writable
+from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, add_command, completed_by, real, whole, writable
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import (
     add_budget,
@@ -63,17 +63,19 @@ def add(commands: Any) -> None:
     completed_by(action, "data")
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
-        "--steps", type=int, metavar="N", help=f"iterations in all, resumed ones too (default: {STEPS})"
+        "--steps", type=whole(), metavar="N", help=f"iterations in all, resumed ones too (default: {STEPS})"
     )
-    length.add_argument("--epochs", type=int, metavar="N", help="times that all images are shown")
+    length.add_argument("--epochs", type=whole(), metavar="N", help="times that all images are shown")
     add_backend(parser)
     learning = parser.add_argument_group("learning")
-    learning.add_argument("--rate", type=float, metavar="R", help="learning rate (default: 0.01)")
-    learning.add_argument("--momentum", type=float, metavar="M", help="default: 0.9")
-    learning.add_argument("--decay", type=float, metavar="D", help="weight decay (default: 0)")
-    learning.add_argument("--seed", type=int, metavar="N", help="of weights, dropout and shuffling (default: 0)")
-    for option, what in (("--save", "write a checkpoint at the end"), ("--resume", "go on from a checkpoint")):
-        completed_by(parser.add_argument(option, metavar="FILE", help=what), "files")
+    learning.add_argument("--rate", type=real(above=0), metavar="R", help="learning rate (default: 0.01)")
+    learning.add_argument("--momentum", type=real(below=1), metavar="M", help="default: 0.9")
+    learning.add_argument("--decay", type=real(), metavar="D", help="weight decay (default: 0)")
+    learning.add_argument(
+        "--seed", type=whole(0, (1 << 64) - 1), metavar="N", help="of weights, dropout and shuffling (default: 0)"
+    )
+    parser.add_argument("--save", metavar="FILE", help="write a checkpoint at the end")
+    parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint")
     add_setup(parser)
     add_machine(parser, default="here")
     add_budget(parser)
@@ -151,10 +153,6 @@ def network_for(options: argparse.Namespace, source: Any) -> Network:
 
 def length_of(options: argparse.Namespace, source: Source, batch: int) -> int:
     """Iterations in all."""
-    for name in ("steps", "epochs"):
-        number = getattr(options, name)
-        if number is not None and number < 1:
-            raise Fail(f"--{name} {number}: give at least 1")
     if options.epochs:
         return int(options.epochs) * source.per_epoch(batch)
     return options.steps or STEPS
@@ -264,11 +262,13 @@ def interrupted(trainer: Trainer, options: argparse.Namespace, last: int) -> int
 
 
 def saved(trainer: Trainer, options: argparse.Namespace) -> str:
-    """Save the state before the batch that failed, if a checkpoint is wanted and that state is finite; say which."""
+    """Save the state before the batch that failed, if a checkpoint is wanted; never over an older one."""
     from refimpl.backend import RunError
 
     if not options.save:
         return ""
+    if os.path.exists(options.save):
+        return f"; {options.save} is not written: the training has diverged"
     try:
         trainer.save(options.save)
     except RunError as error:

@@ -50,7 +50,7 @@ def show_table(table: Report) -> None:
     """Print one of the report's tables."""
     from rich.markup import escape
 
-    console().print(f"[bold]{escape(table.title)}[/]", soft_wrap=True)
+    console().print(f"[bold]{escape(table.title)}[/]")
     console().print(table.rich(), "")
     if table.note:
         wrapped(table.note)
@@ -70,7 +70,7 @@ def wrapped(text: str) -> None:
 
 
 @contextmanager
-def progress(doing: str, total: int) -> Iterator[Callable[[str], None]]:
+def progress(doing: str, total: int, completed: int = -1) -> Iterator[Callable[[str], None]]:
     """A bar on standard error, if that is a terminal; call what is given with the name of each thing that begins."""
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -85,37 +85,24 @@ def progress(doing: str, total: int) -> Iterator[Callable[[str], None]]:
         disable=not sys.stderr.isatty(),
     )
     with bar:
-        task = bar.add_task(doing, total=total, completed=-1)
+        task = bar.add_task(doing, total=total, completed=completed)
         yield lambda name: bar.update(task, description=escape(f"{doing} {name:<32.32}".strip()), advance=1)
+
+
+@contextmanager
+def training_progress(name: str, first: int, last: int) -> Iterator[Callable[[float], None]]:
+    """The same for training; call what is given with the loss of each iteration."""
+    with progress(name, last, first) as advance:
+        yield lambda loss: advance(f"loss {loss:.3f}")
 
 
 @contextmanager
 def waiting(for_what: str) -> Iterator[None]:
     """Something turns on standard error, if that is a terminal, while it takes as long as it takes."""
+    from rich.markup import escape
+
     if not sys.stderr.isatty():
         yield
         return
-    from rich.markup import escape
-
     with console(to_stderr=True).status(escape(for_what)):
         yield
-
-
-@contextmanager
-def training_progress(name: str, first: int, last: int) -> Iterator[Callable[[float], None]]:
-    """A bar on standard error, if that is a terminal; call what is given with the loss of each iteration."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TextColumn("loss {task.fields[loss]}"),
-        TimeRemainingColumn(),
-        console=console(to_stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-    with bar:
-        task = bar.add_task(name, total=last, completed=first, loss="")
-        yield lambda loss: bar.update(task, advance=1, loss=f"{loss:.3f}")

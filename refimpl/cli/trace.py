@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refimpl.cli.arguments import DONE, Fail, add_command, completed_by, writable
+from refimpl.cli.arguments import DONE, Fail, add_command, writable
 from refimpl.cli.options import add_budget, add_machine, add_network, add_setup, network_of, program_of
 from refimpl.cli.plan import proved
 from refimpl.cli.run import add_backend, prepared_program, trainer_of
 from refimpl.cli.terminal import say
 
-if TYPE_CHECKING:
-    from refimpl.machine import Timeline
-    from refimpl.planner import Program
-
-#: Format → ending of the file, what it is, where it opens.
+#: Format → ending of the file, what it is, where it opens, the module of `refimpl.report` that writes it.
 FORMATS = {
-    "chrome": (".json", "a Chrome trace", "https://ui.perfetto.dev or chrome://tracing"),
-    "snapshot": (".pickle", "a PyTorch memory snapshot", "https://pytorch.org/memory_viz"),
-    "rmm": (".csv", "an allocation log in RMM's format", "RMM's replay benchmark, or refimpl replay"),
+    "chrome": (".json", "a Chrome trace", "https://ui.perfetto.dev or chrome://tracing", "chrome_trace"),
+    "snapshot": (".pickle", "a PyTorch memory snapshot", "https://pytorch.org/memory_viz", "torch_snapshot"),
+    "rmm": (".csv", "an allocation log in RMM's format", "RMM's replay benchmark, or refimpl replay", "rmm_log"),
 }
 
 
@@ -40,8 +37,7 @@ def add(commands: Any) -> None:
     add_machine(parser)
     add_budget(parser)
     parser.add_argument("--format", choices=tuple(FORMATS), help="default: by the ending of --out, else all three")
-    action = parser.add_argument("--out", metavar="PATH", default=".", help="a file, or a folder (default: this one)")
-    completed_by(action, "files")
+    parser.add_argument("--out", metavar="PATH", default=".", help="a file, or a folder (default: this one)")
     parser.add_argument("--run", action="store_true", dest="measured", help="run it here, on the GPU or the CPU")
     add_backend(parser)
     parser.set_defaults(run=run)
@@ -60,11 +56,8 @@ def run(options: argparse.Namespace) -> int:
     how = "simulated" if timeline.simulated else "measured"
     say(f"One iteration of {program.network.name}, batch {program.network.batch}, {how} on {timeline.machine}:")
     for form, path in paths.items():
-        try:
-            write(form, path, program, timeline)
-        except OSError as error:
-            raise Fail(f"--out {path}: {error.strerror or error}") from None
-        _, what, opens = FORMATS[form]
+        _, what, opens, module = FORMATS[form]
+        getattr(import_module(f"refimpl.report.{module}"), f"write_{module}")(path, program, timeline)
         say(f"  {path}: {what}; opens in {opens}")
     return DONE
 
@@ -72,35 +65,12 @@ def run(options: argparse.Namespace) -> int:
 def paths_of(options: argparse.Namespace) -> dict[str, Path]:
     """Format → the file that it is written to.  A folder that is not there yet is made."""
     out = Path(options.out)
-    by_ending = [form for form, (ending, _, _) in FORMATS.items() if ending == out.suffix]
+    by_ending = [form for form, (ending, *_) in FORMATS.items() if ending == out.suffix]
     forms = [options.format] if options.format else by_ending or list(FORMATS)
     if out.suffix and not out.is_dir():
         if len(forms) > 1:
             raise Fail(f"--out {out} ends like none of the formats; say which with --format, or name a folder")
         return {forms[0]: writable("--out", options.out)}
+    out.mkdir(parents=True, exist_ok=True)
     stem = options.network.replace(":", "-")
-    return {form: made_folder(out) / f"{stem}{FORMATS[form][0]}" for form in forms}
-
-
-def made_folder(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Fail(f"--out {folder}: {error.strerror or error}") from None
-    return folder
-
-
-def write(form: str, path: Path, program: Program, timeline: Timeline) -> None:
-    """One of the FORMATS as a file."""
-    if form == "chrome":
-        from refimpl.report.chrome_trace import write_chrome_trace
-
-        write_chrome_trace(path, program, timeline)
-    elif form == "snapshot":
-        from refimpl.report.torch_snapshot import write_torch_snapshot
-
-        write_torch_snapshot(path, program, timeline)
-    else:
-        from refimpl.report.rmm_log import write_rmm_log
-
-        write_rmm_log(path, program, timeline)
+    return {form: out / f"{stem}{FORMATS[form][0]}" for form in forms}

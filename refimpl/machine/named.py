@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from refimpl.machine.machines import MACHINES
 from refimpl.machine.model import Machine
 from refimpl.machine.profile import machine_from_profile
 from refimpl.machine.work import MachineError
+from refimpl.text import closest
 
 IN_SUMMARY = ("name", "memory_bytes", "flops", "bandwidth", "link", "catalogue", "source")
 
@@ -27,8 +27,8 @@ def machine(name: str | Path) -> Machine:
     plain = asked.lower().replace("_", "-").replace(" ", "-")
     if plain in MACHINES:
         return MACHINES[plain]
-    close = get_close_matches(plain, [*MACHINES, "here"], 1)
-    hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(MACHINES)}, here, or a profile's file"
+    near = closest(plain, [*MACHINES, "here"])
+    hint = f"did you mean {near}?" if near else f"there are {', '.join(MACHINES)}, here, or a profile's file"
     raise MachineError(f"there is no machine {asked!r}; {hint}")
 
 

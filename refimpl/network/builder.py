@@ -16,15 +16,18 @@ refused at once, in one line that names it, and is not added.
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from refimpl.network.collector import collector_paused
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer, LayerKind, NetworkError
 from refimpl.network.network import Network
 from refimpl.network.shapes import convolved, pooled
+from refimpl.text import offer
 
 Size = int | tuple[int, int]
 LARGEST_LRN = 16  #: channels; `kernels.lrn.SLOTS`
@@ -233,9 +236,54 @@ class Builder:
             raise NetworkError(f"{layer}: {error}") from None
         return height, width
 
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"a Builder has no {name!r}{meant(name, (*LAYERS, 'build'))}")
+
     def _refuse_if_built(self) -> None:
         if self._built:
             raise NetworkError(f"{self.name} is built already; describe another network with another Builder")
+
+
+# -- misspelt layers and options ---------------------------------------------------------------------------------------
+
+LAYERS = ("conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "concat", "join", "softmax")
+
+#: What other frameworks call it → what it is called here.
+ELSEWHERE = {
+    "linear": "fc", "dense": "fc", "conv2d": "conv", "maxpool": "pool", "max_pool2d": "pool", "maxpool2d": "pool",
+    "avgpool": "pool", "batchnorm2d": "batchnorm", "batch_norm": "batchnorm", "bn": "batchnorm", "add": "join",
+    "cat": "concat", "cross_entropy": "softmax", "padding": "pad", "kernel_size": "window", "kernel": "window",
+    "strides": "stride", "out_channels": "filters", "channels": "filters", "out_features": "outputs",
+    "units": "outputs", "ceil_mode": "ceil", "p": "probability", "rate": "probability", "eps": "epsilon",
+    "input": "after", "inputs": "after",
+}  # fmt: skip
+
+
+def meant(name: str, names: Sequence[str]) -> str:
+    """Error text for a name that is not one of these: what was probably meant, then all of them."""
+    here = ELSEWHERE.get(name.lower(), "")
+    return f"; write {here}. There are: {', '.join(names)}." if here in names else offer(name, names)
+
+
+def options_checked(method: Callable[..., Layer]) -> Callable[..., Layer]:
+    """The method; an option that it does not have is refused in one line that says what to write."""
+    options = [*inspect.signature(method).parameters][1:]
+
+    @functools.wraps(method)
+    def checked(self: Builder, *values: Any, **given: Any) -> Layer:
+        for name in given:
+            if name not in options:
+                raise NetworkError(f"{method.__name__} has no option {name!r}{meant(name, options)}")
+        return method(self, *values, **given)
+
+    return checked
+
+
+for _layer in LAYERS:
+    setattr(Builder, _layer, options_checked(getattr(Builder, _layer)))
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
 
 
 def _whole(where: Layer | str, number: Any, what: str, least: int = 1) -> int:

@@ -20,7 +20,7 @@ class DoesNotFit(Exception):
     largest_hole: int
     budget: int
     alive: Mapping[str, int]  #: kind of tensor → bytes on the device
-    hint: str = ""  #: what would fit, if known
+    hint: str = ""  #: sentences on what would fit
     who: str = ""  #: the setup that does not fit, where a policy tried several
 
     @property
@@ -34,7 +34,7 @@ class DoesNotFit(Exception):
         return (self.who and f"{self.who} ") + (
             f"does not fit in {size(self.budget)}: {where} asks {size(self.asked)} for {self.tensor}; "
             f"{size(self.free)} are free, the largest hole is {size(self.largest_hole)}; "
-            f"on the device: {alive or 'nothing'}" + (f"; {self.hint}" if self.hint else "")
+            f"on the device: {alive or 'nothing'}" + (f". {self.hint}" if self.hint else "")
         )
 
 
@@ -45,5 +45,5 @@ class PinnedDoesNotFit(DoesNotFit):
         return (self.who and f"{self.who} ") + (
             f"does not fit in {size(self.budget)} of pinned memory: {self.step} asks {size(self.asked)} for "
             f"{self.tensor}; {size(self.free)} are free, the largest hole is {size(self.largest_hole)}, and no map is "
-            "being compressed or can be; raise the limit" + (f"; {self.hint}" if self.hint else "")
+            "being compressed or can be; raise the limit" + (f". {self.hint}" if self.hint else "")
         )

@@ -15,7 +15,7 @@ from refimpl.network import Network
 from refimpl.planner.baseline import NoOffload
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.program import Program, Trial
-from refimpl.planner.setup import FIELDS, SLOTS, Setup, SetupError
+from refimpl.planner.setup import FIELDS, SLOTS, Setup, SetupError, called
 
 
 @dataclass(frozen=True)
@@ -91,4 +91,4 @@ class Search(Setup):
 
     @property
     def slots(self) -> dict[str, str]:
-        return {slot: "searched" if slot in self.searched else self.module(slot).name for slot in SLOTS}
+        return {slot: "searched" if slot in self.searched else called(self.module(slot)) for slot in SLOTS}

@@ -22,6 +22,7 @@ from refimpl.planner.baseline import (
     NoRecompute,
     PerformanceOptimal,
 )
+from refimpl.text import UNITS
 
 #: Slot → the base class of its modules, in the order in which modules are bound and shown.
 KINDS: dict[str, type] = {
@@ -52,6 +53,8 @@ class SetupError(ValueError):
 
 @dataclass(frozen=True)
 class Setup:
+    """A module in every slot, and what beside them is fixed; its defaults are the baseline's."""
+
     name: str
     recompute: slots.Recompute = NoRecompute()
     offload: slots.Offload = NoOffload()
@@ -97,13 +100,13 @@ class Setup:
             return dataclasses.replace(self, origin=None, **modules)
         origin = self.origin or self
         made = dataclasses.replace(self, origin=origin, **modules)
-        changed = [f"{name}={made.shown(name)}" for name in FIELDS if getattr(made, name) != getattr(origin, name)]
+        differs = [name for name in FIELDS if getattr(made, name) != getattr(origin, name)]
+        changed = [f"{name.replace('_', '-')}={made.shown(name)}" for name in differs]
         return dataclasses.replace(made, name=", ".join([origin.name, *changed]))
 
     def shown(self, name: str) -> str:
         """A slot's module, or another field, as `--set` takes it."""
-        value = getattr(self, name)
-        return {True: "yes", False: "no"}[value] if isinstance(value, bool) else getattr(value, "name", str(value))
+        return called(getattr(self, name)) if name in SLOTS else text_of(getattr(self, name))
 
     @property
     def preset(self) -> str:
@@ -117,13 +120,16 @@ class Setup:
 
     @property
     def slots(self) -> dict[str, str]:
-        """Slot → name of its module."""
-        return {slot: self.module(slot).name for slot in SLOTS}
+        """Slot → its module, as `--set` takes it."""
+        return {slot: called(self.module(slot)) for slot in SLOTS}
 
 
 def check_kind(slot: str, module: object) -> None:
     """Raise `SetupError` where `module` is not a module for `slot`."""
     if isinstance(module, KINDS[slot]):
+        if not isinstance(getattr(module, "name", None), str):
+            kind = type(module).__name__
+            raise SetupError(f"{slot}={kind}() has no name; write `name: ClassVar = ...` in the class {kind}")
         return
     if isinstance(module, type):
         raise SetupError(f"{slot}={module.__name__} is a class; write {module.__name__}()")
@@ -134,3 +140,53 @@ def check_kind(slot: str, module: object) -> None:
         raise SetupError(f"{module.name} is a module for the slot {right}, not {slot}")  # type: ignore[attr-defined]
     base = f"refimpl.slots.{KINDS[slot].__name__}" if slot != "allocator" else "refimpl.memory.Allocator"
     raise SetupError(f"{slot}={module!r} is not a module; write an instance of a subclass of {base}")
+
+
+# -- parameters --------------------------------------------------------------------------------------------------------
+
+
+def parameters(module: Any) -> dict[str, Any]:
+    """A module's parameters and their values; given its class, their defaults (or `dataclasses.MISSING`)."""
+    if not dataclasses.is_dataclass(module):
+        return {}
+    fields = [one for one in dataclasses.fields(module) if one.init and one.name not in ("name", "summary")]
+    if isinstance(module, type):
+        return {one.name: one.default for one in fields}
+    return {one.name: getattr(module, one.name) for one in fields}
+
+
+def called(module: Any) -> str:
+    """A module as `--set` takes it: its name, with the parameters that differ from its class's defaults.
+
+    A class whose instances get a name each, as vDNN's offload of all inputs and of CONV's, is called by that name.
+    """
+    if has_own_name(module):
+        return str(module.name)
+    return with_values(module.name, parameters(type(module)), parameters(module))
+
+
+def has_own_name(module: Any) -> bool:
+    """Whether the name is a field, and not its class's."""
+    return dataclasses.is_dataclass(module) and "name" in (one.name for one in dataclasses.fields(module))
+
+
+def with_values(name: str, defaults: dict[str, Any], values: dict[str, Any]) -> str:
+    """`superneurons-ahead:5`, `vdnnpp-compressed:limit=1GiB`: a module's name and the values that are not defaults."""
+    given: list[str] = []
+    for place, (parameter, value) in enumerate(values.items()):
+        if value != defaults[parameter]:
+            given.append(text_of(value) if len(given) == place else f"{parameter}={text_of(value)}")
+    return f"{name}:{','.join(given)}" if given else name
+
+
+def text_of(value: Any) -> str:
+    """A value as the command takes it: yes or no, 1GiB for 2^30, conv+pool for a tuple."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, tuple):
+        return "+".join(map(text_of, value))
+    if isinstance(value, int) and value:
+        for unit, name in UNITS:
+            if value % unit == 0:
+                return f"{value // unit}{name}"
+    return str(value)

@@ -9,8 +9,8 @@ from refimpl.memory import UNLIMITED
 
 UNITS = {
     "": 1, "b": 1, "bytes": 1,
-    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
-    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "pib": 1 << 50, "eib": 1 << 60,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15, "eb": 10**18,
     "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
 }  # fmt: skip
 
@@ -20,7 +20,7 @@ LARGEST_SHARE = 2.0
 
 
 class BudgetError(ValueError):
-    """A budget that cannot be understood, or that is none: one line that says what would do."""
+    """A budget that cannot be understood: one line that says what to write."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,21 @@ def parse(budget: str | int | float | Share) -> int | Share:
     """Bytes, or a share of something that is not known yet."""
     if isinstance(budget, Share):
         return _share(budget.share, str(budget))
-    if isinstance(budget, bool):
-        raise BudgetError(f"a budget of {budget} is no number; give {EXAMPLES}")
     if isinstance(budget, float):
         return _share(budget, f"{budget:g}")
-    if isinstance(budget, int):
-        return _bytes(budget, str(budget))
-    text = budget.strip().replace(",", "").replace("_", "")
-    found = re.fullmatch(r"([-+]?\d*\.?\d+)\s*([a-z]*|%)", text.lower())
+    if isinstance(budget, int) and not isinstance(budget, bool):
+        return _bytes(budget, str(budget) if abs(budget) < UNLIMITED else "that many bytes")
+    text = budget.strip() if isinstance(budget, str) else ""
+    found = re.fullmatch(r"([-+]?\d*\.?\d+)\s*([a-z]*|%)", text.replace(",", "").replace("_", "").lower())
     if not found or (found[2] != "%" and found[2] not in UNITS):
         raise BudgetError(f"a budget of {budget!r} is not understood; give {EXAMPLES}")
     number, unit = float(found[1]), found[2]
     if unit == "%":
-        return _share(number / 100, budget)
+        return _share(number / 100, text)
     if not unit and "." in found[1]:
-        return _share(number, budget)
-    if not unit:
-        return _bytes(int(found[1]), budget)
-    return _bytes(round(min(number * UNITS[unit], UNLIMITED)), budget)
+        return _share(number, text)
+    nbytes = max(-UNLIMITED, min(number * UNITS[unit], UNLIMITED))  # of a number too large for a float, the limit
+    return _bytes(int(found[1]) if not unit and abs(nbytes) < UNLIMITED else round(nbytes), text)
 
 
 def _bytes(nbytes: int, text: str) -> int:
@@ -71,6 +68,6 @@ def _share(share: float, text: str) -> Share:
     if share > LARGEST_SHARE:
         raise BudgetError(
             f"a budget of {text} without a unit is a share of the baseline's peak, at most {LARGEST_SHARE:g}; "
-            f"for bytes give a unit, as in {text.strip()}GiB"
+            f"for bytes give a unit, as in {text}GiB"
         )
     return Share(share)

@@ -14,6 +14,7 @@ from refimpl.registry.largest import Largest, attempt, largest, least_conceivabl
 from refimpl.registry.modules import MODULES
 from refimpl.registry.planning import unlimited
 from refimpl.registry.presets import PRESETS
+from refimpl.text import size
 
 MIB = 1 << 20
 
@@ -24,11 +25,10 @@ MIB = 1 << 20
 def least_budget(network: Network, setup: Setup, machine: Machine) -> int:
     """The smallest budget tried that fits: bytes, a multiple of 1 MiB.
 
-    Fitting is not monotone (a larger pool can fail where a smaller one fits), so a smaller one that nobody tried may do
-    too.  What an unlimited plan holds at its peak is tried first: where nothing is evicted and no hole is lost, it is
-    the answer, and elsewhere the answer is near.
+    Fitting is not monotone (a larger pool can fail where a smaller one fits), so a smaller budget that was not tried
+    may do too.  The peak of an unlimited plan is tried first: where nothing is evicted and no hole is lost, it is the
+    answer, and elsewhere the answer is near.
     """
-
     setup = setup.frugal
 
     def fits(mebibytes: int) -> bool:
@@ -63,10 +63,9 @@ def largest_batch(name: str, setup: Setup, machine: Machine, budget: int) -> Lar
 
 @dataclass(frozen=True)
 class Alternative:
-    """A setup that fits where another one did not, and how to ask for it."""
+    """A setup that fits where another one did not."""
 
     changes: dict[str, str]  #: slot (or "policy") → module (or preset)
-    setup: Setup
     seconds: float  #: an iteration on that machine, as planned
 
 
@@ -74,15 +73,17 @@ class Alternative:
 class Remedies:
     """What would help where a setup does not fit."""
 
+    budget_bytes: int
     least_bytes: int  #: the least budget of that setup
     cheapest: Alternative | None  #: of the other setups that fit, the fastest
 
     def __str__(self) -> str:
-        enough = f"it would fit in {self.least_bytes // MIB}MiB"
+        needs = f"It needs {size(self.least_bytes)} (--budget {self.least_bytes // MIB}MiB)."
         if self.cheapest is None:
-            return enough
-        changes = ", ".join(f"{slot}={name}" for slot, name in self.cheapest.changes.items())
-        return f"{enough}, or here with {changes}"
+            return needs
+        changes = self.cheapest.changes.items()
+        options = " ".join(f"--policy {name}" if slot == "policy" else f"--set {slot}={name}" for slot, name in changes)
+        return f"{needs} Within {size(self.budget_bytes)}, {options} fits."
 
 
 def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> Remedies:
@@ -91,9 +92,9 @@ def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> R
     for changes, other in alternatives(setup):
         program = attempt(network, other, machine, budget)
         if program is not None:
-            found.append(Alternative(changes, other, program.planned_seconds))
+            found.append(Alternative(changes, program.planned_seconds))
     cheapest = min(found, key=lambda alternative: alternative.seconds, default=None)
-    return Remedies(least_budget(network, setup, machine), cheapest)
+    return Remedies(budget, least_budget(network, setup, machine), cheapest)
 
 
 def alternatives(setup: Setup) -> Iterator[tuple[dict[str, str], Setup]]:

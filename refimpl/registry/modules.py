@@ -5,6 +5,9 @@ A module is added by one line here, and by nothing else.
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,6 +26,8 @@ from refimpl.planner.baseline import (
     NoRecompute,
     PerformanceOptimal,
 )
+from refimpl.planner.setup import KINDS
+from refimpl.registry.parameters import with_parameters
 from refimpl.text import offer
 
 IN_SLOTS: dict[str, tuple[Any, ...]] = {
@@ -72,14 +77,45 @@ ABOUT_SWITCHES: dict[str, str] = {
 }
 
 
-def module(slot: str, name: str) -> Any:
-    """The module of that name for a slot, or the value of a switch; raises `SetupError` with the nearest name."""
+def module(slot: str, text: str) -> Any:
+    """The module or the switch's value that `--set slot=text` means; raises `SetupError`.
+
+    `text` is a name, with parameters after a colon: `superneurons-ahead:5`.  It may also name a class or an instance in
+    a Python module of your own, here or installed: `my_modules:BigMaps`, `my_modules:BigMaps:limit=1GiB`.
+    """
     known = MODULES.get(slot) or SWITCHES.get(slot)
     if known is None:
         raise SetupError(f"a setup has no slot {slot!r}{offer(slot, [*MODULES, *SWITCHES])}")
-    if name not in known:
-        raise SetupError(f"{slot} cannot be {name!r}{offer(name, known)}")
-    return known[name]
+    name, colon, given = text.partition(":")
+    if name in known and not colon:
+        return known[name]
+    if name in known and slot in MODULES:
+        return with_parameters(slot, known[name], given)
+    if colon and slot in MODULES and all(part.isidentifier() for part in name.split(".")):
+        found, _, given = given.partition(":")
+        return with_parameters(slot, from_outside(slot, name, found), given)
+    raise SetupError(f"{slot} cannot be {text!r}{offer(name, known)}")
+
+
+def from_outside(slot: str, where: str, name: str) -> Any:
+    """The object `name` of the Python module `where`, which may be a file in the working directory."""
+    sys.path.append(os.getcwd())
+    try:
+        found = vars(importlib.import_module(where))
+    except ModuleNotFoundError as error:
+        if error.name != where:
+            raise SetupError(f"{slot}: {where} imports {error.name}, which is not installed") from None
+        says = f"there is no {where.replace('.', '/')}.py here, and no module {where} is installed"
+        raise SetupError(f"{slot}={where}:{name}: {says}{offer(where, MODULES[slot])}") from None
+    except (Exception, SystemExit) as error:
+        raise SetupError(f"{slot}: {where} cannot be imported: {type(error).__name__}: {error}") from None
+    finally:
+        sys.path.pop()
+    if name not in found:
+        kind = KINDS[slot]
+        fit = [k for k, v in found.items() if isinstance(v, kind) or (isinstance(v, type) and issubclass(v, kind))]
+        raise SetupError(f"{slot}: {where} has no {name!r}{offer(name, fit)}")
+    return found[name]
 
 
 def switches(made: Setup) -> dict[str, str]:
@@ -90,12 +126,13 @@ def switches(made: Setup) -> dict[str, str]:
 
 
 def assignments(texts: Iterable[str]) -> dict[str, str]:
-    """`slot=module` texts as a mapping; each slot once."""
+    """`slot=module` texts as a mapping, as `Setup.replace` names the slots; each slot once."""
     found: dict[str, str] = {}
     for text in texts:
         slot, equals, name = (part.strip() for part in text.partition("="))
         if not (slot and equals and name):
             raise SetupError(f"{text!r} is not slot=module, as in liveness=layer-wise")
+        slot = slot.replace("-", "_")
         if slot in found:
             raise SetupError(f"{slot} is set twice, to {found[slot]} and to {name}")
         found[slot] = name

@@ -1,6 +1,6 @@
 """Planning by name: `refimpl.plan` for Python, and what the command asks it for.
 
-program = plan(networks.vgg16(batch=256), presets.baseline(), machine="titan-x", budget="12GiB")
+program = plan("vgg16", "vdnn-all", "titan-x", "12GiB")
 """
 
 from __future__ import annotations
@@ -11,38 +11,74 @@ from functools import cache, lru_cache
 
 from refimpl.machine import Machine
 from refimpl.machine import machine as machine_named
-from refimpl.network import Network
+from refimpl.network import Builder, Network, NetworkError
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Setup
+from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner import plan as plan_bytes
 from refimpl.registry.budgets import UNLIMITED, Share, parse
-from refimpl.registry.presets import baseline
+from refimpl.registry.presets import Preset, baseline
+from refimpl.registry.presets import setup as preset_setup
+from refimpl.text import size
 
 Budget = int | float | str | Share | None
 
 
 def plan(
     network: Network | str,
-    setup: Setup | None = None,
+    setup: Setup | Preset | str = "baseline",
     machine: Machine | str = "titan-x",
     budget: Budget = None,
 ) -> Program:
-    """The program of one iteration of `network` with `setup` (None: the baseline) on `machine`, within `budget`.
+    """The program of one training iteration.
 
-    `budget` is a number of bytes, a text such as "12GiB", or a share of the baseline's peak such as 0.4; None is all of
-    the machine's memory.  Raises `DoesNotFit`, which says where and why, and what would fit.
+    Args:
+        network: a network, or a name as in "vgg16", "resnet:137", "alexnet:superneurons".
+        setup: a setup, or a name as in "vdnn-all" or "vdnn-all, join=no".
+        machine: a machine, a name as in "titan-x", "here", or a profile's file.
+        budget: bytes, a text as in "12GiB", or a share of the baseline's peak as in 0.4; None: the machine's memory.
+
+    Returns:
+        The program, not yet verified.
+
+    Raises:
+        DoesNotFit: says where and why, and what would fit.
+        NetworkError, SetupError, MachineError, BudgetError: say what to write.
     """
-    network = build(network) if isinstance(network, str) else network
-    machine = machine_named(machine) if isinstance(machine, str) else machine
-    setup = setup or baseline()
+    network = network_named(network)
+    setup = setup_named(setup)
+    machine = machine if isinstance(machine, Machine) else machine_named(machine)
     nbytes = budget_bytes(budget, network, machine)
     try:
         return plan_bytes(network, setup, machine, nbytes)
     except DoesNotFit as error:
         from refimpl.registry.fitting import remedies
 
-        error.hint = str(remedies(network, setup, machine, nbytes))
+        error.hint = f"{remedies(network, setup, machine, nbytes)} {share_of(budget, network, machine)}".strip()
         raise
+
+
+def network_named(network: object) -> Network:
+    """A network, by name or as it is; raises `NetworkError`."""
+    if isinstance(network, Network):
+        return network
+    if isinstance(network, str):
+        return build(network)
+    if isinstance(network, Builder):
+        raise NetworkError(f"{network.name} is a Builder; write its .build()")
+    raise NetworkError(
+        f"{network!r} is not a network; write a name, as in 'vgg16', or refimpl.networks.vgg16(batch=64)"
+    )
+
+
+def setup_named(setup: object) -> Setup:
+    """A setup, by name or as it is; raises `SetupError`."""
+    if isinstance(setup, Preset):
+        return setup.setup
+    if isinstance(setup, Setup):
+        return setup
+    if isinstance(setup, str):
+        return preset_setup(setup)
+    raise SetupError(f"{setup!r} is not a setup; write a name, as in 'vdnn-all', or refimpl.presets.vdnn_all()")
 
 
 def budget_bytes(budget: Budget, network: Network, machine: Machine) -> int:
@@ -51,6 +87,15 @@ def budget_bytes(budget: Budget, network: Network, machine: Machine) -> int:
         return machine.memory_bytes
     wanted = parse(budget)
     return int(unlimited_baseline(network, machine).peak_bytes * wanted.share) if isinstance(wanted, Share) else wanted
+
+
+def share_of(budget: Budget, network: Network, machine: Machine) -> str:
+    """A sentence on what a budget is a share of; empty for a budget in bytes."""
+    wanted = parse(budget) if budget is not None else None
+    if not isinstance(wanted, Share):
+        return ""
+    peak = size(unlimited_baseline(network, machine).peak_bytes)
+    return f"The budget is {wanted.share:g} of {peak}, the peak of the preset baseline on {network.name}."
 
 
 def unlimited_baseline(network: Network, machine: Machine) -> Program:

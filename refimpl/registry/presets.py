@@ -14,7 +14,8 @@ from typing import Any
 from refimpl import vdnn, vdnnpp
 from refimpl.planner import Setup, SetupError
 from refimpl.planner.baseline import PerformanceOptimal
-from refimpl.registry.modules import modules
+from refimpl.planner.setup import FIELDS
+from refimpl.registry.modules import assignments, modules
 from refimpl.superneurons import presets as stages
 from refimpl.text import offer
 
@@ -81,8 +82,35 @@ PRESETS: dict[str, Preset] = {
 }  # fmt: skip
 
 
-def setup(preset: str, named: Mapping[str, Any] | None = None) -> Setup:
-    """A preset by name, with other modules in some slots, by name or as objects.  Raises `SetupError`."""
+def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
+    """A setup by name, as in `vdnn-all` or `vdnn-all, join=no`.  Raises `SetupError`.
+
+    Args:
+        text: a preset's name (`baseline` where it is left out) and `slot=module` words.
+        named: other modules in some slots, by name or as objects; they come before those of the text.
+    """
+    preset, own = parse(text)
     if preset not in PRESETS:
         raise SetupError(f"there is no preset {preset!r}{offer(preset, PRESETS)}")
-    return PRESETS[preset](**named or {})
+    return PRESETS[preset](**own | dict(named or {}))
+
+
+def parse(text: str) -> tuple[str, dict[str, str]]:
+    """A setup's name as a preset's name and what differs: `vdnn-all, join=no` is `vdnn-all` and join → no.
+
+    Words are separated by spaces or commas.  Where a module has parameters, a comma belongs to them unless a slot
+    follows: `offload=vdnnpp-conv:conv+fc,every=2,join=no`.
+    """
+    words: list[str] = []
+    for word in text.split():
+        parts: list[str] = []
+        for part in word.split(","):
+            if parts and ":" in parts[-1] and part and part.partition("=")[0].replace("-", "_") not in FIELDS:
+                parts[-1] += f",{part}"
+            else:
+                parts.append(part)
+        words += filter(None, parts)
+    names = [word for word in words if "=" not in word]
+    if len(names) > 1:
+        raise SetupError(f"{text!r} names {' and '.join(names)}; a setup has one preset, and slot=module words")
+    return names[0] if names else "baseline", assignments(word for word in words if "=" in word)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 
 from refimpl.report import style
 from refimpl.report.comparison import Compared, shortest
+from refimpl.report.figures import NAME
 from refimpl.text import duration, size
 
 
@@ -22,12 +24,17 @@ def comparison_picture(name: str, setups: Sequence[Compared]) -> Figure:
         _memory(memory, rows, setups)
         _time(time, rows, setups)
         _traffic(traffic, rows, setups)
-        memory.set_yticks(rows, [setup.name for setup in setups], fontsize=9)
+        memory.set_yticks(rows, [label(setup.name) for setup in setups], fontsize=9)
         memory.set_ylim(rows[-1] - 0.6, 0.6)
         for axes in (memory, time, traffic):
             style.named_rows(axes)
             style.grid(axes, "x")
     return figure
+
+
+def label(name: str) -> str:
+    """A setup's name in up to three short lines."""
+    return textwrap.fill(textwrap.shorten(name, NAME, placeholder=" …"), 26, break_long_words=False)
 
 
 def _memory(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:

@@ -11,6 +11,7 @@ Memory that the program never touches is no hole: holes are counted below the hi
 
 from __future__ import annotations
 
+import textwrap
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from refimpl.planner import CopyIn, CopyOut, Free, Program
 
 #: What device memory holds, in the order in which it is stacked in a picture.
 KINDS = ("resident", "input", "map", "gradient map", "weight gradient", "workspace", "draining")
+
+NAME = 72  #: letters of a setup's name that a heading has room for
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ def title(program: Program, timeline: Timeline | None = None) -> str:
     """The head of a table or a picture: network, batch, setup, machine, and whether its times are simulated."""
     how = "measured" if timeline and not timeline.simulated else "simulated"
     machine = timeline.machine if timeline else program.machine.name
-    return f"{program.network.name}, batch {program.network.batch} · {program.setup.name} · {machine} ({how})"
+    setup = textwrap.shorten(program.setup.name, NAME, placeholder=" …")
+    return f"{program.network.name}, batch {program.network.batch} · {setup} · {machine} ({how})"
 
 
 def average_live_bytes(program: Program) -> int:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from refimpl.reproduce.evaluation import Part
 
 
+__all__ = ["PAPERS", "Paper", "evaluation", "measured", "published", "superneurons", "vdnn", "vdnnpp"]
+
+
 @dataclass(frozen=True)
 class Paper:
     """A paper's title, and the defaults of its measurement."""

@@ -37,18 +37,12 @@ class Ahead(slots.Prefetch):
 
     distance: int = DISTANCE  #: steps; 0 prefetches a map at the beginning of the step that needs it
     order: Literal["early", "between", "late"] = "early"
+    name: ClassVar = "superneurons-ahead"
+    summary: ClassVar = "an offloaded or evicted map is prefetched a fixed number of steps before it is needed"
     needs: ClassVar = frozenset({"offload"})
 
     def __post_init__(self) -> None:
         check_distance(self.distance)
-
-    @property
-    def name(self) -> str:
-        return "superneurons-ahead" if self.distance == DISTANCE else f"superneurons-ahead-{self.distance}"
-
-    @property
-    def summary(self) -> str:
-        return f"offloaded and evicted maps are prefetched a fixed number of steps ahead: {self.distance}"
 
     def bind(self, context: PlanContext) -> BoundAhead:
         return BoundAhead(self.distance, context)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from typing import NamedTuple
 
@@ -26,6 +25,7 @@ from refimpl.network.zoo.overfeat import overfeat
 from refimpl.network.zoo.resnet import resnet, resnet50, resnet101, resnet152
 from refimpl.network.zoo.small import lenet, tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
+from refimpl.text import closest
 
 __all__ = [
     "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "googlenet",
@@ -128,8 +128,8 @@ def _find(name: str) -> Recipe:
     plain = ALIASES.get(plain, plain)
     if plain.startswith("resnet:"):
         depth = plain.removeprefix("resnet:")
-        if not depth.isdecimal():
-            raise NetworkError(f"{name}: give a ResNet's depth as a whole number, as in resnet:137")
+        if not depth.isdecimal() or len(depth) > 5:
+            raise NetworkError(f"{name}: give a ResNet's depth as a whole number below 100,000, as in resnet:137")
         standard = f"resnet{depth}{suffix}"
         if standard in NETWORKS:
             return NETWORKS[standard]
@@ -137,10 +137,13 @@ def _find(name: str) -> Recipe:
         return Recipe(partial(deep.make, int(depth)), deep.batch, deep.about)
     if plain + suffix in NETWORKS:
         return NETWORKS[plain + suffix]
-    close = get_close_matches(asked, [*NETWORKS, *FAMILIES, *ALIASES], 1)
-    if close:
-        raise NetworkError(f"there is no network {name!r}; did you mean {close[0]}?")
-    known = ", ".join((*PLAIN, "resnet:DEPTH"))
+    near = closest(asked, [*NETWORKS, *FAMILIES, *ALIASES])
+    if near:
+        raise NetworkError(f"there is no network {name!r}; did you mean {near}?")
+    stem = plain.rstrip("0123456789")
+    family = [known for known in (*PLAIN, "resnet:DEPTH") if known.startswith(stem) and stem != plain] if stem else []
+    known = ", ".join(family or (*PLAIN, "resnet:DEPTH"))
+    depths = f"; {_DEEP.about}" if "resnet:DEPTH" in family else ""
     raise NetworkError(
-        f"there is no network {name!r}; there are {known}, also with {' or '.join(SUFFIXES)} behind the name"
+        f"there is no network {name!r}; there are {known}, also with {' or '.join(SUFFIXES)} after the name{depths}"
     )

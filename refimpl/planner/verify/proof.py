@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from refimpl.network import Tensor
 from refimpl.planner.instructions import Instruction, Launch, Record, Wait
 from refimpl.planner.program import Program
+from refimpl.text import counted
 
 #: Number → the rule's name.  The rules themselves stand at the top of this folder.
 RULES = {1: "order", 2: "lifetime", 3: "values", 4: "release", 5: "budget"}
@@ -26,7 +27,7 @@ class Proof:
     warnings: tuple[str, ...]  #: what is safe but of no use: a line each
 
     def __str__(self) -> str:
-        warned = f"; {len(self.warnings)} warnings" if self.warnings else ""
+        warned = f"; {counted(len(self.warnings), 'warning')}" if self.warnings else ""
         return (
             f"right: {self.instructions} instructions ({self.launches} launches, {self.copies} copies, "
             f"{self.waits} waits, {self.events} events), {self.accesses} accesses in order, "

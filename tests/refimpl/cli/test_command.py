@@ -13,8 +13,25 @@ import pytest
 
 from refimpl import __version__
 from refimpl.cli import COMMANDS, bench, main, parser
-from refimpl.cli.options import RECOMPUTE, with_shortcuts
+from refimpl.cli.lists import print_json
+from refimpl.cli.options import RECOMPUTE, assigned
 from tests.refimpl.cli.said import Command
+
+
+def test_the_command_alone_explains_itself(refimpl: Command) -> None:
+    assert refimpl().out == refimpl("--help").out != "" and refimpl().status == 0
+
+
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [[], ["plan", "--help"], ["plan", "lenet", "--machine", "titan-x", "--json"]])
+def test_a_full_disk_is_one_line_and_status_2(arguments: list[str], buffered: str) -> None:
+    command = [sys.executable, "-m", "refimpl", *arguments]
+    environment = {**os.environ, "PYTHONUNBUFFERED": buffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+        assert done.returncode == 2 and done.stderr.endswith(": No space left on device\n")
+        assert done.stderr.count("\n") == 1
+        assert subprocess.run(command, stdout=full, stderr=full, env=environment).returncode == 2
 
 
 @pytest.mark.parametrize("name", [module.__name__.rpartition(".")[2] for module in COMMANDS])
@@ -32,7 +49,7 @@ def test_every_command_explains_itself_within_100_columns(
 def test_the_commands_are_those_of_the_design() -> None:
     listed = parser().format_help()
     for name in ("list", "summary", "plan", "compare", "run", "trace", "profile", "bench", "reproduce", "demo",
-                 "fragmentation", "completion"):  # fmt: skip
+                 "fragmentation"):  # fmt: skip
         assert re.search(rf"^ +{name}\b", listed, re.MULTILINE)
 
 
@@ -62,7 +79,7 @@ def test_recompute_goes_with_every_preset_that_lets_go_of_maps(
 def test_recompute_is_the_slots_module_in_every_command(command: str, recompute: str | None, named: str | None) -> None:
     asked = ["--recompute", recompute] if recompute else []
     options = parser().parse_args([command, "lenet", *asked, "--algorithms", "memory"])
-    assert with_shortcuts(options, {}) == {"algorithms": "memory"} | ({"recompute": named} if named else {})
+    assert assigned(options) == {"algorithms": "memory"} | ({"recompute": named} if named else {})
 
 
 def test_a_failing_gpu_is_one_line_and_status_4(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +157,6 @@ PLANNING = [
     (["plan", "lenet:vdnnpp", "--policy", "vdnnpp-all", "--machine", "gtx-970"], 0),
     (["fragmentation", "lenet:vdnnpp"], 0),
     (["summary", "alexnet"], 0),
-    (["completion", "bash"], 0),
 ]
 
 LAZY = """\
@@ -157,3 +173,8 @@ def test_planning_imports_no_numba_no_matplotlib_no_torch(tmp_path: Path) -> Non
     program = LAZY.format(planning=PLANNING)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_json_has_neither_nan_nor_infinity(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"a": float("nan"), "b": [float("inf"), (1.5, -float("inf"))], "c": "NaN"})
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, [1.5, None]], "c": "NaN"}

@@ -9,6 +9,7 @@ import pytest
 
 from refimpl.cli.compare import default_rows, short
 from refimpl.memory import ALLOCATORS
+from refimpl.registry.presets import setup
 from tests.refimpl.cli.said import Command
 
 MACHINE = ("--machine", "titan-x")
@@ -28,9 +29,11 @@ def test_rows_are_asked_for_in_words(refimpl: Command) -> None:
         "--with", "baseline", "--with", "liveness=layer-wise algorithms=memory",
         "--set", "allocator=both-ends", "--algorithms", "performance", "--json", *MACHINE,
     )  # fmt: skip
-    rows = json.loads(said.out)
+    rows, same = json.loads(said.out), ", allocator=both-ends"
     assert [(row["network"], row["setup"]) for row in rows] == [
-        (network, setup) for network in ("lenet", "alexnet") for setup in ("baseline", "layer-wise, memory")
+        (network, setup)
+        for network in ("lenet", "alexnet")
+        for setup in (f"baseline{same}", f"baseline, liveness=layer-wise, algorithms=memory{same}")
     ]
     assert {row["slots"]["allocator"] for row in rows} == {"both-ends"}
     assert [row["slots"]["algorithms"] for row in rows] == ["performance", "memory"] * 2
@@ -49,10 +52,25 @@ def test_a_picture_of_the_setups(refimpl: Command, tmp_path: Path) -> None:
 
 
 def test_a_row_is_called_by_what_differs() -> None:
-    assert short(["baseline"]) == short([]) == "baseline"
-    assert short(["vdnn-all", "allocator=first-fit"]) == "vdnn-all, first-fit"
-    assert short(["superneurons", "recompute=none"]) == "superneurons, recompute=none"
-    assert short(["vdnn-conv", "join=no", "barrier=yes"]) == "vdnn-conv, join=no, barrier=yes"
+    for name, shown in (
+        ("baseline", "baseline"),
+        ("baseline, liveness=layer-wise, allocator=first-fit", "layer-wise, first-fit"),
+        ("vdnn-all, allocator=first-fit", "vdnn-all, first-fit"),
+        ("superneurons, recompute=none", "superneurons, recompute=none"),
+        ("superneurons, prefetch=superneurons-ahead:5,late", "superneurons, superneurons-ahead:5,late"),
+        ("vdnn-conv, join=no, barrier=yes", "vdnn-conv, join=no, barrier=yes"),
+        ("vdnn-dyn, liveness=superneurons-liveness", "vdnn-dyn, superneurons-liveness"),
+    ):
+        assert setup(name).name == name and short(setup(name)) == shown
+    assert short(setup("vdnn-all, join=no, barrier=yes"), ["join=no"]) == "vdnn-all, barrier=yes"
+
+
+def test_what_all_rows_share_is_in_the_title(refimpl: Command) -> None:
+    said = refimpl("compare", "lenet", "--set", "join=yes", "--algorithms", "memory", "--with", "vdnn-all", "--with",
+                   "join=no", *MACHINE).out  # fmt: skip
+    title, _, first, second, *_ = said.splitlines()
+    assert title.endswith("budget 12 GiB · algorithms=memory")
+    assert first.startswith("vdnn-all ") and second.startswith("baseline ")
 
 
 @pytest.mark.vdnnpp

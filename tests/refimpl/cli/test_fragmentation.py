@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from refimpl.cli import parser
-from refimpl.cli.completion import candidates
 from refimpl.cli.fragmentation import POLICIES
 from refimpl.reproduce.vdnnpp import fragmentation
 from tests.refimpl.cli.said import Command
@@ -108,9 +106,3 @@ def test_pictures(refimpl: Command, tmp_path: Path, draw: str, title: str) -> No
     drawn = path.read_text(encoding="utf-8")
     assert title in drawn and "tiny-vgg:vdnnpp, batch 8 · " in drawn and "vDNN's synchronous order · gtx-970" in drawn
     assert ("· conv · prefetch, then dX ·" in drawn) == (draw == "map")
-
-
-def test_completion_knows_its_words() -> None:
-    assert candidates(parser(), ["frag"]) == ["fragmentation"]
-    assert candidates(parser(), ["fragmentation", "vgg16", "--policy", "a"]) == ["all", "alternate-conv"]
-    assert "alexnet:vdnnpp" in candidates(parser(), ["fragmentation", "alexnet:"])

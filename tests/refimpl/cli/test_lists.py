@@ -66,9 +66,14 @@ def test_what_a_preset_fixes_beside_its_slots_is_told(refimpl: Command) -> None:
 
 
 def test_what_is_set_beside_the_slots_is_listed_with_its_values(refimpl: Command) -> None:
-    said = refimpl("list", "modules").out.partition("not slots")[2]
+    said = refimpl("list", "modules").out.partition("not slots")[2].partition("\n\n")[0]
     assert {line.split("  ")[0] for line in said.splitlines()[2:] if line[:1].strip()} == set(SWITCHES)
     assert set(ABOUT_SWITCHES) == set(SWITCHES)
+
+
+@pytest.mark.parametrize("thing", ["networks", "machines", "presets", "modules", "kernels"])
+def test_json_may_stand_before_the_thing(refimpl: Command, thing: str) -> None:
+    assert json.loads(refimpl("list", "--json", thing).out) == json.loads(refimpl("list", thing, "--json").out)
 
 
 def test_every_way_to_build_a_network_is_told(refimpl: Command) -> None:

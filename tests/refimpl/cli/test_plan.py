@@ -84,12 +84,23 @@ def test_the_document_keeps_the_contract(refimpl: Command) -> None:
 def test_what_does_not_fit_is_status_3_and_says_what_would(refimpl: Command) -> None:
     said = refimpl("plan", "vgg16", "--batch", 64, "--budget", "6900MiB", *MACHINE)
     assert said.status == 3 and said.out == "" and said.err.count("\n") == 1
-    assert "does not fit in 6.738 GiB" in said.err and "or here with liveness=layer-wise" in said.err
-    enough = int(re.search(r"it would fit in (\d+)MiB", said.err)[1])  # type: ignore[index]
+    found = re.search(r"It needs 8.264 GiB \(--budget (\d+)MiB\). Within 6.738 GiB, (--set .*) fits\.\n", said.err)
+    assert "does not fit in 6.738 GiB" in said.err and found
+    enough = int(found[1])
     assert refimpl("plan", "vgg16", "--batch", 64, "--budget", f"{enough}MiB", *MACHINE).status == 0
     assert refimpl("plan", "vgg16", "--batch", 64, "--budget", f"{enough - 1}MiB", *MACHINE).status == 3
-    offered = ("--set", "liveness=layer-wise", "--budget", "6900MiB")
+    offered = (*found[2].split(), "--budget", "6900MiB")
     assert refimpl("plan", "vgg16", "--batch", 64, *offered, *MACHINE).status == 0
+
+
+def test_a_share_says_of_what(refimpl: Command) -> None:
+    sentence = "The budget is 1.2 of 7.387 MiB, the peak of the preset baseline on lenet."
+    asked = ("lenet", "--budget", "1.2", *MACHINE)
+    for command in (("plan", "--algorithms", "memory"), ("compare", "--with", "vdnn-all")):
+        assert sentence in refimpl(command[0], *asked, *command[1:]).out
+    tight = refimpl("plan", "lenet", "--budget", "30%", *MACHINE)
+    assert tight.status == 3 and tight.err.endswith(sentence.replace("1.2", "0.3") + "\n")
+    assert "The budget is" not in refimpl("plan", "lenet", *MACHINE).out
 
 
 def test_what_does_not_fit_as_json(refimpl: Command) -> None:
@@ -102,6 +113,11 @@ def test_what_does_not_fit_as_json(refimpl: Command) -> None:
     assert document["cheapest"]["set"] == {"liveness": "layer-wise"} and document["cheapest"]["seconds"] > 0
     assert document["least_budget_bytes"] > 6900 << 20
     assert set(document) >= {name for name in CONTRACT if "." not in name and "[" not in name}
+
+
+def test_even_resident_tensors_may_not_fit(refimpl: Command) -> None:
+    said = refimpl("plan", "vgg16", "--batch", 1, "--budget", "100MiB", *MACHINE)
+    assert said.status == 3 and "before the first step" in said.err
 
 
 def test_a_damaged_profile_is_refused(wrong: Wrong, tmp_path: Path) -> None:
@@ -138,11 +154,11 @@ def test_the_largest_batch(refimpl: Command) -> None:
     assert document["fits"] and document["largest_batch"] == most
     assert {"batch": most, "fits": True} in document["tried_batches"]
     refused = refimpl(*asked, "--batch", most + 1)
-    assert refused.status == 3 and refused.err.endswith(f"; the largest batch that fits is {most}\n")
+    assert refused.status == 3 and refused.err.endswith(f" The largest batch that fits is {most}.\n")
     refused = refimpl(*asked, "--batch", most + 1, "--json")
     assert refused.status == 3 and json.loads(refused.out)["largest_batch"] == most
     hopeless = refimpl("plan", "vgg16", "--budget", "1GiB", "--largest-batch", *MACHINE)
-    assert hopeless.status == 3 and hopeless.err.endswith("; not even one image fits\n")
+    assert hopeless.status == 3 and hopeless.err.endswith(" Not even one image fits.\n")
 
 
 def test_slots_and_switches_reach_the_program(refimpl: Command) -> None:

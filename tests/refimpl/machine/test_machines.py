@@ -30,7 +30,7 @@ def test_every_machine_is_found_by_its_name() -> None:
     ("asked", "says"),
     [
         ("titanx", "there is no machine 'titanx'; did you mean titan-x?"),
-        ("h10", "there is no machine 'h10'; did you mean h100?"),
+        ("h100s", "there is no machine 'h100s'; did you mean h100?"),
         ("her", "there is no machine 'her'; did you mean here?"),
         (
             "cray-1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -14,7 +15,7 @@ from kernels import batchnorm, lrn, pool
 from kernels.arguments import KernelError
 from kernels.conv.shape import ConvShape
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
-from refimpl.network.builder import LARGEST_LRN
+from refimpl.network.builder import LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.shapes import normalisation_workspace
 
@@ -230,3 +231,25 @@ def test_without_the_convention_it_never_is() -> None:
     b = builder()
     b.conv(4, 3)
     assert b.relu().kind == "relu"
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda b: b.linear(10), "a Builder has no 'linear'; write fc. There are: conv, pool, fc,"),
+        (lambda b: b.batchnrm(), "a Builder has no 'batchnrm'; did you mean batchnorm? There are: conv,"),
+        (lambda b: b.buld(), "did you mean build?"),
+        (lambda b: b.conv(8, 3, padding=1), "conv has no option 'padding'; write pad. There are: filters, window,"),
+        (lambda b: b.conv(8, 3, strid=1), "conv has no option 'strid'; did you mean stride?"),
+        (lambda b: b.softmax(axis=1), "softmax has no option 'axis'. There are: name, after."),
+    ],
+)
+def test_a_misspelt_layer_or_option_is_one_line_that_says_what_to_write(ask: Any, says: str) -> None:
+    with pytest.raises((AttributeError, NetworkError)) as refused:
+        ask(Builder("mine", (1, 3, 8, 8)))
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_every_layer_the_builder_has_is_offered() -> None:
+    methods = {name for name, found in vars(Builder).items() if callable(found) and not name.startswith("_")}
+    assert methods == {*LAYERS, "build"}

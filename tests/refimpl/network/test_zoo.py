@@ -140,13 +140,13 @@ def test_other_spellings() -> None:
 
 
 WRONG = {
-    "vgg17": "there is no network 'vgg17'; did you mean vgg1",
+    "vgg17": "there is no network 'vgg17'; there are vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416, also with",
     "vgg16:superneuron": "there is no network 'vgg16:superneuron'; did you mean vgg16:superneurons?",
     "resnet": "there is no network 'resnet'; did you mean",
-    "resnet51": "there is no network 'resnet51'; did you mean resnet",
+    "resnet51": "there is no network 'resnet51'; there are resnet50, resnet101, resnet152, resnet:DEPTH, also with",
     "": "there is no network ''; there are alexnet, overfeat,",
     "transformer!": "there is no network 'transformer!'; there are alexnet, overfeat,",
-    "resnet:deep": "resnet:deep: give a ResNet's depth as a whole number, as in resnet:137",
+    "resnet:deep": "resnet:deep: give a ResNet's depth as a whole number below 100,000, as in resnet:137",
     "resnet:-50": "resnet:-50: give a ResNet's depth as a whole number",
     "resnet:2500": "there is no ResNet 2500 layers deep: give 50, 101, 152 or 134 + 3n; the nearest are 2498 and 2501",
     "resnet:7:superneurons": "there is no ResNet 7 layers deep: give 50, 101, 152 or 134 + 3n; the nearest are 50 and",

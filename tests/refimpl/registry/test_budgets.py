@@ -29,6 +29,10 @@ from refimpl.registry.budgets import UNLIMITED, BudgetError, Share, parse
         (0.4, Share(0.4)),
         (Share(1.2), Share(1.2)),
         ("9" * 400 + "GiB", UNLIMITED),
+        ("9" * 5000, UNLIMITED),
+        ("1EiB", UNLIMITED),
+        ("2PiB", 2 << 50),
+        ("3 PB", 3 * 10**15),
         (10**30, UNLIMITED),
     ],
 )
@@ -57,7 +61,11 @@ def test_what_a_budget_means(budget: Any, means: Any) -> None:
         (float("inf"), "is a share of the baseline's peak"),
         ("12", "a budget of 12 would be 12 bytes; give a unit, as in 12GiB"),
         ("3.5", "for bytes give a unit, as in 3.5GiB"),
-        (True, "a budget of True is no number"),
+        ([], "a budget of [] is not understood"),
+        ("-" + "9" * 5000, "leaves nothing to train with"),
+        ("-1GiB", "a budget of -1GiB leaves nothing to train with"),
+        (-(10**500), "a budget of that many bytes leaves nothing to train with"),
+        (True, "a budget of True is not understood"),
     ],
 )
 def test_what_is_no_budget_is_one_line(budget: Any, says: str) -> None:

@@ -240,11 +240,6 @@ def test_distance_0_and_a_prefetch_that_points_backwards() -> None:
             module(-1)
 
 
-def test_a_distance_of_its_own_has_a_name_of_its_own() -> None:
-    assert (Ahead().name, Ahead(5).name) == ("superneurons-ahead", "superneurons-ahead-5")
-    assert "5" in Ahead(5).summary and Ahead() == Ahead(3)
-
-
 # -- with a cache ------------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,196 @@
+"""Parameters of modules as text, modules from outside the tree, and how a setup is named after both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refimpl
+from refimpl import SetupError
+from refimpl.planner.setup import called, parameters
+from refimpl.registry.modules import MODULES, module
+from refimpl.registry.presets import PRESETS, parse, setup
+
+OUTSIDE = '''\
+"""A module outside the tree."""
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl import slots
+from refimpl.vdnn import ALL
+
+@dataclass(frozen=True)
+class BigMaps(slots.Offload):
+    """Maps of at least a number of bytes."""
+    least: int = 1 << 20  #: bytes
+    name: ClassVar = "big-maps"
+    summary: ClassVar = "maps of at least a number of bytes"
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"offload"})
+
+    def bind(self, context):
+        return Bound(ALL.bind(context), self.least)
+
+class Bound:
+    def __init__(self, every, least):
+        self.every, self.least = every, least
+    def offloads(self):
+        return {tensor: why for tensor, why in self.every.offloads().items() if tensor.nbytes >= self.least}
+    def leaves(self, step):
+        return [tensor for tensor in self.every.leaves(step) if tensor.nbytes >= self.least]
+
+@dataclass(frozen=True)
+class Nameless(slots.Offload):
+    def bind(self, context):
+        return context
+
+class Abstract(slots.Offload):
+    name = "abstract"
+
+HALF_A_MEGABYTE = BigMaps(1 << 19)
+number = 3
+'''
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A Python module in the working directory, of a name that no other test uses."""
+    name = f"outside_{abs(hash(tmp_path))}"
+    (tmp_path / f"{name}.py").write_text(OUTSIDE)
+    (tmp_path / f"{name}_broken.py").write_text("1 / 0")
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+@pytest.mark.parametrize(
+    ("slot", "text", "values"),
+    [
+        ("prefetch", "superneurons-ahead:5", {"distance": 5, "order": "early"}),
+        ("prefetch", "superneurons-ahead:5,late", {"distance": 5, "order": "late"}),
+        ("prefetch", "superneurons-ahead:order=late", {"distance": 3, "order": "late"}),
+        ("prefetch", "superneurons-ahead:", {"distance": 3, "order": "early"}),
+        ("allocator", "block-heap:2KiB", {"granularity": 2048}),
+        ("pinned", "vdnnpp-compressed:0.25,0.5+0.75,limit=1.5GiB",
+         {"density": 0.25, "densities": (0.5, 0.75), "limit": 3 << 29}),
+        ("pinned", "vdnnpp-on-demand:none", {"limit": None}),
+        ("offload", "vdnnpp-conv:conv+fc,every=3", {"kinds": ("conv", "fc"), "every": 3}),
+    ],
+)  # fmt: skip
+def test_parameters_are_read_by_their_types(slot: str, text: str, values: dict[str, Any]) -> None:
+    assert parameters(module(slot, text)) == values
+
+
+@pytest.mark.parametrize(
+    ("slot", "text", "says"),
+    [
+        (
+            "prefetch",
+            "superneurons-ahead:x",
+            "superneurons-ahead: distance cannot be 'x'; give a whole number",
+        ),
+        ("prefetch", "superneurons-ahead:-1", "distance cannot be '-1'; give a whole number of at least 0"),
+        ("prefetch", "superneurons-ahead:1.5", "distance cannot be '1.5'"),
+        ("prefetch", "superneurons-ahead:" + "9" * 400, "distance cannot be '999"),
+        ("prefetch", "superneurons-ahead:1,late,3", "takes 2 parameters, and '3' is one too many"),
+        ("prefetch", "superneurons-ahead:order=lat", "order cannot be 'lat'; give early or between or late"),
+        (
+            "prefetch",
+            "superneurons-ahead:dist=3",
+            "has no parameter 'dist'; did you mean distance?",
+        ),
+        ("prefetch", "superneurons-ahead:3,distance=3", "distance is given twice"),
+        ("prefetch", "superneurons-ahead:order=late,3", "'3' follows a name=value"),
+        ("prefetch", "superneurons-ahed:3", "did you mean superneurons-ahead?"),
+        ("liveness", "layer-wise:3", "liveness=layer-wise takes 0 parameters"),
+        ("liveness", "layer-wise:x=3", "liveness=layer-wise has no parameter 'x'; it has none"),
+        ("allocator", "best-fit:0", "a granularity of 0 bytes; it must be at least 1"),
+        ("pinned", "vdnnpp-compressed:nan", "density cannot be 'nan'; give a number of at least 0"),
+        ("pinned", "vdnnpp-on-demand:-1GiB", "limit cannot be '-1GiB'"),
+        ("join", "yes:1", "join cannot be 'yes:1'. There are: yes, no."),
+        ("offload", "vdnnall:3", "no module vdnnall is installed; did you mean vdnn-all?"),
+        ("offload", "not a module:3", "offload cannot be 'not a module:3'"),
+        (
+            "offload",
+            "{}:BigMap",
+            "has no 'BigMap'; did you mean BigMaps? There are: ALL, BigMaps, Nameless, Abs",
+        ),
+        ("offload", "{}:number", "offload=3 is not a module"),
+        ("offload", "{}:BigMaps:least=x", "offload=BigMaps: least cannot be 'x'"),
+        ("offload", "{}:Nameless", "offload=Nameless() has no name; write `name: ClassVar = ...`"),
+        ("offload", "{}:Abstract", "Can't instantiate abstract class Abstract"),
+        ("offload", "{}_broken:BigMaps", "_broken cannot be imported: ZeroDivisionError: division by zero"),
+        ("prefetch", "{}:BigMaps", "big-maps is a module for the slot offload, not prefetch"),
+    ],
+)
+def test_what_cannot_be_is_one_line(outside: str, slot: str, text: str, says: str) -> None:
+    with pytest.raises(SetupError) as refused:
+        module(slot, text.format(outside))
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_module_from_outside_is_planned_and_named(outside: str) -> None:
+    usual = refimpl.plan("lenet", "vdnn-all")
+    ours = refimpl.plan("lenet", f"vdnn-all, offload={outside}:BigMaps:600KiB")
+    assert 0 < ours.counts.offloaded_bytes < usual.counts.offloaded_bytes
+    assert ours.setup.name == "vdnn-all, offload=big-maps:600KiB" and ours.setup.slots["offload"] == "big-maps:600KiB"
+    instance = refimpl.plan("lenet", f"vdnn-all, offload={outside}:HALF_A_MEGABYTE")
+    assert instance.setup.slots["offload"] == "big-maps:512KiB"
+
+
+def test_every_module_of_the_registry_is_called_by_its_name() -> None:
+    for found in MODULES.values():
+        for name, one in found.items():
+            assert called(one) == name
+    for preset in PRESETS.values():
+        assert all(":" not in shown for shown in preset.setup.slots.values())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "baseline, liveness=layer-wise, copy-streams=shared",
+        "vdnn-all, join=no",
+        "superneurons, prefetch=superneurons-ahead:5",
+        "superneurons, prefetch=superneurons-ahead:5,late, allocator=block-heap:2KiB",
+        "superneurons, pinned=vdnnpp-compressed:0.3,limit=1GiB, join=yes",
+        "vdnnpp-all, offload=vdnnpp-conv:conv+fc,3",
+        "vdnn-dyn, liveness=superneurons-liveness",
+    ],
+)
+def test_a_setups_name_is_understood_as_that_setup(name: str) -> None:
+    made = setup(name)
+    assert made.name == name and setup(made.name) == made
+
+
+def test_commas_separate_words_unless_they_are_a_modules() -> None:
+    words = {"offload": "vdnnpp-conv:conv+fc,every=2", "join": "no"}
+    assert parse("vdnn-all,offload=vdnnpp-conv:conv+fc,every=2,join=no") == ("vdnn-all", words)
+    assert parse("") == ("baseline", {}) and parse("join=no vdnn-all") == ("vdnn-all", {"join": "no"})
+
+
+def test_python_takes_the_names_of_the_command() -> None:
+    program = refimpl.plan("lenet", "superneurons, prefetch=superneurons-ahead:5", "k40c", "1GiB")
+    assert (program.network.name, program.machine.name, program.budget) == ("lenet", "k40c", 1 << 30)
+    assert program.setup == refimpl.presets.superneurons(prefetch=refimpl.superneurons.Ahead(5))
+    assert program.setup == refimpl.presets.superneurons(prefetch="superneurons-ahead:5")
+    assert refimpl.plan("lenet", refimpl.presets.vdnn_all).setup.name == "vdnn-all"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ((3,), "NetworkError", "3 is not a network; write a name, as in 'vgg16'"),
+        ((refimpl.networks.lenet,), "NetworkError", "is not a network; write a name"),
+        ((refimpl.Builder("mine", (1, 1, 8, 8)),), "NetworkError", "mine is a Builder; write its .build()"),
+        (("lenet", refimpl.vdnn.ALL), "SetupError", "is not a setup; write a name, as in 'vdnn-all'"),
+        (("lenet", "vdn-all"), "SetupError", "there is no preset 'vdn-all'; did you mean vdnn-all?"),
+        (("lenet", "baseline", 3), "MachineError", "there is no machine '3'"),
+        (("lenet", "baseline", "titan-x", []), "BudgetError", "a budget of [] is not understood"),
+    ],
+)
+def test_what_python_gets_wrong_is_one_line(arguments: tuple[Any, ...], error: str, says: str) -> None:
+    with pytest.raises(getattr(refimpl, error)) as refused:
+        refimpl.plan(*arguments)
+    assert says in str(refused.value) and "\n" not in str(refused.value)
