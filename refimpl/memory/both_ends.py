@@ -8,35 +8,28 @@ the authors' public code behaves.  First and worst fit from the left are for com
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.memory.base import Allocator, Pool
-from refimpl.memory.fits import FreeListPool
+from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
 
 #: How a hole is found for a block that does not stay.
 FITS = {"best": FreeList.smallest, "first": FreeList.first, "worst": FreeList.widest}
 
 
-class BothEndsPool(FreeListPool):
+class BothEndsPool(FitPool):
     """`largest_hole` is the largest hole for a block that does not stay."""
-
-    def __init__(self, size: int, granularity: int, find: Callable[[FreeList, int], int | None]) -> None:
-        super().__init__(size, granularity)
-        self._find = find
 
     def hole_for(self, stays: bool) -> int:
         return self._holes.last_bytes if stays else self.largest_hole
 
     def _take(self, nbytes: int, stays: bool) -> int | None:
-        holes = self._holes
-        if stays:
-            hole = holes.last(nbytes)
-            return None if hole is None else holes.cut_right(hole, nbytes)
-        hole = self._find(holes, nbytes)
-        return None if hole is None else holes.cut_left(hole, nbytes)
+        if not stays:
+            return super()._take(nbytes, stays)
+        hole = self._holes.last(nbytes)
+        return None if hole is None else self._holes.cut_right(hole, nbytes)
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from refimpl.memory.base import Allocator, Pool
 from refimpl.memory.free_list import FreeList
 
 
-class FreeListPool(Pool):
-    """A pool whose holes are a free list.  A subclass says which hole a block is taken from."""
+class FitPool(Pool):
+    """A pool whose holes are a free list: `find` names a hole, and the block is cut off its left end."""
 
-    def __init__(self, size: int, granularity: int) -> None:
+    def __init__(self, size: int, granularity: int, find: Callable[[FreeList, int], int | None]) -> None:
         super().__init__(size, granularity)
-        self._holes = FreeList(self.size)
+        self._holes, self._find = FreeList(self.size), find
 
     @property
     def largest_hole(self) -> int:
@@ -30,20 +30,12 @@ class FreeListPool(Pool):
     def holes(self) -> list[tuple[int, int]]:
         return self._holes.holes()
 
-    def _give(self, address: int, nbytes: int) -> None:
-        self._holes.give(address, nbytes)
-
-
-class FitPool(FreeListPool):
-    """A pool that asks the free list one question, `find`, and takes the left end of the hole it names."""
-
-    def __init__(self, size: int, granularity: int, find: Callable[[FreeList, int], int | None]) -> None:
-        super().__init__(size, granularity)
-        self._find = find
-
     def _take(self, nbytes: int, stays: bool) -> int | None:
         hole = self._find(self._holes, nbytes)
         return None if hole is None else self._holes.cut_left(hole, nbytes)
+
+    def _give(self, address: int, nbytes: int) -> None:
+        self._holes.give(address, nbytes)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.memory import UNLIMITED
-from refimpl.memory.fits import FreeListPool
+from refimpl.memory.fits import FitPool
+from refimpl.memory.free_list import FreeList
 from refimpl.network import Tensor
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
@@ -54,11 +55,11 @@ class Buffers:
         return self._pool.top
 
 
-class BestFitOrHome(FreeListPool):
+class BestFitOrHome(FitPool):
     """Best fit, unless the very place that is asked for is free."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(size, PINNED_BYTES)
+        super().__init__(size, PINNED_BYTES, FreeList.smallest)
         self._home: int | None = None
 
     def allocate_at(self, home: int | None, nbytes: int) -> int | None:
@@ -75,5 +76,4 @@ class BestFitOrHome(FreeListPool):
                     if hole < home:
                         self._holes.give(hole, home - hole)
                     return home
-        found = self._holes.smallest(nbytes)
-        return None if found is None else self._holes.cut_left(found, nbytes)
+        return super()._take(nbytes, stays)
