@@ -44,7 +44,11 @@ _lock = threading.RLock()
 
 
 def slp_enabled() -> bool:
-    return os.environ.get("REFIMPL_SLP", "1") != "0"
+    """Whether REFIMPL_SLP leaves the superword-level vectoriser on."""
+    wanted = os.environ.get("REFIMPL_SLP") or "1"
+    if wanted not in ("0", "1"):
+        raise ValueError(f"REFIMPL_SLP is {wanted[:40]!r}; give 0 or 1")
+    return wanted == "1"
 
 
 @contextmanager

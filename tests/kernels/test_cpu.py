@@ -797,6 +797,15 @@ def test_a_wrong_number_of_threads_is_one_line(monkeypatch):
     assert threads.thread_count.__wrapped__() == 3
 
 
+def test_a_wrong_switch_of_the_vectoriser_is_one_line(monkeypatch):
+    for text, on in (("0", False), ("1", True), ("", True)):
+        monkeypatch.setenv("REFIMPL_SLP", text)
+        assert build.slp_enabled() is on
+    monkeypatch.setenv("REFIMPL_SLP", "off")
+    with pytest.raises(ValueError, match="^REFIMPL_SLP is 'off'; give 0 or 1$"):
+        build.slp_enabled()
+
+
 # ---- launching -----------------------------------------------------------------------------------------------------
 
 
