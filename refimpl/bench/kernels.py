@@ -91,8 +91,7 @@ def settled(device: Device) -> Callable[[Run, int], float]:
     def seconds(run: Run, times: int) -> float:
         if device.kind == "cpu":
             time.sleep(PAUSE)
-        if times > 1:
-            run()
+        run()
         return device.seconds(run, times)
 
     return seconds

@@ -31,7 +31,7 @@ class Row:
     kernel: str
     file_does: str
     does: str  #: may be empty, where the kernel's name says what it does of what its file does
-    block: tuple[int, ...]
+    block: tuple[int, ...]  #: without the axes of one thread at its end
     machine_code: list[Usage] = field(default_factory=list)
 
 
@@ -42,13 +42,14 @@ def all_kernels() -> list[Kernel]:
     return sorted(REGISTRY.values(), key=lambda kernel: kernel.family)
 
 
-def families() -> list[str]:
-    """The kernels' families by their short names: "conv" stands for all of its modules."""
-    return list(dict.fromkeys(family(kernel) for kernel in all_kernels()))
-
-
 def family(kernel: Kernel) -> str:
+    """The short name of a kernel's family: "conv" for all of its modules."""
     return kernel.family.split(".")[0]
+
+
+def families() -> list[str]:
+    """The kernels' families by their short names."""
+    return list(dict.fromkeys(family(kernel) for kernel in all_kernels()))
 
 
 def first_sentence(docstring: str | None) -> str:
@@ -56,22 +57,12 @@ def first_sentence(docstring: str | None) -> str:
     return re.split(r"(?<=[^.])\.(?= |$)", paragraph)[0].rstrip(":")
 
 
-def block(kernel: Kernel) -> tuple[int, ...]:
-    """The block without the axes that are 1 at its end."""
-    sizes = list(kernel.block)
-    while len(sizes) > 1 and sizes[-1] == 1:
-        sizes.pop()
-    return tuple(sizes)
-
-
 def usage(kernel: Kernel) -> list[Usage]:
     """Registers and shared memory on each GPU; needs the CUDA wheels, but no GPU."""
-    from kernels import machine_code
+    from kernels.machine_code import compile_kernel
 
-    return [
-        Usage(".".join(map(str, code.target)), code.registers, code.shared_bytes)
-        for code in machine_code.compile_kernel(kernel)
-    ]
+    found = compile_kernel(kernel)
+    return [Usage(".".join(map(str, code.target)), code.registers, code.shared_bytes) for code in found]
 
 
 def rows(only: str | None = None, with_machine_code: bool = False) -> Iterator[Row]:
@@ -83,7 +74,7 @@ def rows(only: str | None = None, with_machine_code: bool = False) -> Iterator[R
                 kernel=kernel.name,
                 file_does=first_sentence(sys.modules[kernel.function.__module__].__doc__),
                 does=first_sentence(kernel.function.__doc__),
-                block=block(kernel),
+                block=kernel.block[: max(n for n, size in enumerate(kernel.block, 1) if n == 1 or size > 1)],
                 machine_code=usage(kernel) if with_machine_code else [],
             )
 
