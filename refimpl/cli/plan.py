@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, WRONG, Fail, Parser, add_command
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, WRONG, Fail, add_command
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import (
     add_budget,
@@ -52,11 +53,6 @@ def add(commands: Any) -> None:
     add_setup(parser)
     add_machine(parser)
     add_budget(parser)
-    add_output(parser)
-    parser.set_defaults(run=run)
-
-
-def add_output(parser: Parser) -> None:
     parser.add_argument("--listing", action="store_true", help="list the program, step by step, with reasons")
     parser.add_argument(
         "--step", action="append", default=[], metavar="STEP", help="list one step: a number or a layer"
@@ -68,6 +64,7 @@ def add_output(parser: Parser) -> None:
     add_picture(parser)
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="show the program without proving it")
     add_json(parser)
+    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -150,10 +147,11 @@ def least(network: Network, setup: Setup, machine: Machine) -> int:
 
 def largest(options: argparse.Namespace, setup: Setup, machine: Machine, budget: int) -> Largest:
     """The largest batch tried that fits."""
-    from refimpl.registry.fitting import largest_batch
+    from refimpl.network.zoo import build
+    from refimpl.registry import largest
 
     with waiting("looking for the largest batch"):
-        return largest_batch(options.network, setup, machine, budget)
+        return largest.largest(partial(build, options.network), setup, machine, budget)
 
 
 def batch_json(most: Largest) -> dict[str, Any]:

@@ -1,16 +1,14 @@
-"""What fits: the least budget of a setup, the largest batch, and which setups would do where one does not."""
+"""What fits: the least budget of a setup, and which setups would do where one does not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from refimpl.machine import Machine
 from refimpl.network import Network
-from refimpl.network.zoo import build
 from refimpl.planner import Setup, SetupError
-from refimpl.registry.largest import Largest, attempt, largest, least_conceivable
+from refimpl.registry.largest import attempt, least_conceivable
 from refimpl.registry.modules import MODULES
 from refimpl.registry.planning import unlimited
 from refimpl.registry.presets import PRESETS
@@ -48,14 +46,6 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int:
         else:
             too_small = middle
     return enough * MIB
-
-
-# -- the largest batch -------------------------------------------------------------------------------------------------
-
-
-def largest_batch(name: str, setup: Setup, machine: Machine, budget: int) -> Largest:
-    """The largest batch tried of the network of that name that fits `budget` bytes."""
-    return largest(partial(build, name), setup, machine, budget)
 
 
 # -- other setups ------------------------------------------------------------------------------------------------------

@@ -119,10 +119,8 @@ def from_outside(slot: str, where: str, name: str) -> Any:
 
 
 def switches(made: Setup) -> dict[str, str]:
-    """What a setup has beside its slots, by name: of a policy that searches, what all its candidates have."""
-    setup = made.frugal
-    has = {name: getattr(setup, name.replace("-", "_")) for name in SWITCHES}
-    return {name: next(word for word, v in SWITCHES[name].items() if v == value) for name, value in has.items()}
+    """What a setup has beside its slots, by name."""
+    return {name: made.shown(name.replace("-", "_")) for name in SWITCHES}
 
 
 def assignments(texts: Iterable[str]) -> dict[str, str]:
