@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Layer, Step, Tensor
+from refimpl.network.layer import LayerKind
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 
@@ -22,7 +23,7 @@ class Window(slots.Prefetch):
 
     name: str
     summary: str
-    silent: tuple[str, ...]  #: kinds of layers whose backward does not search
+    silent: tuple[LayerKind, ...]  #: kinds of layers whose backward does not search
     order: Literal["early", "between", "late"] = "early"
     needs: ClassVar = frozenset({"offload"})
 
@@ -31,7 +32,7 @@ class Window(slots.Prefetch):
 
 
 class BoundWindow:
-    def __init__(self, silent: tuple[str, ...], context: PlanContext) -> None:
+    def __init__(self, silent: tuple[LayerKind, ...], context: PlanContext) -> None:
         self._silent = silent
         self._layers = context.network.layers
         self._position = {layer: i for i, layer in enumerate(self._layers)}

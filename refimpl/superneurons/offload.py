@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Step, Tensor
+from refimpl.network.layer import LayerKind
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 from refimpl.superneurons.prefetch import DISTANCE, check_distance, prefetch_step
@@ -22,7 +23,7 @@ from refimpl.superneurons.prefetch import DISTANCE, check_distance, prefetch_ste
 class OffloadOutputs(slots.Offload):
     """Y of every layer of the chosen kinds, unless it would be prefetched before it has left."""
 
-    kinds: tuple[str, ...]
+    kinds: tuple[LayerKind, ...]
     name: str
     summary: str
     distance: int = DISTANCE  #: of the prefetch that goes with it, steps

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refimpl.network.layer import LayerKind
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 from refimpl.planner.last_consumer import LastConsumerSends
@@ -18,7 +19,7 @@ from refimpl.planner.last_consumer import LastConsumerSends
 class OffloadInputs(slots.Offload):
     """X of every layer of the chosen kinds: CONV and POOL for vDNN-all, CONV alone for vDNN-conv."""
 
-    kinds: tuple[str, ...]
+    kinds: tuple[LayerKind, ...]
     name: str
     summary: str
     needs: ClassVar = frozenset({"release"})

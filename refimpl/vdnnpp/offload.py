@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Layer, Network
-from refimpl.planner import slots
+from refimpl.network.layer import LayerKind
+from refimpl.planner import SetupError, slots
 from refimpl.planner.context import PlanContext
 from refimpl.planner.last_consumer import LastConsumerSends
 
@@ -19,12 +20,16 @@ from refimpl.planner.last_consumer import LastConsumerSends
 class OffloadInputs(slots.Offload):
     """X of every `every`-th layer of the chosen kinds, from the first."""
 
-    kinds: tuple[str, ...]
+    kinds: tuple[LayerKind, ...]
     name: str
     summary: str
     every: int = 1
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise SetupError(f"every is {self.every}; it must be at least 1")
 
     def bind(self, context: PlanContext) -> LastConsumerSends:
         return LastConsumerSends(self.layers(context.network), context)

@@ -108,6 +108,12 @@ def test_parameters_are_read_by_their_types(slot: str, text: str, values: dict[s
         ("allocator", "best-fit:0", "a granularity of 0 bytes; it must be at least 1"),
         ("pinned", "vdnnpp-compressed:nan", "density cannot be 'nan'; give a number of at least 0"),
         ("pinned", "vdnnpp-on-demand:-1GiB", "limit cannot be '-1GiB'"),
+        ("offload", "vdnnpp-conv:every=0", "every is 0; it must be at least 1"),
+        (
+            "offload",
+            "vdnn-conv:conv+nothing",
+            "kinds cannot be 'conv+nothing'; give data or conv or pool or fc or relu",
+        ),
         ("join", "yes:1", "join cannot be 'yes:1'. There are: yes, no."),
         ("offload", "vdnnall:3", "no module vdnnall is installed; did you mean vdnn-all?"),
         ("offload", "not a module:3", "offload cannot be 'not a module:3'"),
