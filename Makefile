@@ -3,6 +3,7 @@
 #   make demo             make test GPU=1 (CUDA 13 wheels)      make test GPU=12 (CUDA 12 wheels)
 #   make gpu PYTHON=python3 VENV=system         use that interpreter as it is: nothing is made, nothing is installed
 #   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
+#   make faults AGAINST=TREE   the same faults in another tree too, for its own tests
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -57,7 +58,7 @@ campaign: $(TEST) ## run the long searches, and every property on newly drawn ex
 	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"
 
 faults: $(TEST) ## plant faults in a copy of the tree, one at a time, and show which tests catch them: an hour
-	@$(PY) -m tests.planted_faults --write
+	@$(PY) -m tests.planted_faults --write $(if $(AGAINST),--against $(AGAINST))
 
 lint: $(TEST) ## ruff and mypy
 	@$(PY) -m ruff check .
