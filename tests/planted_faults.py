@@ -1010,8 +1010,8 @@ def table(outcomes: list[tuple[Fault, list[Outcome]]], titles: list[str]) -> Ite
     yield "# Planted faults"
     yield ""
     yield "Written by `make faults`; the last column, of another tree, by `make faults AGAINST=TREE`. Each row is one"
-    yield "fault, planted alone in a copy of the tree, and the first test that failed. `tests/planted_faults.py` says what"
-    yield "was replaced by what."
+    yield "fault, planted alone in a copy of the tree, and the first test that failed. `tests/planted_faults.py` says"
+    yield "what was replaced by what."
     yield ""
     for number, title in enumerate(titles):
         caught = sum(each[number].state == "caught" for _, each in outcomes)
