@@ -143,5 +143,5 @@ class HostSide:
         try:
             self._thread.finish()
         except DeviceFailed:
-            self._counter[0] = ALL_REACHED  # the streams go on: nobody will look at what they compute
+            self._counter[0] = ALL_REACHED  # the streams go on; their results are not used
             raise

@@ -106,7 +106,7 @@ class Replay(ABC):
 class Device(ABC):
     """An arena on the device, one in pinned memory, and a store for compressed maps.
 
-    All methods but `replay` are ordered behind the launches.
+    All methods but `replay` are ordered after the launches.
     """
 
     pinned: np.ndarray  #: the pinned arena, as bytes

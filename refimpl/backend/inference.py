@@ -13,7 +13,7 @@ from refimpl.planner.baseline import LayerWise, MemoryOptimal, NoCache, NoOffloa
 def inference_program(training: Program) -> Program:
     """The program of `training.network.inference()` within the same budget.
 
-    Raises `DoesNotFit`, and `RunError` where somebody has moved the weights of the training program.
+    Raises `DoesNotFit`, and `RunError` where the weights of the training program were moved.
     """
     forward_only = {
         "recompute": NoRecompute(), "offload": NoOffload(), "prefetch": NoPrefetch(), "liveness": LayerWise(),

@@ -119,7 +119,7 @@ def assigned(options: argparse.Namespace) -> dict[str, str]:
 def machine_of(options: argparse.Namespace, default: str = "") -> Machine:
     """The machine that was named; without a name `default`, or the GPU at hand, or vDNN's."""
     from refimpl.machine import machine
-    from refimpl.registry.planning import gpu_at_hand
+    from refimpl.machine.here import gpu_at_hand
 
     found = machine(options.machine or default or ("here" if gpu_at_hand() else VDNNS_MACHINE))
     return found.with_catalogue(options.catalogue) if options.catalogue else found

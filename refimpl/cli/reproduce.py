@@ -128,7 +128,7 @@ def pictures(parts: Sequence[Part], path: Path | None) -> dict[str, Path]:
 
 def backend_at_hand(options: argparse.Namespace, paper: Paper) -> Literal["cuda", "cpu"]:
     """The backend of `--run`; refused at once where it would take for ever, or could not be timed."""
-    from refimpl.registry.planning import gpu_at_hand
+    from refimpl.machine.here import gpu_at_hand
 
     gpu = gpu_at_hand()
     if not gpu and options.network is None:

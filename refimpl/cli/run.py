@@ -109,7 +109,7 @@ def prepared_program(options: argparse.Namespace, network: Network) -> Program:
 
 def trainer_of(program: Program, options: argparse.Namespace, **learning: Any) -> Trainer:
     """A trainer on the backend that was asked for; the first time, its kernels are compiled, which takes a while."""
-    from refimpl.registry.planning import gpu_at_hand
+    from refimpl.machine.here import gpu_at_hand
 
     backend = options.backend if options.backend != "auto" else "cuda" if gpu_at_hand() else "cpu"
     with waiting(f"preparing {program.network.name} for {backend}; the first time its kernels are compiled"):

@@ -7,9 +7,12 @@ operating system does not tell is replaced by a guess, never by an error.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import re
+import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +135,14 @@ def _told(path: str, pattern: str) -> str | None:
     except OSError:
         return None
     return found.group(1) if found else None
+
+
+@cache
+def gpu_at_hand() -> bool:
+    """Whether a CUDA driver finds a device.  It asks the driver itself, because importing Numba takes a second."""
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        count = ctypes.c_int()
+        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+    except (OSError, AttributeError):
+        return False

@@ -29,7 +29,7 @@ Word = np.uint32
 
 
 def packed_limit(nbytes: int) -> int:
-    """Bytes that a map of so many bytes takes at most when it is packed: all its numbers, and a bit each."""
+    """The most bytes that a map of `nbytes` takes when it is packed: all its numbers, and a bit each."""
     return nbytes + 4 * -(-nbytes // (4 * WORD))
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.planner import Setup, SetupError
-from refimpl.registry.largest import attempt, least_conceivable
+from refimpl.registry.largest import attempt, least_conceivable, unlimited
 from refimpl.registry.modules import MODULES
-from refimpl.registry.planning import unlimited
 from refimpl.registry.presets import PRESETS
 from refimpl.text import size
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
@@ -25,6 +26,12 @@ class Largest:
     size: int  #: images or whatever was counted; 0 where not even 1 fits
     program: Program | None  #: of that size
     tried: dict[int, bool]  #: size → whether it fits, in the order in which they were planned
+
+
+@lru_cache(maxsize=2)
+def unlimited(network: Network, setup: Setup, machine: Machine) -> Program:
+    """The program with unlimited memory.  The last ones are kept: one question needs them often."""
+    return plan(network, setup, machine, UNLIMITED)
 
 
 def attempt(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:

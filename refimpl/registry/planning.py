@@ -1,13 +1,9 @@
-"""Planning by name: `refimpl.plan` for Python, and what the command asks it for.
+"""Planning by name: `refimpl.plan`, and the names and budgets that it takes.
 
 program = plan("vgg16", "vdnn-all", "titan-x", "12GiB")
 """
 
 from __future__ import annotations
-
-import ctypes
-import sys
-from functools import cache, lru_cache
 
 from refimpl.machine import Machine
 from refimpl.machine import machine as machine_named
@@ -15,7 +11,9 @@ from refimpl.network import Builder, Network, NetworkError
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner import plan as plan_bytes
-from refimpl.registry.budgets import UNLIMITED, Share, parse
+from refimpl.registry.budgets import Share, parse
+from refimpl.registry.fitting import remedies
+from refimpl.registry.largest import unlimited
 from refimpl.registry.presets import Preset, baseline
 from refimpl.registry.presets import setup as preset_setup
 from refimpl.text import size
@@ -51,8 +49,6 @@ def plan(
     try:
         return plan_bytes(network, setup, machine, nbytes)
     except DoesNotFit as error:
-        from refimpl.registry.fitting import remedies
-
         error.hint = f"{remedies(network, setup, machine, nbytes)} {share_of(budget, network, machine)}".strip()
         raise
 
@@ -101,20 +97,3 @@ def share_of(budget: Budget, network: Network, machine: Machine) -> str:
 def unlimited_baseline(network: Network, machine: Machine) -> Program:
     """The preset `baseline` as if memory had no end: what shares of the peak and slow-downs are measured against."""
     return unlimited(network, baseline(), machine)
-
-
-@lru_cache(maxsize=2)
-def unlimited(network: Network, setup: Setup, machine: Machine) -> Program:
-    """The program with as much memory as it likes.  The last ones are kept: one question asks for them often."""
-    return plan_bytes(network, setup, machine, UNLIMITED)
-
-
-@cache
-def gpu_at_hand() -> bool:
-    """Whether there is a CUDA driver with a device here.  Asks the driver itself: importing Numba takes a second."""
-    try:
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        count = ctypes.c_int()
-        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
-    except (OSError, AttributeError):
-        return False

@@ -95,7 +95,7 @@ def test_what_cannot_be_had_is_refused_at_once(wrong: Wrong, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_superneurons_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the CPU a driver has nothing to be called for; the rest is measured."""
-    monkeypatch.setattr("refimpl.registry.planning.gpu_at_hand", lambda: False)
+    monkeypatch.setattr("refimpl.machine.here.gpu_at_hand", lambda: False)
     small = ("--network", "tiny-resnet", "--batch", 2, "--budget", "1MiB", "--iterations", 1)
     said = refimpl("reproduce", "superneurons", "--run", *small)
     assert said.status == 0 and "the most images" in said.out and "superneurons" in said.out
@@ -139,7 +139,7 @@ def test_vdnnpp_as_json(refimpl: Command) -> None:
 @pytest.mark.vdnnpp
 @pytest.mark.slow
 def test_vdnnpp_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refimpl.registry.planning.gpu_at_hand", lambda: False)
+    monkeypatch.setattr("refimpl.machine.here.gpu_at_hand", lambda: False)
     small = ("--network", "tiny-vgg", "--batch", 2, "--budget", "8MiB", "--iterations", 1)
     said = refimpl("reproduce", "vdnnpp", "--run", *small)
     assert said.status == 0 and "pinned memory" in said.out and "GB/s" in said.out
@@ -168,7 +168,7 @@ def test_a_papers_entry_is_whole(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_running_wants_a_gpu_or_a_small_network(name: str, wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("refimpl.registry.planning.gpu_at_hand", lambda: False)
+    monkeypatch.setattr("refimpl.machine.here.gpu_at_hand", lambda: False)
     said = wrong("reproduce", name, "--run")
     assert f"no GPU here; a small network runs on the CPU: {PAPERS[name].small}" in said
     small = PAPERS[name].small.split()
