@@ -23,6 +23,7 @@ from refimpl.cli.options import (
     add_setup,
     machine_of,
     network_of,
+    say_share,
     setup_of,
 )
 from refimpl.cli.plan import proved
@@ -205,6 +206,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(document)
     else:
         report(document, program)
+        say_share(options, network, program.machine)
         if options.verbose and compressed:
             from refimpl.reproduce.measured import compressed_table
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.cli.arguments import DONE, Fail, add_command, writable
-from refimpl.cli.options import add_budget, add_machine, add_network, add_setup, network_of, program_of
+from refimpl.cli.options import add_budget, add_machine, add_network, add_setup, network_of, program_of, say_share
 from refimpl.cli.plan import proved
 from refimpl.cli.run import add_backend, prepared_program, trainer_of
 from refimpl.cli.terminal import say
@@ -55,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
         timeline = program.simulate()
     how = "simulated" if timeline.simulated else "measured"
     say(f"One iteration of {program.network.name}, batch {program.network.batch}, {how} on {timeline.machine}:")
+    say_share(options, program.network, program.machine)
     for form, path in paths.items():
         _, what, opens, module = FORMATS[form]
         getattr(import_module(f"refimpl.report.{module}"), f"write_{module}")(path, program, timeline)

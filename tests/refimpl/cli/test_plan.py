@@ -93,10 +93,11 @@ def test_what_does_not_fit_is_status_3_and_says_what_would(refimpl: Command) -> 
     assert refimpl("plan", "vgg16", "--batch", 64, *offered, *MACHINE).status == 0
 
 
-def test_a_share_says_of_what(refimpl: Command) -> None:
+def test_a_share_says_of_what(refimpl: Command, tmp_path: Path) -> None:
     sentence = "The budget is 1.2 of 7.387 MiB, the peak of the preset baseline on lenet."
     asked = ("lenet", "--budget", "1.2", *MACHINE)
-    for command in (("plan", "--algorithms", "memory"), ("compare", "--with", "vdnn-all")):
+    out = ("--out", tmp_path)
+    for command in (("plan", "--algorithms", "memory"), ("compare", "--with", "vdnn-all"), ("trace", *out)):
         assert sentence in refimpl(command[0], *asked, *command[1:]).out
     tight = refimpl("plan", "lenet", "--budget", "30%", *MACHINE)
     assert tight.status == 3 and tight.err.endswith(sentence.replace("1.2", "0.3") + "\n")
