@@ -39,13 +39,21 @@ def shown(value: object) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
-    """The name that was probably meant.  None where no name is close, or another number tells it apart: resnet18."""
-    found = get_close_matches(name, names, 3, ALIKE)
-    return next((near for near in found if without_numbers(near) != without_numbers(name)), None)
+    """The name that was probably meant, or None.  resnet18 is not a slip of resnet152's, but h10 is one of h100's."""
+    for near in get_close_matches(name, names, 3, ALIKE):
+        if without_numbers(near) != without_numbers(name) or one_less(near, name):
+            return near
+    return None
 
 
 def without_numbers(name: str) -> str:
     return re.sub(r"[0-9]+", "0", name)
+
+
+def one_less(one: str, other: str) -> bool:
+    """Whether one of the names is the other with a letter or digit left out."""
+    shorter, longer = sorted((one, other), key=len)
+    return any(longer[:i] + longer[i + 1 :] == shorter for i in range(len(longer)))
 
 
 def offer(name: str, names: Iterable[str]) -> str:

@@ -41,9 +41,9 @@ tiny, batch 8 · demo · titan-x (own) · budget 1 MiB
     traffic    offloaded 8.094 KiB · prefetched 8 KiB · on demand 96 bytes · pinned memory 15.5 KiB
     rebuilt    1 forward step run again
     time       27 ms an iteration, by the model of titan-x · 74 instructions, 14 waits among them
-    slots      recompute some · offload some · liveness layer-wise · prefetch ahead · cache none ·
-               algorithms memory · allocator best-fit · pinned buffer-a-map · streams compute, out,
-               in
+    slots      recompute some:kinds=pool · offload some · liveness layer-wise · prefetch ahead:1 ·
+               cache none · algorithms memory · allocator best-fit · pinned buffer-a-map · streams
+               compute, out, in
 
 Fates of the 4 maps that backward reads
     offload    some: drawn · 3 maps, 14.09 KiB: input, conv1, softmax1

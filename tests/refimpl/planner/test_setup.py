@@ -43,8 +43,8 @@ def test_replace_swaps_one_module_and_checks_again() -> None:
 def test_a_changed_setup_says_what_differs() -> None:
     first = setup(offload=OffloadSome())
     changed = first.replace(join=True, copy_streams="shared").replace(allocator=ALLOCATORS["first-fit"])
-    assert changed.name == "test, allocator=first-fit, copy_streams=shared, join=yes" and changed.preset == "test"
-    assert changed.replace(allocator=first.allocator, join=False).name == "test, copy_streams=shared"
+    assert changed.name == "test, allocator=first-fit, copy-streams=shared, join=yes" and changed.preset == "test"
+    assert changed.replace(allocator=first.allocator, join=False).name == "test, copy-streams=shared"
     assert changed.replace(name="other").name == "other"
 
 
