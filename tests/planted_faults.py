@@ -1009,7 +1009,7 @@ def table(outcomes: list[tuple[Fault, list[Outcome]]], titles: list[str]) -> Ite
     """The page, line by line."""
     yield "# Planted faults"
     yield ""
-    yield "Written by `make faults`; the last column, of another tree, by `make faults AGAINST=TREE`. Each row is one"
+    yield "Written by `make faults`; a second column, of another tree, by `make faults AGAINST=TREE`. Each row is one"
     yield "fault, planted alone in a copy of the tree, and the first test that failed. `tests/planted_faults.py` says"
     yield "what was replaced by what."
     yield ""
