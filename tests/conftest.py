@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ settings.register_profile("campaign", deadline=None, max_examples=1000, print_bl
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what is to run in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("campaign" if "campaign" in config.getoption("markexpr") else "suite")
 
 

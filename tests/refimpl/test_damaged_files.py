@@ -24,7 +24,6 @@ from refimpl.backend import checkpoint
 from refimpl.backend.data import load_npz
 from refimpl.cli import main, status_of
 from refimpl.machine.devices import Cpu
-from refimpl.machine.here import cpu
 from refimpl.machine.measure import measure
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
@@ -308,7 +307,7 @@ def test_damaged_data_is_read_or_refused(tmp_path: Path, count: int) -> None:
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("profile") / "profile.json"
-    measure(build("lenet", 4), Cpu(cpu()), turns=1, limit_seconds=0.05).save(path)
+    measure(build("lenet", 4), Cpu(), turns=1, limit_seconds=0.05).save(path)
     return path.read_text(encoding="utf-8")
 
 

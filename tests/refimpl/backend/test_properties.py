@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder
@@ -26,11 +26,12 @@ ITERATIONS = 2
 
 def holds(network: Network, wanted: Setup, tightness: float, order: Order, slow: bool) -> None:
     program = least_plan(network, wanted, SLOW_LINK if slow else MACHINE, tightness)
+    expected = plain_training(program, ITERATIONS)
+    assume(np.isfinite(expected["losses"]).all())  # else the network diverges, and the trainer stops
     with trainer(program, order=order, poison=True) as made:
         losses = [made.step(*draw_batch(network, i)) for i in range(ITERATIONS)]
         state = made.state()
         assert made.recounted_peak == program.peak_bytes <= program.budget
-    expected = plain_training(program, ITERATIONS)
     assert differing(state, expected) == []
     assert losses[-1] == float(np.mean(expected["losses"], dtype=np.float64))
 
