@@ -1,7 +1,7 @@
 """Tables for people: a plan, its steps, a network's layers, setups side by side.  At most 100 columns wide.
 
 A `Table` is data: a title, a head and rows of text.  The command prints it; the documentation takes its rows.
-`Table.of` makes one from rows of any kind and `Column`s, which say what of a row is shown and how it is written.
+`Table.of` makes one from rows of any kind and a `Column` for each thing that is shown of a row.
 """
 
 from __future__ import annotations
