@@ -10,6 +10,8 @@ ends one too early, the wrong producer, a checkpoint that is not checked.  For e
 `old` by `new`, runs the tests named, and stops at the first that fails.  A fault that no test catches means that some
 capability has no test.
 
+A fault counts as caught if that test passes again without it.
+
 `old` occurs once in `file`.  Where the code has moved, the one other file that has it once is taken, and the table says
 which.  Of the tests named, those that a tree does not have are left out.
 """
@@ -896,6 +898,7 @@ CLI = (
         "        return INTERRUPTED\n",
         "        return DONE\n",
         "tests/refimpl/cli",
+        or_else=(("status, says = INTERRUPTED", "status, says = DONE"),),
     ),
     Fault(
         "the JSON document leaves out what would fit",
@@ -964,7 +967,7 @@ class Tree:
         return None
 
     def plant(self, fault: Fault) -> Outcome:
-        """Plant a fault, run its tests until one fails, and take it out again."""
+        """Plant a fault, run its tests until one fails, take it out again, and see that this one passes now."""
         found = self.find(fault)
         if found is None:
             return Outcome("not planted: its text is not there once")
@@ -975,6 +978,8 @@ class Tree:
             state, by = self.test(fault.tests.split(), fault.slow)
         finally:
             path.write_text(self.sources[path], "utf-8")
+        if state == "caught" and self.test([by.partition("[")[0]], slow=True)[0] != "not caught":
+            state = "not caught: the test fails without the fault too"
         return Outcome(state, by, path.relative_to(self.place).as_posix(), time.monotonic() - began)
 
     def test(self, arguments: list[str], slow: bool) -> tuple[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from refimpl.network.zoo import build
 from refimpl.network.zoo.resnet import resnet
 from refimpl.planner import Setup, plan
 from refimpl.planner.baseline import NetworkWide
+from refimpl.registry import largest as searching
 from refimpl.registry.largest import attempt, largest, least_conceivable, reach
 from refimpl.vdnn import VDNN_DYN
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup
@@ -64,6 +67,19 @@ def test_what_was_tried_is_told_in_order() -> None:
     told: list[int] = []
     found = largest(tiny, SETUPS["evict"], MACHINE, BUDGET, told.append)
     assert told == [*found.tried] and len(set(told)) == len(told)
+
+
+def test_the_search_ends_at_the_threshold_from_wherever_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes up to `last` fit, the search begins at `guess`, and nothing above `most` is conceivable."""
+    for most in range(13):
+        for guess, last in itertools.product(range(most + 1), repeat=2):
+            reached = iter((most, guess))
+            monkeypatch.setattr(searching, "reach", lambda nbytes, budget, reached=reached: next(reached))
+            monkeypatch.setattr(searching, "least_conceivable", lambda size: 0)
+            monkeypatch.setattr(searching, "plan", lambda *asked: SimpleNamespace(peak_bytes=0))
+            monkeypatch.setattr(searching, "attempt", lambda size, *asked, last=last: size <= last or None)
+            found = largest(lambda size: size, PLAIN, MACHINE, BUDGET)  # type: ignore[arg-type,return-value]
+            assert found.size == last, (most, guess, found.tried)
 
 
 def test_nothing_fits() -> None:

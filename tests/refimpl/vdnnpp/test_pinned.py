@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from refimpl.machine.machines import MACHINES
 from refimpl.memory.packing import Packed, packed_limit
-from refimpl.network import Builder, Conventions, Network, Tensor
+from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
-from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, Setup, plan
+from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import Compress, Decompress, pinned_size
@@ -98,6 +98,20 @@ def test_the_input_and_what_convolutions_put_out_may_be_negative() -> None:
     found = never_negative(network)
     assert network.input not in found
     assert found.isdisjoint(layer.y for layer in network.layers if layer.kind == "conv")
+
+
+def test_a_map_is_compressed_only_between_its_relu_and_backward() -> None:
+    """The ReLU works in place: what the convolution writes may be negative, and so may a gradient in its place."""
+    b = Builder("in place", (2, 3, 8, 8), VDNN)
+    conv = b.conv(4, 3, pad=1)
+    relu = b.relu()
+    b.fc(3)
+    b.softmax()
+    network = b.build()
+    assert relu.y is conv.y
+    buffers = Compressed().bind(PlanContext(network, GTX_970))
+    compressed = [buffers.compressed_bytes(conv.y, step) is not None for step in network.steps]
+    assert compressed == [relu.forward.number <= step.number <= network.depth for step in network.steps]
 
 
 @relaxed
