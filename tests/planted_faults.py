@@ -984,7 +984,10 @@ class Tree:
 
     def test(self, arguments: list[str], slow: bool) -> tuple[str, str]:
         """Run tests until one fails: "caught" and its name, or what happened instead."""
-        there = [word for word in arguments if not word.startswith("tests/") or (self.place / word).exists()]
+        paths = {word: self.place / word.partition("::")[0] for word in arguments if word.startswith("tests/")}
+        there = [word for word in arguments if word not in paths or paths[word].exists()]
+        if not any(word in paths for word in there):
+            return "none of its tests is there", ""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *there]
         left_out = [] if slow else ["not slow"]
         if "timing:" in (self.place / "pyproject.toml").read_text("utf-8"):
