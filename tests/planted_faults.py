@@ -1013,6 +1013,14 @@ def short(test: str) -> str:
     return test.rpartition("/")[2].partition("[")[0].replace(".py::", "::")
 
 
+def suite(root: Path) -> str:
+    """The name of a tree's suite in the table: of another tree, the commit that is checked out there."""
+    if root == ROOT:
+        return "this suite"
+    done = subprocess.run(["git", "-C", root, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return f"the suite at {done.stdout.strip() or root.name}"
+
+
 def table(outcomes: list[tuple[Fault, list[Outcome]]], titles: list[str]) -> Iterator[str]:
     """The page, line by line."""
     yield "# Planted faults"
@@ -1040,10 +1048,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only say which faults could not be planted")
     options = parser.parse_args()
     chosen = [fault for fault in FAULTS if options.only in f"{fault.room} {fault.file} {fault.what}"]
-    roots = {"this suite": ROOT} | ({"the suite before": options.against.resolve()} if options.against else {})
+    roots = [ROOT, *([options.against.resolve()] if options.against else [])]
     outcomes: list[tuple[Fault, list[Outcome]]] = []
     with tempfile.TemporaryDirectory(prefix="refimpl-faults-") as folder:
-        trees = [Tree(root, Path(folder) / str(number)) for number, root in enumerate(roots.values())]
+        trees = [Tree(root, Path(folder) / str(number)) for number, root in enumerate(roots)]
         if options.check:
             lost = [fault for fault in chosen if any(tree.find(fault) is None for tree in trees)]
             print("\n".join(f"{fault.file}: {fault.what}" for fault in lost) or f"all {len(chosen)} can be planted")
@@ -1054,7 +1062,7 @@ def main() -> int:
             said = "; ".join(f"{one.state} {short(one.by)} ({one.seconds:.0f} s)" for one in each)
             print(f"{number}/{len(chosen)} {fault.room}: {fault.what}: {said}", flush=True)
     if options.write:
-        TABLE.write_text("\n".join(table(outcomes, [*roots])) + "\n", "utf-8")
+        TABLE.write_text("\n".join(table(outcomes, [suite(root) for root in roots])) + "\n", "utf-8")
     missed = [fault.what for fault, each in outcomes if any(one.state != "caught" for one in each)]
     print(
         f"{len(outcomes) - len(missed)} of {len(outcomes)} faults are caught" + "".join(f"\n  not: {w}" for w in missed)
