@@ -41,11 +41,9 @@ baseline = Preset(
     "Nothing is offloaded, dropped or evicted: a framework without a memory policy.",
 )
 vdnn_all = Preset(
-    vdnn.VDNN_ALL, "vDNN: the inputs of every CONV and POOL are offloaded, and prefetched through the paper's window."
+    vdnn.VDNN_ALL, "vDNN: the inputs of every CONV, POOL and CONCAT are offloaded, and prefetched by its window."
 )
-vdnn_conv = Preset(
-    vdnn.VDNN_CONV, "vDNN: the inputs of every CONV are offloaded, and prefetched through the paper's window."
-)
+vdnn_conv = Preset(vdnn.VDNN_CONV, "vDNN: the inputs of every CONV are offloaded, and prefetched by its window.")
 vdnn_dyn = Preset(
     vdnn.VDNN_DYN, "vDNN's dynamic policy: the first of its candidates, from fast to frugal, that fits the budget."
 )
