@@ -79,7 +79,7 @@ def published_table(paper: str, figures: Sequence[Reproduced], units: str = "") 
     for figure in figures:
         sources.setdefault(figure.published.mark, {})[figure.published.source] = None
     marks = [f"{MARKS.get(mark, mark)}: {'; '.join(theirs)}." for mark, theirs in sources.items()]
-    note = "\n".join([*([units] if units else []), f"met: within {_within(figures)}.", *marks])
+    note = "\n".join([*([units] if units else []), _met(figures), *marks])
     return Table.of(f"{paper}: published beside ours", figures, columns, note)
 
 
@@ -91,13 +91,16 @@ def values(published: Published, ours: float) -> tuple[str, str]:
     """Both with their unit: the published one as it was given, ours with as many digits, four at least."""
     theirs = f"{published.value:.10g}"
     digits = max(4, sum(map(str.isdigit, theirs.lstrip("0."))), len(str(int(ours))))
-    return f"{theirs} {published.unit}".strip(), f"{ours:.{digits}g} {published.unit}".strip()
+    more = "> " if published.above else ""
+    return f"{more}{theirs} {published.unit}".strip(), f"{ours:.{digits}g} {published.unit}".strip()
 
 
-def _within(figures: Sequence[Reproduced]) -> str:
+def _met(figures: Sequence[Reproduced]) -> str:
     """How close counts as met: a share, or a figure's own limit."""
-    limits = {(f.published.within, f.published.unit) for f in figures}
+    limits = {(f.published.within, f.published.unit) for f in figures if not f.published.above}
     words = [f"{CLOSE:.0%}"] if any(within is None for within, _ in limits) else []
     own = sorted({f"{within:g} {unit}".strip() for within, unit in limits if within})
     counts = ["counts exactly"] if any(within == 0 for within, _ in limits) else []
-    return ", ".join([*words, *own, *counts])
+    close = [f"within {', '.join([*words, *own, *counts])}"] if limits else []
+    more = ["above the published figure where that has a >"] if any(f.published.above for f in figures) else []
+    return f"met: {'; '.join([*close, *more])}."

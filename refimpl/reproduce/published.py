@@ -24,6 +24,7 @@ class Published:
     mark: str
     source: str
     within: float | None = None  #: where a share would be too generous: how far ours may be off, in the figure's unit
+    above: bool = False  #: published as "more than": every larger figure meets it
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Reproduced:
     @property
     def met(self) -> bool:
         within = self.published.within
+        if self.published.above:
+            return self.ours > self.published.value
         return abs(self.deviation) <= CLOSE if within is None else abs(self.ours - self.published.value) <= within
 
 

@@ -1,40 +1,95 @@
-"""vDNN's evaluation as `refimpl reproduce vdnn` shows it: published figures, and its networks under every policy."""
+"""vDNN's evaluation as `refimpl reproduce vdnn` shows it: tables and pictures, part by part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from refimpl.report.tables import Column, Table, in_units, percent
-from refimpl.reproduce.evaluation import Part
-from refimpl.reproduce.vdnn import figures
-from refimpl.reproduce.vdnn.figures import Row
-from refimpl.reproduce.vdnn.pictures import networks_picture
+from refimpl.reproduce.evaluation import MIB, Part
+from refimpl.reproduce.vdnn import figures, pictures, published
+from refimpl.reproduce.vdnn.figures import ReuseRow, Row
 from refimpl.text import size
 
-NETWORKS = (
-    Column("network", lambda row: f"{row.network}({row.batch})"), Column("policy", "policy"),
-    Column("at once", "network_wide_bytes", size), Column("average", "average_saving", percent),
+GB_2, MS_1 = in_units(figures.GB, 2), in_units(1e-3)
+
+NETWORK = Column("network", lambda row: f"{row.network}({row.batch})")
+POLICY = Column("policy", "policy")
+HOW = Column("", lambda row: f"does not fit: {row.failure}" if row.failure else row.adopted, wraps=True)
+MODES = "(m): least workspace, (p): fastest; dyn: with the adopted policy."
+
+MEMORY = (
+    NETWORK, POLICY, Column("at once", "network_wide_bytes", GB_2), Column("average", "average_saving", percent),
     Column("by time", "weighted_saving", percent), Column("peak", "peak_saving", percent),
-    Column("out", lambda row: row.offloaded_bytes or None, size), Column("TFLOP/s", "flops_rate", in_units(1e12, 2)),
-    Column("slower", "slowdown", percent),
-    Column("", lambda row: row.adopted if row.fits else f"does not fit: {row.failure}", wraps=True),
+    Column("out", lambda row: row.offloaded_bytes or None, size), HOW,
 )  # fmt: skip
 
 
-def networks_table(rows: Sequence[Row]) -> Table:
-    """Every network under every policy."""
-    link = max((row.link_rate for row in rows if row.link_rate), default=0.0)
+def memory_tables(rows: Sequence[Row]) -> list[Table]:
     note = (
-        "Simulated on a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total.  average, by "
-        "time, peak: memory saved against it, over the steps of the feature extraction.  TFLOP/s: of the kernels; "
-        f"copies ran at {link / 1e9:.1f} GB/s.  slower: than a GPU that holds it all.  (m): least workspace, (p): "
-        "fastest."
+        "Planned for a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total, GB.  average, by "
+        "time, peak: memory saved against it, over the steps of the feature extraction; by time: steps weighted by "
+        "how long they take.  out: offloaded in an iteration.  A policy that does not fit is counted on a larger GPU.  "
+        f"{MODES}"
     )
-    return Table.of("vDNN's networks", rows, NETWORKS, note)
+    return [Table.of("Memory of vDNN's networks", rows, MEMORY, note)]
 
+
+PERFORMANCE = (
+    NETWORK, POLICY, Column("oracle", "oracle_seconds", MS_1),
+    Column("vDNN", lambda row: None if row.failure else row.seconds, MS_1),
+    Column("lost", "performance_lost", percent), Column("TFLOP/s", "flops_rate", in_units(1e12, 2)), HOW,
+)  # fmt: skip
+
+
+def performance_tables(rows: Sequence[Row]) -> list[Table]:
+    link = max(row.link_rate for row in rows if row.link_rate)
+    note = (
+        "Milliseconds an iteration, simulated on a Titan X of 12 GiB with the modelled cuDNN 4.  oracle: a GPU that "
+        "holds everything, with the fastest algorithms.  lost: 1 - T(oracle) / T(vDNN).  TFLOP/s: of the kernels; "
+        f"copies ran at {link / 1e9:.1f} GB/s.  {MODES}"
+    )
+    return [Table.of("Performance of vDNN's networks", rows, PERFORMANCE, note)]
+
+
+REUSE = (
+    NETWORK, Column("layer", "layer"), Column("X (MiB)", "x_bytes", in_units(MIB)),
+    Column("forward", "forward_seconds", MS_1), Column("backward", "backward_seconds", MS_1),
+    Column("X waits", "wait_seconds", MS_1), Column("out and in", "copy_seconds", MS_1),
+)  # fmt: skip
+
+
+def reuse_tables(rows: Sequence[ReuseRow]) -> list[Table]:
+    note = (
+        "Milliseconds, simulated on a Titan X that holds everything, with the fastest algorithms.  X waits: from the "
+        "end of the layer's forward to the start of its backward.  out and in: X alone on the link."
+    )
+    return [Table.of("How long X waits between its two uses", rows, REUSE, note)]
+
+
+DEEP = (
+    NETWORK, POLICY, Column("at once", "network_wide_bytes", GB_2), Column("GPU, peak", "peak_bytes", GB_2),
+    Column("average", "average_bytes", GB_2), Column("host", "offloaded_bytes", GB_2),
+    Column("on the host", "host_share", percent), Column("lost", "performance_lost", percent), HOW,
+)  # fmt: skip
+
+
+def deep_tables(rows: Sequence[Row]) -> list[Table]:
+    note = (
+        "GB.  at once: the network-wide total.  GPU: of the feature extraction.  host: offloaded maps.  on the host: "
+        f"of these and the GPU's peak.  lost: performance, against a GPU that holds everything.  {MODES}"
+    )
+    return [Table.of("Very deep networks", rows, DEEP, note)]
+
+
+GB = "GB: 2^30 bytes."
 
 PARTS = (
-    Part("published", "the figures that the paper prints", 1, figures.reproduced, units="GB: 2^30 bytes."),
-    Part("networks", "its networks under every policy", len(figures.NETWORKS), figures.networks,
-         lambda rows: [networks_table(rows)], networks_picture),
+    Part("memory", "memory saved and offloaded under each policy", len(figures.CONVENTIONAL) + 1, figures.memory,
+         memory_tables, pictures.memory_picture, units=GB),
+    Part("performance", "performance lost under each policy", len(figures.CONVENTIONAL) + 1, figures.performance,
+         performance_tables, pictures.performance_picture, units="lost: 1 - T(all in memory) / T(vDNN)."),
+    Part("reuse", "how long each layer's input waits for its second use", len(published.REUSE), figures.reuse,
+         reuse_tables, pictures.reuse_picture),
+    Part("deep", "VGG with up to 416 layers, on the GPU and on the host", len(figures.DEEP) + 1, figures.deep,
+         deep_tables, pictures.deep_picture, units=GB),
 )  # fmt: skip

@@ -1,22 +1,28 @@
 """vDNN's figures, ours: the published ones, and its networks under every policy.
 
-The conventions, the same for every network: GB is 2^30 bytes.  "Memory" of a step is its live maps and gradient maps
-with the workspace, and W and dW of the convolutions; the average is taken over the steps of the feature extraction,
-the classifier (everything from the first fully connected layer on) left out.  It is compared with the network-wide
-total, classifier included, and with the largest workspace of the fastest algorithms: a fit to the published savings,
-and not a proof.  An oracle is the same GPU with unlimited memory.
+The conventions, the same for every network (C: a fit to the published savings, and not a proof):
+
+- GB is 2^30 bytes.
+- The memory of a step is its live maps and gradient maps, its workspace, and W and dW of all convolutions.
+- The average and the peak are taken over the steps of the feature extraction, without the classifier (everything from
+  the first fully connected layer on).
+- Savings are shares of the network-wide total, classifier and the largest workspace of the fastest algorithms included.
+- An oracle is the same GPU with memory enough for everything; performance is its time over the policy's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from statistics import mean
 
-from refimpl.machine import MACHINES, Timeline
+from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Setup, StepRow, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import NoOffload
 from refimpl.reproduce.published import Found, Reproduced, Watch
 from refimpl.reproduce.vdnn import published
@@ -25,162 +31,265 @@ from refimpl.vdnn.prefetch import LITERAL
 from refimpl.vdnn.presets import MEMORY, PERFORMANCE, VDNN_DYN, static
 
 GB = 1 << 30
-TITAN_X = MACHINES["titan-x"]
+TITAN_X, K40 = MACHINES["titan-x"], MACHINES["k40c"]
 
-#: The paper's networks with their batches, the conventional ones and the very deep ones.
-NETWORKS = (
+#: The paper's networks with their batches: the conventional ones and the very deep ones.
+CONVENTIONAL = (
     ("alexnet", 128), ("overfeat", 128), ("googlenet", 128), ("vgg16", 64), ("vgg16", 128), ("vgg16", 256),
-    ("vgg116", 32), ("vgg216", 32), ("vgg316", 32), ("vgg416", 32),
 )  # fmt: skip
+DEEP = (("vgg116", 32), ("vgg216", 32), ("vgg316", 32), ("vgg416", 32))
 
 ORACLE = static("none (p)", NoOffload(), PERFORMANCE)
-POLICIES: tuple[tuple[str, Setup], ...] = (
-    *((f"{name} ({mode[0]})", static(f"{name} ({mode[0]})", offload, algorithms))
-      for name, offload in (("all", ALL), ("conv", CONV))
-      for mode, algorithms in (("memory", MEMORY), ("performance", PERFORMANCE))),
-    ("dyn", VDNN_DYN),
-)  # fmt: skip
+POLICIES: dict[str, Setup] = {
+    "all (m)": static("all (m)", ALL, MEMORY),
+    "all (p)": static("all (p)", ALL, PERFORMANCE),
+    "conv (m)": static("conv (m)", CONV, MEMORY),
+    "conv (p)": static("conv (p)", CONV, PERFORMANCE),
+    "dyn": VDNN_DYN,
+}
 
 
 @dataclass(frozen=True)
 class Row:
-    """A network under a policy, on a Titan X of 12 GiB.  Bytes and seconds; shares of 1."""
+    """A network under a policy on a GPU.  Bytes, seconds, rates a second; the properties are shares of 1."""
 
     network: str
     batch: int
     policy: str
     network_wide_bytes: int
-    fits: bool
-    failure: str = ""
-    adopted: str = ""  #: by the dynamic policy
-    average_saving: float | None = None
-    weighted_saving: float | None = None  #: the same average, steps weighted by how long they take
-    peak_saving: float | None = None
-    peak_bytes: int | None = None  #: of the steps that are averaged
-    offloaded_bytes: int | None = None
-    seconds: float | None = None
-    flops_rate: float | None = None  #: operations a second while kernels ran: slow kernels make any policy look free
-    link_rate: float | None = None  #: bytes a second of all copies
-    slowdown: float | None = None  #: against the oracle; 0.18 is 18 % slower
-
-
-class Measured:
-    """A program with the paper's measures of it."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.timeline: Timeline = program.simulate()
-        network = program.network
-        first = next(i for i, layer in enumerate(network.layers) if layer.kind == "fc")
-        extraction = set(network.layers[:first])
-        self.rows = [row for row in program.rows if row.step.layer in extraction]
-        self.filters = sum(2 * p.weight.nbytes for layer, _, p in network.parameters() if layer.kind == "conv")
-
-    def memory(self, row: StepRow) -> int:
-        return row.live_bytes + row.workspace_bytes + self.filters
+    adopted: str  #: by the dynamic policy
+    failure: str  #: where it does not fit the GPU; the other figures are then those of a GPU with more memory
+    average_bytes: float
+    weighted_bytes: float  #: the same average, steps weighted by how long they take
+    peak_bytes: int
+    offloaded_bytes: int
+    seconds: float
+    oracle_seconds: float
+    flops_rate: float  #: operations a second while kernels ran: slow kernels make any policy look free
+    link_rate: float | None  #: bytes a second of all copies
 
     @property
-    def average(self) -> float:
-        return sum(map(self.memory, self.rows)) / len(self.rows)
+    def average_saving(self) -> float:
+        return 1 - self.average_bytes / self.network_wide_bytes
 
     @property
-    def weighted(self) -> float:
-        """The average over time."""
-        seconds = {number: end - start for number, (start, end) in self.timeline.steps().items()}
-        total = sum(seconds.get(row.step.number, 0.0) for row in self.rows)
-        return sum(self.memory(row) * seconds.get(row.step.number, 0.0) for row in self.rows) / total
+    def weighted_saving(self) -> float:
+        return 1 - self.weighted_bytes / self.network_wide_bytes
 
     @property
-    def peak(self) -> int:
-        return max(map(self.memory, self.rows))
+    def peak_saving(self) -> float:
+        return 1 - self.peak_bytes / self.network_wide_bytes
 
     @property
-    def live_peak(self) -> int:
-        """Maps and gradient maps, W and dW, without workspaces; all layers."""
-        return self.program.peak.live_bytes + self.filters
+    def host_share(self) -> float:
+        """Of what is on the host and, at the peak, on the GPU."""
+        return self.offloaded_bytes / (self.offloaded_bytes + self.peak_bytes)
+
+    @property
+    def performance(self) -> float | None:
+        """Of the oracle's; None where the policy does not fit."""
+        return None if self.failure else self.oracle_seconds / self.seconds
+
+    @property
+    def performance_lost(self) -> float | None:
+        return None if self.performance is None else 1 - self.performance
+
+
+def step_memory(program: Program) -> dict[int, int]:
+    """Step number → bytes, of the steps of the feature extraction."""
+    network = program.network
+    first = next(i for i, layer in enumerate(network.layers) if layer.kind == "fc")
+    extraction = set(network.layers[:first])
+    filters = sum(2 * p.weight.nbytes for layer, _, p in network.parameters() if layer.kind == "conv")
+    return {
+        row.step.number: row.live_bytes + row.workspace_bytes + filters
+        for row in program.rows
+        if row.step.layer in extraction
+    }
 
 
 class Oracle:
-    """A network on the GPU that holds everything, and the network-wide total."""
+    """A network on a GPU that holds everything: its time, and the network-wide total."""
 
-    def __init__(self, network: Network) -> None:
-        program = plan(network, ORACLE, TITAN_X, UNLIMITED)
-        self.network, self.seconds = network, program.simulate().seconds
+    def __init__(self, network: Network, machine: Machine = TITAN_X) -> None:
+        program = plan(network, ORACLE, machine, UNLIMITED)
+        self.network, self.machine, self.timeline = network, machine, program.simulate()
         self.total = network_wide_bytes(network, max(row.workspace_bytes for row in program.rows))
 
-    def under(self, name: str, policy: Setup, budget: int = TITAN_X.memory_bytes) -> Row:
-        network = self.network
+    def under(self, name: str, policy: Setup) -> Row:
+        """The network under a policy, within the GPU's memory."""
+        failure = ""
         try:
-            program = plan(network, policy, TITAN_X, budget)
+            program = plan(self.network, policy, self.machine, self.machine.memory_bytes)
         except DoesNotFit as error:
             failure = f"{error.step or 'the resident tensors'}: {error.missing} missing"
-            return Row(network.name, network.batch, name, self.total, False, failure)
-        measured = Measured(program)
+            program = plan(self.network, policy, self.machine, UNLIMITED)
+        timeline, memory = program.simulate(), step_memory(program)
+        moments = {number: end - start for number, (start, end) in timeline.steps().items() if number in memory}
         return Row(
-            network=network.name,
-            batch=network.batch,
+            network=self.network.name,
+            batch=self.network.batch,
             policy=name,
             network_wide_bytes=self.total,
-            fits=True,
             adopted=program.setup.name.partition(": ")[2] if program.tried else "",
-            average_saving=1 - measured.average / self.total,
-            weighted_saving=1 - measured.weighted / self.total,
-            peak_saving=1 - measured.peak / self.total,
-            peak_bytes=measured.peak,
+            failure=failure,
+            average_bytes=mean(memory.values()),
+            weighted_bytes=sum(memory[n] * moments[n] for n in moments) / sum(moments.values()),
+            peak_bytes=max(memory.values()),
             offloaded_bytes=program.counts.offloaded_bytes,
-            seconds=measured.timeline.seconds,
-            flops_rate=network.flops / measured.timeline.busy("compute"),
-            link_rate=measured.timeline.link_rate(),
-            slowdown=measured.timeline.seconds / self.seconds - 1,
+            seconds=timeline.seconds,
+            oracle_seconds=self.timeline.seconds,
+            flops_rate=self.network.flops / timeline.busy("compute"),
+            link_rate=timeline.link_rate(),
         )
 
 
-def networks(watch: Watch) -> Found:
-    """Every network under every policy."""
+@cache
+def policies(network: str, batch: int) -> tuple[Row, ...]:
+    """A network under every policy on a Titan X."""
+    oracle = Oracle(build(network, batch))
+    return tuple(oracle.under(name, setup) for name, setup in POLICIES.items())
+
+
+def under_policies(networks: Iterable[tuple[str, int]], watch: Watch) -> list[Row]:
     rows: list[Row] = []
-    for name, batch in NETWORKS:
+    for name, batch in networks:
         watch(f"{name}({batch})")
-        oracle = Oracle(build(name, batch))
-        rows += [oracle.under(policy, setup) for policy, setup in POLICIES]
-    return Found([], rows)
+        rows += policies(name, batch)
+    return rows
 
 
-def reproduced(watch: Watch) -> Found:
-    """The published figures, ours beside them."""
-    watch("published figures")
-    large, middle, alexnet = (Oracle(build(name, batch)) for name, batch in NETWORKS[5:3:-1] + NETWORKS[:1])
-    saving = alexnet.under("all (m)", POLICIES[0][1]).average_saving
-    dyn = large.under("dyn", VDNN_DYN)
-    assert saving is not None and dyn.slowdown is not None
-    every = static("all (m)", ALL)
-    measured, literal = (
-        Measured(plan(middle.network, setup, TITAN_X, UNLIMITED)) for setup in (every, every.replace(prefetch=LITERAL))
+def row_of(rows: Iterable[Row], network: str, batch: int, policy: str) -> Row:
+    return next(row for row in rows if (row.network, row.batch, row.policy) == (network, batch, policy))
+
+
+# -- memory: the abstracts, Figures 11 and 12 --------------------------------------------------------------------------
+
+
+def memory(watch: Watch) -> Found:
+    """The memory of the conventional networks under every policy."""
+    rows = under_policies(CONVENTIONAL, watch)
+    every = {row.network: row for row in rows if row.policy == "all (m)"}
+    middle, large = row_of(rows, "vgg16", 128, "all (m)"), row_of(rows, "vgg16", 256, "all (m)")
+    watch("vgg16(128), the window read literally")
+    literal = Oracle(build("vgg16", 128)).under("literal", POLICIES["all (m)"].replace(prefetch=LITERAL))
+    total = Reproduced(
+        published.NETWORK_WIDE, large.network_wide_bytes / GB, "vDNN's accounting, workspaces of the modelled cuDNN 4"
     )
-    wide, peak = large.total / GB, measured.live_peak / GB
-    as_printed = f"window conv; read literally, it is {literal.live_peak / GB:.2f}"
-    worst = "the worst of the layers that were joined on both sides"
-    figures = [
-        Reproduced(published.NETWORK_WIDE, wide, "vDNN's accounting, workspaces of the modelled cuDNN 4"),
-        Reproduced(published.AVERAGE_SAVING, 100 * saving, "over the steps of the feature extraction"),
-        Reproduced(published.SLOWDOWN, 100 * dyn.slowdown, f"simulated; vdnn-dyn adopts {dyn.adopted}"),
-        Reproduced(published.PEAK, peak, as_printed),
-        Reproduced(published.LAYER_TIME, layer_time(measured), worst),
+    saved = [
+        Reproduced(figure, 100 * every[network].average_saving, "all (m), over the steps of the feature extraction")
+        for network, figure in published.SAVED.items()
     ]
-    return Found(figures, [])
+    first = [
+        Reproduced(figure, 100 * every[network].average_saving, "the same; the abstract names no policy")
+        for network, figure in published.SAVED_FIRST.items()
+    ]
+    as_printed = f"window conv; read literally, it is {literal.peak_bytes / GB:.2f}"
+    peak = Reproduced(published.PEAK, middle.peak_bytes / GB, as_printed)
+    means = []
+    for policy, (highest, average) in published.MEAN_SAVED.items():
+        mine = [row for row in rows if row.policy == policy]
+        misfits = [f"{row.network}({row.batch})" for row in mine if row.failure]
+        note = f"{', '.join(misfits)}, which does not fit, on a larger GPU" if misfits else ""
+        means += [
+            Reproduced(highest, 100 * mean(row.peak_saving for row in mine), note),
+            Reproduced(average, 100 * mean(row.average_saving for row in mine), note),
+        ]
+    told = f"the batch is not copied out; in 10^9 bytes it is {large.offloaded_bytes / 1e9:.1f}"
+    offloaded = Reproduced(published.OFFLOADED, large.offloaded_bytes / GB, told)
+    return Found([total, *saved, *first, peak, *means, offloaded], rows)
 
 
-def layer_time(measured: Measured) -> float:
-    """Of the forward layers that moved something, as did the one before: the largest of time / max(compute, copy)."""
-    compute: dict[int, float] = {}
-    copies: dict[int, float] = {}
-    starts: dict[int, float] = {}
-    for span in measured.timeline.spans:
-        number = span.instruction.step
-        if span.instruction.op == "launch":
-            starts.setdefault(number, span.start)
-            compute[number] = compute.get(number, 0.0) + span.end - span.start
-        else:
-            copies[number] = copies.get(number, 0.0) + span.end - span.start
-    last = measured.program.network.depth - 1
-    both = [number for number in copies if 1 < number < last and number - 1 in copies]
-    return max((starts[k + 1] - starts[k]) / max(compute[k], copies[k]) for k in both)
+# -- performance: the abstracts, Figure 14 -----------------------------------------------------------------------------
+
+
+def performance(watch: Watch) -> Found:
+    """The performance of the conventional networks under every policy."""
+    rows = under_policies(CONVENTIONAL, watch)
+    watch("vgg16(256) on a K40")
+    old = Oracle(build("vgg16", 256), K40).under("dyn", VDNN_DYN)
+    figures = []
+    for figure, row in ((published.LOST, row_of(rows, "vgg16", 256, "dyn")), (published.LOST_FIRST, old)):
+        assert row.performance_lost is not None
+        figures.append(Reproduced(figure, 100 * row.performance_lost, f"vdnn-dyn adopts {row.adopted}"))
+    for policy, figure in published.MEAN_LOST.items():
+        mine = [row for row in rows if row.policy == policy]
+        misfits = [f"{row.network}({row.batch})" for row in mine if row.failure]
+        note = f"without {', '.join(misfits)}, which does not fit" if misfits else ""
+        lost = [row.performance_lost for row in mine if row.performance_lost is not None]
+        figures.append(Reproduced(figure, 100 * mean(lost), note))
+    reached = {f"{row.network}({row.batch})": row.performance for row in rows if row.policy == "dyn"}
+    shares = [share for share in reached.values() if share is not None]
+    worst = next(name for name, share in reached.items() if share == min(shares))
+    figures += [
+        Reproduced(published.REACHED, 100 * mean(shares), ""),
+        Reproduced(published.WORST, 100 * min(shares), worst),
+    ]
+    return Found(figures, rows)
+
+
+# -- the wait of a map: Figure 6 ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ReuseRow:
+    """A layer whose X is needed again, while nothing moves.  Bytes and seconds."""
+
+    network: str
+    batch: int
+    layer: str
+    x_bytes: int
+    forward_seconds: float
+    backward_seconds: float
+    wait_seconds: float  #: from the end of the layer's forward to the start of its backward
+    copy_seconds: float  #: of X to the host and back, which the link alone would need
+
+
+def reuse(watch: Watch) -> Found:
+    """How long X waits between its two uses, on a GPU that holds everything, with the fastest algorithms."""
+    rows: list[ReuseRow] = []
+    figures = []
+    for (name, batch), figure in published.REUSE.items():
+        watch(f"{name}({batch})")
+        rows += (mine := waits(build(name, batch)))
+        figures.append(Reproduced(figure, 1e3 * mine[0].wait_seconds, "simulated; the first layer's X is the batch"))
+    return Found(figures, rows)
+
+
+def waits(network: Network) -> list[ReuseRow]:
+    """A row a layer that vDNN-all offloads the input of; the network is a chain."""
+    steps = Oracle(network).timeline.steps()
+    across = PlanContext(network, TITAN_X).maps_across()
+    rows = []
+    for layer in network.layers:
+        if layer.kind not in ALL.kinds or layer.x not in across:
+            continue
+        (start, end), (again, last) = steps[layer.forward.number], steps[layer.backward.number]
+        copies = TITAN_X.copy_seconds(layer.x.nbytes, "out") + TITAN_X.copy_seconds(layer.x.nbytes, "in")
+        rows.append(
+            ReuseRow(network.name, network.batch, layer.name, layer.x.nbytes, end - start, last - again, again - end,
+                     copies)
+        )  # fmt: skip
+    return rows
+
+
+# -- very deep networks: Figure 15 -------------------------------------------------------------------------------------
+
+
+def deep(watch: Watch) -> Found:
+    """Memory on the GPU and on the host, and performance, as VGG-16 gets deeper."""
+    rows = under_policies(DEEP, watch)
+    watch("vgg16(32)")
+    start = Oracle(build("vgg16", 32)).total
+    last = row_of(rows, *DEEP[-1], "dyn")
+    figures = [
+        Reproduced(published.DEEP_TOTAL, last.network_wide_bytes / GB, "vDNN's accounting"),
+        Reproduced(published.DEEP_GROWTH, last.network_wide_bytes / start, f"from {start / GB:.2f} GB"),
+        Reproduced(
+            published.DEEP_HELD, last.peak_bytes / GB, f"at the peak; on average {last.average_bytes / GB:.2f} GB"
+        ),
+    ]
+    for network, figure in published.DEEP_HOST.items():
+        share = row_of(rows, network, 32, "dyn").host_share
+        figures.append(Reproduced(figure, 100 * share, "of the host's and the GPU's at the peak"))
+    return Found(figures, rows)

@@ -10,7 +10,7 @@ import pytest
 from refimpl.reproduce import PAPERS
 from refimpl.reproduce.evaluation import reproduced_json
 from refimpl.reproduce.published import Published, Reproduced
-from refimpl.reproduce.vdnn.figures import NETWORKS, POLICIES
+from refimpl.reproduce.vdnn.figures import DEEP, POLICIES
 from tests.refimpl.cli.said import Command, Wrong
 
 # -- vDNN --------------------------------------------------------------------------------------------------------------
@@ -21,15 +21,23 @@ from tests.refimpl.cli.said import Command, Wrong
 def test_vdnn(refimpl: Command, tmp_path: Path) -> None:
     said = refimpl("reproduce", "vdnn", "--picture", tmp_path / "vdnn.png")
     assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    assert "vDNN: published beside ours" in said.out and "vDNN's networks" in said.out
+    parts = ("memory", "performance", "reuse", "deep")
+    assert all(f"vDNN, {name}: published beside ours" in said.out for name in parts)
     assert "TFLOP/s" in said.out and "copies ran at 12.8 GB/s" in said.out
-    assert "met" in said.out and "missed" in said.out and "vgg416(32)" in said.out
-    assert "GB: 2^30 bytes." in said.out, "where the figure is read"
-    assert "Published figures: 3 of 5 met." in said.out
-    assert (tmp_path / "vdnn.png").stat().st_size > 20_000
-    document = json.loads(refimpl("reproduce", "vdnn", "--json").out)
-    assert {figure["met"] for figure in document["published"]} == {True, False}
-    assert len(document["networks"]) == len(NETWORKS) * len(POLICIES)
+    assert "GB: 2^30 bytes." in said.out and "lost: 1 - T(all in memory) / T(vDNN)." in said.out
+    assert "Published figures: 16 of 29 met." in said.out
+    assert {path.name for path in tmp_path.iterdir()} == {f"vdnn-{name}.png" for name in parts}
+    assert all(path.stat().st_size > 20_000 for path in tmp_path.iterdir())
+
+
+@pytest.mark.vdnn
+@pytest.mark.slow
+def test_parts_of_vdnn_as_json(refimpl: Command) -> None:
+    document = json.loads(refimpl("reproduce", "vdnn", "--only", "reuse", "--only", "deep", "--json").out)
+    assert [*document] == ["paper", "published", "reuse", "deep"]
+    assert len(document["reuse"]) == 8 + 18 and len(document["deep"]) == len(DEEP) * len(POLICIES)
+    assert {figure["mark"] for figure in document["published"]} == {"p"}
+    assert all(0.8 < row["host_share"] < 0.93 for row in document["deep"])
 
 
 # -- SuperNeurons ------------------------------------------------------------------------------------------------------
@@ -152,7 +160,7 @@ def test_json_has_no_infinity() -> None:
     figure = Reproduced(Published("moved", 0, "GB", "p", "test"), 0.5, "how")
     assert json.loads(json.dumps(reproduced_json(figure), allow_nan=False)) == {
         "what": "moved", "value": 0, "unit": "GB", "mark": "p", "source": "test", "within": None,
-        "ours": 0.5, "deviation": None, "met": False, "note": "how",
+        "above": False, "ours": 0.5, "deviation": None, "met": False, "note": "how",
     }  # fmt: skip
 
 

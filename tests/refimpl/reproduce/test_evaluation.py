@@ -51,6 +51,16 @@ def test_the_table_says_what_is_met_and_by_what_measure() -> None:
     ]
 
 
+def test_more_than_is_met_from_there_on() -> None:
+    wait = Published("wait", 60, "ms", "p", "a figure", above=True)
+    table = published_table("Paper", [Reproduced(wait, ours, "") for ours in (60.0, 60.1, 600.0)])
+    assert [row[1] for row in table.rows] == ["> 60 ms"] * 3
+    assert [row[5] for row in table.rows] == ["missed", "met", "met"]
+    assert table.note.splitlines()[0] == "met: above the published figure where that has a >."
+    both = published_table("Paper", [Reproduced(wait, 70, ""), Reproduced(Published("x", 1, "", "P", "y"), 1, "")])
+    assert both.note.splitlines()[0] == "met: within 2%; above the published figure where that has a >."
+
+
 @dataclass(frozen=True)
 class Inner:
     seconds: float

@@ -30,6 +30,7 @@ def test_both_run_with_the_same_kernels_and_one_within_the_budget(found: measure
     assert found.plain_out > 0 and found.plain_in > 0
     assert within.flops_rate > 0 and within.host_seconds is None
     assert found.slowdown == pytest.approx(within.seconds / without.seconds - 1)
+    assert found.performance_lost == pytest.approx(found.slowdown / (1 + found.slowdown))
 
 
 def test_a_links_rate_is_that_of_its_copies(found: measured.Comparison) -> None:

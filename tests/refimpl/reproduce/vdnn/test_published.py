@@ -1,0 +1,48 @@
+"""vDNN's published figures: all that the sources have, each with its mark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from refimpl.reproduce.published import Published
+from refimpl.reproduce.vdnn import published
+
+pytestmark = pytest.mark.vdnn
+
+
+def figures(value: object) -> Iterator[Published]:
+    """Every one, in order, wherever in the module it is."""
+    if isinstance(value, Published):
+        yield value
+    elif isinstance(value, (dict, tuple)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from figures(part)
+
+
+ALL = [figure for value in vars(published).values() for figure in figures(value)]
+
+
+def test_every_figure_has_a_name_of_its_own_and_one_of_two_marks() -> None:
+    assert len({figure.what for figure in ALL}) == len(ALL) == 29
+    assert {figure.mark for figure in ALL} == {"P", "p"}
+
+
+def test_printed_figures_are_those_of_the_two_abstracts() -> None:
+    printed = {published.ABSTRACT: [28, 89, 91, 95, 18], published.FIRST: [61, 83, 22]}
+    for source, values in printed.items():
+        assert [figure.value for figure in ALL if figure.source == source] == values
+    assert all((figure.mark == "P") == (figure.source in printed) for figure in ALL)
+
+
+def test_recalled_figures_say_where_in_the_paper_they_are() -> None:
+    recalled = Counter(figure.source for figure in ALL if figure.mark == "p")
+    expected = {published.BODY: 1, **{published.figure(n): count for n, count in ((6, 2), (11, 8), (12, 1), (14, 4))}}
+    assert recalled == expected | {published.figure(15): 5}
+    assert [figure.value for figure in ALL if figure.source == published.figure(11)] == [73, 93, 64, 90, 52, 76, 49, 69]
+
+
+def test_only_waits_are_published_as_more_than() -> None:
+    assert [figure for figure in ALL if figure.above] == [*published.REUSE.values()]
