@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from refimpl.machine import MACHINES
-from refimpl.network import Builder, Network, Tensor
+from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, plan
 from refimpl.vdnn.offload import ALL, CONV, OffloadInputs
@@ -54,29 +54,45 @@ def test_a_forked_map_leaves_if_any_reader_is_chosen_and_only_with_the_last_one(
     assert leaving(network, ALL) == {"input": "a", "a": "b", "b": "right", "left": "concat1", "right": "concat1"}
 
 
-class Refcounts:
-    """The paper's own words for it, as a twin: each forward read counts down, and at 0 the map may leave."""
+ZOO = [
+    ("lenet", 2), ("tiny-vgg", 2), ("tiny-resnet", 2), ("tiny-inception", 2), ("alexnet", 2), ("overfeat", 2),
+    ("googlenet", 2), ("vgg16", 2), ("resnet50", 2), ("alexnet:superneurons", 2), ("tiny-inception:superneurons", 2),
+    ("tiny-resnet:vdnnpp", 2),
+]  # fmt: skip
 
-    def __init__(self, network: Network, kinds: tuple[str, ...]) -> None:
-        self.sent: dict[str, str] = {}
-        readers = {x: [y for y in network.layers if x in y.inputs] for x in network.managed}
-        refcount = {x: len(found) for x, found in readers.items()}
-        for layer in network.layers:
-            for x in (x for x in layer.inputs if x.managed):
-                refcount[x] -= 1
-                if refcount[x] == 0 and self._offloads(network, x, [y.kind for y in readers[x]], kinds):
-                    self.sent[x.name] = layer.name
 
-    @staticmethod
-    def _offloads(network: Network, x: Tensor, readers: list[str], kinds: tuple[str, ...]) -> bool:
-        again = any(x in step.uses for step in network.steps[network.depth :])
-        return again and any(kind in kinds for kind in readers)
+@pytest.mark.parametrize("module", [ALL, CONV], ids=lambda module: module.name)
+@pytest.mark.parametrize(("name", "batch"), ZOO, ids=lambda value: str(value))
+def test_offloaded_are_the_inputs_of_the_chosen_kinds_that_backward_needs(
+    name: str, batch: int, module: OffloadInputs
+) -> None:
+    network = build(name, batch)
+    context = PlanContext(network, TITAN_X)
+    read = {x for layer in network.layers if layer.kind in module.kinds for x in layer.inputs}
+    assert set(module.bind(context).offloads()) == read & set(context.maps_across())
+    relus = {layer.name for layer in network.layers if layer.in_place}
+    assert relus.isdisjoint(leaving(network, module).values()), "a layer in place never sends"
 
 
 @given(networks())
-def test_the_last_use_is_where_the_paper_counts_to_zero(network: Network) -> None:
-    for module in (ALL, CONV):
-        assert leaving(network, module) == Refcounts(network, module.kinds).sent
+def test_vdnn_conv_offloads_a_part_of_what_vdnn_all_does(network: Network) -> None:
+    some, every = (set(one.bind(PlanContext(network, TITAN_X)).offloads()) for one in (CONV, ALL))
+    assert some <= every
+
+
+@pytest.mark.parametrize(
+    ("kinds", "maps"),
+    [(("pool",), ["conv1", "conv2"]), (("fc",), ["pool2"]), ((), []), (("relu",), ["conv1", "conv2"])],
+)
+def test_other_kinds_may_be_chosen(kinds: tuple[str, ...], maps: list[str]) -> None:
+    b = Builder("chain", (2, 3, 8, 8))
+    for number in (1, 2):
+        b.conv(4, 3, pad=1, name=f"conv{number}")
+        b.relu()
+        b.pool(2, name=f"pool{number}")
+    b.fc(3)
+    b.softmax()
+    assert sorted(leaving(b.build(), OffloadInputs(kinds, "some", ""))) == maps  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("module", "gib"), [(CONV, 1.263), (ALL, 2.803)], ids=lambda value: str(value))

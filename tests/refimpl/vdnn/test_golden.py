@@ -1,0 +1,105 @@
+"""vDNN's golden figures: bytes of the paper's networks, calculated once with the model of its specification.
+
+They follow from networks and policies alone, and from no clock: moving one is a change of what the paper describes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
+from refimpl.network.accounting import network_wide, network_wide_bytes
+from refimpl.network.zoo import build
+from refimpl.planner import plan
+from refimpl.vdnn import ALL, CONV, OffloadInputs, static
+
+pytestmark = pytest.mark.vdnn
+
+GIB = 2**30
+
+
+class Golden(NamedTuple):
+    """Bytes offloaded; of these prefetched by the window; the most alive, and where.  Least workspaces."""
+
+    offloaded: int
+    prefetched: int
+    live: int
+    step: str
+
+
+FIGURES = {
+    ("alexnet", 128): (
+        Golden(288_817_152, 288_817_152, 275_316_736, "step 37 (relu1 backward)"),
+        Golden(95_879_168, 95_879_168, 323_092_480, "step 36 (pool1 backward)"),
+    ),
+    ("overfeat", 128): (
+        Golden(475_791_360, 475_791_360, 390_243_840, "step 37 (relu1 backward)"),
+        Golden(170_655_744, 170_655_744, 493_879_296, "step 26 (pool5 backward)"),
+    ),
+    ("googlenet", 128): (
+        Golden(3_010_158_592, 2_733_989_888, 1_027_604_480, "step 276 (pool1 backward)"),
+        Golden(1_356_357_632, 1_356_357_632, 1_767_800_832, "step 175 (4e.pool backward)"),
+    ),
+    ("vgg16", 64): (
+        Golden(3_853_516_800, 3_853_516_800, 2_504_785_920, "step 72 (conv1_2 backward)"),
+        Golden(2_286_419_968, 2_286_419_968, 2_877_292_544, "step 70 (pool1 backward)"),
+    ),
+    ("vgg16", 256): (
+        Golden(15_414_067_200, 15_414_067_200, 10_019_143_680, "step 72 (conv1_2 backward)"),
+        Golden(9_145_679_872, 9_145_679_872, 11_509_170_176, "step 70 (pool1 backward)"),
+    ),
+    ("vgg116", 32): (
+        Golden(17_597_726_720, 17_597_726_720, 1_644_167_168, "step 432 (conv1_22 backward)"),
+        Golden(16_814_178_304, 16_814_178_304, 1_644_167_168, "step 432 (conv1_22 backward)"),
+    ),
+    ("vgg416", 32): (
+        Golden(64_610_631_680, 64_610_631_680, 1_644_167_168, "step 1512 (conv1_82 backward)"),
+        Golden(63_827_083_264, 63_827_083_264, 1_644_167_168, "step 1512 (conv1_82 backward)"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("module", "which"), [(ALL, 0), (CONV, 1)], ids=("all", "conv"))
+@pytest.mark.parametrize(("name", "batch"), FIGURES, ids=lambda value: str(value))
+def test_bytes_of_a_network_under_a_policy(name: str, batch: int, module: OffloadInputs, which: int) -> None:
+    golden = FIGURES[name, batch][which]
+    program = plan(build(name, batch), static("test", module), MACHINES["titan-x"], UNLIMITED)
+    counts, peak = program.counts, program.peak
+    assert (counts.offloaded_bytes, counts.prefetched_bytes, peak.live_bytes, str(peak.step)) == golden
+    assert counts.on_demand_bytes == golden.offloaded - golden.prefetched
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "gib"),
+    [
+        ("alexnet", 128, 0.990), ("overfeat", 128, 1.916), ("googlenet", 128, 3.694), ("vgg16", 64, 6.195),
+        ("vgg16", 128, 11.360), ("vgg16", 256, 21.688), ("vgg116", 32, 19.026), ("vgg216", 32, 34.440),
+        ("vgg316", 32, 49.853), ("vgg416", 32, 65.267),
+    ],
+)  # fmt: skip
+def test_the_network_wide_total_without_workspaces(name: str, batch: int, gib: float) -> None:
+    assert network_wide_bytes(build(name, batch)) / GIB == pytest.approx(gib, abs=0.001)
+
+
+def test_the_network_wide_total_has_two_gradient_buffers_and_not_every_gradient() -> None:
+    """VGG-16(256): 21.7 GiB; with every gradient kept for ever it would be 29.95, an inflated baseline."""
+    network = build("vgg16", 256)
+    parts = network_wide(network)
+    gradients = [x.nbytes for x in network.managed if x.kind == "gradient map"]
+    assert parts["gradient map"] == 2 * max(gradients) == 2 * 256 * 64 * 224 * 224 * 4
+    inflated = network_wide_bytes(network) - parts["gradient map"] + sum(gradients)
+    assert inflated / GIB == pytest.approx(29.95, abs=0.01)
+
+
+def test_five_gradient_maps_of_googlenet_are_alive_at_once() -> None:
+    """So the network-wide total is an accounting: with two buffers a forked network could not run."""
+    network = build("googlenet", 128)
+    alive, most = set(), 0
+    for step in network.steps[network.depth :]:
+        alive |= {x for x in step.uses if x.kind == "gradient map"}
+        most = max(most, len(alive))
+        alive -= {x for x in alive if not any(x in later.uses for later in network.steps[step.number :])}
+    assert most == 5

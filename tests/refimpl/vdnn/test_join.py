@@ -1,0 +1,120 @@
+"""vDNN's streams: one for kernels and one for all copies, joined at the end of a layer that moved something."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl.machine import MACHINES, Machine, Span
+from refimpl.memory import UNLIMITED
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import COMPUTE, Program, Wait, plan
+from refimpl.planner.baseline import NoOffload
+from refimpl.vdnn import ALL, CONV, OffloadInputs, static
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import machine
+
+pytestmark = pytest.mark.vdnn
+
+TITAN_X = MACHINES["titan-x"]
+OFFLOADS = st.sampled_from((ALL, CONV))
+LINKS = st.sampled_from((TITAN_X, machine(2e9), machine(1e8)))
+
+
+@dataclass
+class Moments:
+    """The kernels of a step and its copies."""
+
+    kernels: list[Span] = field(default_factory=list)
+    copies: list[Span] = field(default_factory=list)
+
+    @property
+    def compute(self) -> float:
+        return sum(span.end - span.start for span in self.kernels)
+
+    @property
+    def copying(self) -> float:
+        return sum(span.end - span.start for span in self.copies)
+
+
+def moments(program: Program) -> dict[int, Moments]:
+    """Step → its kernels and its copies; the batch's upload and the results' copies left out."""
+    found: defaultdict[int, Moments] = defaultdict(Moments)
+    for span in program.simulate().spans:
+        i = span.instruction
+        if i.op == "launch":
+            found[i.step].kernels.append(span)
+        elif i.why not in ("batch", "result"):  # type: ignore[union-attr]
+            found[i.step].copies.append(span)
+    return found
+
+
+def planned(network: Network, offload: OffloadInputs, on: Machine = TITAN_X, join: bool = True) -> Program:
+    return plan(network, static("test", offload).replace(join=join), on, UNLIMITED)
+
+
+@given(networks(layers=12), OFFLOADS, LINKS)
+@settings(max_examples=60)
+def test_the_next_layer_starts_when_kernels_and_copies_have_ended(
+    network: Network, offload: OffloadInputs, on: Machine
+) -> None:
+    found = moments(planned(network, offload, on))
+    for number, step in found.items():
+        later = [span.start for other in found if other > number for span in found[other].kernels]
+        ends = [span.end for span in (*step.kernels, *step.copies)] if step.copies else []
+        assert not later or not ends or min(later) >= max(ends) - 1e-12
+
+
+@given(networks(layers=12), OFFLOADS, LINKS)
+def test_at_most_one_layers_maps_are_in_flight(network: Network, offload: OffloadInputs, on: Machine) -> None:
+    """Copies of two layers never overlap: they are on one stream, and a join is between them."""
+    program = planned(network, offload, on)
+    assert program.streams == ("compute", "memory")
+    last = 0.0
+    for _, step in sorted(moments(program).items()):
+        for span in step.copies:
+            assert span.start >= last - 1e-12
+        last = max([last, *(span.end for span in step.copies)])
+
+
+@pytest.mark.parametrize(("name", "batch"), [("alexnet", 128), ("overfeat", 128), ("vgg16", 64), ("vgg116", 32)])
+def test_a_layer_that_moves_something_takes_as_long_as_the_longer_of_both(name: str, batch: int) -> None:
+    """max(compute, copy), for each forward layer whose neighbour before it was joined too: an identity of the join."""
+    program = planned(build(name, batch), ALL)
+    found, depth = moments(program), program.network.depth
+    layers = [k for k in range(2, depth) if found[k].copies and found[k - 1].copies]
+    assert len(layers) > 1
+    for k in layers:
+        took = found[k + 1].kernels[0].start - found[k].kernels[0].start
+        assert took == pytest.approx(max(found[k].compute, found[k].copying), rel=1e-9)
+
+
+def test_without_the_join_the_same_copies_cost_less() -> None:
+    network = build("vgg16", 64)
+    joined, free = planned(network, ALL), planned(network, ALL, join=False)
+    assert joined.counts.offloaded_bytes == free.counts.offloaded_bytes
+    assert free.simulate().seconds < 0.99 * joined.simulate().seconds
+    late = moments(free)
+    overtaken = [k for k in range(1, network.depth) if late[k].copies
+                 and late[k + 1].kernels[0].start < late[k].copies[-1].end]  # fmt: skip
+    assert overtaken, "a layer starts before the copy of the one before it has ended"
+
+
+def test_a_layer_that_moved_nothing_is_not_joined() -> None:
+    """Without offload kernels wait for the same copies (batch, labels), whether the setup joins or not."""
+    network = build("vgg16", 64)
+    waits = []
+    for join in (True, False):
+        setup = static("none", NoOffload()).replace(join=join)
+        program = plan(network, setup, TITAN_X, UNLIMITED)
+        waits.append([i.step for i in program.instructions if isinstance(i, Wait) and i.stream == COMPUTE])
+    assert waits[0] == waits[1] and len(waits[0]) == 3
+    program = planned(network, CONV)
+    waiting = {i.step for i in program.instructions if isinstance(i, Wait) and i.stream == COMPUTE}
+    moved = {k for k, step in moments(program).items() if step.copies}
+    assert waiting & set(range(2, network.depth)) <= {k + 1 for k in moved} | moved
