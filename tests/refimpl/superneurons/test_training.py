@@ -1,30 +1,34 @@
-"""Whatever the network, preset, budget and order: training under SuperNeurons comes to the bits of plain training.
+"""Whatever the network, the techniques, the budget and the order: training comes to the bits of plain training.
 
-Plainly means run without any planning, with the algorithms that the program chose.  Compared is all that stays between
+SuperNeurons' presets, and its modules mixed with vDNN's and with every allocator.  Every setup that is not refused must
+plan within its budget, be proved safe, keep its books, and train to the state of the network run plainly, with the
+algorithms that the program chose, and of the baseline, which keeps everything.  Compared is all that stays between
 iterations, running statistics included.  A dropout layer keeps no mask: it is drawn again from seed, layer and
-iteration, in backward and in a rebuild alike; what a rebuild puts out is looked at too.
+iteration, in backward and in a rebuild alike; the outputs of rebuilds are compared too.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from refimpl import superneurons
+from refimpl import superneurons, vdnn
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, Trainer
 from refimpl.network import Builder, Network, Tensor
 from refimpl.network.zoo import build
-from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup
+from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Setup, SetupError, plan
 from refimpl.registry import presets
-from refimpl.registry.modules import module
-from tests.refimpl.backend.running import MACHINE, Arrays, differing, plain_training, trainer
+from refimpl.registry.modules import IN_SLOTS, SWITCHES, module
+from refimpl.reproduce.measured import SameAlgorithms
+from tests.refimpl.backend.running import MACHINE, Arrays, differing, plain_training, trained, trainer
 from tests.refimpl.backend.running import chosen as chosen_by
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine
@@ -33,9 +37,12 @@ from tests.refimpl.plainly import draw_batch
 pytestmark = pytest.mark.superneurons
 
 ITERATIONS = 2
-SLOW_LINK = machine(1e8)  # a copy takes as long as many steps
+MACHINES = (MACHINE, machine(2e9), machine(1e8))  # on the last a copy takes as long as many steps
+
+# -- what is drawn -----------------------------------------------------------------------------------------------------
+
 WAYS = ("speed-centric", "memory-centric", "cost-aware")
-ALGORITHMS = ("memory", "performance", "superneurons-dynamic")
+ALGORITHMS = ("memory", "performance", "vdnn-greedy", "superneurons-dynamic")
 
 
 def wanted(preset: str, **named: str) -> Setup:
@@ -53,34 +60,92 @@ SETUPS = {
     **{f"all, {way}": wanted("superneurons", recompute=way) for way in WAYS},
 }
 
-drawn_setups = st.builds(
+stages = st.builds(
     lambda name, algorithms: SETUPS[name].replace(algorithms=module("algorithms", algorithms)),
     st.sampled_from(sorted(SETUPS)),
     st.sampled_from(ALGORITHMS),
 )
-#: Shares above the least budget: nothing to spare, a little, so much that hardly anything moves.
-tightness = st.sampled_from((0.0, 0.1, 0.4, 1.5))
+
+#: What may stand in a slot: the plain modules, vDNN's and SuperNeurons', and some parameters that have no name.
+MODULES = {
+    slot: [module for module in known if not module.name.startswith("vdnnpp-")] for slot, known in IN_SLOTS.items()
+}
+MODULES["prefetch"] += [superneurons.Ahead(distance) for distance in (0, 1, 7)]
+
+
+@st.composite
+def mixtures(draw: Any) -> Setup:
+    """Any module in any slot, as long as they can stand together; two in three with the cache."""
+    modules = {slot: draw(st.sampled_from(known)) for slot, known in MODULES.items()}
+    if draw(st.integers(0, 2)):
+        modules["cache"] = superneurons.LeastRecentlyUsed()
+    switches = {name.replace("-", "_"): draw(st.sampled_from([*known.values()])) for name, known in SWITCHES.items()}
+    try:
+        return Setup(name="mixture", **modules, **switches)
+    except SetupError:
+        assume(False)
+        raise
+
+
+#: Shares above the least budget.
+tightness = st.sampled_from((0.0, 0.0, 0.02, 0.1, 0.4))
 orders: st.SearchStrategy[Order] = st.one_of(
-    st.builds(ProgramOrder), st.builds(CopiesEarly), st.builds(CopiesLate), st.builds(Drawn, st.integers(0, 99))
+    st.builds(ProgramOrder), st.builds(CopiesEarly), st.builds(CopiesLate), st.builds(Drawn, st.integers(0, 999))
 )
+machines = st.sampled_from(MACHINES)
+
+# -- what is promised --------------------------------------------------------------------------------------------------
 
 
-def holds(network: Network, chosen: Setup, spare: float, order: Order, slow: bool) -> Program:
-    """Everything that is promised of one program."""
-    program = least_plan(network, chosen, SLOW_LINK if slow else MACHINE, spare)
+def planned(network: Network, wanted: Setup, spare: float, on: Any) -> Program:
+    """What is promised of a program before it has run."""
+    program = least_plan(network, wanted, on, spare)
     program.verify()
-    counts_are_those_of_the_instructions(program)
-    with trainer(program, order=order, poison=True) as made:
-        pinned = made.device.pinned
-        where, nbytes = pinned.ctypes.data, pinned.nbytes
-        losses = [made.step(*draw_batch(network, i)) for i in range(ITERATIONS)]
-        assert made.device.pinned is pinned and (pinned.ctypes.data, pinned.nbytes) == (where, nbytes)
-        assert made.recounted_peak == program.peak_bytes <= program.arena_bytes <= program.budget
-        state = made.state()
-    expected = plainly(program)
-    assert differing(state, expected) == []
-    assert losses[-1] == float(np.mean(expected["losses"], dtype=np.float64))
+    assert program.peak_bytes <= program.arena_bytes <= program.budget
+    assert program.simulate().seconds == pytest.approx(program.planned_seconds, rel=1e-9, abs=1e-12)
+    the_books_balance(program)
     return program
+
+
+def the_books_balance(program: Program) -> None:
+    """Counted again, from the instructions: what moves, what is made again, what is held at the peak."""
+    batch = (program.network.input, program.network.labels)
+    moved: Counter[str] = Counter()
+    blocks: dict[Any, Allocate] = {}
+    held = most = 0
+    again: set[Any] = set()
+    for i in program.instructions:
+        if isinstance(i, Allocate):
+            assert i.tensor not in blocks
+            blocks[i.tensor] = i
+            held += i.nbytes
+            most = max(most, held)
+        elif isinstance(i, Free):
+            block = blocks.pop(i.tensor)
+            assert (block.address, block.nbytes) == (i.address, i.nbytes) and block.step <= i.released <= i.step
+            held -= i.nbytes
+        elif isinstance(i, CopyOut) and i.why != "result":
+            assert i.tensor not in batch
+            moved[i.why] += i.nbytes
+        elif isinstance(i, CopyIn) and i.tensor not in batch:
+            moved[i.why] += i.nbytes
+        elif isinstance(i, Launch) and i.rebuild:
+            assert not i.call.once
+            again.add((i.step, i.call))
+    assert not blocks and held == 0
+    counts = program.counts
+    expected = {
+        "offload": counts.offloaded_bytes, "evicted": counts.evicted_bytes,
+        "prefetch": counts.prefetched_bytes, "on demand": counts.on_demand_bytes,
+    }  # fmt: skip
+    assert moved == {why: nbytes for why, nbytes in expected.items() if nbytes}
+    assert bool(again) <= bool(counts.recomputed_layers)
+    if not program.fates or all(fate.name != "drop" for fate in program.fates.values()):
+        assert counts.recomputed_layers == 0
+    resident = program.network.resident
+    rounding = program.peak_bytes - most - sum(tensor.nbytes for tensor in resident)
+    assert 0 <= rounding < 1024 * len(resident)
+    assert all(row.live_bytes <= min(row.transient_bytes, row.pool_bytes) for row in program.rows)
 
 
 _known: dict[Any, Arrays] = {}  #: what plain training came to, by network and algorithms: presets share it
@@ -97,40 +162,98 @@ def plainly(program: Program) -> Arrays:
     return _known[key]
 
 
-def counts_are_those_of_the_instructions(program: Program) -> None:
-    """What moved and what was made again, counted anew; the input batch is never copied out."""
-    out: Counter[Tensor] = Counter()
-    back: Counter[Tensor] = Counter()
-    steps: Counter[str] = Counter()
-    for i in program.instructions:
-        if isinstance(i, CopyOut) and i.why != "result":
-            out[i.tensor] += i.nbytes
-        elif isinstance(i, CopyIn) and i.tensor not in program.pinned:
-            back[i.tensor] += i.nbytes
-        elif isinstance(i, Launch) and i.rebuild:
-            steps[i.call.function] += 1
-    counts = program.counts
-    assert out.total() == counts.offloaded_bytes + counts.evicted_bytes
-    assert back.total() == counts.prefetched_bytes + counts.on_demand_bytes
-    assert not out.keys() & set(program.pinned)
-    assert bool(steps) == bool(counts.recomputed_layers)
-    assert "batchnorm.update_running" not in steps
-    if isinstance(program.setup.cache, superneurons.LeastRecentlyUsed):
-        assert counts.offloaded_bytes == 0
+def the_baselines_training(program: Program) -> Mapping[str, np.ndarray]:
+    """The state that the preset `baseline` trains to with the algorithms of this program."""
+    setup = presets.baseline().replace(algorithms=SameAlgorithms.as_in(program))
+    return trained(plan(program.network, setup, program.machine, 1 << 30), ITERATIONS)[1]
 
 
-@given(networks(layers=10), drawn_setups, tightness, orders, st.booleans())
-@settings(max_examples=25)
-def test_no_bit_changes(network: Network, chosen: Setup, spare: float, order: Order, slow: bool) -> None:
-    holds(network, chosen, spare, order, slow)
+def holds(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> Program:
+    """Everything that is promised of one program, run too: bytes that nobody may read hold poison."""
+    program = planned(network, wanted, spare, on)
+    with trainer(program, order=order, poison=True) as made:
+        pinned = made.device.pinned
+        where, nbytes = pinned.ctypes.data, pinned.nbytes
+        losses = [made.step(*draw_batch(network, i)) for i in range(ITERATIONS)]
+        assert made.device.pinned is pinned and (pinned.ctypes.data, pinned.nbytes) == (where, nbytes)
+        assert made.recounted_peak == program.peak_bytes
+        state = made.state()
+    expected = plainly(program)
+    assert differing(state, expected) == []
+    assert losses[-1] == float(np.mean(expected["losses"], dtype=np.float64))
+    return program
+
+
+# -- the tests ---------------------------------------------------------------------------------------------------------
+
+
+@given(networks(layers=14), st.one_of(stages, mixtures()), tightness, machines)
+@settings(max_examples=60)
+def test_every_plan_is_safe_and_its_books_balance(network: Network, wanted: Setup, spare: float, on: Any) -> None:
+    planned(network, wanted, spare, on)
+
+
+@given(networks(layers=12), stages, tightness, orders, machines)
+@settings(max_examples=30)
+def test_no_stage_changes_a_bit(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
+    program = holds(network, wanted, spare, order, on)
+    if isinstance(wanted.cache, superneurons.LeastRecentlyUsed):
+        assert program.counts.offloaded_bytes == 0, "with the cache, copies are made only when an allocation fails"
+
+
+@given(networks(layers=12), mixtures(), tightness, orders, machines)
+@settings(max_examples=40)
+def test_no_mixture_changes_a_bit(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
+    holds(network, wanted, spare, order, on)
+
+
+@given(networks(layers=10), st.one_of(stages, mixtures()), orders)
+@settings(max_examples=10)
+def test_the_baseline_trains_to_the_same_bits(network: Network, wanted: Setup, order: Order) -> None:
+    program = least_plan(network, wanted, MACHINE)
+    _, state = trained(program, ITERATIONS, order=order, poison=True)
+    assert differing(state, the_baselines_training(program)) == []
 
 
 @pytest.mark.slow
-@given(networks(layers=30, side=8), drawn_setups, tightness, orders, st.booleans())
-@settings(max_examples=8)
-def test_deep_networks_too(network: Network, chosen: Setup, spare: float, order: Order, slow: bool) -> None:
-    holds(network, chosen, spare, order, slow)
+@given(networks(layers=40, side=8), st.one_of(stages, mixtures()), tightness, orders, machines)
+@settings(max_examples=15)
+def test_deep_networks_too(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
+    holds(network, wanted, spare, order, on)
 
+
+def chain() -> Network:
+    """Pairs of convolutions, one of which reads what the other put out, and cheap layers behind them."""
+    b = Builder("chain", (2, 3, 16, 16))
+    for channels in (4, 8, 8):
+        b.conv(channels, 3, pad=1)
+        b.conv(channels, 3, pad=1)
+        b.batchnorm()
+        b.relu()
+        b.dropout(0.3)
+    b.pool(2)
+    b.conv(8, 3, pad=1)
+    b.relu()
+    b.fc(3)
+    b.softmax()
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("window", "join"), [(vdnn.WINDOW, True), (vdnn.LITERAL, False), (superneurons.Ahead(1), False)]
+)
+@pytest.mark.parametrize("way", [superneurons.SPEED_CENTRIC, superneurons.MEMORY_CENTRIC, superneurons.COST_AWARE])
+def test_both_papers_modules_at_work_in_one_program(way: Any, window: Any, join: bool) -> None:
+    """vDNN's offload sends maps away, SuperNeurons' cache evicts others, cheap layers run again: all at once."""
+    wanted = presets.setup("superneurons").replace(recompute=way, offload=vdnn.ALL, prefetch=window, join=join)
+    program = holds(chain(), wanted, 0.0, CopiesLate(), MACHINES[-1])
+    counts = program.counts
+    assert counts.offloaded_bytes and counts.evicted_bytes and counts.recomputed_layers
+    assert counts.prefetched_bytes + counts.on_demand_bytes
+    assert {fate.module for fate in program.fates.values()} >= {way.name, vdnn.ALL.name}
+
+
+# -- the presets on chosen networks ------------------------------------------------------------------------------------
 
 #: For a second look at the networks whose layers all have maps of their own.
 SOME = ("offload of all checkpoints", "recompute, cost-aware", "all, memory-centric")
@@ -142,7 +265,7 @@ SOME = ("offload of all checkpoints", "recompute, cost-aware", "all, memory-cent
 def test_the_teaching_networks_under_every_preset(name: str, convention: str, labels: tuple[str, ...]) -> None:
     network = build(name + convention, batch=2)
     for label in labels:
-        program = holds(network, SETUPS[label], 0.0, CopiesLate(), slow=False)
+        program = holds(network, SETUPS[label], 0.0, CopiesLate(), MACHINE)
         assert bool(program.counts.recomputed_layers) == (SETUPS[label].recompute.name != "none"), label
 
 
@@ -168,7 +291,7 @@ def conv_dropout_conv() -> Network:
 @pytest.mark.parametrize("preset", ["superneurons-recompute", "superneurons"])
 def test_rebuilt_masks_and_statistics_are_what_they_were(preset: str, way: str) -> None:
     """Dropout and batch normalisation run again, and put out what they had put out, to the last bit."""
-    program = holds(conv_dropout_conv(), wanted(preset, recompute=way), 0.0, CopiesLate(), slow=True)
+    program = holds(conv_dropout_conv(), wanted(preset, recompute=way), 0.0, CopiesLate(), MACHINES[-1])
     put_out: defaultdict[str, list[bytes]] = defaultdict(list)
     with trainer(program) as made:
 
@@ -192,7 +315,9 @@ def test_rebuilt_masks_and_statistics_are_what_they_were(preset: str, way: str) 
 def test_the_cache_moves_only_what_must_move() -> None:
     """From the least budget up: evictions, fewer of them, none."""
     network = build("tiny-resnet:superneurons", batch=2)
-    programs = [holds(network, SETUPS["all, cost-aware"], spare, CopiesLate(), slow=True) for spare in (0.0, 0.3, 9.0)]
+    programs = [
+        holds(network, SETUPS["all, cost-aware"], spare, CopiesLate(), MACHINES[-1]) for spare in (0.0, 0.3, 9.0)
+    ]
     moved = [program.counts.evicted_bytes for program in programs]
     assert moved[0] > moved[1] >= moved[2] == 0
 
