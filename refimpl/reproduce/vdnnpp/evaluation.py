@@ -8,9 +8,11 @@ from typing import Any
 
 from refimpl.report.tables import Column, Table, in_units, plain
 from refimpl.reproduce.evaluation import MIB, Part, to_json
-from refimpl.reproduce.vdnnpp import figures, fragmentation, pictures, published
+from refimpl.reproduce.vdnnpp import figures, fragmentation, microbenchmark, pictures, published
 from refimpl.reproduce.vdnnpp.figures import LayerRow, PinnedRow, SpeedRow
 from refimpl.reproduce.vdnnpp.fragmentation import HEURISTICS, ORDERS, PLANNED
+from refimpl.reproduce.vdnnpp.microbenchmark import HidingRow
+from refimpl.text import duration, size
 from refimpl.vdnnpp.release import with_join, without_join
 
 MIB_1, MS, PER_CENT = in_units(MIB), in_units(1e-3), in_units(1e-2)
@@ -66,6 +68,33 @@ def speed_table(machine: str, rows: Sequence[SpeedRow]) -> Table:
     return Table.of(f"vDNN++ beside vDNN on a {machine}", rows, SPEED, note)
 
 
+# -- the microbenchmark ------------------------------------------------------------------------------------------------
+
+HIDING = (
+    Column("layer", "layer"), Column("algorithm", lambda row: row.algorithm or None),
+    Column("workspace", lambda row: row.workspace_bytes or None, size), Column("kernels", "kernel_seconds", duration),
+    Column("copy", "copy_seconds", duration), Column("vDNN waits", lambda row: row.wait_seconds or None, duration),
+)  # fmt: skip
+
+
+def hiding_tables(rows: Sequence[HidingRow]) -> list[Table]:
+    """A table a GPU."""
+    return [hiding_table(name, [row for row in rows if row.device == name], HIDING_NOTE)
+            for name in dict.fromkeys(row.device for row in rows)]  # fmt: skip
+
+
+def hiding_table(device: str, rows: Sequence[HidingRow], note: str = "") -> Table:
+    return Table.of(f"A layer's forward beside the copy of its input, on {device}", rows, HIDING, note)
+
+
+HIDING_NOTE = (
+    f"The microbenchmark of the authors' public code (S): {microbenchmark.IMAGES} images with "
+    f"{microbenchmark.CHANNELS} maps of {microbenchmark.SIDE}²; a convolution with bias and ReLU, by the fastest "
+    "algorithm whose workspace fits beside its maps.  Simulated; the code has no results to compare with.  vDNN waits: "
+    "at the join, for the rest of the copy.  vDNN++ does not."
+)
+
+
 # -- the demonstration -------------------------------------------------------------------------------------------------
 
 
@@ -106,7 +135,9 @@ def demonstration_tables(rows: Sequence[LayerRow]) -> list[Table]:
 
 # -- pinned memory -----------------------------------------------------------------------------------------------------
 
-CALCULATED = "C: calculated by replaying the authors' public code; not the paper's own figures."
+CALCULATED = (
+    "C: calculated by our port of the authors' public code, whose binary never ran; not the paper's own figures."
+)
 PINNED = (
     NETWORK, POLICY, Column("maps", "maps", plain), Column("x(0)", "input_bytes", MIB_1),
     Column("others", "raw_bytes", MIB_1), Column("packed", "kept_bytes", MIB_1),
@@ -118,7 +149,7 @@ PINNED = (
 
 
 def pinned_tables(rows: Sequence[PinnedRow]) -> list[Table]:
-    """The maps' memory on the host; and the figures of the authors' code, replayed, beside ours."""
+    """The maps' memory on the host; and the figures of our port of the authors' code beside them."""
     note = (
         "MiB and per cent.  x(0): the batch, never compressed.  packed: the other maps, with the densities that the "
         "authors' tests assume (S); kept: with the batch, all compressed.  vDNN: its pinned memory, a buffer a map.  "
@@ -136,8 +167,8 @@ def pinned_tables(rows: Sequence[PinnedRow]) -> list[Table]:
                 ["VGG-16(16), conv: uncompressed, the batch not counted", f"{published.RAW_MIB}", MIB_1(raw), "C"],
                 ["one over the other, less by (%)", *less, "C"],
             ]
-            head, numbers = ["figure", "replayed", "ours", "mark"], frozenset({"replayed", "ours"})
-            title = "Compression: the authors' code, replayed"
+            head, numbers = ["figure", "port", "ours", "mark"], frozenset({"port", "ours"})
+            title = "Compression: our port of the authors' code"
             tables.append(Table(title, head, lines, numbers, (), f"MiB.  {CALCULATED}"))
     return tables
 
@@ -147,7 +178,7 @@ def pinned_tables(rows: Sequence[PinnedRow]) -> list[Table]:
 REPLAYED = (
     NETWORK, Column("policy", "policy"), Column("heuristic", "heuristic"),
     Column("ideal", lambda row: row.found.ideal_bytes, "{:,}".format),
-    Column("replayed (tries)", lambda row: f"{row.replayed.pool_bytes:,} ({row.replayed.tries})", plain),
+    Column("port (tries)", lambda row: f"{row.replayed.pool_bytes:,} ({row.replayed.tries})", plain),
     Column("ours (tries)", lambda row: f"{row.found.pool_bytes:,} ({row.found.tries})", plain),
     Column("mark", lambda row: "C"),
     Column("", lambda row: "to the byte" if row.found == row.replayed else "missed"),
@@ -155,7 +186,7 @@ REPLAYED = (
 
 
 def pool_tables(rows: Sequence[fragmentation.Row]) -> list[Table]:
-    """Every heuristic; and the pools of the authors' code, replayed, to the byte."""
+    """Every heuristic; and the pools of our port of the authors' code, to the byte."""
     traces: dict[Any, dict[str, fragmentation.Row]] = {}
     for row in rows:
         traces.setdefault((row.network, row.batch, row.policy, row.order), {})[row.heuristic] = row
@@ -182,13 +213,13 @@ def pool_tables(rows: Sequence[fragmentation.Row]) -> list[Table]:
     )
     return [
         Table.of("Fragmentation", traces.values(), study, note),
-        Table.of("Pools: the authors' code, replayed", [row for row in rows if row.replayed], REPLAYED,
+        Table.of("Pools: our port of the authors' code", [row for row in rows if row.replayed], REPLAYED,
                  f"Bytes.  {CALCULATED}"),
     ]  # fmt: skip
 
 
 def pool_document(row: fragmentation.Row) -> dict[str, Any]:
-    """A row for JSON, with the pool of the authors' code, replayed, where there is one."""
+    """A row for JSON, with the pool of our port of the authors' code, where there is one."""
     network = row.network.partition(":")[0]
     return {"network": network, "batch": row.batch, **fragmentation.document(row), "replayed": to_json(row.replayed)}
 
@@ -196,6 +227,9 @@ def pool_document(row: fragmentation.Row) -> dict[str, Any]:
 PARTS = (
     Part("speed", "time beside vDNN's, in three readings", len(figures.NETWORKS), figures.speed,
          speed_tables, pictures.speed_picture),
+    Part("microbenchmark", "a layer's kernels beside the copy of its input, by filter",
+         len(microbenchmark.MACHINE_NAMES) * microbenchmark.LAYERS, microbenchmark.simulated, hiding_tables,
+         pictures.hiding_picture),
     Part("demonstration", "the authors' demonstration network, layer by layer", 2, figures.demonstration,
          demonstration_tables, pictures.demonstration_picture),
     Part("pinned", "pinned memory with and without compression", len(figures.COMPRESSED), figures.pinned,

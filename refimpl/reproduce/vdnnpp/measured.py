@@ -5,6 +5,7 @@
 - The pinned memory (§4): one buffer a map, buffers on demand, and those with compression; and the bytes of each
   compressed map.
 - The speed of compressing: maps of several densities there and back, beside a plain copy by the same threads.
+- The authors' microbenchmark: a layer's kernels beside the copy of its input, by the size of the filter.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from refimpl.reproduce.measured import (
     side_by_side,
 )
 from refimpl.reproduce.published import Watch
+from refimpl.reproduce.vdnnpp import microbenchmark
+from refimpl.reproduce.vdnnpp.evaluation import hiding_table
+from refimpl.reproduce.vdnnpp.microbenchmark import HidingRow
 from refimpl.text import counted, duration, offer, size
 
 NETWORK, BATCH = "vgg16:vdnnpp", 128
@@ -60,7 +64,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Measured(Measurement):
-    """All three."""
+    """All four."""
 
     backend: str
     batch: int
@@ -71,6 +75,7 @@ class Measured(Measurement):
     compressed: Run
     held: Run | None  #: nothing moves; None where it does not fit the device
     speeds: tuple[Speed, ...]
+    layers: tuple[HidingRow, ...]  #: of the microbenchmark
 
     def runs(self) -> tuple[Run, ...]:
         return (self.vdnn, self.on_demand, self.compressed, *((self.held,) if self.held else ()))
@@ -104,14 +109,15 @@ class Measured(Measurement):
         title = f"{what}: the maps that {threads} compressed in the last iteration"
         maps = self.compressed.compressed
         compressed = [compressed_table(maps, title)] if maps else []
-        return [runs, *compressed, speed_table(self.speeds, self.threads)]
+        layers = hiding_table(self.layers[0].device, self.layers)
+        return [runs, *compressed, speed_table(self.speeds, self.threads), layers]
 
     def notes(self) -> list[str]:
         notes = {
             "Not measured: the same with everything held; the device cannot hold it.": self.held is None,
             "No map was compressed: by the plan the host's threads are too slow to be done in time.":
                 not self.compressed.compressed,
-            "On a CPU copies are made in their turn: the cost of vDNN's join does not show there.":
+            "On a CPU copies are made in their turn, within one memory: the cost of vDNN's join does not show there.":
                 self.backend == "cpu",
         }  # fmt: skip
         return [note for note, applies in notes.items() if applies]
@@ -119,11 +125,11 @@ class Measured(Measurement):
 
 def rounds(backend: str, iterations: int) -> int:
     """How often `measure` calls its progress callback, where everything fits."""
-    return 4 * iterations + len(DENSITIES)
+    return 4 * iterations + len(DENSITIES) + microbenchmark.LAYERS
 
 
 def measure(ask: Request) -> Measured:
-    """All three.  Without a network of its own: 128 images of VGG-16."""
+    """All four.  Without a network of its own: 128 images of VGG-16."""
     if ask.policy not in RIVALS:
         raise SetupError(f"{ask.policy} has no counterpart in vDNN to be measured against{offer(ask.policy, RIVALS)}")
     network, machine = ask.build(NETWORK, BATCH), ask.machine
@@ -142,8 +148,10 @@ def measure(ask: Request) -> Measured:
     programs = (planned(theirs.replace(name=theirs.name, algorithms=same)), planned(on_demand), compressed)
     held = attempt(network, measured.everything_held(same), machine, machine.memory_bytes)
     vdnn, uncompressed, packed = (ask.run(program) for program in programs)
+    device = device_at_hand()
+    layers = microbenchmark.network(*(microbenchmark.SMALL if ask.backend == "cpu" else ()))
     return Measured(
-        device=device_at_hand().name,
+        device=device.name,
         date=measured.today(),
         network=network.name,
         iterations=ask.iterations,
@@ -156,6 +164,7 @@ def measure(ask: Request) -> Measured:
         compressed=packed,
         held=ask.run(held) if held else None,
         speeds=tuple(speeds(MAP_BYTES, ask.watch)),
+        layers=tuple(microbenchmark.measured(device, layers, ask.watch)),
     )
 
 

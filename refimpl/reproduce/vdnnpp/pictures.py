@@ -12,8 +12,9 @@ from refimpl.report import style
 from refimpl.report.timeline_picture import Bar, lanes
 from refimpl.reproduce.drawing import grouped_bars
 from refimpl.reproduce.evaluation import MIB
-from refimpl.reproduce.vdnnpp import figures
+from refimpl.reproduce.vdnnpp import figures, microbenchmark
 from refimpl.reproduce.vdnnpp.figures import LayerRow, PinnedRow, SpeedRow
+from refimpl.reproduce.vdnnpp.microbenchmark import HidingRow
 
 # -- time --------------------------------------------------------------------------------------------------------------
 
@@ -60,6 +61,30 @@ def speed_picture(rows: Sequence[SpeedRow]) -> Figure:
 
 def _faster(percent: float) -> str:
     return f"{percent:.1f}" if round(percent, 1) else ""
+
+
+# -- the microbenchmark ------------------------------------------------------------------------------------------------
+
+
+def hiding_picture(rows: Sequence[HidingRow]) -> Figure:
+    """A bar for each layer's kernels on each GPU, and a line for the copy of its input."""
+    devices = list(dict.fromkeys(row.device for row in rows))
+    series = {
+        device: ({"color": colour}, [1e3 * row.kernel_seconds for row in rows if row.device == device])
+        for device, colour in zip(devices, (style.BLUE, style.ORANGE), strict=False)
+    }
+    size = f"{microbenchmark.IMAGES} images, {microbenchmark.CHANNELS} maps of {microbenchmark.SIDE}²"
+    title = "Where the copy of a layer's input does not fit under its kernels"
+    with style.page(11, 4.2, title, f"{size} · fastest algorithm that fits · simulated", 0.6) as figure:
+        axes = figure.subplots()
+        layers = [row.layer.replace(" ", "\n") for row in rows if row.device == devices[0]]
+        over_the_line = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        grouped_bars(axes, layers, series, "{:,.0f}".format, lift=1.5, bbox=over_the_line)
+        for copy in sorted({row.copy_seconds for row in rows}):
+            axes.axhline(1e3 * copy, color=style.INK, linewidth=1, label=f"the copy: {1e3 * copy:.0f} ms")
+        axes.set_ylabel("kernels (ms)")
+        axes.legend(loc="upper left", fontsize=8)
+    return figure
 
 
 # -- the demonstration -------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """The figures that vDNN++ published, and those known from elsewhere, each with its mark.
 
 P: printed in the abstract (Shriram, Garg, Kulkarni, IPDPS 2019), all of the paper that was at hand.  S: read off the
-authors' public code.  C: calculated by replaying what that code does.  R: ours.  Only P is the paper's own figure.
+authors' public code.  C: calculated by our port of that code, whose binary never ran.  R: ours.  Only P is the paper's
+own figure.
 
 The abstract does not say of what its 60 % is a share.  It cannot be a cut of time: the best overlap, a copy under
 a kernel that takes as long, takes half as long as one after the other.  So ours is beside it in three readings.

@@ -125,11 +125,12 @@ def test_vdnnpp(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in ("speed", "pinned"):
         assert f"vDNN++, {name}: published beside ours" in said.out
     for table in ("vDNN++ beside vDNN on a gtx-970", "vDNN++ beside vDNN on a titan-x", "The demonstration network",
-                  "Pinned memory", "Compression: the authors' code, replayed", "Fragmentation",
-                  "Pools: the authors' code, replayed"):  # fmt: skip
+                  "A layer's forward beside the copy of its input, on titan-x", "Pinned memory",
+                  "Compression: our port of the authors' code", "Fragmentation",
+                  "Pools: our port of the authors' code"):  # fmt: skip
         assert table in said.out
-    assert "Published figures: 0 of 8 met." in said.out
-    drawn = {f"pp-{name}.svg" for name in ("speed", "demonstration", "pinned")}
+    assert "Published figures: 0 of 10 met." in said.out
+    drawn = {f"pp-{name}.svg" for name in ("speed", "microbenchmark", "demonstration", "pinned")}
     assert {path.name for path in tmp_path.iterdir()} == drawn
     assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
 

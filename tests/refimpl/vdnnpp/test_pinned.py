@@ -1,6 +1,6 @@
 """vDNN++'s pinned memory (§4): which maps are compressed, what they take, and how little pinned memory is left.
 
-Marks as in the docs: P published abstract, S the authors' public code, C calculated by replaying that, R ours.
+Marks as in the docs: P published abstract, S the authors' public code, C calculated by our port of it, R ours.
 """
 
 from __future__ import annotations

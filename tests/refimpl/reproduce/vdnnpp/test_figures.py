@@ -76,7 +76,11 @@ def test_only_what_the_abstract_says_is_published(speed: Found, pinned: Found) -
     assert not any(f.met for f in found)
     ours = [f.ours for f in speed.figures]
     assert ours == pytest.approx([36.9, 26.9, 100, 19, 16, 100], abs=1)
-    assert [f.ours for f in pinned.figures] == pytest.approx([68.0, 65.5], abs=0.5)
+    assert [f.published.what.partition(": ")[2] for f in pinned.figures] == [
+        "what the host keeps, VGG-16(16) conv", "the pinned arena, VGG-16(16) conv",
+        "what the host keeps, the most of all", "the pinned arena, the most of all",
+    ]  # fmt: skip
+    assert [f.ours for f in pinned.figures] == pytest.approx([61.4, 63.0, 68.0, 65.5], abs=0.05)
 
 
 def test_the_most_is_the_most(speed: Found) -> None:
@@ -214,11 +218,11 @@ def test_tables_are_narrow_and_keep_the_marks(speed: Found, demonstration: Found
     assert len(texts) == len(shown) == 7
     assert all(max(map(len, text.splitlines())) <= 100 for text in texts.values())
     for title, text in texts.items():
-        if "replayed" in title:
-            assert "not the paper's own figures" in text and "  C" in text
+        if "our port" in title:
+            assert "not the paper's own figures" in " ".join(text.split()) and "  C" in text
     assert "vDNN++ is slower in 1 of" in texts["vDNN++ beside vDNN on a gtx-970"]
     assert "vDNN++ is slower in 0 of" in texts["vDNN++ beside vDNN on a titan-x"]
-    lines = [" ".join(line.split()) for line in texts["Pools: the authors' code, replayed"].splitlines()]
+    lines = [" ".join(line.split()) for line in texts["Pools: our port of the authors' code"].splitlines()]
     assert "alexnet(128) conv best left 493,058,560 575,613,952 (31) 575,613,952 (31) C to the byte" in lines
 
 

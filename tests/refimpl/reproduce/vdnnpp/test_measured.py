@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kernels import conv
 from refimpl.backend.host_thread import CompressedMap
 from refimpl.machine import machine
 from refimpl.planner import SetupError
@@ -15,6 +16,7 @@ from refimpl.reproduce import measured
 from refimpl.reproduce.evaluation import to_json
 from refimpl.reproduce.measured import Request
 from refimpl.reproduce.vdnnpp import measured as vdnnpp_measured
+from refimpl.reproduce.vdnnpp import microbenchmark
 from refimpl.reproduce.vdnnpp.measured import DENSITIES, Measured, Speed, rounds, speed_table, speeds
 
 pytestmark = pytest.mark.vdnnpp
@@ -28,6 +30,7 @@ def found() -> Measured:
     patch = pytest.MonkeyPatch()
     patch.setattr(vdnnpp_measured, "MAP_BYTES", 1 << 20)
     patch.setattr(vdnnpp_measured, "TRIES", 1)
+    patch.setattr(microbenchmark, "SMALL", (1, 2, 10))
     here = replace(machine("here"), host_rate=1e12)  # whatever was measured here: the plan has maps compressed
     made = vdnnpp_measured.measure(Request("tiny-vgg:vdnnpp", 8, "vdnnpp-all", here, "1GiB", "cpu", 1, SEEN.append))
     patch.undo()
@@ -63,18 +66,27 @@ def test_the_document_and_the_tables(found: Measured, tmp_path: Path) -> None:
     assert len(document["compressed"]["compressed"]) == len(found.compressed.compressed)
     assert set(document["readings"]) == {found.on_demand.setup, found.compressed.setup}
     tables = found.tables()
-    assert len(tables) == 3
+    assert len(tables) == 4
     assert all(len(row) == len(table.head) for table in tables for row in table.rows)
     assert "On a CPU" in found.notes()[-1]
     bare = replace(found, held=None, compressed=replace(found.compressed, compressed=()))
-    assert len(bare.tables()) == 2 and len(bare.notes()) == 3
+    assert len(bare.tables()) == 3 and len(bare.notes()) == 3
     (tmp_path / "docs").mkdir()
     page, data = found.write(tmp_path, "vdnnpp", "vDNN++")
-    assert json.loads(data.read_text()) == document and page.read_text().count("\n## ") == 3
+    assert json.loads(data.read_text()) == document and page.read_text().count("\n## ") == 4
 
 
 def test_progress_is_told_as_often_as_was_said(found: Measured) -> None:
     assert len(SEEN) == rounds("cpu", 1)
+
+
+def test_the_layers_of_the_microbenchmark_are_timed_here(found: Measured) -> None:
+    assert [row.layer for row in found.layers] == [
+        *(f"conv {width}×{width}" for width in microbenchmark.FILTERS), "pool 2×2"
+    ]  # fmt: skip
+    assert {row.algorithm for row in found.layers[:-1]} <= {*conv.ALGORITHMS} and found.layers[-1].algorithm == ""
+    assert all(row.device == found.device and row.kernel_seconds > 0 for row in found.layers)
+    assert len({row.copy_seconds for row in found.layers}) == 1
 
 
 def test_a_policy_without_a_counterpart_is_refused() -> None:
