@@ -6,7 +6,7 @@ or is our reconstruction, and says so.
 | module | what of vDNN it changes |
 | --- | --- |
 | `release` | no join at a layer's end: maps are freed when their reader and their copy are done: §1 |
-| `prefetch` | which layers search for a map to prefetch: §1 |
+| `prefetch` | `findPrefetchLayer` is called by more layers: §1 |
 | `offload` | whose inputs are offloaded: of all layers, of CONVs, of every second CONV: §2 |
 | `presets` | the static policies, and which one is taken, by what fits: §2 |
 | `pool_search` | fragmentation: how large the pool must be, and where blocks that stay are placed: §3 |
@@ -21,12 +21,12 @@ from refimpl.vdnnpp.compression import Compressed, never_negative, stored_bytes
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
 from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.pool_search import find_pool
-from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE
+from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE, FindPrefetchLayer
 from refimpl.vdnnpp.presets import VDNNPP_ALL, VDNNPP_ALTERNATE_CONV, VDNNPP_CONV, VDNNPP_DYN, static
 from refimpl.vdnnpp.release import with_join, without_join
 
 __all__ = [
     "ALL", "ALTERNATE_CONV", "CONV", "VDNNPP_ALL", "VDNNPP_ALTERNATE_CONV", "VDNNPP_CONV", "VDNNPP_DYN", "WINDOW",
-    "WINDOW_LATE", "Compressed", "OffloadInputs", "OnDemand", "find_pool", "never_negative", "static", "stored_bytes",
-    "with_join", "without_join",
+    "WINDOW_LATE", "Compressed", "FindPrefetchLayer", "OffloadInputs", "OnDemand", "find_pool", "never_negative",
+    "static", "stored_bytes", "with_join", "without_join",
 ]  # fmt: skip

@@ -1,15 +1,34 @@
-"""vDNN++'s prefetch (§1): vDNN's search, made by every layer's backward but a ReLU's and a softmax's.
+"""vDNN++'s prefetch (§1): `findPrefetchLayer` of the authors' public code, and the layers that call it.
 
-A ReLU is part of the layer before it in the authors' public code.  That code copies a map in before it allocates dX;
-`WINDOW_LATE` allocates dX first, for the study of fragmentation.
+What a call does is vDNN's search (`refimpl.planner.window`): the nearest layer that offloaded its input and has no
+prefetch yet; a CONV ends the search.  Two things are vDNN++'s:
+
+- Every layer's backward calls it but a ReLU's, which the authors' code takes as part of the layer before, and a
+  softmax's.  A POOL's does too.
+- No join follows.  The layer that reads the map waits for its copy, not the layer that asked for it.
+
+The authors' code allocates the map before the layer's own dX.  `WINDOW_LATE` allocates dX first, for the study of
+fragmentation.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from refimpl.network.layer import LayerKind
 from refimpl.planner.window import Window
 
-SILENT: tuple[LayerKind, ...] = ("relu", "softmax")  #: kinds of layers whose backward does not search
 
-WINDOW = Window("vdnnpp-window", "vDNN's search, at every layer but ReLU and softmax; before dX", SILENT)
-WINDOW_LATE = Window("vdnnpp-window-late", "the same search; dX is allocated before the map", SILENT, "between")
+@dataclass(frozen=True)
+class FindPrefetchLayer(Window):
+    """At every backward but a ReLU's and a softmax's: the map of the nearest layer that offloaded."""
+
+    name: str = "vdnnpp-window"
+    summary: str = "vDNN's search, at every layer but ReLU and softmax; before dX"
+    silent: tuple[LayerKind, ...] = ("relu", "softmax")
+
+
+WINDOW = FindPrefetchLayer()
+WINDOW_LATE = FindPrefetchLayer(
+    "vdnnpp-window-late", "the same search; dX is allocated before the map", order="between"
+)

@@ -1,0 +1,96 @@
+"""vDNN++'s prefetch: which layer's backward copies which map in, and what it allocates first."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+
+from refimpl.machine import MACHINES
+from refimpl.network import Builder, Network
+from refimpl.network.conventions import VDNNPP
+from refimpl.network.zoo import build
+from refimpl.planner import PlanContext, plan
+from refimpl.planner.slots import Prefetch
+from refimpl.vdnnpp import ALL, CONV, WINDOW, WINDOW_LATE, OffloadInputs, static
+from tests.refimpl.drawn_networks import networks
+
+pytestmark = pytest.mark.vdnnpp
+
+TITAN_X = MACHINES["titan-x"]
+PLENTY = 1 << 40
+
+
+def prefetched(network: Network, module: OffloadInputs) -> dict[str, str]:
+    """Map → the layer whose backward copies it in."""
+    program = plan(network, static("test", module), TITAN_X, PLENTY)
+    return {i.tensor.name: network.steps[i.step - 1].layer.name for i in program.instructions
+            if i.op == "copy in" and i.step > network.depth and i.tensor in program.fates}  # fmt: skip
+
+
+def by_the_authors_code(network: Network, module: OffloadInputs) -> dict[str, str]:
+    """The twin, for a chain: arrays by layer number, as in the authors' code."""
+    layers = list(network.layers)
+    offloads = [layer in module.layers(network) for layer in layers]
+    done = [False] * len(layers)
+
+    def find_prefetch_layer(current: int) -> int:
+        for i in range(current - 1, -1, -1):
+            if offloads[i] and not done[i]:
+                done[i] = True
+                return i
+            if layers[i].kind == "conv":
+                return -1
+        return -1
+
+    found = {}
+    for current in range(len(layers) - 1, 0, -1):
+        if layers[current].kind not in ("relu", "softmax"):
+            number = find_prefetch_layer(current)
+            if number >= 0:
+                found[layers[number].inputs[0].name] = layers[current].name
+    return found
+
+
+@pytest.mark.parametrize("module", [CONV, ALL], ids=lambda module: module.name)
+@pytest.mark.parametrize("name", ["alexnet:vdnnpp", "vgg16:vdnnpp", "vdnnpp-demo"])
+def test_the_authors_chains(name: str, module: OffloadInputs) -> None:
+    network = build(name, 2)
+    found = prefetched(network, module)
+    assert found == by_the_authors_code(network, module)
+    assert len(found) == len(module.layers(network)), "nothing is copied in on demand"
+
+
+def test_a_poolings_backward_searches_too_and_a_softmaxs_does_not() -> None:
+    """Unlike vDNN's: pool2 finds X of conv2's, where vDNN waits for conv2."""
+    b = Builder("chain", (2, 3, 16, 16), VDNNPP)
+    for number in (1, 2):
+        b.conv(4, 3, pad=1, name=f"conv{number}")
+        b.relu()
+        b.pool(2, name=f"pool{number}")
+    b.fc(3, name="fc")
+    b.softmax(name="softmax")
+    assert prefetched(b.build(), ALL) == {"conv2": "fc", "pool1": "pool2", "conv1": "conv2", "input": "pool1"}
+
+
+@given(networks())
+def test_a_relus_and_a_softmaxs_backward_ask_for_nothing(network: Network) -> None:
+    """On any network, forked ones included; each map is asked for once."""
+    context = PlanContext(network, TITAN_X)
+    context.decide("offload", "test", ALL.bind(context).offloads())
+    bound = WINDOW.bind(context)
+    asked = [(step, tensor) for step in network.steps for tensor in bound.due(step)]
+    assert all(not step.forward and step.layer.kind not in ("relu", "softmax") for step, _ in asked)
+    tensors = [tensor for _, tensor in asked]
+    assert len(tensors) == len(set(tensors)) and set(tensors) <= set(context.fates)
+
+
+@pytest.mark.parametrize(
+    ("module", "kinds"), [(WINDOW, ["map", "gradient map"]), (WINDOW_LATE, ["gradient map", "map"])]
+)
+def test_which_is_allocated_first(module: Prefetch, kinds: list[str]) -> None:
+    """In conv3_2's backward: X of conv3_1, or conv3_2's own dX."""
+    network = build("vgg16:vdnnpp", 2)
+    program = plan(network, static("test", ALL).replace(prefetch=module), TITAN_X, PLENTY)
+    number = network.layer("conv3_2").backward.number
+    allocated = [i.tensor.kind for i in program.instructions if i.op == "allocate" and i.step == number]
+    assert [kind for kind in allocated if kind in kinds] == kinds
