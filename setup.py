@@ -21,7 +21,7 @@ TOOLS = [
 setup(
     name="refimpl",
     version=VERSION,
-    description="Training networks that do not fit the GPU's memory: vDNN, vDNN++, SuperNeurons, AccUDNN",
+    description="Training networks that do not fit the GPU's memory: a reference implementation of papers",
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     author="the refimpl authors",

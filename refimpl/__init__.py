@@ -1,4 +1,4 @@
-"""Training networks that do not fit the GPU's memory: vDNN, vDNN++, SuperNeurons and AccUDNN, readable and runnable.
+"""Training networks that do not fit the GPU's memory: a reference implementation of papers, to read and to run.
 
     net = refimpl.networks.vgg16(batch=128)
     setup = refimpl.presets.vdnn_conv(algorithms="performance").replace(allocator=refimpl.superneurons.Heap())

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 from xml.etree import ElementTree
 
 import pytest
@@ -231,6 +231,114 @@ def test_every_paper_has_a_page(paper: str) -> None:
     assert f"(docs/{paper}.md)" in readme and f"(refimpl/{paper})" in readme and f"refimpl reproduce {paper}`" in readme
     names, about = script("reference").ROOMS["papers"]
     assert f"refimpl.{paper}" in names and f"/{paper}.md" in about
+
+
+# -- what is here of the papers ----------------------------------------------------------------------------------------
+
+
+class Claim(NamedTuple):
+    """A row of the page on fidelity."""
+
+    what: str
+    here: str  #: yes, partly or no
+    where: str
+    shown: str
+    note: str
+
+
+def claims() -> dict[str, list[Claim]]:
+    """Paper → its rows."""
+    text = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    chapters = re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return {paper: [Claim(*(cell.strip() for cell in line.strip("|").split("|")))
+                    for line in body.splitlines() if line.startswith("| ") and "| --- |" not in line][1:]
+            for paper, body in chapters}  # fmt: skip
+
+
+def lacks(claim: Claim) -> list[str]:
+    """The parts that a row should have and has not."""
+    found = [] if claim.what else ["what"]
+    if claim.here not in ("yes", "partly", "no"):
+        found.append("yes, partly or no")
+    if claim.here != "no":
+        found += [] if re.search(r"\]\(\.\./refimpl/|`tutorials/", claim.where) else ["where"]
+        found += [] if re.search(r"`(?:refimpl |tests/)[^`]+`", claim.shown) else ["a command or a test"]
+    return found + (["why not"] if claim.here != "yes" and not claim.note else [])
+
+
+def test_the_page_on_fidelity_has_every_paper() -> None:
+    assert list(claims()) == [paper.title for paper in PAPERS.values()]
+    assert "\nfidelity\n" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("paper", claims())
+def test_the_rows_on_fidelity_are_whole(paper: str) -> None:
+    rows = claims()[paper]
+    assert len(rows) > 10 and len({row.what for row in rows}) == len(rows)
+    assert {row.what: lacks(row) for row in rows if lacks(row)} == {}
+
+
+@pytest.mark.parametrize(
+    ("claim", "found"),
+    [
+        (Claim("join", "yes", "[a](../refimpl/a.py)", "`refimpl plan vgg16`", ""), []),
+        (Claim("join", "partly", "`tutorials/a.ipynb`", "`tests/a.py`", "why"), []),
+        (Claim("join", "no", "", "", "why"), []),
+        (Claim("join", "no", "", "", ""), ["why not"]),
+        (Claim("join", "mostly", "[a](../refimpl/a.py)", "`tests/a.py`", "why"), ["yes, partly or no"]),
+        (Claim("join", "partly", "a.py", "a test", ""), ["where", "a command or a test", "why not"]),
+    ],
+)
+def test_what_a_row_on_fidelity_lacks(claim: Claim, found: list[str]) -> None:
+    assert lacks(claim) == found
+
+
+#: Commands that plan and measure nothing, and so take a second or two.
+QUICK = ("plan", "compare", "list", "summary", "fragmentation")
+
+
+@pytest.mark.slow
+def test_the_quick_commands_on_fidelity_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = [shlex.split(command)[1:] for command in commands(ROOT / "docs" / "fidelity.md")]
+    quick = [words for words in found if words[0] in QUICK]
+    assert len(quick) > 10
+    for words in quick:
+        assert cli.main(words) == 0, words
+    capsys.readouterr()
+
+
+#: Papers that are to be built: name → as on the command line.
+TO_COME = {"AccUDNN": "accudnn"}
+
+
+def promises(text: str) -> list[str]:
+    """Sentences that name a paper as if it were here and is not, or as if it were to come and is here."""
+    sentences = re.split(r"(?<=\.)\s+|\n\n", text)
+    return [
+        sentence
+        for paper, name in TO_COME.items()
+        for sentence in sentences
+        if paper in sentence and (re.search(r"to\s+come|not\s+there", sentence) is None) != (name in PAPERS)
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*PAGES, ROOT / "setup.py", *(ROOT / "refimpl" / name for name in ("__init__.py", "cli/__init__.py"))],
+    ids=name,
+)
+def test_no_paper_is_promised(path: Path) -> None:
+    assert promises(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_promise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TO_COME, "vDNN", "vdnn")
+    monkeypatch.setitem(TO_COME, "Tomorrow", "tomorrow")
+    text = "vDNN is here. vDNN is to come. We have Tomorrow. Tomorrow is\nto\ncome."
+    assert promises(text) == ["vDNN is to come.", "We have Tomorrow."]
 
 
 # -- links -------------------------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from refimpl.cli import (
 )
 from refimpl.cli.arguments import DEVICE_FAILED, DOES_NOT_FIT, DONE, INTERRUPTED, WRONG_USE, Fail, Parser
 from refimpl.cli.completion import complete
+from refimpl.reproduce import titles
 
 __all__ = ["COMMANDS", "main", "parser"]
 
@@ -44,7 +45,7 @@ COMMANDS = (
 def parser() -> Parser:
     command = Parser(
         prog="refimpl",
-        description="Training networks that do not fit the GPU's memory: vDNN, vDNN++, SuperNeurons and AccUDNN.",
+        description=f"Training networks that do not fit the GPU's memory: {titles()}.",
         epilog="Every command explains itself: refimpl plan --help",
     )
     command.add_argument("--version", action="version", version=f"refimpl {__version__}")

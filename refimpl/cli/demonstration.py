@@ -20,6 +20,7 @@ from refimpl.cli import demonstration_pictures as pictures
 from refimpl.cli.terminal import progress, say, show
 from refimpl.planner import DoesNotFit, Program
 from refimpl.registry.planning import unlimited_baseline
+from refimpl.reproduce import titles
 from refimpl.text import size
 
 GIB = 1 << 30
@@ -64,7 +65,7 @@ def plan_vgg16() -> dict[str, Program]:
     show("what it holds at its peak", ["setup", "holds", "too much", "first fails at"], rows)
     say(
         "Releasing every map after its last use helps, and is not enough.  To go further something has to leave\n"
-        "the GPU or be computed twice: that is what vDNN, vDNN++, SuperNeurons and AccUDNN are about.\n"
+        f"the GPU or be computed twice: that is what {titles()} are about.\n"
     )
     return programs
 

@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "reproduce", "a paper's figures beside ours",
         "A paper's published figures beside ours, each with its source; a missed one is shown as missed.  And the "
-        "rest of its evaluation, planned and simulated on the paper's GPU.",
+        "parts of its evaluation that need no GPU, planned and simulated on a model of the paper's.",
         [
             "refimpl reproduce vdnn", "refimpl reproduce vdnn --picture vdnn.png --json > vdnn.json",
             "refimpl reproduce superneurons --picture superneurons.png",

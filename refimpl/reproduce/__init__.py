@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from refimpl.reproduce.evaluation import Part
 
 
-__all__ = ["PAPERS", "Paper", "evaluation", "measured", "published", "superneurons", "vdnn", "vdnnpp"]
+__all__ = ["PAPERS", "Paper", "evaluation", "measured", "published", "superneurons", "titles", "vdnn", "vdnnpp"]
 
 
 @dataclass(frozen=True)
@@ -50,3 +50,9 @@ PAPERS = {
         "superneurons", "--network tiny-resnet --batch 64 --budget 16MiB",
     ),
 }  # fmt: skip
+
+
+def titles() -> str:
+    """`vDNN, vDNN++ and SuperNeurons`: all papers that are here."""
+    *others, last = (paper.title for paper in PAPERS.values())
+    return f"{', '.join(others)} and {last}"

@@ -1,17 +1,17 @@
 """vDNN++'s compression (§4): maps full of zeros are compressed while they wait on the host.
 
-A map gets a pinned buffer on demand (`pinned`).  Threads of the host then compress it into ordinary memory, and its
-buffer serves another map; before it is copied in it is decompressed into a buffer again.  Only maps that cannot be
+A map gets a pinned buffer on demand (`pinned`).  Threads of the host then compress it, and its buffer serves another
+map; before it is copied in it is decompressed into a buffer again.  Only maps that cannot be
 negative are compressed: the outputs of ReLUs, and what pooling and similar layers make of them.
 
 The bytes that a compressed map takes are counted as in the authors' public code (mark S): eight workers have an eighth
 of the map each, and each takes storage for its non-zeros in eighths of that, 64 slots a map; one bit a number says
 which numbers are zero.  A plan assumes the share of non-zeros; a run measures it.
 
-Two things are ours (R): how early a map is decompressed, and a limit.  The map that left last is needed first.  It is
-decompressed as soon as there is room in the pinned memory that forward took: in its old place, if that is free, so that
-large maps find holes as they did in forward; else in the smallest hole.  Backward takes no more than forward did,
-unless a step waits.
+Three things are ours (R).  A compressed map is in ordinary memory; the authors' code pins that memory too.  There may
+be a limit.  And the map that left last, which is needed first, is decompressed as soon as there is room in the pinned
+memory that forward took: in its old place, if that is free, so that large maps find holes as they did in forward; else
+in the smallest hole.  Backward takes no more than forward did, unless a step waits.
 """
 
 from __future__ import annotations
