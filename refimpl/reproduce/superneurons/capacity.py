@@ -33,6 +33,7 @@ BUDGET = 12 << 30  #: bytes
 NETWORKS = ("alexnet", "vgg16", "vgg19", "inceptionv4", "resnet50", "resnet101", "resnet152")
 DEEP = "resnet:DEPTH"
 DEEP_BATCH = 16  #: images
+UNITS_OF_2500 = 789  #: of the third group: 2501 layers; the family has no depth of 2500
 
 ALL = "all"
 
@@ -53,7 +54,7 @@ WITHOUT: dict[str, Setup] = {
 #: Every checkpoint is offloaded, as in the table of recomputation; there is no cache.
 CHECKPOINTS_LEAVE = stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS)
 
-ROUNDS = len(NETWORKS) + len(SETUPS)  #: things that `rows` announces
+ROUNDS = len(NETWORKS) + len(SETUPS) + 1  #: things that `capacity` announces
 STEP = 16  #: images; the published batches are multiples of it
 
 
@@ -164,8 +165,21 @@ def capacity(watch: Watch = lambda name: None) -> Found:
     """The published figures with ours, and all rows."""
     found = list(rows(watch))
     host = {row.network: row for row in host_memory()}
-    return Found([Reproduced(row.published, row.largest, note(row, host.get(row.network)))
-                  for row in found if row.published is not None], found)  # fmt: skip
+    figures = [Reproduced(row.published, row.largest, note(row, host.get(row.network)))
+               for row in found if row.published is not None]  # fmt: skip
+    watch("ResNet2500")
+    return Found([*figures, resnet2500()], found)
+
+
+def resnet2500() -> Reproduced:
+    """The abstract's ResNet2500: the first network of the deep family that has so many layers, under all techniques."""
+    network = deep(UNITS_OF_2500)
+    program = attempt(network, SETUPS[ALL], K40C, BUDGET)
+    if program is None:
+        return Reproduced(published.BASIC_LAYERS, 0, f"{network.name} does not fit")
+    peak, host = program.peak_bytes / GIB, program.pinned_bytes / GIB
+    note = f"{network.name}, {network.batch} images: {peak:.1f} GiB of the device, {host:.1f} GiB of the host"
+    return Reproduced(published.BASIC_LAYERS, len(network.layers), note)
 
 
 def note(row: Row, host: HostRow | None) -> str:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from refimpl.report.tables import Column, Table, count, in_units, percent, plain, share
+from refimpl.report.tables import Column, Table, count, in_units, percent, plain
 from refimpl.reproduce.evaluation import GIB, MIB, Part
-from refimpl.reproduce.superneurons import capacity, figures, pictures, published, traffic
-from refimpl.reproduce.superneurons.figures import BudgetRow, CurveRow, MemoryRow, RecomputeRow
-from refimpl.reproduce.superneurons.pictures import KIND_NAMES, by_kind
+from refimpl.reproduce.published import Published
+from refimpl.reproduce.superneurons import by_type, capacity, figures, pictures, published, speed, traffic
+from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow, share
+from refimpl.reproduce.superneurons.figures import BudgetRow, CurveRow, MemoryRow, RecomputeRow, TotalRow
 from refimpl.reproduce.superneurons.pool_study import PoolStudy
-from refimpl.text import duration
+from refimpl.reproduce.superneurons.speed import CacheRow, WorkspaceRow
+from refimpl.text import duration, size
 
-MIB_1, MIB_3, GIB_2, GB_2 = in_units(MIB), in_units(MIB, 3), in_units(GIB, 2), in_units(10**9, 2)
+MIB_1, MIB_3, GIB_2 = in_units(MIB), in_units(MIB, 3), in_units(GIB, 2)
+MB_0, GB_2 = in_units(10**6, 0), in_units(10**9, 2)
 
 
 def name(row: Any) -> str:
@@ -58,6 +61,34 @@ def curve_tables(rows: Sequence[CurveRow]) -> list[Table]:
     return [Table.of("AlexNet(200), step by step", steps.values(), columns, note)]
 
 
+TOTAL = (
+    NAME,
+    Column("tensors", "tensor_bytes", MB_0),
+    Column("weights × 3", "weight_bytes", MB_0),
+    Column("memory", "memory_bytes", MB_0),
+    Column("published", lambda row: published.NETWORK_BYTES[row.network][0].value, "{:,}".format),
+    Column("workspaces forward", "forward_workspace_bytes", MB_0),
+    Column("backward", "backward_workspace_bytes", MB_0),
+    Column("published ", lambda row: workspaces_published(row.network), "{:,}".format),
+)
+
+
+def workspaces_published(network: str) -> float:
+    """MB of workspaces: the difference between the two published figures."""
+    memory, with_workspaces = published.NETWORK_BYTES[network]
+    return with_workspaces.value - memory.value
+
+
+def total_tables(rows: Sequence[TotalRow]) -> list[Table]:
+    """Tensors, weights and workspaces, each beside the published figure."""
+    note = (
+        "tensors: every map and gradient map but FORK's copies.  weights × 3: with gradients and momentum.  "
+        "workspaces: of the fastest algorithm of every convolution, by a model of cuDNN 4 on a K40c, added up.  The "
+        "paper does not say what its figure adds up, nor which cuDNN it is."
+    )
+    return [Table.of("Everything allocated at once, MB", rows, TOTAL, note)]
+
+
 MEMORY = (
     NAME,
     Column("layers", "layers", plain),
@@ -69,23 +100,43 @@ MEMORY = (
 
 
 def memory_tables(rows: Sequence[MemoryRow]) -> list[Table]:
-    """Totals with what each technique leaves of them, and shares by type of layer."""
+    """Totals with what each technique leaves of them."""
     note = (
         "total: every map and gradient map.  Then peaks of live memory: under liveness analysis; with offload and "
         "prefetch; with cost-aware recomputation instead; with both, every checkpoint's output away until a step needs "
         "it.  one step: the most that a single step uses, which every setup needs.  weights: with gradients, momentum "
         "and all else that is resident, beside these."
     )
+    return [Table.of("Memory of SuperNeurons' networks, MiB", rows, MEMORY, note)]
 
-    def part(kind: str, row: MemoryRow) -> str | None:
-        return share(by_kind(row, kind), row.managed_bytes) if by_kind(row, kind) else None
 
-    kinds = [kind for kind in KIND_NAMES if any(by_kind(row, kind) for row in rows)]
-    by_type = [NAME, *(Column(KIND_NAMES[kind], partial(part, kind), plain) for kind in kinds)]
-    types = "Bytes that a type's layers allocate forward (maps) and backward (gradient maps), as a share of the total."
+def type_tables(rows: Sequence[TypeRow]) -> list[Table]:
+    """Shares of time and of memory by type of layer, each followed by the published ones."""
+
+    def lines(
+        parts: Callable[[TypeRow], Mapping[str, float]], theirs: Mapping[str, Mapping[str, Published]]
+    ) -> Iterator[tuple[str, Mapping[str, float]]]:
+        for row in rows:
+            found = parts(row)
+            yield name(row), {kind: share(found, kind) for kind in found if found[kind]}
+            if row.network in theirs:
+                yield "  published", {kind: figure.value for kind, figure in theirs[row.network].items()}
+
+    def column(kind: str) -> Column:
+        return Column(kind, lambda line: line[1].get(kind), "{:.1f}".format)
+
+    columns = [Column("network", lambda line: line[0]), *map(column, TYPES.values())]
+    needs = (
+        "The bytes that the forward and the backward steps of a type's layers need, each step for itself, so that a "
+        "shared tensor counts several times.  FORK, JOIN and CONCAT are left out.  With a gradient of its own for "
+        "LRN, AlexNet's shares would be the published ones."
+    )
+    times = "In kernels, simulated on a K40c with the fastest convolutions; FORK, JOIN and CONCAT are left out."
     return [
-        Table.of("Memory of SuperNeurons' networks, MiB", rows, MEMORY, note),
-        Table.of("Memory by type of layer", rows, by_type, types),
+        Table.of("Time by type of layer, %", lines(lambda row: row.seconds, published.TIME_SHARES), columns, times),
+        Table.of(
+            "Memory by type of layer, %", lines(lambda row: row.needed_bytes, published.MEMORY_SHARES), columns, needs
+        ),
     ]
 
 
@@ -127,6 +178,48 @@ def cache_tables(rows: Sequence[traffic.Row]) -> list[Table]:
         "ends."
     )
     return [Table.of("Moved without the cache and with it, GB", rows, CACHE, note)]
+
+
+CACHE_SPEED = (
+    NAME, Column("machine", "machine"),
+    Column("with the cache", "with_seconds", duration), Column("without", "without_seconds", duration),
+    Column("moved with", "with_moved_bytes", MIB_1), Column("without ", "without_moved_bytes", MIB_1),
+    Column("speed", "ratio", "{:.3f} ×".format),
+    Column("published", lambda row: published.FASTER_WITH_CACHE[row.network].value, "{:.3f} ×".format),
+)  # fmt: skip
+
+
+def cache_speed_tables(rows: Sequence[CacheRow]) -> list[Table]:
+    """An iteration with the tensor cache and without, on two GPUs."""
+    note = (
+        "An iteration within 12 GiB, simulated, with dynamic workspaces and cost-aware recomputation.  without: the "
+        "outputs of CONV and FC are offloaded at once.  moved: MiB."
+    )
+    return [Table.of("Speed with the tensor cache and without", rows, CACHE_SPEED, note)]
+
+
+def workspace_tables(rows: Sequence[WorkspaceRow]) -> list[Table]:
+    """The speed and the workspaces of AlexNet, a line a pool; then call by call, the smallest pool's misses."""
+    runs: dict[tuple[str, int, int], list[WorkspaceRow]] = {}
+    for row in rows:
+        runs.setdefault((row.setup, row.batch, row.pool_bytes), []).append(row)
+    columns = (
+        Column("AlexNet", lambda run: run[0].batch, plain), Column("setup", lambda run: run[0].setup),
+        Column("pool", lambda run: run[0].pool_bytes, size),
+        Column("images/s", lambda run: run[0].images_a_second, "{:.1f}".format),
+        Column("workspaces", lambda run: sum(row.workspace_bytes for row in run), MIB_1),
+        Column("of the fastest", lambda run: sum(row.fastest_bytes for row in run), MIB_1),
+        Column("calls without theirs", lambda run: missing(run) or "none", wraps=True),
+    )  # fmt: skip
+
+    def missing(run: Sequence[WorkspaceRow]) -> str:
+        return ", ".join(row.call for row in run if row.workspace_bytes != row.fastest_bytes)
+
+    note = (
+        "Simulated on a K40c.  workspaces: MiB of all convolution calls together; of the fastest: if each call had the "
+        "fastest algorithm.  calls without theirs: those whose workspace is another one.  Y: forward; dX, dW: backward."
+    )
+    return [Table.of("Workspaces in two pools", runs.values(), columns, note)]
 
 
 def budget_tables(rows: Sequence[BudgetRow]) -> list[Table]:
@@ -192,21 +285,27 @@ def largest_tables(rows: Sequence[capacity.Row]) -> list[Table]:
 
 
 POOL = (
-    NAME, Column("calls", "calls", count),
+    Column("network", lambda row: f"{network_of(row)}({row.batch})"), Column("machine", "machine"),
+    Column("calls", "calls", count),
     Column("with the heap", "seconds_heap", duration), Column("driver calls", "seconds_driver", duration),
-    Column("share", "share_of_driver_calls", percent),
-    Column("a call", lambda row: row.seconds_in_calls / row.calls, duration),
-    Column("published: a call", "seconds_a_call_as_published", duration),
+    Column("share", "share_of_driver_calls", percent), Column("speed", "speed", "{:.2f} ×".format),
+    Column("published", lambda row: published.FASTER_WITH_POOL[network_of(row)][1].value, "{:.2f} ×".format),
 )  # fmt: skip
+
+
+def network_of(row: PoolStudy) -> str:
+    """Its name in the paper's tables."""
+    return row.network.partition(":")[0]
 
 
 def pool_tables(rows: Sequence[PoolStudy]) -> list[Table]:
     """An iteration with the heap and with driver calls; the time of an allocator's own work here."""
     hosts = ", ".join(f"{allocator} {1e6 * seconds:.1f} µs" for allocator, seconds in rows[0].host_seconds.items())
     note = (
-        f"Simulated on a {rows[0].machine} under {rows[0].setup}; the whole device waits for a driver call.  share: of "
-        "an iteration, in driver calls.  published: a call: the time of one with which the share is the published one. "
-        f" Measured on this processor, one allocation or free in Python: {hosts}."
+        f"Simulated under {rows[0].setup} with the fastest convolutions; the whole device waits for a driver call, "
+        f"which takes {duration(rows[0].allocate_seconds)}, an assumption.  share: of an iteration, in driver calls.  "
+        "speed: with the heap over with driver calls.  Measured on this processor, one allocation or free in Python: "
+        f"{hosts}."
     )
     return [Table.of("Heap against driver calls", rows, POOL, note)]
 
@@ -214,15 +313,23 @@ def pool_tables(rows: Sequence[PoolStudy]) -> list[Table]:
 PARTS = (
     Part("curve", "the memory curve of AlexNet(200)", len(figures.CURVE), figures.curve,
          curve_tables, pictures.curve_picture),
-    Part("memory", "total memory, by type of layer", len(figures.NETWORKS), figures.memory,
+    Part("total", "memory of the networks, without and with workspaces", len(figures.NETWORKS), figures.total,
+         total_tables, pictures.total_picture, units="MB: 10^6 bytes."),
+    Part("memory", "memory that each technique leaves", len(figures.NETWORKS), figures.memory,
          memory_tables, pictures.memory_picture),
+    Part("types", "time and memory by type of layer", len(figures.NETWORKS), by_type.by_type,
+         type_tables, pictures.types_picture),
     Part("recompute", "extra runs and peaks of the three ways", len(published.RECOMPUTED), figures.recomputation,
          recompute_tables),
     Part("cache", "bytes moved with the tensor cache and without", len(traffic.BATCHES), figures.cache,
          cache_tables, pictures.cache_picture, units="GB: 10^9 bytes."),
+    Part("cache-speed", "speed with the tensor cache and without", len(published.FASTER_WITH_CACHE), speed.cache_speed,
+         cache_speed_tables, pictures.cache_speed_picture),
+    Part("workspaces", "workspaces and speed in two pools", len(speed.SETUPS) * len(speed.BATCHES), speed.workspaces,
+         workspace_tables, pictures.workspaces_picture),
     Part("budget", "bytes moved as the pool grows", len(figures.SHRUNK), figures.shrinking,
          budget_tables, pictures.budget_picture),
     Part("largest", "the largest batches and the deepest ResNet in 12 GiB", capacity.ROUNDS, capacity.capacity,
          largest_tables, pictures.largest_picture),
-    Part("pool", "heap against driver calls", len(figures.POOL_BATCHES), figures.pool, pool_tables),
+    Part("pool", "heap against driver calls", len(published.FASTER_WITH_POOL), figures.pool, pool_tables),
 )  # fmt: skip

@@ -5,7 +5,7 @@ A small white point is a published figure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,15 @@ from matplotlib.figure import Figure
 
 from refimpl.report import style
 from refimpl.reproduce.drawing import PUBLISHED, grouped_bars, log2_axis, named
-from refimpl.reproduce.evaluation import GIB
-from refimpl.reproduce.superneurons import capacity, published, traffic
-from refimpl.reproduce.superneurons.figures import BudgetRow, CurveRow, MemoryRow
+from refimpl.reproduce.evaluation import GIB, MIB
+from refimpl.reproduce.published import Published
+from refimpl.reproduce.superneurons import capacity, published, speed, traffic
+from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow, share
+from refimpl.reproduce.superneurons.figures import GPUS, BudgetRow, CurveRow, MemoryRow, TotalRow
+from refimpl.reproduce.superneurons.speed import CacheRow, WorkspaceRow
 
 #: Kinds of layers: the paper's name and a colour; the small ones share one.
-KIND_NAMES = {
-    "conv": "CONV", "pool": "POOL", "relu": "ACT", "lrn": "LRN", "batchnorm": "BN", "fc": "FC", "dropout": "DROPOUT",
-    "softmax": "SOFTMAX", "fork": "FORK", "join": "JOIN", "concat": "CONCAT",
-}  # fmt: skip
+KIND_NAMES = TYPES | {"fork": "FORK", "join": "JOIN", "concat": "CONCAT"}
 KIND_COLOURS = {
     "conv": style.BLUE, "relu": style.ORANGE, "batchnorm": style.GREEN, "pool": style.SKY, "lrn": style.PURPLE,
     "fork": style.YELLOW, "join": style.VERMILION, "concat": "#8C6D46",
@@ -92,6 +92,31 @@ def _curve(axes: Axes, ours: list[Any], theirs: list[Any], colour: str, words: s
     axes.plot(steps, theirs, "o", markersize=2.8, color=colour, markerfacecolor="white", markeredgewidth=0.9, zorder=5)
 
 
+# -- everything together -----------------------------------------------------------------------------------------------
+
+
+def total_picture(rows: Sequence[TotalRow]) -> Figure:
+    """The memory of every network, without and with workspaces; published as points."""
+    title = "What SuperNeurons' networks take if everything is allocated at once"
+    subtitle = "maps, gradient maps, weights with gradients and momentum · workspaces of the fastest convolutions, K40c"
+    forward = [(row.memory_bytes + row.forward_workspace_bytes) / 1e9 for row in rows]
+    both = [gb + row.backward_workspace_bytes / 1e9 for gb, row in zip(forward, rows, strict=True)]
+    bars = {
+        "memory": ({"color": style.BLUE}, [row.memory_bytes / 1e9 for row in rows]),
+        "with workspaces, forward": ({"color": style.SKY}, forward),
+        "with workspaces, both ways": ({"color": style.FAINT}, both),
+    }
+    with style.page(9.5, 4.6, title, subtitle, 0.55) as figure:
+        axes = figure.add_subplot()
+        places = grouped_bars(axes, [f"{row.network}({row.batch})" for row in rows], bars, lambda gb: "")
+        for number, label in enumerate(["memory", "with workspaces, forward"]):
+            theirs = [published.NETWORK_BYTES[row.network][number].value / 1e3 for row in rows]
+            axes.plot(places[label], theirs, label=None if number else "published", **PUBLISHED)
+        axes.set_ylabel("GB (10⁹ bytes)")
+        axes.legend(loc="upper left", fontsize=8.5)
+    return figure
+
+
 # -- memory of the networks --------------------------------------------------------------------------------------------
 
 #: The peak under each setup: its words and look.
@@ -135,6 +160,51 @@ def memory_picture(rows: Sequence[MemoryRow]) -> Figure:
     return figure
 
 
+# -- time and memory by type -------------------------------------------------------------------------------------------
+
+TYPE_COLOURS = {name: KIND_COLOURS.get(kind, colour) for (kind, name), colour in zip(
+    TYPES.items(), ("", "", "", "", "", style.GREY, style.YELLOW, style.VERMILION), strict=True)}  # fmt: skip
+
+
+def types_picture(rows: Sequence[TypeRow]) -> Figure:
+    """Two bars a network, ours above the published one, stacked by type of layer: time, and memory."""
+    title = "Time and memory of SuperNeurons' networks by type of layer"
+    subtitle = "upper bars: ours, time simulated on a K40c · lower, paler bars: as published"
+    networks = [row for row in rows if row.network in published.TIME_SHARES]
+    with style.page(11, 1.8 + 0.62 * len(networks), title, subtitle, 0.55) as figure:
+        time, memory = figure.subplots(1, 2, sharey=True)
+        _types(time, networks, lambda row: row.seconds, published.TIME_SHARES, "share of an iteration's kernels (%)")
+        _types(memory, networks, lambda row: row.needed_bytes, published.MEMORY_SHARES, "share of the bytes needed (%)")
+        style.legend_above(time, 8)
+    return figure
+
+
+def _types(
+    axes: Axes,
+    rows: Sequence[TypeRow],
+    parts: Callable[[TypeRow], Mapping[str, float]],
+    theirs: Mapping[str, Mapping[str, Published]],
+    label: str,
+) -> None:
+    places = named(axes, [f"{row.network}({row.batch})" for row in rows]).values()
+    for row, place in zip(rows, places, strict=True):
+        mine = {kind: share(parts(row), kind) for kind in TYPE_COLOURS}
+        printed = {kind: figure.value for kind, figure in theirs[row.network].items()}
+        for shares, top, alpha in ((mine, place + 0.19, 1.0), (printed, place - 0.19, 0.55)):
+            start = 0.0
+            for kind, colour in TYPE_COLOURS.items():
+                part = shares.get(kind, 0.0)
+                words = kind if shares is mine and place == 0 else None
+                axes.barh(
+                    top, part, 0.34, start, color=colour, alpha=alpha, edgecolor="white", linewidth=0.5, label=words
+                )
+                if part >= 6:
+                    axes.text(start + part / 2, top, f"{part:.0f}", ha="center", va="center", fontsize=7.5)
+                start += part
+    axes.set(xlim=(0, 100), xlabel=label)
+    style.named_rows(axes)
+
+
 # -- the tensor cache --------------------------------------------------------------------------------------------------
 
 
@@ -164,6 +234,26 @@ def cache_picture(rows: Sequence[traffic.Row]) -> Figure:
     return figure
 
 
+def cache_speed_picture(rows: Sequence[CacheRow]) -> Figure:
+    """The speed with the cache over the speed without it, by network and GPU; published as points."""
+    title = "What the tensor cache is worth in speed"
+    subtitle = "speed with the cache over the speed without it · 12 GiB, simulated"
+    names = list(dict.fromkeys(f"{row.network}({row.batch})" for row in rows))
+    bars = {
+        machine.name: ({"color": colour}, [row.ratio for row in rows if row.machine == machine.name])
+        for machine, colour in zip(GPUS, (style.BLUE, style.SKY), strict=True)
+    }
+    with style.page(8.5, 4.6, title, subtitle, 0.55) as figure:
+        axes = figure.add_subplot()
+        grouped_bars(axes, names, bars, "{:.2f}".format)
+        theirs = [published.FASTER_WITH_CACHE[network].value for network in dict.fromkeys(row.network for row in rows)]
+        axes.plot(range(len(theirs)), theirs, label="published", **PUBLISHED)
+        axes.axhline(1, color=style.INK, linewidth=0.8)
+        axes.set(ylim=(0.8, 1.1 * max(theirs)), ylabel="speed with the cache (× without)")
+        axes.legend(loc="upper left", fontsize=8.5)
+    return figure
+
+
 def _moved(gigabytes: float) -> str:
     return f"{gigabytes:.2f}" if gigabytes else "0"
 
@@ -186,6 +276,37 @@ def budget_picture(rows: Sequence[BudgetRow]) -> Figure:
         style.grid(axes)
         axes.legend(loc="upper right", fontsize=8.5)
     return figure
+
+
+# -- workspaces --------------------------------------------------------------------------------------------------------
+
+
+def workspaces_picture(rows: Sequence[WorkspaceRow]) -> Figure:
+    """The workspace of every convolution call of AlexNet, by batch and pool, without recomputation."""
+    title = "The larger the pool, the larger the workspaces"
+    subtitle = "alexnet:superneurons, all techniques but recomputation · a K40c, speed simulated"
+    with style.page(11, 6, title, subtitle, 0.55) as figure:
+        panels = figure.subplots(len(speed.BATCHES), len(speed.POOLS), sharex=True, sharey="row")
+        for line, batch in zip(panels, speed.BATCHES, strict=True):
+            for axes, pool in zip(line, speed.POOLS, strict=True):
+                wanted = ("all but recompute", batch, pool * GIB)
+                _workspaces(axes, [row for row in rows if (row.setup, row.batch, row.pool_bytes) == wanted])
+            line[0].set_ylabel(f"batch {batch} (MiB)")
+        style.legend_above(panels[0][0], 2)
+    return figure
+
+
+def _workspaces(axes: Axes, rows: Sequence[WorkspaceRow]) -> None:
+    """A bar a call; a line at the workspace of the fastest algorithm."""
+    places = range(len(rows))
+    axes.bar(places, [row.workspace_bytes / MIB for row in rows], 0.7, color=style.BLUE, label="its workspace")
+    fastest = [row.fastest_bytes / MIB for row in rows]
+    axes.plot(places, fastest, "_", color=style.VERMILION, markersize=13, markeredgewidth=2, label="of the fastest")
+    axes.set_xticks(places, [row.call for row in rows], rotation=90, fontsize=7)
+    words = f"pool of {rows[0].pool_bytes // GIB} GiB: {rows[0].images_a_second:.0f} images/s"
+    axes.text(0.99, 0.97, words, transform=axes.transAxes, ha="right", va="top", fontsize=9)
+    axes.margins(y=0.15)
+    style.grid(axes, "y")
 
 
 # -- 12 GB -------------------------------------------------------------------------------------------------------------

@@ -59,7 +59,12 @@ class PoolStudy:
         return self.seconds_in_calls / self.seconds_driver
 
     @property
-    def seconds_a_call_as_published(self) -> float:
+    def speed(self) -> float:
+        """The speed with the heap over that with driver calls."""
+        return self.seconds_driver / self.seconds_heap
+
+    @property
+    def call_seconds_published(self) -> float:
         """The mean time of a call with which the share is the published one."""
         share = DRIVER_SHARE.value / 100
         return self.seconds_heap * share / (1 - share) / self.calls

@@ -21,9 +21,23 @@ CACHE = f"{PAPER}, table of the tensor cache"
 DEPTH = f"{PAPER}, table of the deepest ResNet; the abstract has a ResNet2500"
 BATCH = f"{PAPER}, table of the largest batches"
 POOL = f"{PAPER}, on the memory pool"
+POOL_SPEED = f"{PAPER}, table of the memory pool"
+TOTALS = f"{PAPER}, Figure 2"
+TIMES = f"{PAPER}, Figure 8a"
+NEEDS = f"{PAPER}, Figure 8b"
+CACHE_SPEED = f"{PAPER}, Figure 11"
+WORKSPACES = f"{PAPER}, on dynamic workspaces (Figure 12): 203 and 240 images a second"
+ABSTRACT = f"{PAPER}, abstract: 10^4 basic layers"
 
 CLOSE_MIB = 0.02  #: of the curve; read off its vector figure to about 0.01
+CLOSE_SHARE = 0.1  #: percentage points, of bytes by type of layer
+CLOSE_TIME = 1.0  #: percentage points, of time by type of layer
 EXACTLY = 0.0
+
+TITLES = {
+    "alexnet": "AlexNet", "vgg16": "VGG-16", "vgg19": "VGG-19", "inceptionv4": "Inception-v4",
+    "resnet50": "ResNet-50", "resnet101": "ResNet-101", "resnet152": "ResNet-152",
+}  # fmt: skip
 
 # -- AlexNet(200), step by step ----------------------------------------------------------------------------------------
 
@@ -81,15 +95,54 @@ def curve() -> list[Point]:
         ]
 
 
+# -- networks without any technique ------------------------------------------------------------------------------------
+
+#: Network → MB (10^6 bytes) of all tensors, and of all tensors and the convolutions' workspaces.
+NETWORK_BYTES = {
+    network: (
+        Published(f"{TITLES[network]}({batch}): memory", memory, "MB", "D", TOTALS),
+        Published(f"{TITLES[network]}({batch}): memory with workspaces", both, "MB", "D", TOTALS),
+    )
+    for network, batch, memory, both in (
+        ("alexnet", 200, 3046, 5662), ("vgg16", 32, 7373, 17271), ("vgg19", 32, 7937, 22745),
+        ("inceptionv4", 32, 17778, 44245), ("resnet50", 32, 8418, 8600), ("resnet101", 32, 12795, 13121),
+        ("resnet152", 32, 18109, 18552),
+    )
+}  # fmt: skip
+
+
+def _shares(what: str, source: str, within: float, kinds: str, **networks: str) -> dict[str, dict[str, Published]]:
+    """Network → type of layer → share in per cent; a network has no layer of a type whose share is 0."""
+    return {
+        network: {
+            kind: Published(f"{TITLES[network]}, {kind}: {what}", float(share), "%", "D", source, within)
+            for kind, share in zip(kinds.split(), shares.split(), strict=True)
+            if float(share)
+        }
+        for network, shares in networks.items()
+    }
+
+
+TIME_SHARES = _shares(
+    "share of time", TIMES, CLOSE_TIME, "CONV FC DROPOUT SOFTMAX POOL ACT BN LRN",
+    alexnet="62.1 9.2 8.1 5.2 5.2 8.1 0 2.3",
+    vgg16="53.0 8.7 8.7 4.9 8.2 16.4 0 0",
+    resnet50="48.8 1.1 0 1.6 0.7 17.5 19.0 0",
+)  # fmt: skip
+MEMORY_SHARES = _shares(
+    "share of memory", NEEDS, CLOSE_SHARE, "CONV POOL ACT BN LRN",
+    alexnet="21.05 18.58 31.72 0 27.58", vgg16="37.26 15.84 46.78 0 0", resnet50="33.47 2.22 29.70 34.60 0",
+)  # fmt: skip
+
 # -- recomputation -----------------------------------------------------------------------------------------------------
 
 
 WAYS = "speed-centric", "memory-centric", "cost-aware"
 
 
-def _extra_runs(network: str, mark: str, *counts: int) -> list[Published]:
+def _extra_runs(network: str, *counts: int) -> list[Published]:
     return [
-        Published(f"{network}, {way}: extra runs", count, "", mark, RECOMPUTATION, EXACTLY)
+        Published(f"{network}, {way}: extra runs", count, "", "P", RECOMPUTATION, EXACTLY)
         for way, count in zip(WAYS, counts, strict=True)
     ]
 
@@ -103,41 +156,51 @@ def _peaks(network: str, *peaks: float) -> list[Published]:
 
 #: Network → extra forward runs, and peaks, each of the three ways.
 RECOMPUTED = {
-    "alexnet": (_extra_runs("AlexNet(200)", "P", 14, 23, 17), _peaks("AlexNet(200)", 993.018, 886.230, 886.230)),
-    "resnet50": (_extra_runs("ResNet-50(32)", "p", 84, 118, 85), _peaks("ResNet-50(32)", 455.125, 401, 401)),
-    "resnet101": (_extra_runs("ResNet-101(32)", "p", 169, 237, 170), _peaks("ResNet-101(32)", 455.125, 401, 401)),
+    "alexnet": (_extra_runs("AlexNet(200)", 14, 23, 17), _peaks("AlexNet(200)", 993.018, 886.230, 886.230)),
+    "resnet50": (_extra_runs("ResNet-50(32)", 84, 118, 85), _peaks("ResNet-50(32)", 455.125, 401, 401)),
+    "resnet101": (_extra_runs("ResNet-101(32)", 169, 237, 170), _peaks("ResNet-101(32)", 455.125, 401, 401)),
 }
 
 # -- the tensor cache --------------------------------------------------------------------------------------------------
 
 #: Batch of AlexNet → GB moved in an iteration.
 WITHOUT_CACHE = {
-    batch: Published(f"AlexNet({batch}): moved without the cache", moved, "GB", "p", CACHE)
+    batch: Published(f"AlexNet({batch}): moved without the cache", moved, "GB", "P", CACHE)
     for batch, moved in ((256, 2.56), (384, 3.72), (512, 4.88), (640, 6.03), (896, 8.35), (1024, 9.50))
 }
 WITH_CACHE = {
-    batch: Published(f"AlexNet({batch}): moved with the cache", moved, "GB", "p", CACHE)
+    batch: Published(f"AlexNet({batch}): moved with the cache", moved, "GB", "P", CACHE)
     for batch, moved in ((256, 0.0), (384, 0.0), (512, 0.0), (640, 0.0), (896, 0.0), (1024, 0.88))
 }
 
+#: Speed with the cache over the speed without it.
+FASTER_WITH_CACHE = {
+    network: Published(f"{TITLES[network]}({batch}): speed with the cache over without", ratio, "×", "D", CACHE_SPEED)
+    for network, batch, ratio in (
+        ("alexnet", 128, 1.095), ("vgg16", 32, 1.083), ("inceptionv4", 32, 1.264),
+        ("resnet50", 32, 1.500), ("resnet101", 32, 1.455), ("resnet152", 32, 1.410),
+    )
+}  # fmt: skip
+
+# -- workspaces --------------------------------------------------------------------------------------------------------
+
+FASTER_WITH_MEMORY = Published("AlexNet: speed in a pool of 5 GB over 3 GB", 1.182, "×", "p", WORKSPACES)
+
 # -- 12 GB -------------------------------------------------------------------------------------------------------------
 
-DEEPEST = Published("deepest ResNet, 16 images", 1920, "layers", "p", DEPTH)
+DEEPEST = Published("deepest ResNet, 16 images", 1920, "layers", "P", DEPTH)
+BASIC_LAYERS = Published("ResNet2500: basic layers", 10_000, "layers", "P", ABSTRACT, 1000)
 
 #: What others reached with the same GPU.  1920 over the deepest of them are the abstract's 3.2432 times, to the digit.
 DEEPEST_OF_OTHERS = {"Caffe": 148, "MXNet": 480, "Torch": 152, "TensorFlow": 592}
 
 LARGEST = {
-    network: Published(f"{title}: largest batch", batch, "images", "p", BATCH)
-    for network, title, batch in (
-        ("alexnet", "AlexNet", 1792),
-        ("vgg16", "VGG-16", 224),
-        ("inceptionv4", "Inception-v4", 240),
-        ("resnet50", "ResNet-50", 384),
-        ("resnet101", "ResNet-101", 256),
-        ("resnet152", "ResNet-152", 176),
+    network: Published(f"{TITLES[network]}: largest batch", batch, "images", "P", BATCH)
+    for network, batch in (
+        ("alexnet", 1792), ("vgg16", 224), ("inceptionv4", 240),
+        ("resnet50", 384), ("resnet101", 256), ("resnet152", 176),
     )
-}
+}  # fmt: skip
 #: Caffe, MXNet, Torch, TensorFlow; None where the paper has no figure.
 LARGEST_OF_OTHERS = {
     "alexnet": (768, 768, 1024, 1408),
@@ -151,3 +214,12 @@ LARGEST_OF_OTHERS = {
 # -- the pool ----------------------------------------------------------------------------------------------------------
 
 DRIVER_SHARE = Published("ResNet-50: time in cudaMalloc and cudaFree", 36, "%", "P", POOL)
+
+#: Network → its batch, and the speed with the pool over that with the driver's calls.
+FASTER_WITH_POOL = {
+    network: (batch, Published(f"{TITLES[network]}({batch}): speed of the pool", ratio, "×", "p", POOL_SPEED))
+    for network, batch, ratio in (
+        ("alexnet", 128, 1.12), ("vgg16", 16, 1.19), ("inceptionv4", 16, 1.48),
+        ("resnet50", 16, 1.52), ("resnet101", 16, 1.77), ("resnet152", 16, 1.77),
+    )
+}  # fmt: skip

@@ -71,20 +71,23 @@ def test_parts_of_superneurons_as_json(refimpl: Command, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the largest batches and the deepest ResNet, which take a minute."""
-    from refimpl.reproduce.superneurons import evaluation, figures
+    from refimpl.reproduce.superneurons import evaluation, figures, published
 
     monkeypatch.setattr(figures, "NETWORKS", {"alexnet": 200, "vgg16": 32, "resnet50": 32, "resnet101": 32})
+    few = {name: published.FASTER_WITH_CACHE[name] for name in ("alexnet", "vgg16")}
+    monkeypatch.setattr(published, "FASTER_WITH_CACHE", few)
     monkeypatch.setattr(figures, "SHRUNK", ("vgg16", "resnet50"))
     monkeypatch.setattr(figures, "SHARES", (0.5, 1.0))
     monkeypatch.setattr(evaluation, "PARTS", [part for part in evaluation.PARTS if part.name != "largest"])
     said = refimpl("reproduce", "superneurons", "--picture", tmp_path / "sn.png")
     assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    for name in ("curve", "recompute", "cache", "pool"):
+    for name in ("curve", "total", "types", "recompute", "cache", "cache-speed", "workspaces", "pool"):
         assert f"SuperNeurons, {name}: published beside ours" in said.out
     for table in ("step by step", "Memory of SuperNeurons' networks", "Memory by type of layer", "Three ways",
                   "Moved without the cache and with it", "as the pool grows", "Heap against driver calls"):  # fmt: skip
         assert table in said.out
-    drawn = {f"sn-{name}.png" for name in ("curve", "memory", "cache", "budget")}
+    parts = ("curve", "total", "memory", "types", "cache", "cache-speed", "workspaces", "budget")
+    drawn = {f"sn-{name}.png" for name in parts}
     assert {path.name for path in tmp_path.iterdir()} == drawn
     assert all(f"Picture: {tmp_path}/{name}" in said.out for name in drawn)
 

@@ -89,6 +89,13 @@ def test_the_published_depth_is_not_in_the_published_family() -> None:
     assert capacity.deep(2).name == "resnet:140:superneurons" and capacity.deep(2).batch == 16
 
 
+@pytest.mark.slow
+def test_resnet2500_fits_with_about_as_many_layers_as_the_abstract_says() -> None:
+    found = capacity.resnet2500()
+    assert found.met and found.ours == len(capacity.deep(capacity.UNITS_OF_2500).layers) == 9178
+    assert found.note.startswith("resnet:2501:superneurons, 16 images: 12.0 GiB of the device")
+
+
 # -- the host ----------------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from matplotlib.colors import to_hex
 
 from refimpl.reproduce.drawing import PUBLISHED
 from refimpl.reproduce.superneurons import capacity, published
+from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow
 from refimpl.reproduce.superneurons.evaluation import PARTS
 from refimpl.reproduce.superneurons.figures import BudgetRow
 from refimpl.reproduce.superneurons.pictures import (
@@ -24,6 +25,7 @@ from refimpl.reproduce.superneurons.pictures import (
     curve_picture,
     largest_picture,
     memory_picture,
+    types_picture,
 )
 from refimpl.reproduce.superneurons.pictures import SETUPS as LOOKS
 from tests.refimpl.report.svg import missing
@@ -68,6 +70,10 @@ WORDS = {
               "1,132.1 MiB · step 39, POOL2", "step 44, LRN1", "alive (MiB)", "tensors alive", "SOFTMAX", "forward"],
     "memory": ["everything allocated once (GiB)", "alive at the peak (% of that)", "inceptionv4(32)", "19.3 GiB",
                "CONCAT", "FC, DROPOUT, SOFTMAX", "a single step", "both, on demand"],
+    "total": ["GB (10⁹ bytes)", "inceptionv4(32)", "published", "with workspaces, both ways"],
+    "types": ["share of an iteration's kernels (%)", "share of the bytes needed (%)", "DROPOUT", "79", "paler bars"],
+    "cache-speed": ["speed with the cache (× without)", "resnet152(32)", "titan-xp", "1.25", "published"],
+    "workspaces": ["pool of 3 GiB: 384 images/s", "pool of 5 GiB: 703 images/s", "CONV4 dW", "of the fastest"],
     "cache": ["moved (GB)", "images in a batch", "1024", "5.39", "published", "without the cache", "nothing freed"],
     "largest": ["largest batch (images)", "deepest ResNet (layers, 16 images)", "resnet152", "all but recompute",
                 "published", "other frameworks", "1,400"],
@@ -128,6 +134,21 @@ def test_published_figures_stand_beside_ours() -> None:
     assert [bar.get_width() for bar in depths.patches] == [200 + 300 * i for i in range(len(capacity.SETUPS))]
 
 
+def test_the_bars_by_type_fill_a_row_and_the_published_ones_are_below() -> None:
+    theirs = published.MEMORY_SHARES
+    rows = [
+        TypeRow(name, 1, {**dict.fromkeys(TYPES.values(), 1.0)}, dict.fromkeys(TYPES.values(), 1)) for name in theirs
+    ]
+    _, memory = types_picture(rows).axes
+    lengths: dict[float, float] = {}
+    for bar in memory.patches:
+        middle = round(bar.get_y() + bar.get_height() / 2, 2)
+        lengths[middle] = lengths.get(middle, 0.0) + bar.get_width()
+    for place, name in enumerate(theirs):
+        assert lengths[-place + 0.19] == pytest.approx(100)
+        assert lengths[-place - 0.19] == pytest.approx(sum(figure.value for figure in theirs[name].values()))
+
+
 def test_a_line_a_network_over_its_budgets() -> None:
     rows = [
         BudgetRow(name, 32, 1 << 30, share, moved, 1000, 0, 0, 0)
@@ -150,6 +171,18 @@ def test_the_tables_of_what_fits() -> None:
     assert "inceptionv4 16, –, –, 64" in largest.note and "TensorFlow 592" in largest.note
     assert everything.rows[0] == ["alexnet", "300", "1.00", "3.00", "3.50", "17", "12.3", "9"]
     assert len(everything.rows) == len(capacity.NETWORKS) + 1
+
+
+def test_the_tables_by_type_have_the_published_shares_below_ours() -> None:
+    tables = DRAWN["types"].tables
+    assert tables is not None
+    rows = [TypeRow("vgg16", 32, dict.fromkeys(TYPES.values(), 1.0), dict.fromkeys(TYPES.values(), 1) | {"LRN": 0})]
+    time, memory = tables(rows)
+    assert time.head == ["network", *TYPES.values()]
+    assert time.rows[0] == ["vgg16(32)", *["12.5"] * 8]
+    assert time.rows[1] == ["  published", "53.0", "8.2", "16.4", "–", "–", "8.7", "8.7", "4.9"]
+    assert memory.rows[0] == ["vgg16(32)", "14.3", "14.3", "14.3", "–", "14.3", "14.3", "14.3", "14.3"]
+    assert memory.rows[1] == ["  published", "37.3", "15.8", "46.8", *["–"] * 5]
 
 
 def test_a_step_that_differs_from_the_published_one_is_marked() -> None:

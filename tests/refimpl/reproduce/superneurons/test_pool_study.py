@@ -54,7 +54,7 @@ def test_at_the_seconds_a_call_that_are_given_the_share_is_the_published_one() -
     """Ours with the machine's own seconds is another: what a call takes is an assumption, and said to be one."""
     network = build("resnet50:superneurons", 32)
     study = against_driver_calls(network, K40C)
-    call = study.seconds_a_call_as_published
+    call = study.call_seconds_published
     assert 1e-4 < call < 1e-3
     again = against_driver_calls(network, dataclasses.replace(K40C, allocate_seconds=call, free_seconds=call))
     assert again.share_of_driver_calls == pytest.approx(DRIVER_SHARE.value / 100, abs=0.002)

@@ -36,7 +36,8 @@ def within(value: object) -> Iterator[Published]:
 
 def test_every_figure_has_a_mark_and_a_source_and_a_name_of_its_own() -> None:
     found = list(figures())
-    assert len(found) == 2 + 3 * 3 + 3 * 6 + 2 * 6 + 1 + 6 + 1
+    curve, networks, recomputed, cache = 2 + 3 * 3, 2 * 7 + 19 + 11, 3 * 6, 2 * 6 + 6
+    assert len(found) == curve + networks + recomputed + cache + 1 + 2 + 6 + 7  # workspaces, depth, batches, pool
     assert {figure.mark for figure in found} == {"P", "D", "D, C", "p"}
     assert all(figure.source.startswith("PPoPP 2018, ") for figure in found)
     assert len({figure.what for figure in found}) == len(found)
@@ -64,6 +65,17 @@ def test_the_others_are_what_the_abstract_compares_with() -> None:
     assert published.DEEPEST.value / max(published.DEEPEST_OF_OTHERS.values()) == pytest.approx(3.2432, abs=1e-4)
     for network, others in published.LARGEST_OF_OTHERS.items():
         assert published.LARGEST[network].value > max(batch for batch in others if batch)
+
+
+def test_only_what_is_not_in_the_text_or_its_figures_is_recalled() -> None:
+    recalled = {figure.source for figure in figures() if figure.mark == "p"}
+    assert recalled == {published.POOL_SPEED, published.WORKSPACES}
+
+
+def test_shares_add_up_to_no_more_than_the_whole() -> None:
+    for shares in (published.TIME_SHARES, published.MEMORY_SHARES):
+        for of_network in shares.values():
+            assert 88 < sum(figure.value for figure in of_network.values()) < 100.5
 
 
 def test_the_cache_only_helps() -> None:
