@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from kernels import reference
 from refimpl.network import Layer, Network
+from refimpl.reproduce.superneurons.pytorch import Dropout, by_torch
 
 Arrays = dict[str, np.ndarray]
 
@@ -45,7 +46,7 @@ def run_torch(
     batch = torch.tensor(images, dtype=precision)
     for layer in network.layers:
         inputs = [maps.get(producer, batch) for producer in layer.producers]  # the data layer is not among the layers
-        maps[layer] = _forward(layer, inputs, weights, running, settings)
+        maps[layer] = by_torch(layer, inputs, weights | running, _dropout(settings))
     losses = functional.cross_entropy(maps[network.layers[-1]], torch.tensor(labels).long(), reduction="none")
     losses.mean().backward()
 
@@ -62,36 +63,12 @@ def run_torch(
     return {name: value.numpy() for name, value in after.items()}
 
 
-def _forward(layer: Layer, inputs: list[Any], weights: Any, running: Any, settings: Mapping[str, float]) -> Any:
-    y = _own(layer, inputs, weights, running, settings)
-    return functional.relu(y) if layer.has_relu else y
+def _dropout(settings: Mapping[str, float]) -> Dropout:
+    """A dropout whose mask is drawn as the kernels draw it."""
 
-
-def _own(layer: Layer, inputs: list[Any], weights: Any, running: Any, settings: Mapping[str, float]) -> Any:
-    x, options = inputs[0], layer.options
-    given = {name: weights[parameter.weight.name] for name, parameter in layer.parameters.items()}
-    if layer.kind == "conv":
-        return functional.conv2d(x, given["w"], given.get("b"), options["stride"], options["pad"])
-    if layer.kind == "fc":
-        return functional.linear(x.flatten(1), given["w"], given.get("b"))
-    if layer.kind == "pool":
-        pool = {"max": functional.max_pool2d, "average": functional.avg_pool2d}[options["mode"]]
-        return pool(x, options["window"], options["stride"], options["pad"], ceil_mode=options["ceil"])
-    if layer.kind == "relu":
-        return functional.relu(x)
-    if layer.kind == "lrn":
-        return functional.local_response_norm(x, options["size"], options["alpha"], options["beta"], options["k"])
-    if layer.kind == "batchnorm":
-        moved = [running[layer.statistics[name].name] for name in ("running_mean", "running_variance")]
-        how = {"training": True, "momentum": options["momentum"], "eps": options["epsilon"]}
-        return functional.batch_norm(x, *moved, given["gamma"], given["beta"], **how)
-    if layer.kind == "dropout":
+    def dropped(layer: Layer, x: torch.Tensor) -> torch.Tensor:
         drawn = {"seed": settings["seed"], "layer": layer.number, "iteration": settings["iteration"]}
-        mask = reference.dropout_forward(np.ones(x.shape, np.float32), options["probability"], **drawn)
+        mask = reference.dropout_forward(np.ones(x.shape, np.float32), layer.options["probability"], **drawn)
         return x * torch.tensor(mask, dtype=x.dtype)
-    if layer.kind == "concat":
-        return torch.cat(inputs, 1)
-    if layer.kind == "join":
-        return sum(inputs[1:], inputs[0])
-    assert layer.kind in ("fork", "softmax")  # cross_entropy takes what the softmax reads
-    return x
+
+    return dropped

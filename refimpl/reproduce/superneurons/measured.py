@@ -5,11 +5,14 @@
   GPU only: a CPU has no driver.
 - The largest batch (§4): the planner finds the most images that fit the budget, and they are trained.
 - The budget: a policy within it, and the same convolutions with all of the device's memory.
+- Another framework (§4.3): PyTorch's largest batch in the same budget, in three ways.  On a CPU only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from refimpl.machine import Machine
 from refimpl.machine.measure import device_at_hand
@@ -19,11 +22,12 @@ from refimpl.network.zoo import build
 from refimpl.planner import Program, Setup, plan
 from refimpl.registry import planning, presets
 from refimpl.registry.largest import attempt
-from refimpl.report.tables import Table, percent
+from refimpl.report.tables import Column, Table, count, in_units, percent
 from refimpl.reproduce import measured
 from refimpl.reproduce.measured import Comparison, Measurement, Request, Run, side_by_side
-from refimpl.reproduce.superneurons import capacity
+from refimpl.reproduce.superneurons import capacity, pytorch
 from refimpl.reproduce.superneurons.published import DRIVER_SHARE
+from refimpl.reproduce.superneurons.pytorch import TorchRun
 from refimpl.superneurons import presets as stages
 from refimpl.text import duration, size
 
@@ -56,35 +60,41 @@ class Pools:
 
 @dataclass(frozen=True)
 class Measured(Measurement):
-    """All three; `network` is that of the largest batch."""
+    """All four; `network` is that of the largest batch."""
 
     budget_bytes: int
     pools: Pools | None  #: None on a CPU
     largest: tuple[Run, ...]  #: the policy's and the baseline's, each with the most images that fit
     comparison: Comparison | None  #: None where the device cannot hold everything
+    torch: tuple[TorchRun, ...]  #: PyTorch's; empty on a GPU, and without PyTorch
+    torch_version: str = ""
 
     def tables(self) -> list[Table]:
         within = f"within {size(self.budget_bytes)}"
         largest = side_by_side(f"{self.network}, the most images {within}", self.largest)
         pools = [pools_table(self.pools)] if self.pools else []
-        return [*pools, largest, *(self.comparison.tables() if self.comparison else [])]
+        torch = [torch_table(self)] if self.torch else []
+        return [*pools, largest, *torch, *(self.comparison.tables() if self.comparison else [])]
 
     def notes(self) -> list[str]:
         missing = {
             f"the baseline; not one image of it fits {size(self.budget_bytes)}": len(self.largest) < 2,
             "the heap against driver calls; a CPU has no driver to call": self.pools is None,
             "the same without a budget; the device cannot hold it": self.comparison is None,
+            "PyTorch in the same budget; it is not installed: pip install torch": not pytorch.at_hand(),
         }
         return [f"Not measured: {what}." for what, is_missing in missing.items() if is_missing]
 
 
 def rounds(backend: str, iterations: int) -> int:
     """How often `measure` calls its progress callback."""
-    return (6 if backend == "cuda" else 4) * iterations
+    if backend == "cuda":
+        return 6 * iterations
+    return (4 + (len(pytorch.WAYS) if pytorch.at_hand() else 0)) * iterations
 
 
 def measure(ask: Request) -> Measured:
-    """All three.
+    """All four.
 
     The request's network is trained in each; without one, AlexNet for the largest batch and ResNet-50 for the others.
     Its batch is that of the heap and of the comparison; without one, the network's own for the heap, and the largest
@@ -105,6 +115,8 @@ def measure(ask: Request) -> Measured:
     runs = tuple(ask.run(program) for program in programs if program)
     held = measured.everything_held(measured.SameAlgorithms.as_in(within))
     comparison = ask.compare(compared, nbytes) if attempt(compared, held, machine, machine.memory_bytes) else None
+    beside = pytorch.WAYS if ask.backend == "cpu" and pytorch.at_hand() else ()
+    found = [pytorch.largest(partial(build, name), way, nbytes, ask.iterations, ask.watch) for way in beside]
     return Measured(
         device=device_at_hand().name,
         date=measured.today(),
@@ -114,6 +126,8 @@ def measure(ask: Request) -> Measured:
         pools=pools,
         largest=runs,
         comparison=comparison,
+        torch=tuple(run for run in found if run),
+        torch_version=pytorch.version() if beside else "",
     )
 
 
@@ -133,6 +147,29 @@ def against_driver_calls(network: Network, ask: Request) -> Pools:
     )
     name = f"{network.name}({network.batch})"
     return Pools(name, ask.run(heap), ask.run(calls), heap.planned_seconds, calls.planned_seconds)
+
+
+TORCH = (
+    Column("images", lambda pair: pair[0].batch, count), Column("held at most", lambda pair: pair[0].peak_bytes, size),
+    Column("on the host", lambda pair: pair[0].pinned_bytes, size),
+    Column("an iteration", lambda pair: pair[0].seconds, duration),
+    Column("images a second", lambda pair: pair[0].images_rate, in_units(1)),
+    Column("images, × plain", lambda pair: pair[0].batch / pair[1].batch, "{:.2f} ×".format),
+    Column("time an image, × plain", lambda pair: pair[1].images_rate / pair[0].images_rate, "{:.2f} ×".format),
+)  # fmt: skip
+
+
+def torch_table(found: Measured) -> Table:
+    """The largest batches in the budget: ours, and PyTorch's; each beside its own framework's plain way."""
+
+    def pairs(runs: Sequence[Run] | Sequence[TorchRun], plain: str) -> list[tuple[Run | TorchRun, Run | TorchRun]]:
+        named = {run.setup if isinstance(run, Run) else run.way: run for run in runs}
+        return [(run, named.get(plain, run)) for run in named.values()]
+
+    ours, theirs = pairs(found.largest[::-1], "baseline"), pairs(found.torch, pytorch.PLAIN)
+    names = [*(run.setup for run in found.largest[::-1]), *(f"PyTorch, {run.way}" for run in found.torch)]
+    title = f"{found.network} beside {found.torch_version} on one thread, within {size(found.budget_bytes)}"
+    return Table.side_by_side(title, names, [*ours, *theirs], TORCH)
 
 
 def pools_table(pools: Pools) -> Table:

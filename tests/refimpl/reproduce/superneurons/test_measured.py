@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from refimpl.reproduce import measured
 from refimpl.reproduce.evaluation import to_json
 from refimpl.reproduce.measured import Request
 from refimpl.reproduce.superneurons import measured as superneurons_measured
-from refimpl.reproduce.superneurons.measured import Measured, Pools, largest, pools_table, rounds
+from refimpl.reproduce.superneurons.measured import Measured, Pools, largest, pools_table, rounds, torch_table
+from refimpl.reproduce.superneurons.pytorch import TorchRun
 
 pytestmark = pytest.mark.superneurons
 
@@ -26,11 +28,13 @@ SEEN: list[str] = []
 
 
 @pytest.fixture(scope="module")
-def found() -> Measured:
+def found() -> Iterator[Measured]:
     SEEN.clear()
-    return superneurons_measured.measure(
-        Request("tiny-vgg", 8, "superneurons", machine("here"), "1536KiB", "cpu", 1, SEEN.append)
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(superneurons_measured.pytorch, "at_hand", lambda: False)
+        yield superneurons_measured.measure(
+            Request("tiny-vgg", 8, "superneurons", machine("here"), "1536KiB", "cpu", 1, SEEN.append)
+        )
 
 
 def test_as_many_images_were_trained_as_fit_and_not_one_more(found: Measured) -> None:
@@ -64,6 +68,26 @@ def test_a_cpu_has_no_driver_and_it_is_said(found: Measured) -> None:
     assert found.pools is None
     assert "Not measured: the heap against driver calls; a CPU has no driver to call." in found.notes()
     assert len(SEEN) == rounds("cpu", 1) == 4
+
+
+def test_without_pytorch_it_says_what_to_install(found: Measured) -> None:
+    assert found.torch == () and found.torch_version == ""
+    assert "Not measured: PyTorch in the same budget; it is not installed: pip install torch." in found.notes()
+
+
+def test_pytorch_is_beside_ours_each_against_its_own_plain_way(found: Measured) -> None:
+    plain, less = (TorchRun(way, batch, 1 << 20, 0, 0.5) for way, batch in (("plain", 10), ("checkpointing", 25)))
+    table = torch_table(replace(found, torch=(plain, less), torch_version="PyTorch 0"))
+    assert table.head == ["", "baseline", "superneurons", "PyTorch, plain", "PyTorch, checkpointing"]
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["images, × plain"][0] == "1.00 ×" and rows["images, × plain"][2:] == ["1.00 ×", "2.50 ×"]
+    assert rows["time an image, × plain"][2:] == ["1.00 ×", "0.40 ×"]
+    ours, baseline = found.largest
+    assert rows["images, × plain"][1] == f"{ours.batch / baseline.batch:.2f} ×"
+    assert "PyTorch 0" in table.title and "1.5 MiB" in table.title
+    assert table.title in [
+        made.title for made in replace(found, torch=(plain, less), torch_version="PyTorch 0").tables()
+    ]
 
 
 def test_without_a_batch_it_is_the_largest_and_what_does_not_fit_is_said() -> None:
