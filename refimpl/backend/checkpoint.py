@@ -1,4 +1,4 @@
-"""A checkpoint: the state of training in one file, from which it goes on bit for bit.
+"""A checkpoint: the state of training in one file, from which it goes on bit for bit on the same backend.
 
 An `.npz` archive: every tensor of the state by name, and under `about` a JSON text with the iteration, the settings,
 the network's name and the SHA-256 of every tensor.  A new one replaces an old one only when it is complete, and one

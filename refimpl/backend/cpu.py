@@ -24,7 +24,7 @@ from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Pie
 from refimpl.backend.lazy import lazy_zeros
 from refimpl.backend.orders import Arranger, Order, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
-from refimpl.machine import Span, Timeline
+from refimpl.machine import HOST, Span, Timeline
 from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program
 from refimpl.planner.order import ENGINES
 from refimpl.text import size
@@ -57,6 +57,8 @@ class CpuDevice(Device):
         self.poison = poison
         self.arena = arena(sizes.arena, "the device arena", poison)
         self.pinned = arena(sizes.pinned, "the pinned arena", poison)
+        self.tiers = {name: arena(nbytes, f"the {name} tier", poison) for name, nbytes in sizes.tiers.items()}
+        self.tiers[HOST] = self.pinned
 
     def _array(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         return self.arena[address : address + dtype.itemsize * prod(shape)].view(dtype).reshape(shape)
@@ -67,17 +69,18 @@ class CpuDevice(Device):
     def write(self, address: int, values: np.ndarray) -> None:
         np.copyto(self.view(address, values.shape, values.dtype), values)
 
-    def copy_out(self, address: int, pinned_address: int, nbytes: int) -> None:
-        self.pinned[pinned_address : pinned_address + nbytes] = self.arena[address : address + nbytes]
+    def copy_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
+        self.tiers[tier][pinned_address : pinned_address + nbytes] = self.arena[address : address + nbytes]
 
-    def copy_in(self, address: int, pinned_address: int, nbytes: int) -> None:
-        self.arena[address : address + nbytes] = self.pinned[pinned_address : pinned_address + nbytes]
+    def copy_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
+        self.arena[address : address + nbytes] = self.tiers[tier][pinned_address : pinned_address + nbytes]
 
     def _replay(self, program: Program, settings: Settings) -> CpuReplay:
         return CpuReplay(self, program, settings)
 
     def close(self) -> None:
         self._views.clear()
+        self.tiers.clear()
         self.arena = self.pinned = self.store = np.empty(0, np.uint8)
 
 
@@ -92,7 +95,7 @@ class CpuReplay(Replay):
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, (CopyIn, CopyOut)):
                 copy = device.copy_in if isinstance(instruction, CopyIn) else device.copy_out
-                place = instruction.address, instruction.pinned_address, instruction.nbytes
+                place = instruction.address, instruction.pinned_address, instruction.nbytes, instruction.tier
                 self._work[position] = [partial(copy, *place)]
             elif isinstance(instruction, (Compress, Decompress)):
                 self._work[position] = [partial(self._host_work.run, instruction)]
@@ -100,7 +103,7 @@ class CpuReplay(Replay):
                 self._take(position)
         self._arranger = Arranger(program)
         self._arranged = self._arranger.arrange(self._order) if self._order.repeats else None
-        arenas: dict[Place, np.ndarray] = {"device": device.arena, "pinned": device.pinned, "store": device.store}
+        arenas: dict[Place, np.ndarray] = {"device": device.arena, "store": device.store, **device.tiers}
         self._poison = Poison(program, arenas) if device.poison else None
         # In the program's order the host's work runs beside the kernels, as it does on a GPU.
         beside = program.store_bytes and type(device.order) is ProgramOrder and not device.poison

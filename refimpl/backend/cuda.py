@@ -28,10 +28,11 @@ from refimpl.backend.bound import Bound, Settings
 from refimpl.backend.cuda_host import Action, HostSide, checked
 from refimpl.backend.device import CallTimes, Device, Pauses, Replay, Sizes
 from refimpl.backend.driver_calls import DriverMemory
-from refimpl.backend.errors import DeviceFailed
+from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap, host_stream
 from refimpl.backend.orders import awaited
-from refimpl.machine import Span, Timeline
+from refimpl.backend.peer import PeerMemory
+from refimpl.machine import HOST, PEER, Span, Timeline
 from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
 from refimpl.planner.order import ENGINES
 from refimpl.text import size
@@ -87,6 +88,7 @@ class CudaDevice(Device):
         self.streams: list[Any] = []
         self._events: dict[int, Any] = {}
         self._memories: list[DriverMemory] = []
+        self._peer: PeerMemory | None = None
         self._hosts: list[HostSide] = []
         try:
             with device_errors(f"pinning {size(sizes.pinned)} of host memory (a set-up that offloads less takes less)"):
@@ -95,6 +97,11 @@ class CudaDevice(Device):
             self.pinned, self._counter = whole[: sizes.pinned], whole[rounded:].view(np.uint32)
             del whole
             self._pinned_base = self.pinned.ctypes.data
+            if absent := [name for name in sizes.tiers if name != PEER]:
+                raise RunError(f"on a GPU there is no {absent[0]} tier; leave it out of --tiers, or run on the CPU")
+            if PEER in sizes.tiers:
+                with device_errors(f"taking {size(sizes.tiers[PEER])} of a second GPU's memory for the peer tier"):
+                    self._peer = PeerMemory(sizes.tiers[PEER])
             with device_errors("making streams"):
                 self.streams += [gpu.stream() for _ in range(sizes.streams)]
         except BaseException:
@@ -120,16 +127,20 @@ class CudaDevice(Device):
             send(self.handles[COMPUTE])
             self.streams[COMPUTE].sync()
 
-    def copy_out(self, address: int, pinned_address: int, nbytes: int) -> None:
-        self.copying_out(address, pinned_address, nbytes)(self.handles[COMPUTE])
+    def copy_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
+        self.copying_out(address, pinned_address, nbytes, tier)(self.handles[COMPUTE])
 
-    def copy_in(self, address: int, pinned_address: int, nbytes: int) -> None:
-        self.copying_in(address, pinned_address, nbytes)(self.handles[COMPUTE])
+    def copy_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
+        self.copying_in(address, pinned_address, nbytes, tier)(self.handles[COMPUTE])
 
-    def copying_out(self, address: int, pinned_address: int, nbytes: int) -> Callable[[Any], None]:
+    def copying_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> Callable[[Any], None]:
+        if tier == PEER and self._peer is not None:
+            return self._peer.copying_out(pinned_address, self._base + address, nbytes)
         return copying(driver.cuMemcpyDtoHAsync, self._pinned_base + pinned_address, self._base + address, nbytes)
 
-    def copying_in(self, address: int, pinned_address: int, nbytes: int) -> Callable[[Any], None]:
+    def copying_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> Callable[[Any], None]:
+        if tier == PEER and self._peer is not None:
+            return self._peer.copying_in(pinned_address, self._base + address, nbytes)
         return copying(driver.cuMemcpyHtoDAsync, self._base + address, self._pinned_base + pinned_address, nbytes)
 
     def event(self, record: int) -> Any:
@@ -175,6 +186,9 @@ class CudaDevice(Device):
             self.synchronize()
         for memory in self._memories:
             memory.give_back()
+        if self._peer is not None:
+            self._peer.close()
+            self._peer = None
         self._views.clear()
         self._events.clear()
         self.pinned = self.store = self._counter = np.empty(0, np.uint8)
@@ -209,7 +223,7 @@ class CudaReplay(Replay):
             return [(launch.run, stream) for launch in self._bound.launches[position]]
         if isinstance(instruction, (CopyIn, CopyOut)):
             make = device.copying_in if isinstance(instruction, CopyIn) else device.copying_out
-            copy = make(instruction.address, instruction.pinned_address, instruction.nbytes)
+            copy = make(instruction.address, instruction.pinned_address, instruction.nbytes, instruction.tier)
             return [(copy, device.handles[instruction.stream])]
         if isinstance(instruction, Record):
             return [(device.streams[instruction.stream].record, device.event(position))]

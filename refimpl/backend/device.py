@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from math import prod
 from typing import Any
 
@@ -14,7 +14,7 @@ from refimpl.backend.bound import Settings
 from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap
 from refimpl.backend.lazy import lazy_zeros
-from refimpl.machine import Timeline
+from refimpl.machine import HOST, Timeline
 from refimpl.planner import Allocate, Free, Program
 from refimpl.planner.instructions import HOST_STREAM
 from refimpl.text import size
@@ -48,6 +48,7 @@ class Sizes:
     pinned: int  #: bytes of pinned memory
     store: int  #: bytes of ordinary memory, for compressed maps
     streams: int  #: without the host's
+    tiers: Mapping[str, int] = field(default_factory=dict)  #: bytes of each tier beside the host's
 
     @classmethod
     def of(cls, programs: Sequence[Program]) -> Sizes:
@@ -57,15 +58,24 @@ class Sizes:
             pinned=max(program.pinned_bytes for program in programs),
             store=max(program.store_bytes for program in programs),
             streams=max(sum(name != HOST_STREAM for name in program.streams) for program in programs),
+            tiers={
+                name: max(program.tier_bytes.get(name, 0) for program in programs)
+                for one in programs
+                for name in one.tier_bytes
+            },
         )
 
     def require(self, program: Program) -> None:
         """Raises `RunError` where a program needs more."""
-        least = Sizes.of([program])
-        for memory in fields(self):
-            needed, there = getattr(least, memory.name), getattr(self, memory.name)
-            if needed > there:
-                raise RunError(f"{program} needs {memory.name} {needed}, and the device has {there}")
+        there = self.by_name()
+        for memory, needed in Sizes.of([program]).by_name().items():
+            if needed > there.get(memory, 0):
+                raise RunError(f"{program} needs {memory} {needed}, and the device has {there.get(memory, 0)}")
+
+    def by_name(self) -> dict[str, int]:
+        """Memory → bytes, and the streams."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tiers"}
+        return own | {f"{name} tier": nbytes for name, nbytes in self.tiers.items()}
 
 
 class Replay(ABC):
@@ -104,7 +114,7 @@ class Replay(ABC):
 
 
 class Device(ABC):
-    """An arena on the device, one in pinned memory, and a store for compressed maps.
+    """An arena on the device, one in pinned memory and in every other tier, and a store for compressed maps.
 
     All methods but `replay` are ordered after the launches.
     """
@@ -143,12 +153,12 @@ class Device(ABC):
         """Fill an array in the device arena, done when this returns."""
 
     @abstractmethod
-    def copy_out(self, address: int, pinned_address: int, nbytes: int) -> None:
-        """Start a copy from the device arena to the pinned one."""
+    def copy_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
+        """Start a copy from the device arena to the pinned one, or to another tier's."""
 
     @abstractmethod
-    def copy_in(self, address: int, pinned_address: int, nbytes: int) -> None:
-        """Start a copy from the pinned arena to the device arena."""
+    def copy_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
+        """Start a copy from the pinned arena, or another tier's, to the device arena."""
 
     def replay(self, program: Program, settings: Settings) -> Replay:
         """The program made ready; raises `RunError` where it needs more of a memory than this device has."""

@@ -16,21 +16,22 @@ from typing import Literal
 
 import numpy as np
 
+from refimpl.machine import HOST
 from refimpl.network import Tensor
 from refimpl.planner import Allocate, Compress, CopyIn, CopyOut, Decompress, Launch, Program
 
-Place = Literal["device", "pinned", "store"]
+Place = str  #: "device", "store", or the name of a tier
 Work = Launch | CopyIn | CopyOut | Compress | Decompress
 Access = Literal["write", "read"]
 Bytes = tuple[Place, int, int]  #: where, first byte, past the last
 
 ONES = 0xFF
 #: From where, and to where, an instruction moves a map; and its field with the address there.
-ENDS: dict[str, tuple[Place, Place]] = {
-    "copy out": ("device", "pinned"), "copy in": ("pinned", "device"),
-    "compress": ("pinned", "store"), "decompress": ("store", "pinned"),
+ENDS = {
+    "copy out": ("device", "tier"), "copy in": ("tier", "device"),
+    "compress": ("tier", "store"), "decompress": ("store", "tier"),
 }  # fmt: skip
-FIELDS: dict[Place, str] = {"device": "address", "pinned": "pinned_address", "store": "store_address"}
+FIELDS = {"device": "address", "tier": "pinned_address", "store": "store_address"}
 
 
 @dataclass(eq=False)
@@ -49,9 +50,10 @@ def accesses(instruction: Work) -> Iterator[tuple[Tensor, Place, int, Access]]:
         for tensor, address in zip(call.operands, instruction.addresses, strict=True):
             yield tensor, "device", address, "write" if tensor in filled else "read"
     else:
-        source, target = ENDS[instruction.op]
-        yield instruction.tensor, source, getattr(instruction, FIELDS[source]), "read"
-        yield instruction.tensor, target, getattr(instruction, FIELDS[target]), "write"
+        ways: tuple[Access, Access] = ("read", "write")
+        for end, access in zip(ENDS[instruction.op], ways, strict=True):
+            place = instruction.tier if end == "tier" else end
+            yield instruction.tensor, place, getattr(instruction, FIELDS[end]), access
 
 
 class Poison:
@@ -86,7 +88,7 @@ class Poison:
                     self._workspaces[position] = "device", start, start + nbytes
         results = {tensor: address for tensor, address in program.pinned.items() if tensor.kind == "loss"}
         stays = [(t, "device", address) for t, address in program.resident.items()]
-        stays += [(t, "pinned", address) for t, address in results.items()]
+        stays += [(t, HOST, address) for t, address in results.items()]
         kept = {now[key] for key in stays if key in now}
         for value in values:
             if value not in kept:

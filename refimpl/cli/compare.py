@@ -117,11 +117,12 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def with_least(table: Table, least_bytes: list[int]) -> Table:
+def with_least(table: Table, least_bytes: list[int | None]) -> Table:
     """The table with one column more."""
     from refimpl.text import size
 
-    cells = [[*row[:2], size(nbytes), *row[2:]] for row, nbytes in zip(table.rows, least_bytes, strict=True)]
+    rows = zip(table.rows, least_bytes, strict=True)
+    cells = [[*row[:2], size(nbytes) if nbytes else "", *row[2:]] for row, nbytes in rows]
     note = f"{table.note}  least: the smallest budget tried that fits."
     head = [*table.head[:2], "least", *table.head[2:]]
     return replace(table, head=head, rows=cells, numbers=table.numbers | {"least"}, note=note)
@@ -169,7 +170,7 @@ def one(
     try:
         program = plan(network, setup, machine, budget)
     except DoesNotFit as error:
-        row, document = misfit(label, error), misfit_json(network, setup, machine, budget, error)
+        row, document = misfit(label, budget, error), misfit_json(network, setup, machine, budget, error)
     else:
         if options.verify:
             proved(program)

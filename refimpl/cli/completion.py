@@ -33,6 +33,10 @@ def names(kind: str, start: str) -> Iterable[str]:
         from refimpl.machine import CATALOGUES
 
         return CATALOGUES
+    if kind == "tiers":
+        from refimpl.machine.tiers import RATES
+
+        return RATES
     if kind == "presets":
         from refimpl.registry.presets import PRESETS
 

@@ -58,6 +58,13 @@ def add_machine(parser: Parser, default: str = f"the GPU at hand, {VDNNS_MACHINE
     completed_by(action, "machines")
     action = parser.add_argument("--catalogue", metavar="NAME", help="own or cudnn4 (default: the machine's)")
     completed_by(action, "catalogues")
+    action = parser.add_argument(
+        "--tiers", metavar="TIERS",
+        help="the memories to offload to, the preferred one first, as in host:32GiB@8GB/s,peer:12GiB@10GB/s "
+        "(default: the host's, without a limit); presets that are not SuperNeurons' need "
+        "--set pinned=superneurons-unified-pool for others than the host's",
+    )  # fmt: skip
+    completed_by(action, "tiers")
 
 
 def add_budget(parser: Parser, default: str = "the machine's memory") -> None:
@@ -120,9 +127,12 @@ def machine_of(options: argparse.Namespace, default: str = "") -> Machine:
     """The machine that was named; without a name `default`, or the GPU at hand, or vDNN's."""
     from refimpl.machine import machine
     from refimpl.machine.here import gpu_at_hand
+    from refimpl.registry.tiers import tiers_named
 
     found = machine(options.machine or default or ("here" if gpu_at_hand() else VDNNS_MACHINE))
-    return found.with_catalogue(options.catalogue) if options.catalogue else found
+    if options.catalogue:
+        found = found.with_catalogue(options.catalogue)
+    return found.with_tiers(tiers_named(options.tiers)) if options.tiers is not None else found
 
 
 def program_of(options: argparse.Namespace) -> Program:

@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         program = plan(network, setup, machine, budget)
     except DoesNotFit as error:
-        return misfit(error, network, setup, machine, options)
+        return misfit(error, network, setup, machine, budget, options)
     proof = proved(program) if options.verify else None
     timeline = program.simulate()
     if picture:
@@ -137,7 +137,7 @@ def proved(program: Program) -> Proof:
         raise Fail(f"the planned program is not safe, which is a fault of a module: {error}", WRONG) from None
 
 
-def least(network: Network, setup: Setup, machine: Machine) -> int:
+def least(network: Network, setup: Setup, machine: Machine) -> int | None:
     """The least budget tried that fits, bytes; with a word on the terminal, for on a deep network it takes a while."""
     from refimpl.registry.fitting import least_budget
 
@@ -159,14 +159,16 @@ def batch_json(most: Largest) -> dict[str, Any]:
     return {"largest_batch": most.size, "tried_batches": [{"batch": n, "fits": fits} for n, fits in most.tried.items()]}
 
 
-def misfit(error: Any, network: Network, setup: Setup, machine: Machine, options: argparse.Namespace) -> int:
+def misfit(
+    error: Any, network: Network, setup: Setup, machine: Machine, budget: int, options: argparse.Namespace
+) -> int:
     """Say where and why it does not fit, and what would."""
     from refimpl.registry.fitting import remedies
     from refimpl.registry.planning import share_of
 
     with waiting("it does not fit; looking for what would"):
-        found = remedies(network, setup, machine, error.budget)
-    most = largest(options, setup, machine, error.budget) if options.largest_batch else None
+        found = remedies(network, setup, machine, budget)
+    most = largest(options, setup, machine, budget) if options.largest_batch else None
     hints = [str(found), share_of(options.budget, network, machine)]
     if most is not None:
         hints.append(f"The largest batch that fits is {most.size}." if most.size else "Not even one image fits.")
@@ -175,7 +177,7 @@ def misfit(error: Any, network: Network, setup: Setup, machine: Machine, options
         from refimpl.report.json import misfit_json
 
         cheapest = found.cheapest and {"set": found.cheapest.changes, "seconds": found.cheapest.seconds}
-        document = misfit_json(network, setup, machine, error.budget, error)
+        document = misfit_json(network, setup, machine, budget, error)
         also = {"least_budget_bytes": found.least_bytes, "cheapest": cheapest}
         print_json(document | also | (batch_json(most) if most else {}))
     print(f"{options.parser.prog}: {error}", file=sys.stderr)

@@ -7,9 +7,10 @@ from refimpl.machine.model import Choice, Machine
 from refimpl.machine.named import machine, summary
 from refimpl.machine.profile import Profile, machine_from_profile
 from refimpl.machine.simulate import Span, Timeline, simulate
+from refimpl.machine.tiers import HOST, PEER, Tier
 from refimpl.machine.work import MachineError
 
 __all__ = [
-    "CATALOGUES", "MACHINES", "TITAN_X", "Choice", "Clock", "Engine", "Machine", "MachineError", "Profile", "Span",
-    "Timeline", "machine", "machine_from_profile", "simulate", "summary",
+    "CATALOGUES", "HOST", "MACHINES", "PEER", "TITAN_X", "Choice", "Clock", "Engine", "Machine", "MachineError",
+    "Profile", "Span", "Tier", "Timeline", "machine", "machine_from_profile", "simulate", "summary",
 ]  # fmt: skip

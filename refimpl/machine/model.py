@@ -10,12 +10,13 @@ an algorithm that runs several kernels the sum of them.  Rate and bandwidth are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from refimpl.machine.catalogues import known, options
 from refimpl.machine.convolution import Convolution, Key
+from refimpl.machine.tiers import HOST, Tier, check_tiers
 from refimpl.machine.work import MachineError, Option, Work
 from refimpl.network import Call
 
@@ -65,7 +66,11 @@ class Machine:
     allocate_seconds: float = 1e-4
     free_seconds: float = 1e-4
     host_rate: float = 1.6e10  #: bytes a second that the host's threads compress or decompress: eight of 2 GB/s each
+    tiers: tuple[Tier, ...] = (Tier(HOST),)  #: where maps are offloaded to, the preferred one first
     _known: dict[Any, Known] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_tiers(self.tiers)
 
     # -- what plans and simulations ask --------------------------------------------------------------------------------
 
@@ -88,9 +93,16 @@ class Machine:
             )
         return seconds
 
-    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"]) -> float:
-        """How long a copy between device and pinned memory takes, alone on its engine."""
-        return self.copy_start_seconds + nbytes / self.link
+    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = HOST) -> float:
+        """How long a copy between the device and a tier takes, alone on its engine."""
+        return self.copy_start_seconds + nbytes / (self.tier_rate(tier) or self.link)
+
+    def tier_rate(self, name: str) -> float | None:
+        """Bytes a second that copies to and from a tier reach, each way; None: what copies to the host reach."""
+        for tier in self.tiers:
+            if tier.name == name:
+                return tier.bytes_per_second
+        raise MachineError(f"{self.name} has no {name} tier; plan for this machine, or give it that tier")
 
     def host_seconds(self, nbytes: int) -> float:
         """How long the host's threads take to compress a map of so many bytes, or to decompress it."""
@@ -99,6 +111,10 @@ class Machine:
     def with_catalogue(self, name: str) -> Machine:
         """The same machine, offering another catalogue's algorithms."""
         return replace(self, catalogue=known(name))
+
+    def with_tiers(self, tiers: Sequence[Tier]) -> Machine:
+        """The same machine with other memories to offload to, the preferred one first."""
+        return replace(self, tiers=tuple(tiers))
 
     # -- the model -----------------------------------------------------------------------------------------------------
 

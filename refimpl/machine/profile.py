@@ -21,6 +21,7 @@ from typing import Any, Literal
 from refimpl.machine.files import replacing
 from refimpl.machine.machines import TITAN_X_EFFICIENCY
 from refimpl.machine.model import Choice, Machine, in_order
+from refimpl.machine.tiers import HOST
 from refimpl.machine.work import MachineError
 from refimpl.network.call import Call, Setting
 from refimpl.network.tensor import Tensor
@@ -185,10 +186,10 @@ class ProfiledMachine(Machine):
             raise self._lacks(name)
         return seconds
 
-    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"]) -> float:
-        """How long a copy takes by what two sizes took."""
+    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = HOST) -> float:
+        """How long a copy takes by what two sizes took; a tier with a rate of its own has that one."""
         copies = self.profile.copies[direction]
-        return copies.start_seconds + nbytes / copies.bytes_per_second
+        return copies.start_seconds + nbytes / (self.tier_rate(tier) or copies.bytes_per_second)
 
     def with_catalogue(self, name: str) -> Machine:
         """A profile has our own kernels' seconds and nobody else's."""

@@ -1,9 +1,10 @@
 """When would each instruction of a program run on a machine?  Deterministic, and linear in the program's length.
 
 An instruction is anything with an `op` and what goes with it: a "launch" has a call and the choice made for it, a
-"copy out" or "copy in" a stream and bytes, as have a "compress" and a "decompress" (the work of the host's threads),
-a "record" and a "wait" a stream and an event; "allocate" and "free" take time only where each is a call of the
-driver.  A launch, a copy out and a copy in can run side by side, never two of one kind; streams keep their order.
+"copy out" or "copy in" a stream, bytes and a tier, a "compress" and a "decompress" (the work of the host's threads) a
+stream and bytes, a "record" and a "wait" a stream and an event; "allocate" and "free" take time only where each is a
+call of the driver.  A launch, a copy out and a copy in can run side by side, never two of one kind; streams keep their
+order.  A copy uses the GPU's engine of its direction whatever its tier, and takes the time that the tier's rate gives.
 The planner carries the same clock and asks the same machine, and gets the same times.
 """
 
@@ -124,7 +125,7 @@ def simulate(instructions: Iterable[Any], streams: tuple[str, ...], machine: Mac
                 spans.append(Span(instruction, stream, "compute", *clock.run(stream, "compute", seconds)))
             elif op == "copy out" or op == "copy in":
                 way: Literal["out", "in"] = "out" if op == "copy out" else "in"
-                stream, seconds = instruction.stream, machine.copy_seconds(instruction.nbytes, way)
+                stream, seconds = instruction.stream, machine.copy_seconds(instruction.nbytes, way, instruction.tier)
                 spans.append(Span(instruction, stream, way, *clock.run(stream, way, seconds)))
             elif op == "compress" or op == "decompress":
                 stream, seconds = instruction.stream, machine.host_seconds(instruction.nbytes)

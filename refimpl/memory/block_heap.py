@@ -1,4 +1,4 @@
-"""The block heap: SuperNeurons' "unified tensor pool".
+"""The block heap: the heap of device memory that SuperNeurons uses instead of cudaMalloc and cudaFree.
 
 One chunk, taken at the start, is cut into blocks of 1 KB.  The heap keeps a list of allocated nodes and a list of
 empty nodes; a node is an address, a number of blocks and an ID.  To allocate, the first empty node with enough blocks

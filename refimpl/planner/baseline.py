@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.machine import Choice
+from refimpl.machine import HOST, Choice
 from refimpl.network import Call, Step, Tensor
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
@@ -213,25 +213,29 @@ class FastestThatFits(ByWorkspace):
 
 @dataclass(frozen=True)
 class BufferAMap(slots.Pinned):
-    """One pinned buffer for every offloaded map, for the whole run."""
+    """One buffer for every offloaded map in the host's pinned memory, for the whole run."""
 
     name: ClassVar[str] = "buffer-a-map"
     summary: ClassVar[str] = "one pinned buffer a map, for the whole run"
 
     def bind(self, context: PlanContext) -> Buffers:
-        return Buffers()
+        return Buffers({HOST: context.tiers[HOST]})
 
 
 class Buffers:
-    limit: int | None = None
+    """One buffer a map, side by side, in the first tier with room for it; `limits` in the order of preference."""
 
-    def __init__(self) -> None:
-        self.nbytes = 0
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        self.limits = limits
+        self._taken = dict.fromkeys(limits, 0)
 
-    def place(self, tensor: Tensor) -> int:
-        address = self.nbytes
-        self.nbytes += pinned_size(tensor.nbytes)
-        return address
+    def place(self, tensor: Tensor) -> slots.Place | None:
+        nbytes = pinned_size(tensor.nbytes)
+        for tier, address in self._taken.items():
+            if address + nbytes <= self.limits[tier]:
+                self._taken[tier] += nbytes
+                return slots.Place(address, tier)
+        return None
 
     def fetched(self, tensor: Tensor) -> bool:
         return False

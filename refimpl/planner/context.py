@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from refimpl.machine import Machine
+from refimpl.machine import HOST, Machine
+from refimpl.memory import UNLIMITED
 from refimpl.network import Network, Step, Tensor
-from refimpl.planner.instructions import Fate, FateName
+from refimpl.planner.errors import PinnedDoesNotFit, Room
+from refimpl.planner.instructions import Fate, FateName, pinned_size
 
 
 class PlanContext:
@@ -18,6 +20,16 @@ class PlanContext:
     def __init__(self, network: Network, machine: Machine, budget: int | None = None) -> None:
         self.network, self.machine = network, machine
         self.budget = machine.memory_bytes if budget is None else budget  #: bytes
+        self.batch = (network.input, network.labels)  #: their host copies are the user's, and always there
+        written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
+        self.results = [tensor for tensor in (network.losses, network.predictions) if tensor in written]
+        #: Tier → bytes for maps, the preferred tier first; the host's without the batch's and the results' buffers.
+        self.tiers = {tier.name: UNLIMITED if tier.nbytes is None else tier.nbytes for tier in machine.tiers}
+        fixed = sum(pinned_size(tensor.nbytes) for tensor in (*self.batch, *self.results))
+        if self.tiers[HOST] < fixed:
+            room = Room(HOST, self.tiers[HOST], self.tiers[HOST], self.tiers[HOST])
+            raise PinnedDoesNotFit.of(None, "the batch and the results", fixed, [room])
+        self.tiers[HOST] -= fixed
         self.uses: dict[Tensor, list[Step]] = {tensor: [] for tensor in network.managed}
         for step in network.steps:
             for tensor in step.uses:

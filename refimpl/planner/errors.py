@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from refimpl.network import Step
@@ -38,12 +38,38 @@ class DoesNotFit(Exception):
         )
 
 
-class PinnedDoesNotFit(DoesNotFit):
-    """Pinned memory has no room for a buffer, and no buffer in use will be freed.  `budget` is the limit."""
+@dataclass(frozen=True)
+class Room:
+    """What of a tier is free for maps.  All in bytes."""
+
+    tier: str
+    limit: int
+    free: int
+    largest_hole: int
 
     def __str__(self) -> str:
+        hole = f", the largest hole {size(self.largest_hole)}" if self.largest_hole < self.free else ""
+        return f"{self.tier} tier: {size(self.free)} free of {size(self.limit)}{hole}"
+
+
+class PinnedDoesNotFit(DoesNotFit):
+    """No tier has room for a buffer, and no buffer in use will be freed.  `budget` is the limit of all tiers."""
+
+    rooms: Sequence[Room]
+
+    @classmethod
+    def of(cls, step: Step | None, tensor: str, asked: int, rooms: Sequence[Room]) -> PinnedDoesNotFit:
+        """The error where no tier has a hole of `asked` bytes."""
+        free, hole = sum(room.free for room in rooms), max(room.largest_hole for room in rooms)
+        limit = sum(room.limit for room in rooms)
+        error = cls(step, tensor, asked, free, hole, limit, {"raw map": limit - free})
+        error.rooms = rooms
+        return error
+
+    def __str__(self) -> str:
+        rooms = "; ".join(map(str, self.rooms))
         return (self.who and f"{self.who} ") + (
-            f"does not fit in {size(self.budget)} of pinned memory: {self.step} asks {size(self.asked)} for "
-            f"{self.tensor}; {size(self.free)} are free, the largest hole is {size(self.largest_hole)}, and no map is "
-            "being compressed or can be; raise the limit" + (f". {self.hint}" if self.hint else "")
+            f"does not fit in {size(self.budget)} of pinned memory: {self.step or 'before the first step'} asks "
+            f"{size(self.asked)} for {self.tensor}; {rooms}; raise the limit of a tier, or take a setup that offloads "
+            "less" + (f". {self.hint}" if self.hint else "")
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from refimpl.machine import Choice
+from refimpl.machine import HOST, Choice
 from refimpl.network import Call, Step, Tensor
 
 COMPUTE = 0  #: the stream that every kernel runs on
@@ -65,7 +65,7 @@ class Launch:
 
 @dataclass(slots=True, eq=False)
 class CopyOut:
-    """`nbytes` of the device arena at `address` to the pinned arena at `pinned_address`."""
+    """`nbytes` of the device arena at `address` to `pinned_address` of a tier's arena; the host's is the pinned one."""
 
     step: int
     tensor: Tensor
@@ -74,12 +74,13 @@ class CopyOut:
     nbytes: int
     stream: int
     why: str = ""
+    tier: str = HOST
     op: ClassVar = "copy out"
 
 
 @dataclass(slots=True, eq=False)
 class CopyIn:
-    """`nbytes` of the pinned arena at `pinned_address` to the device arena at `address`."""
+    """`nbytes` at `pinned_address` of a tier's arena to the device arena at `address`."""
 
     step: int
     tensor: Tensor
@@ -88,6 +89,7 @@ class CopyIn:
     nbytes: int
     stream: int
     why: str = ""
+    tier: str = HOST
     op: ClassVar = "copy in"
 
 
@@ -106,6 +108,7 @@ class Compress:
     planned: int
     stream: int
     why: str = ""
+    tier: ClassVar = HOST
     op: ClassVar = "compress"
 
 
@@ -121,6 +124,7 @@ class Decompress:
     planned: int
     stream: int
     why: str = ""
+    tier: ClassVar = HOST
     op: ClassVar = "decompress"
 
 

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from refimpl.machine import HOST
 from refimpl.network import Tensor
 from refimpl.planner.instructions import (
     Allocate,
@@ -135,7 +136,8 @@ class _Lister:
         items = [f"{what} {size(nbytes)}" for what, nbytes in moved.items() if nbytes] or ["nothing but the batch"]
         if counts.skipped_prefetches:
             items.append(f"no hole for a prefetch {counted(counts.skipped_prefetches, 'time')}")
-        yield from _entry("traffic", [*items, f"pinned memory {size(program.pinned_bytes)}"])
+        tiers = [f"{name} tier {size(nbytes)}" for name, nbytes in program.tier_bytes.items()]
+        yield from _entry("traffic", [*items, f"pinned memory {size(program.pinned_bytes)}", *tiers])
         if counts.compressed_bytes:
             stored = f"{size(counts.compressed_bytes)} of maps to {size(counts.stored_bytes)}, by threads of the host"
             yield from _entry("compressed", [stored, f"room for {size(program.store_bytes)} at worst"])
@@ -276,13 +278,13 @@ class _Lister:
         if isinstance(i, (Allocate, Free)):
             return f"{i.address:#x} {self._item(i)}"
         if isinstance(i, CopyOut):
-            return f"{i.address:#x} → pinned {i.pinned_address:#x} {self._item(i)}"
+            return f"{i.address:#x} → {_place(i)} {self._item(i)}"
         if isinstance(i, CopyIn):
-            return f"pinned {i.pinned_address:#x} → {i.address:#x} {self._item(i)}"
+            return f"{_place(i)} → {i.address:#x} {self._item(i)}"
         if isinstance(i, Compress):
-            return f"pinned {i.pinned_address:#x} → store {i.store_address:#x} {self._item(i)}"
+            return f"{_place(i)} → store {i.store_address:#x} {self._item(i)}"
         if isinstance(i, Decompress):
-            return f"store {i.store_address:#x} → pinned {i.pinned_address:#x} {self._item(i)}"
+            return f"store {i.store_address:#x} → {_place(i)} {self._item(i)}"
         if isinstance(i, Record):
             return f"event {i.event}"
         if isinstance(i, Wait):
@@ -359,6 +361,11 @@ def _alike(signs: Sequence[int], period: int) -> list[int]:
     for start in range(len(signs) - period - 1, -1, -1):
         run[start] = run[start + 1] + 1 if signs[start] == signs[start + period] else 0
     return run
+
+
+def _place(i: CopyOut | CopyIn | Compress | Decompress) -> str:
+    """A buffer outside the device: in pinned memory, or in another tier."""
+    return f"{'pinned' if i.tier == HOST else i.tier} {i.pinned_address:#x}"
 
 
 def _entry(label: str, items: Iterable[str]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from refimpl.machine import Clock, Machine
+from refimpl.machine import HOST, Clock, Machine
 from refimpl.network import Network, Step, Tensor
 from refimpl.network.collector import collector_paused
 from refimpl.planner.compression import pinned_memory
@@ -33,6 +33,7 @@ class Planner:
 
     def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int) -> None:
         self.network, self.setup, self.machine = network, setup, machine
+        setup.check_tiers(machine)
         shared = setup.copy_streams == "shared"
         compresses = (HOST_STREAM,) if setup.pinned.compresses else ()
         self.streams = ("compute", *(("memory",) if shared else ("out", "in")), *compresses)
@@ -126,9 +127,7 @@ class Planner:
         network = self.network
         for tensor in network.resident:
             self.memory.reside(tensor)
-        written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
-        self.results = [tensor for tensor in (network.losses, network.predictions) if tensor in written]
-        for tensor in (*self.mover.batch, *self.results):
+        for tensor in (*self.mover.batch, *self.context.results):
             self.pinned.fix(tensor, valid=tensor in self.mover.batch)
         for tensor in self.mover.batch:
             if tensor.managed:
@@ -137,7 +136,7 @@ class Planner:
 
     def _end(self) -> Program:
         """Copy the results out, release everything, and join all streams, so that the program can be repeated."""
-        for tensor in self.results:
+        for tensor in self.context.results:
             self.mover.copy_out(tensor, "result")
         for tensor in self.memory.managed():
             self.mover.release(tensor)
@@ -154,13 +153,14 @@ class Planner:
             instructions=instructions,
             streams=self.streams,
             resident={block.tensor: block.address for block in resident},
-            pinned={t: self.pinned.address(t) for t in (*self.mover.batch, *self.results)},
+            pinned={t: self.pinned.address(t) for t in (*self.mover.batch, *self.context.results)},
             fates=kept | self.context.fates,
             rows=self.rows,
             counts=Counts(waits=self.order.waits, **self.mover.counts, **self.pinned.counts),
             peak_bytes=self.memory.pool.peak,
             arena_bytes=self.memory.pool.top - cut_bytes,
-            pinned_bytes=self.pinned.pinned_bytes,
+            pinned_bytes=self.pinned.taken[HOST],
             store_bytes=self.pinned.store_bytes,
+            tier_bytes={tier: taken for tier, taken in self.pinned.taken.items() if tier != HOST},
             planned_seconds=self.order.clock.end,
         )

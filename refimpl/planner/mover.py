@@ -54,8 +54,7 @@ class Mover:
         self.context, self.memory, self.pinned, self.order = context, memory, pinned, order
         self.out_stream, self.in_stream = copy_streams
         self.recompute, self.cache, self.algorithms = recompute, cache, algorithms
-        network = context.network
-        self.batch = (network.input, network.labels)  #: their host copies are the user's, and always there
+        self.batch = context.batch
         self.counts: Counter[str] = Counter()
         self._locked: set[Tensor] = set()  # never evicted: what the running step uses
         self._rebuilt: dict[Tensor, None] = {}  # in the running step
@@ -106,8 +105,8 @@ class Mover:
             return 0
         target, block = self.pinned.target(tensor), self.memory[tensor]
         nbytes = tensor.nbytes
-        copy = CopyOut(self.order.now, tensor, block.address, target.address, nbytes, self.out_stream, why)
-        self.order.work(copy, self.context.machine.copy_seconds(nbytes, "out"), [block], [target])
+        copy = CopyOut(self.order.now, tensor, block.address, target.address, nbytes, self.out_stream, why, target.tier)
+        self.order.work(copy, self.context.machine.copy_seconds(nbytes, "out", target.tier), [block], [target])
         self.pinned.left(tensor)
         return nbytes
 
@@ -115,8 +114,8 @@ class Mover:
         """Start the copy back into the tensor's block; the bytes that move, none for the batch."""
         source, block = self.pinned.source(tensor), self.memory[tensor]
         nbytes = tensor.nbytes
-        copy = CopyIn(self.order.now, tensor, block.address, source.address, nbytes, self.in_stream, why)
-        self.order.work(copy, self.context.machine.copy_seconds(nbytes, "in"), [source], [block])
+        copy = CopyIn(self.order.now, tensor, block.address, source.address, nbytes, self.in_stream, why, source.tier)
+        self.order.work(copy, self.context.machine.copy_seconds(nbytes, "in", source.tier), [source], [block])
         if tensor in self.batch:
             return 0
         self.pinned.fetched(tensor)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refimpl.machine import Clock, Engine
+from refimpl.machine import HOST, Clock, Engine
 from refimpl.network import Step, Tensor
 from refimpl.planner.gap import widest_gap
 from refimpl.planner.history import Accesses, latest
@@ -35,14 +35,17 @@ ENGINES: dict[str, Engine] = {
 
 
 class Block:
-    """A tensor's bytes, on the device or in pinned memory, and its accesses, per stream, by position in the draft."""
+    """A tensor's bytes, on the device or in a tier, and its accesses, per stream, by position in the draft."""
 
-    __slots__ = ("address", "nbytes", "prior", "reads", "tensor", "valid", "writes")
+    __slots__ = ("address", "nbytes", "prior", "reads", "tensor", "tier", "valid", "writes")
 
-    def __init__(self, tensor: Tensor, address: int, nbytes: int, streams: int, prior: Accesses | None = None) -> None:
+    def __init__(
+        self, tensor: Tensor, address: int, nbytes: int, streams: int, prior: Accesses | None = None, tier: str = HOST
+    ) -> None:
         self.tensor, self.address, self.nbytes = tensor, address, nbytes
         self.writes, self.reads = [-1] * streams, [-1] * streams
         self.prior = prior  #: the accesses to its bytes before it was allocated; None once something is behind them
+        self.tier = tier  #: of a host copy: the memory that holds it
         self.valid = False  #: of a host copy: whether it is still what the device had
 
     def accesses(self) -> Accesses:

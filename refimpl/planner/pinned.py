@@ -1,7 +1,8 @@
-"""Pinned memory: which buffers hold the host's copies of the batch, the results and the maps.
+"""Pinned memory: which buffers hold the copies of the batch, the results and the maps outside the device.
 
-The batch and the results have buffers for the whole run, in front.  A map gets a buffer where the module in the slot
-`pinned` says, when it is copied out.  A copy is valid until the tensor is written to on the device.
+The batch and the results have buffers for the whole run, in front of the host's memory.  A map gets a buffer where the
+module in the slot `pinned` says, when it is copied out: in the host's memory, or in another of the machine's tiers.
+Each tier is a memory with addresses of its own.  A copy is valid until the tensor is written to on the device.
 
 Where pinned memory has a limit, a buffer whose copy is no longer valid is given to the next map.  The order of the
 streams takes care that no copy writes there too early.
@@ -9,10 +10,11 @@ streams takes care that no copy writes there too early.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
+from refimpl.machine import HOST
 from refimpl.network import Step, Tensor
-from refimpl.planner.errors import PinnedDoesNotFit
+from refimpl.planner.errors import PinnedDoesNotFit, Room
 from refimpl.planner.history import History
 from refimpl.planner.instructions import pinned_size
 from refimpl.planner.order import Block, Order
@@ -27,10 +29,11 @@ class PinnedMemory:
         self._streams = len(order.streams)
         self._step: Step | None = None  #: the running one
         self.fixed_bytes = 0  #: of the batch's and the results' buffers
+        self.taken: Counter[str] = Counter()  #: tier → bytes up to the highest address used
         self.counts: Counter[str] = Counter()
         self._fixed: dict[Tensor, Block] = {}
         self._raw: dict[Tensor, Block] = {}  #: in the order in which the buffers were taken
-        self._freed = History()
+        self._freed: defaultdict[str, History] = defaultdict(History)  #: by tier
 
     def advance(self, step: Step, now: float) -> None:
         """A step begins, at `now` seconds of the simulated clock."""
@@ -43,15 +46,11 @@ class PinnedMemory:
         nbytes = pinned_size(tensor.nbytes)
         block = self._fixed[tensor] = Block(tensor, self.fixed_bytes, nbytes, self._streams)
         block.valid = valid
-        self.fixed_bytes += nbytes
+        self.fixed_bytes = self.taken[HOST] = self.fixed_bytes + nbytes
 
     def address(self, tensor: Tensor) -> int:
         """The address of a buffer for the whole run."""
         return self._fixed[tensor].address
-
-    @property
-    def pinned_bytes(self) -> int:
-        return self.fixed_bytes + self.module.nbytes
 
     def has(self, tensor: Tensor) -> bool:
         """Whether the host has a valid copy."""
@@ -91,9 +90,11 @@ class PinnedMemory:
         while (place := self.module.place(tensor)) is None:
             if not self._make_room():
                 raise self._does_not_fit(tensor)
-        address, nbytes = self.fixed_bytes + place, pinned_size(tensor.nbytes)
-        prior = self._freed.take(address, address + nbytes)
-        block = self._raw[tensor] = Block(tensor, address, nbytes, self._streams, prior)
+        tier, nbytes = place.tier, pinned_size(tensor.nbytes)
+        address = place.address + (self.fixed_bytes if tier == HOST else 0)
+        prior = self._freed[tier].take(address, address + nbytes)
+        block = self._raw[tensor] = Block(tensor, address, nbytes, self._streams, prior, tier)
+        self.taken[tier] = max(self.taken[tier], address + nbytes)
         return block
 
     def _make_room(self) -> bool:
@@ -105,14 +106,17 @@ class PinnedMemory:
         return True
 
     def _leave_to_others(self, block: Block) -> None:
-        self._freed.put(block.address, block.address + block.nbytes, block.accesses())
+        self._freed[block.tier].put(block.address, block.address + block.nbytes, block.accesses())
 
     def _does_not_fit(self, tensor: Tensor) -> PinnedDoesNotFit:
-        assert self.module.limit is not None
-        limit = self.module.limit
-        taken = sorted((block.address - self.fixed_bytes, block.nbytes) for block in self._raw.values())
+        rooms = [self._room(tier, limit) for tier, limit in self.module.limits.items()]
+        return PinnedDoesNotFit.of(self._step, tensor.name, tensor.nbytes, rooms)
+
+    def _room(self, tier: str, limit: int) -> Room:
+        """What of a tier is free."""
+        before = self.fixed_bytes if tier == HOST else 0
+        taken = sorted((block.address - before, block.nbytes) for block in self._raw.values() if block.tier == tier)
         starts = [0, *(address + nbytes for address, nbytes in taken)]
         ends = [*(address for address, _ in taken), limit]
-        held = sum(nbytes for _, nbytes in taken)
         hole = max(end - start for start, end in zip(starts, ends, strict=True))
-        return PinnedDoesNotFit(self._step, tensor.name, tensor.nbytes, limit - held, hole, limit, {"raw map": held})
+        return Room(tier, limit, limit - sum(nbytes for _, nbytes in taken), hole)

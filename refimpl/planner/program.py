@@ -6,7 +6,7 @@ A backend executes it again and again; `verify` proves it safe; `simulate` gives
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from refimpl.machine import Machine, Timeline, simulate
@@ -51,9 +51,10 @@ class Program:
     counts: Counts
     peak_bytes: int  #: the most bytes that the pool ever held
     arena_bytes: int  #: the highest address ever used
-    pinned_bytes: int
+    pinned_bytes: int  #: of the host's memory
     planned_seconds: float
     store_bytes: int = 0  #: ordinary memory for compressed maps, if none of their numbers were zero
+    tier_bytes: Mapping[str, int] = field(default_factory=dict)  #: of the other tiers that hold maps
     tried: tuple[Trial, ...] = ()  #: the setups that a search planned before it adopted this one
 
     @property

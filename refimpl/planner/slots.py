@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
 
-from refimpl.machine import Choice
+from refimpl.machine import HOST, Choice
 from refimpl.network import Call, Step, Tensor
 from refimpl.planner.context import PlanContext
 
@@ -184,34 +184,39 @@ class BoundAlgorithms(Protocol):
 class Pinned(Module, ABC):
     #: Whether threads of the host compress maps, on a stream of their own; then `bind` returns a `BoundCompression`.
     compresses: ClassVar[bool] = False
+    #: Whether it places maps in other tiers than the host's memory, where the machine has any.
+    spans_tiers: ClassVar[bool] = False
 
     @abstractmethod
     def bind(self, context: PlanContext) -> BoundPinned:
         """A fresh object that answers for one plan."""
 
 
+class Place(NamedTuple):
+    """Where a buffer is: an address in a tier, and of the host's memory in the part that is for maps."""
+
+    address: int
+    tier: str = HOST
+
+
 class BoundPinned(Protocol):
-    """Where in pinned memory an offloaded map has its buffer."""
+    """Where in pinned memory, or in another tier, an offloaded map has its buffer."""
 
     @property
-    def limit(self) -> int | None:
-        """Bytes of pinned memory that buffers may take, beside the batch's and the results'; None: any number."""
+    def limits(self) -> Mapping[str, int]:
+        """Tier → bytes that maps may take there: at most those of `context.tiers`."""
 
-    def place(self, tensor: Tensor) -> int | None:
-        """Asked before a copy out of a map that has no buffer: the buffer's address.
+    def place(self, tensor: Tensor) -> Place | None:
+        """Asked before a copy out of a map that has no buffer: the buffer's place.
 
-        None where the limit leaves no room; it is asked again when another buffer has been given back.
+        None where the limits leave no room; it is asked again when another buffer has been given back.
         """
 
     def fetched(self, tensor: Tensor) -> bool:
         """Told when a copy in has been issued, and where the limit leaves no room for a copy that is outdated.
 
-        True takes the buffer back, and the host copy with it.
+        True takes the buffer back, and the copy with it.
         """
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of pinned memory taken so far: the highest address."""
 
 
 class BoundCompression(BoundPinned, Protocol):

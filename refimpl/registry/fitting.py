@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.planner import Setup, SetupError
+from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.registry.largest import attempt, least_conceivable, unlimited
 from refimpl.registry.modules import MODULES
 from refimpl.registry.presets import PRESETS
@@ -19,8 +20,8 @@ MIB = 1 << 20
 # -- the least budget --------------------------------------------------------------------------------------------------
 
 
-def least_budget(network: Network, setup: Setup, machine: Machine) -> int:
-    """The smallest budget tried that fits: bytes, a multiple of 1 MiB.
+def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None:
+    """The smallest budget tried that fits: bytes, a multiple of 1 MiB; None where pinned memory is too small for any.
 
     Fitting is not monotone (a larger pool can fail where a smaller one fits), so a smaller budget that was not tried
     may do too.  The peak of an unlimited plan is tried first: where nothing is evicted and no hole is lost, it is the
@@ -32,7 +33,10 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int:
         return attempt(network, setup, machine, mebibytes * MIB) is not None
 
     too_small = least_conceivable(network) // MIB - 1  # in MiB, as all that follows
-    enough = -(-unlimited(network, setup, machine).peak_bytes // MIB)
+    try:
+        enough = -(-unlimited(network, setup, machine).peak_bytes // MIB)
+    except PinnedDoesNotFit:
+        return None
     further = 1
     while not fits(enough):
         too_small, enough, further = enough, enough + further, 2 * further
@@ -63,11 +67,14 @@ class Remedies:
     """What would help where a setup does not fit."""
 
     budget_bytes: int
-    least_bytes: int  #: the least budget of that setup
+    least_bytes: int | None  #: the least budget of that setup; None: no budget is enough
     cheapest: Alternative | None  #: of the other setups that fit, the fastest
 
     def __str__(self) -> str:
-        needs = f"It needs {size(self.least_bytes)} (--budget {self.least_bytes // MIB}MiB)."
+        if self.least_bytes is None:
+            needs = "No budget is enough."
+        else:
+            needs = f"It needs {size(self.least_bytes)} (--budget {self.least_bytes // MIB}MiB)."
         if self.cheapest is None:
             return needs
         changes = self.cheapest.changes.items()
@@ -79,7 +86,10 @@ def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> R
     """What would help where `setup` does not fit into `budget` bytes."""
     found = []
     for changes, other in alternatives(setup):
-        program = attempt(network, other, machine, budget)
+        try:
+            program = attempt(network, other, machine, budget)
+        except SetupError:  # it never uses one of the machine's tiers
+            continue
         if program is not None:
             found.append(Alternative(changes, program.planned_seconds))
     cheapest = min(found, key=lambda alternative: alternative.seconds, default=None)

@@ -58,7 +58,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         superneurons.DynamicWorkspace(),
     ),
     "allocator": tuple(ALLOCATORS.values()),
-    "pinned": (BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed()),
+    "pinned": (BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed(), superneurons.UnifiedTensorPool()),
 }
 
 #: Slot → name → module.

@@ -5,7 +5,9 @@ program = plan("vgg16", "vdnn-all", "titan-x", "12GiB")
 
 from __future__ import annotations
 
-from refimpl.machine import Machine
+from collections.abc import Sequence
+
+from refimpl.machine import Machine, Tier
 from refimpl.machine import machine as machine_named
 from refimpl.network import Builder, Network, NetworkError
 from refimpl.network.zoo import build
@@ -16,6 +18,7 @@ from refimpl.registry.fitting import remedies
 from refimpl.registry.largest import unlimited
 from refimpl.registry.presets import Preset, baseline
 from refimpl.registry.presets import setup as preset_setup
+from refimpl.registry.tiers import tiers_named
 from refimpl.text import size
 
 Budget = int | float | str | Share | None
@@ -26,6 +29,7 @@ def plan(
     setup: Setup | Preset | str = "baseline",
     machine: Machine | str = "titan-x",
     budget: Budget = None,
+    tiers: str | Sequence[Tier] = (),
 ) -> Program:
     """The program of one training iteration.
 
@@ -34,6 +38,7 @@ def plan(
         setup: a setup, or a name as in "vdnn-all" or "vdnn-all, join=no".
         machine: a machine, a name as in "titan-x", "here", or a profile's file.
         budget: bytes, a text as in "12GiB", or a share of the baseline's peak as in 0.4; None: the machine's memory.
+        tiers: the memories to offload to, as in "host:32GiB@8GB/s,peer:12GiB@10GB/s"; empty: the machine's.
 
     Returns:
         The program, not yet verified.
@@ -45,6 +50,8 @@ def plan(
     network = network_named(network)
     setup = setup_named(setup)
     machine = machine if isinstance(machine, Machine) else machine_named(machine)
+    if tiers:
+        machine = machine.with_tiers(tiers_named(tiers) if isinstance(tiers, str) else tiers)
     nbytes = budget_bytes(budget, network, machine)
     try:
         return plan_bytes(network, setup, machine, nbytes)

@@ -18,12 +18,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from refimpl.machine import Span, Timeline
+from refimpl.machine import HOST, Span, Timeline
 from refimpl.network import Step
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
 from refimpl.planner.instructions import Compress, Decompress
 from refimpl.report.figures import memory_curve, title
-from refimpl.report.times import HostStay, compute_clock, flows, host_stays, spans_by_instruction
+from refimpl.report.times import STORE, HostStay, compute_clock, flows, host_stays, spans_by_instruction
 
 PROCESS = 1
 EIGHTHS = 8  #: parts of a microsecond
@@ -94,7 +94,9 @@ def _slice(program: Program, step_of_call: dict[Any, Step], span: Span) -> dict[
     else:
         kind, name = i.op, f"{i.op} {i.tensor}"
         args |= {"tensor": i.tensor.name, "bytes": i.nbytes}
-        args |= {"stored_bytes": i.planned} if isinstance(i, (Compress, Decompress)) else {"reason": i.why}
+        args |= (
+            {"stored_bytes": i.planned} if isinstance(i, (Compress, Decompress)) else {"reason": i.why, "tier": i.tier}
+        )
     start, end = microseconds(span.start), microseconds(span.end)
     placed = {"ph": "X", "pid": PROCESS, "tid": span.stream + 1, "ts": start, "dur": end - start}
     return {"name": name, "cat": kind, **placed, "args": args}
@@ -127,11 +129,13 @@ def _device_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def _host_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    """The bytes whose content is still wanted, of pinned memory and of the store of compressed maps."""
+    """The bytes whose content is still wanted, of pinned memory, other tiers and the store of compressed maps."""
     stays = host_stays(program, timeline)
-    raw = [stay for stay in stays if not stay.compressed]
-    stored = [stay for stay in stays if stay.compressed]
-    return _wanted("pinned bytes", raw) + _wanted("store bytes", stored)
+    events = []
+    for place in (HOST, *program.tier_bytes, STORE):
+        name = "pinned" if place == HOST else place
+        events += _wanted(f"{name} bytes", [stay for stay in stays if stay.place == place])
+    return events
 
 
 def _wanted(name: str, stays: Sequence[HostStay]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from refimpl.machine import Timeline
 from refimpl.planner import DoesNotFit, Program
+from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.report.figures import traffic
 
 
@@ -48,10 +49,10 @@ def compared(name: str, program: Program, timeline: Timeline) -> Compared:
     )
 
 
-def misfit(name: str, error: DoesNotFit) -> Compared:
-    """A setup that does not fit the budget."""
+def misfit(name: str, budget: int, error: DoesNotFit) -> Compared:
+    """A setup that does not fit the budget, or whose maps do not fit the tiers."""
     where = f"fails at {error.step.layer} {error.step.direction}" if error.step else "fails before the first step"
-    return Compared(name, error.budget, misfit=where)
+    return Compared(name, budget, misfit=where + ", out of pinned memory" * isinstance(error, PinnedDoesNotFit))
 
 
 def shortest(setups: Sequence[Compared]) -> float:

@@ -45,6 +45,7 @@ FIELDS = {
     "on_demand_bytes": "copied in by the step that needs it, which waits; without the input batch",
     "evicted_bytes": "copied out because an allocation failed; evictions without a copy are not counted",
     "pinned_bytes": "host memory that copies go through, the batch and the results included",
+    "tier_bytes": "tier → bytes taken of it for maps, of those beside the host's",
     "compressed_bytes": "of the maps that threads of the host compress once they have left",
     "stored_bytes": "the ordinary memory planned for these; in a run it depends on the maps",
     "store_bytes": "of ordinary memory reserved for them, as if no number were zero; pages are taken when touched",
@@ -103,6 +104,7 @@ def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | No
         **_fields(counts, "offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes"),
         **_fields(counts, "compressed_bytes", "stored_bytes", "recomputed_layers"),
         "pinned_bytes": program.pinned_bytes,
+        "tier_bytes": dict(program.tier_bytes),
         "store_bytes": program.store_bytes,
         "seconds": {
             "iteration": timeline.seconds,

@@ -190,6 +190,7 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
         rows.append(["rebuilt", str(counts.recomputed_layers), "forward steps run again"])
     rows += [
         ["pinned memory", size(program.pinned_bytes), "on the host, batch and results included"],
+        *([f"{name} tier", size(nbytes), "of maps"] for name, nbytes in program.tier_bytes.items()),
         *_compressed(program, timeline),
         ["iteration", duration(timeline.seconds), against],
         ["  in kernels", duration(kernels), f"{share(kernels, timeline.seconds)}, {speed:.2f} TFLOP/s"],

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refimpl.machine import Span, Timeline
+from refimpl.machine import HOST, Span, Timeline
 from refimpl.network import Tensor
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
 from refimpl.planner.instructions import Compress, Decompress
+
+STORE = "store"
 
 
 def spans_by_instruction(timeline: Timeline) -> dict[int, Span]:
@@ -44,50 +46,50 @@ def step_times(program: Program, timeline: Timeline) -> list[tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class HostStay:
-    """A map's content in one place of the host, from the start of the copy that writes it to its last read."""
+    """A map's content in one place outside the device, from the start of the copy that writes it to its last read."""
 
     tensor: Tensor
     nbytes: int
     begin: float  #: seconds
     end: float
-    compressed: bool = False  #: in the store, with the bytes that it is planned to take; otherwise in pinned memory
+    place: str = HOST  #: the tier, or STORE for a compressed map, with the bytes that it is planned to take
 
 
 def host_stays(program: Program, timeline: Timeline) -> list[HostStay]:
-    """The contents of the host's memory, and how long they are wanted.
+    """The contents of the memories outside the device, and how long they are wanted.
 
     The batch is there all along; a tensor that is not copied back in (the losses) stays until the end.  A map that is
     compressed leaves pinned memory for the store, and is in both while the host's threads work.
     """
     spans = spans_by_instruction(timeline)
-    found: list[tuple[Tensor, int, float, bool]] = []  # tensor, bytes, begin, compressed
+    found: list[tuple[Tensor, int, float, str]] = []  # tensor, bytes, begin, place
     ends: list[float] = []  # of each that was found, as far as it is known
-    current: dict[tuple[Tensor, bool], int] = {}  # tensor and place → its number in these lists
+    current: dict[tuple[Tensor, str], int] = {}  # tensor and place → its number in these lists
 
-    def begin(tensor: Tensor, nbytes: int, moment: float, compressed: bool = False) -> None:
-        current[tensor, compressed] = len(found)
-        found.append((tensor, nbytes, moment, compressed))
+    def begin(tensor: Tensor, nbytes: int, moment: float, place: str) -> None:
+        current[tensor, place] = len(found)
+        found.append((tensor, nbytes, moment, place))
         ends.append(timeline.seconds)
 
-    def read(tensor: Tensor, moment: float, compressed: bool = False) -> None:
-        if (tensor, compressed) in current:
-            ends[current[tensor, compressed]] = moment
+    def read(tensor: Tensor, moment: float, place: str) -> None:
+        if (tensor, place) in current:
+            ends[current[tensor, place]] = moment
 
     for i in program.instructions:
         if isinstance(i, CopyOut):
-            begin(i.tensor, i.nbytes, spans[id(i)].start)
+            begin(i.tensor, i.nbytes, spans[id(i)].start, i.tier)
         elif isinstance(i, CopyIn):
-            read(i.tensor, spans[id(i)].end)
+            read(i.tensor, spans[id(i)].end, i.tier)
         elif isinstance(i, Compress):
-            read(i.tensor, spans[id(i)].end)
-            begin(i.tensor, i.planned, spans[id(i)].start, compressed=True)
+            read(i.tensor, spans[id(i)].end, HOST)
+            begin(i.tensor, i.planned, spans[id(i)].start, STORE)
         elif isinstance(i, Decompress):
-            read(i.tensor, spans[id(i)].end, compressed=True)
-            begin(i.tensor, i.nbytes, spans[id(i)].start)
+            read(i.tensor, spans[id(i)].end, STORE)
+            begin(i.tensor, i.nbytes, spans[id(i)].start, HOST)
     batch = {i.tensor: i.nbytes for i in program.instructions if isinstance(i, CopyIn) and i.why == "batch"}
     stays = [HostStay(tensor, nbytes, 0.0, timeline.seconds) for tensor, nbytes in batch.items()]
-    for (tensor, nbytes, moment, compressed), end in zip(found, ends, strict=True):
-        stays.append(HostStay(tensor, nbytes, moment, end, compressed))
+    for (tensor, nbytes, moment, place), end in zip(found, ends, strict=True):
+        stays.append(HostStay(tensor, nbytes, moment, end, place))
     return stays
 
 

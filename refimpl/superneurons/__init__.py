@@ -4,6 +4,7 @@
 | --- | --- |
 | `liveness` | after which step a tensor is freed: §3.2 |
 | `pool` | the heap of 1 KB blocks that replaces cudaMalloc and cudaFree: §3.3.1 |
+| `unified_pool` | where offloaded maps go: the host's memory, another GPU's, remote memory: §3.3.1 |
 | `offload` | the outputs of checkpoints are offloaded: §3.3.1 |
 | `prefetch` | they are prefetched some steps ahead: §3.3.1 |
 | `cache` | tensors move only when the device is full, the least recently used first: §3.3.2 |
@@ -22,10 +23,11 @@ from refimpl.superneurons.pool import DriverCalls, Heap
 from refimpl.superneurons.prefetch import Ahead
 from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, BoundRecompute, Recompute
 from refimpl.superneurons.segments import Segment, Segmentation, nbytes
+from refimpl.superneurons.unified_pool import UnifiedTensorPool
 from refimpl.superneurons.workspace import DynamicWorkspace
 
 __all__ = [
     "ALL_CHECKPOINTS", "CHECKPOINTS", "COST_AWARE", "MEMORY_CENTRIC", "SPEED_CENTRIC", "Ahead", "Analysis",
     "BoundRecompute", "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed", "OffloadOutputs", "Recompute",
-    "Segment", "Segmentation", "last_uses", "nbytes", "out_sets", "presets",
+    "Segment", "Segmentation", "UnifiedTensorPool", "last_uses", "nbytes", "out_sets", "presets",
 ]  # fmt: skip

@@ -23,14 +23,16 @@ from refimpl.superneurons.offload import CHECKPOINTS
 from refimpl.superneurons.pool import Heap
 from refimpl.superneurons.prefetch import DISTANCE, Ahead
 from refimpl.superneurons.recompute import COST_AWARE
+from refimpl.superneurons.unified_pool import UnifiedTensorPool
 from refimpl.superneurons.workspace import DynamicWorkspace
 
 MEMORY = MemoryOptimal()
+UTP = UnifiedTensorPool()
 
 
 def liveness(algorithms: slots.Algorithms = MEMORY) -> Setup:
-    """The analysis and the heap, nothing else."""
-    return Setup("superneurons-liveness", liveness=Analysis(), algorithms=algorithms, allocator=Heap())
+    """The analysis and the heap; what other stages offload goes to the unified tensor pool."""
+    return Setup("superneurons-liveness", liveness=Analysis(), algorithms=algorithms, allocator=Heap(), pinned=UTP)
 
 
 def offload(algorithms: slots.Algorithms = MEMORY, distance: int = DISTANCE) -> Setup:

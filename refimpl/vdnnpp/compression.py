@@ -81,7 +81,7 @@ class Compressed(slots.Pinned):
 
 class CompressedBuffers(Buffers):
     def __init__(self, module: Compressed, context: PlanContext) -> None:
-        super().__init__(module.limit)
+        super().__init__(context, module.limit)
         self._context, self._otherwise = context, module.density
         self._never_negative = never_negative(context.network)
         self._density = module.density_of(context.network)
@@ -115,8 +115,8 @@ class CompressedBuffers(Buffers):
         top = self._pool.top
         return max((min(nbytes, top - address) for address, nbytes in self._pool.holes()), default=0)
 
-    def place(self, tensor: Tensor) -> int | None:
-        address = super().place(tensor)
-        if address is not None and tensor in self._compressed:
+    def place(self, tensor: Tensor) -> slots.Place | None:
+        place = super().place(tensor)
+        if place is not None and tensor in self._compressed:
             self._compressed.remove(tensor)  # it is decompressed before its turn
-        return address
+        return place

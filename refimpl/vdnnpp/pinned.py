@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.memory import UNLIMITED
+from refimpl.machine import HOST
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
 from refimpl.network import Tensor
@@ -28,31 +28,29 @@ class OnDemand(slots.Pinned):
     summary: ClassVar[str] = "a buffer is taken when a map leaves and given back when it returns"
 
     def bind(self, context: PlanContext) -> Buffers:
-        return Buffers(self.limit)
+        return Buffers(context, self.limit)
 
 
 class Buffers:
     """Sub-allocated from the pinned arena; a map that is decompressed gets its old place back, if that is free."""
 
-    def __init__(self, limit: int | None) -> None:
-        self.limit = limit
-        self._pool = BestFitOrHome(UNLIMITED if limit is None else limit)
+    def __init__(self, context: PlanContext, limit: int | None) -> None:
+        room = context.tiers[HOST]
+        self.limits = {HOST: room if limit is None else min(limit, room)}
+        self._pool = BestFitOrHome(self.limits[HOST])
         self._at: dict[Tensor, int] = {}
         self._home: dict[Tensor, int] = {}
 
-    def place(self, tensor: Tensor) -> int | None:
+    def place(self, tensor: Tensor) -> slots.Place | None:
         address = self._pool.allocate_at(self._home.get(tensor), pinned_size(tensor.nbytes))
-        if address is not None:
-            self._at[tensor] = self._home[tensor] = address
-        return address
+        if address is None:
+            return None
+        self._at[tensor] = self._home[tensor] = address
+        return slots.Place(address)
 
     def fetched(self, tensor: Tensor) -> bool:
         self._pool.free(self._at.pop(tensor))
         return True
-
-    @property
-    def nbytes(self) -> int:
-        return self._pool.top
 
 
 class BestFitOrHome(FitPool):

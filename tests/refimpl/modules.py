@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 
-from refimpl.machine import Choice, Machine
+from refimpl.machine import HOST, Choice, Machine
 from refimpl.machine.machines import MACHINES
-from refimpl.memory import ALLOCATORS, BestFit
+from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan, slots
 from refimpl.planner.baseline import (
@@ -242,25 +242,21 @@ class PooledPinned(slots.Pinned):
 
 
 class _PinnedPool:
-    limit: ClassVar[None] = None
+    limits: ClassVar[Mapping[str, int]] = {HOST: UNLIMITED}
 
     def __init__(self) -> None:
         self._pool = BestFit().open(1 << 40)
         self._at: dict[Tensor, int] = {}
 
-    def place(self, tensor: Tensor) -> int:
+    def place(self, tensor: Tensor) -> slots.Place:
         address = self._pool.allocate(pinned_size(tensor.nbytes))
         assert address is not None
         self._at[tensor] = address
-        return address
+        return slots.Place(address)
 
     def fetched(self, tensor: Tensor) -> bool:
         self._pool.free(self._at.pop(tensor))
         return True
-
-    @property
-    def nbytes(self) -> int:
-        return self._pool.top
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from refimpl.machine import HOST
 from refimpl.memory.packing import packed_limit
 from refimpl.network import Call, Tensor
 from refimpl.network.collector import collector_paused
@@ -46,7 +47,9 @@ class Check:
         self.program = program
         self.device = Device(program.arena_bytes)
         self.pinned = HostMemory(program.pinned_bytes, program.pinned)
-        self.store = HostMemory(program.store_bytes)
+        self.tiers = {name: HostMemory(size, name=f"the {name} tier") for name, size in program.tier_bytes.items()}
+        self.tiers[HOST] = self.pinned
+        self.store = HostMemory(program.store_bytes, name="the store")
         self.host = len(program.streams) - 1 if HOST_STREAM in program.streams else -1  #: the stream of its threads
         self.order = HappensBefore(max(len(program.streams), 1))
         self.plain = PlainRun(program.network)
@@ -129,8 +132,8 @@ class Check:
         """
         self.expected = self.plain.iteration()
         self.order.forget_events()
-        self.pinned.forget()
-        self.store.forget()
+        for memory in (*self.tiers.values(), self.store):
+            memory.forget()
         for block in self.pinned.stays.values():
             assert block.tensor is not None
             block.number = self.plain.numbers[block.tensor] if block.tensor in self.plain.batch else None
@@ -159,6 +162,11 @@ class Check:
             self.refuse(4, f"{', '.join(map(str, leaked))} held at the end: {leaked[0]} was allocated{by}", leaked[0])
         if self.device.peak != program.peak_bytes:  # rule 5
             self.refuse(5, f"the program says {program.peak_bytes} bytes at its peak; it holds {self.device.peak}")
+        for name, taken in {HOST: program.pinned_bytes, **program.tier_bytes}.items():
+            limits = [tier.nbytes for tier in program.machine.tiers if tier.name == name]
+            if not limits or (limits[0] is not None and taken > limits[0]):
+                has = f"{limits[0]}" if limits else "none"
+                self.refuse(5, f"the program takes {taken} bytes of the {name} tier; {program.machine.name} has {has}")
         if program.arena_bytes > program.budget:
             self.refuse(5, f"the arena has {program.arena_bytes} bytes; the budget is {program.budget}")
 
@@ -214,15 +222,16 @@ class Check:
     def copy_out(self, it: CopyOut) -> None:
         source = self.block(it.tensor, it.address, it)
         self.check_size(it)
-        target = self.buffer_to_fill(it, self.pinned, it.pinned_address, it.nbytes)
+        memory = self.tier(it)
+        target = self.buffer_to_fill(it, memory, it.pinned_address, it.nbytes)
         self.copy(it, source, target)
-        if it.pinned_address in self.pinned.stays:  # a result: the user reads it
+        if it.pinned_address in memory.stays:  # a result: the user reads it
             self.mark_read(target)
 
     def copy_in(self, it: CopyIn) -> None:
         target = self.block(it.tensor, it.address, it)
         self.check_size(it)
-        self.copy(it, self.copy_to_read(it, self.pinned, it.pinned_address), target)
+        self.copy(it, self.copy_to_read(it, self.tier(it), it.pinned_address), target)
 
     def compress(self, it: Compress) -> None:
         self.check_size(it)
@@ -307,6 +316,12 @@ class Check:
             self.refuse_here(2, f"no workspace of {nbytes} bytes is alive at {address}", it)
         return block
 
+    def tier(self, it: CopyOut | CopyIn) -> HostMemory:
+        """The memory that the copy names; each tier has addresses of its own."""
+        if it.tier not in self.tiers:
+            self.refuse_here(2, f"the program has no {it.tier} tier", it, it.tensor)
+        return self.tiers[it.tier]
+
     def buffer_to_fill(self, it: Copy, memory: HostMemory, address: int, nbytes: int) -> Block:
         """A buffer of the host that the instruction may write to."""
         if memory is self.pinned and it.tensor in self.plain.batch:
@@ -314,7 +329,7 @@ class Check:
         self.check_address(it, it.tensor, address)
         target = memory.overwrite(it.tensor, address, nbytes, self.position)
         if target is None:
-            what = f"bytes {address} to {address + nbytes} of {self.named(memory)} are not its to write"
+            what = f"bytes {address} to {address + nbytes} of {memory.name} are not its to write"
             self.refuse_here(2, what, it, it.tensor)
         return target
 
@@ -324,11 +339,8 @@ class Check:
         if source is None:
             lost = memory.lost.get(it.tensor)
             why = "" if lost is None else f": {self.name(lost)} went over it"
-            self.refuse_here(2, f"{self.named(memory)} has no copy of it at {address}{why}", it, it.tensor, lost)
+            self.refuse_here(2, f"{memory.name} has no copy of it at {address}{why}", it, it.tensor, lost)
         return source
-
-    def named(self, memory: HostMemory) -> str:
-        return "pinned memory" if memory is self.pinned else "the store"
 
     def check_size(self, it: Copy) -> None:
         if it.nbytes != it.tensor.nbytes:

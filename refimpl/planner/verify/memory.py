@@ -1,4 +1,4 @@
-"""Rule 2, what lies where: blocks, the device arena with its live blocks, and pinned memory.
+"""Rule 2, what lies where: blocks, the device arena with its live blocks, pinned memory and the other tiers.
 
 A block carries its own clocks: its last write, and the last read of every stream since then.  Whoever comes next only
 has to be put behind those.  The bytes that belong to nobody lie in a map of ranges, each with the clocks of the block
@@ -125,14 +125,16 @@ class Device:
 
 
 class HostMemory:
-    """The pinned arena, or the store.  The batch's buffers and the results' stay; any other bytes belong to who wrote
-    there last.
+    """The pinned arena, another tier, or the store.
+
+    The batch's buffers and the results' stay; any other bytes belong to who wrote there last.
 
     No instruction frees a buffer of the host.  So all other buffers lie among the free bytes, content and all: a copy
     out may go over them, and what it goes over is lost.
     """
 
-    def __init__(self, size: int, stays: Mapping[Tensor, int] = {}) -> None:
+    def __init__(self, size: int, stays: Mapping[Tensor, int] = {}, name: str = "pinned memory") -> None:
+        self.name = name
         self.anybodys = FreeBytes(size)
         self.stays: dict[int, Block] = {}  #: the batch's and the results', by address
         self.lost: dict[Tensor, int] = {}  #: tensor → position of what went over its copy

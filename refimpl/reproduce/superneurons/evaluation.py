@@ -273,7 +273,8 @@ def largest_tables(rows: Sequence[capacity.Row]) -> list[Table]:
     note = (
         "The largest that was tried within 12 GiB of a K40c, everything that trains counted.  baseline: nothing is "
         "freed before the iteration ends.  The next three are one technique each on top of liveness analysis.  Host "
-        f"memory has no end here.  With 12 GB others reached, in images: {others} (Caffe, MXNet, Torch, TensorFlow); "
+        "memory has no end, but in the column that limits it.  "
+        f"With 12 GB others reached, in images: {others} (Caffe, MXNet, Torch, TensorFlow); "
         f"in layers: {', '.join(f'{who} {n}' for who, n in published.DEEPEST_OF_OTHERS.items())}."
     )
     everything = [row for row in rows if row.setup == capacity.ALL]

@@ -30,12 +30,12 @@ class Plain:
     def seconds(self, call: float, choice: None = None) -> float:
         return call
 
-    def copy_seconds(self, nbytes: float, direction: str) -> float:
+    def copy_seconds(self, nbytes: float, direction: str, tier: str) -> float:
         return nbytes if direction == "out" else 2 * nbytes
 
 
 def instruction(op: str, **given_: Any) -> SimpleNamespace:
-    return SimpleNamespace(op=op, choice=None, **given_)
+    return SimpleNamespace(op=op, choice=None, tier="host", **given_)
 
 
 @st.composite
@@ -87,7 +87,7 @@ def stepwise(program: list[Any], machine: Plain, driver_calls: bool, luck: rando
         if one.op == "launch":
             return machine.seconds(one.call)
         if one.op in engines:
-            return machine.copy_seconds(one.nbytes, engines[one.op])
+            return machine.copy_seconds(one.nbytes, engines[one.op], one.tier)
         if driver_calls and one.op in ("allocate", "free"):
             return machine.allocate_seconds if one.op == "allocate" else machine.free_seconds
         return 0.0

@@ -136,7 +136,7 @@ class Steady(Machine):
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
         return 1e-3
 
-    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"]) -> float:
+    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = "host") -> float:
         return 2.5e-3
 
 

@@ -52,7 +52,7 @@ def test_superneurons_stages_stand_on_its_liveness_and_its_heap(preset: str, dif
         "liveness": "superneurons-liveness",
         "algorithms": "memory",
         "allocator": "block-heap",
-        "pinned": "buffer-a-map",
+        "pinned": "superneurons-unified-pool",
     }
     made = setup(preset)
     assert made.slots == foundation | differs

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from refimpl.report.times import compute_clock, flows, host_stays, spans_by_instruction, step_times
+from refimpl.machine import HOST
+from refimpl.report.times import STORE, compute_clock, flows, host_stays, spans_by_instruction, step_times
 from tests.refimpl.report.programs import ALL, SMALL, compressing, offloading, sharing, timeline
 
 
@@ -76,10 +77,10 @@ def test_a_compressed_map_is_in_the_store_and_its_buffer_free() -> None:
         first, stored, second = sorted(
             (stay for stay in stays if stay.tensor is work.tensor), key=lambda stay: stay.begin
         )
-        assert [stay.compressed for stay in (first, stored, second)] == [False, True, False]
+        assert [stay.place for stay in (first, stored, second)] == [HOST, STORE, HOST]
         assert first.end == spans[id(packed)].end and stored.begin == spans[id(packed)].start
         assert stored.end == spans[id(work)].end and second.begin == spans[id(work)].start
         assert stored.nbytes == work.planned < first.nbytes == work.tensor.nbytes
     for now in sorted({stay.begin for stay in stays}):
-        held = sum(stay.nbytes for stay in stays if stay.begin <= now < stay.end and not stay.compressed)
+        held = sum(stay.nbytes for stay in stays if stay.begin <= now < stay.end and stay.place == HOST)
         assert held <= program.pinned_bytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +16,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Free, PlanContext, Program, Record, Setup, SetupError, Wait, plan
 from refimpl.planner.baseline import BufferAMap, Buffers, NoPrefetch
 from refimpl.planner.instructions import pinned_size
+from refimpl.planner.slots import Place
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import BoundOffload
@@ -337,10 +337,10 @@ class _ForAll(Buffers):
     """Wrong: every map has its buffer from the start, whether it moves or not."""
 
     def __init__(self, context: PlanContext) -> None:
-        super().__init__()
-        self._places: Mapping[Tensor, int] = {tensor: Buffers.place(self, tensor) for tensor in context.maps_across()}
+        super().__init__(context.tiers)
+        self._places = {tensor: Buffers.place(self, tensor) for tensor in context.maps_across()}
 
-    def place(self, tensor: Tensor) -> int:
+    def place(self, tensor: Tensor) -> Place | None:
         return self._places[tensor]
 
 

@@ -67,7 +67,7 @@ class Told(Machine):
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
         return self.calls.get(call, 0.0)
 
-    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"]) -> float:
+    def copy_seconds(self, nbytes: int, direction: Literal["out", "in"], tier: str = "host") -> float:
         return self.copies.get(nbytes, 0.0)
 
 

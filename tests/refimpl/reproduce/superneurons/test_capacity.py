@@ -133,3 +133,12 @@ def test_notes_round_down_to_the_steps_of_the_published_batches(few: list[Row], 
     assert capacity.note(row, host["alexnet"]).endswith("; at 1792 all checkpoints take 5.4 GiB of the host")
     deep = next(row for row in few if row.network == capacity.DEEP and row.setup == ALL)
     assert capacity.note(deep, None).endswith("GiB are weights, gradients and momentum")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet50", "resnet101", "resnet152"])
+def test_with_so_large_a_host_tier_the_resnets_largest_batches_are_the_published_ones(name: str) -> None:
+    found = capacity.largest_batch(f"{name}:superneurons", capacity.CHECKPOINTS_LEAVE, capacity.LIMITED_HOST)
+    assert found.size // STEP * STEP == published.LARGEST[name].value
+    assert found.program is not None and found.program.pinned_bytes <= capacity.HOST_BYTES
+    assert capacity.largest_batch(f"{name}:superneurons", capacity.CHECKPOINTS_LEAVE).size > 2 * found.size

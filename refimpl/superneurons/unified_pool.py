@@ -1,0 +1,28 @@
+"""SuperNeurons' Unified Tensor Pool (UTP, §3.3.1): one pool of the memories outside the GPU.
+
+The paper's pool spans the host's memory, other GPUs' memory over the PCIe switch and remote memory by RDMA; its
+evaluation uses the host's alone.  Here a map goes to the first of the machine's tiers that has room for it, in the
+order of preference that the machine gives, and keeps its buffer for the whole run.  On a machine with the host's tier
+alone that is one pinned buffer a map.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl.planner import slots
+from refimpl.planner.baseline import Buffers
+from refimpl.planner.context import PlanContext
+
+
+@dataclass(frozen=True)
+class UnifiedTensorPool(slots.Pinned):
+    """A buffer a map, in the first tier with room."""
+
+    name: ClassVar[str] = "superneurons-unified-pool"
+    summary: ClassVar[str] = "one buffer a map, in the first of the machine's tiers with room"
+    spans_tiers: ClassVar[bool] = True
+
+    def bind(self, context: PlanContext) -> Buffers:
+        return Buffers(context.tiers)
