@@ -210,7 +210,12 @@ def by_torch(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout:
     from torch.nn import functional
 
     y = _own(layer, inputs, state, dropout)
-    return functional.relu(y, inplace=True) if layer.has_relu else y
+    return functional.relu(y, inplace=may_be_overwritten(layer)) if layer.has_relu else y
+
+
+def may_be_overwritten(layer: Layer) -> bool:
+    """Whether a layer's output is a tensor of its own in PyTorch, and none that its backward reads."""
+    return layer.kind in ("conv", "fc", "batchnorm", "pool", "concat") or len(layer.producers) > 1
 
 
 Dropout = Callable[[Layer, Any], Any]
@@ -230,7 +235,7 @@ def _own(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dro
         pool = {"max": functional.max_pool2d, "average": functional.avg_pool2d}[options["mode"]]
         return pool(x, options["window"], options["stride"], options["pad"], ceil_mode=options["ceil"])
     if layer.kind == "relu":
-        return functional.relu(x, inplace=layer.in_place)
+        return functional.relu(x, inplace=layer.in_place and may_be_overwritten(layer.producers[0]))
     if layer.kind == "lrn":
         return functional.local_response_norm(x, options["size"], options["alpha"], options["beta"], options["k"])
     if layer.kind == "batchnorm":
