@@ -48,7 +48,7 @@ demo: $(RUN) ## plan VGG-16 for 12 GiB, train a small network within a budget, d
 
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 
-test: $(TEST) ## run every test
+test: $(TEST) ## run every test but the campaigns
 	@$(PY) $(PYTEST)
 
 test-fast: $(TEST) ## run the tests that take less than a minute together
