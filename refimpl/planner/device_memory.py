@@ -1,9 +1,13 @@
 """Device memory: which tensor has which block, which blocks are draining, and how much is live.
 
-Release has two phases.  `release` ends a tensor's life: the live count drops.  If a copy of the tensor may still run,
-its block is *draining*: its bytes go back to the pool when the copy is done by the simulated clock, or when an
-allocation needs them.  A draining tensor that is wanted again is revived without a copy.  Waits do not depend on any of
-this: a new block takes over the accesses of the bytes that it overlaps, and comes after them.
+Release has two phases.  `release` ends a tensor's life: the live count drops.  Its bytes go back to the pool at once if
+the kernels to come run after all of its accesses anyway.  If not, because a copy of it may still run, its block is
+*draining*: it goes back when some wait has ordered the kernels after the copy, or when nothing else is free.  So the
+bytes of running copies are reused last, the longest drained first, and a kernel waits for a copy out only where memory
+is short.  The simulated clock has no say in it.
+
+A draining tensor that is wanted again is revived without a copy.  No program is unsafe for lack of draining: a new
+block takes over the accesses of the bytes that it overlaps, and comes after them.
 """
 
 from __future__ import annotations
@@ -27,7 +31,6 @@ class Draining:
     """A block that was released while a copy of it may still run."""
 
     block: Block
-    done: float  #: when the last copy is done, by the simulated clock
     released: int  #: the step that released it
 
 
@@ -37,7 +40,7 @@ class DeviceMemory:
     Args:
         allocator: the module that says where a block goes.
         budget: bytes of the pool.
-        order: the draft of the program, whose clock and running step are this memory's too.
+        order: the draft of the program, whose order of accesses and running step are this memory's too.
         machine: says how long a driver call takes, where the allocator makes one for every block.
         cache: told of every managed tensor that comes or goes (workspaces excepted).
     """
@@ -49,6 +52,7 @@ class DeviceMemory:
         self._driver_calls = allocator.driver_calls
         self._blocks: dict[Tensor, Block] = {}  # resident tensors too
         self._draining: dict[Tensor, Draining] = {}  # the longest draining first
+        self._waits_seen = 0  # of the order, when the draining blocks were last looked at
         self._freed = History()
 
     def __contains__(self, tensor: object) -> bool:
@@ -103,10 +107,8 @@ class DeviceMemory:
             self.live_bytes -= tensor.nbytes
             self.live_tensors -= 1
             self._cache.leave(tensor)
-        ends = self._order.ends
-        done = max((ends[position] for position in block.accesses()[1:] if position >= 0), default=0.0)
-        self._draining[tensor] = Draining(block, done, self._order.now)
-        if done <= self._order.clock.now[COMPUTE]:
+        self._draining[tensor] = Draining(block, self._order.now)
+        if self._is_ordered(block):
             self._give_back(tensor)
 
     def revive(self, tensor: Tensor) -> None:
@@ -114,9 +116,11 @@ class DeviceMemory:
         self._arrive(tensor, self._draining.pop(tensor).block)
 
     def give_back_drained(self, everything: bool = False) -> None:
-        """The bytes whose copies are done by the simulated clock go back to the pool; or those of all that drain."""
-        now = self._order.clock.now[COMPUTE]
-        for tensor in [t for t, draining in self._draining.items() if everything or draining.done <= now]:
+        """The bytes whose copies the kernels to come run after go back to the pool; or those of all that drain."""
+        if self._waits_seen == self._order.waits and not everything:
+            return  # only a wait orders kernels after a copy
+        self._waits_seen = self._order.waits
+        for tensor in [t for t, draining in self._draining.items() if everything or self._is_ordered(draining.block)]:
             self._give_back(tensor)
 
     def give_back_oldest(self) -> bool:
@@ -133,6 +137,10 @@ class DeviceMemory:
             self.live_tensors += 1
             self.transient_bytes = max(self.transient_bytes, self.live_bytes)
             self._cache.enter(tensor)
+
+    def _is_ordered(self, block: Block) -> bool:
+        """Whether kernels to come run after all that happened to the block's bytes, without another wait."""
+        return self._order.comes_after(COMPUTE, block.accesses())
 
     def _give_back(self, tensor: Tensor) -> None:
         draining = self._draining.pop(tensor)

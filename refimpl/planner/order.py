@@ -11,6 +11,7 @@ stream s is ordered behind.  Positions are those of a draft, in which records ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import le
 
 from refimpl.machine import HOST, Clock, Engine
 from refimpl.network import Step, Tensor
@@ -76,6 +77,10 @@ class Order:
     def note(self, instruction: Instruction) -> None:
         """Append what happens in the books only: an allocation, a free."""
         self.draft.append(instruction)
+
+    def comes_after(self, stream: int, accesses: Accesses) -> bool:
+        """Whether all work to come on `stream` runs after these accesses, without another wait."""
+        return all(map(le, accesses, self._seen[stream]))
 
     def work(self, work: Work, seconds: float, reads: Sequence[Block], writes: Sequence[Block]) -> int:
         """Append a piece of work behind all it must come after; its position.  `writes` may be read too."""

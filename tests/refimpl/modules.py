@@ -18,7 +18,7 @@ from refimpl.machine import HOST, Choice, Machine
 from refimpl.machine.machines import MACHINES
 from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
 from refimpl.network import Call, Network, Step, Tensor
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan, slots
+from refimpl.planner import DoesNotFit, Launch, PlanContext, Program, Setup, plan, slots
 from refimpl.planner.baseline import (
     BufferAMap,
     LayerWise,
@@ -312,6 +312,15 @@ setups = st.builds(
 def machine(link: float = 12.8e9) -> Machine:
     """Titan X, offering this project's own algorithms, with a link of so many bytes a second."""
     return dataclasses.replace(MACHINES["titan-x"].with_catalogue("own"), link=link, copy_start_seconds=0.0)
+
+
+def instructions_of(program: Program) -> list[str]:
+    """Every instruction with all its fields; of a choice the algorithm alone, for its seconds are the machine's."""
+    found = []
+    for it in program.instructions:
+        choice = it.choice if isinstance(it, Launch) else None
+        found.append(repr(dataclasses.replace(it, choice=choice.algorithm) if choice else it))  # type: ignore[arg-type]
+    return found
 
 
 def least_plan(network: Network, wanted: Setup, on: Machine, tightness: float = 0.0) -> Program:

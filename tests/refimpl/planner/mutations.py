@@ -37,7 +37,7 @@ def small_program(**modules: object) -> Program:
 
 
 #: Modules that make maps leave and come back.
-MOVING = {"offload": OffloadSome(), "prefetch": PrefetchAhead(2), "pinned": PooledPinned()}
+MOVING = {"offload": OffloadSome(), "prefetch": PrefetchAhead(1), "pinned": PooledPinned()}
 #: And be compressed meanwhile, early enough for others to get their buffers.
 COMPRESSING = MOVING | {"pinned": Compressed(), "join": True}
 

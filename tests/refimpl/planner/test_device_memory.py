@@ -53,17 +53,39 @@ def test_released_bytes_are_free_at_once_where_nothing_copies() -> None:
     assert bench.noted() == ["allocate a", "free a"]
 
 
-def test_a_block_drains_while_its_copy_runs_and_is_no_longer_live() -> None:
+def test_a_block_drains_until_a_wait_orders_the_kernels_after_its_copy_and_is_no_longer_live() -> None:
     bench, a = Bench(), tensor("a")
     bench.memory.try_allocate(a)
     bench.copy_out(a)
     bench.memory.release(a)
     assert bench.memory.is_draining(a) and bench.memory.live_bytes == 0 and bench.memory.pool.held == KIB
+    bench.order.clock.now[COMPUTE] = 1000.0
     bench.memory.give_back_drained()
-    assert bench.memory.is_draining(a), "the copy takes a second, and no time has passed"
-    bench.order.clock.now[COMPUTE] = 1.0
+    assert bench.memory.is_draining(a), "the simulated clock does not matter: no wait orders a kernel after the copy"
+    bench.order.join()
     bench.memory.give_back_drained()
     assert not bench.memory.is_draining(a) and bench.memory.pool.held == 0
+
+
+def test_bytes_are_free_at_once_where_a_wait_has_ordered_the_kernels_after_the_copy() -> None:
+    bench, a = Bench(), tensor("a")
+    bench.memory.try_allocate(a)
+    bench.copy_out(a)
+    bench.order.join()
+    bench.memory.release(a)
+    assert not bench.memory.is_draining(a) and bench.memory.pool.held == 0
+
+
+def test_bytes_drain_where_their_last_owner_was_never_used_and_the_one_before_is_still_copied() -> None:
+    """A block that nothing touched passes on what happened to its bytes before."""
+    bench, a, b = Bench(), tensor("a"), tensor("b", 4)
+    bench.memory.try_allocate(a)
+    bench.copy_out(a)
+    bench.memory.release(a)
+    bench.memory.give_back_oldest()
+    bench.memory.try_allocate(b)
+    bench.memory.release(b)
+    assert bench.memory.is_draining(b)
 
 
 def test_a_draining_tensor_is_revived_where_it_was() -> None:

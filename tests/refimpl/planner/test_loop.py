@@ -20,6 +20,7 @@ from tests.refimpl.modules import (
     OffloadSome,
     PooledPinned,
     PrefetchAhead,
+    instructions_of,
     least_plan,
     machine,
     networks,
@@ -145,7 +146,7 @@ def test_what_is_offloaded_leaves_once_and_comes_back_once_and_the_batch_never_l
 
 def test_a_prefetch_comes_ahead_and_one_without_a_hole_is_skipped_and_made_up_for() -> None:
     network = chain()
-    ahead = setup(offload=OffloadSome(), prefetch=PrefetchAhead(2))
+    ahead = setup(offload=OffloadSome(), prefetch=PrefetchAhead(1))
     roomy = plan(network, ahead, machine(), PLENTY)
     assert roomy.counts.skipped_prefetches == 0
     assert roomy.counts.prefetched_bytes == roomy.counts.offloaded_bytes - roomy.counts.on_demand_bytes > 0
@@ -155,15 +156,18 @@ def test_a_prefetch_comes_ahead_and_one_without_a_hole_is_skipped_and_made_up_fo
     assert tight.counts.prefetched_bytes + tight.counts.on_demand_bytes == tight.counts.offloaded_bytes
 
 
-def test_bytes_of_a_copy_that_still_runs_drain() -> None:
-    """Slow link: the books let go at once, the pool holds on; fast link: both at the same step."""
-    slow = plan(chain(), setup(offload=OffloadSome()), machine(1e5), PLENTY)
-    fast = plan(chain(), setup(offload=OffloadSome()), machine(1e15), PLENTY)
-    assert any(i.released < i.step for i in slow.instructions if i.op == "free")
-    late = [i for i in fast.instructions if i.op == "free" and i.released < i.step]
-    assert not late
-    live = [[row.live_bytes for row in program.rows] for program in (slow, fast)]
-    assert live[0] == live[1]  # whatever the clock says
+@pytest.mark.parametrize("join", [False, True])
+def test_bytes_of_a_copy_drain_unless_the_layer_joins_it(join: bool) -> None:
+    program = plan(chain(), setup(offload=OffloadSome(), join=join), machine(), PLENTY)
+    late = [i for i in program.instructions if i.op == "free" and i.released < i.step]
+    assert bool(late) != join
+    assert all(i.step == program.network.depth + 1 for i in late), "there is room, so nothing else takes them back"
+
+
+def test_a_plan_is_the_same_whatever_the_link() -> None:
+    wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(2))
+    slow, middle, fast = (plan(chain(), wanted, machine(link), PLENTY) for link in (1e5, 1e9, 1e15))
+    assert instructions_of(slow) == instructions_of(middle) == instructions_of(fast)
 
 
 def test_a_map_wanted_while_it_drains_is_revived_without_a_copy() -> None:

@@ -499,22 +499,11 @@ def test_a_pool_for_one_order_of_frees_is_none_for_another() -> None:
 
 
 @pytest.mark.parametrize("policy", ["conv", "all", "alternate-conv"])
-def test_what_survives_forward_lies_the_same_whatever_the_link(policy: str) -> None:
-    """With right placement; from the left, it lies where the copies that were done had left holes."""
-
-    def survivors(heuristic: str, link: float) -> list[tuple[str, int]]:
-        on = dataclasses.replace(GTX_970, link=link)
-        events = plan(network(*VGG), setup(policy, join=False), on, UNLIMITED).allocation_trace()
-        depth = network(*VGG).depth
-        forward = [event for event in events if event.step <= depth]
-        addresses: dict[int, int] = {}
-        assert replay(forward, HEURISTICS[heuristic].allocator.open(1 << 32), addresses) is None
-        return [(event.name, addresses[event.block]) for event in forward if event.stays]
-
-    links = (1e9, 3e9, 12e9)
-    right = [survivors("best right", link) for link in links]
-    assert right[0] == right[1] == right[2]
-    assert len({tuple(survivors("best left", link)) for link in links}) > 1
+def test_the_order_of_frees_is_the_same_whatever_the_link(policy: str) -> None:
+    """So the pool that was found serves the plans for all of them."""
+    machines = [dataclasses.replace(GTX_970, link=link) for link in (1e9, 3e9, 12e9)]
+    traces = [plan(network(*VGG), setup(policy, join=False), on, UNLIMITED).allocation_trace() for on in machines]
+    assert traces[0] == traces[1] == traces[2]
 
 
 @pytest.mark.parametrize("of", [VGG, ("googlenet", 32)])

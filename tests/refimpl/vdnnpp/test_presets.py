@@ -36,7 +36,7 @@ def vgg() -> Network:
         (12000, "none (fastest)"),
         (10500, "conv (fastest)"),
         (9000, "all (fastest)"),
-        (8200, "conv (fitting)"),
+        (8300, "conv (fitting)"),
         (7700, "all (fitting)"),
     ],
 )

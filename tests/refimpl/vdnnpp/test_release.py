@@ -160,18 +160,26 @@ def awaited(program: Program) -> list[tuple[Wait, Any]]:
     return found
 
 
+def waits_for_offloads(program: Program) -> int:
+    """The number of waits of the forward pass's kernels for copies out."""
+    waits = [wait for wait, work in awaited(program) if wait.stream == COMPUTE and isinstance(work, CopyOut)]
+    return sum(wait.step <= program.network.depth for wait in waits)
+
+
 def forward_stall(program: Program) -> float:
     """Seconds in which no kernel ran between the first and the last of the forward pass."""
     spans = [s for s in program.simulate().on("compute") if s.instruction.step <= program.network.depth]
     return spans[-1].end - spans[0].start - sum(s.end - s.start for s in spans)
 
 
-@pytest.mark.parametrize("name", ["alexnet:vdnnpp", "vgg16:vdnnpp", "vdnnpp-demo"])
+@pytest.mark.parametrize("name", ["alexnet:vdnnpp", "vgg16:vdnnpp", "vdnnpp-demo", "resnet50"])
 def test_no_kernel_waits_for_an_offload_where_there_is_room(name: str) -> None:
-    """One that does is vDNN."""
+    """One that does is vDNN.  A wait that costs nothing by the simulated clock counts: on a slower link it costs."""
     network = build(name, 16)
-    free, bound = (plan(network, made, TITAN_X, PLENTY) for made in (no_join(ALL), no_join(ALL, join=True)))
-    assert forward_stall(free) == pytest.approx(0, abs=1e-9)
+    for offload in (CONV, ALTERNATE_CONV, ALL):
+        free, bound = (plan(network, no_join(offload, join=join), TITAN_X, PLENTY) for join in (False, True))
+        assert waits_for_offloads(free) == 0 < waits_for_offloads(bound)
+        assert forward_stall(free) == pytest.approx(0, abs=1e-9)
     assert forward_stall(bound) > 0.05 * times(free).forward
 
 
@@ -212,34 +220,19 @@ def test_a_barrier_stands_between_forward_and_backward(name: str) -> None:
 # -- when bytes go back ------------------------------------------------------------------------------------------------
 
 
-def clocked(program: Program) -> tuple[dict[int, float], dict[Tensor, float]]:
-    """When the kernels of the steps up to each are done, and when each offload is."""
-    timeline = program.simulate()
-    done, now = {0: 0.0}, 0.0
-    ends = {step: end for step, (_, end) in timeline.steps().items()}
-    for step in program.network.steps:
-        now = done[step.number] = max(now, ends.get(step.number, now))
-    return done, {s.instruction.tensor: s.end for s in timeline.spans if s.engine == "out"}
-
-
 @pytest.mark.parametrize(
     ("compute", "copies"), [(CALLS, COPIES), ([1] * 5, [0, 4, 4, 4, 4]), ([4] * 5, [0, 1, 1, 1, 1])]
 )
-def test_bytes_go_back_when_the_kernel_and_the_copy_are_done(compute: list[int], copies: list[int]) -> None:
-    """And at the first moment at which both are: releases are looked at when a step ends and when the next begins."""
+def test_where_there_is_room_the_bytes_of_copied_maps_go_back_at_the_barrier(
+    compute: list[int], copies: list[int]
+) -> None:
+    """However soon the copy is done: a kernel in their place would have to wait for it."""
     network = chain(5)
     program = plan(network, no_join(), told(network, compute, copies), PLENTY)
-    kernels, copied = clocked(program)
-    freed = [i for i in program.instructions if isinstance(i, Free) and i.tensor in copied and i.step <= network.depth]
-    for it in freed:
-        before = it.step if it.step == it.released else it.step - 1
-        assert kernels[before] >= max(kernels[it.released], copied[it.tensor])
-        if it.step > it.released:
-            assert kernels[max(it.step - 2, it.released)] < copied[it.tensor]
-    at_barrier = [i for i in program.instructions if isinstance(i, Free) and i.released < i.step == network.depth + 1]
-    assert {i.tensor for i in freed} | {i.tensor for i in at_barrier} >= {layer.x for layer in network.layers[1:5]}
-    waited = any(i.step > i.released for i in [*freed, *at_barrier])
-    assert waited == any(t > c for c, t in zip(compute, copies, strict=True))
+    left = {i.tensor for i in program.instructions if isinstance(i, CopyOut) and i.why == "offload"}
+    released = [i for i in program.instructions if isinstance(i, Free) and i.released <= network.depth]
+    assert left == {i.tensor for i in released if i.step == network.depth + 1} and len(left) == 4
+    assert all(i.step == i.released for i in released if i.tensor not in left)
 
 
 def small() -> Network:
@@ -284,7 +277,7 @@ def test_freeing_on_the_kernel_alone_is_noticed() -> None:
 
 
 def test_freeing_on_the_copy_alone_is_noticed() -> None:
-    program = least_plan(small(), no_join(ALL), MACHINE)
+    program = least_plan(small(), no_join(ALL, join=True), MACHINE)  # a joined copy's bytes go back in its own step
     x = next(tensor for tensor in program.network.managed if tensor.name == "conv1")
     instructions = list(enumerate(program.instructions))
     forward = [(k, i) for k, i in instructions if i.step <= program.network.depth]
@@ -338,7 +331,7 @@ def test_an_allocation_that_does_not_fit_waits_for_the_oldest_copy() -> None:
     enough = plan(network, setup, on, PLENTY).arena_bytes
     took: dict[int, float] = {}
     failed = 0
-    for budget in range(enough, enough // 2, -64 * 1024):
+    for budget in range(enough, enough // 3, -64 * 1024):
         planning = planner(network, setup, on, budget, memory=Watching)
         memory = planning.memory
         memory.handed_back = []
@@ -355,7 +348,7 @@ def test_an_allocation_that_does_not_fit_waits_for_the_oldest_copy() -> None:
         assert (forward_stall(program) > 0) <= bool(memory.handed_back), "nothing but memory is a brake"
     assert failed and [*took.values()] == sorted(took.values())
     assert took[enough] == without_join(compute, copies) == 28
-    assert max(took.values()) == 34 < with_join(compute, copies)
+    assert max(took.values()) == 33 < with_join(compute, copies)
 
 
 class HandsBackTheLast(DeviceMemory):
@@ -371,7 +364,7 @@ class HandsBackTheLast(DeviceMemory):
 def test_waiting_for_another_copy_than_the_oldest_is_noticed() -> None:
     network = chain(12, 20)
     on, setup = told(network, [1] * 8 + [5] * 4, [0] + [3] * 8 + [1] * 3), no_join(allocator=FirstFit())
-    budget = plan(network, setup, on, PLENTY).arena_bytes * 9 // 10
+    budget = plan(network, setup, on, PLENTY).arena_bytes * 6 // 10
     right, wrong = plan(network, setup, on, budget), planner(network, setup, on, budget, memory=HandsBackTheLast).plan()
     wrong.verify()  # safe, and slow
     assert times(wrong).forward > times(right).forward
