@@ -5,8 +5,10 @@ threads compress it into ordinary memory, the *store*.  Before it is copied in i
 The threads are a stream like the others and take maps in the order in which these left.  Maps that still wait for them
 when forward ends, or whose buffer has not been given back yet, stay raw: they are needed first.
 
-A buffer is given back when, by the simulated clock, its map is compressed; earlier where pinned memory has a limit and
-the next map would exceed it.  Either way the order of the streams takes care that no copy writes there too early.
+The buffer of a compressed map is given to another one only when no room is left, the oldest first: the copy into it
+waits for the threads, and so their lead is as long as can be.  Where pinned memory has a limit, room is left up to the
+limit.  Without one, the simulated clock decides how much pinned memory the plan takes: it takes more rather than a
+buffer whose map the threads have not compressed by then.
 """
 
 from __future__ import annotations
@@ -46,18 +48,19 @@ class CompressedMaps(PinnedMemory):
         self._stored: dict[Tensor, Block] = {}
         self._planned: dict[Tensor, int] = {}  #: bytes that a compressed map is expected to take
         self._waiting: deque[Tensor] = deque()  #: copied out, and to be compressed
-        self._returning: dict[Tensor, tuple[Block, float]] = {}  #: buffer, and when its map is compressed
+        #: compressed map → its buffer, and when the threads are done; the oldest first
+        self._returning: dict[Tensor, tuple[Block, float]] = {}
+        self._now = 0.0  #: when the running step begins, by the simulated clock
 
     def advance(self, step: Step, now: float) -> None:
-        """A step begins: buffers whose maps are compressed by now are given back, and the threads get more to do."""
+        """A step begins: the threads get more to do."""
         forward_ends = not step.forward and (self._step is None or self._step.forward)
         super().advance(step, now)
+        self._now = now
         if forward_ends:
             self._waiting.clear()
             for tensor in list(self._returning):
                 self._take(tensor)
-        for tensor in [tensor for tensor, (_, done) in self._returning.items() if done <= now]:
-            self._give_back(tensor)
         if step.forward:
             while self._waiting and max(self._order.clock.now[self._stream], self._copied(self._waiting[0])) <= now:
                 self._compress(self._waiting.popleft())
@@ -95,9 +98,18 @@ class CompressedMaps(PinnedMemory):
     def _take(self, tensor: Tensor) -> Block:
         """A buffer for the map: its own if no other map has got that yet, or a new one."""
         if tensor not in self._returning:
+            self._reuse(pinned_size(tensor.nbytes))
             return super()._take(tensor)
         block = self._raw[tensor] = self._returning.pop(tensor)[0]
         return block
+
+    def _reuse(self, nbytes: int) -> None:
+        """Where there is no limit, take no more pinned memory than the threads need by the simulated clock."""
+        while self.module.limit is None and self._returning and self.module.room < nbytes:
+            oldest, (_, done) = next(iter(self._returning.items()))
+            if done > self._now:
+                break
+            self._give_back(oldest)
 
     def _give_back(self, tensor: Tensor) -> None:
         """The map is compressed (or its raw copy is of no use): its buffer can serve another."""

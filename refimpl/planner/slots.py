@@ -228,6 +228,10 @@ class BoundCompression(BoundPinned, Protocol):
     def compressed_bytes(self, tensor: Tensor, step: Step) -> int | None:
         """Asked when a map leaves at `step`: the bytes that it is expected to take compressed; None: it stays raw."""
 
+    @property
+    def room(self) -> int:
+        """Bytes of the largest hole in the pinned memory that has been taken so far."""
+
     def emptied(self, tensor: Tensor) -> None:
         """Told when a map has been compressed, or its raw copy is of no use: its buffer can serve another."""
 

@@ -103,14 +103,15 @@ class CompressedBuffers(Buffers):
         while self._compressed:
             tensor = self._compressed[-1]
             needed = self._context.last_use(tensor) >= step.number
-            if needed and pinned_size(tensor.nbytes) > self._room():
+            if needed and pinned_size(tensor.nbytes) > self.room:
                 return None
             self._compressed.pop()
             if needed:
                 return tensor
         return None
 
-    def _room(self) -> int:
+    @property
+    def room(self) -> int:
         """Bytes of the largest hole in what has been taken of pinned memory so far."""
         top = self._pool.top
         return max((min(nbytes, top - address) for address, nbytes in self._pool.holes()), default=0)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,7 +22,9 @@ from refimpl.memory.trace import ideal, rounded
 from refimpl.network import Call, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
+from refimpl.planner.instructions import pinned_size
 from refimpl.registry import presets
+from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import instructions_of
 
 TITAN_X = MACHINES["titan-x"]
@@ -29,7 +33,7 @@ PLENTY = 1 << 40
 TIMELESS = [name for name, preset in presets.PRESETS.items() if not preset.setup.pinned.compresses]
 COMPRESSING = [name for name, preset in presets.PRESETS.items() if preset.setup.pinned.compresses]
 NETWORKS = (("alexnet", 128), ("vgg16", 16), ("googlenet", 32), ("resnet50", 8), ("inceptionv4", 4))
-SHARES = (1.05, 1.3, 2.0)  #: of the ideal pool
+SHARES = (1.05, 1.15, 1.3, 2.0)  #: of the ideal pool
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,65 @@ def perturbed(number: int) -> Perturbed:
     return Perturbed(**plain, number=number)
 
 
+def the_same(network: Network, setup: Setup, share: float, numbers: Iterable[int]) -> list[bool]:
+    """Whether the nominal plan and the perturbed machine's are the same program, for each of the machines."""
+    budget = int(share * ideal_bytes(network, setup))
+    nominal = attempt(network, setup, TITAN_X, budget)
+    owns = (attempt(network, setup, perturbed(number), budget) for number in numbers)
+    return [(own and instructions_of(own)) == (nominal and instructions_of(nominal)) for own in owns]
+
+
 @pytest.mark.parametrize("name", TIMELESS)
 def test_without_compression_a_plan_is_the_same_on_every_machine(name: str) -> None:
     network, setup = build("alexnet", 128), presets.setup(name)
-    for share in (*SHARES, PLENTY):
-        budget = int(share * ideal_bytes(network, setup))
-        nominal = attempt(network, setup, TITAN_X, budget)
-        for number in range(3):
-            own = attempt(network, setup, perturbed(number), budget)
-            assert (own and instructions_of(own)) == (nominal and instructions_of(nominal))
+    assert all(same for share in SHARES for same in the_same(network, setup, share, range(2)))
+
+
+@pytest.mark.campaign
+def test_five_networks_without_compression() -> None:
+    """So the plan of one machine takes exactly as long as the other's own, whatever the budget."""
+    found = Counter[bool]()
+    for network in (build(*of) for of in NETWORKS):
+        for name in TIMELESS:
+            for share in SHARES:
+                found.update(the_same(network, presets.setup(name), share, range(8)))
+    print(f"{found[True]} of {found.total()} plans for perturbed machines are the nominal plans")
+    assert not found[False] and found.total() == 5 * len(TIMELESS) * len(SHARES) * 8
+
+
+# -- compression: how much pinned memory a plan takes depends on the threads' speed ------------------------------------
+
+
+def slower(network: Network, setup: Setup, share: float, numbers: Iterable[int]) -> Iterator[tuple[float, float]]:
+    """By how much the nominal plan is slower than the machine's own: with as much pinned memory, and with its own."""
+    budget = int(share * ideal_bytes(network, setup))
+    nominal = attempt(network, setup, TITAN_X, budget)
+    if nominal is None:
+        return
+    buffers = nominal.pinned_bytes - sum(pinned_size(tensor.nbytes) for tensor in nominal.pinned)
+    for number in numbers:
+        on = perturbed(number)
+        seconds = nominal.simulate(on).seconds
+        equal = attempt(network, setup.replace(pinned=Compressed(limit=buffers)), on, budget)
+        own = attempt(network, setup, on, budget)
+        assert own
+        yield seconds / (equal or own).planned_seconds, seconds / own.planned_seconds
+
+
+def test_a_plan_with_compression_is_as_good_as_one_made_for_the_machine_with_as_much_pinned_memory() -> None:
+    network, setup = build("vgg16", 16), presets.setup("vdnnpp-conv")
+    ratios = list(slower(network, setup, 1.3, range(8)))
+    assert max(equal for equal, _ in ratios) <= 1.03 and len(ratios) == 8
+
+
+@pytest.mark.campaign
+def test_five_networks_with_compression() -> None:
+    """The nominal plan's threads had less to do where they are faster; a plan for slower ones takes more memory."""
+    networks = [build(*of) for of in NETWORKS]
+    for share in SHARES:
+        for name in COMPRESSING:
+            ratios = [pair for one in networks for pair in slower(one, presets.setup(name), share, range(8))]
+            equal, own = map(max, zip(*ratios, strict=True))
+            late = sum(ratio > 1.03 for ratio, _ in ratios)
+            print(f"| {share:.2f} | {name} | {len(ratios)} | {equal:.3f} | {late} | {own:.3f} |")
+            assert share < 1.3 or equal <= 1.05
