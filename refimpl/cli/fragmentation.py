@@ -52,7 +52,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument(
         "--own-order", action="store_true",
-        help="vDNN++'s own order of frees, which depends on the machine (default: vDNN's, synchronous)",
+        help="vDNN++'s own order of frees: offloaded maps at the barrier (default: vDNN's, synchronous)",
     )  # fmt: skip
     parser.add_argument(
         "--algorithms", choices=("memory", "performance"), default="memory",

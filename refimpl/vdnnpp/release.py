@@ -1,9 +1,9 @@
 """vDNN++'s release (§1): no join at a layer's end.
 
 In vDNN a layer ends when its kernels *and* its copies have ended, so that its input can be freed at once: where a copy
-takes longer, the GPU waits.  In vDNN++ the next layer starts as soon as the kernels are done, and a map is freed when
-both its last reader and its copy are done.  The only back-pressure is memory: an allocation that does not fit waits
-for the oldest copy still running.  Between forward and backward all copies out are done.
+takes longer, the GPU waits.  In vDNN++ the next layer starts as soon as the kernels are done, and a map's bytes serve
+another one when both its last reader and its copy are done.  The only back-pressure is memory: an allocation that does
+not fit otherwise waits for the oldest copy.  Between forward and backward all copies out are done.
 
 The planner releases every tensor in these two phases, and places only the waits that the bytes need.  So there is no
 module here: `presets.static` is a setup without vDNN's join and with a barrier between forward and backward.  The two

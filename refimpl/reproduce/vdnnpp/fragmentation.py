@@ -6,8 +6,7 @@ evaluates more than its code has, so the rest is our reconstruction (R), and `pl
 figures are calculated by replaying an iteration; none is the paper's own.
 
 The order of events is vDNN's, synchronous, unless told otherwise: a layer ends when its copies do.  In vDNN++'s own
-order maps are freed when their copies are done, so the free memory at the barrier depends on which copies were: on the
-machine's link, and the layout with it.
+order no layer waits for a copy.  With memory enough, all offloaded maps are then freed at the barrier.
 """
 
 from __future__ import annotations
