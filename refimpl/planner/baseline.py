@@ -178,6 +178,7 @@ class MemoryOptimal(ByWorkspace):
 
     name: ClassVar[str] = "memory"
     summary: ClassVar[str] = "the least workspace, and the fastest algorithm with that"
+    adapts: ClassVar[bool] = False
 
     def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
         return min(choices, key=lambda choice: (choice.workspace_bytes, choice.seconds))
@@ -189,6 +190,7 @@ class PerformanceOptimal(ByWorkspace):
 
     name: ClassVar[str] = "performance"
     summary: ClassVar[str] = "the fastest algorithm, whatever its workspace"
+    adapts: ClassVar[bool] = False
 
     def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
         return choices[0]

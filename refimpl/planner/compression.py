@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Container
 from typing import cast
 
-from refimpl.machine import Machine
+from refimpl.machine import HOST, Machine
+from refimpl.memory import UNLIMITED
 from refimpl.memory.packing import packed_limit
 from refimpl.network import Step, Tensor
 from refimpl.planner.context import PlanContext
@@ -105,7 +106,7 @@ class CompressedMaps(PinnedMemory):
 
     def _reuse(self, nbytes: int) -> None:
         """Where there is no limit, take no more pinned memory than the threads need by the simulated clock."""
-        while self.module.limit is None and self._returning and self.module.room < nbytes:
+        while self.module.limits[HOST] == UNLIMITED and self._returning and self.module.room < nbytes:
             oldest, (_, done) = next(iter(self._returning.items()))
             if done > self._now:
                 break

@@ -29,7 +29,8 @@ class PlanContext:
         if self.tiers[HOST] < fixed:
             room = Room(HOST, self.tiers[HOST], self.tiers[HOST], self.tiers[HOST])
             raise PinnedDoesNotFit.of(None, "the batch and the results", fixed, [room])
-        self.tiers[HOST] -= fixed
+        if self.tiers[HOST] < UNLIMITED:
+            self.tiers[HOST] -= fixed
         self.uses: dict[Tensor, list[Step]] = {tensor: [] for tensor in network.managed}
         for step in network.steps:
             for tensor in step.uses:

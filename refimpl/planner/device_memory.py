@@ -43,10 +43,20 @@ class DeviceMemory:
         order: the draft of the program, whose order of accesses and running step are this memory's too.
         machine: says how long a driver call takes, where the allocator makes one for every block.
         cache: told of every managed tensor that comes or goes (workspaces excepted).
+        lag: the number of steps that a block drains, at most until backward; None: as long as there is room.
     """
 
-    def __init__(self, allocator: Allocator, budget: int, order: Order, machine: Machine, cache: BoundCache) -> None:
+    def __init__(
+        self,
+        allocator: Allocator,
+        budget: int,
+        order: Order,
+        machine: Machine,
+        cache: BoundCache,
+        lag: int | None = None,
+    ) -> None:
         self.budget, self.pool = budget, allocator.open(budget)
+        self._lag = lag
         self.live_bytes = self.live_tensors = self.transient_bytes = 0
         self._order, self._machine, self._cache = order, machine, cache
         self._driver_calls = allocator.driver_calls
@@ -69,6 +79,11 @@ class DeviceMemory:
 
     def is_draining(self, tensor: Tensor) -> bool:
         return tensor in self._draining
+
+    @property
+    def draining_bytes(self) -> int:
+        """Bytes of all blocks that drain."""
+        return sum(draining.block.nbytes for draining in self._draining.values())
 
     def managed(self) -> list[Tensor]:
         """The managed tensors that are on the device."""
@@ -117,10 +132,15 @@ class DeviceMemory:
 
     def give_back_drained(self, everything: bool = False) -> None:
         """The bytes whose copies the kernels to come run after go back to the pool; or those of all that drain."""
-        if self._waits_seen == self._order.waits and not everything:
-            return  # only a wait orders kernels after a copy
-        self._waits_seen = self._order.waits
-        for tensor in [t for t, draining in self._draining.items() if everything or self._is_ordered(draining.block)]:
+        if self._lag is not None:
+            due = self._order.now - self._lag
+            drained = [t for t, draining in self._draining.items() if everything or draining.released < due]
+        elif everything or self._waits_seen < self._order.waits:  # only a wait orders kernels after a copy
+            self._waits_seen = self._order.waits
+            drained = [t for t, draining in self._draining.items() if everything or self._is_ordered(draining.block)]
+        else:
+            return
+        for tensor in drained:
             self._give_back(tensor)
 
     def give_back_oldest(self) -> bool:

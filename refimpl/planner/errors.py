@@ -38,6 +38,17 @@ class DoesNotFit(Exception):
         )
 
 
+@dataclass(eq=False)
+class PoolDoesNotFit(DoesNotFit):
+    """The least pool that a search found, of `asked` bytes, exceeds the budget.  `step` holds the most."""
+
+    def __str__(self) -> str:
+        return (self.who and f"{self.who} ") + (
+            f"does not fit in {size(self.budget)}: the least pool that its search found has {size(self.asked)}; "
+            f"the most is held at {self.step}" + (f". {self.hint}" if self.hint else "")
+        )
+
+
 @dataclass(frozen=True)
 class Room:
     """What of a tier is free for maps.  All in bytes."""

@@ -36,8 +36,7 @@ NAMES = 60  #: maps named in one line of fates
 LABEL = 11  #: columns of the word that starts a line
 ABRIDGED = (
     "Abridged: where steps are followed by others like them (the same calls, algorithms, allocations, copies and "
-    "reasons; frees, waits and the host's work go by the clock and may fall differently), these are counted and not "
-    "shown."
+    "reasons; frees, waits and the host's work may fall differently), these are counted and not shown."
 )
 FUTURE = {"offload": "offloaded", "drop": "dropped"}
 
@@ -124,7 +123,8 @@ class _Lister:
         average = sum(row.live_bytes for row in program.rows) / len(program.rows)
         spare = size(program.budget - program.peak_bytes)
         held = f"the pool holds {size(program.peak_bytes)} at most, {spare} to spare"
-        yield from _entry("fits", [held, f"resident {size(self.network.resident_bytes)}"])
+        pool = [f"pool found {size(program.pool_bytes)}"] * (program.pool_bytes < program.budget)
+        yield from _entry("fits", [held, *pool, f"resident {size(self.network.resident_bytes)}"])
         live = f"{size(row.live_bytes)} at most ({row.step.layer} {row.step.direction}, step {row.step.number})"
         yield from _entry("live", [live, f"{size(round(average))} on average"])
         moved = {

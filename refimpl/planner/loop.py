@@ -22,8 +22,12 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
     """The program of one iteration within `budget` bytes of device memory; raises `DoesNotFit`."""
 
     def attempt(one: Setup) -> Program:
-        with collector_paused():
-            return Planner(network, one, machine, budget).plan()
+        def within(nbytes: int, lag: int | None = None) -> Program:
+            with collector_paused():
+                return Planner(network, one, machine, nbytes, lag).plan()
+
+        search = one.pool_search
+        return search.search(within, budget) if search else within(budget)
 
     return setup.search(attempt, network) if isinstance(setup, Search) else attempt(setup)
 
@@ -31,7 +35,7 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
 class Planner:
     """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide."""
 
-    def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int) -> None:
+    def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None = None) -> None:
         self.network, self.setup, self.machine = network, setup, machine
         setup.check_tiers(machine)
         shared = setup.copy_streams == "shared"
@@ -50,7 +54,7 @@ class Planner:
         cache, algorithms = setup.cache.bind(context), setup.algorithms.bind(context)
 
         self.order = Order(len(self.streams), Clock(len(self.streams)))
-        self.memory = DeviceMemory(setup.allocator, budget, self.order, machine, cache)
+        self.memory = DeviceMemory(setup.allocator, budget, self.order, machine, cache, lag)
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         copy_streams = (1, 1) if shared else (1, 2)
         self.mover = Mover(context, self.memory, self.pinned, self.order, copy_streams, recompute, cache, algorithms)
@@ -150,6 +154,7 @@ class Planner:
             setup=self.setup,
             machine=self.machine,
             budget=self.memory.budget,
+            pool_bytes=self.memory.budget,
             instructions=instructions,
             streams=self.streams,
             resident={block.tensor: block.address for block in resident},

@@ -42,6 +42,7 @@ class Program:
     setup: Setup
     machine: Machine
     budget: int
+    pool_bytes: int  #: of the pool that it was planned in: the budget, or less where a search found so
     instructions: list[Instruction]
     streams: tuple[str, ...]
     resident: Mapping[Tensor, int]  #: the resident tensors' addresses

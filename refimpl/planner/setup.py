@@ -135,6 +135,15 @@ class Setup:
         return self
 
     @property
+    def pool_search(self) -> slots.PoolSearch | None:
+        """The search for the size of the pool; None where the allocator has none, or what it has can find none.
+
+        An eviction, or an algorithm chosen for a hole, changes the allocations with the pool.
+        """
+        reacts = self.algorithms.adapts or "eviction" in self.cache.offers
+        return self.allocator if isinstance(self.allocator, slots.PoolSearch) and not reacts else None
+
+    @property
     def slots(self) -> dict[str, str]:
         """Slot → its module, as `--set` takes it."""
         return {slot: called(self.module(slot)) for slot in SLOTS}

@@ -12,8 +12,8 @@ when it is built.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from refimpl.machine import HOST, Choice
 from refimpl.network import Call, Step, Tensor
@@ -162,6 +162,9 @@ class BoundCache(Protocol):
 
 
 class Algorithms(Module, ABC):
+    #: Whether the choices depend on the largest hole.
+    adapts: ClassVar[bool] = True
+
     @abstractmethod
     def bind(self, context: PlanContext) -> BoundAlgorithms:
         """A fresh object that answers for one plan."""
@@ -171,10 +174,29 @@ class BoundAlgorithms(Protocol):
     """Which algorithm a convolution call uses, and so the size of its workspace."""
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
-        """Asked for every choosable call of a step, once the step's own tensors are allocated.
+        """Asked for every choosable call of a step, once the step's own tensors are allocated; perhaps several times.
 
         Returns one of `context.machine.choices(call)`.  The calls of one step share a buffer of the largest size
-        chosen; `largest_hole` is the largest free piece for it now, in bytes.
+        chosen; `largest_hole` is the largest free piece for it, in bytes: now, or if all that drains were free.
+        """
+
+
+# -- allocator ---------------------------------------------------------------------------------------------------------
+
+
+class PoolSearch(ABC):
+    """Base class, beside `Allocator`, of an allocator that chooses the size of its pool before training."""
+
+    @abstractmethod
+    def search(self, attempt: Callable[..., Any], budget: int) -> Any:
+        """The program in the pool that was chosen; raises `DoesNotFit` where that would exceed `budget` bytes.
+
+        Asked only of setups whose allocations are the same in every pool in which they fit.
+
+        Args:
+            attempt: `attempt(nbytes, lag=None)` plans in a pool of `nbytes`, or raises `DoesNotFit`; with a `lag`,
+                released bytes go back after that number of steps, though a copy of them may still run.
+            budget: bytes.
         """
 
 

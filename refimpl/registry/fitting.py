@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from refimpl.machine import Machine
 from refimpl.network import Network
-from refimpl.planner import Setup, SetupError
-from refimpl.planner.errors import PinnedDoesNotFit
+from refimpl.planner import DoesNotFit, Setup, SetupError, plan
+from refimpl.planner.errors import PinnedDoesNotFit, PoolDoesNotFit
 from refimpl.registry.largest import attempt, least_conceivable, unlimited
 from refimpl.registry.modules import MODULES
 from refimpl.registry.presets import PRESETS
@@ -23,11 +23,18 @@ MIB = 1 << 20
 def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None:
     """The smallest budget tried that fits: bytes, a multiple of 1 MiB; None where pinned memory is too small for any.
 
-    Fitting is not monotone (a larger pool can fail where a smaller one fits), so a smaller budget that was not tried
-    may do too.  The peak of an unlimited plan is tried first: where nothing is evicted and no hole is lost, it is the
-    answer, and elsewhere the answer is near.
+    A setup that searches for its pool knows the least.  Elsewhere fitting is not monotone (a larger pool can fail where
+    a smaller one fits), so a smaller budget that was not tried may do too.  The peak of an unlimited plan is tried
+    first: where nothing is evicted and no hole is lost, it is the answer, and elsewhere the answer is near.
     """
     setup = setup.frugal
+
+    try:
+        plan(network, setup, machine, least_conceivable(network))
+    except PoolDoesNotFit as error:
+        return -(-error.asked // MIB) * MIB
+    except DoesNotFit:
+        pass
 
     def fits(mebibytes: int) -> bool:
         return attempt(network, setup, machine, mebibytes * MIB) is not None

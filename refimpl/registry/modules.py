@@ -57,7 +57,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         vdnn.Greedy(),
         superneurons.DynamicWorkspace(),
     ),
-    "allocator": tuple(ALLOCATORS.values()),
+    "allocator": (*ALLOCATORS.values(), vdnnpp.FoundPool()),
     "pinned": (BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed(), superneurons.UnifiedTensorPool()),
 }
 

@@ -23,6 +23,7 @@ FIELDS = {
     "machine": "name of the machine whose model says how long things take",
     "catalogue": "whose convolution algorithms the machine offers",
     "budget_bytes": "the device memory that the program may use",
+    "pool_bytes": "of the pool that it was planned in: the budget, or less where the allocator's search found so",
     "fits": "whether there is a program with a pool of at most the budget; if not, `misfit` says why, and the fields "
     "of a program are null",
     "network_wide_bytes": "static accounting: every map allocated once and nothing released, as the paper of the "
@@ -87,6 +88,7 @@ def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | No
     at_peak = pool.layout(pool.peak)
     return {
         **_asked(program.network, program.setup, program.machine, program.budget),
+        "pool_bytes": program.pool_bytes,
         "fits": True,
         "network_wide_bytes": network_wide_bytes(program.network, workspace),
         "resident_bytes": program.network.resident_bytes,

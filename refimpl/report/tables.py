@@ -174,6 +174,8 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
         ["  holes at the peak", size(layout.hole_bytes), f"the largest {size(layout.largest_hole)}"],
         ["network-wide", size(wide), f"if everything were allocated once; the pool is {of_wide}"],
     ]
+    if program.pool_bytes < program.budget:
+        rows.insert(1, ["pool found", size(program.pool_bytes), "by the search before training"])
     kernels, against = timeline.busy("compute"), ""
     if baseline_seconds:
         against = f"{timeline.seconds / baseline_seconds:.2f} × the baseline's {duration(baseline_seconds)}"

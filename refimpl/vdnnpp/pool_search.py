@@ -9,12 +9,23 @@ A block that outlives the forward pass splits the holes of those that come and g
 are not offloaded off the pool's right end (`refimpl.memory.both_ends`).  Which placement is best depends on the policy
 and on the order, a prefetch before or after a layer's own gradient: no heuristic wins everywhere.
 `refimpl.reproduce.vdnnpp.fragmentation` compares them all.
+
+vDNN++'s presets train in the pool that was found (`FoundPool`).  So more memory never fails where less fits.
 """
 
 from __future__ import annotations
 
-from refimpl.memory import Allocator
-from refimpl.memory.trace import Found, Trace, ideal, replay, rounded
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from refimpl.memory import UNLIMITED, Allocator, BothEnds
+from refimpl.memory.trace import Event, Found, Trace, ideal, replay, rounded
+from refimpl.planner import Program, slots
+from refimpl.planner.errors import PoolDoesNotFit
+
+LAGS = (None, 32, 16, 8, 4, 2, 1, 0)  #: steps for which a map's bytes are not used again; None: all of forward
 
 
 class PlacementError(ValueError):
@@ -41,3 +52,32 @@ def find_pool(events: Trace, allocator: Allocator) -> Found:
         size += rounded(rounded(misfit.event.nbytes) - misfit.largest_hole)
         tries += 1
     return Found(size, smallest, tries)
+
+
+@dataclass(frozen=True)
+class FoundPool(BothEnds, slots.PoolSearch):
+    """Right placement, in a pool of the size that the search found.
+
+    That size depends on how soon the bytes of offloaded maps are free again.  If they are at the barrier, no kernel
+    waits for a copy, and the pool is large.  If they are `lag` steps after the map's release, the pool is smaller, and
+    kernels wait for copies that take longer than that.  The longest lag whose pool is within the budget is taken.  For
+    each lag the order of allocations and frees is fixed, so what fits the pool in the search fits it in training.
+    """
+
+    name: ClassVar[str] = "vdnnpp-pool"
+    summary: ClassVar[str] = "right placement, in a pool whose size is searched for before training"
+
+    def search(self, attempt: Callable[..., Program], budget: int) -> Program:
+        pools = []
+        for lag in LAGS:
+            roomy = attempt(UNLIMITED, lag)
+            pools.append(self.pool_bytes(roomy))
+            if pools[-1] <= budget:
+                return dataclasses.replace(attempt(pools[-1], lag), budget=budget)
+        fullest = max(roomy.rows, key=lambda row: row.pool_bytes)
+        raise PoolDoesNotFit(fullest.step, "the pool", min(pools), budget, budget, budget, {})
+
+    def pool_bytes(self, program: Program) -> int:
+        """The pool that the search finds for a program, its resident tensors included."""
+        resident = [Event(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
+        return find_pool([*resident, *program.allocation_trace()], self).pool_bytes

@@ -11,7 +11,7 @@ passes, in this order:
 
 from __future__ import annotations
 
-from refimpl.memory import Allocator, BothEnds
+from refimpl.memory import Allocator
 from refimpl.planner import Search, Setup, slots
 from refimpl.planner.baseline import (
     BufferAMap,
@@ -24,6 +24,7 @@ from refimpl.planner.baseline import (
 )
 from refimpl.vdnnpp.compression import Compressed
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV
+from refimpl.vdnnpp.pool_search import FoundPool
 from refimpl.vdnnpp.prefetch import WINDOW
 
 LEAST, FASTEST, FITTING, COMPRESSED = MemoryOptimal(), PerformanceOptimal(), FastestThatFits(), Compressed()
@@ -36,11 +37,11 @@ def static(
     pinned: slots.Pinned | None = None,
     allocator: Allocator | None = None,
 ) -> Setup:
-    """One memory stream, no join, a barrier between forward and backward; maps that stay at the pool's right end."""
+    """One memory stream, no join, a barrier between forward and backward; right placement in the pool that is found."""
     prefetch = NoPrefetch() if isinstance(offload, NoOffload) else WINDOW
     return Setup(
         name, offload=offload, liveness=LayerWise(), prefetch=prefetch, algorithms=algorithms or LEAST,
-        allocator=allocator or BothEnds(), pinned=pinned or BufferAMap(), copy_streams="shared", barrier=True,
+        allocator=allocator or FoundPool(), pinned=pinned or BufferAMap(), copy_streams="shared", barrier=True,
     )  # fmt: skip
 
 

@@ -106,7 +106,8 @@ def setup(policy: str, order: Order | None = "early", join: bool = True, algorit
     """The setup whose iteration is replayed: vDNN++'s, with vDNN's joins (and a pinned buffer a map) or without."""
     if policy not in POLICIES:
         raise PlacementError(f"there is no policy {policy!r} in this study; there are {', '.join(POLICIES)}")
-    made = static(f"vdnnpp-{policy}", POLICIES[policy], algorithms, BufferAMap() if join else Compressed())
+    pinned = BufferAMap() if join else Compressed()
+    made = static(f"vdnnpp-{policy}", POLICIES[policy], algorithms, pinned, BothEnds())
     if isinstance(made.offload, OffloadInputs):
         made = made.replace(prefetch=WINDOW if order == "early" else WINDOW_LATE)
     return made.replace(join=join)

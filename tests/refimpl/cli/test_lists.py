@@ -51,7 +51,7 @@ def test_presets_are_shown_with_what_their_slots_hold(refimpl: Command) -> None:
     said = refimpl("list", "presets").out
     assert max(map(len, said.splitlines())) <= 100 and "=none" not in said
     assert {"superneurons-checkpoints", "vdnn-window", "superneurons-lru", "cost-aware"} <= words(said)
-    assert {"vdnnpp-alternate-conv", "vdnnpp-window", "both-ends", "vdnnpp-compressed"} <= words(said)
+    assert {"vdnnpp-alternate-conv", "vdnnpp-window", "vdnnpp-pool", "vdnnpp-compressed"} <= words(said)
 
 
 @pytest.mark.vdnnpp

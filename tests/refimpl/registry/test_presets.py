@@ -12,6 +12,7 @@ from refimpl.planner import SLOTS, Setup, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal, NetworkWide, PerformanceOptimal
 from refimpl.registry.modules import MODULES, SWITCHES, assignments, module, switches
 from refimpl.registry.presets import PRESETS, baseline, setup
+from refimpl.vdnnpp import FoundPool
 
 
 def test_the_baseline_moves_nothing_and_takes_the_fastest_convolutions() -> None:
@@ -88,7 +89,7 @@ def test_vdnnpps_presets_lack_the_join_and_have_a_barrier(which: str) -> None:
         "liveness": "layer-wise",
         "prefetch": "vdnnpp-window",
         "algorithms": "memory",
-        "allocator": "both-ends",
+        "allocator": "vdnnpp-pool",
         "pinned": "vdnnpp-compressed",
     }
     assert switches(made) == {"copy-streams": "shared", "join": "no", "barrier": "yes"}
@@ -109,7 +110,7 @@ def test_vdnnpps_dynamic_policy_takes_modules_for_what_it_does_not_search() -> N
 
 def test_every_module_stands_in_its_slot_under_its_own_name() -> None:
     assert list(MODULES) == list(SLOTS)
-    assert MODULES["allocator"] == ALLOCATORS
+    assert MODULES["allocator"] == ALLOCATORS | {"vdnnpp-pool": FoundPool()}
     for slot, found in MODULES.items():
         for name, one in found.items():
             assert one.name == name and one.summary and module(slot, name) is one

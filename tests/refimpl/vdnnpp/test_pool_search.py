@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,10 +13,10 @@ from itertools import groupby
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from refimpl.machine import MACHINES
+from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, FixedAddresses, Pool, WorstFit
 from refimpl.memory.fixed_addresses import fix_addresses, lives, placed
 from refimpl.memory.trace import Event, ideal, replay, rounded
@@ -23,7 +24,12 @@ from refimpl.network import Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
+from refimpl.planner.baseline import FastestThatFits, MemoryOptimal
+from refimpl.planner.errors import PoolDoesNotFit
+from refimpl.planner.loop import Planner
 from refimpl.registry import presets
+from refimpl.registry.fitting import least_budget
+from refimpl.registry.largest import attempt, least_conceivable
 from refimpl.reproduce.vdnnpp.fragmentation import (
     HEURISTICS,
     PLANNED,
@@ -35,7 +41,8 @@ from refimpl.reproduce.vdnnpp.fragmentation import (
     setup,
     study,
 )
-from refimpl.vdnnpp.pool_search import PlacementError, find_pool
+from refimpl.superneurons.cache import LeastRecentlyUsed
+from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, find_pool
 from tests.refimpl.backend.running import differing, plain_training, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
@@ -506,10 +513,106 @@ def test_the_order_of_frees_is_the_same_whatever_the_link(policy: str) -> None:
     assert traces[0] == traces[1] == traces[2]
 
 
-@pytest.mark.parametrize("of", [VGG, ("googlenet", 32)])
-def test_the_preset_takes_the_budget_of_its_own_order(of: tuple[str, int]) -> None:
-    for policy in ("conv", "all", "alternate-conv"):
-        row = one(studied(*of, join=False), policy, "best right")
-        program = plan(network(*of), presets.setup(f"vdnnpp-{policy}", {}), GTX_970, row.budget_bytes)
-        roomy = plan(network(*of), setup(policy, "early", join=False), GTX_970, UNLIMITED)
-        assert program.allocation_trace() == roomy.allocation_trace()
+# -- the presets train in the pool that was found ----------------------------------------------------------------------
+
+MIB = 1 << 20
+#: Setups that can be planned in a found pool: none reacts to the size of its pool.
+FOUND = [name for name, preset in presets.PRESETS.items() if preset.setup.frugal.pool_search]
+
+
+def test_the_presets_that_search_for_their_pool() -> None:
+    assert FOUND == ["vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv", "vdnnpp-dyn"]
+    conv = presets.setup("vdnnpp-conv")
+    assert conv.replace(algorithms=MemoryOptimal()).pool_search is conv.allocator
+    assert conv.replace(algorithms=FastestThatFits()).pool_search is None
+    assert conv.replace(cache=LeastRecentlyUsed()).pool_search is None
+    assert conv.replace(allocator=BothEnds()).pool_search is None
+
+
+def found(drawn: Network, name: str, on: Machine = GTX_970) -> dict[int | None, int]:
+    """Lag → the bytes of the pool that a preset's search finds."""
+    made = presets.setup(name).frugal
+    pools = {lag: Planner(drawn, made, on, UNLIMITED, lag).plan() for lag in LAGS}
+    return {lag: FoundPool().pool_bytes(program) for lag, program in pools.items()}
+
+
+@pytest.mark.parametrize("of", [ALEXNET, VGG, ("googlenet", 32)])
+@pytest.mark.parametrize("name", ["vdnnpp-conv", "vdnnpp-all", "vdnnpp-alternate-conv"])
+def test_a_preset_trains_in_a_pool_of_exactly_the_size_that_was_found(of: tuple[str, int], name: str) -> None:
+    """Nothing in it is waited for that the search did not see: it is the same order, to the last free."""
+    for lag, nbytes in found(network(*of), name).items():
+        made = presets.setup(name)
+        exact = Planner(network(*of), made, GTX_970, nbytes, lag).plan()
+        roomy = Planner(network(*of), made, GTX_970, UNLIMITED, lag).plan()
+        assert exact.allocation_trace() == roomy.allocation_trace()
+        assert exact.arena_bytes <= nbytes
+        exact.verify()
+
+
+def test_the_longest_lag_within_the_budget_is_taken() -> None:
+    pools = found(network(*VGG), "vdnnpp-all")
+    for budget in (pools[None] + MIB, pools[None], pools[None] - 1, pools[4], min(pools.values())):
+        program = plan(network(*VGG), presets.setup("vdnnpp-all"), GTX_970, budget)
+        assert program.pool_bytes == next(nbytes for nbytes in pools.values() if nbytes <= budget)
+        assert program.budget == budget and program.peak_bytes <= program.arena_bytes <= program.pool_bytes
+    with pytest.raises(PoolDoesNotFit, match="the least pool that its search found has") as caught:
+        plan(network(*VGG), presets.setup("vdnnpp-all"), GTX_970, min(pools.values()) - 1)
+    assert caught.value.asked == min(pools.values()) and "\n" not in str(caught.value)
+    least = least_budget(network(*VGG), presets.setup("vdnnpp-all"), GTX_970)
+    assert min(pools.values()) <= least < min(pools.values()) + MIB
+
+
+def misfits(drawn: Network, name: str, on: Machine, budgets: Sequence[int]) -> list[int]:
+    """Budgets, ascending, that do not fit though one before did."""
+    fit, wrong = False, []
+    for budget in budgets:
+        fits = attempt(drawn, presets.setup(name), on, budget) is not None
+        if fit and not fits:
+            wrong.append(budget)
+        fit = fit or fits
+    return wrong
+
+
+def test_more_budget_never_fails_where_less_fits() -> None:
+    """Right placement alone, in a pool of the budget's size, fits 995 MiB and not 1,050."""
+    budgets = [mib * MIB for mib in range(900, 1300, 20)]
+    for name in FOUND:
+        assert misfits(network(*ALEXNET), name, GTX_970, budgets) == []
+    right = presets.setup("vdnnpp-conv").replace(allocator=BothEnds())
+    fits = [attempt(network(*ALEXNET), right, GTX_970, budget) is not None for budget in budgets]
+    assert fits != sorted(fits)
+
+
+def between(drawn: Network, count: int) -> list[int]:
+    """Budgets from what one step asks to a little more than everything."""
+    low = least_conceivable(drawn)
+    high = plan(drawn, presets.setup("vdnnpp-all"), machine(), UNLIMITED).pool_bytes * 11 // 10
+    return [low + (high - low) * number // (count - 1) for number in range(count)]
+
+
+@given(st.one_of(networks(layers=10), networks(layers=10, conventions=VDNNPP)), st.sampled_from(FOUND))
+@settings(max_examples=8)
+def test_more_budget_never_fails_on_drawn_networks(drawn: Network, name: str) -> None:
+    assert misfits(drawn, name, machine(), between(drawn, 12)) == []
+
+
+@pytest.mark.campaign
+def test_more_budget_never_fails_on_200_networks_with_50_budgets() -> None:
+    counts = Counter[str]()
+
+    @seed(5)
+    @settings(max_examples=200, phases=[Phase.generate], database=None, deadline=None)
+    @given(st.one_of(networks(layers=16), networks(layers=16, conventions=VDNNPP)))
+    def hold(drawn: Network) -> None:
+        budgets = between(drawn, 50)
+        right = [presets.setup(name).frugal.replace(allocator=BothEnds()) for name in FOUND]
+        for name, alone in zip(FOUND, right, strict=True):
+            counts["plans"] += len(budgets)
+            counts["failures"] += len(misfits(drawn, name, machine(), budgets))
+            fits = [attempt(drawn, alone, machine(), budget) is not None for budget in budgets]
+            counts["with right placement alone"] += sum(any(fits[:k]) for k, fit in enumerate(fits) if not fit)
+        counts["networks"] += 1
+
+    hold()
+    print(dict(counts))
+    assert counts["networks"] == 200 and counts["failures"] == 0

@@ -53,7 +53,10 @@ def test_the_first_that_fits_is_adopted(vgg: Network, mib: int, adopted: str) ->
 
 
 def test_an_untrainable_network_is_said_to_be_so(vgg: Network) -> None:
-    message = r"vgg16:vdnnpp is untrainable by vdnnpp-dyn: even all \(least\) does not fit in 4.883 GiB: step"
+    message = (
+        r"vgg16:vdnnpp is untrainable by vdnnpp-dyn: even all \(least\) does not fit in 4.883 GiB: the least pool that "
+        r"its search found has 7\.\d+ GiB; the most is held at step"
+    )
     with pytest.raises(DoesNotFit, match=message):
         plan(vgg, presets.setup("vdnnpp-dyn"), TITAN_X, 5000 * MIB)
 

