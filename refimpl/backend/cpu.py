@@ -58,7 +58,6 @@ class CpuDevice(Device):
         self.arena = arena(sizes.arena, "the device arena", poison)
         self.pinned = arena(sizes.pinned, "the pinned arena", poison)
         self.tiers = {name: arena(nbytes, f"the {name} tier", poison) for name, nbytes in sizes.tiers.items()}
-        self.tiers[HOST] = self.pinned
 
     def _array(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
         return self.arena[address : address + dtype.itemsize * prod(shape)].view(dtype).reshape(shape)
@@ -70,10 +69,12 @@ class CpuDevice(Device):
         np.copyto(self.view(address, values.shape, values.dtype), values)
 
     def copy_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
-        self.tiers[tier][pinned_address : pinned_address + nbytes] = self.arena[address : address + nbytes]
+        there = self.pinned if tier == HOST else self.tiers[tier]
+        there[pinned_address : pinned_address + nbytes] = self.arena[address : address + nbytes]
 
     def copy_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
-        self.arena[address : address + nbytes] = self.tiers[tier][pinned_address : pinned_address + nbytes]
+        there = self.pinned if tier == HOST else self.tiers[tier]
+        self.arena[address : address + nbytes] = there[pinned_address : pinned_address + nbytes]
 
     def _replay(self, program: Program, settings: Settings) -> CpuReplay:
         return CpuReplay(self, program, settings)
@@ -103,7 +104,12 @@ class CpuReplay(Replay):
                 self._take(position)
         self._arranger = Arranger(program)
         self._arranged = self._arranger.arrange(self._order) if self._order.repeats else None
-        arenas: dict[Place, np.ndarray] = {"device": device.arena, "store": device.store, **device.tiers}
+        arenas: dict[Place, np.ndarray] = {
+            "device": device.arena,
+            "store": device.store,
+            HOST: device.pinned,
+            **device.tiers,
+        }
         self._poison = Poison(program, arenas) if device.poison else None
         # In the program's order the host's work runs beside the kernels, as it does on a GPU.
         beside = program.store_bytes and type(device.order) is ProgramOrder and not device.poison

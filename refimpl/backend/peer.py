@@ -31,7 +31,11 @@ class PeerMemory:
         self._context = ask(driver.cuDevicePrimaryCtxRetain(self._device))
         if ask(driver.cuDeviceCanAccessPeer(own, self._device)):
             driver.cuCtxEnablePeerAccess(self._context, 0)  # refused where it is enabled already
-        self._pointer = self._there(lambda: ask(driver.cuMemAlloc(nbytes)))
+        try:
+            self._pointer = self._there(lambda: ask(driver.cuMemAlloc(nbytes)))
+        except DeviceFailed:
+            driver.cuDevicePrimaryCtxRelease(self._device)
+            raise
 
     def copying_out(self, address: int, given: int, nbytes: int) -> Callable[[Any], None]:
         """A function of a stream's handle that copies from `given`, a pointer of the GPU in use, to `address` here."""

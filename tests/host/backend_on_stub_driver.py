@@ -22,11 +22,13 @@ from kernels.shim import cuda
 from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
 from refimpl.backend.cuda import CudaReplay
 from refimpl.backend.cuda_host import checked
+from refimpl.machine import Tier
 from refimpl.network.zoo import build
-from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait
+from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait, plan
 from refimpl.registry import presets
-from tests.refimpl.backend.running import MACHINE, small_program
-from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan
+from refimpl.superneurons import UnifiedTensorPool
+from tests.refimpl.backend.running import MACHINE, small_network, small_program
+from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, setup
 from tests.refimpl.plainly import draw_batch
 
 LIMIT = 5e-6  # seconds of host time that an instruction may take
@@ -255,6 +257,54 @@ def test_memory_that_is_refused(program: Program, monkeypatch: Any, module: Any,
             Trainer(program, backend="cuda")
     assert "\n" not in str(caught.value)
     assert held() == before
+
+
+# -- tiers -------------------------------------------------------------------------------------------------------------
+
+
+def tiered(*tiers: Tier) -> Program:
+    """Every map leaves, for the first of the tiers."""
+    wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(2), pinned=UnifiedTensorPool())
+    return plan(small_network(), wanted, MACHINE.with_tiers(tiers), 1 << 30)
+
+
+def test_the_peer_tier_is_memory_of_a_second_gpu() -> None:
+    program, before = tiered(Tier("peer", 2048), Tier("host")), held()
+    copies = [i for i in program.instructions if isinstance(i, (CopyIn, CopyOut)) and i.tier == "peer"]
+    assert 0 < len(copies) < sum(isinstance(i, (CopyIn, CopyOut)) for i in program.instructions)
+    driver.stub_devices(2)
+    try:
+        with Trainer(program, backend="cuda") as trainer:
+            trainer.device.write(program.resident[program.network.losses], np.zeros(3, np.float32))
+            notes = noted(lambda: trainer.step(*draw_batch(program.network)))
+            device = trainer.device
+            base, peer = device._base, int(device._peer._pointer)
+            wanted = []
+            for i in copies:
+                ends = peer + i.pinned_address, base + i.address
+                wanted.append(
+                    (int(device.streams[i.stream].handle), *(ends if i.op == "copy out" else ends[::-1]), i.nbytes)
+                )
+            moved = [note for note in notes if note.what == b"copy peer"]
+            assert [(note.stream, note.device, note.host, note.bytes) for note in moved] == wanted
+            assert held() == before + 3
+    finally:
+        driver.stub_devices(1)
+    assert held() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "says"),
+    [
+        ("peer", DeviceFailed, "memory of a second GPU, and there is one GPU here; leave the tier out"),
+        ("remote", RunError, "on a GPU there is no remote tier; leave it out"),
+    ],
+)
+def test_a_tier_that_is_not_there_is_refused_in_one_line(name: str, error: type[Exception], says: str) -> None:
+    program, before = tiered(Tier(name), Tier("host")), held()
+    with pytest.raises(error, match=says) as caught:
+        Trainer(program, backend="cuda")
+    assert "\n" not in str(caught.value) and held() == before
 
 
 def test_a_copy_that_fails_says_so_and_the_trainer_knows(trainer: Trainer) -> None:

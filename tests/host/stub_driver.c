@@ -58,6 +58,7 @@ static long event_waits;           /* of the host */
 static long launches, allocations, frees, created; /* created: streams and events */
 static char layout[MAX_PARAMETERS + 1]; /* bytes of each parameter of the launches to come, as digits */
 static int context;                     /* its address is the one context */
+static int devices = 1;
 static __thread void *current_context;
 
 static Result note(const char *what, Stream *stream, uint64_t device, uint64_t host, uint64_t bytes, void *event) {
@@ -75,7 +76,9 @@ static void slow(void) {
 
 Result cuInit(unsigned flags) { return SUCCESS; }
 Result cuDriverGetVersion(int *version) { return *version = DRIVER_VERSION, SUCCESS; }
-Result cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
+Result cuDeviceGetCount(int *count) { return *count = devices, SUCCESS; }
+Result cuDeviceGet(int *device, int ordinal) { return *device = ordinal, SUCCESS; }
+Result cuDeviceCanAccessPeer(int *can, int device, int peer) { return *can = 1, SUCCESS; }
 Result cuDeviceGetName(char *name, int length, int device) { return snprintf(name, length, "Stub H100"), SUCCESS; }
 Result cuDeviceGetUuid_v2(char *uuid, int device) { return memset(uuid, 7, 16), SUCCESS; }
 
@@ -149,6 +152,13 @@ Result cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t bytes, Stream *
 Result cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t bytes, Stream *stream) {
     memcpy(to, (void *)from, bytes);
     return note("copy out", stream, from, (uint64_t)to, bytes, NULL);
+}
+
+/* Both GPUs have the one context. */
+Result cuCtxEnablePeerAccess(void *peer, unsigned flags) { return SUCCESS; }
+Result cuMemcpyPeerAsync(Pointer to, void *there, Pointer from, void *here, size_t bytes, Stream *stream) {
+    memcpy((void *)to, (void *)from, bytes);
+    return note("copy peer", stream, to, from, bytes, NULL);
 }
 
 /* --- Streams and events ------------------------------------------------------------------------------------------- */
@@ -256,6 +266,9 @@ long stub_event_waits(void) { return event_waits; }
 long stub_noted(void) { return noted; }
 const Note *stub_note(long number) { return &notes[number % MAX_NOTES]; }
 const Record *stub_record(long number) { return &records[number % MAX_RECORDS]; }
+
+/* How many GPUs there are. */
+void stub_devices(int count) { devices = count; }
 
 /* Whether a stream that waits for a value is held up until it is there; how slow launches and synchronising are. */
 void stub_hold_back(int whether) { held_back = whether; }
