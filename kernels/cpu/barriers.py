@@ -263,7 +263,7 @@ class _Cutter:
         self.conditions += 1
         before.append(self._piece(parse(f"{name}[_thread] = {ast.unparse(value)}")))
         self.lowered.sites.append(Site(s.lineno, ast.unparse(value)))
-        return expression(f"_agree({name}, {len(self.lowered.sites) - 1}, _report)")
+        return expression(f"_agree({name}, _site({len(self.lowered.sites) - 1}), _report)")
 
     def _refusal(self, s: ast.stmt, why: str) -> UnsupportedKernel:
         return UnsupportedKernel(f"{self.lowered.file}:{s.lineno}: {self.lowered.name}: {why}")

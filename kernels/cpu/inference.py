@@ -10,7 +10,7 @@ from numba.core import compiler, typed_passes, types
 from numba.core.registry import cpu_target
 from numba.np.numpy_support import as_dtype
 
-from kernels.cpu.vocabulary import AXES, Lowered, parse, shadow_of
+from kernels.cpu.vocabulary import AXES, Lowered, parse
 from kernels.declare import KINDS, Kernel
 
 NUMBA = {"Floats": types.float32[::1], "Ints": types.int32[::1], "int": types.int64, "float": types.float32}
@@ -22,24 +22,20 @@ class _WithoutBarriers(ast.NodeTransformer):
         return ast.Pass() if isinstance(node.value, ast.Yield) else node
 
 
-def infer_types(kernel: Kernel, lowered: Lowered, preamble: list[str], checked: bool) -> dict[str, str]:
+def infer_types(kernel: Kernel, lowered: Lowered, preamble: list[str]) -> dict[str, str]:
     """Variable → NumPy type name, for the kernel with its barriers taken out and its arrays on the heap."""
     arrays = [
         f"{array.name} = np.empty({array.shape}, np.{array.dtype})"
         for array in [*lowered.shared.values(), *lowered.local.values()]
     ]
-    if checked:
-        arrays += [f"{shadow_of(name)} = None" for name in lowered.shared]
     body = [*parse("\n".join(arrays)), *(_WithoutBarriers().visit(copy.deepcopy(s)) for s in lowered.body)]
     indices = [f"{index}_{axis}" for index in ("threadIdx", "blockIdx", "gridDim") for axis in AXES]
-    extra = ["_report"] if checked else []
-    parameters = [ast.arg(name) for name in [*indices, *lowered.parameters, *extra]]
+    parameters = [ast.arg(name) for name in [*indices, *lowered.parameters]]
     probe = ast.FunctionDef("probe", ast.arguments([], parameters, None, [], [], None, []), body, [])
     text = "\n".join([*preamble, ast.unparse(ast.fix_missing_locations(ast.Module([probe], [])))])
     namespace: dict[str, Any] = {"__name__": __name__}  # Numba imports a function's module by its name
     exec(compile(text, f"<types of {kernel.name}>", "exec"), namespace)
     argument_types = [types.int64] * len(indices) + [NUMBA[kind] for kind in kernel.parameters.values()]
-    argument_types += [types.int64[::1]] * len(extra)
 
     typing_context, target_context = cpu_target.typing_context, cpu_target.target_context
     typing_context.refresh()

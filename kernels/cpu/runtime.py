@@ -24,6 +24,8 @@ INDEX, AGREE, READS_WRITTEN, WRITES_WRITTEN, WRITES_READ = range(1, 6)
 SHADOW = np.dtype([(name, np.int64) for name in ("write_epoch", "writer", "read_epoch", "reader", "other_reader")])
 NOBODY = -1
 
+inside = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  #: for what generated code calls and Python does not
+
 
 @intrinsic(prefer_literal=True)
 def stack(typing_context: Any, shape: Any, dtype: Any) -> Any:
@@ -53,7 +55,7 @@ def stack(typing_context: Any, shape: Any, dtype: Any) -> Any:
     return array_type(shape, dtype), generate
 
 
-@njit
+@inside
 def at(index, size, site, report):  # type: ignore[no-untyped-def]
     """`index`, if it is one of 0 … size - 1; otherwise the report says where, and the run ends."""
     wide = np.int64(index)
@@ -66,7 +68,7 @@ def at(index, size, site, report):  # type: ignore[no-untyped-def]
     return wide
 
 
-@njit
+@inside
 def agree(values, site, report):  # type: ignore[no-untyped-def]
     """The value that all threads of the block have; otherwise the report names two that differ, and the run ends."""
     for thread in range(1, values.size):
@@ -79,7 +81,7 @@ def agree(values, site, report):  # type: ignore[no-untyped-def]
     return values[0]
 
 
-@njit
+@inside
 def read(index, shadow, site, report):  # type: ignore[no-untyped-def]
     """`index`, which this thread reads; a race if another one wrote there in this epoch.  No shadow: not shared."""
     if shadow is not None:
@@ -95,7 +97,7 @@ def read(index, shadow, site, report):  # type: ignore[no-untyped-def]
     return index
 
 
-@njit
+@inside
 def write(index, shadow, site, report):  # type: ignore[no-untyped-def]
     """`index`, which this thread writes; a race if another one read or wrote there in this epoch."""
     if shadow is not None:
@@ -111,7 +113,7 @@ def write(index, shadow, site, report):  # type: ignore[no-untyped-def]
     return index
 
 
-@njit
+@inside
 def race(kind, other, site, report):  # type: ignore[no-untyped-def]
     report[KIND] = kind
     report[SITE] = site

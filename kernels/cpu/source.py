@@ -50,13 +50,15 @@ class KernelSource:
         self.sites: list[Site] = self.lowered.sites
         self.constants: dict[str, str] = {}
         self._gather_constants(self.lowered)
+        # The checks change no type, and Numba takes far longer with them; so types are inferred before they are put in.
+        before = [*self._head(), *self._helpers(checked=False)]
+        self.types = infer_types(kernel, self.lowered, before) if self.lowered.has_barriers else {}
         if checked:
             _put_checks(self.lowered, self.sites, list(self.lowered.shared))
         else:
             _widen_indices(self.lowered)
-        helpers = self._helpers()
-        block = self._barrier_block(helpers) if self.lowered.has_barriers else self._direct_block()
-        self.text = "\n".join([*self._head(), *helpers, "", *block, "", *self._run()]) + "\n"
+        block = self._barrier_block() if self.lowered.has_barriers else self._direct_block()
+        self.text = "\n".join([*self._head(), *self._helpers(checked), "", *block, "", *self._run()]) + "\n"
 
     # ---- the parts -------------------------------------------------------------------------------------------------
 
@@ -72,6 +74,7 @@ class KernelSource:
             "",
             "import numpy as np",
             "from numba import njit",
+            "from numpy import int64 as _site",  # a literal's own type would make Numba compile a check for each site
             "",
             "from kernels.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, EPOCH, SHADOW, THREAD",
             "from kernels.cpu.runtime import agree as _agree",
@@ -80,7 +83,8 @@ class KernelSource:
             "from kernels.cpu.runtime import stack as _stack",
             "from kernels.cpu.runtime import write as _write",
             "",
-            f'OPTIONS = {{"error_model": "numpy", "fastmath": {{"contract"}}{counting}}}',
+            f'OPTIONS = {{"error_model": "numpy", "fastmath": {{"contract"}}, "no_cfunc_wrapper": True{counting}}}',
+            'INSIDE = {**OPTIONS, "no_cpython_wrapper": True}',  # Python calls nothing but `run`
         ]
         lines += [f"{name} = {value}" for name, value in self.constants.items() if name != value]
         return [*lines, ""]
@@ -94,7 +98,7 @@ class KernelSource:
         for helper in lowered.helpers.values():
             self._gather_constants(helper)
 
-    def _helpers(self) -> list[str]:
+    def _helpers(self, checked: bool) -> list[str]:
         done: dict[str, list[str]] = {}
 
         def write(lowered: Lowered) -> None:
@@ -102,13 +106,13 @@ class KernelSource:
                 write(helper)
                 if name not in done:
                     watched = [shadow_of(array) for array in _arrays(helper)]
-                    extra = [*watched, "_report"] if self.checked else []
+                    extra = [*watched, "_report"] if checked else []
                     local = [line for array in helper.local.values() for line in self._one_array(array)]
                     done[name] = _function(
                         name,
                         [*helper.parameters, *extra],
                         [*parse("\n".join(local)), *helper.body],
-                        "forceinline=True",
+                        "forceinline=True, **INSIDE",
                     )
 
         write(self.lowered)
@@ -122,20 +126,21 @@ class KernelSource:
         shadows = [shadow_of(name) for name in lowered.shared] if self.checked else []
         parameters = [*indices, *lowered.shared, *shadows, *lowered.parameters, *extra]
         local = [line for array in lowered.local.values() for line in self._one_array(array)]
-        thread = _function("_one_thread", parameters, [*parse("\n".join(local)), *lowered.body], "forceinline=True")
+        thread = _function(
+            "_one_thread", parameters, [*parse("\n".join(local)), *lowered.body], "forceinline=True, **INSIDE"
+        )
         call = parse(f"_one_thread({', '.join(parameters)})")
         shared = [line for array in lowered.shared.values() for line in self._shared_array(array)]
         loop = thread_loop(self.kernel.block, call, self.checked)
         return [*thread, "", *self._block([*parse("\n".join(shared)), *loop])]
 
-    def _barrier_block(self, helpers: list[str]) -> list[str]:
+    def _barrier_block(self) -> list[str]:
         lowered = self.lowered
-        types = infer_types(self.kernel, lowered, self._head() + helpers, self.checked)
         body = cut(lowered, self.kernel.block, self.checked)
         memory = [line for array in lowered.shared.values() for line in self._shared_array(array)]
         threads = self.kernel.threads
         for name in body.kept:
-            memory += self._one_array(Array(f"_{name}_of", (threads,), types[name]))
+            memory += self._one_array(Array(f"_{name}_of", (threads,), self.types[name]))
         for number in range(body.conditions):
             memory += self._one_array(Array(f"_condition{number}", (threads,), "int64"))
         for array in lowered.local.values():
@@ -164,8 +169,8 @@ class KernelSource:
                 blockIdx_z = _number // (gridDim_x * gridDim_y){inside}
                 _block({", ".join([*BLOCK, *GRID, *parameters, *extra])})"""
         )
-        decorator = f'"void({", ".join(types)})", nogil=True, cache=True'
-        return _function("run", ["_first", "_last", *GRID, *parameters, *extra], body, decorator)
+        options = f'"void({", ".join(types)})", nogil=True, cache=True, **OPTIONS'
+        return _function("run", ["_first", "_last", *GRID, *parameters, *extra], body, options)
 
     def _shared_array(self, array: Array) -> list[str]:
         """The statements that make a shared array and, in checked mode, its shadow: epoch 0, before all others."""
@@ -181,15 +186,12 @@ class KernelSource:
         return [f"{array.name} = _stack({array.shape}, np.{array.dtype})"]
 
 
-def _function(name: str, parameters: list[str], body: list[ast.stmt], options: str = "") -> list[str]:
+def _function(name: str, parameters: list[str], body: list[ast.stmt], options: str = "**INSIDE") -> list[str]:
     function = ast.FunctionDef(
         name, ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, []), body or [ast.Pass()], []
     )
     text = ast.unparse(ast.fix_missing_locations(ast.Module([function], [])))
-    signature, options = (
-        (options.split('", ')[0] + '", ', options.split('", ')[1]) if options.startswith('"') else ("", options)
-    )
-    return [f"@njit({signature}{options + ', ' if options else ''}**OPTIONS)", *text.splitlines()]
+    return [f"@njit({options})", *text.splitlines()]
 
 
 def _arrays(lowered: Lowered) -> list[str]:
@@ -226,7 +228,7 @@ class _Checks(ast.NodeTransformer):
 
     def site(self, node: ast.expr, text: str, axis: int | None = None) -> str:
         self.sites.append(Site(node.lineno, text, axis))
-        return str(len(self.sites) - 1)
+        return f"_site({len(self.sites) - 1})"
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
