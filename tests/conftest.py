@@ -23,6 +23,10 @@ settings.register_profile("suite", deadline=None, max_examples=30, derandomize=T
 settings.register_profile("campaign", deadline=None, max_examples=1000, print_blob=True)
 
 
+#: Files whose tests take half a minute each: one that began last would run on with the other workers idle.
+LONGEST = ("test_machine_code.py", "test_stub_driver.py", "test_tutorials.py")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what is to run in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,11 +47,12 @@ def torch() -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns run only where `-m` names them."""
+    """Campaigns run only where `-m` names them; the longest tests begin first, and those that run alone come last."""
     if "campaign" not in config.getoption("markexpr"):
         campaigns = [item for item in items if item.get_closest_marker("campaign")]
         config.hook.pytest_deselected(items=campaigns)
         items[:] = [item for item in items if not item.get_closest_marker("campaign")]
+    items.sort(key=lambda item: (item.get_closest_marker("timing") is not None, item.path.name not in LONGEST))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -22,6 +22,7 @@ def test_the_command_alone_explains_itself(refimpl: Command) -> None:
     assert refimpl().out == refimpl("--help").out != "" and refimpl().status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffered", ["", "1"])
 @pytest.mark.parametrize("arguments", [[], ["plan", "--help"], ["plan", "lenet", "--machine", "titan-x", "--json"]])
 def test_a_full_disk_is_one_line_and_status_2(arguments: list[str], buffered: str) -> None:
@@ -119,6 +120,7 @@ def test_as_a_program() -> None:
     assert subprocess.run([sys.executable, "-m", "refimpl", "nonsense"], capture_output=True).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", ["list kernels", "plan lenet --listing", "plan lenet --json"])
 def test_a_reader_who_has_seen_enough_is_no_error(arguments: str) -> None:
     script = f"set -o pipefail; '{sys.executable}' -m refimpl {arguments} --machine titan-x | head -1"
@@ -169,6 +171,7 @@ for arguments, wanted in {planning!r}:
 """
 
 
+@pytest.mark.slow
 def test_planning_imports_no_numba_no_matplotlib_no_torch(tmp_path: Path) -> None:
     program = LAZY.format(planning=PLANNING)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)

@@ -21,6 +21,7 @@ def digits() -> data.Data:
     return data.digits()
 
 
+@pytest.mark.slow
 def test_vgg16_needs_more_than_12_gib(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     programs = demo.plan_vgg16()
     said = capsys.readouterr().out

@@ -87,6 +87,7 @@ def spoil(program: Program, count: int, number: int, tally: Counter[tuple[str, s
     return faults
 
 
+@pytest.mark.slow
 def test_mutants_of_small_programs() -> None:
     tally: Counter[tuple[str, str]] = Counter()
     for number, modules in enumerate(SMALL):

@@ -13,7 +13,7 @@ from refimpl.reproduce.published import Reproduced
 from refimpl.reproduce.superneurons import capacity, published
 from refimpl.reproduce.superneurons.capacity import ALL, BUDGET, GIB, K40C, SETUPS, STEP, WITHOUT, HostRow, Row
 
-pytestmark = pytest.mark.superneurons
+pytestmark = [pytest.mark.superneurons, pytest.mark.slow]
 
 LITTLE = 5 * GIB // 4
 
@@ -37,7 +37,6 @@ def again(row: Row, more: int) -> bool:
     return attempt(capacity.deep(units + more, batch=row.batch), setup, K40C, LITTLE) is not None
 
 
-@pytest.mark.slow
 def test_every_row_fits_and_one_more_does_not(few: list[Row]) -> None:
     assert [(row.network, row.setup) for row in few] == [
         *((network, setup) for network in ("alexnet", "vgg16") for setup in SETUPS | WITHOUT),
