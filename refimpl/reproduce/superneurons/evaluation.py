@@ -199,7 +199,7 @@ def cache_speed_tables(rows: Sequence[CacheRow]) -> list[Table]:
 
 
 def workspace_tables(rows: Sequence[WorkspaceRow]) -> list[Table]:
-    """The speed and the workspaces of AlexNet, a line a pool; then call by call, the smallest pool's misses."""
+    """The speed and the workspaces of AlexNet, a line a pool."""
     runs: dict[tuple[str, int, int], list[WorkspaceRow]] = {}
     for row in rows:
         runs.setdefault((row.setup, row.batch, row.pool_bytes), []).append(row)

@@ -162,8 +162,11 @@ def memory_picture(rows: Sequence[MemoryRow]) -> Figure:
 
 # -- time and memory by type -------------------------------------------------------------------------------------------
 
-TYPE_COLOURS = {name: KIND_COLOURS.get(kind, colour) for (kind, name), colour in zip(
-    TYPES.items(), ("", "", "", "", "", style.GREY, style.YELLOW, style.VERMILION), strict=True)}  # fmt: skip
+#: Every type has a colour of its own here: there are no structure layers to share them with.
+TYPE_COLOURS = {
+    name: (KIND_COLOURS | {"fc": style.GREY, "dropout": style.YELLOW, "softmax": style.VERMILION})[kind]
+    for kind, name in TYPES.items()
+}
 
 
 def types_picture(rows: Sequence[TypeRow]) -> Figure:
