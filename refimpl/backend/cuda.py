@@ -135,12 +135,12 @@ class CudaDevice(Device):
 
     def copying_out(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> Callable[[Any], None]:
         if tier == PEER and self._peer is not None:
-            return self._peer.copying_out(pinned_address, self._base + address, nbytes)
+            return self._peer.copying(pinned_address, self._base + address, nbytes, out=True)
         return copying(driver.cuMemcpyDtoHAsync, self._pinned_base + pinned_address, self._base + address, nbytes)
 
     def copying_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> Callable[[Any], None]:
         if tier == PEER and self._peer is not None:
-            return self._peer.copying_in(pinned_address, self._base + address, nbytes)
+            return self._peer.copying(pinned_address, self._base + address, nbytes, out=False)
         return copying(driver.cuMemcpyHtoDAsync, self._base + address, self._pinned_base + pinned_address, nbytes)
 
     def event(self, record: int) -> Any:

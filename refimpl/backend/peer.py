@@ -37,19 +37,11 @@ class PeerMemory:
             driver.cuDevicePrimaryCtxRelease(self._device)
             raise
 
-    def copying_out(self, address: int, given: int, nbytes: int) -> Callable[[Any], None]:
-        """A function of a stream's handle that copies from `given`, a pointer of the GPU in use, to `address` here."""
-        to = int(self._pointer) + address
-        return lambda handle: checked(
-            driver.cuMemcpyPeerAsync(to, self._context, given, self._own, nbytes, handle), "a copy to its peer"
-        )
-
-    def copying_in(self, address: int, to: int, nbytes: int) -> Callable[[Any], None]:
-        """The same from `address` here to `to`, a pointer of the GPU in use."""
-        given = int(self._pointer) + address
-        return lambda handle: checked(
-            driver.cuMemcpyPeerAsync(to, self._own, given, self._context, nbytes, handle), "a copy from its peer"
-        )
+    def copying(self, address: int, pointer: int, nbytes: int, out: bool) -> Callable[[Any], None]:
+        """A function of a stream's handle that copies between `pointer`, on the GPU in use, and `address` here."""
+        ends = [(int(self._pointer) + address, self._context), (pointer, self._own)]
+        to, given = ends if out else ends[::-1]
+        return lambda handle: checked(driver.cuMemcpyPeerAsync(*to, *given, nbytes, handle), "a copy of its peer's")
 
     def close(self) -> None:
         self._there(lambda: driver.cuMemFree(self._pointer))

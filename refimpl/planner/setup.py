@@ -79,22 +79,16 @@ class Setup:
             check_kind(slot, getattr(self, slot))
         if self.copy_streams not in ("shared", "separate"):
             raise SetupError(f"copy_streams is {self.copy_streams!r}; write 'shared' or 'separate'")
-        for slot, module in self._modules.items():
-            for feature in sorted(module.needs - self._offered):
+        modules = {slot: getattr(self, slot) for slot in SLOTS if slot != "allocator"}
+        offered = {feature for module in modules.values() for feature in module.offers}
+        for slot, module in modules.items():
+            for feature in sorted(module.needs - offered):
                 raise SetupError(f"{slot}={module.name} {WITHOUT[feature]}")
-
-    @property
-    def _modules(self) -> dict[str, slots.Module]:
-        return {slot: getattr(self, slot) for slot in SLOTS if slot != "allocator"}
-
-    @property
-    def _offered(self) -> set[slots.Feature]:
-        return {feature for module in self._modules.values() for feature in module.offers}
 
     def check_tiers(self, machine: Machine) -> None:
         """Raise `SetupError` where maps move, and the machine has tiers that the module for `pinned` never uses."""
         others = [tier.name for tier in machine.tiers if tier.name != HOST]
-        if others and not self.pinned.spans_tiers and "offload" in self._offered:
+        if others and not self.pinned.spans_tiers and "offload" in self.offload.offers | self.cache.offers:
             raise SetupError(
                 f"pinned={self.pinned.name} uses the host's memory alone, and {machine.name} has the tier "
                 f"{' and '.join(others)} too; set pinned=superneurons-unified-pool, or leave that tier out"

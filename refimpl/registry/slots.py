@@ -24,6 +24,7 @@ from refimpl.planner.slots import (
     Module,
     Offload,
     Pinned,
+    Place,
     Prefetch,
     Recompute,
 )
@@ -32,5 +33,5 @@ from refimpl.registry.modules import MODULES
 __all__ = [
     "MODULES", "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundCompression", "BoundLiveness",
     "BoundOffload", "BoundPinned", "BoundPrefetch", "BoundRecompute", "Buffers", "ByWorkspace", "Cache", "Feature",
-    "Liveness", "Module", "Offload", "Pinned", "Pool", "Prefetch", "Recompute", "Releases",
+    "Liveness", "Module", "Offload", "Pinned", "Place", "Pool", "Prefetch", "Recompute", "Releases",
 ]  # fmt: skip

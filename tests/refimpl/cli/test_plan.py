@@ -116,6 +116,32 @@ def test_what_does_not_fit_as_json(refimpl: Command) -> None:
     assert set(document) >= {name for name in CONTRACT if "." not in name and "[" not in name}
 
 
+def test_tiers_are_a_part_of_the_machine(refimpl: Command, wrong: Wrong) -> None:
+    asked = ("alexnet", "--batch", 32, "--policy", "vdnn-all", *MACHINE)
+    pool, tiers = ("--set", "pinned=superneurons-unified-pool"), ("--tiers", "peer:30MiB@10GB/s,host:1GiB@8GB/s")
+    document = json.loads(refimpl("plan", *asked, *pool, *tiers, "--json").out)
+    assert 0 < document["tier_bytes"]["peer"] <= 30 << 20 and document["pinned_bytes"] <= 1 << 30
+    alone = json.loads(refimpl("plan", *asked, "--json").out)
+    assert alone["tier_bytes"] == {}
+    assert document["pinned_bytes"] + document["tier_bytes"]["peer"] == alone["pinned_bytes"]
+    assert "peer tier" in refimpl("plan", *asked, *pool, *tiers).out
+    assert "set pinned=superneurons-unified-pool" in wrong("plan", *asked, *tiers)
+    assert "the tier 'host:half' is not understood" in wrong("plan", *asked, "--tiers", "host:half")
+
+
+def test_a_host_tier_that_is_full_says_what_fits_the_device(refimpl: Command) -> None:
+    asked = ("alexnet", "--batch", 32, "--policy", "vdnn-all", "--tiers", "host:40MiB", *MACHINE)
+    said = refimpl("plan", *asked, "--json")
+    document = json.loads(said.out)
+    assert said.status == 3 and said.err.count("\n") == 1 and "host tier: " in said.err
+    assert document["budget_bytes"] == 12 << 30 and document["least_budget_bytes"] is None
+    assert "Within 12 GiB, --policy baseline fits" in said.err
+    row = refimpl(
+        "compare", "alexnet", "--batch", 32, "--with", "vdnn-all", "--tiers", "host:40MiB", "--least", *MACHINE
+    )
+    assert row.status == 0 and "out of pinned memory" in row.out
+
+
 def test_even_resident_tensors_may_not_fit(refimpl: Command) -> None:
     said = refimpl("plan", "vgg16", "--batch", 1, "--budget", "100MiB", *MACHINE)
     assert said.status == 3 and "before the first step" in said.err
