@@ -81,7 +81,10 @@ class Measured(Measurement):
             f"the baseline; not one image of it fits {size(self.budget_bytes)}": len(self.largest) < 2,
             "the heap against driver calls; a CPU has no driver to call": self.pools is None,
             "the same without a budget; the device cannot hold it": self.comparison is None,
-            "PyTorch in the same budget; it is not installed: pip install torch": not pytorch.at_hand(),
+            "PyTorch in the same budget; that comparison is for a CPU": self.pools is not None,
+            "PyTorch in the same budget; it is not installed: pip install torch": not (
+                self.pools or self.torch_version
+            ),
         }
         return [f"Not measured: {what}." for what, is_missing in missing.items() if is_missing]
 

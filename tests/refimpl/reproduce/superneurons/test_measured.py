@@ -108,6 +108,9 @@ def test_shares_of_the_time(found: Measured) -> None:
     rows = pools_table(pools).rows
     assert ["share of the iteration that they cost", "", "25.0%"] in rows
     assert ["published share (ResNet-50)", "", "36 %"] in rows
+    assert replace(found, pools=pools).notes() == [
+        "Not measured: PyTorch in the same budget; that comparison is for a CPU."
+    ]
     document = to_json(replace(found, pools=pools))
     assert document["pools"]["share"] == pytest.approx(0.25)
     assert document["pools"]["calls"]["driver_calls"]["allocations"] == 10
