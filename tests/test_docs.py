@@ -472,6 +472,7 @@ def script(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_readme_prints_what_the_commands_print() -> None:
     readme = script("readme")
     text = readme.README.read_text(encoding="utf-8")

@@ -23,9 +23,9 @@ class _WithoutBarriers(ast.NodeTransformer):
 
 
 def infer_types(kernel: Kernel, lowered: Lowered, preamble: list[str]) -> dict[str, str]:
-    """Variable → NumPy type name, for the kernel with its barriers taken out and its arrays on the heap."""
+    """Variable → NumPy type name, for the kernel with its barriers taken out."""
     arrays = [
-        f"{array.name} = np.empty({array.shape}, np.{array.dtype})"
+        f"{array.name} = _stack({array.shape}, np.{array.dtype})"
         for array in [*lowered.shared.values(), *lowered.local.values()]
     ]
     body = [*parse("\n".join(arrays)), *(_WithoutBarriers().visit(copy.deepcopy(s)) for s in lowered.body)]

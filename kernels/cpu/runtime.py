@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
@@ -33,26 +34,51 @@ def stack(typing_context: Any, shape: Any, dtype: Any) -> Any:
 
     LLVM knows such memory: it cannot alias an argument, and a small array under constant loops becomes registers.
     """
-    dimensions = [length.literal_value for length in shape]
-    array_type = types.Array(dtype.dtype, len(dimensions), "C")
+    array_type = types.Array(dtype.dtype, len(shape), "C")
 
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        element, length = context.get_data_type(array_type.dtype), math.prod(dimensions)
-        with builder.goto_entry_block():  # cgutils.alloca_once would fill it with zeros too, in minutes of compilation
-            memory = builder.alloca(ir.ArrayType(element, length))
-        memory.align = 64
-        data = builder.bitcast(memory, ir.PointerType(element))
-        itemsize = context.get_abi_sizeof(element)
-        strides = [itemsize * stride for stride in contiguous_strides(tuple(dimensions))]
-        shape, strides, (itemsize,) = (
-            [context.get_constant(types.intp, value) for value in values]
-            for values in (dimensions, strides, [itemsize])
-        )
-        array = context.make_array(array_type)(context, builder)
-        arrayobj.populate_array(array, data, shape, strides, itemsize, meminfo=None)  # nobody counts references to it
-        return array._getvalue()
+        return _on_stack(context, builder, array_type, shape)._getvalue()
 
     return array_type(shape, dtype), generate
+
+
+@intrinsic(prefer_literal=True)
+def filled(typing_context: Any, shape: Any, dtype: Any, value: Any) -> Any:
+    """An array on the stack with every element set to the value; elements of several fields are set to zero.
+
+    As np.full and np.zeros, which Numba would compile for every kind of array.
+    """
+    array_type = types.Array(dtype.dtype, len(shape), "C")
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        array = _on_stack(context, builder, array_type, shape)
+        with cgutils.for_range(builder, array.nitems) as loop:
+            element = builder.gep(array.data, [loop.index])
+            if isinstance(array_type.dtype, types.Record):
+                builder.store(ir.Constant(element.type.pointee, None), element)
+            else:
+                cast = context.cast(builder, arguments[2], value, array_type.dtype)
+                context.pack_value(builder, array_type.dtype, cast, element)
+        return array._getvalue()
+
+    return array_type(shape, dtype, value), generate
+
+
+def _on_stack(context: Any, builder: Any, array_type: types.Array, shape: Any) -> Any:
+    dimensions = [length.literal_value for length in shape]
+    element, length = context.get_data_type(array_type.dtype), math.prod(dimensions)
+    with builder.goto_entry_block():  # cgutils.alloca_once would fill it with zeros too, in minutes of compilation
+        memory = builder.alloca(ir.ArrayType(element, length))
+    memory.align = 64
+    data = builder.bitcast(memory, ir.PointerType(element))
+    itemsize = context.get_abi_sizeof(element)
+    strides = [itemsize * stride for stride in contiguous_strides(tuple(dimensions))]
+    lengths, strides, (itemsize,) = (
+        [context.get_constant(types.intp, value) for value in values] for values in (dimensions, strides, [itemsize])
+    )
+    array = context.make_array(array_type)(context, builder)
+    arrayobj.populate_array(array, data, lengths, strides, itemsize, meminfo=None)  # nobody counts references to it
+    return array
 
 
 @inside

@@ -65,8 +65,6 @@ class KernelSource:
     def _head(self) -> list[str]:
         where = f"kernels.{self.kernel.family}" if self.kernel.family != "__main__" else self.lowered.file
         mode = ", in checked mode" if self.checked else ""
-        # Without reference counts: all memory is the caller's or on the stack, and counting hinders LLVM.
-        counting = "" if self.checked else ', "_nrt": False'
         lines = [
             f'"""Kernel {self.kernel.name} of {where} for the CPU{mode}; written by kernels.cpu, not by hand."""',
             "",
@@ -79,11 +77,13 @@ class KernelSource:
             "from kernels.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, EPOCH, SHADOW, THREAD",
             "from kernels.cpu.runtime import agree as _agree",
             "from kernels.cpu.runtime import at as _at",
+            "from kernels.cpu.runtime import filled as _filled",
             "from kernels.cpu.runtime import read as _read",
             "from kernels.cpu.runtime import stack as _stack",
             "from kernels.cpu.runtime import write as _write",
             "",
-            f'OPTIONS = {{"error_model": "numpy", "fastmath": {{"contract"}}, "no_cfunc_wrapper": True{counting}}}',
+            # No reference counts (_nrt): all memory is the caller's or on the stack, and counting hinders LLVM.
+            'OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}, "no_cfunc_wrapper": True, "_nrt": False}',
             'INSIDE = {**OPTIONS, "no_cpython_wrapper": True}',  # Python calls nothing but `run`
         ]
         lines += [f"{name} = {value}" for name, value in self.constants.items() if name != value]
@@ -174,7 +174,7 @@ class KernelSource:
 
     def _shared_array(self, array: Array) -> list[str]:
         """The statements that make a shared array and, in checked mode, its shadow: epoch 0, before all others."""
-        shadow = [f"{shadow_of(array.name)} = np.zeros({array.shape}, SHADOW)"] if self.checked else []
+        shadow = [f"{shadow_of(array.name)} = _filled({array.shape}, SHADOW, 0)"] if self.checked else []
         return [*self._one_array(array), *shadow]
 
     def _one_array(self, array: Array) -> list[str]:
@@ -182,7 +182,7 @@ class KernelSource:
         if self.checked:
             garbage = GARBAGE["b" if array.dtype == "bool" else array.dtype[0]]
             dtype = "bool_" if array.dtype == "bool" else array.dtype
-            return [f"{array.name} = np.full({array.shape}, {garbage}, np.{dtype})"]
+            return [f"{array.name} = _filled({array.shape}, np.{dtype}, {garbage})"]
         return [f"{array.name} = _stack({array.shape}, np.{array.dtype})"]
 
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from kernels import cpu
 from kernels.arguments import KernelError
-from kernels.cpu import build, threads
+from kernels.cpu import build, runtime, threads
 from kernels.cpu.checked import CheckFailed
 from kernels.launch import REGISTRY, Floats, Ints, bind, ceil_div, device, kernel, launch
 from kernels.shim import cuda
@@ -738,6 +738,12 @@ def test_a_user_without_a_home_has_a_cache(cache, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is where nothing says where home is
     assert build.cache_directory().parent == cache.parent / "temporary"
+
+
+def test_a_check_is_compiled_once_and_not_for_every_place_in_the_source(cache):
+    build.load(block_sums, checked=True)
+    checks = (runtime.at, runtime.read, runtime.write)
+    assert {signature[2] for check in checks for signature in check.signatures} == {numba.types.int64}
 
 
 def test_two_processes_that_compile_the_same_are_both_right(cache, capsys, monkeypatch):

@@ -184,6 +184,7 @@ def faults(count: int, seed: int) -> tuple[Counter[int | None], list[str]]:
     return ended, found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("harmless")
 def test_a_drawn_line_ends_well() -> None:
     ended, found = faults(150, seed=1)

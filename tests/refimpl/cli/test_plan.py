@@ -171,6 +171,7 @@ def test_a_share_is_of_the_baselines_peak(refimpl: Command) -> None:
     assert shared["budget_bytes"] == baseline * 3 // 2
 
 
+@pytest.mark.slow
 def test_the_largest_batch(refimpl: Command) -> None:
     asked = ("plan", "vgg16", "--budget", "4GiB", "--largest-batch", *MACHINE)
     said = refimpl(*asked, "--batch", 1)

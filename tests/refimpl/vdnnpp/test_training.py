@@ -103,6 +103,7 @@ def holds(network: Network, program: Program, order: Order, poison: bool) -> int
     return program.counts.compressed_bytes
 
 
+@pytest.mark.slow
 @given(drawn_networks, ours(), st.sampled_from((0.0, 0.3, 1.0)), orders, st.booleans())
 @settings(max_examples=30)
 def test_no_preset_changes_a_bit(network: Network, wanted: Setup, tightness: float, order: Order, poison: bool) -> None:
