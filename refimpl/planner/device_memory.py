@@ -62,7 +62,8 @@ class DeviceMemory:
         self._driver_calls = allocator.driver_calls
         self._blocks: dict[Tensor, Block] = {}  # resident tensors too
         self._draining: dict[Tensor, Draining] = {}  # the longest draining first
-        self._waits_seen = 0  # of the order, when the draining blocks were last looked at
+        self.draining_bytes = 0
+        self._waits_seen = 0  # the kernels' waits when the draining blocks were last looked at
         self._freed = History()
 
     def __contains__(self, tensor: object) -> bool:
@@ -79,11 +80,6 @@ class DeviceMemory:
 
     def is_draining(self, tensor: Tensor) -> bool:
         return tensor in self._draining
-
-    @property
-    def draining_bytes(self) -> int:
-        """Bytes of all blocks that drain."""
-        return sum(draining.block.nbytes for draining in self._draining.values())
 
     def managed(self) -> list[Tensor]:
         """The managed tensors that are on the device."""
@@ -123,20 +119,23 @@ class DeviceMemory:
             self.live_tensors -= 1
             self._cache.leave(tensor)
         self._draining[tensor] = Draining(block, self._order.now)
+        self.draining_bytes += block.nbytes
         if self._is_ordered(block):
             self._give_back(tensor)
 
     def revive(self, tensor: Tensor) -> None:
         """A draining tensor is wanted again: its bytes are still there."""
-        self._arrive(tensor, self._draining.pop(tensor).block)
+        block = self._draining.pop(tensor).block
+        self.draining_bytes -= block.nbytes
+        self._arrive(tensor, block)
 
     def give_back_drained(self, everything: bool = False) -> None:
         """The bytes whose copies the kernels to come run after go back to the pool; or those of all that drain."""
         if self._lag is not None:
             due = self._order.now - self._lag
             drained = [t for t, draining in self._draining.items() if everything or draining.released < due]
-        elif everything or self._waits_seen < self._order.waits:  # only a wait orders kernels after a copy
-            self._waits_seen = self._order.waits
+        elif everything or self._waits_seen < self._order.kernel_waits:
+            self._waits_seen = self._order.kernel_waits
             drained = [t for t, draining in self._draining.items() if everything or self._is_ordered(draining.block)]
         else:
             return
@@ -165,6 +164,7 @@ class DeviceMemory:
     def _give_back(self, tensor: Tensor) -> None:
         draining = self._draining.pop(tensor)
         block = draining.block
+        self.draining_bytes -= block.nbytes
         self.pool.free(block.address)
         self._freed.put(block.address, block.address + block.nbytes, block.accesses())
         self._order.note(Free(self._order.now, tensor, block.address, block.nbytes, draining.released))

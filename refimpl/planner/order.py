@@ -18,6 +18,7 @@ from refimpl.network import Step, Tensor
 from refimpl.planner.gap import widest_gap
 from refimpl.planner.history import Accesses, latest
 from refimpl.planner.instructions import (
+    COMPUTE,
     Allocate,
     Compress,
     CopyIn,
@@ -66,7 +67,7 @@ class Order:
         self._snapshots: dict[int, list[int]] = {}  #: position → what its stream had seen, itself included
         self._seen = [[-1] * streams for _ in self.streams]
         self._waited_for: set[int] = set()
-        self.waits = self.copies = 0
+        self.waits = self.kernel_waits = self.copies = 0
         self.step: Step | None = None  #: the running one; None before the first
 
     @property
@@ -117,6 +118,7 @@ class Order:
             self._waited_for.add(position)
             self.draft.append(Wait(step, stream, position))
             self.waits += 1
+            self.kernel_waits += stream == COMPUTE
             self._seen[stream] = seen = list(map(max, seen, self._snapshots[position]))
             self.clock.wait(stream, self.ends[position])
 

@@ -25,7 +25,20 @@ from refimpl.memory.trace import Event, Found, Trace, ideal, replay, rounded
 from refimpl.planner import Program, slots
 from refimpl.planner.errors import PoolDoesNotFit
 
-LAGS = (None, 32, 16, 8, 4, 2, 1, 0)  #: steps for which a map's bytes are not used again; None: all of forward
+LAGS = (
+    None,
+    32,
+    24,
+    16,
+    12,
+    8,
+    6,
+    4,
+    3,
+    2,
+    1,
+    0,
+)  #: steps for which a map's bytes are not used again; None: all of forward
 
 
 class PlacementError(ValueError):
