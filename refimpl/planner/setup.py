@@ -90,8 +90,8 @@ class Setup:
         others = [tier.name for tier in machine.tiers if tier.name != HOST]
         if others and not self.pinned.spans_tiers and "offload" in self.offload.offers | self.cache.offers:
             raise SetupError(
-                f"pinned={self.pinned.name} uses the host's memory alone, and {machine.name} has the tier "
-                f"{' and '.join(others)} too; set pinned=superneurons-unified-pool, or leave that tier out"
+                f"pinned={self.pinned.name} uses the host's memory alone, and {machine.name} has other tiers "
+                f"({', '.join(others)}); set pinned=superneurons-unified-pool, or leave them out"
             )
 
     def module(self, slot: str) -> Any:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
-from refimpl.planner.errors import DoesNotFit
+from refimpl.planner.errors import DoesNotFit, PinnedDoesNotFit
 from refimpl.planner.loop import plan
 from refimpl.planner.program import Program
 from refimpl.planner.setup import Setup
@@ -81,7 +81,14 @@ def largest(
         while size > best and not fits(size):
             size, step = size - step, 2 * step
 
-    guess = min(reach([plan(network, setup, machine, UNLIMITED).peak_bytes for network in ends], budget), too_large - 1)
+    def unlimited_peak(network: Network) -> int:
+        """Bytes; the budget's where pinned memory is too small for even this network."""
+        try:
+            return plan(network, setup, machine, UNLIMITED).peak_bytes
+        except PinnedDoesNotFit:
+            return budget
+
+    guess = min(reach([unlimited_peak(network) for network in ends], budget), too_large - 1)
     descend(guess, max(1, guess // FIRST_STEP))
     if best + 1 < too_large and fits(best + 1):
         descend(too_large - 1, max(1, (too_large - best) // FIRST_STEP))

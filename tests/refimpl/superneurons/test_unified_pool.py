@@ -23,6 +23,7 @@ from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import pinned_size
 from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget, remedies
+from refimpl.registry.largest import largest
 from refimpl.report.chrome_trace import chrome_trace
 from refimpl.superneurons import UnifiedTensorPool
 from refimpl.superneurons import presets as stages
@@ -187,6 +188,17 @@ def test_pinned_memory_that_runs_out_says_so_by_tier() -> None:
     assert least_budget(network, stages.offload(), on) is None
 
 
+@pytest.mark.parametrize("most", [0, 1, 2, 7])
+def test_the_largest_batch_is_the_one_that_the_tiers_hold(most: int) -> None:
+    def network(batch: int) -> Network:
+        return build("tiny-vgg", batch)
+
+    wanted = stages.offload()
+    room = plan(network(most), wanted, machine(), PLENTY).pinned_bytes if most else 512
+    on = machine().with_tiers([Tier("host", room)])
+    assert largest(network, wanted, on, 1 << 30).size == most
+
+
 def test_a_host_too_small_for_the_batch_is_refused() -> None:
     with pytest.raises(
         PinnedDoesNotFit, match="before the first step asks .* for the batch and the results; host tier"
@@ -211,7 +223,7 @@ def test_other_tiers_need_a_module_that_uses_them(module: object) -> None:
     on = machine().with_tiers([Tier("host"), Tier("peer", 1 << 20)])
     wanted = setup(**MOVING | {"pinned": module})
     with pytest.raises(
-        SetupError, match="uses the host's memory alone, and titan-x has the tier peer too; set pinned="
+        SetupError, match="uses the host's memory alone, and titan-x has other tiers .peer.; set pinned="
     ):
         plan(small_network(), wanted, on, PLENTY)
     plan(small_network(), setup(pinned=module), on, PLENTY)  # nothing moves
