@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from refimpl.machine import HOST
 from refimpl.network import Call, Tensor
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
 from refimpl.planner.instructions import Compress, Decompress
@@ -63,8 +64,13 @@ class Run:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.device = np.full(program.arena_bytes // CELL, NOTHING)
-        self.pinned = np.full(program.pinned_bytes // CELL, NOTHING)
-        self.owner = np.full(program.pinned_bytes // CELL, NOTHING)  #: whose copy lies in pinned memory, see `mark`
+        self.tiers: dict[str, tuple[int, int]] = {}  #: tier → where it begins in `pinned`, and its bytes
+        nbytes = 0
+        for name, its_bytes in {HOST: program.pinned_bytes, **program.tier_bytes}.items():
+            self.tiers[name] = nbytes, its_bytes
+            nbytes += -(-its_bytes // CELL) * CELL
+        self.pinned = np.full(nbytes // CELL, NOTHING)
+        self.owner = np.full(nbytes // CELL, NOTHING)  #: whose copy lies in pinned memory, see `mark`
         self.store = np.full(program.store_bytes // CELL, NOTHING)
         self.store_owner = np.full(program.store_bytes // CELL, NOTHING)
         self.live: list[tuple[Tensor, int, int]] = []
@@ -235,32 +241,32 @@ class Run:
         node = self.node(it.stream, *(name for name in self.program.streams if name != "host"))
         _, start, end = self.find(it.tensor, it.address)
         out = it.op == "copy out"
-        here, there = self.cells(it.address, it.nbytes), self.cells(it.pinned_address, it.nbytes)
-        if (
-            it.nbytes != it.tensor.nbytes
-            or not 0 <= it.pinned_address <= self.program.pinned_bytes - it.nbytes
-            or it.pinned_address % CELL
-        ):
+        if it.tier not in self.tiers:
+            raise Fault("no such tier")
+        first, limit = self.tiers[it.tier]
+        place = first + it.pinned_address
+        here, there = self.cells(it.address, it.nbytes), self.cells(place, it.nbytes)
+        if it.nbytes != it.tensor.nbytes or not 0 <= it.pinned_address <= limit - it.nbytes or it.pinned_address % CELL:
             raise Fault("outside")
         if out:
             if self.value(it.tensor, it.address) in (NOTHING, MIXED):
                 raise Fault("copies nothing")
-            self.may_write(it)
+            self.may_write(it, place)
             self.pinned[there] = self.device[here]
-            self.owner[there] = self.mark(it.tensor, it.pinned_address)
+            self.owner[there] = self.mark(it.tensor, place)
         else:
-            if (self.owner[there] != self.mark(it.tensor, it.pinned_address)).any():
+            if (self.owner[there] != self.mark(it.tensor, place)).any():
                 raise Fault("lost")
             self.device[here] = self.pinned[there]
         self.accesses.append((node, 0, start, end, not out))
-        self.accesses.append((node, 1, it.pinned_address, it.pinned_address + it.nbytes, out))
+        self.accesses.append((node, 1, place, place + it.nbytes, out))
 
-    def may_write(self, it: CopyOut | Decompress) -> None:
+    def may_write(self, it: CopyOut | Decompress, place: int) -> None:
         """The batch's buffers are nobody's to write, a result's only that result's."""
         network = self.program.network
         for tensor, address in self.program.pinned.items():
             mine = tensor is it.tensor and tensor not in (network.input, network.labels)
-            if not mine and it.pinned_address < address + tensor.nbytes and address < it.pinned_address + it.nbytes:
+            if not mine and place < address + tensor.nbytes and address < place + it.nbytes:
                 raise Fault("not its to write")
 
     def on_host(self, it: Compress | Decompress) -> None:
@@ -285,7 +291,7 @@ class Run:
         else:
             if (self.store_owner[stored] != self.mark(it.tensor, it.store_address)).any():
                 raise Fault("lost")
-            self.may_write(it)
+            self.may_write(it, it.pinned_address)
             self.pinned[raw] = self.store[stored][:numbers]
             self.owner[raw] = self.mark(it.tensor, it.pinned_address)
         self.accesses.append((node, 1, it.pinned_address, it.pinned_address + it.nbytes, it.op == "decompress"))

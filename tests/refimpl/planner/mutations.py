@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from refimpl.machine import HOST, PEER
 from refimpl.network import Builder, Network, Tensor
 from refimpl.planner import CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait, plan
 from refimpl.planner.instructions import HOST_STREAM, Compress, Decompress, pinned_size
@@ -157,6 +158,11 @@ def other_streams(program: Program, drawn: random.Random) -> Iterator[Mutant]:
             yield "copy on another stream", changed(program, index, stream=drawn.choice(others))
 
 
+def tiers(program: Program) -> list[str]:
+    """Those of the program, and one that it may not have."""
+    return sorted({HOST, PEER, *program.tier_bytes})
+
+
 def other_buffers(program: Program, drawn: random.Random) -> Iterator[Mutant]:
     """Each copy with another pinned buffer, and each compressed map elsewhere in the store."""
     addresses = sorted({it.pinned_address for it in program.instructions if isinstance(it, MOVES)})
@@ -164,6 +170,9 @@ def other_buffers(program: Program, drawn: random.Random) -> Iterator[Mutant]:
     for index, it in enumerate(program.instructions):
         if isinstance(it, MOVES):
             yield "copy with another buffer", changed(program, index, pinned_address=drawn.choice(addresses))
+        if isinstance(it, (CopyOut, CopyIn)):
+            others = [tier for tier in tiers(program) if tier != it.tier]
+            yield "copy with another tier", changed(program, index, tier=drawn.choice(others))
         if isinstance(it, (Compress, Decompress)):
             store = drawn.choice([*regions, it.store_address + 512, max(0, it.store_address - 512)])
             yield "compressed map elsewhere", changed(program, index, store_address=store)
@@ -217,6 +226,8 @@ def _field(program: Program, drawn: random.Random) -> Mutant:
         value = drawn.choice((_one_address, _two_swapped, _other_count))(value, drawn, others)
     elif name == "choice" and isinstance(it, Launch):
         value = _choice(program, it, drawn)
+    elif name == "tier":
+        value = drawn.choice(tiers(program))
     elif name == "workspace":
         address, nbytes = value or drawn.choice([w for w in others if w] or [(0, 512)])
         value = drawn.choice([None, (_number(address, drawn, [0]), nbytes), (address, _number(nbytes, drawn, [0]))])

@@ -10,14 +10,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from refimpl.machine import Tier
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program, Setup
+from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.errors import PinnedDoesNotFit
+from refimpl.planner.instructions import pinned_size
 from refimpl.planner.verify import Unsafe
+from refimpl.superneurons import UnifiedTensorPool
 from refimpl.vdnnpp import Compressed
-from tests.refimpl.modules import least_plan, machine, networks, setups
+from tests.refimpl.modules import least_plan, machine, networks, setup, setups
 from tests.refimpl.planner.brute_force import fault
-from tests.refimpl.planner.mutations import COMPRESSING, MOVING, WAYS, small_program
+from tests.refimpl.planner.mutations import COMPRESSING, MOVING, WAYS, small_network, small_program
 
 #: Slow links make copies overlap many steps; fast ones hide them at once.  Bytes a second.
 LINKS = st.sampled_from((1e6, 1e8, 1e10))
@@ -77,6 +80,21 @@ def test_all_ways_to_spoil_a_small_program_whose_maps_are_compressed() -> None:
     assert tally["decompress removed", "caught"] == ops["decompress"]
     assert tally["compress removed", "caught"] == ops["decompress"]  # what nobody decompresses is no loss
     assert tally["compressed map elsewhere", "caught"] > 0
+
+
+def test_all_ways_to_spoil_a_small_program_whose_maps_are_in_tiers() -> None:
+    """Maps of equal size at equal addresses of two tiers, and a third for the rest."""
+    wanted = setup(**MOVING | {"pinned": UnifiedTensorPool()})
+    maps = [pinned_size(it.nbytes) for it in small_program(**MOVING).instructions if it.op == "copy out"]
+    on = machine().with_tiers([Tier("remote", maps[0]), Tier("peer", maps[0]), Tier("host")])
+    program = plan(small_network(), wanted, on, 1 << 26)
+    assert fault(program) is None and len(program.tier_bytes) == 2
+    tally: Counter[tuple[str, str]] = Counter()
+    compare(program, 0, tally)
+    show(tally)
+    assert tally["copy with another tier", "caught"] == sum(
+        it.op in ("copy out", "copy in") for it in program.instructions
+    )
 
 
 @relaxed
