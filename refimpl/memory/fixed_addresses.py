@@ -4,23 +4,28 @@ Where a setup never reacts to a failed allocation, an iteration's allocations an
 Then every block gets its address beforehand, the largest first, each the lowest that is free over its whole life.
 Where that takes more than the ideal, the block with the highest end is placed before all others, and all are placed
 again: a few rounds nearly always reach the ideal.
+
+`FixedAddresses` is the allocator of both plans that this takes.  In the first one it only counts bytes: no hole is ever
+too small.  The planner then fixes the addresses of all blocks, and plans again with them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from refimpl.memory.base import Allocator, Pool
+from refimpl.memory.base import GRANULARITY, UNLIMITED, Allocator, Pool, PoolError
+from refimpl.memory.fits import FitPool
+from refimpl.memory.free_list import FreeList
 from refimpl.memory.trace import Found, Trace, ideal, rounded
 
 ROUNDS = 32  #: of placing all blocks, at most
 
 
 class Life(NamedTuple):
-    """The events of the trace that begin and end a block's life, and its bytes, rounded."""
+    """The positions in the trace, or in the program, at which a block's life begins and ends; its bytes, rounded."""
 
     begin: int
     end: int
@@ -66,35 +71,76 @@ class Fixed(Found):
 
 def fix_addresses(events: Trace) -> Fixed:
     """The best of some rounds; a round that reaches the ideal is the last."""
-    known, least = lives(events), ideal(events)
-    order = sorted(known, key=lambda block: (-known[block].nbytes, known[block].begin))
-    best = Fixed(0, 0, 0, {})
-    for rounds in range(1, ROUNDS + 1):
+    known = lives(events)
+    return rounds(known, by_size(known), ideal(events))
+
+
+def by_size(known: Mapping[int, Life]) -> list[int]:
+    """The largest block first; of several the oldest."""
+    return sorted(known, key=lambda block: (-known[block].nbytes, known[block].begin))
+
+
+def by_age(known: Mapping[int, Life]) -> list[int]:
+    return sorted(known, key=lambda block: known[block].begin)
+
+
+def rounds(known: Mapping[int, Life], order: list[int], wanted: int, most: int = ROUNDS) -> Fixed:
+    """The best of some rounds; after each, the block with the highest end goes to the front of the order.
+
+    Args:
+        known: the lives of all blocks.
+        order: in which they are placed first.
+        wanted: bytes of a pool; a round that reaches it is the last.
+        most: the number of rounds.
+    """
+    best: Fixed | None = None
+    for number in range(1, most + 1):
         addresses = placed(known, order)
         tops = {block: address + known[block].nbytes for block, address in addresses.items()}
         size = max(tops.values(), default=0)
-        if rounds == 1 or size < best.pool_bytes:
-            best = Fixed(size, least, rounds, addresses)
-        if size == least:
+        if best is None or size < best.pool_bytes:
+            best = Fixed(size, wanted, number, addresses)
+        if size <= wanted:
             break
         highest = max(order, key=tops.__getitem__)
         order.remove(highest)
         order.insert(0, highest)
+    assert best is not None
     return best
 
 
-class FixedAddressesPool(Pool):
-    """The nth allocation gets the nth place; one that asks for other bytes does not fit."""
+class CountingPool(FitPool):
+    """At most `size` bytes are held, anywhere in an arena without end (best fit, so that bytes are reused)."""
 
-    def __init__(self, size: int, granularity: int, places: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, size: int, granularity: int) -> None:
+        super().__init__(size, granularity, FreeList.smallest)
+        self._holes = FreeList(UNLIMITED * UNLIMITED)
+
+    def _take(self, nbytes: int, stays: bool) -> int | None:
+        return super()._take(nbytes, stays) if nbytes <= self.free_bytes else None
+
+    @property
+    def largest_hole(self) -> int:
+        return self.free_bytes
+
+
+class FixedAddressesPool(Pool):
+    """The nth allocation gets the nth place; one that asks for other bytes does not fit.
+
+    At most `limit` bytes are held, as while they were counted: what failed or was refused then, fails again.
+    """
+
+    def __init__(self, size: int, granularity: int, places: Sequence[tuple[int, int]], limit: int) -> None:
         super().__init__(size, granularity)
-        self._places, self._next = places, 0
+        self._places, self._next, self._limit = places, 0, min(limit, self.size)
         self._bounds = [(0, 0), (self.size, self.size)]  # live blocks (address, end) between two fences, sorted
 
     def _take(self, nbytes: int, stays: bool) -> int | None:
         address, expected = self._places[self._next] if self._next < len(self._places) else (0, 0)
         place = bisect_left(self._bounds, (address, address + nbytes))
-        if nbytes != expected or address + nbytes > self.size or self._bounds[place - 1][1] > address:
+        if nbytes != expected or nbytes > self.largest_hole or address + nbytes > self.size:
+            return None
+        if self._bounds[place - 1][1] > address:
             return None
         if place < len(self._bounds) and self._bounds[place][0] < address + nbytes:
             return None
@@ -107,7 +153,8 @@ class FixedAddressesPool(Pool):
 
     @property
     def largest_hole(self) -> int:
-        return max((nbytes for _, nbytes in self.holes()), default=0)
+        """Bytes that may still be held: a workspace was chosen by them, and its place is known."""
+        return self._limit - self.held
 
     def holes(self) -> list[tuple[int, int]]:
         pairs = zip(self._bounds, self._bounds[1:], strict=False)
@@ -116,12 +163,24 @@ class FixedAddressesPool(Pool):
 
 @dataclass(frozen=True)
 class FixedAddresses(Allocator):
-    """Addresses fixed beforehand, for one program: the one that asks for exactly these blocks in this order."""
+    """Bytes are counted first, at most `limit` of them (None: the budget); then every block gets its address.
 
-    places: tuple[tuple[int, int], ...] = ()  #: (address, bytes), in the order of the allocations
+    Without `places` its pool only counts.  The planner adds the places, and plans again.
+    """
+
+    limit: int | None = None
+    #: (address, bytes) in the order of the allocations: of one program, the one that asks for exactly these blocks
+    places: tuple[tuple[int, int], ...] = field(default=(), repr=False)
 
     name: ClassVar[str] = "fixed-addresses"
-    summary: ClassVar[str] = "addresses fixed once from known lifetimes; for setups that never react to a failure"
+    summary: ClassVar[str] = "planned twice: bytes are counted first, then every block gets its address"
+
+    def __post_init__(self) -> None:
+        if self.granularity != GRANULARITY:
+            raise PoolError(f"{self.name}: a granularity of {self.granularity} bytes; it is always {GRANULARITY}")
 
     def open(self, size: int) -> Pool:
-        return FixedAddressesPool(size, self.granularity, self.places)
+        limit = size if self.limit is None else min(self.limit, size)
+        if not self.places:
+            return CountingPool(limit, self.granularity)
+        return FixedAddressesPool(size, self.granularity, self.places, limit)

@@ -28,6 +28,11 @@ class DoesNotFit(Exception):
         """How much larger the largest hole would have to be."""
         return size(max(0, self.asked - self.largest_hole))
 
+    @property
+    def where(self) -> str:
+        """The step that does not fit, or what else."""
+        return str(self.step or "the resident tensors")
+
     def __str__(self) -> str:
         where = str(self.step) if self.step else "before the first step"
         alive = ", ".join(f"{size(nbytes)} of {kind}s" for kind, nbytes in self.alive.items() if nbytes)
@@ -83,4 +88,21 @@ class PinnedDoesNotFit(DoesNotFit):
             f"does not fit in {size(self.budget)} of pinned memory: {self.step or 'before the first step'} asks "
             f"{size(self.asked)} for {self.tensor}; {rooms}; raise the limit of a tier, or take a setup that offloads "
             "less" + (f". {self.hint}" if self.hint else "")
+        )
+
+
+class AddressesDoNotFit(DoesNotFit):
+    """All bytes fit while they are counted, but no addresses for all blocks were found within the budget."""
+
+    def __init__(self, asked: int, budget: int) -> None:
+        super().__init__(None, "all blocks", asked, budget, budget, budget, {})
+
+    @property
+    def where(self) -> str:
+        return "fixed addresses"
+
+    def __str__(self) -> str:
+        return (self.who and f"{self.who} ") + (
+            f"does not fit in {size(self.budget)}: the addresses found for all blocks take {size(self.asked)}"
+            + (f". {self.hint}" if self.hint else "")
         )

@@ -1,25 +1,123 @@
-"""Fixed addresses for a program: planned once with memory enough, it can be planned again at known addresses."""
+"""Fixed addresses: a program is planned, its blocks get their addresses, and it is planned again with these."""
 
 from __future__ import annotations
 
-from refimpl.memory.fixed_addresses import Fixed, FixedAddresses, fix_addresses
+import dataclasses
+from bisect import bisect_left
+from typing import NamedTuple
+
+from refimpl.memory import UNLIMITED
+from refimpl.memory.fixed_addresses import (
+    ROUNDS,
+    Fixed,
+    FixedAddresses,
+    Life,
+    by_age,
+    by_size,
+    fix_addresses,
+    rounds,
+)
 from refimpl.memory.trace import rounded
+from refimpl.planner.errors import AddressesDoNotFit
+from refimpl.planner.instructions import Allocate, CopyOut, Free
 from refimpl.planner.program import Program
+from refimpl.planner.setup import Setup
+
+SHARES = (1.0, 0.5, 0.0)  #: of the time in which a block drains that nothing else may have its bytes
+PLACINGS = 4000  #: of one block, from one order: of many blocks there are fewer rounds
+FEWEST_ROUNDS = 4
 
 
 def fixed_addresses(program: Program, fixed: Fixed | None = None) -> FixedAddresses:
-    """The allocator for a program that was planned with memory enough.
+    """The allocator that has a place for every block of a program.
 
     Args:
-        program: the resident tensors come first, side by side, and the pool follows them.
+        program: planned with memory enough.
         fixed: the addresses of its trace, where they are known already.
     """
-    places: list[tuple[int, int]] = []
+    return FixedAddresses(places=places(program, fixed or fix_addresses(program.allocation_trace())))
+
+
+def places(program: Program, fixed: Fixed) -> tuple[tuple[int, int], ...]:
+    """(address, bytes) of all blocks; the resident tensors come first, side by side, and the pool follows them."""
+    found: list[tuple[int, int]] = []
     top = 0
     for tensor in program.network.resident:
-        places.append((top, rounded(tensor.nbytes)))
+        found.append((top, rounded(tensor.nbytes)))
         top += rounded(tensor.nbytes)
-    events = program.allocation_trace()
-    addresses = (fixed or fix_addresses(events)).addresses
-    places += [(top + addresses[event.block], rounded(event.nbytes)) for event in events if event.nbytes]
-    return FixedAddresses(places=tuple(places))
+    lives = program.lifetimes()
+    found += [(top + fixed.addresses[number], life.allocate.nbytes) for number, life in enumerate(lives)]
+    return tuple(found)
+
+
+def is_counted(setup: Setup) -> bool:
+    """Whether a plan with this setup only counts bytes, so that it has to be planned again."""
+    return isinstance(setup.allocator, FixedAddresses) and not setup.allocator.places
+
+
+def with_places(counted: Program) -> Setup:
+    """The setup of a program whose bytes were only counted, with a place for every block.
+
+    A block keeps its bytes until the copies of it are done.  Where that does not fit, it keeps them for half of that
+    time, then only until its release: then what takes its bytes over waits for the copy.
+
+    Raises:
+        AddressesDoNotFit: the addresses that were found take more than the budget.
+    """
+    setup, budget = counted.setup, counted.budget
+    assert isinstance(setup.allocator, FixedAddresses)
+    resident = sum(rounded(tensor.nbytes) for tensor in counted.network.resident)
+    draining = lives_of(counted)
+    most = max(FEWEST_ROUNDS, min(ROUNDS, PLACINGS // max(1, len(draining))))
+    least = UNLIMITED
+    for share in SHARES:
+        known = {block: life.until(share) for block, life in draining.items()}
+        for order in (by_size(known), by_age(known)):
+            fixed = rounds(known, order, budget - resident, most)
+            least = min(least, resident + fixed.pool_bytes)
+            if least <= budget:
+                at = places(counted, fixed)
+                return dataclasses.replace(setup, allocator=dataclasses.replace(setup.allocator, places=at))
+    raise AddressesDoNotFit(least, budget)
+
+
+class Draining(NamedTuple):
+    """A block's life, by positions in the program; it may drain until `drained`."""
+
+    begin: int
+    end: int
+    nbytes: int
+    drained: int
+
+    def until(self, share: float) -> Life:
+        """The life with a share of the time in which the block drains."""
+        return Life(self.begin, self.end + round(share * (self.drained - self.end)), self.nbytes)
+
+
+def lives_of(program: Program) -> dict[int, Draining]:
+    """Every block's life: to its release, and until a copy out of it is done by the simulated clock."""
+    timeline = program.simulate()
+    copied = {id(span.instruction): span.end for span in timeline.on("out")}
+    steps = timeline.steps()
+    starts = [start for start, _ in steps.values()]
+    first: dict[int, int] = {}  # step → the position of its first instruction
+    live: dict[int, int] = {}  # address → block
+    done: dict[int, float] = {}  # block → when the copy out of it is done
+    found: dict[int, Draining] = {}
+    for position, it in enumerate(program.instructions):
+        first.setdefault(it.step, position)
+        if isinstance(it, Allocate):
+            live[it.address] = len(found)
+            found[len(found)] = Draining(position, len(program.instructions), it.nbytes, len(program.instructions))
+        elif isinstance(it, CopyOut) and it.address in live:
+            done[live[it.address]] = copied[id(it)]
+        elif isinstance(it, Free):
+            block = live.pop(it.address)
+            end = position if it.released == it.step else min(first[it.released + 1], position)
+            found[block] = found[block]._replace(end=end, drained=position)
+    after = [*(first[step] for step in steps), len(program.instructions)]
+    for block, moment in done.items():
+        life = found[block]
+        drained = max(life.end, after[bisect_left(starts, moment)])
+        found[block] = life._replace(drained=min(life.drained, drained))
+    return found

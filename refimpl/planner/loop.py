@@ -10,6 +10,7 @@ from refimpl.network.collector import collector_paused
 from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
+from refimpl.planner.fixed import is_counted, with_places
 from refimpl.planner.instructions import COMPUTE, HOST_STREAM, Counts, Fate, StepRow
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.planner.order import Order
@@ -24,7 +25,10 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
     def attempt(one: Setup) -> Program:
         def within(nbytes: int, lag: int | None = None) -> Program:
             with collector_paused():
-                return Planner(network, one, machine, nbytes, lag).plan()
+                program = Planner(network, one, machine, nbytes, lag).plan()
+                if is_counted(one):
+                    program = Planner(network, with_places(program), machine, nbytes).plan()
+                return program
 
         search = one.pool_search
         return search.search(within, budget) if search else within(budget)

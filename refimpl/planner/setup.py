@@ -165,10 +165,14 @@ def check_kind(slot: str, module: object) -> None:
 
 
 def parameters(module: Any) -> dict[str, Any]:
-    """A module's parameters and their values; given its class, their defaults (or `dataclasses.MISSING`)."""
+    """A module's parameters and their values; given its class, their defaults (or `dataclasses.MISSING`).
+
+    A field without `repr` is no parameter: a decision that the module carries as data, such as every block's address.
+    """
     if not dataclasses.is_dataclass(module):
         return {}
-    fields = [one for one in dataclasses.fields(module) if one.init and one.name not in ("name", "summary")]
+    shown = [one for one in dataclasses.fields(module) if one.init and one.repr]
+    fields = [one for one in shown if one.name not in ("name", "summary")]
     if isinstance(module, type):
         return {one.name: one.default for one in fields}
     return {one.name: getattr(module, one.name) for one in fields}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from refimpl import superneurons, vdnn, vdnnpp
-from refimpl.memory import ALLOCATORS
+from refimpl.memory import ALLOCATORS, FixedAddresses
 from refimpl.planner import SLOTS, Setup, SetupError
 from refimpl.planner.baseline import (
     BufferAMap,
@@ -48,7 +48,14 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         superneurons.ALL_CHECKPOINTS,
     ),
     "liveness": (NetworkWide(), LayerWise(), superneurons.Analysis()),
-    "prefetch": (NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL, vdnnpp.WINDOW, vdnnpp.WINDOW_LATE, superneurons.Ahead()),
+    "prefetch": (
+        NoPrefetch(),
+        vdnn.WINDOW,
+        vdnn.LITERAL,
+        vdnnpp.WINDOW,
+        vdnnpp.WINDOW_LATE,
+        superneurons.Ahead(),
+    ),
     "cache": (NoCache(), superneurons.LeastRecentlyUsed()),
     "algorithms": (
         MemoryOptimal(),
@@ -57,7 +64,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         vdnn.Greedy(),
         superneurons.DynamicWorkspace(),
     ),
-    "allocator": (*ALLOCATORS.values(), vdnnpp.FoundPool()),
+    "allocator": (*ALLOCATORS.values(), FixedAddresses(), vdnnpp.FoundPool()),
     "pinned": (BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed(), superneurons.UnifiedTensorPool()),
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refimpl.cli.compare import default_rows, short
-from refimpl.memory import ALLOCATORS
+from refimpl.registry.modules import MODULES
 from refimpl.registry.presets import setup
 from tests.refimpl.cli.said import Command
 
@@ -17,9 +17,9 @@ MACHINE = ("--machine", "titan-x")
 
 def test_by_default_both_kinds_of_liveness_and_every_allocator(refimpl: Command) -> None:
     rows = json.loads(refimpl("compare", "lenet", "--json", *MACHINE).out)
-    assert {row["slots"]["allocator"] for row in rows} == set(ALLOCATORS)
+    assert {row["slots"]["allocator"] for row in rows} == {*MODULES["allocator"]}
     assert {row["slots"]["liveness"] for row in rows} == {"network-wide", "layer-wise"}
-    assert len(rows) == len(default_rows()) == len(ALLOCATORS) + 1
+    assert len(rows) == len(default_rows()) == len(MODULES["allocator"]) + 1
     assert all(row["fits"] and "steps" not in row for row in rows)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import refimpl
 from refimpl.machine import TITAN_X
-from refimpl.memory import ALLOCATORS, FirstFit
+from refimpl.memory import ALLOCATORS, FirstFit, FixedAddresses
 from refimpl.network.zoo import lenet
 from refimpl.planner import SLOTS, Setup, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal, NetworkWide, PerformanceOptimal
@@ -110,7 +110,8 @@ def test_vdnnpps_dynamic_policy_takes_modules_for_what_it_does_not_search() -> N
 
 def test_every_module_stands_in_its_slot_under_its_own_name() -> None:
     assert list(MODULES) == list(SLOTS)
-    assert MODULES["allocator"] == ALLOCATORS | {"vdnnpp-pool": FoundPool()}
+    searched = {"fixed-addresses": FixedAddresses(), "vdnnpp-pool": FoundPool()}
+    assert MODULES["allocator"] == ALLOCATORS | searched
     for slot, found in MODULES.items():
         for name, one in found.items():
             assert one.name == name and one.summary and module(slot, name) is one
