@@ -50,7 +50,7 @@ OFFERED = {
 }
 
 #: The rooms, and the papers' folders: `refimpl.memory.BestFit()`, `refimpl.superneurons.Heap()`.
-ROOMS = ("network", "memory", "machine", "planner", "vdnn", "vdnnpp", "superneurons", "backend", "report")
+ROOMS = ("network", "memory", "machine", "planner", "vdnn", "vdnnpp", "superneurons", "accudnn", "backend", "report")
 
 
 def _refuse_other_kernels() -> None:

@@ -33,7 +33,9 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
         search = one.pool_search
         return search.search(within, budget) if search else within(budget)
 
-    return setup.search(attempt, network) if isinstance(setup, Search) else attempt(setup)
+    if isinstance(setup, Search):
+        return setup.search(attempt, PlanContext(network, machine, budget))
+    return attempt(setup)
 
 
 class Planner:

@@ -28,6 +28,8 @@ class Trial:
     fits: bool
     peak_bytes: int | None = None  #: the most that the pool held, if it fits
     seconds: float | None = None  #: an iteration, as planned
+    predicted: float | None = None  #: its seconds by the search's own model, if it has one
+    note: str = ""  #: how the search chose it
     failure: str = ""  #: the step that does not fit, and the missing bytes
 
     def __str__(self) -> str:

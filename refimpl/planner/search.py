@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from refimpl.network import Network
 from refimpl.planner.baseline import NoOffload
+from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.program import Program, Trial
 from refimpl.planner.setup import FIELDS, SLOTS, Setup, SetupError, called
@@ -27,34 +27,22 @@ class Search(Setup):
     searched: tuple[str, ...] = ("offload", "algorithms")
     instead: str = ""  #: advice for a choice of one's own, as in "take vdnn-all or vdnn-conv"
 
-    def search(self, attempt: Callable[[Setup], Program], network: Network) -> Program:
+    def search(self, attempt: Callable[[Setup], Program], context: PlanContext) -> Program:
         """The program of the adopted setup, with the table of all that were tried; raises `DoesNotFit`.
 
         Args:
             attempt: plans a setup within the budget, or raises `DoesNotFit`.
-            network: the network that is planned, for the error text.
+            context: the network, the machine and the budget.
         """
         tried: list[Trial] = []
-
-        def planned(candidate: Setup) -> Program:
-            try:
-                program = attempt(candidate)
-            except DoesNotFit as error:
-                where = f"{error.step or 'the resident tensors'}: {error.missing} missing"
-                tried.append(Trial(candidate.name.partition(": ")[2], False, failure=where))
-                raise
-            name = candidate.name.partition(": ")[2]
-            tried.append(Trial(name, True, program.peak_bytes, program.planned_seconds))
-            return program
-
         try:
-            adopted = planned(self.frugal)
+            adopted = try_out(self.frugal, attempt, tried)
         except DoesNotFit as error:
-            error.who = f"{network.name} is untrainable by {self.name}: even {self.least}"
+            error.who = f"{context.network.name} is untrainable by {self.name}: even {self.least}"
             raise
         for candidate in self.candidates:
             try:
-                adopted = planned(self._as_set(candidate))
+                adopted = try_out(self._as_set(candidate), attempt, tried)
                 break
             except DoesNotFit:
                 continue
@@ -92,3 +80,30 @@ class Search(Setup):
     @property
     def slots(self) -> dict[str, str]:
         return {slot: "searched" if slot in self.searched else called(self.module(slot)) for slot in SLOTS}
+
+
+def try_out(
+    candidate: Setup,
+    attempt: Callable[[Setup], Program],
+    tried: list[Trial],
+    predicted: float | None = None,
+    note: str = "",
+) -> Program:
+    """Plan a candidate and add the result to the table; raises `DoesNotFit`.
+
+    Args:
+        candidate: its name is the search's, a colon and its own.
+        attempt: plans a setup within the budget.
+        tried: the table.
+        predicted: seconds of the iteration by the search's own model, if it has one.
+        note: how the candidate was chosen.
+    """
+    name = candidate.name.partition(": ")[2]
+    try:
+        program = attempt(candidate)
+    except DoesNotFit as error:
+        failure = f"{error.where}: {error.missing} missing"
+        tried.append(Trial(name, False, predicted=predicted, note=note, failure=failure))
+        raise
+    tried.append(Trial(name, True, program.peak_bytes, program.planned_seconds, predicted, note))
+    return program

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from refimpl import superneurons, vdnn, vdnnpp
+from refimpl import accudnn, superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS, FixedAddresses
 from refimpl.planner import SLOTS, Setup, SetupError
 from refimpl.planner.baseline import (
@@ -46,6 +46,8 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         vdnnpp.ALTERNATE_CONV,
         superneurons.CHECKPOINTS,
         superneurons.ALL_CHECKPOINTS,
+        accudnn.ModelGuided(),
+        accudnn.Everything(),
     ),
     "liveness": (NetworkWide(), LayerWise(), superneurons.Analysis()),
     "prefetch": (
@@ -55,6 +57,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         vdnnpp.WINDOW,
         vdnnpp.WINDOW_LATE,
         superneurons.Ahead(),
+        accudnn.Late(),
     ),
     "cache": (NoCache(), superneurons.LeastRecentlyUsed()),
     "algorithms": (
@@ -63,6 +66,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         FastestThatFits(),
         vdnn.Greedy(),
         superneurons.DynamicWorkspace(),
+        accudnn.Capped(),
     ),
     "allocator": (*ALLOCATORS.values(), FixedAddresses(), vdnnpp.FoundPool()),
     "pinned": (BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed(), superneurons.UnifiedTensorPool()),

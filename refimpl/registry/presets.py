@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from refimpl import accudnn as accudnn_
 from refimpl import vdnn, vdnnpp
 from refimpl.planner import Setup, SetupError
 from refimpl.planner.baseline import PerformanceOptimal
@@ -69,13 +70,17 @@ superneurons = Preset(
     stages.everything(),
     "SuperNeurons, all of it: cheap maps are recomputed, the others move only when the device is full.",
 )
+accudnn = Preset(
+    accudnn_.ACCUDNN,
+    "AccUDNN (our reconstruction): a model chooses what leaves and when it comes back; the fastest plan is adopted.",
+)
 
 #: Name → preset.
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
         baseline, vdnn_all, vdnn_conv, vdnn_dyn, vdnnpp_all, vdnnpp_conv, vdnnpp_alternate_conv, vdnnpp_dyn,
-        superneurons_liveness, superneurons_offload, superneurons_recompute, superneurons,
+        superneurons_liveness, superneurons_offload, superneurons_recompute, superneurons, accudnn,
     )
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from refimpl.machine import MACHINES
 from refimpl.memory import FirstFit
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, plan
 from refimpl.registry import presets
 from refimpl.vdnnpp import VDNNPP_DYN
 
@@ -78,7 +78,7 @@ def test_the_order_by_what_fits_and_nothing_else(fits: int) -> None:
             plan(network, setup, TITAN_X, 1024)  # raises
         return plan(network, setup, TITAN_X, PLENTY)
 
-    program = VDNNPP_DYN.search(played, network)
+    program = VDNNPP_DYN.search(played, PlanContext(network, TITAN_X, PLENTY))
     assert program.setup.name == f"vdnnpp-dyn: {ORDER[fits]}"
     assert asked == ORDER[: fits + 1] == [trial.setup for trial in program.tried]
 

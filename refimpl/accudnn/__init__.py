@@ -1,0 +1,28 @@
+"""AccUDNN: a GPU memory efficient accelerator for training deep networks, Guo, Liu, Wang, Lu, Hu, Han, Li, 2019.
+
+Only the paper's abstracts could be read.  They say that a performance model guides, dynamically, which data is swapped;
+that trainability comes first, and efficiency is remedied then; that a tuner follows, which looks for the minibatch that
+is most efficient and the learning rate that matches it.  Everything else here is our reconstruction, and says so (R).
+
+| module | what it does |
+| --- | --- |
+| `model` | time and memory of one iteration, step by step |
+| `choice` | which maps leave, which workspaces shrink |
+| `schedule` | when each map comes back; a quick simulation of both |
+| `modules` | the modules of the slots offload, prefetch and algorithms |
+| `policy` | what the model chooses is planned; the fastest program is adopted |
+
+The modules work beside the other papers' modules too.
+"""
+
+from refimpl.accudnn.choice import Decision, choose
+from refimpl.accudnn.model import Candidate, Model
+from refimpl.accudnn.modules import Capped, Everything, Late, ModelGuided
+from refimpl.accudnn.policy import AccUDNN
+from refimpl.accudnn.presets import ACCUDNN
+from refimpl.accudnn.schedule import Run, late, scheduled, simulate, triggers
+
+__all__ = [
+    "ACCUDNN", "AccUDNN", "Candidate", "Capped", "Decision", "Everything", "Late", "Model", "ModelGuided", "Run",
+    "choose", "late", "scheduled", "simulate", "triggers",
+]  # fmt: skip

@@ -1,0 +1,157 @@
+"""AccUDNN's modules of the slots offload, prefetch and algorithms.
+
+Each one decides by the model when it is bound, so that it works beside any other paper's modules; or it is given the
+decision as data, so that a policy that has decided already can plan it again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
+
+from refimpl.accudnn.choice import Decision, caps_within, choose
+from refimpl.accudnn.model import Candidate, Model, within
+from refimpl.accudnn.schedule import scheduled
+from refimpl.machine import Choice
+from refimpl.network import Call, Step, Tensor
+from refimpl.planner import slots
+from refimpl.planner.context import PlanContext
+
+
+class Leaving(NamedTuple):
+    """A map that leaves after a step, and why."""
+
+    name: str
+    step: int
+    reason: str
+
+
+class Leaves:
+    """Offloads named maps that have no other fate."""
+
+    def __init__(self, leaving: Iterable[Leaving], context: PlanContext) -> None:
+        named = {tensor.name: tensor for tensor in context.uses if tensor not in context.fates}
+        self._reasons: dict[Tensor, str] = {}
+        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+        for name, step, reason in leaving:
+            if name in named:
+                self._reasons[named[name]] = reason
+                self._at[step].append(named[name])
+
+    def offloads(self) -> Mapping[Tensor, str]:
+        return self._reasons
+
+    def leaves(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
+
+
+def leaving(reasons: Mapping[Candidate, str]) -> tuple[Leaving, ...]:
+    """Each map after its last write, in the order of the writes."""
+    return tuple(Leaving(one.name, one.p, reasons[one]) for one in sorted(reasons, key=lambda one: one.p))
+
+
+@dataclass(frozen=True)
+class ModelGuided(slots.Offload):
+    """The maps that the model chooses for the budget; all candidates where the model cannot train within it."""
+
+    leaving: tuple[Leaving, ...] | None = field(default=None, repr=False)
+    name: ClassVar[str] = "accudnn-model"
+    summary: ClassVar[str] = "the maps that the model of time and memory chooses for the budget"
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"offload"})
+
+    def bind(self, context: PlanContext) -> Leaves:
+        if self.leaving is not None:
+            return Leaves(self.leaving, context)
+        decision = choose(Model.of(context), context.budget)
+        return Leaves(leaving(decision.reasons), context) if decision else Everything().bind(context)
+
+
+@dataclass(frozen=True)
+class Everything(slots.Offload):
+    """Every map that is idle over at least one step."""
+
+    name: ClassVar[str] = "accudnn-everything"
+    summary: ClassVar[str] = "every map that is idle between forward and backward, after its last write"
+    needs: ClassVar = frozenset({"release"})
+    offers: ClassVar = frozenset({"offload"})
+
+    def bind(self, context: PlanContext) -> Leaves:
+        return Leaves(leaving(dict.fromkeys(Model.of(context).candidates, "everything leaves")), context)
+
+
+@dataclass(frozen=True)
+class Late(slots.Prefetch):
+    """As late as the deadlines allow and no earlier than memory allows, whatever module chose the maps."""
+
+    coming: tuple[tuple[str, int], ...] | None = field(default=None, repr=False)  #: (map, step), in order
+    name: ClassVar[str] = "accudnn-late"
+    summary: ClassVar[str] = "as late as the deadlines allow, and no earlier than memory allows"
+    order: Literal["early", "between", "late"] = field(default="early", init=False)
+    needs: ClassVar = frozenset({"offload"})
+
+    def bind(self, context: PlanContext) -> Coming:
+        coming = self.coming
+        if coming is None:
+            coming = steps_of(away(context), context.budget)
+        return Coming(coming, context)
+
+
+class Coming:
+    def __init__(self, coming: Iterable[tuple[str, int]], context: PlanContext) -> None:
+        named = {tensor.name: tensor for tensor in context.fates}
+        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+        for name, step in coming:
+            if name in named:
+                self._at[step].append(named[name])
+
+    def due(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
+
+
+def away(context: PlanContext) -> tuple[Model, list[Candidate]]:
+    """The model, and the candidates that the setup offloads."""
+    model = Model.of(context)
+    offloaded = {tensor.name for tensor in context.fates if context.is_offloaded(tensor)}
+    return model, [one for one in model.candidates if one.name in offloaded]
+
+
+def steps_of(found: tuple[Model, list[Candidate]], budget: int) -> tuple[tuple[str, int], ...]:
+    """(map, step of its copy in), with workspaces that shrink where the budget makes them."""
+    model, maps = found
+    model = model.capped(caps_within(model, maps, budget) or {})
+    schedule = scheduled(model, maps, budget)
+    if schedule is None:  # the plan may fit nonetheless: the model keeps maps alive that a cache would evict
+        return tuple((one.name, one.g) for one in sorted(maps, key=lambda one: one.g))
+    return tuple((one.name, step) for one, step in schedule[0].items())
+
+
+@dataclass(frozen=True)
+class Capped(slots.Algorithms):
+    """The fastest algorithm within the workspace that the model leaves a step; where it leaves any, the fastest."""
+
+    caps: tuple[tuple[int, int], ...] | None = field(default=None, repr=False)  #: (step, bytes)
+    name: ClassVar[str] = "accudnn-capped"
+    summary: ClassVar[str] = "the fastest algorithm within the workspace that the model leaves the step"
+
+    def bind(self, context: PlanContext) -> BoundCapped:
+        if self.caps is not None:
+            return BoundCapped(dict(self.caps), context)
+        return BoundCapped(caps_within(*away(context), context.budget) or {}, context)
+
+
+class BoundCapped:
+    def __init__(self, caps: Mapping[int, int], context: PlanContext) -> None:
+        self._caps, self._choices = caps, context.machine.choices
+
+    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+        choices = self._choices(call)
+        return within(choices, self._caps.get(step.number)) or min(choices, key=lambda one: one.workspace_bytes)
+
+
+def modules_of(decision: Decision) -> tuple[ModelGuided, Late, Capped]:
+    """The three modules that carry out a decision."""
+    coming = tuple((one.name, step) for one, step in decision.coming.items())
+    return ModelGuided(leaving(decision.reasons)), Late(coming), Capped(tuple(sorted(decision.caps.items())))

@@ -1,0 +1,154 @@
+"""AccUDNN's policy: it plans what the model chooses, and adopts the fastest program that fits.
+
+The model knows bytes and no addresses, so a plan may fail where the model sees room.  The policy therefore lets the
+model choose for less and less of the budget, and plans each choice with best fit, then with fixed addresses.  Where
+none fits, everything leaves; where that does not fit either, with the least workspace everywhere and nothing
+prefetched.  All of it is our reconstruction (R).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from refimpl.accudnn.choice import Decision, choose
+from refimpl.accudnn.model import Model
+from refimpl.accudnn.modules import Late, modules_of
+from refimpl.memory import Allocator, BestFit, FirstFit, FixedAddresses
+from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, Trial
+from refimpl.planner.baseline import FastestThatFits, NoOffload, NoPrefetch
+from refimpl.planner.errors import AddressesDoNotFit
+from refimpl.planner.search import try_out
+from refimpl.planner.setup import FIELDS
+from refimpl.text import counted
+
+#: Shares of the bytes that are not resident which the model leaves free, for blocks that do not fit their holes: first
+#: in long steps, to find one that fits, then between these.
+RESERVES = (0.0, 0.05, 0.15, 0.30, 0.02, 0.10, 0.20)
+CLOSE = 1.005  #: times the fewest seconds that the model predicts: close enough to stop
+MOST_PLANS = 16
+LAST_PLANS = 7  #: of these, kept for the last resorts
+
+
+class Candidate(NamedTuple):
+    """A setup to plan, with the model's seconds, if it was chosen by the model, and why."""
+
+    setup: Setup
+    predicted: float | None = None
+    note: str = ""
+
+    @property
+    def counted_first(self) -> bool:
+        """With fixed addresses a setup is planned twice."""
+        return isinstance(self.setup.allocator, FixedAddresses)
+
+
+class Attempts:
+    """The candidates planned so far, and the fastest program of them."""
+
+    def __init__(self, attempt: Callable[[Setup], Program]) -> None:
+        self._attempt = attempt
+        self.tried: list[Trial] = []
+        self.best: Program | None = None
+        self.failure: DoesNotFit | None = None  #: of the last one that did not fit
+        self.plans = 0
+
+    def fits(self, candidate: Candidate) -> bool:
+        """Plan a candidate."""
+        try:
+            program = try_out(candidate.setup, self._attempt, self.tried, candidate.predicted, candidate.note)
+        except DoesNotFit as error:
+            self.failure = error
+            self.plans += 1 if isinstance(error, AddressesDoNotFit) else 1 + candidate.counted_first
+            return False
+        self.plans += 1 + candidate.counted_first
+        if self.best is None or program.planned_seconds < self.best.planned_seconds:
+            self.best = program
+        return True
+
+
+@dataclass(frozen=True)
+class AccUDNN(Search):
+    """Its own modules are those of the most frugal candidates."""
+
+    searched: tuple[str, ...] = ("offload", "prefetch", "algorithms", "allocator")
+    guided: bool = True  #: whether the model chooses; if not, only the most frugal candidates are planned
+
+    def search(self, attempt: Callable[[Setup], Program], context: PlanContext) -> Program:
+        attempts = Attempts(attempt)
+        if self.guided:
+            self._by_the_model(attempts, Model.of(context), context.budget)
+        if attempts.best is None:
+            any(map(attempts.fits, self.last_resorts()))
+        if attempts.best is None:
+            failure = attempts.failure
+            assert failure is not None
+            failure.who = f"{context.network.name} is untrainable by {self.name}: even {self.least}"
+            raise failure
+        return dataclasses.replace(attempts.best, tried=tuple(attempts.tried))
+
+    def _by_the_model(self, attempts: Attempts, model: Model, budget: int) -> None:
+        """Plan what the model chooses for less and less of the budget, until no choice is predicted to be faster."""
+        fastest = math.inf  # that the model predicts: seldom more with more memory
+        enough_free = 0.0  # share of the budget that has to be free for fixed addresses to be worth a plan
+        for reserve in RESERVES:
+            room = model.resident + int((budget - model.resident) * (1 - reserve))
+            decision = choose(model, room)
+            if decision is None or (attempts.best and decision.seconds >= attempts.best.planned_seconds):
+                continue
+            for candidate in self.carried_out(decision, reserve, room):
+                most = MOST_PLANS if attempts.best else MOST_PLANS - LAST_PLANS
+                if attempts.plans + 1 + candidate.counted_first > most:
+                    continue
+                if candidate.counted_first and reserve < enough_free:
+                    continue
+                if attempts.fits(candidate):
+                    break
+                if isinstance(attempts.failure, AddressesDoNotFit):
+                    enough_free = (attempts.failure.asked - budget) / (budget - model.resident) / 2
+            fastest = min(fastest, decision.seconds)
+            if attempts.best and attempts.best.planned_seconds <= CLOSE * fastest:
+                return
+            if not decision.coming and not decision.caps:
+                return
+
+    def carried_out(self, decision: Decision, reserve: float, room: int) -> Iterator[Candidate]:
+        """A decision as setups, with best fit and with fixed addresses.
+
+        Args:
+            decision: what leaves.
+            reserve: the share of the bytes that are not resident which the model left free.
+            room: bytes of the budget without it.
+        """
+        offload, prefetch, algorithms = modules_of(decision)
+        modules = {"offload": offload, "prefetch": prefetch, "algorithms": algorithms}
+        if not decision.coming:
+            modules = {"offload": NoOffload(), "prefetch": NoPrefetch(), "algorithms": algorithms}
+        note = f"{decision.rank}: {counted(len(decision.coming), 'map')}"
+        if decision.caps:
+            note += f", {counted(len(decision.caps), 'smaller workspace')}"
+        for allocator in (BestFit(), FixedAddresses(limit=room)):
+            name = f"{reserve:.0%} free, {allocator.name}"
+            yield Candidate(self.with_modules(name, **modules, allocator=allocator), decision.seconds, note)
+
+    def last_resorts(self) -> Iterator[Candidate]:
+        """Everything leaves; first by the fastest algorithms that fit, then by those of least workspace."""
+        counted_first, best_fit, first_fit = FixedAddresses(), BestFit(), FirstFit()
+        allocators: tuple[Allocator, ...] = (best_fit, counted_first)
+        for allocator in allocators if self.guided else ():
+            modules = {"prefetch": Late(), "algorithms": FastestThatFits(), "allocator": allocator}
+            yield Candidate(self.with_modules(f"everything, {allocator.name}", **modules))
+        allocators = (counted_first, best_fit, first_fit)
+        for allocator in allocators:
+            yield Candidate(self.with_modules(f"{self.least}, {allocator.name}", allocator=allocator))
+
+    def with_modules(self, name: str, **modules: Any) -> Setup:
+        own = {name: getattr(self, name) for name in FIELDS}
+        return Setup(f"{self.name}: {name}", **own | modules)
+
+    @property
+    def frugal(self) -> Setup:
+        return dataclasses.replace(self, guided=False)

@@ -1,0 +1,166 @@
+"""When the maps that are away come back: as late as the deadlines allow, no earlier than memory allows.
+
+A quick simulation of planner and clock says what that costs.  The paper calls its swapping "dynamic" and says no more;
+all of this is our reconstruction (R).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from refimpl.accudnn.model import Candidate, Model
+
+ROUNDS = 3  #: of scheduling by the stalls that the round before had
+
+
+def late(deadlines: Sequence[float], copies: Sequence[float]) -> list[float]:
+    """When each copy in begins, at the latest: copies in the order of their deadlines, one after another.
+
+    Args:
+        deadlines: when each copy has to be done, ascending, seconds.
+        copies: how long each takes, seconds.
+    """
+    begins: list[float] = []
+    later = float("inf")
+    for deadline, seconds in zip(reversed(deadlines), reversed(copies), strict=True):
+        later = min(deadline, later) - seconds
+        begins.append(later)
+    return begins[::-1]
+
+
+def triggers(model: Model, away: Iterable[Candidate], budget: int, starts: np.ndarray) -> dict[Candidate, int]:
+    """Map → the step at whose begin its copy in is issued, in the order of the deadlines.
+
+    First by time alone, then no earlier than its bytes are free: a prefetch that took room which a later step needs
+    would make the plan fail.  A map that comes back at the very step that needs it makes that step wait.
+
+    Args:
+        model: the iteration.
+        away: the maps that leave.
+        budget: bytes.
+        starts: when each step starts, seconds.
+    """
+    ordered = sorted(away, key=lambda one: one.g)
+    begins = late([starts[one.g] for one in ordered], [one.in_seconds for one in ordered])
+    held = model.held(ordered)
+    found: dict[Candidate, int] = {}
+    for one, begin in zip(ordered, begins, strict=True):
+        by_time = min(max(bisect_right(starts, begin) - 1, one.f + 1), one.g)
+        full = np.flatnonzero(held[by_time : one.g] + one.nbytes > budget)
+        found[one] = step = by_time + int(full[-1]) + 1 if full.size else by_time
+        held[step : one.g] += one.nbytes
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a simulated iteration took."""
+
+    seconds: float
+    starts: np.ndarray  #: of each step, stalls included; the last place is the end of the last step
+    waits: Mapping[Candidate, float] = field(default_factory=dict)  #: map → seconds that a step waited for its copies
+
+
+def simulate(model: Model, coming: Mapping[Candidate, int], budget: int) -> Run | None:
+    """One iteration with these maps away; None where a step does not fit the budget.
+
+    In each step: copies in are issued, each if it finds room; what the step reads is waited for; what it writes is
+    allocated, and where that does not fit, it waits for the oldest copy out that still holds bytes.
+
+    Args:
+        model: the iteration.
+        coming: the maps that leave, and the step at which the copy in of each is issued, in that order.
+        budget: bytes.
+    """
+    leaving, released, needed, issued = (defaultdict[int, list[Candidate]](list) for _ in range(4))
+    for one, step in coming.items():
+        leaving[one.p].append(one)
+        released[one.f].append(one)
+        needed[one.g].append(one)
+        issued[step].append(one)
+    seconds, workspace = model.seconds.tolist(), model.workspace.tolist()
+    arriving, dying = model.arriving.tolist(), model.dying.tolist()
+    now = in_free = model.upload
+    out_free = 0.0
+    held = model.resident + arriving[0]
+    draining: deque[tuple[float, Candidate]] = deque()  # when the copy out is done
+    sent: dict[Candidate, float] = {}
+    back: dict[Candidate, float] = {}
+    waits: dict[Candidate, float] = {}
+    starts = [now]
+
+    def wait(moment: float, one: Candidate) -> None:
+        nonlocal now
+        if moment > now:
+            waits[one] = waits.get(one, 0.0) + moment - now
+            now = moment
+
+    def make_room(nbytes: int) -> bool:
+        nonlocal held
+        while held + nbytes > budget:
+            if not draining:
+                return False
+            done, one = draining.popleft()
+            held -= one.nbytes
+            wait(done, one)
+        held += nbytes
+        return True
+
+    for step in range(1, model.steps + 1):
+        began = now
+        while draining and draining[0][0] <= now:
+            held -= draining.popleft()[1].nbytes
+        for one in issued.get(step, ()):
+            if held + one.nbytes <= budget:
+                held += one.nbytes
+                back[one] = in_free = max(in_free, began) + one.in_seconds
+        for one in needed.get(step, ()):
+            if one not in back:
+                if not make_room(one.nbytes):
+                    return None
+                back[one] = in_free = max(in_free, now) + one.in_seconds
+        if not make_room(arriving[step] + workspace[step]):
+            return None
+        for one in needed.get(step, ()):
+            wait(back[one], one)
+        starts.append(now)
+        now += seconds[step]
+        held -= workspace[step]
+        for one in leaving.get(step, ()):
+            sent[one] = now
+            if one.out_seconds:
+                sent[one] = out_free = max(out_free, now) + one.out_seconds
+        for one in released.get(step, ()):
+            if sent[one] > now:
+                draining.append((sent[one], one))
+            else:
+                held -= one.nbytes
+        held -= dying[step]
+    starts.append(now)
+    return Run(max(now, out_free), np.array(starts), waits)
+
+
+def scheduled(model: Model, away: Iterable[Candidate], budget: int) -> tuple[dict[Candidate, int], Run] | None:
+    """When the maps come back, and what the iteration takes; None where it does not fit.
+
+    A stall moves all later deadlines, so the schedule is made again with the starts that were simulated.
+    """
+    away = tuple(away)
+    starts = model.starts
+    best: tuple[dict[Candidate, int], Run] | None = None
+    for _ in range(ROUNDS):
+        coming = triggers(model, away, budget, starts)
+        run = simulate(model, coming, budget)
+        if run is None:
+            break
+        if best is None or run.seconds < best[1].seconds:
+            best = coming, run
+        if not run.waits:
+            break
+        starts = run.starts
+    return best

@@ -1,0 +1,123 @@
+"""The model against the planner: what it holds, how long it takes, and a quick simulation against the real clock."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from refimpl.accudnn import ACCUDNN, Model, choose, simulate
+from refimpl.accudnn.choice import caps_within
+from refimpl.accudnn.modules import away, modules_of
+from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED, FixedAddresses
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
+from refimpl.planner.baseline import LayerWise
+from refimpl.planner.loop import Planner
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import DropSome, machine
+
+pytestmark = pytest.mark.accudnn
+
+TITAN_X = MACHINES["titan-x"]
+LAYER_WISE = Setup("layer-wise", liveness=LayerWise())
+
+
+def model_of(network: Network, on: object = TITAN_X) -> Model:
+    return Model.of(PlanContext(network, on, UNLIMITED))  # type: ignore[arg-type]
+
+
+@given(networks(layers=14))
+def test_with_every_map_kept_it_is_the_plan(network: Network) -> None:
+    """Bytes at every step, and seconds.  The pool may hold less than the step's sum: not everything at one moment."""
+    model, program = model_of(network), plan(network, LAYER_WISE, TITAN_X, UNLIMITED)
+    held = np.array([row.pool_bytes for row in program.rows])
+    assert (held == model.base[1:]).all()
+    assert program.simulate().busy("compute") == pytest.approx(model.seconds.sum())
+    assert program.planned_seconds == pytest.approx(model.without_stall, abs=3 * TITAN_X.copy_start_seconds)
+
+
+@given(networks(layers=14))
+def test_the_least_is_what_a_plan_that_counts_bytes_needs(network: Network) -> None:
+    """Everything leaves, the least workspace everywhere, nothing is prefetched."""
+    least = model_of(network).least()
+    frugal = ACCUDNN.with_modules("least", allocator=FixedAddresses())
+    assert Planner(network, frugal, TITAN_X, least).plan().peak_bytes <= least
+    with pytest.raises(DoesNotFit):
+        Planner(network, frugal, TITAN_X, least - 512).plan()
+
+
+def test_a_step_s_rungs_go_down_in_bytes_and_up_in_seconds() -> None:
+    model = model_of(build("vgg16", 64))
+    for step, rungs in enumerate(model.rungs):
+        assert [*rungs] == sorted(rungs, key=lambda rung: (-rung[0], rung[1]))
+        assert (model.workspace[step], model.seconds[step]) == rungs[0]
+    longest = max(range(len(model.rungs)), key=lambda step: len(model.rungs[step]))
+    cap = model.rungs[longest][1][0]
+    smaller = model.capped({longest: cap})
+    assert smaller.workspace[longest] == cap and smaller.seconds[longest] == model.rungs[longest][1][1]
+    assert smaller.without_stall > model.without_stall and smaller.base[longest] < model.base[longest]
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "within"), [("alexnet", 256, 0.005), ("vgg16", 128, 0.005), ("resnet50", 32, 0.05)]
+)
+def test_its_simulation_is_the_planner_s_clock(name: str, batch: int, within: float) -> None:
+    """With fixed addresses no hole is too small, and the bytes of running copies are taken over as rarely as can be."""
+    network = build(name, batch)
+    model = model_of(network)
+    compared = 0
+    for share in np.linspace(0.35, 0.9, 8):
+        budget = int(model.least() + share * (model.base.max() - model.least()))
+        decision = choose(model, budget)
+        assert decision is not None
+        offload, prefetch, algorithms = modules_of(decision)
+        if not decision.coming:
+            break
+        setup = ACCUDNN.with_modules(
+            "this", offload=offload, prefetch=prefetch, algorithms=algorithms, allocator=FixedAddresses()
+        )
+        try:
+            program = plan(network, setup, TITAN_X, budget)
+        except DoesNotFit:
+            continue
+        assert program.planned_seconds == pytest.approx(decision.seconds, rel=within)
+        compared += 1
+    assert compared >= 5
+
+
+@given(networks(layers=14), st.floats(0, 1))
+def test_it_trains_in_the_least_and_in_nothing_less(network: Network, share: float) -> None:
+    model = model_of(network, machine(1e9))
+    assert choose(model, model.least() - 1) is None
+    budget = int(model.least() + share * (model.base.max() - model.least()))
+    decision = choose(model, budget)
+    assert decision is not None
+    assert decision.model.held(list(decision.coming)).max() <= budget
+    run = simulate(decision.model, decision.coming, budget)
+    assert run is not None and run.seconds == decision.seconds >= 0.999 * model.without_stall
+    assert all(one.f < step <= one.g for one, step in decision.coming.items())
+
+
+def test_dropped_maps_are_not_alive_while_they_are_idle() -> None:
+    network = build("tiny-resnet", 8)
+    context = PlanContext(network, TITAN_X, UNLIMITED)
+    drops = DropSome(1.0, kinds=("relu", "batchnorm")).bind(context)
+    context.decide("drop", "some", drops.drops())
+    model = Model.of(context)
+    dropped = {tensor.name for tensor in context.fates}
+    assert dropped and not dropped & {one.name for one in model.candidates}
+    assert model.base.max() < model_of(network).base.max()
+
+
+def test_caps_hold_what_is_left_for_a_workspace() -> None:
+    network = build("alexnet", 256)
+    model = model_of(network)
+    caps = caps_within(model, model.candidates, model.least())
+    assert caps and model.capped(caps).held(model.candidates).max() <= model.least()
+    assert caps_within(model, model.candidates, model.least() - 1) is None
+    context = PlanContext(network, TITAN_X, model.least())
+    assert away(context)[1] == []  # nothing is offloaded yet
