@@ -23,7 +23,7 @@ from refimpl.planner.instructions import Allocate, CopyOut, Free
 from refimpl.planner.program import Program
 from refimpl.planner.setup import Setup
 
-SHARES = (1.0, 0.5, 0.0)  #: of the time in which a block drains that nothing else may have its bytes
+SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  #: of the time in which a block drains that nothing else may have its bytes
 PLACINGS = 4000  #: of one block, from one order: of many blocks there are fewer rounds
 FEWEST_ROUNDS = 4
 
