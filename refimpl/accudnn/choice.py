@@ -6,7 +6,7 @@ other strategies.  Both rules below are our reconstruction (R).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,13 @@ def by_slack(model: Model) -> list[Candidate]:
     return sorted(model.candidates, key=lambda one: -(idle(model, one) - one.out_seconds - one.in_seconds) / one.nbytes)
 
 
-RANKS: Mapping[str, Callable[[Model], list[Candidate]]] = {"idle": by_idle, "slack": by_slack}
+def by_size(model: Model) -> list[Candidate]:
+    """The largest map first, for comparison: the policy does not use it."""
+    return sorted(model.candidates, key=lambda one: (-one.nbytes, one.p))
+
+
+RANKS: Mapping[str, Callable[[Model], list[Candidate]]] = {"idle": by_idle, "slack": by_slack, "size": by_size}
+TRIED = ("idle", "slack")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +110,17 @@ def caps_within(model: Model, away: Sequence[Candidate], budget: int) -> dict[in
     return caps
 
 
-def choose(model: Model, budget: int) -> Decision | None:
-    """The fastest choice found within the budget; None where the model cannot train within it."""
+def choose(model: Model, budget: int, ranks: Iterable[str] = TRIED) -> Decision | None:
+    """The fastest choice found; None where the model cannot train within the budget.
+
+    Args:
+        model: the iteration.
+        budget: bytes.
+        ranks: names of the orders that are tried.
+    """
     best: Decision | None = None
-    for rank, ranked in RANKS.items():
-        order = ranked(model)
+    for rank in ranks:
+        order = RANKS[rank](model)
         must = needed(model, order, budget)
         caps = caps_within(model, must, budget)
         if caps is None:

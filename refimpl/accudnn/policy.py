@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from refimpl.accudnn.choice import Decision, choose
+from refimpl.accudnn.choice import TRIED, Decision, choose
 from refimpl.accudnn.model import Model
 from refimpl.accudnn.modules import Late, modules_of
 from refimpl.memory import Allocator, BestFit, FirstFit, FixedAddresses
@@ -75,6 +75,7 @@ class AccUDNN(Search):
     """Its own modules are those of the most frugal candidates."""
 
     searched: tuple[str, ...] = ("offload", "prefetch", "algorithms", "allocator")
+    ranks: tuple[str, ...] = TRIED  #: the orders in which maps are chosen
     guided: bool = True  #: whether the model chooses; if not, only the most frugal candidates are planned
 
     def search(self, attempt: Callable[[Setup], Program], context: PlanContext) -> Program:
@@ -96,7 +97,7 @@ class AccUDNN(Search):
         enough_free = 0.0  # share of the budget that has to be free for fixed addresses to be worth a plan
         for reserve in RESERVES:
             room = model.resident + int((budget - model.resident) * (1 - reserve))
-            decision = choose(model, room)
+            decision = choose(model, room, self.ranks)
             if decision is None or (attempts.best and decision.seconds >= attempts.best.planned_seconds):
                 continue
             for candidate in self.carried_out(decision, reserve, room):

@@ -34,10 +34,7 @@ def late(deadlines: Sequence[float], copies: Sequence[float]) -> list[float]:
 
 
 def triggers(model: Model, away: Iterable[Candidate], budget: int, starts: np.ndarray) -> dict[Candidate, int]:
-    """Map → the step at whose begin its copy in is issued, in the order of the deadlines.
-
-    First by time alone, then no earlier than its bytes are free: a prefetch that took room which a later step needs
-    would make the plan fail.  A map that comes back at the very step that needs it makes that step wait.
+    """Map → the step at whose begin its copy in is issued: as late as the deadlines allow, unless memory is short.
 
     Args:
         model: the iteration.
@@ -47,12 +44,23 @@ def triggers(model: Model, away: Iterable[Candidate], budget: int, starts: np.nd
     """
     ordered = sorted(away, key=lambda one: one.g)
     begins = late([starts[one.g] for one in ordered], [one.in_seconds for one in ordered])
+    by_time = {one: bisect_right(starts, begin) - 1 for one, begin in zip(ordered, begins, strict=True)}
+    return with_room(model, by_time, budget)
+
+
+def with_room(model: Model, wanted: Mapping[Candidate, int], budget: int) -> dict[Candidate, int]:
+    """Map → the first step from the wanted one on from which there is room for it, in the order of the deadlines.
+
+    A prefetch that took room which a later step needs would make the plan fail.  A map that comes back at the very step
+    that needs it makes that step wait.
+    """
+    ordered = sorted(wanted, key=lambda one: one.g)
     held = model.held(ordered)
     found: dict[Candidate, int] = {}
-    for one, begin in zip(ordered, begins, strict=True):
-        by_time = min(max(bisect_right(starts, begin) - 1, one.f + 1), one.g)
-        full = np.flatnonzero(held[by_time : one.g] + one.nbytes > budget)
-        found[one] = step = by_time + int(full[-1]) + 1 if full.size else by_time
+    for one in ordered:
+        first = min(max(wanted[one], one.f + 1), one.g)
+        full = np.flatnonzero(held[first : one.g] + one.nbytes > budget)
+        found[one] = step = first + int(full[-1]) + 1 if full.size else first
         held[step : one.g] += one.nbytes
     return found
 

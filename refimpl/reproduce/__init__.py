@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from refimpl.reproduce.evaluation import Part
 
 
-__all__ = ["PAPERS", "Paper", "evaluation", "measured", "published", "superneurons", "titles", "vdnn", "vdnnpp"]
+__all__ = [
+    "PAPERS", "Paper", "accudnn", "evaluation", "measured", "published", "superneurons", "titles", "vdnn", "vdnnpp",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,10 @@ PAPERS = {
     "superneurons": Paper(
         "SuperNeurons", "superneurons", "resnet50:superneurons for the heap, alexnet:superneurons for the rest",
         "superneurons", "--network tiny-resnet --batch 64 --budget 16MiB",
+    ),
+    "accudnn": Paper(
+        "AccUDNN", "accudnn", "64 images of resnet152", "accudnn",
+        "--network tiny-resnet --batch 64 --budget 8MiB",
     ),
 }  # fmt: skip
 

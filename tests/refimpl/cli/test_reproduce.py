@@ -168,6 +168,22 @@ def test_json_has_no_infinity() -> None:
     }  # fmt: skip
 
 
+# -- AccUDNN -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.accudnn
+@pytest.mark.slow
+def test_accudnn(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from refimpl.reproduce.accudnn import figures
+
+    monkeypatch.setattr(figures, "CASES", (("alexnet", 256, 1.4),))
+    monkeypatch.setattr(figures, "GPUS", ("titan-x",))
+    document = json.loads(refimpl("reproduce", "accudnn", "--json").out)
+    assert [*document] == ["paper", "published", "memory", "prefetch", "choice"]
+    assert len(document["published"]) == len(document["memory"]) == len(figures.ACCOUNTINGS)
+    assert set(document["choice"][0]["ratios"]) == {"idle", "slack", "size"}
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_papers_entry_is_whole(name: str) -> None:
     from refimpl.registry import presets

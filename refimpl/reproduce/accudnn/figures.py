@@ -1,0 +1,198 @@
+"""Our figures for AccUDNN's evaluation, planned and simulated.
+
+memory    how little memory ResNet-152 needs without loss of speed, from a batch that needs 24 GB otherwise
+prefetch  the same maps leave; when do they come back?
+choice    they come back late; which maps leave?
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
+from typing import ClassVar, Literal
+
+from refimpl.accudnn import ACCUDNN, Late, Model, with_room
+from refimpl.accudnn.choice import RANKS
+from refimpl.accudnn.modules import away
+from refimpl.machine import MACHINES, Machine
+from refimpl.memory import UNLIMITED, BestFit, FixedAddresses
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import PlanContext, Program, Setup, plan
+from refimpl.planner.baseline import LayerWise, NoPrefetch
+from refimpl.planner.slots import BoundPrefetch, Prefetch
+from refimpl.registry.largest import attempt, unlimited
+from refimpl.registry.planning import unlimited_baseline
+from refimpl.registry.presets import baseline
+from refimpl.reproduce.accudnn import published
+from refimpl.reproduce.evaluation import GIB
+from refimpl.reproduce.published import Found, Reproduced, Watch
+from refimpl.superneurons import Ahead
+from refimpl.vdnn import WINDOW
+
+TITAN_X = MACHINES["titan-x"]
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+GPUS = ("titan-x", "k40c", "titan-xp")  #: the abstract names none
+LOSS = 1.01  #: times the seconds with unlimited memory: as fast, to us
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """ResNet-152 with a batch that needs 24 GB by one accounting, on one GPU."""
+
+    machine: str
+    accounting: str
+    batch: int
+    accounted_bytes: int
+    eight_gb: float | None  #: iteration in 8 GB over the one with unlimited memory; None: does not fit
+    needed_bytes: int  #: the least budget tried without loss of speed
+
+
+def network_wide(network: Network, machine: Machine) -> int:
+    """Bytes of the preset baseline: every map stays for the whole iteration."""
+    return unlimited_baseline(network, machine).peak_bytes
+
+
+def layer_wise(network: Network, machine: Machine) -> int:
+    """Bytes where every tensor is released after its last use."""
+    return unlimited(network, baseline(liveness=LayerWise()), machine).peak_bytes
+
+
+#: Name → bytes that training takes without AccUDNN.
+ACCOUNTINGS: dict[str, Callable[[Network, Machine], int]] = {"network-wide": network_wide, "layer-wise": layer_wise}
+
+
+def first_above(nbytes: int, accounting: Callable[[Network, Machine], int], machine: Machine) -> int:
+    """The smallest batch of ResNet-152 that takes more than `nbytes`: every further image takes as much."""
+    one, two = (accounting(build("resnet152", batch), machine) for batch in (16, 32))
+    batch = 16 + int((nbytes - one) / ((two - one) / 16))
+    while accounting(build("resnet152", batch), machine) <= nbytes:
+        batch += 1
+    return batch
+
+
+def least_without_loss(network: Network, machine: Machine) -> int:
+    """The smallest budget tried in which an iteration is as fast as with unlimited memory; to 1 % of it."""
+    seconds = LOSS * unlimited_baseline(network, machine).planned_seconds
+    high = unlimited_baseline(network, machine).peak_bytes
+    low = Model.of(PlanContext(network, machine, UNLIMITED)).least()
+    while high - low > high // 100:
+        middle = (low + high) // 2
+        program = attempt(network, ACCUDNN, machine, middle)
+        if program and program.planned_seconds <= seconds:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def memory(watch: Watch) -> Found:
+    """From more than 24 GB to 8 GB, without loss of speed."""
+    rows, figures = [], []
+    for gpu in GPUS:
+        machine = MACHINES[gpu]
+        for name, accounting in ACCOUNTINGS.items():
+            watch(f"{gpu}, {name}")
+            batch = first_above(published.BEFORE_GB * GIB, accounting, machine)
+            network = build("resnet152", batch)
+            fitted = attempt(network, ACCUDNN, machine, 8 * GIB)
+            whole = unlimited_baseline(network, machine).planned_seconds
+            ratio = fitted.planned_seconds / whole if fitted else None
+            needed = least_without_loss(network, machine)
+            rows.append(MemoryRow(gpu, name, batch, accounting(network, machine), ratio, needed))
+            figure = published.read(published.MEMORY, f"{name}, {gpu}")
+            figures.append(Reproduced(figure, needed / GIB, f"{batch} images need 24 GB by it"))
+    return Found(figures, rows)
+
+
+# -- when and which ----------------------------------------------------------------------------------------------------
+
+#: Network, batch, budget in GiB: 0.2 to 0.35 of the way from the least to what the baseline takes, on a Titan X.
+CASES = (("resnet50", 64, 2.30), ("resnet152", 64, 4.00), ("inceptionv4", 32, 1.54), ("vgg16", 128, 8.68))
+
+
+@dataclass(frozen=True)
+class RatioRow:
+    """An iteration within a budget over the one with unlimited memory, by what was varied."""
+
+    network: str
+    batch: int
+    budget_bytes: int
+    ratios: dict[str, float | None]  #: None: does not fit
+
+
+@dataclass(frozen=True)
+class AsEarlyAsRoom(Prefetch):
+    """As soon as the model sees room for a map; a share of the budget stays free, for holes that are too small."""
+
+    free: float = 0.0
+    name: ClassVar[str] = "as-early-as-room"
+    summary: ClassVar[str] = "as early as memory allows"
+    order: Literal["early", "between", "late"] = field(default="early", init=False)
+    needs: ClassVar = frozenset({"offload"})
+
+    def bind(self, context: PlanContext) -> BoundPrefetch:
+        model, maps = away(context)
+        coming = with_room(model, {one: one.f + 1 for one in maps}, int((1 - self.free) * context.budget))
+        return Late(tuple((one.name, step) for one, step in coming.items())).bind(context)
+
+
+#: Label → the prefetches that it means: the fastest that fits counts.
+WHEN: dict[str, tuple[Prefetch, ...]] = {
+    "late": (Late(),),
+    "early": tuple(AsEarlyAsRoom(free) for free in (0.0, 0.05, 0.1, 0.2)),
+    "3 steps ahead": (Ahead(3),),
+    "vDNN's window": (WINDOW,),
+    "on demand": (NoPrefetch(),),
+}
+
+
+def fastest(network: Network, setups: Iterable[Setup], budget: int) -> Program | None:
+    """The fastest plan of the setups, with best fit or with fixed addresses; None where none fits."""
+    pairs = product(setups, (BestFit(), FixedAddresses()))
+    found = [attempt(network, setup.replace(allocator=allocator), TITAN_X, budget) for setup, allocator in pairs]
+    return min(filter(None, found), key=lambda program: program.planned_seconds, default=None)
+
+
+Plans = Callable[[Network, int], Iterator[tuple[str, Program | None]]]
+
+
+def ratio_row(case: tuple[str, int, float], plans: Plans) -> RatioRow:
+    """One network; `plans` gives a label and a program for each variant, of a network and a budget in bytes."""
+    name, batch, gib = case
+    network, budget = build(name, batch), int(gib * GIB)
+    whole = unlimited_baseline(network, TITAN_X).planned_seconds
+    found = plans(network, budget)
+    ratios = {label: program.planned_seconds / whole if program else None for label, program in found}
+    return RatioRow(name, batch, budget, ratios)
+
+
+def by_when(network: Network, budget: int) -> Iterator[tuple[str, Program | None]]:
+    """The maps that the policy sends; they come back at other steps."""
+    adopted = plan(network, ACCUDNN, TITAN_X, budget).setup
+    for label, prefetches in WHEN.items():
+        yield label, fastest(network, (adopted.replace(prefetch=one) for one in prefetches), budget)
+
+
+def by_which(network: Network, budget: int) -> Iterator[tuple[str, Program | None]]:
+    """The policy, with one order of its candidates alone."""
+    for rank in RANKS:
+        yield rank, attempt(network, dataclasses.replace(ACCUDNN, ranks=(rank,)), TITAN_X, budget)
+
+
+def rows_of(plans: Plans, watch: Watch) -> Found:
+    """A row a case."""
+    rows = []
+    for case in CASES:
+        watch(f"{case[0]}({case[1]})")
+        rows.append(ratio_row(case, plans))
+    return Found([], rows)
+
+
+prefetch = partial(rows_of, by_when)
+choice = partial(rows_of, by_which)

@@ -1,0 +1,23 @@
+"""The figures of AccUDNN's abstract, all about ResNet-152 (P).  Nothing else of the paper could be read.
+
+The abstract does not say which GPU, link or network these hold for, nor the batches, nor how Caffe's memory is counted.
+Each figure is therefore shown in every reading, and none is chosen by its fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from refimpl.reproduce.published import Published
+
+ABSTRACT = "arXiv 1901.06773 and ICCD 2019, abstracts"
+
+BEFORE_GB = 24  #: what ResNet-152 needs without AccUDNN, "more than"
+MEMORY = Published("from 24 GB without loss of speed", 8, "GB", "P", ABSTRACT)
+BATCH = Published("in 12 GB, best minibatch over Caffe's", 4.2, "×", "P", ABSTRACT)
+CLUSTER = Published("speed-up on 8 GPUs", 7.7, "×", "P", ABSTRACT)
+
+
+def read(published: Published, how: str) -> Published:
+    """The figure in one reading."""
+    return replace(published, what=f"{published.what}; {how}")

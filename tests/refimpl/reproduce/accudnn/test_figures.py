@@ -1,0 +1,87 @@
+"""`refimpl reproduce accudnn`: every reading of the abstract, and what its modules do alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
+from refimpl.network.zoo import build
+from refimpl.planner import plan
+from refimpl.registry import presets
+from refimpl.registry.planning import unlimited_baseline
+from refimpl.reproduce.accudnn import figures, published
+from refimpl.reproduce.accudnn.evaluation import PARTS
+from refimpl.reproduce.accudnn.figures import AsEarlyAsRoom, MemoryRow, RatioRow
+from refimpl.reproduce.accudnn.pictures import memory_picture
+
+pytestmark = pytest.mark.accudnn
+
+GIB = 1 << 30
+TITAN_X = MACHINES["titan-x"]
+
+
+def quietly(doing: str) -> None:
+    pass
+
+
+def test_the_published_figures_are_the_abstract_s() -> None:
+    found = (published.MEMORY, published.BATCH, published.CLUSTER)
+    assert [figure.value for figure in found] == [8, 4.2, 7.7] and published.BEFORE_GB == 24
+    assert all(figure.mark == "P" and "abstract" in figure.source for figure in found)
+
+
+def test_the_first_batch_that_takes_more_than_24_gb() -> None:
+    batch = figures.first_above(24 * GIB, figures.network_wide, TITAN_X)
+    assert figures.network_wide(build("resnet152", batch - 1), TITAN_X) <= 24 * GIB
+    assert figures.network_wide(build("resnet152", batch), TITAN_X) > 24 * GIB
+
+
+def test_the_least_without_loss_is_fast_and_a_little_less_is_not() -> None:
+    network = build("vgg16", 32)
+    budget = figures.least_without_loss(network, TITAN_X)
+    whole = unlimited_baseline(network, TITAN_X)
+    assert plan(network, presets.setup("accudnn"), TITAN_X, budget).planned_seconds <= 1.01 * whole.planned_seconds
+    assert budget < 0.8 * whole.peak_bytes
+
+
+@pytest.mark.slow
+def test_when_is_worth_more_than_which() -> None:
+    """Ours: late never loses to another time; which map is first matters less than when they come back."""
+    whens, whichs = figures.prefetch(quietly).rows, figures.choice(quietly).rows
+    for when, which in zip(whens, whichs, strict=True):
+        late, *others = when.ratios.values()
+        assert late and all(other is None or late <= other + 1e-6 for other in others)
+        assert None not in which.ratios.values()
+        best, worst = (pick(ratio for ratio in which.ratios.values() if ratio) for pick in (min, max))
+        assert worst - best < when.ratios["on demand"] - late
+
+
+def test_as_early_as_there_is_room() -> None:
+    network = build("vgg16", 64)
+    setup = presets.setup("liveness=layer-wise offload=accudnn-everything prefetch=accudnn-late")
+    late = plan(network, setup, TITAN_X, UNLIMITED)
+    early = plan(network, setup.replace(prefetch=AsEarlyAsRoom()), TITAN_X, UNLIMITED)
+    assert late.counts.prefetched_bytes > 0
+    assert early.counts.prefetched_bytes == early.counts.on_demand_bytes == 0  # at once: no byte was given away yet
+    assert early.peak_bytes > late.peak_bytes
+
+
+def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
+    memory = [MemoryRow("titan-x", "network-wide", 105, 24 * GIB, 1.03, 8 * GIB),
+              MemoryRow("k40c", "layer-wise", 145, 25 * GIB, None, 12 * GIB)]  # fmt: skip
+    ratios = [RatioRow("vgg16", 128, 8 * GIB, {"late": 1.01, "on demand": None})]
+    tables = {part.name: part.tables(memory if part.name == "memory" else ratios) for part in PARTS if part.tables}
+    (shown,) = tables["memory"]
+    assert shown.rows[1] == ["k40c", "layer-wise", "145", "25 GiB", "–", "12 GiB"] and "names neither" in shown.note
+    (when,) = tables["prefetch"]
+    assert when.head == ["network", "budget", "late", "on demand"]
+    assert when.rows == [["vgg16(128)", "8 GiB", "1.01 ×", "–"]]
+    for part in PARTS:
+        assert part.picture
+        part.picture(memory if part.name == "memory" else ratios).savefig(tmp_path / f"{part.name}.png")
+        assert (tmp_path / f"{part.name}.png").stat().st_size > 10_000
+    heights = [bar.get_height() for bar in memory_picture(memory).axes[0].patches]
+    assert heights == [24, 25, 8, 12]
