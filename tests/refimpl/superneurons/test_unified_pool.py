@@ -88,8 +88,11 @@ def test_a_map_goes_to_the_first_tier_with_room() -> None:
             left[first] -= nbytes
     assert {it.tier for it in found} == set(NAMES)
     came_back = {it.tensor: it for it in program.instructions if isinstance(it, CopyIn)}
+    fetched = [it for it in found if it.tensor in came_back]  # the others are revived: their bytes still drained
+    assert 2 * len(fetched) > len(found)
     assert all(
-        (came_back[it.tensor].tier, came_back[it.tensor].pinned_address) == (it.tier, it.pinned_address) for it in found
+        (came_back[it.tensor].tier, came_back[it.tensor].pinned_address) == (it.tier, it.pinned_address)
+        for it in fetched
     )
 
 
