@@ -173,12 +173,12 @@ class DeviceMemory:
 
     # -- when it fails -------------------------------------------------------------------------------------------------
 
-    def does_not_fit(self, tensor: Tensor) -> DoesNotFit:
+    def does_not_fit(self, tensor: Tensor, stays: bool = False) -> DoesNotFit:
         """The error that says what was asked for, and what is in the way."""
         alive: Counter[str] = Counter()
         for block in self._blocks.values():
             alive[block.tensor.kind if block.tensor.managed else "resident tensor"] += block.nbytes
         for draining in self._draining.values():
             alive["draining " + draining.block.tensor.kind] += draining.block.nbytes
-        free, hole = self.pool.free_bytes, self.pool.largest_hole
+        free, hole = self.pool.free_bytes, self.pool.hole_for(stays)
         return DoesNotFit(self._order.step, tensor.name, tensor.nbytes, free, hole, self.budget, dict(alive))

@@ -17,6 +17,7 @@ from refimpl.planner.order import Order
 from refimpl.planner.program import Program
 from refimpl.planner.search import Search
 from refimpl.planner.setup import Setup
+from refimpl.planner.slots import PoolSearch
 
 
 def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Program:
@@ -30,8 +31,9 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
                     program = Planner(network, with_places(program), machine, nbytes).plan()
                 return program
 
-        search = one.pool_search
-        return search.search(within, budget) if search else within(budget)
+        if isinstance(one.allocator, PoolSearch):
+            return one.allocator.search(within, budget, one.fixed_order)
+        return within(budget)
 
     if isinstance(setup, Search):
         return setup.search(attempt, PlanContext(network, machine, budget))

@@ -75,7 +75,7 @@ class Mover:
                 continue
             victim = self.cache.victim(self._locked)
             if victim is None:
-                raise self.memory.does_not_fit(tensor)
+                raise self.memory.does_not_fit(tensor, stays)
             self.evict(victim)
 
     def evict(self, tensor: Tensor) -> None:

@@ -129,13 +129,12 @@ class Setup:
         return self
 
     @property
-    def pool_search(self) -> slots.PoolSearch | None:
-        """The search for the size of the pool; None where the allocator has none, or what it has can find none.
+    def fixed_order(self) -> bool:
+        """Whether an iteration's allocations are the same in every pool that they fit.
 
-        An eviction, or an algorithm chosen for a hole, changes the allocations with the pool.
+        An eviction, or an algorithm chosen for the largest hole, changes them with the pool.
         """
-        reacts = self.algorithms.adapts or "eviction" in self.cache.offers
-        return self.allocator if isinstance(self.allocator, slots.PoolSearch) and not reacts else None
+        return not self.algorithms.adapts and "eviction" not in self.cache.offers
 
     @property
     def slots(self) -> dict[str, str]:

@@ -188,15 +188,14 @@ class PoolSearch(ABC):
     """Base class, beside `Allocator`, of an allocator that chooses the size of its pool before training."""
 
     @abstractmethod
-    def search(self, attempt: Callable[..., Any], budget: int) -> Any:
+    def search(self, attempt: Callable[..., Any], budget: int, fixed_order: bool) -> Any:
         """The program in the pool that was chosen; raises `DoesNotFit` where that would exceed `budget` bytes.
-
-        Asked only of setups whose allocations are the same in every pool in which they fit.
 
         Args:
             attempt: `attempt(nbytes, lag=None)` plans in a pool of `nbytes`, or raises `DoesNotFit`; with a `lag`,
                 released bytes go back after that number of steps, though a copy of them may still run.
             budget: bytes.
+            fixed_order: whether the iteration's allocations are the same in every pool that they fit.
         """
 
 

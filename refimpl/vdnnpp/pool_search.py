@@ -23,22 +23,10 @@ from typing import ClassVar
 from refimpl.memory import UNLIMITED, Allocator, BothEnds
 from refimpl.memory.trace import Event, Found, Trace, ideal, replay, rounded
 from refimpl.planner import Program, slots
-from refimpl.planner.errors import PoolDoesNotFit
+from refimpl.planner.errors import DoesNotFit, PoolDoesNotFit
 
-LAGS = (
-    None,
-    32,
-    24,
-    16,
-    12,
-    8,
-    6,
-    4,
-    3,
-    2,
-    1,
-    0,
-)  #: steps for which a map's bytes are not used again; None: all of forward
+#: Steps after which the bytes of a released map are free again, though its copy may still run; None: at the barrier.
+LAGS = (None, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1, 0)
 
 
 class PlacementError(ValueError):
@@ -75,12 +63,16 @@ class FoundPool(BothEnds, slots.PoolSearch):
     waits for a copy, and the pool is large.  If they are `lag` steps after the map's release, the pool is smaller, and
     kernels wait for copies that take longer than that.  The longest lag whose pool is within the budget is taken.  For
     each lag the order of allocations and frees is fixed, so what fits the pool in the search fits it in training.
+
+    Where the order is not fixed, the pool is as large as the budget, and the longest lag that fits is taken.
     """
 
     name: ClassVar[str] = "vdnnpp-pool"
     summary: ClassVar[str] = "right placement, in a pool whose size is searched for before training"
 
-    def search(self, attempt: Callable[..., Program], budget: int) -> Program:
+    def search(self, attempt: Callable[..., Program], budget: int, fixed_order: bool) -> Program:
+        if not fixed_order:
+            return self.first_that_fits(attempt, budget)
         pools = []
         for lag in LAGS:
             roomy = attempt(UNLIMITED, lag)
@@ -89,6 +81,14 @@ class FoundPool(BothEnds, slots.PoolSearch):
                 return dataclasses.replace(attempt(pools[-1], lag), budget=budget)
         fullest = max(roomy.rows, key=lambda row: row.pool_bytes)
         raise PoolDoesNotFit(fullest.step, "the pool", min(pools), budget, budget, budget, {})
+
+    def first_that_fits(self, attempt: Callable[..., Program], budget: int) -> Program:
+        for lag in LAGS[:-1]:
+            try:
+                return attempt(budget, lag)
+            except DoesNotFit:
+                continue
+        return attempt(budget, LAGS[-1])
 
     def pool_bytes(self, program: Program) -> int:
         """The pool that the search finds for a program, its resident tensors included."""

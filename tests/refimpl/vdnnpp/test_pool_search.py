@@ -23,8 +23,8 @@ from refimpl.memory.trace import Event, ideal, replay, rounded
 from refimpl.network import Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, plan
-from refimpl.planner.baseline import FastestThatFits, MemoryOptimal
+from refimpl.planner import DoesNotFit, Program, Setup, plan
+from refimpl.planner.baseline import FastestThatFits, PerformanceOptimal
 from refimpl.planner.errors import PoolDoesNotFit
 from refimpl.planner.loop import Planner
 from refimpl.registry import presets
@@ -517,17 +517,39 @@ def test_the_order_of_frees_is_the_same_whatever_the_link(policy: str) -> None:
 # -- the presets train in the pool that was found ----------------------------------------------------------------------
 
 MIB = 1 << 20
-#: Setups that can be planned in a found pool: none reacts to the size of its pool.
-FOUND = [name for name, preset in presets.PRESETS.items() if preset.setup.frugal.pool_search]
+#: Setups that are planned in a found pool: none reacts to the size of its pool.
+FOUND = [
+    name
+    for name, preset in presets.PRESETS.items()
+    if isinstance(preset.setup.allocator, FoundPool) and preset.setup.frugal.fixed_order
+]
 
 
 def test_the_presets_that_search_for_their_pool() -> None:
     assert FOUND == ["vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv", "vdnnpp-dyn"]
     conv = presets.setup("vdnnpp-conv")
-    assert conv.replace(algorithms=MemoryOptimal()).pool_search is conv.allocator
-    assert conv.replace(algorithms=FastestThatFits()).pool_search is None
-    assert conv.replace(cache=LeastRecentlyUsed()).pool_search is None
-    assert conv.replace(allocator=BothEnds()).pool_search is None
+    assert conv.replace(algorithms=PerformanceOptimal()).fixed_order
+    assert not conv.replace(algorithms=FastestThatFits()).fixed_order
+    assert not conv.replace(cache=LeastRecentlyUsed()).fixed_order
+
+
+def test_where_the_order_is_not_fixed_the_longest_lag_that_fits_is_taken() -> None:
+    """VGG-16(16) and algorithms that fit, within less than its maps would take if all drained to the barrier."""
+    fitting = presets.setup("vdnnpp-conv").replace(algorithms=FastestThatFits())
+    budget = min(found(network(*VGG), "vdnnpp-conv").values())
+    program = plan(network(*VGG), fitting, GTX_970, budget)
+    program.verify()
+    plans = (planned_at(network(*VGG), fitting, budget, lag) for lag in LAGS)
+    assert program.planned_seconds == next(one.planned_seconds for one in plans if one)
+    with pytest.raises(DoesNotFit):
+        plan(network(*VGG), fitting, GTX_970, budget // 2)
+
+
+def planned_at(drawn: Network, wanted: Setup, budget: int, lag: int | None) -> Program | None:
+    try:
+        return Planner(drawn, wanted, GTX_970, budget, lag).plan()
+    except DoesNotFit:
+        return None
 
 
 def found(drawn: Network, name: str, on: Machine = GTX_970) -> dict[int | None, int]:
@@ -575,10 +597,9 @@ def misfits(drawn: Network, name: str, on: Machine, budgets: Sequence[int]) -> l
 
 
 def test_more_budget_never_fails_where_less_fits() -> None:
-    """Right placement alone, in a pool of the budget's size, fits 995 MiB and not 1,050."""
-    budgets = [mib * MIB for mib in range(900, 1300, 20)]
-    for name in FOUND:
-        assert misfits(network(*ALEXNET), name, GTX_970, budgets) == []
+    """Right placement alone, in a pool of the budget's size, fits 1,000 MiB and not 1,040."""
+    budgets = [mib * MIB for mib in range(980, 1161, 20)]
+    assert misfits(network(*ALEXNET), "vdnnpp-conv", GTX_970, budgets) == []
     right = presets.setup("vdnnpp-conv").replace(allocator=BothEnds())
     fits = [attempt(network(*ALEXNET), right, GTX_970, budget) is not None for budget in budgets]
     assert fits != sorted(fits)

@@ -317,9 +317,9 @@ class Watching(DeviceMemory):
         self.handed_back += gone
         return given
 
-    def does_not_fit(self, tensor: Tensor) -> DoesNotFit:
+    def does_not_fit(self, tensor: Tensor, stays: bool = False) -> DoesNotFit:
         self.pending_at_failure = len(self._draining)
-        return super().does_not_fit(tensor)
+        return super().does_not_fit(tensor, stays)
 
 
 def test_an_allocation_that_does_not_fit_waits_for_the_oldest_copy() -> None:
