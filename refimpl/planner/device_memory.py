@@ -20,7 +20,7 @@ from refimpl.machine import Machine
 from refimpl.memory import Allocator
 from refimpl.network import Tensor
 from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.history import History
+from refimpl.planner.history import Accesses, History
 from refimpl.planner.instructions import COMPUTE, Allocate, Free
 from refimpl.planner.order import Block, Order
 from refimpl.planner.slots import BoundCache
@@ -31,6 +31,7 @@ class Draining:
     """A block that was released while a copy of it may still run."""
 
     block: Block
+    accesses: Accesses  #: all that happened to its bytes
     released: int  #: the step that released it
 
 
@@ -118,9 +119,10 @@ class DeviceMemory:
             self.live_bytes -= tensor.nbytes
             self.live_tensors -= 1
             self._cache.leave(tensor)
-        self._draining[tensor] = Draining(block, self._order.now)
+        accesses = block.accesses()
+        self._draining[tensor] = Draining(block, accesses, self._order.now)
         self.draining_bytes += block.nbytes
-        if self._is_ordered(block):
+        if self._is_ordered(accesses):
             self._give_back(tensor)
 
     def revive(self, tensor: Tensor) -> None:
@@ -136,7 +138,7 @@ class DeviceMemory:
             drained = [t for t, draining in self._draining.items() if everything or draining.released < due]
         elif everything or self._waits_seen < self._order.kernel_waits:
             self._waits_seen = self._order.kernel_waits
-            drained = [t for t, draining in self._draining.items() if everything or self._is_ordered(draining.block)]
+            drained = [t for t, draining in self._draining.items() if everything or self._is_ordered(draining.accesses)]
         else:
             return
         for tensor in drained:
@@ -157,16 +159,16 @@ class DeviceMemory:
             self.transient_bytes = max(self.transient_bytes, self.live_bytes)
             self._cache.enter(tensor)
 
-    def _is_ordered(self, block: Block) -> bool:
-        """Whether kernels to come run after all that happened to the block's bytes, without another wait."""
-        return self._order.comes_after(COMPUTE, block.accesses())
+    def _is_ordered(self, accesses: Accesses) -> bool:
+        """Whether kernels to come run after these accesses, without another wait."""
+        return self._order.comes_after(COMPUTE, accesses)
 
     def _give_back(self, tensor: Tensor) -> None:
         draining = self._draining.pop(tensor)
         block = draining.block
         self.draining_bytes -= block.nbytes
         self.pool.free(block.address)
-        self._freed.put(block.address, block.address + block.nbytes, block.accesses())
+        self._freed.put(block.address, block.address + block.nbytes, draining.accesses)
         self._order.note(Free(self._order.now, tensor, block.address, block.nbytes, draining.released))
         if self._driver_calls:
             self._order.clock.hold(self._machine.free_seconds)

@@ -589,7 +589,7 @@ def misfits(drawn: Network, name: str, on: Machine, budgets: Sequence[int]) -> l
     """Budgets, ascending, that do not fit though one before did."""
     fit, wrong = False, []
     for budget in budgets:
-        fits = attempt(drawn, presets.setup(name), on, budget) is not None
+        fits = attempt(drawn, presets.setup(name).frugal, on, budget) is not None  # what decides for a search, too
         if fit and not fits:
             wrong.append(budget)
         fit = fit or fits
@@ -624,7 +624,7 @@ def test_more_budget_never_fails_on_200_networks_with_50_budgets() -> None:
 
     @seed(5)
     @settings(max_examples=200, phases=[Phase.generate], database=None, deadline=None)
-    @given(st.one_of(networks(layers=16), networks(layers=16, conventions=VDNNPP)))
+    @given(st.one_of(networks(layers=12), networks(layers=12, conventions=VDNNPP)))
     def hold(drawn: Network) -> None:
         budgets = between(drawn, 50)
         right = [presets.setup(name).frugal.replace(allocator=BothEnds()) for name in FOUND]
