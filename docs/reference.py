@@ -29,8 +29,9 @@ ROOMS = {
         "The slots, the loop, the program and its proof. See [](/slots/index.md), [](/program.md) and [](/verify.md).",
     ),
     "papers": (
-        ["refimpl.vdnn", "refimpl.vdnnpp", "refimpl.superneurons"],
-        "One folder a paper, one file an algorithm. See [](/vdnn.md), [](/vdnnpp.md) and [](/superneurons.md).",
+        ["refimpl.vdnn", "refimpl.vdnnpp", "refimpl.superneurons", "refimpl.accudnn"],
+        "One folder a paper, one file an algorithm. "
+        "See [](/vdnn.md), [](/vdnnpp.md), [](/superneurons.md) and [](/accudnn.md).",
     ),
     "backend": (
         ["refimpl.backend"],
@@ -41,7 +42,8 @@ ROOMS = {
     "bench": (["refimpl.bench"], "Kernels and the planner, timed. See [](/speed.md)."),
     "reproduce": (
         ["refimpl.reproduce"],
-        "Each paper's published figures beside ours. See [](/vdnn.md), [](/vdnnpp.md) and [](/superneurons.md).",
+        "Each paper's published figures beside ours. "
+        "See [](/vdnn.md), [](/vdnnpp.md), [](/superneurons.md) and [](/accudnn.md).",
     ),
     "kernels": (
         ["kernels"],

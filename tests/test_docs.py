@@ -84,7 +84,14 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
 
 #: Pages with cells that take long: the demo has a test of its own.
 LEFT_OUT = ("docs/demo.md",)
-SLOW = ("docs/reports.md", "docs/backends.md", "docs/vdnn.md", "docs/vdnnpp.md", "docs/superneurons.md")
+SLOW = (
+    "docs/reports.md",
+    "docs/backends.md",
+    "docs/vdnn.md",
+    "docs/vdnnpp.md",
+    "docs/superneurons.md",
+    "docs/accudnn.md",
+)
 
 
 def cells(page: Path) -> list[str]:

@@ -15,7 +15,7 @@ is most efficient and the learning rate that matches it.  Everything else here i
 The modules work beside the other papers' modules too.
 """
 
-from refimpl.accudnn.choice import Decision, choose
+from refimpl.accudnn.choice import RANKS, Decision, choose, needed
 from refimpl.accudnn.model import Candidate, Model
 from refimpl.accudnn.modules import Capped, Everything, Late, ModelGuided
 from refimpl.accudnn.policy import AccUDNN
@@ -23,6 +23,6 @@ from refimpl.accudnn.presets import ACCUDNN
 from refimpl.accudnn.schedule import Run, late, scheduled, simulate, triggers, with_room
 
 __all__ = [
-    "ACCUDNN", "AccUDNN", "Candidate", "Capped", "Decision", "Everything", "Late", "Model", "ModelGuided", "Run",
-    "choose", "late", "scheduled", "simulate", "triggers", "with_room",
+    "ACCUDNN", "RANKS", "AccUDNN", "Candidate", "Capped", "Decision", "Everything", "Late", "Model", "ModelGuided",
+    "Run", "choose", "late", "needed", "scheduled", "simulate", "triggers", "with_room",
 ]  # fmt: skip
