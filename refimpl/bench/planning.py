@@ -3,6 +3,7 @@
 ResNets of the deep family at batch 1, from 50 layers of convolutions to 2,498, and VGG-416 at batch 32: each is
 planned with layer-wise liveness for a Titan X, verified and simulated.  So is the deepest ResNet at batch 16 with all
 of SuperNeurons, on a K40c whose 12 GiB it fills: rebuilding, evicting and fetching, it has twice the instructions.
+AccUDNN's policy plans several candidates: ResNet-152 within 3 GiB of a Titan X, and the deepest ResNet as SuperNeurons.
 Seconds are processor time of this process, the least of some turns.  The exponent is the slope of the straight line
 through log(seconds) over log(layers) of the ResNets with layer-wise liveness: 1 is linear.
 """
@@ -51,10 +52,12 @@ class Case(NamedTuple):
 
 DEEP = ("resnet50", "resnet101", "resnet152", "resnet:302", "resnet:602", "resnet:1202", "resnet:2498")
 SUPERNEURONS = Case("resnet:2498", 16, "superneurons", "k40c", 12 << 30)
-NETWORKS = (*(Case(name, 1) for name in DEEP), SUPERNEURONS, Case("vgg416", 32))
+ACCUDNN = Case("resnet152", 32, "accudnn", "titan-x", 3 << 30)
+ACCUDNN_DEEP = SUPERNEURONS._replace(preset="accudnn")
+NETWORKS = (*(Case(name, 1) for name in DEEP), SUPERNEURONS, Case("vgg416", 32), ACCUDNN, ACCUDNN_DEEP)
 
 #: At most so many seconds for planning, verifying and simulating together; at most such growth.
-TARGETS = {"resnet:2498": 5.0, str(SUPERNEURONS): 20.0, "vgg416": 0.5}
+TARGETS = {"resnet:2498": 5.0, str(SUPERNEURONS): 20.0, "vgg416": 0.5, str(ACCUDNN): 2.0, str(ACCUDNN_DEEP): 60.0}
 EXPONENT = 1.1
 
 
