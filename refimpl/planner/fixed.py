@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from refimpl.memory import UNLIMITED
@@ -100,12 +100,11 @@ def lives_of(program: Program) -> dict[int, Draining]:
     copied = {id(span.instruction): span.end for span in timeline.on("out")}
     steps = timeline.steps()
     starts = [start for start, _ in steps.values()]
-    first: dict[int, int] = {}  # step → the position of its first instruction
+    numbers = [it.step for it in program.instructions]
     live: dict[int, int] = {}  # address → block
     done: dict[int, float] = {}  # block → when the copy out of it is done
     found: dict[int, Draining] = {}
     for position, it in enumerate(program.instructions):
-        first.setdefault(it.step, position)
         if isinstance(it, Allocate):
             live[it.address] = len(found)
             found[len(found)] = Draining(position, len(program.instructions), it.nbytes, len(program.instructions))
@@ -113,9 +112,9 @@ def lives_of(program: Program) -> dict[int, Draining]:
             done[live[it.address]] = copied[id(it)]
         elif isinstance(it, Free):
             block = live.pop(it.address)
-            end = position if it.released == it.step else min(first[it.released + 1], position)
+            end = position if it.released == it.step else min(bisect_right(numbers, it.released), position)
             found[block] = found[block]._replace(end=end, drained=position)
-    after = [*(first[step] for step in steps), len(program.instructions)]
+    after = [*(bisect_left(numbers, step) for step in steps), len(program.instructions)]
     for block, moment in done.items():
         life = found[block]
         drained = max(life.end, after[bisect_left(starts, moment)])

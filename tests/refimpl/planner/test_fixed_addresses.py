@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from refimpl.machine import MACHINES
 from refimpl.memory import FixedAddresses, PoolError
 from refimpl.memory.fixed_addresses import CountingPool
-from refimpl.network import Network
+from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.errors import AddressesDoNotFit
@@ -113,3 +115,18 @@ def test_the_error_names_the_bytes_of_the_addresses(monkeypatch: pytest.MonkeyPa
 def test_blocks_are_whole_granules() -> None:
     with pytest.raises(PoolError, match="fixed-addresses: a granularity of 1024 bytes; it is always 512"):
         FixedAddresses(1024)
+
+
+def test_a_block_drains_through_a_step_without_instructions() -> None:
+    """Nothing is learnt below the first POOL, so the backward of the second is empty: a block released just before."""
+    b = Builder("two pools", (3, 1, 12, 12))
+    b.pool(2)
+    b.pool(2)
+    b.fc(3)
+    b.softmax()
+    program = plan(b.build(), presets.setup("baseline"), TITAN_X, MIB)
+    assert 7 not in {it.step for it in program.instructions}
+    number = next(n for n, it in enumerate(program.instructions) if isinstance(it, Free) and it.step == 8)
+    program.instructions[number] = dataclasses.replace(program.instructions[number], released=6)
+    after = next(n for n, it in enumerate(program.instructions) if it.step > 6)
+    assert after in {life.end for life in lives_of(program).values()}
