@@ -30,6 +30,7 @@ setup(
     packages=find_packages(include=["kernels", "kernels.*", "refimpl", "refimpl.*"]),
     package_data={
         "kernels": ["py.typed"],
+        "kernels.emulated": ["*.c", "*.h"],  # compiled on first use
         "refimpl": ["py.typed"],
         "refimpl.reproduce.superneurons": ["*.csv"],  # the published memory curve
     },

@@ -19,7 +19,7 @@ from cuda.bindings import nvvm
 from cuda.core import Device, LaunchConfig, Stream, StreamOptions
 from cuda.core import launch as driver_launch
 
-from kernels import arguments
+from kernels import arguments, emulated
 from kernels.arguments import FlatView, KernelError
 from kernels.declare import Dim3, Kernel
 from kernels.shim import cuda
@@ -32,6 +32,13 @@ INSTALL = "pip install 'refimpl[cu13]'"
 
 def why_not() -> str | None:
     """What keeps kernels from running on a GPU here, in one line; None when nothing does."""
+    if emulated.active():
+        return "the GPU of this process is emulated"
+    return why_not_at_all()
+
+
+def why_not_at_all() -> str | None:
+    """What keeps kernels from running on a GPU here, a real one or an emulated one."""
     if not cuda.is_available() and (error := cuda.cuda_error()) is not None:
         return "no CUDA driver or no GPU: " + " ".join(str(error).split())
     return why_not_compile()

@@ -24,10 +24,20 @@ settings.register_profile("campaign", deadline=None, max_examples=1000, print_bl
 
 
 #: Files whose tests take half a minute each: one that began last would run on with the other workers idle.
-LONGEST = ("test_machine_code.py", "test_stub_driver.py", "test_tutorials.py")
+LONGEST = ("test_machine_code.py", "test_tutorials.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device", choices=("gpu", "emulated", "none"),
+        help="what runs the tests marked gpu, all of them; default: the GPU, or without one a selection, emulated",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    from tests import device
+
+    device.choose(config.getoption("--device"))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what is to run in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     settings.load_profile("campaign" if "campaign" in config.getoption("markexpr") else "suite")
@@ -47,7 +57,19 @@ def torch() -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns run only where `-m` names them; the longest tests begin first, and those that run alone come last."""
+    """Campaigns run only where `-m` names them, and of the GPU's tests on an emulated one all only where asked for.
+
+    The longest tests begin first, and those that run alone come last.
+    """
+    from tests import device
+
+    named = any("tests/gpu" in argument for argument in config.args)
+    asked_for = named or config.getoption("--device") or "gpu" in config.getoption("markexpr")
+    if device.CHOSEN == "emulated" and not asked_for:
+        on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+        left_out = set(on_gpu) - device.selection(on_gpu)
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
     if "campaign" not in config.getoption("markexpr"):
         campaigns = [item for item in items if item.get_closest_marker("campaign")]
         config.hook.pytest_deselected(items=campaigns)
@@ -56,12 +78,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu"):
-        from kernels import gpu
+    if item.get_closest_marker("gpu") or item.get_closest_marker("emulated"):
+        from tests import device
 
-        reason = gpu.why_not()
-        if reason is not None:
+        if item.get_closest_marker("emulated") and device.CHOSEN != "emulated":
+            pytest.skip("the emulated GPU is not the device of this run: pytest --device emulated")
+        if (reason := device.start()) is not None:
             pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """On the emulated GPU a test fails if the checks find something."""
+    from kernels import emulated
+
+    if not item.get_closest_marker("gpu") or not emulated.active():
+        return (yield)
+    emulated.forgive()
+    result = yield
+    found = emulated.forgive()
+    assert found == [], "\n".join(found)
+    return result
 
 
 # -- workers side by side ----------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def say_once(text: str) -> None:
 
 
 @cache
-def _compiler_key() -> str:
+def compiler_key() -> str:
     """Everything outside a kernel that decides its machine code."""
     sources = sorted(Path(__file__).parent.glob("*.py"))
     processor = cpu_target.target_context.codegen().magic_tuple()
@@ -144,7 +144,7 @@ def _describe(function: Callable[..., Any], seen: set[Any]) -> list[str]:
 
 def key(kernel: Kernel, checked: bool) -> str:
     parts = [
-        _compiler_key(),
+        compiler_key(),
         kernel.name,
         repr(kernel.block),
         f"checked={checked} slp={slp_enabled()}",
@@ -177,7 +177,7 @@ def load(kernel: Kernel, checked: bool = False) -> ModuleType:
 def load_source(path: Path) -> ModuleType:
     """A module of functions that Numba compiles with `cache=True`, kept like a kernel's."""
     text = path.read_text(encoding="utf-8")
-    key = hashlib.sha256(f"{_compiler_key()}\0{text}".encode()).hexdigest()[:16]
+    key = hashlib.sha256(f"{compiler_key()}\0{text}".encode()).hexdigest()[:16]
     with _lock:
         return _load(f"{path.stem}_{key}", lambda: text)
 
@@ -197,9 +197,9 @@ def _load(stem: str, source: Callable[[], str]) -> ModuleType:
         return _executed(stem, source())
     entry = folder / stem
     try:
-        if not _intact(entry):
-            with _no_other_process(folder, stem):
-                if not _intact(entry):  # no other process has compiled it meanwhile
+        if not intact(entry):
+            with no_other_process(folder, stem):
+                if not intact(entry):  # no other process has compiled it meanwhile
                     return _compiled(folder, entry, source())
         return _executed(stem, (entry / f"{stem}.py").read_text(encoding="utf-8"), entry)
     except (OSError, RuntimeError) as error:  # Numba's, if it cannot write
@@ -209,7 +209,7 @@ def _load(stem: str, source: Callable[[], str]) -> ModuleType:
 
 
 @contextmanager
-def _no_other_process(folder: Path, stem: str) -> Iterator[None]:
+def no_other_process(folder: Path, stem: str) -> Iterator[None]:
     """One process compiles an entry; another one that wants it too waits, and loads what the first has compiled."""
     with open(folder / "lock", "ab") as file:
         if fcntl is not None:
@@ -221,7 +221,7 @@ def _no_other_process(folder: Path, stem: str) -> Iterator[None]:
 def _compiled(folder: Path, entry: Path, text: str) -> ModuleType:
     """Compile the module for a new entry; a damaged one is removed."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
-        if os.path.lexists(entry) and not _intact(entry):
+        if os.path.lexists(entry) and not intact(entry):
             say_once(f"compiled kernels in {folder} were damaged; they are compiled again")
             with suppress(FileNotFoundError):  # another process was quicker
                 os.rename(entry, Path(temporary) / "damaged")
@@ -233,7 +233,7 @@ def _written(temporary: Path, entry: Path, text: str) -> ModuleType:
     temporary.mkdir(mode=0o700)
     (temporary / f"{entry.name}.py").write_text(text, encoding="utf-8")
     module = _executed(entry.name, text, temporary)
-    (temporary / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in _digests(temporary).items()))
+    (temporary / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in digests(temporary).items()))
     try:
         os.rename(temporary, entry)
     except OSError as error:
@@ -242,17 +242,17 @@ def _written(temporary: Path, entry: Path, text: str) -> ModuleType:
     return module
 
 
-def _digests(entry: Path) -> dict[str, str]:
+def digests(entry: Path) -> dict[str, str]:
     """The SHA-256 of every file of an entry, by its path in it."""
     files = sorted(path for path in entry.rglob("*") if path.is_file() and path.name != CHECKSUMS)
     return {str(path.relative_to(entry)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def _intact(entry: Path) -> bool:
+def intact(entry: Path) -> bool:
     """Whether the files of an entry are those that were written, to the last bit."""
     try:
         lines = (entry / CHECKSUMS).read_text().splitlines()
-        return _digests(entry) == {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+        return digests(entry) == {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     except (OSError, ValueError):
         return False
 

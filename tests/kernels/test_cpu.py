@@ -707,7 +707,7 @@ def test_a_damaged_entry_is_compiled_again_and_that_is_said_once(cache, capsys, 
     for name in names:
         damage(entry / name)
         assert fills(3)
-        assert build._intact(entry) and entries(cache) == [entry]
+        assert build.intact(entry) and entries(cache) == [entry]
     (entry / "more").write_text("")
     assert fills(3) and not (entry / "more").exists()
     assert capsys.readouterr().err == f"refimpl: compiled kernels in {cache} were damaged; they are compiled again\n"
@@ -717,7 +717,7 @@ def test_an_entry_that_is_a_file_is_replaced(cache, capsys):
     cache.mkdir(mode=0o700)
     name = f"filler_{build.key(make_filler(4), False)}"
     (cache / name).write_text("")
-    assert fills(4) and build._intact(cache / name)
+    assert fills(4) and build.intact(cache / name)
     assert "were damaged" in capsys.readouterr().err
 
 

@@ -1,0 +1,224 @@
+"""An emulated GPU: numba-cuda and cuda.core as they are, on a CUDA driver that computes on the CPU.
+
+    from kernels import emulated
+    emulated.start()                         # before anything of CUDA is used in this process
+    ...                                      # any program of Numba CUDA
+    print(emulated.findings())               # what the checks have found
+
+`start` compiles the driver (`driver.c`), loads it under the name that Numba and cuda.core look for, and has each
+kernel that Numba loads translated from PTX to C (`translate`) and compiled.  Numba's own path stays as it is: NVVM
+makes the PTX, nvJitLink the machine code.  Streams, events, pinned memory and wait values are real; the driver checks
+every access.  What it shows is that a program is right.  Its times mean nothing, unless a model's are given
+(`next_work`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from kernels.emulated import build
+from kernels.emulated.build import NoCompiler, why_not
+from kernels.emulated.ptx import Unsupported
+
+__all__ = [
+    "ORDERS", "RACES", "EmulationError", "NoCompiler", "Unsupported", "active", "announcement", "executed", "findings",
+    "forgive", "host_work", "kernel_seconds", "next_work", "order", "pass_on", "register", "start", "take_up",
+    "touched", "wait_in_time", "why_not",
+]  # fmt: skip
+
+#: How the driver chooses among the work that is ready: only what something waits for, as late as it can be; at once;
+#: any, drawn anew each time; by priorities drawn for the streams; by a thread of its own, while the host goes on.
+ORDERS = ("late", "early", "random", "priority", "free")
+
+#: Which launches are searched for races, which makes them about ten times slower: of each kernel the first with a grid
+#: and numbers; all; none.
+RACES = ("first", "always", "never")
+
+_driver: Any = None
+_races = "first"
+
+
+class EmulationError(RuntimeError):
+    """The emulated GPU cannot be started in this process, or has found an error; the message says which."""
+
+
+def active() -> bool:
+    """Whether this process's GPU is the emulated one."""
+    return _driver is not None
+
+
+def start(races: str | None = None) -> None:
+    """Make the emulated GPU this process's GPU; whatever comes later finds it as it would find any other.
+
+    Args:
+        races: which launches of the kernels that are loaded from now on are searched for races, one of `RACES`; by
+            default what REFIMPL_RACES says, and without it "first".
+    """
+    global _driver, _races
+    if _driver is None:
+        library = _load()
+        library.emulated_finding.restype = ctypes.c_char_p
+        library.emulated_next.argtypes = (ctypes.c_char_p, ctypes.c_double)
+        library.emulated_kernel_seconds.restype = ctypes.c_double
+        library.emulated_executed.restype = ctypes.c_uint64
+        _hook_numba(library)
+        _driver = library
+        name, _, seed = (os.environ.get("REFIMPL_ORDER") or "late").partition(":")
+        order(name, int(seed or 0))
+        races = races or os.environ.get("REFIMPL_RACES")
+    if races is not None:
+        if races not in RACES:
+            raise EmulationError(f"races are searched for {', '.join(RACES)}; not {races!r}")
+        _races = races
+
+
+def _load() -> Any:
+    """The driver, under the name by which Numba and cuda.core find theirs."""
+    path = build.driver()
+    try:
+        there = ctypes.CDLL(build.DRIVER, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    if not hasattr(there, "emulated_register"):
+        raise EmulationError(
+            f"this computer has a CUDA driver, and it is loaded: begin the command with LD_PRELOAD={path}"
+        )
+    return there
+
+
+# --- Kernels ---------------------------------------------------------------------------------------------------------
+
+
+def _hook_numba(library: Any) -> None:
+    """Have every kernel translated and registered before Numba loads it."""
+    from kernels.shim import NumbaKernel, numba_driver
+
+    numba_driver.__init__()  # it has looked for a driver when it was imported; now there is one
+    compiled, real = NumbaKernel.__init__, NumbaKernel.bind
+
+    def compile_with_lines(kernel: Any, *args: Any, **options: Any) -> None:
+        compiled(kernel, *args, **options | {"lineinfo": True})  # so that a finding can say where
+
+    def bind(kernel: Any) -> None:
+        if not getattr(kernel, "is_emulated", False):
+            register(library, kernel)
+            kernel.is_emulated = True
+        real(kernel)
+
+    NumbaKernel.__init__, NumbaKernel.bind = compile_with_lines, bind
+
+
+def register(library: Any, kernel: Any, drop_stop: int | None = None) -> None:
+    """Give a kernel that Numba has compiled to the driver; `drop_stop`: as `translate` has it."""
+    from kernels.emulated.translate import translate
+
+    name = kernel.py_func.__name__
+    source = translate(kernel._codelibrary.get_asm_str(), kernel.entry_name, drop_stop)
+    variants = {"never": (0,), "first": (0, 1), "always": (1,)}[_races]
+    with ThreadPoolExecutor(len(variants)) as compilers:  # each is a process of its own
+        made = [compilers.submit(build.library, f"emulated_{name}", source, races) for races in variants]
+    paths = [each.result() for each in made]
+    arrays = _arrays(kernel)
+    numbers = ctypes.c_uint * max(1, len(arrays))
+    status = library.emulated_register(
+        kernel.entry_name.encode(), name.encode(), str(paths[0]).encode(), str(paths[-1]).encode(), len(arrays),
+        numbers(*(parameter for parameter, _, _ in arrays)), numbers(*(axes for _, axes, _ in arrays)),
+        (ctypes.c_char_p * max(1, len(arrays)))(*(array.encode() for _, _, array in arrays)),
+    )  # fmt: skip
+    if status:
+        raise EmulationError(f"kernel {name} cannot be loaded: {findings()[-1]}")
+
+
+def _arrays(kernel: Any) -> list[tuple[int, int, str]]:
+    """Of each array among a kernel's arguments: its first parameter in the PTX, its axes, its name."""
+    code, found, parameter = kernel.py_func.__code__, [], 0
+    for name, kind in zip(code.co_varnames, kernel.argtypes, strict=False):
+        axes = getattr(kind, "ndim", None)
+        if axes is not None:
+            found.append((parameter, axes, name))
+            parameter += 5 + 2 * axes
+        elif type(kind).__name__ in ("Integer", "Float", "Boolean", "IntegerLiteral"):
+            parameter += 1
+        else:
+            raise Unsupported(f"kernel {code.co_name}: an argument of type {kind}; give arrays and numbers")
+    return found
+
+
+# --- What is checked and found ---------------------------------------------------------------------------------------
+
+
+def findings() -> list[str]:
+    """What the checks have found since `forgive`, each once."""
+    if _driver is None:
+        return []
+    return [_driver.emulated_finding(i).decode(errors="replace") for i in range(_driver.emulated_finding_count())]
+
+
+def forgive() -> list[str]:
+    """The findings, which are then forgotten; the GPU can be used again."""
+    found = findings()
+    if _driver is not None:
+        _driver.emulated_forgive()
+    return found
+
+
+def order(name: str, seed: int = 0) -> None:
+    """Choose one of `ORDERS`, and the seed of what is drawn; a seed other than 0 also draws the order of blocks and of
+    threads between barriers."""
+    if name not in ORDERS:
+        raise EmulationError(f"there is no order {name!r}; give one of {', '.join(ORDERS)}")
+    _driver.emulated_order(ORDERS.index(name), ctypes.c_uint64(seed))
+
+
+# --- What the host tells: names of its work, times of a model, what its threads do ------------------------------------
+
+
+def next_work(label: str, seconds: float = -1.0) -> None:
+    """What this thread gives to a stream from now on: what findings call it, and its seconds on the clock of events
+    (by default a kernel's are those that it took here)."""
+    _driver.emulated_next(label.encode(), seconds)
+
+
+def announcement(label: str) -> Callable[[float], None]:
+    """`next_work` with this label, as a function of the seconds alone that costs little."""
+    return partial(_driver.emulated_next, label.encode())
+
+
+def pass_on(key: int) -> None:
+    """What this thread knows to have happened is known to any thread, or wait value, that takes up the key."""
+    _driver.emulated_pass_on(ctypes.c_uint64(key))
+
+
+def take_up(key: int) -> None:
+    """See `pass_on`."""
+    _driver.emulated_take_up(ctypes.c_uint64(key))
+
+
+def touched(address: int, nbytes: int, writes: bool, who: str) -> None:
+    """A thread of the host reads or writes memory that is shared with the GPU or with other threads."""
+    _driver.emulated_touched(ctypes.c_uint64(address), ctypes.c_uint64(nbytes), int(writes), who.encode())
+
+
+def wait_in_time(stream: int, event: int) -> None:
+    """On the clock of events alone, a stream waits for an event; both are handles."""
+    _driver.emulated_wait_in_time(ctypes.c_void_p(stream), ctypes.c_void_p(event))
+
+
+def host_work(stream: int) -> None:
+    """Seconds of the host (`next_work`) on a stream's clock."""
+    _driver.emulated_host_work(ctypes.c_void_p(stream))
+
+
+def executed(kinds: Sequence[str] = ("copy in", "copy out", "copy", "fill", "launch")) -> dict[str, int]:
+    """How many pieces of work of each kind have been done."""
+    return {kind: int(_driver.emulated_executed(i)) for i, kind in enumerate(kinds)}
+
+
+def kernel_seconds() -> float:
+    """Processor time of this computer that all kernels have taken."""
+    return float(_driver.emulated_kernel_seconds())

@@ -1,0 +1,117 @@
+"""C sources compiled to libraries by the C compiler at hand, once for all processes.
+
+A library is kept in the folder of compiled kernels (`kernels.cpu.build`), by its rules: an entry's name has a key of
+all that the machine code follows from, an entry is never changed, and one whose checksums are wrong is made again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from kernels.cpu.build import CHECKSUMS, cache_directory, compiler_key, digests, intact, no_other_process
+
+HERE = Path(__file__).parent
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = (
+    "-std=gnu11", "-shared", "-fPIC", "-march=native", "-ffp-contract=off", "-fno-math-errno",
+    "-fno-strict-aliasing", "-fno-trapping-math", "-w",
+)  # fmt: skip
+DRIVER = "libcuda.so.1"  #: the name that Numba and cuda.core look for
+
+
+class NoCompiler(RuntimeError):
+    """The emulated GPU cannot be built here; the message says what to install."""
+
+
+def why_not() -> str | None:
+    """What keeps the emulated GPU from being built here, in one line; None when nothing does."""
+    if sys.platform != "linux":
+        return f"the emulated GPU takes the place of {DRIVER}, which is how the driver is found on Linux alone"
+    if _compiler() is None:
+        return "the emulated GPU is built by a C compiler, and there is none: apt install gcc (or clang)"
+    return None
+
+
+@cache
+def _compiler() -> str | None:
+    return next((found for name in COMPILERS if (found := shutil.which(name))), None)
+
+
+@cache
+def _key() -> str:
+    """Everything outside a kernel's own C source that decides its machine code."""
+    version = subprocess.run([str(_compiler()), "--version"], capture_output=True, text=True).stdout
+    sources = b"".join(path.read_bytes() for path in sorted(HERE.glob("*.h")))
+    return hashlib.sha256(repr((version, FLAGS, compiler_key())).encode() + sources).hexdigest()
+
+
+def driver() -> Path:
+    """The driver, compiled."""
+    return library("emulated_driver", (HERE / "driver.c").read_text(encoding="utf-8"), filename=DRIVER)
+
+
+def library(name: str, source: str, races: int = 0, filename: str = "kernel.so") -> Path:
+    """The library that a C source is compiled to.
+
+    Args:
+        name: what the entry's name begins with.
+        source: the C source; it may include the headers of this folder.
+        races: 1 for a kernel that looks for races: it runs seldom, so it is optimised less.
+        filename: the library's name in its entry.
+    """
+    options = (f"-DRACES={races}", "-O1" if races else "-O2")
+    reason = why_not()
+    if reason is not None:
+        raise NoCompiler(reason)
+    stem = f"{name[:60]}_{hashlib.sha256(repr((_key(), source, options)).encode()).hexdigest()[:16]}"
+    folder = cache_directory()
+    if folder is None:
+        return _compile(_temporary() / stem, source, filename, options)
+    entry = folder / stem
+    if not intact(entry):
+        with no_other_process(folder, stem):
+            if not intact(entry):
+                _make_entry(folder, entry, source, filename, options)
+    return entry / filename
+
+
+def _make_entry(folder: Path, entry: Path, source: str, filename: str, options: tuple[str, ...]) -> None:
+    with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
+        made = Path(temporary) / entry.name
+        _compile(made, source, filename, options)
+        (made / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in digests(made).items()))
+        if entry.exists():  # damaged
+            os.rename(entry, Path(temporary) / "damaged")
+        try:
+            os.rename(made, entry)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+
+
+def _compile(folder: Path, source: str, filename: str, options: tuple[str, ...]) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "source.c").write_text(source, encoding="utf-8")
+    target = folder / filename
+    command = [
+        str(_compiler()), *FLAGS, *options, f"-I{HERE}", f"-Wl,-soname,{filename}", "-o", str(target),
+        str(folder / "source.c"), "-lm", "-ldl", "-lpthread",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise NoCompiler(f"{command[0]} does not compile {folder.name}: {' '.join(done.stderr.split())[:600]}")
+    return target
+
+
+@cache
+def _temporary() -> Path:
+    """A folder of this process, where no folder of compiled kernels can be used."""
+    return Path(tempfile.mkdtemp(prefix="refimpl-emulated-"))
