@@ -1,6 +1,7 @@
 # Every target makes the environment it needs, once, and again when setup.py changes.
 #
 #   make demo             make test GPU=1 (CUDA 13 wheels)      make test GPU=12 (CUDA 12 wheels)
+#   make demo GPU=emulated                    on a GPU that is emulated; it needs a C compiler, and no GPU
 #   make gpu PYTHON=python3 VENV=system         use that interpreter as it is: nothing is made, nothing is installed
 #   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
 #   make faults AGAINST=TREE   the same faults in another tree too, for its own tests
@@ -11,12 +12,12 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast campaign faults lint docs gpu environment clean
+.PHONY: help demo test test-fast test-emulated campaign faults lint docs gpu environment clean
 MAKEFLAGS += --no-print-directory
 
 # Extras by what is asked for: the demo's, the tests' and the docs'. GPU=1 and GPU=12 add the CUDA wheels.
-ifneq ($(filter-out 1 13 12,$(GPU)),)
-$(error GPU=$(GPU): give GPU=1 for the CUDA 13 wheels or GPU=12 for the CUDA 12 wheels)
+ifneq ($(filter-out 1 13 12 emulated,$(GPU)),)
+$(error GPU=$(GPU): give GPU=1 for the CUDA 13 wheels, GPU=12 for the CUDA 12 wheels, or GPU=emulated)
 endif
 ifeq ($(GPU),12)
 CUDA_EXTRA := cu12
@@ -44,7 +45,7 @@ help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
 
 demo: $(RUN) ## plan VGG-16 for 12 GiB, train a small network within a budget, draw pictures into demo/
-	@$(PY) -m refimpl demo
+	@$(PY) -m refimpl demo $(if $(filter emulated,$(GPU)),--backend emulated)
 
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 
@@ -53,6 +54,9 @@ test: $(TEST) ## run every test but the campaigns
 
 test-fast: $(TEST) ## run the tests that take less than a minute together
 	@$(PY) $(PYTEST) -q -m "not slow"
+
+test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one
+	@$(PY) $(PYTEST) -q --device emulated -m "gpu or emulated"
 
 campaign: $(TEST) ## run the long searches, and every property on newly drawn examples: hours
 	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"
@@ -71,7 +75,7 @@ docs: $(TEST) $(DOCS) ## build the documentation into docs/_build/html; a warnin
 
 gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run every test that needs a GPU, then the bench; write down what it measured
 	@$(PY) -m refimpl bench --device gpu --probe
-	@$(PY) -m pytest -q -m gpu
+	@$(PY) -m pytest -q -m gpu --device gpu
 	@$(PY) -m refimpl bench --device gpu --write
 	@$(PY) -m refimpl reproduce vdnn --run --write
 	@$(PY) -m refimpl reproduce superneurons --run --write

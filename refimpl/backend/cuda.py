@@ -79,7 +79,7 @@ class CudaDevice(Device):
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(sizes)
-        why_not = gpu.why_not()
+        why_not = self.why_not()
         if why_not is not None:
             raise DeviceFailed(f"no program can run on a GPU here: {why_not}; the CPU runs the same one")
         with device_errors(f"taking {size(sizes.arena)} for the device arena (a smaller budget or batch takes less)"):
@@ -108,6 +108,10 @@ class CudaDevice(Device):
             self.close()
             raise
         self.handles = [driver.CUstream(int(stream.handle)) for stream in self.streams]
+
+    def why_not(self) -> str | None:
+        """What keeps programs from running on this device, in one line."""
+        return gpu.why_not()
 
     def _array(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
         return DeviceArray(self._base + address, shape, dtype, self._arena)
@@ -312,9 +316,8 @@ class CudaReplay(Replay):
             moments = origin.seconds_until(start), origin.seconds_until(end)
             spans.append(Span(instruction, instruction.stream, ENGINES[instruction.op], *moments))
         if self._host is not None:
-            for compressing, piece in self._host.pieces:
-                moments = piece.began - began, piece.until - began
-                spans.append(Span(compressing, compressing.stream, "host", *moments))
+            for piece, begun, done in self._host.spans(origin, began):
+                spans.append(Span(piece, piece.stream, "host", begun, done))
             spans.sort(key=lambda span: span.start)
         seconds = max((span.end for span in spans), default=0.0)
         return Timeline(spans, program.streams, seconds, gpu.device_name(), simulated=False)

@@ -56,6 +56,7 @@ class HostSide:
         self._program, self._handles = program, handles
         self._counter, self._address = counter, counter.ctypes.data
         self._work = HostWork(program, pinned, store)
+        self._pinned_base = pinned.ctypes.data
         self._host = host_stream(program)
         records = [p for p, i in enumerate(program.instructions) if isinstance(i, Record) and i.stream == self._host]
         self._number = {position: number for number, position in enumerate(records, 1)}
@@ -84,10 +85,15 @@ class HostSide:
         return self._work.compressed
 
     @property
-    def pieces(self) -> list[tuple[Compress | Decompress, Piece]]:
-        """The maps that the last iteration gave to the thread, in order."""
-        given = [(self._program.instructions[position], piece) for position, piece in self._pieces.items()]
-        return [(work, piece) for work, piece in given if isinstance(work, (Compress, Decompress))]
+    def given(self) -> list[tuple[int, Compress | Decompress]]:
+        """The maps that the last iteration gave to the thread, in order, with their positions."""
+        given = [(position, self._program.instructions[position]) for position in self._pieces]
+        return [(position, work) for position, work in given if isinstance(work, (Compress, Decompress))]
+
+    def spans(self, origin: Any, began: float) -> list[tuple[Compress | Decompress, float, float]]:
+        """When each map was begun and done, in seconds since `origin`, which was `began` on the host's clock."""
+        pieces = [(work, self._pieces[position]) for position, work in self.given]
+        return [(work, piece.began - began, piece.until - began) for work, piece in pieces]
 
     def actions(self, position: int) -> list[Action] | None:
         """What is to be done for an instruction; None: it has nothing to do with the host's work."""
@@ -103,10 +109,10 @@ class HostSide:
         self._counter[0] = 0
 
     def _hand_over(self, position: int) -> None:
-        first = partial(self._happened, self._first[position])
+        first = partial(self._happened, position)
         instruction = self._program.instructions[position]
         if isinstance(instruction, (Compress, Decompress)):
-            piece = Piece(doing(instruction), partial(self._work.run, instruction), first)
+            piece = Piece(doing(instruction), partial(self._run, instruction), first)
         else:
             count = partial(self._count, self._number[position])
             piece = Piece(f"on its way to record {position}", lambda: None, first, count)
@@ -119,9 +125,13 @@ class HostSide:
     def _hold(self, number: int, handle: Any) -> None:
         checked(driver.cuStreamWaitValue32(handle, self._address, number, AT_LEAST), "to wait for the host's threads")
 
-    def _happened(self, events: list[Any]) -> None:
+    def _run(self, work: Compress | Decompress) -> None:
+        self._work.run(work)
+
+    def _happened(self, position: int) -> None:
+        """In the thread: what a piece needs is there."""
         checked(driver.cuCtxSetCurrent(self._context), "its context to another thread")
-        for event in events:
+        for event in self._first[position]:
             checked(driver.cuEventSynchronize(event), "to say when a copy was done")
 
     def wait_before(self, position: int) -> None:

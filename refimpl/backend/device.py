@@ -160,6 +160,9 @@ class Device(ABC):
     def copy_in(self, address: int, pinned_address: int, nbytes: int, tier: str = HOST) -> None:
         """Start a copy from the pinned arena, or another tier's, to the device arena."""
 
+    def host_access(self, start: int, nbytes: int, writes: bool, what: str) -> None:  # noqa: B027
+        """The trainer itself is about to use bytes of the pinned arena: told to a device that checks it."""
+
     def replay(self, program: Program, settings: Settings) -> Replay:
         """The program made ready; raises `RunError` where it needs more of a memory than this device has."""
         self.sizes.require(program)

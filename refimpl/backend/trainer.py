@@ -27,7 +27,7 @@ from refimpl.network import Tensor
 from refimpl.planner import DoesNotFit, Launch, Program
 from refimpl.planner.baseline import pinned_size
 
-BACKENDS = ("cpu", "cuda")
+BACKENDS = ("cpu", "cuda", "emulated")
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,14 @@ class Trainer:
             from refimpl.backend.cpu import CpuDevice
 
             return CpuDevice(sizes, order, poison)
-        if self.backend != "cuda":
-            raise RunError(f"there is no backend {self.backend!r}; give {' or '.join(BACKENDS)}")
+        if self.backend not in BACKENDS:
+            raise RunError(f"there is no backend {self.backend!r}; give {', '.join(BACKENDS[:-1])} or {BACKENDS[-1]}")
         if order is not None or poison:
             raise RunError("order and poison are the CPU's; a GPU takes what order it likes")
+        if self.backend == "emulated":
+            from refimpl.backend.emulated import EmulatedDevice
+
+            return EmulatedDevice(sizes)
         from refimpl.backend.cuda import CudaDevice
 
         return CudaDevice(sizes)
@@ -209,11 +213,15 @@ class Trainer:
 
     def _upload(self, program: Program, batch: tuple[np.ndarray, np.ndarray]) -> None:
         for tensor, values in zip((self.network.input, self.network.labels), batch, strict=True):
-            np.copyto(self._result(program, tensor), values)
+            np.copyto(self._shared(program, tensor, writes=True), values)
 
     def _result(self, program: Program, tensor: Tensor) -> np.ndarray:
+        return self._shared(program, tensor, writes=False)
+
+    def _shared(self, program: Program, tensor: Tensor, writes: bool) -> np.ndarray:
         """The pinned memory that a batch comes from or a result goes to."""
         start = program.pinned[tensor]
+        self.device.host_access(start, tensor.nbytes, writes, f"{'writing' if writes else 'reading'} {tensor}")
         return self.device.pinned[start : start + tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
 
     # -- NaN and infinity ----------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ from typing import Any
 
 from refimpl.cli.arguments import add_command
 
+BACKENDS = ("cpu", "cuda", "emulated")
+
 
 def add(commands: Any) -> None:
     parser = add_command(
@@ -15,10 +17,11 @@ def add(commands: Any) -> None:
         "Plan VGG-16 for 12 GiB, train a small network on handwritten digits within a budget, and draw what happened.",
     )  # fmt: skip
     parser.add_argument("--out", default="demo", help="folder for the pictures (default: demo)")
+    parser.add_argument("--backend", choices=BACKENDS, help="default: cuda with a GPU, else cpu")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     from refimpl.cli import demonstration as demo
 
-    return demo.main(Path(options.out))
+    return demo.main(Path(options.out), options.backend)

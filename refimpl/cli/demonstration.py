@@ -107,13 +107,17 @@ def train(trainer: Trainer, digits: data.Data, watch: Callable[[str], None] = la
     return done
 
 
-def train_digits(folder: Path) -> bool:
+def train_digits(folder: Path, backend: str | None) -> bool:
     """Plan, prove, train, draw; whether it learnt enough."""
     from kernels import gpu
 
-    digits, backend = data.digits(), "cpu" if gpu.why_not() else "cuda"
+    digits, backend = data.digits(), backend or ("cpu" if gpu.why_not() else "cuda")
     program = plan_digits(digits.shape)
-    network, where = program.network, "on the CPU" if backend == "cpu" else f"on {gpu.device_name()}"
+    network, where = program.network, "on the CPU"
+    if backend == "cuda":
+        where = f"on {gpu.device_name()}"
+    elif backend == "emulated":
+        where = "on an emulated GPU: every kernel's PTX is run on the CPU, and every access is checked"
     baseline = unlimited_baseline(network, program.machine).peak_bytes
     say(f"{network.name}, {len(network.layers)} layers, {BATCH} digits a batch, trained {where}:\n")
     say(
@@ -131,12 +135,12 @@ def train_digits(folder: Path) -> bool:
     return done.right[-1] > WANTED and peak == program.peak_bytes
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, backend: str | None = None) -> int:
     """Everything, one after the other; 1 if the network did not learn enough."""
     start = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     pictures.draw_vgg16(folder / "vgg16.png", plan_vgg16(), BUDGET)
-    learnt = train_digits(folder)
+    learnt = train_digits(folder, backend)
     say(f"Pictures in {folder}/: " + ", ".join(sorted(path.name for path in folder.glob("*.png"))))
     say(f"{time.perf_counter() - start:.0f} seconds")
     return 0 if learnt else 1

@@ -56,7 +56,8 @@ def overview(options: argparse.Namespace) -> int:
     if options.json:
         print_json({
             "networks": [*PLAIN, *FAMILIES], "machines": [*MACHINES, "here"], "catalogues": [*CATALOGUES],
-            "presets": [*PRESETS], "modules": {slot: [*found] for slot, found in MODULES.items()},
+            "presets": [*PRESETS], "backends": ["cpu", "cuda", "emulated"],
+            "modules": {slot: [*found] for slot, found in MODULES.items()},
         })  # fmt: skip
         return DONE
     plain = [*PLAIN, *(name for name in FAMILIES if not name.endswith(tuple(SUFFIXES)))]
@@ -67,6 +68,7 @@ def overview(options: argparse.Namespace) -> int:
             ["machines", f"{', '.join(MACHINES)}, here, or a profile's file"],
             ["catalogues", ", ".join(CATALOGUES)],
             ["presets", ", ".join(PRESETS)],
+            ["backends", "cpu, cuda (on a GPU), emulated (the same on an emulated GPU, whose times are no GPU's)"],
             *([f"--set {slot}=", ", ".join(found)] for slot, found in (MODULES | SWITCHES).items()),
         ],
         wraps=["names"],

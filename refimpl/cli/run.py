@@ -45,7 +45,8 @@ STEPS = 100
 def add(commands: Any) -> None:
     parser = add_command(
         commands, "run", "train a network under a budget",
-        "Plan a network, prove the program safe, and train with it: on the GPU, or on the CPU with the same kernels. "
+        "Plan a network, prove the program safe, and train with it: on the GPU, on the CPU with the same kernels, or "
+        "on an emulated GPU (--backend emulated), which runs the CUDA back end without one and checks every access. "
         "Ctrl-C and SIGTERM wait for the end of the iteration, save a checkpoint and say how to resume.  The networks "
         "for teaching (lenet, tiny-vgg, tiny-resnet, tiny-inception) take images of any shape, the others their own.",
         [
@@ -53,6 +54,7 @@ def add(commands: Any) -> None:
             "refimpl run tiny-resnet --data digits --set liveness=layer-wise --budget 4MiB --backend cpu",
             "refimpl run tiny-vgg --data images.npz --steps 500 --save half.npz",
             "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
+            "refimpl run lenet --backend emulated --machine h100 --policy vdnn-all",
             "refimpl run tiny-vgg:vdnnpp --batch 64 --policy vdnnpp-all --verbose",
         ],
     )  # fmt: skip
@@ -87,8 +89,9 @@ def add(commands: Any) -> None:
 
 def add_backend(parser: Parser) -> None:
     parser.add_argument(
-        "--backend", choices=("auto", "cpu", "cuda"), default="auto", help="default: cuda with a GPU, else cpu"
-    )
+        "--backend", choices=("auto", "cpu", "cuda", "emulated"), default="auto",
+        help="default: cuda with a GPU, else cpu; emulated: the CUDA back end on an emulated GPU, every access checked",
+    )  # fmt: skip
 
 
 # -- what is needed before the first step ------------------------------------------------------------------------------
@@ -98,7 +101,7 @@ def prepared_program(options: argparse.Namespace, network: Network) -> Program:
     """A program that can be run: with our own algorithms, and proved safe."""
     from refimpl.registry.planning import plan
 
-    machine = machine_of(options, default="here")
+    machine = machine_of(options, default="h100" if options.backend == "emulated" else "here")
     if machine.catalogue != "own":
         if options.catalogue:
             raise Fail(f"--catalogue {options.catalogue} can be simulated and not run; give --catalogue own")
@@ -323,7 +326,7 @@ def report(document: dict[str, Any], program: Program) -> None:
     from refimpl.text import duration, size
 
     losses, peak, seconds = document["losses"], document["peak_bytes"], document["seconds"]
-    where = {"cpu": "on the CPU", "cuda": "on the GPU"}[document["backend"]]
+    where = {"cpu": "on the CPU", "cuda": "on the GPU", "emulated": "emulated"}[document["backend"]]
     say(f"{document['network']}, batch {document['batch']}, {where}: {len(losses)} iterations on {document['data']}.")
     say(f"Loss      {curve(losses)}  {losses[0]:.3f} → {losses[-1]:.3f}")
     if document["accuracy"] is not None:
@@ -332,12 +335,18 @@ def report(document: dict[str, Any], program: Program) -> None:
     same = f"as {again}" if peak["predicted"] == peak["recounted"] else f"but {size(peak['recounted'])} {again}"
     say(f"Memory    {size(peak['predicted'])} at most, {same}; budget {size(program.budget)}")
     rough = "; a rough model: refimpl profile measures" if program.machine.name == "here" else ""
+    if document["backend"] == "emulated":
+        rough = "; this is the emulation's own time, and no GPU's"
     say(
         f"Time      {duration(seconds['iteration'])} an iteration; planned for {program.machine.name}: "
         f"{duration(seconds['predicted'])}{rough}"
     )
     if document["host_seconds_per_instruction"] is not None:
         say(f"Host      {duration(document['host_seconds_per_instruction'])} an instruction")
+    if document["backend"] == "emulated":
+        say(
+            "Checked   every access of every kernel and copy, and the order between streams and the host: nothing found"
+        )
     if calls := document["driver_calls"]:
         say(
             f"Driver    {calls['allocations']} allocations and {calls['frees']} frees an iteration, "

@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
     add_budget(parser)
     parser.add_argument("--format", choices=tuple(FORMATS), help="default: by the ending of --out, else all three")
     parser.add_argument("--out", metavar="PATH", default=".", help="a file, or a folder (default: this one)")
-    parser.add_argument("--run", action="store_true", dest="measured", help="run it here, on the GPU or the CPU")
+    parser.add_argument("--run", action="store_true", dest="measured", help="run it here: see --backend")
     add_backend(parser)
     parser.set_defaults(run=run)
 
@@ -54,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
         proved(program)
         timeline = program.simulate()
     how = "simulated" if timeline.simulated else "measured"
+    if options.measured and options.backend == "emulated":
+        how = "run and timed by a model,"  # the timeline says: on h100, emulated
     say(f"One iteration of {program.network.name}, batch {program.network.batch}, {how} on {timeline.machine}:")
     say_share(options, program.network, program.machine)
     for form, path in paths.items():

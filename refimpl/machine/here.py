@@ -143,6 +143,8 @@ def gpu_at_hand() -> bool:
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         count = ctypes.c_int()
+        if hasattr(driver, "emulated_register"):  # `kernels.emulated` has put its own driver there
+            return False
         return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
     except (OSError, AttributeError):
         return False

@@ -19,6 +19,7 @@ from refimpl.network import Network
 from refimpl.network.zoo.small import tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
+from tests.device import BACKEND
 from tests.refimpl.backend.running import MACHINE, differing, small_program, trained, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import (
@@ -35,7 +36,6 @@ from tests.refimpl.plainly import draw_batch
 
 pytestmark = pytest.mark.gpu
 
-BACKEND = "cuda"
 LIMIT = 5e-6  # seconds of host time that an instruction may take
 
 SETUPS = {

@@ -17,13 +17,13 @@ from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
 from refimpl.reproduce import measured
 from refimpl.reproduce.superneurons import measured as superneurons_measured
+from tests.device import BACKEND
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
 
 pytestmark = [pytest.mark.gpu, pytest.mark.superneurons]
 
-BACKEND = "cuda"
 LIMIT = 5e-6  # seconds of host time that an instruction may take
 WAYS = ("speed-centric", "memory-centric", "cost-aware")
 

@@ -91,7 +91,7 @@ class Measured(Measurement):
 
 def rounds(backend: str, iterations: int) -> int:
     """How often `measure` calls its progress callback."""
-    if backend == "cuda":
+    if backend != "cpu":
         return 6 * iterations
     return (4 + (len(pytorch.WAYS) if pytorch.at_hand() else 0)) * iterations
 
@@ -113,7 +113,7 @@ def measure(ask: Request) -> Measured:
     moved = ask.batch or (first.network.batch if ask.network else MOVED_BATCH)
     compared = build(ask.network or MOVED_NETWORK, moved)
     within = planning.plan(compared, wanted, machine, nbytes)  # raises before anything is measured
-    pools = against_driver_calls(ask.build(HEAP_NETWORK, HEAP_BATCH), ask) if ask.backend == "cuda" else None
+    pools = against_driver_calls(ask.build(HEAP_NETWORK, HEAP_BATCH), ask) if ask.backend != "cpu" else None
     programs = [first, largest(name, capacity.SETUPS["baseline"], machine, nbytes)]
     runs = tuple(ask.run(program) for program in programs if program)
     held = measured.everything_held(measured.SameAlgorithms.as_in(within))

@@ -287,7 +287,7 @@ def test_a_program_for_another_library_is_refused(program: Program) -> None:
 
 
 def test_wrong_options_are_refused(program: Program) -> None:
-    with pytest.raises(RunError, match="no backend 'gpu'; give cpu or cuda"):
+    with pytest.raises(RunError, match="no backend 'gpu'; give cpu, cuda or emulated"):
         Trainer(program, backend="gpu")
     with pytest.raises(RunError, match="order and poison are the CPU's"):
         Trainer(program, backend="cuda", poison=True)

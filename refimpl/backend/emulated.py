@@ -1,0 +1,200 @@
+"""The CUDA back end on an emulated GPU (`kernels.emulated`): the same calls, streams, events and kernels.
+
+What is added is what a real driver is never told: which instruction a piece of work belongs to, so that a finding can
+name it; what the host's threads do to pinned memory; and how long the work would take, by the machine's model, so that
+an iteration's timeline is that machine's.  A finding ends the run: it is a fault of the program or of a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from kernels import emulated, gpu
+from refimpl.backend.bound import Settings
+from refimpl.backend.cuda import CudaDevice, CudaReplay
+from refimpl.backend.cuda_host import Action, HostSide
+from refimpl.backend.device import Pauses, Sizes
+from refimpl.backend.errors import DeviceFailed
+from refimpl.machine import Machine, Timeline
+from refimpl.planner import Allocate, Compress, CopyIn, CopyOut, Decompress, Free, Launch, Program
+
+
+@contextmanager
+def findings_raised() -> Iterator[None]:
+    """Whatever the checks find inside is raised, instead of the driver's error that may follow from it."""
+    try:
+        yield
+    except DeviceFailed as error:
+        if found := emulated.findings():
+            raise DeviceFailed(told(found)) from error
+        raise
+    if found := emulated.findings():
+        raise DeviceFailed(told(found))
+
+
+def told(found: list[str]) -> str:
+    more = f" (and {len(found) - 1} more findings)" if len(found) > 1 else ""
+    return f"the emulated GPU found an error: {found[0]}{more}"
+
+
+def seconds_of(instruction: Any, machine: Machine) -> float:
+    """An instruction's seconds, by the machine's model."""
+    if isinstance(instruction, Launch):
+        return machine.seconds(instruction.call, instruction.choice)
+    if isinstance(instruction, (CopyIn, CopyOut)):
+        return machine.copy_seconds(instruction.nbytes, "out" if isinstance(instruction, CopyOut) else "in")
+    if isinstance(instruction, (Compress, Decompress)):
+        return machine.host_seconds(instruction.nbytes)
+    if isinstance(instruction, (Allocate, Free)):
+        return machine.allocate_seconds if isinstance(instruction, Allocate) else machine.free_seconds
+    return 0.0
+
+
+class EmulatedDevice(CudaDevice):
+    """A GPU that is emulated: `CudaDevice` on another driver."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        try:
+            emulated.start()
+        except (emulated.EmulationError, emulated.NoCompiler) as error:
+            raise DeviceFailed(str(error)) from None
+        emulated.forgive()  # what an earlier device was told is no finding of this one
+        emulated.next_work("")
+        super().__init__(sizes)
+
+    def why_not(self) -> str | None:
+        return gpu.why_not_at_all()
+
+    def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        emulated.next_work("to read a tensor")
+        with findings_raised():
+            return super().read(address, shape, dtype)
+
+    def write(self, address: int, values: np.ndarray) -> None:
+        emulated.next_work("to write a tensor")
+        super().write(address, values)
+
+    def host_access(self, start: int, nbytes: int, writes: bool, what: str) -> None:
+        emulated.touched(self._pinned_base + start, nbytes, writes, f"the host, {what}")
+
+    def host_side(self, program: Program) -> HostSide:
+        made = EmulatedHostSide(self, program)
+        self._hosts.append(made)
+        return made
+
+    def _replay(self, program: Program, settings: Settings) -> CudaReplay:
+        try:
+            return EmulatedReplay(self, program, settings)
+        except emulated.Unsupported as error:
+            raise DeviceFailed(f"the emulated GPU does not know this PTX: {error}") from None
+
+
+class EmulatedReplay(CudaReplay):
+    """A program whose every action is announced: its name, and its seconds by the model."""
+
+    def _make(self, position: int, instruction: Any) -> list[Action]:
+        actions = super()._make(position, instruction)
+        if not actions:
+            return actions
+        announce = emulated.announcement(f"instruction {position}: {instruction}")
+        seconds = seconds_of(instruction, self._program.machine) / len(actions)
+        return [(announce, seconds), *actions]
+
+    def issue(self, pauses: Pauses) -> None:
+        with findings_raised():
+            super().issue(pauses)
+
+    def finish(self) -> None:
+        with findings_raised():
+            super().finish()
+
+    def timed(self) -> Timeline:
+        """An iteration is run, and the model says when each of its launches and copies would have been done."""
+        self._device.synchronize()  # the clock begins when everything before is done
+        with findings_raised():
+            made = super().timed()
+        return Timeline(
+            made.spans, made.streams, made.seconds, f"{self._program.machine.name}, emulated", simulated=True
+        )
+
+
+class EmulatedHostSide(HostSide):
+    """The host's thread with what the happens-before check has to know of it, and a stream that keeps its time."""
+
+    def __init__(self, device: EmulatedDevice, program: Program) -> None:
+        super().__init__(
+            program, device.pinned, device.store, device._counter,
+            lambda record: device.event(record).handle, device.handles,
+        )  # fmt: skip
+        self._machine = program.machine
+        self._clock = gpu.stream()
+        self._reached = {position: gpu.Event(timing=True) for position in self._number}
+        self._moments = {
+            position: (gpu.Event(timing=True), gpu.Event(timing=True))
+            for position, instruction in enumerate(program.instructions)
+            if isinstance(instruction, (Compress, Decompress))
+        }
+
+    def _hand_over(self, position: int) -> None:
+        emulated.pass_on(self._key(position))  # what the issuing thread knows, the other one knows from here on
+        clock = int(self._clock.handle)
+        for event in self._first[position]:
+            emulated.wait_in_time(clock, int(event))
+        if position in self._moments:
+            instruction = self._program.instructions[position]
+            start, end = self._moments[position]
+            start.record(self._clock)
+            emulated.next_work(f"instruction {position}: {instruction}", seconds_of(instruction, self._machine))
+            emulated.host_work(clock)
+            end.record(self._clock)
+        else:
+            self._reached[position].record(self._clock)
+        super()._hand_over(position)
+
+    def _hold(self, number: int, handle: Any) -> None:
+        super()._hold(number, handle)
+        (record,) = (position for position, n in self._number.items() if n == number)
+        emulated.wait_in_time(int(handle), int(self._reached[record]._event.handle.value))
+
+    # -- in the thread ---------------------------------------------------------------------------------------------
+
+    def _happened(self, position: int) -> None:
+        emulated.take_up(self._key(position))
+        super()._happened(position)
+
+    def _run(self, work: Compress | Decompress) -> None:
+        writes = isinstance(work, Decompress)
+        emulated.touched(self._pinned_base + work.pinned_address, work.nbytes, writes, f"the host's thread, {work}")
+        super()._run(work)
+        emulated.pass_on(self._key(-1))
+
+    def _count(self, number: int) -> None:
+        emulated.pass_on(self._address)  # to the streams that wait for this number
+        emulated.pass_on(self._key(-1))
+        super()._count(number)
+
+    # -- in the issuing thread ---------------------------------------------------------------------------------------
+
+    def wait_before(self, position: int) -> None:
+        super().wait_before(position)
+        emulated.take_up(self._key(-1))
+
+    def finish(self) -> None:
+        super().finish()
+        emulated.take_up(self._key(-1))
+        self._clock.sync()
+
+    def spans(self, origin: gpu.Event, began: float) -> list[tuple[Compress | Decompress, float, float]]:
+        found = []
+        for position, work in self.given:
+            start, end = self._moments[position]
+            found.append((work, origin.seconds_until(start), origin.seconds_until(end)))
+        return found
+
+    def _key(self, position: int) -> int:
+        """Under which knowledge is passed on: to the thread with a piece, or back from it (-1)."""
+        return (id(self) << 20) + position + 1
