@@ -49,12 +49,15 @@ def fences(page: Path, *languages: str) -> list[str]:
 def commands(page: Path) -> list[str]:
     """Whole lines that call the command, and calls within a line that have nothing left out."""
     text = page.read_text(encoding="utf-8")
-    lines = re.findall(r"^(?: {4})?(?:\.venv/bin/)?(refimpl [a-z]+(?![\w:])[^\n#`]*)", text, re.MULTILINE)
+    lines = re.findall(r"^(?: {4})?(?:\.venv/bin/)?(refimpl [a-z-]+(?![\w:])[^\n#`]*)", text, re.MULTILINE)
     within = [found for found in re.findall(r"`(refimpl [a-z][^`\n]*)`", text) if "…" not in found]
     return [line.strip() for line in (*lines, *within)]
 
 
 CAPITALS = {"NETWORK": "vgg16", "FILE": "some.file", "NAME": "titan-x", "COMMAND": "plan", "PAPER": "superneurons"}
+
+
+MODULES = [module.__name__.rpartition(".")[2] for module in cli.COMMANDS]
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name)
@@ -67,7 +70,7 @@ def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str])
             options = cli.parser().parse_args(words)  # leaves with status 2, and says why, if it is wrong
             assert options.run, command
         else:
-            assert words[0] in {module.__name__.rpartition(".")[2].replace("lists", "list") for module in cli.COMMANDS}
+            assert words[0] in {name.replace("lists", "list").replace("_", "-") for name in MODULES}
 
 
 def test_a_wrong_command_is_found(tmp_path: Path) -> None:

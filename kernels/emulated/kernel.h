@@ -64,9 +64,9 @@ COLD void fail(Context *C, const Thread *T, const char *what, int site, const ch
 #define STAMP(C, T) (((C)->block_number + 1) << 28 | (uint64_t)((C)->phase & 0x3ffff) << 10 | (T)->linear)
 #define MORE_THREADS (1ull << 63) /* of a reader: more than this one in the phase */
 #define MORE_BLOCKS (1ull << 62)  /* of a reader: more than this block */
-#define ATOMIC (1ull << 61)       /* of a writer: it was an atomic operation */
+#define ATOMIC (1ull << 61)       /* it was an atomic operation, or a volatile read */
 #define WHO (ATOMIC - 1)
-enum { READ, WRITE, UPDATE }; /* update: an atomic operation */
+enum { READ, PEEK, WRITE, UPDATE }; /* peek: a volatile read, as before a compare-and-swap; update: an atomic operation */
 
 INLINE int unordered(uint64_t one, uint64_t other, int shared) {
     if (!one || one == other) return 0;
@@ -96,11 +96,12 @@ static __attribute__((noinline, unused)) void look_for_races(Context *C, const T
     int shared = !array;
     for (unsigned i = 0; i < words; i++, word++) {
         uint64_t writer = word->writer & WHO, reader = word->reader & WHO;
-        if (!(how == UPDATE && word->writer & ATOMIC) && unordered(writer, me, shared))
-            raced(C, T, site, how == READ ? "a read beside a write" : "two writes", array, index + i, writer);
+        if (!((how == UPDATE || how == PEEK) && word->writer & ATOMIC) && unordered(writer, me, shared))
+            raced(C, T, site, how < WRITE ? "a read beside a write" : "two writes", array, index + i, writer);
         int same_block = reader >> 28 == me >> 28, same_phase = reader >> 10 == me >> 10;
-        if (how != READ) {
-            if (reader && (unordered(reader, me, shared) || (same_phase && word->reader & MORE_THREADS) ||
+        if (how == PEEK && (!reader || word->reader & ATOMIC)) word->reader = me | ATOMIC;
+        else if (how >= WRITE) {
+            if (reader && !(how == UPDATE && word->reader & ATOMIC) && (unordered(reader, me, shared) || (same_phase && word->reader & MORE_THREADS) ||
                            (!shared && word->reader & MORE_BLOCKS)))
                 raced(C, T, site, "a write beside a read", array, index + i, reader);
             word->writer = me | (how == UPDATE ? ATOMIC : 0);
@@ -117,7 +118,7 @@ COLD void resolve(Context *C, const Thread *T, uint64_t a, unsigned bytes, int s
     Launch *launch = C->launch;
     char text[300], more[900] = "; the arrays:";
     if (a & (alignment - 1)) {
-        snprintf(text, sizeof text, "a misaligned %s of %u bytes at %#llx", how == READ ? "read" : "write", bytes, (unsigned long long)a);
+        snprintf(text, sizeof text, "a misaligned %s of %u bytes at %#llx", how < WRITE ? "read" : "write", bytes, (unsigned long long)a);
         fail(C, T, text, site, "");
     }
     const Array *nearest = NULL;
@@ -126,7 +127,7 @@ COLD void resolve(Context *C, const Thread *T, uint64_t a, unsigned bytes, int s
         if (a >= array->lo && a + bytes <= array->hi) {
             C->site[site] = (Site){array->lo, array->hi - bytes - array->lo, i};
             if (how != WRITE) array->read = 1;
-            if (how != READ) array->written = 1;
+            if (how >= WRITE) array->written = 1;
             return;
         }
         if (!nearest || llabs((int64_t)(a - array->lo)) < llabs((int64_t)(a - nearest->lo))) nearest = array;
@@ -135,7 +136,7 @@ COLD void resolve(Context *C, const Thread *T, uint64_t a, unsigned bytes, int s
                  (unsigned long long)(array->hi - array->lo));
     }
     snprintf(text, sizeof text, "a %s of %u bytes outside of every array of the launch, %lld bytes from the start of %s, which has %llu",
-             how == READ ? "read" : "write", bytes, nearest ? (long long)(a - nearest->lo) : 0LL, nearest ? nearest->name : "none",
+             how < WRITE ? "read" : "write", bytes, nearest ? (long long)(a - nearest->lo) : 0LL, nearest ? nearest->name : "none",
              nearest ? (unsigned long long)(nearest->hi - nearest->lo) : 0ULL);
     fail(C, T, text, site, more);
 }
@@ -153,8 +154,8 @@ INLINE void *shared(Context *C, const Thread *T, uint64_t a, unsigned bytes, uns
     if (UNLIKELY((a > SHARED_TOTAL + DYNAMIC_SHARED - bytes) | ((a & (alignment - 1)) != 0)) || UNLIKELY(!C->valid[a >> 2]) ||
         (bytes > 4 && UNLIKELY(!C->valid[(a + bytes - 4) >> 2]))) {
         name_shared(named, sizeof named, a);
-        snprintf(text, sizeof text, "%s of %u bytes of %s", a & (alignment - 1) ? how == READ ? "a misaligned read" : "a misaligned write"
-                 : how == READ ? "a read outside of the array" : "a write outside of the array", bytes, named);
+        snprintf(text, sizeof text, "%s of %u bytes of %s", a & (alignment - 1) ? how < WRITE ? "a misaligned read" : "a misaligned write"
+                 : how < WRITE ? "a read outside of the array" : "a write outside of the array", bytes, named);
         fail(C, T, text, site, "");
     }
 #if RACES
@@ -176,7 +177,7 @@ INLINE void *local(Context *C, const Thread *T, char *base, uint64_t a, unsigned
     if (UNLIKELY(at > LOCAL_BYTES - bytes || at & (alignment - 1))) {
         char text[200];
         snprintf(text, sizeof text, "a %s of %u bytes outside of the thread's local arrays, %lld bytes from their start, which have %u",
-                 how == READ ? "read" : "write", bytes, (long long)at, (unsigned)LOCAL_BYTES);
+                 how < WRITE ? "read" : "write", bytes, (long long)at, (unsigned)LOCAL_BYTES);
         fail(C, T, text, site, "");
     }
     return (void *)a;

@@ -367,7 +367,8 @@ class Translator:
         where, what = (i.operands[1], i.operands[0]) if loads else (i.operands[0], i.operands[1])
         registers = [register.strip() for register in what.strip("{}").split(",")]
         nbytes = BITS[kind] // 8 * count
-        space, how = spaces[0] if spaces else "generic", "READ" if loads else "WRITE"
+        space = spaces[0] if spaces else "generic"
+        how = ("PEEK" if "volatile" in i.op else "READ") if loads else "WRITE"
         pointer = self._place(i, where, space, nbytes, nbytes, how)
         moved = [
             self.put(register, f"q[{n}]", kind) if loads else f"q[{n}] = {self.value(register, kind)};"

@@ -19,6 +19,7 @@ from typing import TextIO
 from refimpl import __version__
 from refimpl.cli import (
     bench,
+    check_kernel,
     compare,
     demo,
     fragmentation,
@@ -38,7 +39,8 @@ from refimpl.reproduce import titles
 __all__ = ["COMMANDS", "main", "parser"]
 
 COMMANDS = (
-    lists, summary, plan, compare, run, trace, replay, fragmentation, reproduce, profile, bench, demo,
+    lists, summary, plan, compare, run, trace, replay, fragmentation, reproduce, profile, bench,
+    check_kernel, demo,
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def test_every_command_explains_itself_within_100_columns(
     refimpl: Command, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    said = refimpl({"lists": "list"}.get(name, name), "--help")
+    said = refimpl({"lists": "list", "check_kernel": "check-kernel"}.get(name, name), "--help")
     assert said.status == 0 and said.err == ""
     assert "usage: refimpl" in said.out and max(map(len, said.out.splitlines())) <= 100
     if name != "demo":
@@ -50,7 +50,7 @@ def test_every_command_explains_itself_within_100_columns(
 def test_the_commands_are_those_of_the_design() -> None:
     listed = parser().format_help()
     for name in ("list", "summary", "plan", "compare", "run", "trace", "profile", "bench", "reproduce", "demo",
-                 "fragmentation"):  # fmt: skip
+                 "fragmentation", "check-kernel"):  # fmt: skip
         assert re.search(rf"^ +{name}\b", listed, re.MULTILINE)
 
 

@@ -1,0 +1,144 @@
+"""What the emulated GPU says of kernels with a fault, and that it says nothing of kernels without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import emulated, gpu
+from kernels.shim import cuda
+from tests.kernels.emulated.faulty_kernels import FAULTS, Fault
+
+pytestmark = pytest.mark.emulated
+
+FIRST = (
+    "one_thread_too_many", "halo_not_loaded", "barrier_in_a_branch", "no_barrier_before_the_next_tile",
+    "block_number_forgotten", "shuffle_in_a_branch",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def every_launch_is_searched() -> Iterator[None]:
+    emulated.start(races="always")
+    yield
+    emulated.forgive()
+    emulated.order("late")
+    emulated.start(races="first")
+
+
+def found(function: Any, grid: Any, block: Any, *arguments: Any) -> list[str]:
+    """What the checks say of one launch."""
+    try:
+        function[grid, block](*arguments)
+        gpu.synchronize()
+    except Exception:
+        pass  # the driver's error follows from the finding
+    return emulated.forgive()
+
+
+def of(fault: Fault) -> list[str]:
+    x, y = (gpu.to_device(np.ones(fault.shape, np.float32)) for _ in "xy")
+    return found(cuda.jit(fault.kernel), fault.grid, fault.block, x, y, fault.n)
+
+
+@pytest.mark.parametrize(
+    "fault", [fault for fault in FAULTS if fault.kernel.__name__ in FIRST], ids=lambda f: f.kernel.__name__
+)
+def test_a_faulty_kernel_is_noticed(fault: Fault) -> None:
+    (finding,) = of(fault)
+    assert fault.says in finding
+    assert f"kernel {fault.kernel.__name__}, emulated/faulty_kernels.py:" in finding
+    assert "block (" in finding and "thread (" in finding
+
+
+@pytest.mark.campaign
+def test_forty_faulty_kernels_are_noticed() -> None:
+    missed = [
+        f"{fault.kernel.__name__}: {told}" for fault in FAULTS if not (told := of(fault)) or fault.says not in told[0]
+    ]
+    print(f"{len(FAULTS) - len(missed)} of {len(FAULTS)} faulty kernels noticed")
+    assert len(FAULTS) >= 40 and missed == []
+
+
+def test_an_array_within_an_arena_ends_where_it_ends() -> None:
+    """The bytes behind it are allocated, and are another array's."""
+
+    def shift(x: Any, y: Any, n: int) -> None:
+        i = cuda.grid(1)
+        y[i] = x[np.uint32(i + n)]
+
+    arena = gpu.to_device(np.ones(1024, np.float32))
+    assert found(cuda.jit(shift), 1, 64, arena[:128], arena[512:640], 32) == []
+    (finding,) = found(cuda.jit(shift), 1, 64, arena[:128], arena[512:640], 96)
+    assert "512 bytes from the start of x, which has 512" in finding
+
+
+def test_warp_operations_and_atomics_compute() -> None:
+    def sums(x: Any, y: Any, n: int) -> None:
+        i = cuda.grid(1)
+        value = x[i]
+        for step in (16, 8, 4, 2, 1):
+            value += cuda.shfl_down_sync(0xFFFFFFFF, value, step)
+        above = cuda.ballot_sync(0xFFFFFFFF, x[i] > 100)
+        every, some = cuda.all_sync(0xFFFFFFFF, x[i] >= 0), cuda.any_sync(0xFFFFFFFF, x[i] > 126)
+        cuda.syncwarp()
+        other = cuda.shfl_xor_sync(0xFFFFFFFF, x[i], 1)
+        first = cuda.shfl_sync(0xFFFFFFFF, x[i], 0)
+        before = cuda.shfl_up_sync(0xFFFFFFFF, x[i], 1)
+        if i % 32 == 0:
+            cuda.atomic.add(y, 0, value)
+            cuda.atomic.max(y, 1, value)
+            cuda.atomic.add(y, 2, np.float32(above & 0xFF))
+            cuda.atomic.add(y, 3, np.float32(every))
+            cuda.atomic.add(y, 4, np.float32(some))
+        y[8 + i] = other * 10000 + first * 100 + before
+
+    values = np.arange(128, dtype=np.float32)
+    x, y = gpu.to_device(values), gpu.to_device(np.zeros(136, np.float32))
+    assert found(cuda.jit(sums), 2, 64, x, y, 128) == []
+    result = gpu.to_host(y)
+    above = sum(int(v > 100) << lane % 32 & 0xFF for lane, v in enumerate(values))
+    assert result[:5].tolist() == [values.sum(), values[96:].sum(), above, 4, 1]
+    lane = values.astype(int) % 32
+    before = np.where(lane == 0, values, values - 1)
+    np.testing.assert_array_equal(result[8:], (values.astype(int) ^ 1) * 10000 + (values - lane) * 100 + before)
+
+
+def test_the_order_of_blocks_and_threads_changes_nothing_in_a_right_kernel() -> None:
+    def reverse(x: Any, y: Any, n: int) -> None:
+        s = cuda.shared.array(64, np.float32)
+        t = cuda.threadIdx.x
+        s[t] = x[cuda.grid(1)]
+        cuda.syncthreads()
+        y[cuda.grid(1)] = s[63 - t]
+
+    values = np.random.default_rng(0).standard_normal(256, dtype=np.float32)
+    function = cuda.jit(reverse)
+    for seed in range(4):
+        emulated.order("random", seed)
+        x, y = gpu.to_device(values), gpu.to_device(np.zeros(256, np.float32))
+        assert found(function, 4, 64, x, y, 256) == []
+        np.testing.assert_array_equal(gpu.to_host(y), values.reshape(4, 64)[:, ::-1].reshape(-1))
+
+
+def test_a_barrier_left_out_is_noticed() -> None:
+    """Of a kernel of ours, by way of its PTX."""
+    from kernels import gemm
+
+    size = 40
+    a, b, c = (gpu.to_device(np.ones((size, size), np.float32)) for _ in "abc")
+    gemm.gemm(a, b, c, algorithm="tiled")
+    gpu.synchronize()
+    assert emulated.forgive() == []
+    (compiled,) = gemm.gemm_tiled.gpu.overloads.values()
+    for number in range(2):
+        emulated.register(emulated._driver, compiled, drop_stop=number)
+        gemm.gemm(a, b, c, algorithm="tiled")
+        with pytest.raises(Exception, match="ILLEGAL_ADDRESS"):
+            gpu.synchronize()
+        (finding,) = emulated.forgive()
+        assert "race" in finding or "has written" in finding
+    emulated.register(emulated._driver, compiled)
