@@ -190,7 +190,8 @@ def announcement(label: str) -> Callable[[float], None]:
 
 
 def pass_on(key: int) -> None:
-    """What this thread knows to have happened is known to any thread, or wait value, that takes up the key."""
+    """What this thread knows to have happened is known to any thread that takes up the key, and to a stream that waits
+    for a value n at an address if the key is address + n * 2**48."""
     _driver.emulated_pass_on(ctypes.c_uint64(key))
 
 

@@ -189,7 +189,7 @@ static void perform(Work *w) {
     pthread_mutex_lock(&lock);
     join(&w->clock, &s->clock);
     for (int i = 0; i < w->after_count; i++) join(&w->clock, &w->after[i]->clock);
-    if (w->kind == WAIT_VALUE) join(&w->clock, passed_on(w->to)); /* what the host knew when it wrote the value */
+    if (w->kind == WAIT_VALUE) join(&w->clock, passed_on(w->to + (w->from << 48))); /* what the host knew when it wrote this value */
     w->clock.at[s->lane] = w->position;
     executed[w->kind]++;
     pthread_mutex_unlock(&lock);

@@ -158,7 +158,7 @@ class EmulatedHostSide(HostSide):
     def _hold(self, number: int, handle: Any) -> None:
         super()._hold(number, handle)
         (record,) = (position for position, n in self._number.items() if n == number)
-        emulated.wait_in_time(int(handle), int(self._reached[record]._event.handle.value))
+        emulated.wait_in_time(int(handle), int(self._reached[record]._event.handle))
 
     # -- in the thread ---------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class EmulatedHostSide(HostSide):
         emulated.pass_on(self._key(-1))
 
     def _count(self, number: int) -> None:
-        emulated.pass_on(self._address)  # to the streams that wait for this number
+        emulated.pass_on(self._address + (number << 48))  # to the streams that wait for this number
         emulated.pass_on(self._key(-1))
         super()._count(number)
 

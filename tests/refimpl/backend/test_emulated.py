@@ -1,0 +1,159 @@
+"""The CUDA back end on the emulated GPU: a missing wait is found in one run, and the timeline is the model's."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kernels import emulated
+from refimpl.backend import DeviceFailed, Trainer
+from refimpl.machine import Timeline, machine
+from refimpl.network.zoo import build
+from refimpl.planner import Program, Wait
+from refimpl.planner.verify import Unsafe, verify
+from refimpl.registry import presets
+from tests.refimpl.backend.running import differing, small_program, trained, trainer
+from tests.refimpl.modules import least_plan
+from tests.refimpl.plainly import draw_batch
+
+pytestmark = pytest.mark.emulated
+
+H100 = machine("h100").with_catalogue("own")
+KEEPS_UP = dataclasses.replace(H100, host_rate=1e12)  # the plan compresses as many maps as it can
+
+
+def planned(network: str, preset: str) -> Program:
+    wanted: Any = presets.setup(preset, {})
+    return least_plan(build(network, 4), wanted, KEEPS_UP, 0.3)
+
+
+def left_out(program: Program, position: int) -> Program:
+    instructions = [instruction for at, instruction in enumerate(program.instructions) if at != position]
+    return dataclasses.replace(program, instructions=instructions)
+
+
+def needed(program: Program) -> bool:
+    """Whether verify refuses the program."""
+    try:
+        verify(program)
+    except Unsafe:
+        return True
+    return False
+
+
+def found(program: Program) -> str:
+    """What the checks say of two iterations; between them the host waits only where its own threads make it."""
+    with Trainer(program, "emulated") as made:
+        replay: Any = made.replay
+        try:
+            replay.issue({})
+            if replay._host is not None:
+                replay.finish()
+            replay.issue({})
+            replay.finish()
+        except DeviceFailed as error:
+            return str(error)
+        finally:
+            emulated.forgive()
+    return ""
+
+
+def waits(program: Program) -> list[int]:
+    return [position for position, instruction in enumerate(program.instructions) if isinstance(instruction, Wait)]
+
+
+def test_a_wait_left_out_is_found_and_both_pieces_of_work_are_named() -> None:
+    program = small_program()
+    assert found(program) == ""
+    shorter = next(one for position in waits(program) if needed(one := left_out(program, position)))
+    with pytest.raises(Unsafe):
+        verify(shorter)
+    says = found(shorter)
+    assert says.startswith("the emulated GPU found an error: nothing orders two accesses to the same ")
+    assert says.count("instruction ") == 2 and says.count(" on stream ") == 2
+
+
+def test_a_wait_for_the_host_s_thread_left_out_is_found() -> None:
+    """The thread's own accesses to pinned memory are in the check: either side of it may have been left to luck."""
+    program = planned("lenet:vdnnpp", "vdnnpp-all")
+    host = len(program.streams) - 1
+    assert found(program) == ""
+    by_the_thread = [p for p in waits(program) if program.instructions[p].stream == host]  # type: ignore[union-attr]
+    for position in by_the_thread:
+        if needed(shorter := left_out(program, position)):
+            assert "the host's thread" in found(shorter)
+            return
+    raise AssertionError("this program's thread waits for nothing")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("network", "preset"),
+    [
+        ("lenet", "vdnn-all"), ("tiny-vgg", "vdnn-conv"), ("tiny-inception", "vdnn-all"),
+        ("lenet:vdnnpp", "vdnnpp-all"), ("tiny-inception", "vdnnpp-all"), ("tiny-vgg:vdnnpp", "vdnnpp-all"),
+        ("lenet", "superneurons"), ("tiny-resnet:superneurons", "superneurons"), ("tiny-vgg", "superneurons"),
+    ],
+)  # fmt: skip
+def test_every_wait_that_verify_needs_is_noticed(network: str, preset: str) -> None:
+    program = planned(network, preset)
+    wanted = [(p, one) for p in waits(program) if needed(one := left_out(program, p))]
+    missed = [position for position, shorter in wanted if not found(shorter)]
+    print(f"{network} {preset}: {len(wanted)} waits needed, {len(wanted) - len(missed)} noticed when left out")
+    # Where threads compress, the host itself waits for the end of an iteration; the last joins are then of no use.
+    last = len(program.instructions) - 4
+    assert [position for position in missed if position < last or "vdnnpp" not in preset] == []
+
+
+def close(measured: Timeline, model: Timeline) -> None:
+    """The same pieces of work in the same order, with the same overlaps, at the same times."""
+    assert [(s.stream, s.engine) for s in measured.spans] == [(s.stream, s.engine) for s in model.spans]
+    scale = model.seconds
+    for ours, theirs in zip(measured.spans, model.spans, strict=True):
+        assert ours.start == pytest.approx(theirs.start, abs=1e-3 * scale)
+        assert ours.end == pytest.approx(theirs.end, abs=1e-3 * scale)
+    assert measured.seconds == pytest.approx(model.seconds, rel=1e-2)
+    assert measured.overlap() == pytest.approx(model.overlap(), abs=1e-2 * scale)
+
+
+@pytest.mark.parametrize(
+    ("network", "preset"), [("lenet", "vdnn-all"), ("lenet:vdnnpp", "vdnnpp-all"), ("lenet", "superneurons")]
+)
+def test_the_timeline_is_that_of_simulate(network: str, preset: str) -> None:
+    program = planned(network, preset)
+    with trainer(program, backend="emulated") as made:
+        made.step(*draw_batch(program.network))
+        timeline = made.timeline()
+    simulated = program.simulate()
+    order = {id(span.instruction): n for n, span in enumerate(sorted(simulated.spans, key=lambda s: s.start))}
+    for one in (timeline, simulated):
+        one.spans.sort(key=lambda span: order[id(span.instruction)])
+    close(timeline, simulated)
+    assert timeline.simulated and timeline.machine == f"{program.machine.name}, emulated"
+
+
+def test_no_order_changes_a_bit() -> None:
+    program = small_program()
+    _, expected = trained(program, 2, backend="emulated")
+    for name, seed in (("early", 0), ("random", 1), ("priority", 2), ("free", 0)):
+        emulated.order(name, seed)
+        try:
+            _, state = trained(program, 2, backend="emulated")
+        finally:
+            emulated.order("late")
+        assert differing(state, expected) == [], name
+
+
+def test_the_host_s_own_accesses_are_checked() -> None:
+    """A batch that is written while the last one is still being copied in."""
+    program = small_program()
+    with trainer(program, backend="emulated") as made:
+        replay: Any = made.replay
+        made.step(*draw_batch(program.network))
+        replay.issue({})
+        made._upload(program, draw_batch(program.network))
+        with pytest.raises(DeviceFailed, match="written by the host, writing .*; read by a copy in"):
+            replay.finish()
+        emulated.forgive()
