@@ -26,9 +26,9 @@ from kernels.emulated.build import NoCompiler, why_not
 from kernels.emulated.ptx import Unsupported
 
 __all__ = [
-    "ORDERS", "RACES", "EmulationError", "NoCompiler", "Unsupported", "active", "announcement", "executed", "findings",
-    "forgive", "host_work", "kernel_seconds", "next_work", "order", "pass_on", "register", "start", "take_up",
-    "touched", "wait_in_time", "why_not",
+    "ORDERS", "RACES", "EmulationError", "NoCompiler", "Unsupported", "active", "announcement", "c_source", "executed",
+    "findings", "forgive", "host_work", "kernel_seconds", "next_work", "order", "pass_on", "register", "start",
+    "take_up", "touched", "wait_in_time", "why_not",
 ]  # fmt: skip
 
 #: How the driver chooses among the work that is ready: only what something waits for, as late as it can be; at once;
@@ -113,12 +113,16 @@ def _hook_numba(library: Any) -> None:
     NumbaKernel.__init__, NumbaKernel.bind = compile_with_lines, bind
 
 
-def register(library: Any, kernel: Any, drop_stop: int | None = None) -> None:
-    """Give a kernel that Numba has compiled to the driver; `drop_stop`: as `translate` has it."""
+def c_source(kernel: Any, drop_stop: int | None = None) -> str:
+    """The C of a kernel that Numba has compiled; `drop_stop`: as `translate` has it."""
     from kernels.emulated.translate import translate
 
-    name = kernel.py_func.__name__
-    source = translate(kernel._codelibrary.get_asm_str(), kernel.entry_name, drop_stop)
+    return translate(kernel._codelibrary.get_asm_str(), kernel.entry_name, drop_stop)
+
+
+def register(library: Any, kernel: Any, drop_stop: int | None = None) -> None:
+    """Give a kernel that Numba has compiled to the driver."""
+    name, source = kernel.py_func.__name__, c_source(kernel, drop_stop)
     variants = {"never": (0,), "first": (0, 1), "always": (1,)}[_races]
     with ThreadPoolExecutor(len(variants)) as compilers:  # each is a process of its own
         made = [compilers.submit(build.library, f"emulated_{name}", source, races) for races in variants]

@@ -1,0 +1,17 @@
+"""The kernels of the page on the emulated GPU: one that is right, and one with a fault."""
+
+from kernels.shim import cuda
+
+
+@cuda.jit
+def double(x, y, n):
+    i = cuda.grid(1)
+    if i < n:
+        y[i] = 2 * x[i]
+
+
+@cuda.jit
+def one_too_many(x, y, n):
+    i = cuda.grid(1)
+    if i <= n:
+        y[i] = 2 * x[i]
