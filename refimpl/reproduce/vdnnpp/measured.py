@@ -149,7 +149,7 @@ def measure(ask: Request) -> Measured:
     held = attempt(network, measured.everything_held(same), machine, machine.memory_bytes)
     vdnn, uncompressed, packed = (ask.run(program) for program in programs)
     device = device_at_hand()
-    layers = microbenchmark.network(*(microbenchmark.SMALL if ask.backend == "cpu" else ()))
+    layers = microbenchmark.network(*(() if ask.backend == "cuda" else microbenchmark.SMALL))
     return Measured(
         device=device.name,
         date=measured.today(),
