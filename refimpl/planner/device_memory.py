@@ -63,7 +63,6 @@ class DeviceMemory:
         self._driver_calls = allocator.driver_calls
         self._blocks: dict[Tensor, Block] = {}  # resident tensors too
         self._draining: dict[Tensor, Draining] = {}  # the longest draining first
-        self.draining_bytes = 0
         self._waits_seen = 0  # the kernels' waits when the draining blocks were last looked at
         self._freed = History()
 
@@ -121,15 +120,12 @@ class DeviceMemory:
             self._cache.leave(tensor)
         accesses = block.accesses()
         self._draining[tensor] = Draining(block, accesses, self._order.now)
-        self.draining_bytes += block.nbytes
         if self._is_ordered(accesses):
             self._give_back(tensor)
 
     def revive(self, tensor: Tensor) -> None:
         """A draining tensor is wanted again: its bytes are still there."""
-        block = self._draining.pop(tensor).block
-        self.draining_bytes -= block.nbytes
-        self._arrive(tensor, block)
+        self._arrive(tensor, self._draining.pop(tensor).block)
 
     def give_back_drained(self, everything: bool = False) -> None:
         """The bytes whose copies the kernels to come run after go back to the pool; or those of all that drain."""
@@ -166,7 +162,6 @@ class DeviceMemory:
     def _give_back(self, tensor: Tensor) -> None:
         draining = self._draining.pop(tensor)
         block = draining.block
-        self.draining_bytes -= block.nbytes
         self.pool.free(block.address)
         self._freed.put(block.address, block.address + block.nbytes, draining.accesses)
         self._order.note(Free(self._order.now, tensor, block.address, block.nbytes, draining.released))

@@ -40,12 +40,18 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
     return attempt(setup)
 
 
+#: Steps that a block drains where algorithms take what is free: there no byte is spare, whatever the budget.
+ADAPTING_LAG = 4
+
+
 class Planner:
     """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide."""
 
     def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None = None) -> None:
         self.network, self.setup, self.machine = network, setup, machine
         setup.check_tiers(machine)
+        if lag is None and setup.algorithms.adapts:
+            lag = ADAPTING_LAG
         shared = setup.copy_streams == "shared"
         compresses = (HOST_STREAM,) if setup.pinned.compresses else ()
         self.streams = ("compute", *(("memory",) if shared else ("out", "in")), *compresses)

@@ -230,7 +230,7 @@ class Mover:
                 choices.append(None)
                 continue
             if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
-                self._chosen[call] = self._choose(step, call)
+                self._chosen[call] = self.algorithms.choose(step, call, self.memory.pool.largest_hole)
             choices.append(self._chosen[call])
         nbytes = max((choice.workspace_bytes for choice in choices if choice), default=0)
         if not nbytes:
@@ -238,14 +238,6 @@ class Mover:
         buffer = Tensor(f"workspace of {step.layer.name}", (-(-nbytes // 4),), "workspace", managed=True)
         self.allocate(buffer)
         return Workspace(choices, buffer)
-
-    def _choose(self, step: Step, call: Call) -> Choice:
-        """The algorithm for the largest hole, which draining bytes enlarge where that changes the choice."""
-        choose, memory = self.algorithms.choose, self.memory
-        at_best = choose(step, call, memory.pool.free_bytes + memory.draining_bytes)
-        while (choice := choose(step, call, memory.pool.largest_hole)) != at_best and memory.give_back_oldest():
-            pass
-        return choice
 
     def launch(self, step: Step, workspace: Workspace, rebuild: bool = False) -> None:
         """Launch a step's calls.  A rebuild leaves out calls that change state which outlives the iteration."""

@@ -174,10 +174,10 @@ class BoundAlgorithms(Protocol):
     """Which algorithm a convolution call uses, and so the size of its workspace."""
 
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
-        """Asked for every choosable call of a step, once the step's own tensors are allocated; perhaps several times.
+        """Asked for every choosable call of a step, once the step's own tensors are allocated.
 
         Returns one of `context.machine.choices(call)`.  The calls of one step share a buffer of the largest size
-        chosen; `largest_hole` is the largest free piece for it, in bytes: now, or if all that drains were free.
+        chosen; `largest_hole` is the largest free piece for it now, in bytes.
         """
 
 

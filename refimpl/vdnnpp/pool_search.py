@@ -64,7 +64,7 @@ class FoundPool(BothEnds, slots.PoolSearch):
     kernels wait for copies that take longer than that.  The longest lag whose pool is within the budget is taken.  For
     each lag the order of allocations and frees is fixed, so what fits the pool in the search fits it in training.
 
-    Where the order is not fixed, the pool is as large as the budget, and the longest lag that fits is taken.
+    Where the order is not fixed, the pool is as large as the budget, and the first lag that fits is taken.
     """
 
     name: ClassVar[str] = "vdnnpp-pool"
@@ -83,12 +83,12 @@ class FoundPool(BothEnds, slots.PoolSearch):
         raise PoolDoesNotFit(fullest.step, "the pool", min(pools), budget, budget, budget, {})
 
     def first_that_fits(self, attempt: Callable[..., Program], budget: int) -> Program:
-        for lag in LAGS[:-1]:
+        for lag in (None, 2, 1):
             try:
                 return attempt(budget, lag)
             except DoesNotFit:
                 continue
-        return attempt(budget, LAGS[-1])
+        return attempt(budget, 0)
 
     def pool_bytes(self, program: Program) -> int:
         """The pool that the search finds for a program, its resident tensors included."""

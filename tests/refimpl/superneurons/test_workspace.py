@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -79,9 +78,7 @@ class _Watching(Chooser):
     def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
         choice = super().choose(step, call, largest_hole)
         hole = max((nbytes for _, nbytes in self._module.heap.pools[-1].holes()), default=0)
-        if largest_hole != hole:  # what it would choose if all that drains were free
-            assert largest_hole > hole
-            return choice
+        assert largest_hole == hole
         fitting = [c for c in self._machine.choices(call) if c.workspace_bytes <= hole]
         if fitting:
             assert choice.workspace_bytes <= hole and choice.seconds == min(c.seconds for c in fitting)
@@ -106,9 +103,9 @@ def test_never_more_than_the_largest_hole(network: Network, stage: str, room: fl
     assert functional_tensors_first(program)
     module.chosen.clear()
     program = plan(network, wanted, SMALL, program.budget)
-    assert list(dict.fromkeys(call for call, _ in module.chosen)) == [
+    assert [call for call, _ in module.chosen] == [
         call for step in network.steps for call in step.calls if call.choosable
-    ]  # every convolution of every step is asked about, in order; again where bytes that drained have gone back
+    ]  # every convolution of every step is asked about, once
     launched = {i.call: i.choice for i in program.instructions if isinstance(i, Launch) and i.choice}
     assert launched == dict(module.chosen)
 
@@ -264,27 +261,13 @@ def ladder(name: str, stage: str, rungs: int) -> list[int]:
     return [low + (high - low) * rung // rungs for rung in range(rungs + 1)]
 
 
-@pytest.mark.parametrize("stage", ["liveness", "recompute"])
+@pytest.mark.parametrize("stage", ["liveness", "offload", "recompute"])
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "vgg19"])
 def test_more_memory_is_never_slower(name: str, stage: str) -> None:
-    """Where nothing is copied: a larger pool has the same blocks in the same places, and larger holes."""
+    """Where nothing is evicted: a larger pool has the same blocks in the same places, and larger holes."""
     found = [*slower(paper(name), STAGES[stage], K40C, ladder(name, stage, 8))]
     assert found and max(found) <= 1e-12
     assert min(found) < -0.02  # and it is good for something
-
-
-def test_where_maps_are_offloaded_more_memory_is_seldom_slower() -> None:
-    """With more memory a call may choose an algorithm for which it waits until a copy has left the bytes.
-
-    Of 23 steps up, at most 4; from end to end it is faster, always.
-    """
-    found = []
-    for name in ("alexnet", "vgg16", "vgg19"):
-        one = [*slower(paper(name), STAGES["offload"], K40C, ladder(name, "offload", 8))]
-        assert math.prod(1 + step for step in one) < 0.7
-        found += one
-    print(f"slower with more memory: {sum(x > 1e-9 for x in found)} of {len(found)}, at most by {max(found):.1%}")
-    assert len(found) == 23 and sum(x > 1e-9 for x in found) <= 4
 
 
 @pytest.mark.slow

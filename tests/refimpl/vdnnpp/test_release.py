@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from refimpl.backend import CopiesEarly, CopiesLate, NotFinite, Order
 from refimpl.machine import MACHINES, Choice, Machine
-from refimpl.memory import BestFit, FirstFit
-from refimpl.network import Builder, Call, Network, Step, Tensor
+from refimpl.memory import FirstFit
+from refimpl.network import Builder, Call, Network, Tensor
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
 from refimpl.planner import (
@@ -35,9 +35,8 @@ from refimpl.planner import (
     Wait,
     plan,
 )
-from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, PerformanceOptimal
+from refimpl.planner.baseline import MemoryOptimal, PerformanceOptimal
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.mover import Mover
 from refimpl.registry import presets
 from refimpl.reproduce.vdnnpp.figures import as_vdnn, times
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputs, static
@@ -369,25 +368,6 @@ def test_waiting_for_another_copy_than_the_oldest_is_noticed() -> None:
     right, wrong = plan(network, setup, on, budget), planner(network, setup, on, budget, memory=HandsBackTheLast).plan()
     wrong.verify()  # safe, and slow
     assert times(wrong).forward > times(right).forward
-
-
-def test_an_algorithm_that_fits_takes_draining_bytes_rather_than_be_slow() -> None:
-    """VGG-16 within 3 GiB; a faster algorithm is worth the wait for a copy."""
-    network, setup = build("vgg16:vdnnpp", 32), no_join(ALL, algorithms=FastestThatFits(), allocator=BestFit())
-    budget = 3 << 30
-    planning = planner(network, setup, GTX_970, budget, memory=Watching)
-    planning.memory.handed_back = []
-    program = planning.plan()
-    wrong = planner(network, setup, GTX_970, budget, mover=LeavesThemAlone).plan()
-    program.verify()
-    assert planning.memory.handed_back and program.planned_seconds < 0.95 * wrong.planned_seconds
-
-
-class LeavesThemAlone(Mover):
-    """Wrong: the algorithm is chosen for the largest hole, and nothing that drains is taken for it."""
-
-    def _choose(self, step: Step, call: Call) -> Choice:
-        return self.algorithms.choose(step, call, self.memory.pool.largest_hole)
 
 
 # -- prefetch ----------------------------------------------------------------------------------------------------------
