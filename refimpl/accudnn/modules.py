@@ -135,6 +135,7 @@ class Capped(slots.Algorithms):
     caps: tuple[tuple[int, int], ...] | None = field(default=None, repr=False)  #: (step, bytes)
     name: ClassVar[str] = "accudnn-capped"
     summary: ClassVar[str] = "the fastest algorithm within the workspace that the model leaves the step"
+    adapts: ClassVar[bool] = False
 
     def bind(self, context: PlanContext) -> BoundCapped:
         if self.caps is not None:
