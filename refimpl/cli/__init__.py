@@ -31,6 +31,7 @@ from refimpl.cli import (
     run,
     summary,
     trace,
+    tune,
 )
 from refimpl.cli.arguments import DEVICE_FAILED, DOES_NOT_FIT, DONE, INTERRUPTED, WRONG_USE, Fail, Parser
 from refimpl.cli.completion import complete
@@ -39,7 +40,7 @@ from refimpl.reproduce import titles
 __all__ = ["COMMANDS", "main", "parser"]
 
 COMMANDS = (
-    lists, summary, plan, compare, run, trace, replay, fragmentation, reproduce, profile, bench,
+    lists, summary, plan, compare, run, trace, replay, fragmentation, tune, reproduce, profile, bench,
     check_kernel, demo,
 )  # fmt: skip
 

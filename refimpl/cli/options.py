@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 VDNNS_MACHINE = "titan-x"
 
 
-def add_network(parser: Parser, several: bool = False) -> None:
+def add_network(parser: Parser, several: bool = False, batch: bool = True) -> None:
     action = parser.add_argument(
         "networks" if several else "network",
         metavar="NETWORK",
@@ -24,9 +24,10 @@ def add_network(parser: Parser, several: bool = False) -> None:
         help="its name, as in vgg16, resnet:137 or alexnet:superneurons; refimpl list networks has them all",
     )
     completed_by(action, "networks")
-    parser.add_argument(
-        "--batch", type=whole(), metavar="N", help="images in a batch (default: as its paper measured it)"
-    )
+    if batch:
+        parser.add_argument(
+            "--batch", type=whole(), metavar="N", help="images in a batch (default: as its paper measured it)"
+        )
 
 
 def add_setup(parser: Parser, preset: bool = True) -> None:

@@ -28,6 +28,7 @@ from refimpl.cli.options import (
 )
 from refimpl.cli.plan import proved
 from refimpl.cli.terminal import say, show_table, training_progress, waiting
+from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.text import offer
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ def add(commands: Any) -> None:
     add_backend(parser)
     learning = parser.add_argument_group("learning")
     learning.add_argument("--rate", type=real(above=0), metavar="R", help="learning rate (default: 0.01)")
+    learning.add_argument(
+        "--tuned", metavar="FILE", help="batch, rate and warm-up from what refimpl tune --json printed"
+    )
     learning.add_argument("--momentum", type=real(below=1), metavar="M", help="default: 0.9")
     learning.add_argument("--decay", type=real(), metavar="D", help="weight decay (default: 0)")
     learning.add_argument(
@@ -171,10 +175,13 @@ def run(options: argparse.Namespace) -> int:
 
     if options.save:
         writable("--save", options.save)
+    tuned = tuned_of(options)
     learning = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
     learning = {name: value for name, value in learning.items() if value is not None}
     source = source_of(options.data)
     network = network_for(options, source)
+    if tuned and tuned.network != network.name:
+        raise Fail(f"--tuned {options.tuned} is for {tuned.network}, not for {network.name}: tune that network")
     source = source or data.synthetic(network.input.shape[1:], classes=network.predictions.shape[1])
     last = length_of(options, source, network.batch)
     program = prepared_program(options, network)
@@ -185,7 +192,7 @@ def run(options: argparse.Namespace) -> int:
         if first >= last:
             raise Fail(f"{options.resume} is at iteration {first} already; give more than {last} steps in all")
         try:
-            losses, seconds = train(trainer, source, last)
+            losses, seconds = train(trainer, source, last, tuned)
             if options.save:
                 trainer.save(options.save)
             compressed = trainer.compressed
@@ -228,13 +235,32 @@ def resume(trainer: Trainer, options: argparse.Namespace, learning: dict[str, An
             setattr(trainer, name, learning[name])
 
 
-def train(trainer: Trainer, source: Source, last: int) -> tuple[list[float], list[float]]:
-    """The loss and the seconds of every iteration."""
+def tuned_of(options: argparse.Namespace) -> TunedFile | None:
+    """What --tuned gives, as if --batch and --rate had been given."""
+    if options.tuned is None:
+        return None
+    for name in ("batch", "rate"):
+        if getattr(options, name) is not None:
+            raise Fail(f"--tuned {options.tuned} gives batch and rate: leave out --{name}")
+    tuned = tuned_file(options.tuned)
+    options.batch, options.rate = tuned.batch, tuned.rate
+    return tuned
+
+
+def train(
+    trainer: Trainer, source: Source, last: int, tuned: TunedFile | None = None
+) -> tuple[list[float], list[float]]:
+    """The loss and the seconds of every iteration; the first epochs warm up as `tuned` says."""
+    from refimpl.accudnn.tuner import warmed_up
+
     losses: list[float] = []
     seconds: list[float] = []
+    warmup = tuned.warmup_epochs * source.per_epoch(trainer.network.batch) if tuned else 0
     with training_progress(trainer.network.name, trainer.iteration, last) as advance:
         while trainer.iteration < last:
             images, labels = source.batch(trainer.network.batch, trainer.iteration, trainer.seed)
+            if tuned:
+                trainer.rate = warmed_up(tuned.rate, tuned.base_rate, warmup, trainer.iteration)
             start = time.perf_counter()
             losses.append(trainer.step(images, labels))
             seconds.append(time.perf_counter() - start)

@@ -62,6 +62,9 @@ VALUES: dict[str, tuple[str, ...]] = {
     "limit": ("1",), "allocator": ("best-fit", "block-heap"), "log": ("log.csv",), "family": ("conv", "gemm"),
     "only": ("nothing",), "iterations": ("1",), "device": ("cpu",), "picture": ("a.png", "a.svg"),
     "out": ("made", "a.csv", "a.pickle", "a.json"),
+    "workers": ("1", "8", "8,64,4096"), "link": ("10Gbit", "1.25GB/s", "9e9"), "latency": ("0.00002", "0"),
+    "baseline": ("caffe-bvlc", "layer-wise"), "base_batch": ("1", "256"), "base_rate": ("0.1",), "images": ("1", "999"),
+    "tuned": ("tuned.json", "text.json"),
 }  # fmt: skip
 
 OFTEN = ("plan", "compare", "run", "trace")  #: commands with most options
@@ -169,6 +172,8 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bench and profile  # imported, so that the patches above are those that they see
     with contextlib.redirect_stdout(io.StringIO()):
         main(["trace", "lenet", "--batch", "2", "--machine", "titan-x", "--out", "log.csv"])
+    with open("tuned.json", "w") as file, contextlib.redirect_stdout(file):
+        main(["tune", "lenet", "--machine", "titan-x", "--budget", "5MiB", "--json"])
 
 
 def faults(count: int, seed: int) -> tuple[Counter[int | None], list[str]]:

@@ -1,0 +1,43 @@
+"""A picture of images a second over the batch, with batches that matter marked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from refimpl.report import style
+
+COLOURS = (style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY, style.OLIVE, style.PALE)
+
+
+def batch_picture(
+    title: str, subtitle: str, rates: Mapping[int, float], marks: Sequence[tuple[str, int, float]]
+) -> Figure:
+    """X(b) as a line.
+
+    Args:
+        title: of the picture.
+        subtitle: network, policy, machine, budget, and that it is simulated.
+        rates: batch → images a second, of the batches that fit.
+        marks: what is marked, its batch, its images a second.
+    """
+    with style.page(9, 4.6, title, subtitle, head=0.55) as figure:
+        axes: Axes = figure.subplots()
+        axes.plot([*rates], [*rates.values()], color=style.BLUE, linewidth=1.4, marker=".", markersize=4)
+        for (label, batch, rate), colour in zip(marks, COLOURS * len(marks), strict=False):
+            axes.plot([batch, batch], [0, rate], color=colour, linewidth=0.9, linestyle=(0, (4, 2)))
+            axes.plot(
+                [batch], [rate], color=colour, marker="o", markersize=6, linestyle="", label=f"{label}: {batch:,}"
+            )
+        axes.set_xscale("log")
+        style.in_units(axes.xaxis, 1)
+        axes.xaxis.set_minor_formatter(axes.xaxis.get_major_formatter())
+        axes.tick_params(axis="x", which="minor", labelsize=7)
+        axes.set_ylim(0, 1.08 * max([*rates.values(), *(rate for _, _, rate in marks)]))
+        axes.set_xlabel("images in a batch")
+        axes.set_ylabel("images a second")
+        style.grid(axes, "y")
+        axes.legend(loc="lower right", **style.LEGEND | {"frameon": True, "facecolor": "white", "edgecolor": "none"})
+    return figure

@@ -1,0 +1,60 @@
+"""The simulated cluster: the ring's formula, buckets, and what overlap hides."""
+
+from __future__ import annotations
+
+import pytest
+
+import refimpl
+from refimpl.accudnn.cluster import BUCKET_BYTES, Cluster, Gradient, buckets, gradients_of
+
+pytestmark = pytest.mark.accudnn
+
+
+def test_the_worked_example() -> None:
+    """2·7/8 · 240 MB / 1 GB/s + 14 · 20 µs."""
+    assert Cluster(8, rate=1e9, latency=20e-6).reduce_seconds(240_000_000) == pytest.approx(0.42028, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "megabytes", "without", "overlapped", "alone"),
+    [
+        ("vgg16", 100, 553, 2.70, 1.74, 1.73),
+        ("resnet50", 64, 102, 0.842, 0.693, 0.662),
+        ("resnet50", 200, 102, 2.083, 1.934, 1.904),
+    ],
+)
+def test_eight_workers(name: str, batch: int, megabytes: int, without: float, overlapped: float, alone: float) -> None:
+    program = refimpl.plan(refimpl.networks.build(name, batch), machine="titan-x", budget="1TiB")
+    gradients, digits = gradients_of(program, program.simulate()), 2 if alone > 1 and name == "vgg16" else 3
+    assert round(sum(gradient.nbytes for gradient in gradients) / 1e6) == megabytes
+    seconds = [
+        Cluster(workers, 1e9, 20e-6, overlap).iteration(program.planned_seconds, gradients)
+        for workers, overlap in ((8, False), (8, True), (1, True))
+    ]
+    assert [round(one, digits) for one in seconds] == [without, overlapped, alone]
+
+
+def test_every_gradient_is_ready_before_the_iteration_ends() -> None:
+    program = refimpl.plan("tiny-resnet", machine="titan-x")
+    gradients = gradients_of(program, program.simulate())
+    assert len(gradients) == len(list(program.network.parameters()))
+    assert gradients == sorted(gradients) and 0 < gradients[0].ready < gradients[-1].ready < program.planned_seconds
+
+
+def test_a_bucket_is_closed_by_the_gradient_that_fills_it() -> None:
+    part = BUCKET_BYTES // 2
+    found = list(buckets([Gradient(1, part), Gradient(2, part), Gradient(3, 4 * part), Gradient(4, 1), Gradient(5, 1)]))
+    assert found == [Gradient(2, 2 * part), Gradient(3, 4 * part), Gradient(5, 2)]
+
+
+def test_overlap_hides_all_but_the_last_bucket() -> None:
+    """Three buckets of 1 s each, ready after 1, 2 and 6 of 6 seconds: the last one alone is waited for."""
+    gradients = [Gradient(ready, BUCKET_BYTES) for ready in (1.0, 2.0, 6.0)]
+    ring = Cluster(2, rate=BUCKET_BYTES, latency=0)
+    assert ring.iteration(6.0, gradients) == 7.0
+    assert Cluster(2, BUCKET_BYTES, 0, overlap=False).iteration(6.0, gradients) == 9.0
+    assert ring.iteration(6.0, [Gradient(1.0, BUCKET_BYTES)]) == 6.0
+
+
+def test_one_worker_reduces_nothing() -> None:
+    assert Cluster(1, overlap=False).iteration(6.0, [Gradient(1.0, 1 << 30)]) == 6.0

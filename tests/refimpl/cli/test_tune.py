@@ -1,0 +1,195 @@
+"""`refimpl tune`, and `refimpl run --tuned` with what it printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refimpl.backend import Trainer, data
+from refimpl.cli.tune import RATE, rate, tuned_file
+from refimpl.network.zoo import build
+from tests.refimpl.cli.said import Command, Wrong
+
+pytestmark = pytest.mark.accudnn
+
+TINY = ("tune", "tiny-vgg", "--machine", "titan-x", "--budget", "3MiB")
+FIELDS = {
+    "network", "machine", "catalogue", "budget_bytes", "policy", "objective", "simulated", "baselines", "curve",
+    "trainable_batch", "optimal_batch", "images_a_second", "ratios", "gains", "learning", "cluster",
+}  # fmt: skip
+
+
+def document(refimpl: Command, *more: Any) -> dict[str, Any]:
+    said = refimpl(*TINY, *more, "--json")
+    assert said.status == 0 and said.err == ""
+    found: dict[str, Any] = json.loads(said.out)
+    return found
+
+
+def test_the_document(refimpl: Command) -> None:
+    found = document(refimpl, "--workers", "2,1000", "--network", "1GB/s", "--latency", "0.001", "--no-overlap")
+    assert set(found) >= FIELDS
+    assert found["simulated"] is True and found["objective"] == "cluster" and found["policy"] == "accudnn"
+    assert set(found["baselines"]) == set(found["ratios"]) == set(found["gains"])
+    best = next(one for one in found["curve"] if one["batch"] == found["optimal_batch"])
+    assert best["images_a_second"] == found["images_a_second"] == pytest.approx(best["batch"] / best["seconds"])
+    wide = found["baselines"]["network-wide"]
+    assert found["ratios"]["network-wide"] == found["optimal_batch"] / wide["batch"]
+    assert found["gains"]["network-wide"] == pytest.approx(found["images_a_second"] / wide["images_a_second"])
+    few, many = found["cluster"]
+    assert few["simulated"] is True and (few["workers"], many["workers"]) == (2, 1000)
+    nbytes = build("tiny-vgg", 1).parameter_count * 4
+    assert few["gradient_bytes"] == nbytes and few["reduce_seconds"] == pytest.approx(nbytes / 1e9 + 2e-3)
+    assert few["seconds"] == pytest.approx(best["seconds"] + few["reduce_seconds"])
+    assert few["images_a_second"] == pytest.approx(2 * best["batch"] / few["seconds"])
+    assert many["scaling"] < few["scaling"] < 1 and many["learning"]["global_batch"] == 1000 * best["batch"]
+
+
+def test_one_gpu_takes_the_smallest_batch_and_a_cluster_the_largest(refimpl: Command) -> None:
+    one, several = document(refimpl), document(refimpl, "--workers", 8)
+    assert (one["objective"], several["objective"]) == ("single", "cluster")
+    assert document(refimpl, "--workers", 8, "--objective", "single")["optimal_batch"] == one["optimal_batch"]
+    alike = [
+        found["batch"]
+        for found in one["curve"]
+        if found["fits"]
+        and found["images_a_second"] >= 0.99 * max(other["images_a_second"] or 0 for other in one["curve"])
+    ]
+    assert (one["optimal_batch"], several["optimal_batch"]) == (min(alike), max(alike))
+
+
+def test_the_baseline_of_a_speed_up_is_chosen(refimpl: Command) -> None:
+    wide, layer_wise = (
+        document(refimpl, "--workers", 2, "--baseline", name) for name in ("network-wide", "layer-wise")
+    )
+    assert wide["optimal_batch"] == layer_wise["optimal_batch"]
+    for found in (wide, layer_wise):
+        known = found["baselines"][found["baseline"]]["images_a_second"]
+        assert found["cluster"][0]["speedup"] == pytest.approx(found["cluster"][0]["images_a_second"] / known)
+    assert wide["cluster"][0]["speedup"] != layer_wise["cluster"][0]["speedup"]
+
+
+def test_another_policy(refimpl: Command) -> None:
+    assert document(refimpl, "--policy", "vdnn-dyn")["policy"] == "vdnn-dyn"
+
+
+def test_the_picture_marks_what_matters(refimpl: Command, tmp_path: Path) -> None:
+    path = tmp_path / "curve.svg"
+    said = refimpl(*TINY, "--picture", path)
+    assert said.status == 0 and f"Picture: {path}" in said.out
+    drawn = path.read_text(encoding="utf-8")
+    for words in ("(simulated)", "b*: ", "knee: ", "largest: ", "b0, network-wide: ", "b0, layer-wise: "):
+        assert words in drawn
+    assert "caffe" not in drawn  # not one image fits
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_a_second"),
+    [("10Gbit", 1.25e9), ("10 Gbit/s", 1.25e9), ("1.25GB/s", 1.25e9), ("1250000000", 1.25e9), (".5kB", 500.0)],
+)
+def test_rates(text: str, bytes_a_second: float) -> None:
+    assert rate(text) == bytes_a_second and RATE.fullmatch(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--network", "10Gbits"), "give a rate such as 10Gbit"),
+        (("--network", "10Gb"), "give a rate such as 10Gbit"),
+        (("--network", "0"), "give a rate"),
+        (("--workers", "0"), "a whole number from 1"),
+        (("--workers", "8,"), "a whole number from 1"),
+        (("--baseline", "cafe-lean"), "did you mean caffe-lean?"),
+        (("--objective", "cluster"), "give --workers"),
+        (("--objective", "cluster", "--workers", "1"), "give --workers"),
+        (("--base-rate", "0"), "a number above 0"),
+        (("--images", "-3"), "a whole number"),
+        (("--policy", "acudnn"), "did you mean accudnn?"),
+        (("--picture", "curve.pdf"), "ends in .png or .svg"),
+        (("--budget", "1EiB"), "give at most 1 PiB"),
+    ],
+)
+def test_wrong_use_is_one_line(wrong: Wrong, options: tuple[str, ...], words: str) -> None:
+    assert words in wrong(*TINY, *options)
+
+
+def test_a_network_that_never_fits_is_status_3_with_the_least_budget(refimpl: Command) -> None:
+    said = refimpl("tune", "tiny-vgg", "--machine", "titan-x", "--budget", "64KiB")
+    assert said.status == 3 and said.out == "" and said.err.count("\n") == 1
+    assert said.err.startswith("refimpl tune: ") and "It needs" in said.err
+
+
+# -- refimpl run --tuned -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(refimpl: Command, tmp_path: Path) -> Path:
+    """Tuned for a batch that is larger than the base batch, so that there is a warm-up."""
+    path = tmp_path / "tuned.json"
+    said = refimpl(*TINY, "--base-batch", 2, "--base-rate", 0.001, "--json")
+    path.write_text(said.out, encoding="utf-8")
+    return path
+
+
+RUN = ("run", "tiny-vgg", "--backend", "cpu", "--machine", "titan-x", "--budget", "64MiB", "--json")
+
+
+def test_batch_rate_and_warm_up_are_the_files(refimpl: Command, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = []
+    step = Trainer.step
+
+    def watched(trainer: Trainer, images: Any, labels: Any) -> float:
+        rates.append(trainer.rate)
+        return step(trainer, images, labels)
+
+    monkeypatch.setattr(Trainer, "step", watched)
+    tuned = tuned_file(str(file))
+    assert tuned.rate > tuned.base_rate and tuned.warmup_epochs == 5
+    said = refimpl(*RUN, "--tuned", file, "--steps", 3)
+    found = json.loads(said.out)
+    assert said.status == 0 and found["batch"] == tuned.batch
+    warmup = 5 * data.synthetic((3, 32, 32), classes=10).per_epoch(tuned.batch)
+    expected = [min(tuned.rate, tuned.base_rate + (tuned.rate - tuned.base_rate) * i / warmup) for i in range(3)]
+    assert rates == pytest.approx(expected) and rates[0] == tuned.base_rate
+
+
+def test_a_resumed_run_goes_on_with_the_warm_up(refimpl: Command, file: Path, tmp_path: Path) -> None:
+    half, whole, resumed = (str(tmp_path / f"{name}.npz") for name in ("half", "whole", "resumed"))
+    losses = []
+    for more in (
+        ("--steps", 4, "--save", whole), ("--steps", 2, "--save", half),
+        ("--steps", 4, "--resume", half, "--save", resumed),
+    ):  # fmt: skip
+        said = refimpl(*RUN, "--tuned", file, *more)
+        losses.append(json.loads(said.out)["losses"])
+    assert losses[0] == losses[1] + losses[2]
+
+
+def test_the_file_of_another_network_is_refused(wrong: Wrong, file: Path) -> None:
+    assert "is for tiny-vgg, not for lenet" in wrong("run", "lenet", "--backend", "cpu", "--tuned", file)
+
+
+def test_a_damaged_file_is_refused(wrong: Wrong, file: Path) -> None:
+    found = json.loads(file.read_text(encoding="utf-8"))
+    damaged = [
+        "", "[]", "{", "null", "[" * 100_000, json.dumps(found | {"optimal_batch": 0}),
+        json.dumps(found | {"optimal_batch": "8"}), json.dumps(found | {"network": None}),
+        json.dumps(found | {"learning": found["learning"] | {"rate": float("nan")}}),
+        json.dumps(found | {"learning": found["learning"] | {"rate": -1}}),
+        json.dumps(found | {"learning": found["learning"] | {"warmup_epochs": 0.5}}),
+        json.dumps({name: value for name, value in found.items() if name != "learning"}),
+    ]  # fmt: skip
+    for text in damaged:
+        file.write_text(text, encoding="utf-8")
+        assert "or it is damaged" in wrong(*RUN, "--tuned", file)
+    file.write_bytes(b"\xff\xfe")
+    assert "or it is damaged" in wrong(*RUN, "--tuned", file)
+    assert "No such file" in wrong(*RUN, "--tuned", file.with_name("none.json"))
+
+
+@pytest.mark.parametrize("option", ["--batch", "--rate"])
+def test_what_the_file_gives_is_not_given_again(wrong: Wrong, file: Path, option: str) -> None:
+    assert f"leave out {option}" in wrong(*RUN, "--tuned", file, option, 8)
