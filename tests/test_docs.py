@@ -94,6 +94,7 @@ SLOW = (
     "docs/vdnnpp.md",
     "docs/superneurons.md",
     "docs/accudnn.md",
+    "docs/tune.md",
 )
 
 

@@ -11,6 +11,9 @@ is most efficient and the learning rate that matches it.  Everything else here i
 | `schedule` | when each map comes back; a quick simulation of both |
 | `modules` | the modules of the slots offload, prefetch and algorithms |
 | `policy` | what the model chooses is planned; the fastest program is adopted |
+| `tuner` | the most efficient batch, and the learning rate for it; `refimpl.registry.tuning` plans what it asks for |
+| `caffe` | the memory of original Caffe, by two accountings |
+| `cluster` | data-parallel training, simulated |
 
 The modules work beside the other papers' modules too.
 """

@@ -85,7 +85,7 @@ def planner(options: argparse.Namespace) -> int:
         raise Fail("--write keeps what was measured with all turns: leave out --quick")
     from refimpl.bench import planning as measuring
 
-    with progress("", len(measuring.NETWORKS)) as advance:
+    with progress("", len(measuring.NETWORKS) + 1) as advance:
         report = measuring.run(1 if options.quick else 3, advance)
     if options.json:
         print(report.json())

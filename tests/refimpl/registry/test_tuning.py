@@ -85,6 +85,7 @@ def test_every_batch_of_the_curve_is_as_planned() -> None:
     assert attempt(build("tiny-vgg", found.trainable_batch), setup("vdnn-dyn"), TITAN_X, 40 * MIB)
 
 
+@pytest.mark.slow
 def test_where_the_policy_needs_more_than_the_baseline_smaller_batches_are_tried() -> None:
     """With every block rounded up to 4 MiB the policy fits few images, where the baseline fits a thousand."""
     greedy = setup("vdnn-dyn", {"allocator": "block-heap:4MiB"})
