@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from refimpl.report.tables import Column, Table, plain
-from refimpl.reproduce.accudnn import figures
+from refimpl.report.tables import Column, Table, in_units, plain
+from refimpl.reproduce.accudnn import figures, tuned
 from refimpl.reproduce.accudnn.figures import MemoryRow, RatioRow
-from refimpl.reproduce.accudnn.pictures import choice_picture, memory_picture, prefetch_picture
+from refimpl.reproduce.accudnn.pictures import (
+    batch_picture,
+    choice_picture,
+    cluster_picture,
+    memory_picture,
+    prefetch_picture,
+)
+from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
 from refimpl.reproduce.evaluation import Part
-from refimpl.text import size
+from refimpl.text import duration, size
 
 
 def times(ratio: float) -> str:
@@ -32,6 +39,39 @@ def memory_table(rows: Sequence[MemoryRow]) -> Table:
         "costs at most 1 % of speed."
     )
     return Table.of("ResNet-152: memory without loss of speed", rows, MEMORY, note)
+
+
+BATCH = (
+    Column("GPU", "machine"), Column("accounting", "accounting"), Column("b0", "largest", plain),
+    Column("b*", "optimal", plain), Column("trainable", "trainable", plain), Column("b*/b0", "ratio", times),
+    Column("X(b*)/X(b0)", "gain", times),
+)  # fmt: skip
+CLUSTER = (
+    Column("GPU", "machine"), Column("GB/s", "rate", in_units(1e9, 0)),
+    Column("overlap", lambda row: "yes" if row.overlap else "no"), Column("images each", "batch", plain),
+    Column("iteration", "seconds", duration), Column("over its own", "own", times),
+    Column("over Caffe's", "speedup", times), Column("8 of Caffe's", "baseline", times),
+)  # fmt: skip
+
+
+def batch_table(rows: Sequence[BatchRow]) -> Table:
+    """A line a GPU and accounting."""
+    note = (
+        "12 GiB, simulated (C), by our tuner (R).  b0: the largest batch without the policy, by the accounting.  b*: "
+        "the largest batch within 1 % of the most images a second.  trainable: the largest one with the policy; it is "
+        "no aim.  X: images a second; X(b0) as if memory had no end."
+    )
+    return Table.of("ResNet-152: the efficiency-optimal batch", rows, BATCH, note)
+
+
+def cluster_table(rows: Sequence[ClusterRow]) -> Table:
+    """A line a GPU, link and overlap."""
+    note = (
+        "A simulated ring of 8 workers, 20 µs a message; nothing ran on a cluster.  over its own: images a second over "
+        "one worker's with the same batch.  over Caffe's: over one GPU with the largest batch by caffe-bvlc.  8 of "
+        "Caffe's: eight such GPUs over one.  The abstract says neither the link nor the base."
+    )
+    return Table.of("ResNet-152: 8 GPUs", rows, CLUSTER, note)
 
 
 def ratio_table(title: str, note: str, rows: Sequence[RatioRow]) -> Table:
@@ -70,6 +110,10 @@ def choice_table(rows: Sequence[RatioRow]) -> Table:
 PARTS = (
     Part("memory", "ResNet-152's memory without loss of speed", len(figures.GPUS) * len(figures.ACCOUNTINGS),
          figures.memory, lambda rows: [memory_table(rows)], memory_picture, units="GB: 2^30 bytes."),
+    Part("batch", "the efficiency-optimal batch over each baseline's", len(figures.GPUS), tuned.batch,
+         lambda rows: [batch_table(rows)], batch_picture),
+    Part("cluster", "8 GPUs over one", len(figures.GPUS), tuned.cluster, lambda rows: [cluster_table(rows)],
+         cluster_picture),
     Part("prefetch", "when the same maps come back", len(figures.CASES), figures.prefetch,
          lambda rows: [prefetch_table(rows)], prefetch_picture),
     Part("choice", "which maps leave", len(figures.CASES), figures.choice,

@@ -1,6 +1,7 @@
 """Our figures for AccUDNN's evaluation, planned and simulated.
 
 memory    how little memory ResNet-152 needs without loss of speed, from a batch that needs 24 GB otherwise
+(batch and cluster are in `tuned`)
 prefetch  the same maps leave; when do they come back?
 choice    they come back late; which maps leave?
 """
@@ -14,7 +15,7 @@ from functools import partial
 from itertools import product
 from typing import ClassVar, Literal
 
-from refimpl.accudnn import ACCUDNN, Late, Model, with_room
+from refimpl.accudnn import ACCUDNN, Late, Model, caffe, with_room
 from refimpl.accudnn.choice import RANKS
 from refimpl.accudnn.modules import away
 from refimpl.machine import MACHINES, Machine
@@ -63,8 +64,16 @@ def layer_wise(network: Network, machine: Machine) -> int:
     return unlimited(network, baseline(liveness=LayerWise()), machine).peak_bytes
 
 
+def as_caffe(network: Network, machine: Machine, bvlc: bool) -> int:
+    """Bytes of original Caffe, with BVLC's BatchNorm or without its extra buffers."""
+    return caffe.fixed_bytes(network) + network.batch * caffe.bytes_per_image(network, bvlc)
+
+
 #: Name → bytes that training takes without AccUDNN.
-ACCOUNTINGS: dict[str, Callable[[Network, Machine], int]] = {"network-wide": network_wide, "layer-wise": layer_wise}
+ACCOUNTINGS: dict[str, Callable[[Network, Machine], int]] = {
+    "caffe-bvlc": partial(as_caffe, bvlc=True), "caffe-lean": partial(as_caffe, bvlc=False),
+    "network-wide": network_wide, "layer-wise": layer_wise,
+}  # fmt: skip
 
 
 def first_above(nbytes: int, accounting: Callable[[Network, Machine], int], machine: Machine) -> int:

@@ -1,4 +1,4 @@
-"""Pictures of AccUDNN's evaluation: memory without loss of speed, when the maps come back, which of them leave."""
+"""Pictures of AccUDNN's evaluation: memory, batch and cluster, when the maps come back, which of them leave."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from refimpl.report import style
 from refimpl.reproduce.accudnn.figures import MemoryRow, RatioRow
-from refimpl.reproduce.accudnn.published import BEFORE_GB, MEMORY
+from refimpl.reproduce.accudnn.published import BATCH, BEFORE_GB, CLUSTER, MEMORY
+from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
 from refimpl.reproduce.drawing import grouped_bars
 from refimpl.reproduce.evaluation import GIB
 
@@ -25,7 +26,7 @@ def memory_picture(rows: Sequence[MemoryRow]) -> Figure:
     }
     title = "ResNet-152: memory without loss of speed"
     subtitle = "simulated, our reconstruction · lines: the abstract's more than 24 GB and 8 GB"
-    with style.page(11, 4.2, title, subtitle, 0.8) as figure:
+    with style.page(14, 4.2, title, subtitle, 0.8) as figure:
         axes = figure.subplots()
         grouped_bars(axes, groups, series, "{:.1f}".format, fontsize=8)
         for value in (BEFORE_GB, MEMORY.value):
@@ -33,6 +34,47 @@ def memory_picture(rows: Sequence[MemoryRow]) -> Figure:
         axes.set_ylabel("GiB")
         axes.set_ylim(0, 31)
         axes.legend(loc="upper left", fontsize=8, ncols=2)
+    return figure
+
+
+def batch_picture(rows: Sequence[BatchRow]) -> Figure:
+    """A group of bars a GPU, a bar an accounting: the tuned batch over the largest without the policy."""
+    gpus, accountings = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("machine", "accounting"))
+    found = {(row.machine, row.accounting): row for row in rows}
+    groups = [f"{gpu}\n{next(row.optimal for row in rows if row.machine == gpu)} images" for gpu in gpus]
+    series: dict[str, tuple[dict[str, Any], list[float | None]]] = {
+        name: ({"color": colour}, [found[gpu, name].ratio for gpu in gpus])
+        for name, colour in zip(accountings, COLOURS, strict=False)
+    }
+    title = "ResNet-152 in 12 GiB: the efficiency-optimal batch over the largest without the policy"
+    subtitle = "simulated, our reconstruction · line: the abstract's 4.2 times the original Caffe's"
+    with style.page(11, 4.2, title, subtitle, 0.6) as figure:
+        axes = figure.subplots()
+        grouped_bars(axes, groups, series, "{:.1f}".format, fontsize=8)
+        axes.axhline(BATCH.value, color=style.INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        axes.set_ylabel("times as many images")
+        axes.legend(loc="upper right", fontsize=8)
+    return figure
+
+
+def cluster_picture(rows: Sequence[ClusterRow]) -> Figure:
+    """A group of bars a GPU and link, without overlap: the speed-up of 8 workers, over three bases."""
+    plainly = [row for row in rows if not row.overlap]
+    groups = [f"{row.machine}\n{row.rate / 1e9:g} GB/s" for row in plainly]
+    series: dict[str, tuple[dict[str, Any], list[float | None]]] = {
+        "over one worker of the same batch": ({"color": style.BLUE}, [row.own for row in plainly]),
+        "over one GPU with Caffe's batch": ({"color": style.SKY}, [row.speedup for row in plainly]),
+        "8 GPUs with Caffe's batch over one": ({"color": style.GREY}, [row.baseline for row in plainly]),
+    }
+    title = "ResNet-152: 8 GPUs, a simulated ring without overlap"
+    subtitle = "our reconstruction · line: the abstract's 7.7 times, whose base and link are not published"
+    with style.page(11, 4.2, title, subtitle, 0.6) as figure:
+        axes = figure.subplots()
+        grouped_bars(axes, groups, series, "{:.1f}".format, fontsize=8)
+        axes.axhline(CLUSTER.value, color=style.INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        axes.set_ylabel("images a second, times")
+        axes.set_ylim(0, 14)
+        axes.legend(loc="upper left", fontsize=8, ncols=3)
     return figure
 
 

@@ -12,10 +12,11 @@ from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry import presets
 from refimpl.registry.planning import unlimited_baseline
-from refimpl.reproduce.accudnn import figures, published
+from refimpl.reproduce.accudnn import figures, published, tuned
 from refimpl.reproduce.accudnn.evaluation import PARTS
 from refimpl.reproduce.accudnn.figures import AsEarlyAsRoom, MemoryRow, RatioRow
 from refimpl.reproduce.accudnn.pictures import memory_picture
+from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
 
 pytestmark = pytest.mark.accudnn
 
@@ -73,7 +74,12 @@ def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
     memory = [MemoryRow("titan-x", "network-wide", 105, 24 * GIB, 1.03, 8 * GIB),
               MemoryRow("k40c", "layer-wise", 145, 25 * GIB, None, 12 * GIB)]  # fmt: skip
     ratios = [RatioRow("vgg16", 128, 8 * GIB, {"late": 1.01, "on demand": None})]
-    tables = {part.name: part.tables(memory if part.name == "memory" else ratios) for part in PARTS if part.tables}
+    batches = [BatchRow("titan-x", "caffe-lean", 30, 148, 946, 4.93, 1.24)]
+    clusters = [ClusterRow("titan-x", 1e9, False, 148, 4.0, 7.16, 10.0, None)]
+    rows = {"memory": memory, "batch": batches, "cluster": clusters, "prefetch": ratios, "choice": ratios}
+    tables = {part.name: part.tables(rows[part.name]) for part in PARTS if part.tables}
+    assert tables["batch"][0].rows == [["titan-x", "caffe-lean", "30", "148", "946", "4.93 ×", "1.24 ×"]]
+    assert tables["cluster"][0].rows == [["titan-x", "1", "no", "148", "4 s", "7.16 ×", "10.00 ×", "–"]]
     (shown,) = tables["memory"]
     assert shown.rows[1] == ["k40c", "layer-wise", "145", "25 GiB", "–", "12 GiB"] and "names neither" in shown.note
     (when,) = tables["prefetch"]
@@ -81,7 +87,22 @@ def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
     assert when.rows == [["vgg16(128)", "8 GiB", "1.01 ×", "–"]]
     for part in PARTS:
         assert part.picture
-        part.picture(memory if part.name == "memory" else ratios).savefig(tmp_path / f"{part.name}.png")
+        part.picture(rows[part.name]).savefig(tmp_path / f"{part.name}.png")
         assert (tmp_path / f"{part.name}.png").stat().st_size > 10_000
     heights = [bar.get_height() for bar in memory_picture(memory).axes[0].patches]
     assert heights == [24, 25, 8, 12]
+
+
+@pytest.mark.slow
+def test_the_tuned_batch_and_the_cluster_of_a_small_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reading is there; a cluster's own speed-up is below 8, and what overlaps is no slower."""
+    monkeypatch.setattr(tuned, "NETWORK", "tiny-vgg")
+    monkeypatch.setattr(tuned, "BUDGET", 400 << 20)
+    monkeypatch.setattr(tuned, "GPUS", ("titan-x",))
+    tuned.tuned.cache_clear()
+    batches, clusters = tuned.batch(quietly), tuned.cluster(quietly)
+    tuned.tuned.cache_clear()
+    assert [row.accounting for row in batches.rows] == [*figures.ACCOUNTINGS] and len(batches.figures) == 2
+    assert len(clusters.rows) == 4 and len(clusters.figures) == 4
+    for plain, overlapped in zip(clusters.rows[::2], clusters.rows[1::2], strict=True):
+        assert plain.own <= overlapped.own <= 8 and not plain.overlap and overlapped.overlap
