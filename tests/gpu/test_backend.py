@@ -19,7 +19,7 @@ from refimpl.network import Network
 from refimpl.network.zoo.small import tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
-from tests.device import BACKEND
+from tests.device import BACKEND, batch
 from tests.refimpl.backend.running import MACHINE, differing, small_program, trained, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import (
@@ -161,7 +161,7 @@ def hidden(timeline: Timeline, engine: str) -> float:
 
 def test_copies_and_kernels_overlap() -> None:
     wanted = setup(offload=OffloadSome(early=True), prefetch=PrefetchAhead(4))
-    program = plan(tiny_vgg(batch=512), wanted, MACHINE, 1 << 32)
+    program = plan(tiny_vgg(batch=batch(512)), wanted, MACHINE, 1 << 32)
     with trainer(program, backend=BACKEND) as made:
         for i in range(3):
             made.step(*draw_batch(program.network, i))

@@ -17,7 +17,7 @@ from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
 from refimpl.reproduce import measured
 from refimpl.reproduce.superneurons import measured as superneurons_measured
-from tests.device import BACKEND
+from tests.device import BACKEND, batch
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
@@ -111,7 +111,7 @@ def test_a_free_waits_for_the_device() -> None:
 
 def test_copies_and_kernels_overlap() -> None:
     """What leaves and what is prefetched run beside the launches, in the eager preset and with the cache."""
-    network = build("tiny-vgg:superneurons", 512)
+    network = build("tiny-vgg:superneurons", batch(512))
     for label in ("offload", "all, cost-aware"):
         budget = least_budget(network, SETUPS[label], MACHINE)
         program = plan(network, SETUPS[label], MACHINE, budget + budget // 4)

@@ -19,7 +19,7 @@ from refimpl.planner.verify import verify
 from refimpl.registry import presets
 from refimpl.reproduce import measured
 from refimpl.reproduce.vdnnpp import measured as vdnnpp_measured
-from tests.device import BACKEND
+from tests.device import BACKEND, batch
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
@@ -152,7 +152,7 @@ def test_a_failing_piece_is_an_error_and_no_hang(monkeypatch: pytest.MonkeyPatch
 
 def test_vdnnpp_is_measured_against_vdnn() -> None:
     found = vdnnpp_measured.measure(
-        measured.Request("tiny-vgg:vdnnpp", 512, "vdnnpp-all", machine("here"), "1GiB", BACKEND, 3)
+        measured.Request("tiny-vgg:vdnnpp", batch(512), "vdnnpp-all", machine("here"), "1GiB", BACKEND, 3)
     )
     assert found.compressed.pinned_bytes <= found.on_demand.pinned_bytes <= found.vdnn.pinned_bytes
     assert all(run.seconds > 0 for run in found.runs())
