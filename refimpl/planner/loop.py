@@ -10,6 +10,7 @@ from refimpl.network.collector import collector_paused
 from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
+from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.fixed import is_counted, with_places
 from refimpl.planner.instructions import COMPUTE, HOST_STREAM, Counts, Fate, StepRow
 from refimpl.planner.mover import Mover, Workspace
@@ -26,7 +27,7 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
     def attempt(one: Setup) -> Program:
         def within(nbytes: int, lag: int | None = None) -> Program:
             with collector_paused():
-                program = Planner(network, one, machine, nbytes, lag).plan()
+                program = planned(network, one, machine, nbytes, lag)
                 if is_counted(one):
                     program = Planner(network, with_places(program), machine, nbytes).plan()
                 return program
@@ -40,8 +41,23 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
     return attempt(setup)
 
 
-#: Steps that a block drains where algorithms take what is free: there no byte is spare, whatever the budget.
+#: Steps that a block drains where algorithms take what is free, and get too little: there no byte is spare.
 ADAPTING_LAG = 4
+
+
+def planned(network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None) -> Program:
+    """One pass; a second one, in which blocks drain for few steps, where algorithms lack the bytes that drain."""
+    adapts = lag is None and setup.algorithms.adapts and setup.offload.name != "none"
+    roomy = Planner(network, setup, machine, budget, lag)
+    try:
+        program = roomy.plan()
+    except DoesNotFit:
+        if not adapts:
+            raise
+    else:
+        if not (adapts and roomy.mover.is_short):
+            return program
+    return Planner(network, setup, machine, budget, ADAPTING_LAG).plan()
 
 
 class Planner:
@@ -50,8 +66,6 @@ class Planner:
     def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None = None) -> None:
         self.network, self.setup, self.machine = network, setup, machine
         setup.check_tiers(machine)
-        if lag is None and setup.algorithms.adapts:
-            lag = ADAPTING_LAG
         shared = setup.copy_streams == "shared"
         compresses = (HOST_STREAM,) if setup.pinned.compresses else ()
         self.streams = ("compute", *(("memory",) if shared else ("out", "in")), *compresses)

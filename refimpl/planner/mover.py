@@ -56,6 +56,7 @@ class Mover:
         self.recompute, self.cache, self.algorithms = recompute, cache, algorithms
         self.batch = context.batch
         self.counts: Counter[str] = Counter()
+        self.is_short = False  #: whether a call was denied its fastest algorithm
         self._locked: set[Tensor] = set()  # never evicted: what the running step uses
         self._rebuilt: dict[Tensor, None] = {}  # in the running step
         self._unfinished: set[Tensor] = set()  # rebuilt, but an in-place update (such as a ReLU) is still missing
@@ -230,7 +231,8 @@ class Mover:
                 choices.append(None)
                 continue
             if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
-                self._chosen[call] = self.algorithms.choose(step, call, self.memory.pool.largest_hole)
+                choice = self._chosen[call] = self.algorithms.choose(step, call, self.memory.pool.largest_hole)
+                self.is_short |= choice != self.context.machine.choices(call)[0]
             choices.append(self._chosen[call])
         nbytes = max((choice.workspace_bytes for choice in choices if choice), default=0)
         if not nbytes:
