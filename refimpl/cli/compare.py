@@ -201,8 +201,8 @@ def short(setup: Setup, common: Collection[str] = ()) -> str:
 
 def default_rows() -> list[str]:
     """The baseline with both kinds of liveness, and with every allocator."""
-    from refimpl.memory import ALLOCATORS
+    from refimpl.registry.modules import MODULES
 
-    others = list(ALLOCATORS)[1:]
+    others = list(MODULES["allocator"])[1:]
     rows = ["baseline", "baseline, liveness=layer-wise"]
     return [*rows, *(f"{rows[-1]}, allocator={name}" for name in others)]
