@@ -232,16 +232,18 @@ def _own(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dro
     if layer.kind == "fc":
         return functional.linear(x.flatten(1), given["w"], given.get("b"))
     if layer.kind == "pool":
-        pool = {"max": functional.max_pool2d, "average": functional.avg_pool2d}[options["mode"]]
-        return pool(x, options["window"], options["stride"], options["pad"], ceil_mode=options["ceil"])
+        pools: dict[str, Any] = {"max": functional.max_pool2d, "average": functional.avg_pool2d}
+        return pools[options["mode"]](
+            x, options["window"], options["stride"], options["pad"], ceil_mode=options["ceil"]
+        )
     if layer.kind == "relu":
         return functional.relu(x, inplace=layer.in_place and may_be_overwritten(layer.producers[0]))
     if layer.kind == "lrn":
         return functional.local_response_norm(x, options["size"], options["alpha"], options["beta"], options["k"])
     if layer.kind == "batchnorm":
-        moved = [state[layer.statistics[name].name] for name in ("running_mean", "running_variance")]
-        how = {"training": True, "momentum": options["momentum"], "eps": options["epsilon"]}
-        return functional.batch_norm(x, *moved, given["gamma"], given["beta"], **how)
+        mean, variance = (state[layer.statistics[name].name] for name in ("running_mean", "running_variance"))
+        how: dict[str, Any] = {"training": True, "momentum": options["momentum"], "eps": options["epsilon"]}
+        return functional.batch_norm(x, mean, variance, given["gamma"], given["beta"], **how)
     if layer.kind == "dropout":
         return dropout(layer, x) if dropout else functional.dropout(x, options["probability"])
     if layer.kind == "concat":
