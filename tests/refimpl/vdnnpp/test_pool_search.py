@@ -26,7 +26,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.baseline import FastestThatFits, PerformanceOptimal
 from refimpl.planner.errors import PoolDoesNotFit
-from refimpl.planner.loop import Planner
+from refimpl.planner.loop import Planner, planned
 from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
 from refimpl.registry.largest import attempt, least_conceivable
@@ -547,7 +547,7 @@ def test_where_the_order_is_not_fixed_the_first_lag_that_fits_is_taken() -> None
 
 def planned_at(drawn: Network, wanted: Setup, budget: int, lag: int | None) -> Program | None:
     try:
-        return Planner(drawn, wanted, GTX_970, budget, lag).plan()
+        return planned(drawn, wanted, GTX_970, budget, lag)
     except DoesNotFit:
         return None
 
