@@ -65,8 +65,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     named = any("tests/gpu" in argument for argument in config.args)
     asked_for = named or config.getoption("--device") or "gpu" in config.getoption("markexpr")
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if device.CHOSEN == "emulated":
+        for item in on_gpu:
+            item.add_marker("slow")
     if device.CHOSEN == "emulated" and not asked_for:
-        on_gpu = [item for item in items if item.get_closest_marker("gpu")]
         left_out = set(on_gpu) - device.selection(on_gpu)
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
