@@ -77,7 +77,7 @@ def _on_stack(context: Any, builder: Any, array_type: types.Array, shape: Any) -
         [context.get_constant(types.intp, value) for value in values] for values in (dimensions, strides, [itemsize])
     )
     array = context.make_array(array_type)(context, builder)
-    arrayobj.populate_array(array, data, lengths, strides, itemsize, meminfo=None)  # nobody counts references to it
+    arrayobj.populate_array(array, data, lengths, strides, itemsize, meminfo=None)  # without a reference count
     return array
 
 

@@ -1,5 +1,5 @@
 /* Runs a grid: one block after another, and in each every thread to its next stop (a barrier, a warp operation, or its
- * end).  Included by the translated source behind `thread`, which returns where it stopped: 0 at its end, n > 0 at
+ * end).  Included by the translated source after `thread`, which returns where it stopped: 0 at its end, n > 0 at
  * barrier n, -n at warp operation n. */
 
 static uint64_t draw(uint64_t *seed) { return *seed ^= *seed << 13, *seed ^= *seed >> 7, *seed ^= *seed << 17; }

@@ -1,7 +1,7 @@
 """C sources compiled to libraries by the C compiler at hand, once for all processes.
 
 A library is kept in the folder of compiled kernels (`kernels.cpu.build`), by its rules: an entry's name has a key of
-all that the machine code follows from, an entry is never changed, and one whose checksums are wrong is made again.
+all that the machine code follows from, an entry is never changed, and one whose checksums are wrong is rebuilt.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ INLINE int unordered(uint64_t one, uint64_t other, int shared) {
     if (!one || one == other) return 0;
     return one >> 28 != other >> 28 ? !shared : one >> 10 == other >> 10;
 }
-/* The shared array that an address is in, or just behind, and the word of it: "shared array 1, word 3". */
+/* The shared array that an address is in, or just after, and the word of it: "shared array 1, word 3". */
 COLD void name_shared(char *text, size_t room, uint64_t a) {
     snprintf(text, room, "shared memory, word %llu", (unsigned long long)(a / 4));
     for (unsigned i = 0; i < SHARED_ARRAYS; i++)

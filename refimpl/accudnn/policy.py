@@ -33,7 +33,7 @@ MOST_PLANS = 16
 LAST_PLANS = 7  #: of these, kept for the last resorts
 
 
-class Candidate(NamedTuple):
+class Proposal(NamedTuple):
     """A setup to plan, with the model's seconds, if it was chosen by the model, and why."""
 
     setup: Setup
@@ -56,7 +56,7 @@ class Attempts:
         self.failure: DoesNotFit | None = None  #: of the last one that did not fit
         self.plans = 0
 
-    def fits(self, candidate: Candidate) -> bool:
+    def fits(self, candidate: Proposal) -> bool:
         """Plan a candidate."""
         try:
             program = try_out(candidate.setup, self._attempt, self.tried, candidate.predicted, candidate.note)
@@ -116,7 +116,7 @@ class AccUDNN(Search):
             if not decision.coming and not decision.caps:
                 return
 
-    def carried_out(self, decision: Decision, reserve: float, room: int) -> Iterator[Candidate]:
+    def carried_out(self, decision: Decision, reserve: float, room: int) -> Iterator[Proposal]:
         """A decision as setups, with best fit and with fixed addresses.
 
         Args:
@@ -133,18 +133,18 @@ class AccUDNN(Search):
             note += f", {counted(len(decision.caps), 'smaller workspace')}"
         for allocator in (BestFit(), FixedAddresses(limit=room)):
             name = f"{reserve:.0%} free, {allocator.name}"
-            yield Candidate(self.with_modules(name, **modules, allocator=allocator), decision.seconds, note)
+            yield Proposal(self.with_modules(name, **modules, allocator=allocator), decision.seconds, note)
 
-    def last_resorts(self) -> Iterator[Candidate]:
+    def last_resorts(self) -> Iterator[Proposal]:
         """Everything leaves; first by the fastest algorithms that fit, then by those of least workspace."""
         counted_first, best_fit, first_fit = FixedAddresses(), BestFit(), FirstFit()
         allocators: tuple[Allocator, ...] = (best_fit, counted_first)
         for allocator in allocators if self.guided else ():
             modules = {"prefetch": Late(), "algorithms": FastestThatFits(), "allocator": allocator}
-            yield Candidate(self.with_modules(f"everything, {allocator.name}", **modules))
+            yield Proposal(self.with_modules(f"everything, {allocator.name}", **modules))
         allocators = (counted_first, best_fit, first_fit)
         for allocator in allocators:
-            yield Candidate(self.with_modules(f"{self.least}, {allocator.name}", allocator=allocator))
+            yield Proposal(self.with_modules(f"{self.least}, {allocator.name}", allocator=allocator))
 
     def with_modules(self, name: str, **modules: Any) -> Setup:
         own = {name: getattr(self, name) for name in FIELDS}

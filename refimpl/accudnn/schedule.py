@@ -1,4 +1,4 @@
-"""When the maps that are away come back: as late as the deadlines allow, no earlier than memory allows.
+"""When the offloaded maps are prefetched: as late as the deadlines allow, no earlier than memory allows.
 
 A quick simulation of planner and clock says what that costs.  The paper calls its swapping "dynamic" and says no more;
 all of this is our reconstruction (R).
@@ -51,7 +51,7 @@ def triggers(model: Model, away: Iterable[Candidate], budget: int, starts: np.nd
 def with_room(model: Model, wanted: Mapping[Candidate, int], budget: int) -> dict[Candidate, int]:
     """Map → the first step from the wanted one on from which there is room for it, in the order of the deadlines.
 
-    A prefetch that took room which a later step needs would make the plan fail.  A map that comes back at the very step
+    A prefetch that took room which a later step needs would make the plan fail.  A map that is fetched at the very step
     that needs it makes that step wait.
     """
     ordered = sorted(wanted, key=lambda one: one.g)
@@ -156,7 +156,7 @@ def simulate(model: Model, coming: Mapping[Candidate, int], budget: int) -> Run 
 def scheduled(model: Model, away: Iterable[Candidate], budget: int) -> tuple[dict[Candidate, int], Run] | None:
     """When the maps come back, and what the iteration takes; None where it does not fit.
 
-    A stall moves all later deadlines, so the schedule is made again with the starts that were simulated.
+    A stall moves all later deadlines, so the maps are scheduled again with the starts that were simulated.
     """
     away = tuple(away)
     starts = model.starts

@@ -47,7 +47,7 @@ ADAPTING_LAG = 4
 
 def planned(network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None) -> Program:
     """One pass; a second one, in which blocks drain for few steps, where algorithms lack the bytes that drain."""
-    adapts = lag is None and setup.algorithms.adapts and setup.offload.name != "none"
+    adapts = lag is None and setup.algorithms.adapts and "offload" in setup.offload.offers
     roomy = Planner(network, setup, machine, budget, lag)
     try:
         program = roomy.plan()

@@ -1,4 +1,4 @@
-"""Rule 2, what lies where: blocks, the device arena with its live blocks, pinned memory and the other tiers.
+"""Rule 2, where everything is: blocks, the device arena with its live blocks, pinned memory and the other tiers.
 
 A block carries its own clocks: its last write, and the last read of every stream since then.  Whoever comes next only
 has to be put behind those.  The bytes that belong to nobody lie in a map of ranges, each with the clocks of the block

@@ -181,7 +181,7 @@ def capacity(watch: Watch = lambda name: None) -> Found:
 
 
 def resnet2500() -> Reproduced:
-    """The abstract's ResNet2500: the first network of the deep family that has so many layers, under all techniques."""
+    """The abstract's ResNet2500: the first network of the deep family that has as many layers, under all techniques."""
     network = deep(UNITS_OF_2500)
     program = attempt(network, SETUPS[ALL], K40C, BUDGET)
     if program is None:

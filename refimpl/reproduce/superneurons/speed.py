@@ -111,7 +111,7 @@ def workspaces(watch: Watch) -> Found:
 
 
 def images_a_second(rows: Sequence[WorkspaceRow], setup: str, batch: int, pool: int) -> float:
-    """Images a second in a pool of so many GiB."""
+    """Images a second in a pool of a number of GiB."""
     wanted = (setup, batch, pool * GIB)
     return next(row.images_a_second for row in rows if (row.setup, row.batch, row.pool_bytes) == wanted)
 

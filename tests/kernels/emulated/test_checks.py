@@ -64,7 +64,7 @@ def test_forty_faulty_kernels_are_noticed() -> None:
 
 
 def test_an_array_within_an_arena_ends_where_it_ends() -> None:
-    """The bytes behind it are allocated, and are another array's."""
+    """The bytes after it are allocated, and are another array's."""
 
     def shift(x: Any, y: Any, n: int) -> None:
         i = cuda.grid(1)

@@ -70,7 +70,7 @@ class Run:
             self.tiers[name] = nbytes, its_bytes
             nbytes += -(-its_bytes // CELL) * CELL
         self.pinned = np.full(nbytes // CELL, NOTHING)
-        self.owner = np.full(nbytes // CELL, NOTHING)  #: whose copy lies in pinned memory, see `mark`
+        self.owner = np.full(nbytes // CELL, NOTHING)  #: whose copy is in pinned memory, see `mark`
         self.store = np.full(program.store_bytes // CELL, NOTHING)
         self.store_owner = np.full(program.store_bytes // CELL, NOTHING)
         self.live: list[tuple[Tensor, int, int]] = []

@@ -193,7 +193,7 @@ def test_the_copy_guards_the_bytes() -> None:
 
 @pytest.mark.parametrize("distance", range(7))
 def test_the_distance_is_a_parameter(distance: int) -> None:
-    """A map is back so many steps ahead of the first backward step that uses it: its ReLU's."""
+    """A map is back a given number of steps before the first backward step that uses it: its ReLU's."""
     network = long_chain()
     program = plan(network, stages.offload(distance=distance), machine(1e15), PLENTY)
     program.verify()

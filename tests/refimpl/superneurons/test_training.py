@@ -108,7 +108,7 @@ def planned(network: Network, wanted: Setup, spare: float, on: Any) -> Program:
 
 
 def the_books_balance(program: Program) -> None:
-    """Counted again, from the instructions: what moves, what is made again, what is held at the peak."""
+    """Counted again, from the instructions: what moves, what is recomputed, what is held at the peak."""
     batch = (program.network.input, program.network.labels)
     moved: Counter[str] = Counter()
     blocks: dict[Any, Allocate] = {}
@@ -169,7 +169,7 @@ def the_baselines_training(program: Program) -> Mapping[str, np.ndarray]:
 
 
 def holds(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> Program:
-    """Everything that is promised of one program, run too: bytes that nobody may read hold poison."""
+    """Everything that is promised of one program, run too: bytes that must not be read hold poison."""
     program = planned(network, wanted, spare, on)
     with trainer(program, order=order, poison=True) as made:
         pinned = made.device.pinned
@@ -223,7 +223,7 @@ def test_deep_networks_too(network: Network, wanted: Setup, spare: float, order:
 
 
 def chain() -> Network:
-    """Pairs of convolutions, one of which reads what the other put out, and cheap layers behind them."""
+    """Pairs of convolutions, one of which reads what the other put out, and cheap layers after them."""
     b = Builder("chain", (2, 3, 16, 16))
     for channels in (4, 8, 8):
         b.conv(channels, 3, pad=1)
