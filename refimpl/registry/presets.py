@@ -72,7 +72,7 @@ superneurons = Preset(
 )
 accudnn = Preset(
     accudnn_.ACCUDNN,
-    "AccUDNN (our reconstruction): a model chooses what is offloaded and when it is prefetched; the fastest plan is adopted.",
+    "AccUDNN (our reconstruction): a model chooses what is offloaded and when it returns; the fastest plan is adopted.",
 )
 
 #: Name → preset.

@@ -1,4 +1,4 @@
-"""The worked examples: what is offloaded, when it is prefetched and what that costs, for chains small enough to draw."""
+"""The worked examples: what is offloaded, when it is prefetched and what that costs, on small chains."""
 
 from __future__ import annotations
 
