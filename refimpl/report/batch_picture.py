@@ -26,18 +26,27 @@ def batch_picture(
     with style.page(9, 4.6, title, subtitle, head=0.55) as figure:
         axes: Axes = figure.subplots()
         axes.plot([*rates], [*rates.values()], color=style.BLUE, linewidth=1.4, marker=".", markersize=4)
-        for (label, batch, rate), colour in zip(marks, COLOURS * len(marks), strict=False):
+        labels: dict[tuple[int, float], list[str]] = {}
+        for label, batch, rate in marks:
+            labels.setdefault((batch, rate), []).append(label)
+        for ((batch, rate), names), colour in zip(labels.items(), COLOURS * len(labels), strict=False):
             axes.plot([batch, batch], [0, rate], color=colour, linewidth=0.9, linestyle=(0, (4, 2)))
             axes.plot(
-                [batch], [rate], color=colour, marker="o", markersize=6, linestyle="", label=f"{label}: {batch:,}"
+                [batch],
+                [rate],
+                color=colour,
+                marker="o",
+                markersize=6,
+                linestyle="",
+                label=f"{' and '.join(names)}: {batch:,}",
             )
         axes.set_xscale("log")
         style.in_units(axes.xaxis, 1)
         axes.xaxis.set_minor_formatter(axes.xaxis.get_major_formatter())
-        axes.tick_params(axis="x", which="minor", labelsize=7)
+        axes.tick_params(axis="x", which="both", labelsize=7)
         axes.set_ylim(0, 1.08 * max([*rates.values(), *(rate for _, _, rate in marks)]))
         axes.set_xlabel("images in a batch")
         axes.set_ylabel("images a second")
         style.grid(axes, "y")
-        axes.legend(loc="lower right", **style.LEGEND | {"frameon": True, "facecolor": "white", "edgecolor": "none"})
+        axes.legend(loc="lower left", **style.LEGEND | {"frameon": True, "facecolor": "white", "edgecolor": "none"})
     return figure
