@@ -16,6 +16,7 @@ CU12 = ["numba-cuda[cu12]"]
 TOOLS = [
     "pytest>=8", "pytest-xdist>=3.6", "hypothesis", "nbclient", "nbformat", "ipykernel",
     "ruff", "mypy", "nvidia-cuda-nvdisasm",
+    "playwright==1.58.*",  # for the browsers that are installed; later ones cannot drive Firefox ESR
 ]  # fmt: skip
 
 setup(
@@ -32,6 +33,7 @@ setup(
         "kernels": ["py.typed"],
         "kernels.emulated": ["*.c", "*.h"],  # compiled on first use
         "refimpl": ["py.typed"],
+        "refimpl.report.page": ["*.html", "*.css", "*.js"],
         "refimpl.reproduce.superneurons": ["*.csv"],  # the published memory curve
     },
     # scikit-learn for its digits alone, which the demo and `refimpl run` train on; nothing else imports it.

@@ -38,6 +38,7 @@ OFFERED = {
     "PlanContext": "refimpl.planner:PlanContext",
     "Timeline": "refimpl.machine:Timeline",
     "Trainer": "refimpl.backend:Trainer",
+    "write_page": "refimpl.report.page:write_page",
     # errors, each one line that says what to write
     "NetworkError": "refimpl.network:NetworkError",
     "SetupError": "refimpl.planner:SetupError",

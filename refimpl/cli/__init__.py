@@ -32,6 +32,7 @@ from refimpl.cli import (
     summary,
     trace,
     tune,
+    view,
 )
 from refimpl.cli.arguments import DEVICE_FAILED, DOES_NOT_FIT, DONE, INTERRUPTED, WRONG_USE, Fail, Parser
 from refimpl.cli.completion import complete
@@ -40,7 +41,7 @@ from refimpl.reproduce import titles
 __all__ = ["COMMANDS", "main", "parser"]
 
 COMMANDS = (
-    lists, summary, plan, compare, run, trace, replay, fragmentation, tune, reproduce, profile, bench,
+    lists, summary, plan, compare, run, view, trace, replay, fragmentation, tune, reproduce, profile, bench,
     check_kernel, demo,
 )  # fmt: skip
 

@@ -83,6 +83,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--save", metavar="FILE", help="write a checkpoint at the end")
     parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint")
+    parser.add_argument("--page", metavar="FILE", help="write a page with one more iteration beside the planned one")
     add_setup(parser)
     add_machine(parser, default="here")
     add_budget(parser)
@@ -175,6 +176,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.save:
         writable("--save", options.save)
+    if options.page:
+        writable("--page", options.page)
     tuned = tuned_of(options)
     learning = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
     learning = {name: value for name, value in learning.items() if value is not None}
@@ -197,6 +200,10 @@ def run(options: argparse.Namespace) -> int:
                 trainer.save(options.save)
             compressed = trainer.compressed
             accuracy, tested = test(trainer, source)
+            if options.page:
+                from refimpl.report.page import write_page
+
+                write_page(options.page, program, trainer.timeline())
         except KeyboardInterrupt:
             return interrupted(trainer, options, last)
         except NotFinite as error:
@@ -216,6 +223,8 @@ def run(options: argparse.Namespace) -> int:
         print_json(document)
     else:
         report(document, program)
+        if options.page:
+            say(f"Page: {options.page}")
         say_share(options, network, program.machine)
         if options.verbose and compressed:
             from refimpl.reproduce.measured import compressed_table

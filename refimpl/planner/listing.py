@@ -74,6 +74,32 @@ def listing(program: Program, steps: Selection = None, instructions: bool = Fals
     return "\n".join(lines) + "\n"
 
 
+def entries(program: Program) -> list[tuple[str, str]]:
+    """Every instruction's word and text; what waits for other work says so, as in the listing."""
+    lister = _Lister(program, detailed=True)
+    awaited: dict[int, list[str]] = {}  # stream → what its next work waits for
+    found = []
+    for i in program.instructions:
+        if isinstance(i, Wait):
+            awaited.setdefault(i.stream, []).append(lister.awaited(i))
+        if isinstance(i, Record | Wait):
+            found.append((i.op, f"event {i.event}"))
+            continue
+        text = lister.items([i])[0]
+        if isinstance(i, Work) and i.stream in awaited:
+            text += f", waits for {' and '.join(awaited.pop(i.stream))}"
+        found.append((lister.label(i), text))
+    return found
+
+
+def repetitions(program: Program) -> list[tuple[range, str]]:
+    """Steps that are like those before them, and the line that the listing shows in their place."""
+    if len(program.network.steps) <= LONG:
+        return []
+    lister = _Lister(program, detailed=False)
+    return [(repeated, lister.likeness(shown, repeated)) for shown, repeated in lister.runs() if repeated]
+
+
 def program_range(program: Program) -> range:
     """The numbers of all steps."""
     return range(1, len(program.network.steps) + 1)
@@ -179,7 +205,7 @@ class _Lister:
         if number == 0:
             found = list(self.program.resident)
             yield from _entry("resident", [f"{counted(len(found), 'tensor')}, {size(self.network.resident_bytes)}"])
-        groups = groupby((i for _, i in self.by_step[number] if not isinstance(i, Record)), key=self._label)
+        groups = groupby((i for _, i in self.by_step[number] if not isinstance(i, Record)), key=self.label)
         for label, group in groups:
             if label == "wait":
                 waits += [i for i in group if isinstance(i, Wait)]
@@ -188,8 +214,8 @@ class _Lister:
             work = alike[0]
             own = [wait for wait in waits if isinstance(work, Work) and wait.stream == work.stream]
             yield from self._join([wait for wait in waits if wait not in own])
-            awaited = [f"waits for {' and '.join(map(self._awaited, own))}"] if own else []
-            yield from _entry(label, [*self._items(alike), *awaited])
+            awaited = [f"waits for {' and '.join(map(self.awaited, own))}"] if own else []
+            yield from _entry(label, [*self.items(alike), *awaited])
             waits = []
         yield from self._join(waits)
 
@@ -202,12 +228,12 @@ class _Lister:
         mark = f"   ← {'peak' if len(marks) == 2 else marks[0]}" if marks else ""
         return _shortened(f"{f'Step {number}  {step.layer} {step.direction}':<42} {figures}{mark}")
 
-    def _label(self, instruction: Instruction) -> str:
+    def label(self, instruction: Instruction) -> str:
         if isinstance(instruction, Launch):
             return "rebuild" if instruction.rebuild else "run"
         return instruction.op
 
-    def _items(self, group: Sequence[Instruction]) -> list[str]:
+    def items(self, group: Sequence[Instruction]) -> list[str]:
         """The items of the line about instructions of one kind."""
         if isinstance(group[0], Launch):
             calls = [self._launch(i) for i in group if isinstance(i, Launch)]
@@ -244,9 +270,9 @@ class _Lister:
         """Waits that no instruction of the step follows on their streams."""
         if waits:
             streams = self.program.streams
-            yield from _entry("join", [f"{streams[w.stream]} waits for {self._awaited(w)}" for w in waits])
+            yield from _entry("join", [f"{streams[w.stream]} waits for {self.awaited(w)}" for w in waits])
 
-    def _awaited(self, wait: Wait) -> str:
+    def awaited(self, wait: Wait) -> str:
         """`copy out of conv1 in step 3`"""
         _, awaited = self.recorded[wait.event]
         where = "" if awaited.step == wait.step else f" in step {awaited.step}" if awaited.step else " at the start"
@@ -343,15 +369,18 @@ class _Lister:
         return i.op, i.nbytes, i.why
 
     def repetition(self, shown: range, repeated: range) -> Iterator[str]:
-        """The line that replaces steps which are not shown."""
+        """The lines that replace steps which are not shown."""
+        yield from _wrapped("  ⋮  ", self.likeness(shown, repeated))
+
+    def likeness(self, shown: range, repeated: range) -> str:
+        """What `repeated` steps have in common with those `shown` before them."""
         period = len(shown)
         first, last = (self.network.steps[number - 1].layer for number in (repeated[0], repeated[-1]))
         live = [self.program.rows[number - 1].live_bytes for number in repeated]
         same = "step" if period == 1 else f"{period} steps"
-        yield from _wrapped(
-            "  ⋮  ",
+        return (
             f"steps {repeated[0]} to {repeated[-1]} are like the last {same}, {len(repeated) // period} times more: "
-            f"layers {first} to {last}, live {size(min(live))} to {size(max(live))}",
+            f"layers {first} to {last}, live {size(min(live))} to {size(max(live))}"
         )
 
 

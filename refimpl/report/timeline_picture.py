@@ -44,7 +44,7 @@ def bars(program: Program, timeline: Timeline) -> list[Bar]:
     for stream in range(len(timeline.streams)):
         last: Bar | None = None
         for span in sorted((s for s in timeline.spans if s.stream == stream), key=lambda span: span.start):
-            bar = _bar(program, step_of_call, span)
+            bar = bar_of(program, step_of_call, span)
             if last and (bar.what, bar.name) == (last.what, last.name) and bar.start <= last.end:
                 last = found[-1] = Bar(stream, bar.what, bar.name, last.start, bar.end)
                 continue
@@ -56,7 +56,8 @@ def bars(program: Program, timeline: Timeline) -> list[Bar]:
     return found
 
 
-def _bar(program: Program, step_of_call: dict[Call, Step], span: Span) -> Bar:
+def bar_of(program: Program, step_of_call: dict[Call, Step], span: Span) -> Bar:
+    """The bar of one launch, copy or piece of the host's work."""
     i = span.instruction
     what: str
     if isinstance(i, Launch):

@@ -49,8 +49,8 @@ def test_every_command_explains_itself_within_100_columns(
 
 def test_the_commands_are_those_of_the_design() -> None:
     listed = parser().format_help()
-    for name in ("list", "summary", "plan", "compare", "run", "trace", "profile", "bench", "reproduce", "demo",
-                 "fragmentation", "check-kernel"):  # fmt: skip
+    for name in ("list", "summary", "plan", "compare", "run", "view", "trace", "profile", "bench", "reproduce",
+                 "demo", "fragmentation", "check-kernel"):  # fmt: skip
         assert re.search(rf"^ +{name}\b", listed, re.MULTILINE)
 
 
