@@ -44,7 +44,7 @@ endif
 help: ## say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
 
-demo: $(RUN) ## plan VGG-16 for 12 GiB, train a small network within a budget, draw pictures into demo/
+demo: $(RUN) ## plan VGG-16 for 12 GiB under each paper, train a small network in a third of its memory, draw into demo/
 	@$(PY) -m refimpl demo $(if $(filter emulated,$(GPU)),--backend emulated)
 
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal

@@ -90,7 +90,19 @@ exclude_patterns += ["_generated/slots"]
 # Two pages that `docs/reports.md` links to, as `refimpl view` writes them.
 (generated / "pages").mkdir()
 for name, against in (("vgg16", []), ("against", ["--against", "superneurons"])):
-    view = ["view", "vgg16", "--policy", "vdnn-all", "--budget", "12GiB", "--machine", "titan-x", *against]
+    view = [
+        "view",
+        "vgg16",
+        "--batch",
+        "64",
+        "--policy",
+        "vdnn-all",
+        "--budget",
+        "6GiB",
+        "--machine",
+        "titan-x",
+        *against,
+    ]
     cli.main([*view, "--out", str(generated / "pages" / f"{name}.html")])
 html_extra_path = [str(generated / "pages")]
 exclude_patterns += ["_generated/pages"]

@@ -1,8 +1,8 @@
-"""`make demo`: what does not fit, and why; then a small network, trained in less memory than it would take.
+"""`make demo`: what each paper does where a network does not fit; then a small one, trained in a third of the memory.
 
 The first part only plans: VGG-16 with 256 images on a GPU of 12 GiB, the network that vDNN made famous.  The second
-part trains for real: scikit-learn's digits, this project's kernels, a budget that is a hard limit, and a program that
-was proved safe before it ran.
+part trains for real: scikit-learn's digits, this project's kernels, a budget that is a hard limit, and programs that
+are proved safe before they run.  The third runs a few of the same iterations on an emulated GPU.
 """
 
 from __future__ import annotations
@@ -19,55 +19,66 @@ from refimpl.backend import Evaluation, Trainer, data
 from refimpl.cli import demonstration_pictures as pictures
 from refimpl.cli.terminal import progress, say, show
 from refimpl.planner import DoesNotFit, Program
+from refimpl.registry.fitting import least_budget
 from refimpl.registry.planning import unlimited_baseline
-from refimpl.reproduce import titles
-from refimpl.text import size
+from refimpl.registry.presets import PRESETS
+from refimpl.report.page import write_page
+from refimpl.text import counted, size
 
 GIB = 1 << 30
 BUDGET = 12 * GIB  #: of the GPU that VGG-16 is planned for
+POLICIES = ("baseline", "vdnn-dyn", "vdnnpp-dyn", "superneurons", "accudnn", "combined")
 
 BATCH = 64  #: digits
-DIGITS_BUDGET = (9 << 20) // 4  #: 2.25 MiB
+SHARE = 1 / 3  #: of what the baseline holds
+TRAINED = ("vdnn-all", "superneurons")  #: the policies that train the small network
 RATE = 0.05
 WANTED = 0.95  #: share of the test images
 EPOCHS = 15  #: at most
-
-#: What is tried for VGG-16, from the hungriest: what it is called here → options of the preset.
-SETUPS = {
-    "baseline, fastest algorithms": {},
-    "baseline, least workspace": {"algorithms": "memory"},
-    "layer-wise, least workspace": {"liveness": "layer-wise", "algorithms": "memory"},
-}
+EMULATED = 3  #: iterations on the emulated GPU
+NEXT = (
+    "refimpl view vgg16 --batch 64 --policy superneurons --budget 6GiB    # look at a program",
+    "refimpl compare resnet50 --budget 4GiB --with vdnn-dyn --with superneurons --with accudnn",
+    "refimpl run tiny-resnet --data digits --policy superneurons --budget 0.3 --epochs 5",
+)
 
 
 # -- VGG-16 ------------------------------------------------------------------------------------------------------------
 
 
 def plan_vgg16() -> dict[str, Program]:
-    """Each setup's program, as if memory had no end; says where each fails in `BUDGET`, and what it needs."""
+    """Policy → its program within `BUDGET`, or the baseline's without a limit; says who fits, how and how fast."""
     network, machine = refimpl.networks.vgg16(batch=256), refimpl.machines.titan_x
-    say(f"VGG-16 with 256 images, on a GPU of {size(BUDGET)} ({machine.name}):\n")
-    programs, rows = {}, []
-    for name, options in SETUPS.items():
-        setup = refimpl.presets.baseline(**options)
-        program = programs[name] = refimpl.plan(network, setup, machine, budget="1TiB")
-        program.verify()
+    unlimited = unlimited_baseline(network, machine)
+    say(f"VGG-16 with 256 images, on a GPU of {size(BUDGET)} ({machine.name}, simulated):\n")
+    programs, rows = {"baseline": unlimited}, []
+    for policy in filter(PRESETS.__contains__, POLICIES):
+        preset, budget = PRESETS[policy].setup, BUDGET
         try:
-            refimpl.plan(network, setup, machine, BUDGET)
-            fails = "nowhere: it fits"
+            program = refimpl.plan(network, preset, machine, budget)
         except DoesNotFit as error:
-            step = error.step
-            fails = (
-                f"step {step.number} of {len(network.steps)}, {step.layer} {step.direction}" if step else "the weights"
-            )
-        beyond = program.peak_bytes - BUDGET
-        rows.append([name, size(program.peak_bytes), size(beyond) if beyond > 0 else "", fails])
-    show("what it holds at its peak", ["setup", "holds", "too much", "first fails at"], rows)
-    say(
-        "Releasing every map after its last use helps, and is not enough.  To go further something has to leave\n"
-        f"the GPU or be computed twice: that is what {titles()} are about.\n"
-    )
+            least = least_budget(network, preset, machine)
+            assert least is not None
+            if least > BUDGET:
+                rows.append([policy, "no", size(least), "", f"fails at {error.where}"])
+                continue
+            program = refimpl.plan(network, preset, machine, least)  # best fit is not monotone
+        program.verify()
+        programs[policy] = program
+        slower = f"{program.planned_seconds / unlimited.planned_seconds:.2f} ×"
+        rows.append([policy, "yes", size(program.peak_bytes), slower, means(program)])
+    show("who fits", ["policy", "fits", "needs", "time", "how"], rows)
+    say("time: an iteration, over that of the baseline if memory had no end.\n")
     return programs
+
+
+def means(program: Program) -> str:
+    """What a program does to fit, in a few words."""
+    counts = program.counts
+    moved = counts.offloaded_bytes + counts.evicted_bytes
+    words = [f"copies {size(moved)} to the host and back"] * bool(moved)
+    words += [f"recomputes {counted(counts.recomputed_layers, 'step')}"] * bool(counts.recomputed_layers)
+    return ", ".join(words) or "keeps everything"
 
 
 # -- digits ------------------------------------------------------------------------------------------------------------
@@ -82,65 +93,103 @@ class Training:
     last: Evaluation | None = None
 
 
-def plan_digits(shape: tuple[int, ...]) -> Program:
-    """A small ResNet within `DIGITS_BUDGET`, for the device at hand; proved safe."""
-    network = refimpl.networks.tiny_resnet(batch=BATCH, shape=shape)
-    setup = refimpl.presets.baseline(liveness="layer-wise", algorithms="memory")
-    program = refimpl.plan(network, setup, refimpl.machines.here, DIGITS_BUDGET)
-    program.verify()
-    return program
+def plan_digits(shape: tuple[int, ...]) -> dict[str, Program]:
+    """Policy → its program of a small ResNet in `SHARE` of the baseline's memory; each is proved safe."""
+    network, machine = refimpl.networks.tiny_resnet(batch=BATCH, shape=shape), refimpl.machines.here
+    budget = int(SHARE * unlimited_baseline(network, machine).peak_bytes)
+    programs = {}
+    for policy in TRAINED:  # with the same algorithms, so that all bits are the same
+        programs[policy] = refimpl.plan(network, PRESETS[policy](algorithms="memory"), machine, budget)
+        programs[policy].verify()
+    return programs
 
 
-def train(trainer: Trainer, digits: data.Data, watch: Callable[[str], None] = lambda _: None) -> Training:
+def train(
+    trainer: Trainer, digits: data.Data, epochs: int = EPOCHS, watch: Callable[[str], None] = lambda _: None
+) -> Training:
     """Epoch after epoch, until more than `WANTED` of the test images are named right."""
     done = Training()
-    for epoch in range(EPOCHS):
+    for epoch in range(epochs):
         for images, labels in data.batches(digits, BATCH, epoch):
             watch(f"epoch {epoch + 1}")
             done.losses.append(trainer.step(images, labels))
         done.last = trainer.evaluate(digits.test_images, digits.test_labels)
         done.right.append(done.last.accuracy)
-        loss = np.mean(done.losses[-digits.per_epoch(BATCH) :])
-        say(f"  epoch {epoch + 1}: loss {loss:.3f}, {done.last.accuracy:.1%} of the test images are named right")
         if done.last.accuracy > WANTED:
             break
     return done
 
 
-def train_digits(folder: Path, backend: str | None) -> bool:
-    """Plan, prove, train, draw; whether it learnt enough."""
-    from kernels import gpu
-
-    digits, backend = data.digits(), backend or ("cpu" if gpu.why_not() else "cuda")
-    program = plan_digits(digits.shape)
-    network, where = program.network, "on the CPU"
-    if backend == "cuda":
-        where = f"on {gpu.device_name()}"
-    elif backend == "emulated":
-        where = "on an emulated GPU: every kernel's PTX is run on the CPU, and every access is checked"
-    baseline = unlimited_baseline(network, program.machine).peak_bytes
-    say(f"{network.name}, {len(network.layers)} layers, {BATCH} digits a batch, trained {where}:\n")
+def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], backend: str) -> Training | None:
+    """Train under each policy and draw the last; None if the losses differ or too little was learnt."""
+    first = next(iter(programs.values()))
+    whole = unlimited_baseline(first.network, first.machine).peak_bytes
     say(
-        f"  budget {size(program.budget)}; "
-        f"the baseline would hold {size(baseline)}, this plan {size(program.peak_bytes)}"
+        f"{first.network.name}, {len(first.network.layers)} layers, {BATCH} digits a batch, trained on the {backend}:\n"
     )
-    say("  the program is proved safe; the first time, its kernels are compiled, which takes a minute or two\n")
-    with Trainer(program, backend, rate=RATE) as trainer:
-        with progress("training", EPOCHS * digits.per_epoch(BATCH)) as advance:
-            done = train(trainer, digits, advance)
-        peak, timeline = trainer.recounted_peak, trainer.timeline()
-    agrees = "as predicted" if peak == program.peak_bytes else f"NOT the {size(program.peak_bytes)} that were predicted"
-    say(f"\n  peak, recounted from what was executed: {size(peak)}, {agrees}\n")
-    pictures.draw_digits(folder, program, timeline, digits, done.losses, done.right, done.last)
-    return done.right[-1] > WANTED and peak == program.peak_bytes
+    say(
+        f"  budget {size(first.budget)}, a third of the {size(whole)} that the baseline holds; both programs are proved"
+    )
+    say("  safe; the first time, their kernels are compiled, which takes a minute\n")
+    found: list[Training] = []
+    for policy, program in programs.items():
+        with Trainer(program, backend, rate=RATE) as trainer:
+            epochs = len(found[0].right) if found else EPOCHS
+            with progress(f"training, {policy}", epochs * digits.per_epoch(BATCH)) as advance:
+                found.append(train(trainer, digits, epochs, advance))
+            done, peak, timeline = found[-1], trainer.recounted_peak, trainer.timeline()
+        agrees = "as planned" if peak == program.peak_bytes else f"NOT the {size(program.peak_bytes)} that were planned"
+        say(f"  {policy:13} {means(program)}; held {size(peak)}, {agrees}")
+        learnt = f"loss {done.losses[-1]:.6f}, accuracy {done.right[-1]:.1%}"
+        say(f"  {'':13} after {len(done.right)} epochs: {learnt}")
+        write_page(folder / f"digits-{policy}.html", program, timeline)
+        if peak != program.peak_bytes:
+            return None
+        pictures.draw_digits(folder, program, timeline, digits, done.losses, done.right, done.last)
+    same = all(done.losses == found[0].losses for done in found)
+    count = len(found[0].losses)
+    say(f"\n  The losses of all {count} iterations are {'the same, to the last bit' if same else 'NOT the same'}.\n")
+    return found[0] if same and found[0].right[-1] > WANTED else None
+
+
+def run_emulated(digits: data.Data, program: Program, losses: list[float]) -> bool:
+    """The first iterations again, on an emulated GPU; whether they agree."""
+    from kernels import emulated
+
+    reason = emulated.why_not()
+    if reason is not None:
+        say(f"An emulated GPU is not at hand: {reason}\n")
+        return True
+    say(
+        "The same program on an emulated GPU: real streams, events and pinned copies, each kernel's PTX run on the CPU,"
+    )
+    say("every access checked; the first time, its kernels are translated, which takes half a minute\n")
+    with Trainer(program, "emulated", rate=RATE) as trainer:
+        batches = list(data.batches(digits, BATCH, 0))[:EMULATED]
+        again = [trainer.step(images, labels) for images, labels in batches]
+    apart = max(abs(one - other) for one, other in zip(again, losses, strict=False))
+    say(f"  losses {', '.join(f'{loss:.6f}' for loss in again)}: {apart:.0e} from the CPU's at most\n")
+    return bool(apart < 1e-4 and np.isfinite(again).all())
 
 
 def main(folder: Path, backend: str | None = None) -> int:
-    """Everything, one after the other; 1 if the network did not learn enough."""
+    """Everything, one after the other; 1 if something is not as it should be."""
+    from kernels import gpu
+
     start = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
-    pictures.draw_vgg16(folder / "vgg16.png", plan_vgg16(), BUDGET)
-    learnt = train_digits(folder, backend)
+    programs = plan_vgg16()
+    pictures.draw_vgg16(folder, programs, BUDGET)
+    write_page(folder / "vgg16.html", programs["vdnn-dyn"], against=programs["accudnn"])
+    digits = data.digits()
+    backend = backend or ("cpu" if gpu.why_not() else "cuda")
+    small = plan_digits(digits.shape)
+    done = train_digits(folder, digits, small, backend)
+    agrees = done is not None and (backend != "cpu" or run_emulated(digits, small[TRAINED[0]], done.losses))
+    pages = ", ".join(sorted(path.name for path in folder.glob("*.html")))
     say(f"Pictures in {folder}/: " + ", ".join(sorted(path.name for path in folder.glob("*.png"))))
-    say(f"{time.perf_counter() - start:.0f} seconds")
-    return 0 if learnt else 1
+    say(f"Pages to look at the programs, in any browser: {pages}")
+    say(f"{time.perf_counter() - start:.0f} seconds.  next:")
+    for command in NEXT:
+        say(f"  {command}")
+    return 0 if agrees else 1

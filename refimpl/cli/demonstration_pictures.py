@@ -19,37 +19,33 @@ from refimpl.report.memory_pictures import memory_picture, pool_picture
 from refimpl.report.timeline_picture import timeline_picture
 from refimpl.text import size
 
-COLOURS = (style.VERMILION, style.ORANGE, style.BLUE)
+COLOURS = (style.VERMILION, style.BLUE, style.PURPLE, style.GREEN, style.ORANGE, style.INK)
 SHOWN = 24  #: digits
 
 
-def draw_vgg16(path: Path, programs: Mapping[str, Program], budget: int) -> None:
-    """What each setup holds, step by step, and the line that none may cross."""
+def draw_vgg16(folder: Path, programs: Mapping[str, Program], budget: int) -> None:
+    """What each policy holds, step by step, and the line that none may cross; vDNN's copies beside its kernels."""
     first = next(iter(programs.values()))
     with style.styled():
         about = (
             f"{first.network.name}, batch {first.network.batch} · held by the pool, as planned for {first.machine.name}"
         )
-        figure = style.new_figure(11, 5.2, "Why it does not fit", about)
+        figure = style.new_figure(11, 5.2, "What does not fit, and what does", about)
         axes = figure.add_subplot()
-        for (name, program), colour in zip(programs.items(), COLOURS, strict=True):
+        for (name, program), colour in zip(programs.items(), COLOURS, strict=False):
             curve = memory_curve(program)
             places = style.step_axis(program)[np.maximum(curve.positions, 0)]
-            axes.step(
-                places,
-                curve.total,
-                where="post",
-                color=colour,
-                linewidth=1.4,
-                label=f"{name}: {size(program.peak_bytes)}",
-            )
+            label = f"{name}: {size(program.peak_bytes)}"
+            axes.step(places, curve.total, where="post", color=colour, linewidth=1.4, label=label)
         axes.axhline(budget, color=style.INK, linewidth=1.2, linestyle=(0, (6, 2)))
         axes.text(len(first.network.steps), budget, size(budget), va="bottom", ha="right")
         style.byte_axis(axes, max(program.peak_bytes for program in programs.values()), "held by the pool")
         style.label_steps(axes, first)
         style.mark_turn(axes, first)
-        axes.legend(loc="lower center", fontsize=9, frameon=True, framealpha=1, edgecolor="none")
-    style.save(figure, path)
+        style.legend_row(figure, axes.get_lines()[: len(programs)])
+    style.save(figure, folder / "vgg16.png")
+    moving = programs["vdnn-dyn"]
+    style.save(timeline_picture(moving, moving.simulate()), folder / "vgg16-copies.png")
 
 
 def draw_digits(

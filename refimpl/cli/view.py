@@ -28,7 +28,7 @@ def add(commands: Any) -> None:
         "--against a second program is beside the first, with the differences.",
         [
             "refimpl view vgg16 --batch 64 --policy vdnn-all --budget 6GiB",
-            "refimpl view vgg16 --policy vdnn-all --against superneurons --budget 12GiB --out two.html",
+            "refimpl view vgg16 --batch 64 --policy vdnn-all --against superneurons --budget 6GiB --out two.html",
             'refimpl view alexnet --against "baseline liveness=layer-wise"',
             "refimpl view resnet50 --policy superneurons --against-network resnet101",
         ],

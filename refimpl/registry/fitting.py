@@ -80,6 +80,8 @@ class Remedies:
     def __str__(self) -> str:
         if self.least_bytes is None:
             needs = "No budget is enough."
+        elif self.least_bytes <= self.budget_bytes:
+            needs = f"A smaller pool fits, with other holes: --budget {self.least_bytes // MIB}MiB."
         else:
             needs = f"It needs {size(self.least_bytes)} (--budget {self.least_bytes // MIB}MiB)."
         if self.cheapest is None:
