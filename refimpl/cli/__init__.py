@@ -119,7 +119,7 @@ def told(error: Exception) -> str:
 
 
 def status_of(error: Exception) -> int | None:
-    """The exit status that an error stands for; None for one that is a fault of ours, and keeps its traceback."""
+    """The exit status of an error; None for a fault of ours, which keeps its traceback."""
     if isinstance(error, Fail):
         return error.status
     if isinstance(error, OSError):  # a file, or standard output

@@ -64,7 +64,7 @@ def overview(options: argparse.Namespace) -> int:
     show(
         "what there is", ["", "names"],
         [
-            ["networks", f"{', '.join(plain)}; each also with {' or '.join(SUFFIXES)} behind it"],
+            ["networks", f"{', '.join(plain)}; each also with {' or '.join(SUFFIXES)} after its name"],
             ["machines", f"{', '.join(MACHINES)}, here, or a profile's file"],
             ["catalogues", ", ".join(CATALOGUES)],
             ["presets", ", ".join(PRESETS)],

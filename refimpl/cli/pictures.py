@@ -1,4 +1,4 @@
-"""The option `--picture`: a drawing beside the table.  Drawing takes a second, and only who asks for it waits."""
+"""The option `--picture`: a drawing beside the table.  Drawing takes a second, so it is imported on demand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 #: What can be drawn of a program.
 KINDS = {
     "memory": "what fills device memory, step by step",
-    "pool": "where in the pool every block lies",
+    "pool": "the address of every block in the pool",
     "timeline": "what runs when on every stream",
 }
 

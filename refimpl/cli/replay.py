@@ -15,7 +15,7 @@ from refimpl.cli.terminal import progress, say, show
 from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
 from refimpl.memory.log import Event, Replay, read_rmm, replay
 
-CLOSE = 1024  #: the least pool is found to one part in so many
+CLOSE = 1024  #: the least pool is found to one part in 1024
 
 
 def add(commands: Any) -> None:

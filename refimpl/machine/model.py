@@ -105,7 +105,7 @@ class Machine:
         raise MachineError(f"{self.name} has no {name} tier; plan for this machine, or give it that tier")
 
     def host_seconds(self, nbytes: int) -> float:
-        """How long the host's threads take to compress a map of so many bytes, or to decompress it."""
+        """How long the host's threads take to compress or decompress a map of `nbytes`."""
         return nbytes / self.host_rate
 
     def with_catalogue(self, name: str) -> Machine:

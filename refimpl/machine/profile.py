@@ -192,7 +192,7 @@ class ProfiledMachine(Machine):
         return copies.start_seconds + nbytes / (self.tier_rate(tier) or copies.bytes_per_second)
 
     def with_catalogue(self, name: str) -> Machine:
-        """A profile has our own kernels' seconds and nobody else's."""
+        """A profile has the seconds of our own kernels alone."""
         if name != self.catalogue:
             raise MachineError(
                 f"{self.path or 'this profile'} has measured seconds of the catalogue {self.catalogue}, not of {name}; "

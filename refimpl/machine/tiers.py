@@ -1,6 +1,6 @@
 """Tiers: the memories outside the GPU that maps can be offloaded to.
 
-SuperNeurons' unified tensor pool (§3.3.1) has three: the host's memory, another GPU's behind the same PCIe switch, and
+SuperNeurons' unified tensor pool (§3.3.1) has three: the host's memory, another GPU's on the same PCIe switch, and
 memory of another computer by RDMA.  The paper gives their rates, and evaluates the host's alone.
 """
 

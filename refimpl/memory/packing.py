@@ -1,7 +1,7 @@
 """Zero-value compression of maps on the host: a bit a number says which are zero, and the others lie packed.
 
-A map behind a ReLU is full of zeros.  Packed, it is a mask of 32 bits for every 32 numbers, and the numbers that are
-not zero, one behind another.  *Zero* is told by the bits: -0.0 and not-a-number come back as they were, to the bit,
+A map after a ReLU is full of zeros.  Packed, it is a mask of 32 bits for every 32 numbers, and the numbers that are
+not zero, one after another.  *Zero* is told by the bits: -0.0 and not-a-number are restored exactly, to the bit,
 whatever the map holds; one without zeros grows by a 32nd.
 
 Several workers have a part of the map each, and pack it into a part of the store as large: there a worker writes from

@@ -162,7 +162,7 @@ class Builder:
         if not self.layers or self.layers[-1].kind != "softmax":
             raise NetworkError(f"{self.name}: the last layer must be a softmax")
         if len(ends) > 1:
-            raise NetworkError(f"{self.name}: nobody reads {', '.join(ends[:-1])}; only the softmax may be an end")
+            raise NetworkError(f"{self.name}: no layer reads {', '.join(ends[:-1])}; only the softmax may be an end")
         if self.conventions.fork_layers:
             self._insert_forks()
         with collector_paused():
@@ -190,7 +190,7 @@ class Builder:
             if x not in self._known:
                 raise NetworkError(f"{layer}: {x!r} is no layer of {self.name}")
             if x.kind == "softmax":
-                raise NetworkError(f"{layer}: nothing can come behind the softmax")
+                raise NetworkError(f"{layer}: no layer can follow the softmax")
         return layer
 
     def _free_name(self, kind: LayerKind) -> str:

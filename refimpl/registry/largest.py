@@ -57,7 +57,7 @@ def largest(
     """The largest `network_of(size)` tried that fits `budget` bytes, sizes from 1; `watch` is told of every one tried.
 
     How the bytes of an unlimited plan grow from size 1 to size 2 says where to begin: where nothing is evicted, the
-    answer is there or a little below.  Elsewhere it lies up to where one step alone asks too much, and mostly near.
+    answer is there or a little below.  Elsewhere it is at most where one step alone asks too much, and mostly near.
     """
     setup = setup.frugal
     ends = [network_of(1), network_of(2)]

@@ -112,7 +112,7 @@ def _arrows(program: Program, spans: dict[int, Span]) -> list[dict[str, Any]]:
             span = spans[id(i)]
             start, end = microseconds(span.start), microseconds(span.end)
             middle = start + (end - start) * EIGHTHS // 2 / EIGHTHS
-            event = {"name": "comes back", "cat": "copy", "ph": phase, "id": number, "pid": PROCESS}
+            event = {"name": "copied back", "cat": "copy", "ph": phase, "id": number, "pid": PROCESS}
             binding = {"bp": "e"} if phase == "f" else {}
             events.append({**event, "tid": span.stream + 1, "ts": middle, **binding})
     return events

@@ -25,7 +25,7 @@ from math import ceil, log2
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.work import Option, Work
 
-FFT_LARGEST = 256  #: the library's condition: a padded map of at most so many rows and columns
+FFT_LARGEST = 256  #: the library's limit on the rows and columns of a padded map
 FAST_PLANE = 128
 HALF = 0.5
 TILE = 32

@@ -17,7 +17,7 @@ from refimpl.machine.work import Option, Work
 if TYPE_CHECKING:
     from kernels.conv.shape import ConvShape
 
-MENU = (1, 4, 16)  #: the batch in so many parts, and then image by image
+MENU = (1, 4, 16)  #: parts of the batch; after these, image by image
 
 #: One thread an output and no shared memory: 2.0 against 41.5 GFLOP/s (docs/measurements, AMD EPYC, forward).
 NAIVE = 0.05

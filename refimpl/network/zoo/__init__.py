@@ -38,7 +38,7 @@ ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a named network is built: `make(batch=…)`; `batch` images are what it is built for where nobody says."""
+    """How a named network is built: `make(batch=…)`; `batch`: the default number of images."""
 
     make: Callable[..., Network]
     batch: int
@@ -99,7 +99,7 @@ def _as_built(name: str, plain: Recipe, suffix: str) -> Recipe:
 
 OWN_CONVENTIONS = ("vdnnpp-demo",)  #: there is only one of these
 
-#: Every name that stands for one network.
+#: Every name of one network.
 NETWORKS = PLAIN | {
     name + suffix: _as_built(name, recipe, suffix)
     for suffix in AS_BUILT

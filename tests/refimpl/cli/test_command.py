@@ -1,4 +1,4 @@
-"""The command's manners: how it ends, what it says to a slip of the finger, that it keeps nobody waiting."""
+"""The command's manners: how it ends, what it says to a slip of the finger, that it answers at once."""
 
 from __future__ import annotations
 

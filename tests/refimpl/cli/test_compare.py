@@ -75,7 +75,7 @@ def test_what_all_rows_share_is_in_the_title(refimpl: Command) -> None:
 
 @pytest.mark.vdnnpp
 def test_without_the_join_the_stall_is_gone(refimpl: Command) -> None:
-    """On the demonstration network a short layer's copy hides under the long one behind it."""
+    """On the demonstration network a short layer's copy hides under the long one after it."""
     asked = ("vdnn-conv", "vdnn-conv join=no", "vdnnpp-conv")
     said = refimpl("compare", "vdnnpp-demo", *(w for row in asked for w in ("--with", row)), "--machine", "gtx-970",
                    "--json")  # fmt: skip

@@ -49,7 +49,7 @@ def test_the_small_plans_are_proved_and_tight() -> None:
 
 
 class Pupil:
-    """Stands in for a trainer: it gets better by the epoch, and notes what it was given."""
+    """A double of a trainer: it gets better by the epoch, and notes what it was given."""
 
     def __init__(self, right: list[float]) -> None:
         self.right, self.batches = right, list[bytes]()

@@ -25,7 +25,7 @@ def test_every_allocator_gets_the_least_pool_that_was_found(refimpl: Command) ->
 
 
 def test_holes_cost_what_they_cost(refimpl: Command, tmp_path: Path) -> None:
-    """Three blocks, the outer two freed: one of twice the size fits only behind them."""
+    """Three blocks, the outer two freed: one of twice the size fits only after them."""
     events = [Event("allocate", p, UNIT) for p in (1, 2, 3)]
     events += [Event("free", p, UNIT) for p in (1, 3)] + [Event("allocate", 4, 2 * UNIT)]
     write_rmm(tmp_path / "holes.csv", events)

@@ -110,7 +110,7 @@ def test_driver_calls_want_a_driver(refimpl: Command) -> None:
 def test_ctrl_c_and_sigterm_save_and_the_line_that_is_printed_resumes(
     refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    """A real signal, in the middle of the run; the command that is printed is then given as it stands."""
+    """A real signal, in the middle of the run; the command that is printed is then given as printed."""
     monkeypatch.chdir(tmp_path)
     options = ("--steps", 5, "--save", "end.npz")
     drawn = Synthetic.batch

@@ -144,7 +144,7 @@ def test_hundreds_of_holes(allocator: Allocator) -> None:
 
 
 def pool_with_holes(allocator: Allocator, *sizes: int) -> tuple[Pool, list[int]]:
-    """A pool with holes of these sizes (in units), a used unit behind each; and the holes' addresses, in units."""
+    """A pool with holes of these sizes (in units), a used unit after each; and the holes' addresses, in units."""
     unit = allocator.granularity
     pool = allocator.open((sum(sizes) + len(sizes)) * unit)
     blocks = []
@@ -166,7 +166,7 @@ def test_each_fit_takes_its_hole(allocator: Allocator, hole: int) -> None:
 
 
 def fits(allocator: Allocator, units: int, lines: str) -> bool:
-    """Whether a pool of so many units takes "a=5 b=2 free b ...", sizes in units."""
+    """Whether a pool of that many units takes "a=5 b=2 free b ...", sizes in units."""
     pool = allocator.open(units * allocator.granularity)
     live: dict[str, int] = {}
     for line in re.findall(r"free \w|\w=\d+", lines):

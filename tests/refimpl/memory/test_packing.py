@@ -1,4 +1,4 @@
-"""Packing: what comes back is what went in, to the bit; nothing is written elsewhere; what it takes is what is said."""
+"""Packing: a round trip is exact; nothing is written elsewhere; the bytes taken are the bytes announced."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from refimpl.vdnnpp.compression import stored_bytes
 
 pytestmark = pytest.mark.vdnnpp
 
-GUARD = 64  #: bytes before and behind, which nobody may touch
+GUARD = 64  #: bytes before and after, which may not be touched
 ODD = (-0.0, float("nan"), -1.5, float("inf"), float("-inf"), 1e-45, -1e-45)
 
 
 def plainly(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The slow twin: a mask for every 32 numbers, and the numbers whose bits are not all zero, one behind another."""
+    """The slow twin: a mask for every 32 numbers, and the numbers whose bits are not all zero, one after another."""
     bits = values.view(np.uint32)
     masks = [sum(1 << b for b, one in enumerate(bits[w : w + 32]) if one) for w in range(0, len(bits) // 32 * 32, 32)]
     return np.array(masks, np.uint32), bits[bits != 0]
@@ -75,7 +75,7 @@ def test_the_extremes_at_every_length(count: int) -> None:
     there_and_back(np.ones(count, np.float32))
     for where in {0, count // 2, count - 1}:
         one = zeros.copy()
-        one[where] = -0.0  # a zero that is none: its sign comes back too
+        one[where] = -0.0  # not a zero by its bits: its sign is restored too
         there_and_back(one)
 
 
@@ -97,7 +97,7 @@ def test_the_loops_agree_with_a_plain_one(values: np.ndarray) -> None:
 
 @pytest.mark.parametrize("nonzeros", range(33))
 def test_every_number_of_nonzeros_in_a_word(nonzeros: int) -> None:
-    """Each way through the loops, with what stands behind the word left alone, wherever the non-zeros stand."""
+    """Each way through the loops, with what follows the word left alone, wherever the non-zeros are."""
     drawn = np.random.default_rng(nonzeros)
     for start in (0, 32 - nonzeros, None):
         where = drawn.permutation(32)[:nonzeros] if start is None else np.arange(start, start + nonzeros)

@@ -33,7 +33,7 @@ def shape_or_none(make: Callable[[], tuple[int, ...]]) -> tuple[int, ...] | None
 
 
 @given(MAPS, PAIRS, PAIRS, PADS, st.booleans())
-@example((1, 1, 3, 3), (2, 2), (2, 2), (1, 1), True)  # the last window would start just behind the map
+@example((1, 1, 3, 3), (2, 2), (2, 2), (1, 1), True)  # the last window would start just after the map
 def test_pooling_has_the_kernels_shapes(
     x: tuple[int, int, int, int], window: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int], ceil: bool
 ) -> None:
@@ -129,13 +129,13 @@ WRONG = {
     "another's": (lambda: builder().relu(after=builder().relu()), "relu1: relu1 is no layer of net"),
     "behind": (
         lambda: [b := builder(), b.fc(3), b.softmax(), b.relu()],
-        "relu1: nothing can come behind the softmax",
+        "relu1: no layer can follow the softmax",
     ),
     "no end": (lambda: [b := builder(), b.fc(3), b.build()], "net: the last layer must be a softmax"),
     "nothing": (lambda: builder().build(), "net: the last layer must be a softmax"),
     "two ends": (
         lambda: [b := builder(), b.relu(), b.fc(3, after=b.input), b.softmax(), b.build()],
-        "net: nobody reads relu1; only the softmax may be an end",
+        "net: no layer reads relu1; only the softmax may be an end",
     ),
     "built": (lambda: [b := finished(), b.build(), b.build()], "net is built already; describe another network with"),
     "built, more": (lambda: [b := finished(), b.build(), b.relu()], "net is built already; describe another network"),
@@ -187,7 +187,7 @@ def test_wide_forks_are_built_in_linear_time_too() -> None:
 
 
 def test_describing_and_building_do_not_import_numba() -> None:
-    """It takes longer than planning a network, and only whoever runs one needs it."""
+    """It takes longer than planning a network, and only running one needs it."""
     use = "from refimpl.network.zoo import build; build('tiny-resnet').inference()"
     code = f"import sys; {use}; sys.exit('numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
@@ -216,7 +216,7 @@ def test_a_relu_behind_anything_else_or_beside_others_is_a_layer() -> None:
     b.batchnorm()
     other = b.relu()
     assert other.kind == "relu"
-    beside = b.relu(after=read)  # the norm reads what the convolution puts out
+    beside = b.relu(after=read)  # the norm reads the convolution's output
     assert beside.kind == "relu" and not read.has_relu
     b.join(other, beside)
     b.fc(3)

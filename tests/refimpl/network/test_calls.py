@@ -84,7 +84,7 @@ def test_the_calls_of_a_chain() -> None:
     assert rest == {name: calls for name, calls in found.items() if name != "conv"}
 
 
-#: vDNN++ forward and backward.  The ReLU is part of conv, softmax goes over what fc put out, conv and fc hold that
+#: vDNN++ forward and backward.  The ReLU is part of conv, softmax works in place on fc's output, conv and fc hold that
 #: until their backward, and the gradients of weights are allocated last.
 VDNNPP_TABLE = {
     "conv": ("input → conv", "conv input !d(lrn) → d(conv.w) d(conv.b)"),
@@ -143,7 +143,7 @@ def test_what_a_fully_connected_layer_of_vdnnpp_holds() -> None:
 
 @pytest.mark.vdnnpp
 def test_a_softmax_behind_a_fused_relu_has_a_map_of_its_own() -> None:
-    """The ReLU's backward reads what it put out."""
+    """The ReLU's backward reads its output."""
     b = Builder("net", (2, 3, 8, 8), VDNNPP)
     b.fc(5, name="fc")
     b.relu()
@@ -233,7 +233,7 @@ def test_fork_layers_copy_forward_and_sum_into_the_first_branch() -> None:
     ("before", "readers", "in_place"),
     [
         ("conv", 1, True), ("batchnorm", 1, True), ("join", 1, True), ("concat", 1, True), ("dropout", 1, True),
-        ("fc", 1, True), ("conv", 2, False),  # somebody else reads it
+        ("fc", 1, True), ("conv", 2, False),  # another layer reads it
         ("pool", 1, False), ("lrn", 1, False), ("relu", 1, False), ("data", 1, False),  # its backward, or the host
     ],
 )  # fmt: skip

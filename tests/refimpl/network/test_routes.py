@@ -1,4 +1,4 @@
-"""The order of the steps: depth first, each layer behind all that lead to it."""
+"""The order of the steps: depth first, each layer after all that lead to it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_every_parameter_is_learnt_once_behind_its_gradient(network: Network) ->
     for step in network.steps:
         for call in step.calls:
             for weight in weights.intersection(call.reads):
-                assert step.number - 1 <= first[weight]  # nobody reads a weight that has moved on already
+                assert step.number - 1 <= first[weight]  # no call reads a weight that was updated already
 
 
 def step_updates(step: Step) -> set[Tensor]:
@@ -100,7 +100,7 @@ def step_updates(step: Step) -> set[Tensor]:
 
 @given(DEEP)
 def test_every_gradient_map_is_like_a_map_and_somebody_wants_it(network: Network) -> None:
-    """But for those that a concat puts out on the way, and the input's."""
+    """Except the concats' gradients on the way, and the input's."""
     shapes = {tensor.shape for layer in network.layers for tensor in layer.outputs} | {network.input.shape}
     read = {tensor for step in network.steps for call in step.calls for tensor in (*call.reads, *call.updates)}
     unwanted = {f"d({tensor})" for layer in network.layers if not layer.learns for tensor in layer.outputs}

@@ -55,5 +55,5 @@ def test_a_fused_relu_is_part_of_its_layers_row() -> None:
         assert len(rows) == 1 + len(network.layers)
         assert [row.relu for row in rows[1:]] == [layer.has_relu for layer in network.layers]
         assert any(row.relu for row in rows) and {row.kind for row in rows if row.relu} <= {"conv", "fc"}
-        assert rows[-1].in_place and rows[-1].map_bytes == 0  # softmax goes over what the last FC put out
+        assert rows[-1].in_place and rows[-1].map_bytes == 0  # softmax works in place on the last FC's output
     assert not any(row.relu for row in summary(build("vgg16", 2)))

@@ -228,9 +228,9 @@ AS_VDNNPP = [name for name in NETWORKS if name.endswith(":vdnnpp") and name.remo
 def test_vdnnpps_networks_fuse_their_relus_and_learn_the_same(name: str) -> None:
     network = build(name, 1)
     for layer in network.layers:
-        behind = layer.producers[0]
-        alone = behind.kind in ("conv", "fc") and len(behind.consumers) == 1
-        assert not (layer.kind == "relu" and alone), f"{layer} could be part of {behind}"
+        producer = layer.producers[0]
+        alone = producer.kind in ("conv", "fc") and len(producer.consumers) == 1
+        assert not (layer.kind == "relu" and alone), f"{layer} could be part of {producer}"
     assert any(layer.has_relu for layer in network.layers) or "resnet" in name or "inceptionv4" in name
     assert all(parameter.gradient.managed for _, _, parameter in network.parameters())
     plain = name.removesuffix(":vdnnpp")

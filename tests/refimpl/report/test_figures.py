@@ -219,7 +219,7 @@ def test_the_data_of_a_deep_network_takes_a_second_and_grows_with_its_length() -
     took = {}
     for depth in (494, 1976):
         program = plan(build(f"resnet:{depth}", 1), wanted, machine(), 20 << 30)
-        with collector_paused():  # it would look through all that other tests have left behind
+        with collector_paused():  # it would look through all that other tests have left
             start = time.process_time()
             memory_curve(program), fragmentation(program), traffic(program)
             took[len(program.instructions)] = time.process_time() - start

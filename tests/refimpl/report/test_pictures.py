@@ -1,4 +1,4 @@
-"""Pictures: really drawn, the same each time, with every label in them; and the choices behind them."""
+"""Pictures: really drawn, the same each time, with every label in them; and how they are chosen."""
 
 from __future__ import annotations
 
@@ -193,10 +193,10 @@ def test_the_closer_view_is_of_the_longest_stall() -> None:
     found = bars(program, line)
     window = around_stall(program, line, found)
     longest = max((b for b in found if b.what == "stalled" and b.start > 0), key=lambda bar: bar.end - bar.start)
-    behind = next(
+    after = next(
         s for s in sorted(line.spans, key=lambda s: s.start) if s.engine == "compute" and s.start >= longest.end
     )
-    assert behind.instruction.step in window
+    assert after.instruction.step in window
     assert 1 <= window[0] and window[-1] <= len(program.network.steps)
 
 
