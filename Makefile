@@ -4,6 +4,7 @@
 #   make demo GPU=emulated                    on a GPU that is emulated; it needs a C compiler, and no GPU
 #   make gpu PYTHON=python3 VENV=system         use that interpreter as it is: nothing is made, nothing is installed
 #   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
+#   make test-vdnn        one paper's tests: vdnn, vdnnpp, superneurons, accudnn
 #   make faults AGAINST=TREE   the same faults in another tree too, for its own tests
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast test-emulated campaign faults lint docs gpu environment clean
+.PHONY: help demo tutorials test test-fast test-emulated campaign faults lint docs gpu environment clean
 MAKEFLAGS += --no-print-directory
 
 # Extras by what is asked for: the demo's, the tests' and the docs'. GPU=1 and GPU=12 add the CUDA wheels.
@@ -47,6 +48,9 @@ help: ## say what can be made
 demo: $(RUN) ## plan VGG-16 for 12 GiB under each paper, train a small network in a third of its memory, draw into demo/
 	@$(PY) -m refimpl demo $(if $(filter emulated,$(GPU)),--backend emulated)
 
+tutorials: $(if $(TEST),$(VENV)/.has-tutorials) ## open the tutorials in JupyterLab
+	@$(PY) -m jupyterlab tutorials
+
 PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(TEST) ## run every test but the campaigns
@@ -54,6 +58,11 @@ test: $(TEST) ## run every test but the campaigns
 
 test-fast: $(TEST) ## run the tests that take less than a minute together
 	@$(PY) $(PYTEST) -q -m "not slow"
+
+PAPERS := vdnn vdnnpp superneurons accudnn
+.PHONY: $(PAPERS:%=test-%)
+$(PAPERS:%=test-%): test-%: $(TEST)
+	@$(PY) $(PYTEST) -q -m $*
 
 test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one
 	@$(PY) $(PYTEST) -q --device emulated -m "gpu or emulated"
@@ -99,6 +108,6 @@ $(VENV)/.has-refimpl$(WHEELS): setup.py | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".$(RUN_EXTRAS)"
 	@touch $@
 
-$(VENV)/.has-test $(VENV)/.has-test12 $(VENV)/.has-docs: $(VENV)/.has-%: setup.py | $(VENV)/bin/python
+$(VENV)/.has-test $(VENV)/.has-test12 $(VENV)/.has-docs $(VENV)/.has-tutorials: $(VENV)/.has-%: setup.py | $(VENV)/bin/python
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
 	@touch $@
