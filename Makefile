@@ -80,6 +80,7 @@ lint: $(TEST) ## ruff and mypy
 
 docs: $(TEST) $(DOCS) ## build the documentation into docs/_build/html; a warning is an error
 	@$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@$(PY) docs/widths.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 
 gpu: $(if $(TEST),$(VENV)/.has-$(TEST_EXTRA)) ## run every test that needs a GPU, then the bench; write down what it measured

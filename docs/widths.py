@@ -1,0 +1,45 @@
+"""Does every page of the site fit its window?  `python docs/widths.py docs/_build/html`, with a browser at hand.
+
+A table or a line of code that is too wide scrolls inside itself; the page never does.  Exit status 1 if one does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+WIDTHS = (400, 768, 1280, 1920, 2560)
+BROWSERS = ("chromium", "google-chrome", "chromium-browser")
+
+
+def too_wide(folder: Path, browser: str) -> list[str]:
+    """`page: 1359 of 1280 pixels` for every page that scrolls sideways."""
+    from playwright.sync_api import sync_playwright
+
+    found = []
+    with sync_playwright() as driver:
+        window = driver.chromium.launch(executable_path=browser, args=["--no-sandbox", "--disable-gpu"])
+        page = window.new_page()
+        for path in sorted(folder.rglob("*.html")):
+            page.goto(path.as_uri(), wait_until="domcontentloaded")
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                taken = page.evaluate("document.documentElement.scrollWidth")
+                if taken > width:
+                    found.append(f"{path.relative_to(folder)}: {taken} of {width} pixels")
+    return found
+
+
+def main() -> int:
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        print("widths of the pages: not looked at, for want of a browser (apt-get install chromium)")
+        return 0
+    wide = too_wide(Path(sys.argv[1]), browser)
+    print("\n".join(wide) or f"every page fits windows of {WIDTHS[0]} to {WIDTHS[-1]} pixels")
+    return bool(wide)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
