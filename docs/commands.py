@@ -12,7 +12,7 @@ from refimpl.report.markdown import markdown_table
 # -- the command -------------------------------------------------------------------------------------------------------
 
 COMMAND = """\
-# The command
+# Command reference
 
 This page is made from the command's own help: `refimpl COMMAND --help` says the same. Rules of every command: with
 `--json` one JSON document goes to standard output and nothing else; progress goes to standard error, and only to a

@@ -57,7 +57,7 @@ OPTIONS = {"members": True, "member-order": "bysource", "ignore-module-all": Tru
 def index_page() -> str:
     """The list of the rooms' pages, after the names that `refimpl` itself offers."""
     pages = "\n".join(ROOMS)
-    return f"# The API, room by room\n\n{_entry('refimpl')}\n```{{toctree}}\n:maxdepth: 1\n\n{pages}\n```\n"
+    return f"# API reference\n\n{_entry('refimpl')}\n```{{toctree}}\n:maxdepth: 1\n\n{pages}\n```\n"
 
 
 def room_page(title: str) -> str:
