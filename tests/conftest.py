@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import gc
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
     device.choose(config.getoption("--device"))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what is to run in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    settings.load_profile("campaign" if "campaign" in config.getoption("markexpr") else "suite")
+    settings.load_profile("campaign" if campaigns(config) else "suite")
+
+
+def campaigns(config: pytest.Config) -> bool:
+    """Whether -m asks for campaigns; `-m "not campaign"` does not."""
+    return re.search(r"(?<!not )\bcampaign\b", config.getoption("markexpr")) is not None
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,9 +79,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = set(on_gpu) - device.selection(on_gpu)
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
-    if "campaign" not in config.getoption("markexpr"):
-        campaigns = [item for item in items if item.get_closest_marker("campaign")]
-        config.hook.pytest_deselected(items=campaigns)
+    if not campaigns(config):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("campaign")])
         items[:] = [item for item in items if not item.get_closest_marker("campaign")]
     items.sort(key=lambda item: (item.get_closest_marker("timing") is not None, item.path.name not in LONGEST))
 

@@ -144,7 +144,7 @@ def test_maps_are_really_compressed_in_these_tests() -> None:
     compressing = total = 0
 
     @given(drawn_networks, st.one_of(ours(), mixtures()), st.sampled_from((0.0, 0.3)))
-    @settings(max_examples=120, derandomize=True, database=None)
+    @settings(max_examples=40, derandomize=True, database=None)
     def count(network: Network, wanted: Setup, tightness: float) -> None:
         nonlocal compressing, total
         program = least_plan(network, wanted, KEEPS_UP, tightness)

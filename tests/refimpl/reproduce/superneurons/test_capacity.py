@@ -134,8 +134,10 @@ def test_notes_round_down_to_the_steps_of_the_published_batches(few: list[Row], 
     assert capacity.note(deep, None).endswith("GiB are weights, gradients and momentum")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["resnet50", "resnet101", "resnet152"])
+@pytest.mark.parametrize(
+    "name",
+    ["resnet50", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("resnet101", "resnet152"))],
+)
 def test_with_so_large_a_host_tier_the_resnets_largest_batches_are_the_published_ones(name: str) -> None:
     found = capacity.largest_batch(f"{name}:superneurons", capacity.CHECKPOINTS_LEAVE, capacity.LIMITED_HOST)
     assert found.size // STEP * STEP == published.LARGEST[name].value
