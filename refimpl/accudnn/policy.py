@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from refimpl.accudnn.choice import TRIED, Decision, choose
 from refimpl.accudnn.model import Model
 from refimpl.accudnn.modules import Late, modules_of
-from refimpl.memory import Allocator, BestFit, FirstFit, FixedAddresses
-from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, Trial
+from refimpl.memory import Allocator, BestFit, FirstFit
+from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Search, Setup, Trial
 from refimpl.planner.baseline import FastestThatFits, NoOffload, NoPrefetch
 from refimpl.planner.errors import AddressesDoNotFit
 from refimpl.planner.search import try_out

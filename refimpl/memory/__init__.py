@@ -7,7 +7,7 @@ from refimpl.memory.block_heap import BlockHeap
 from refimpl.memory.both_ends import BothEnds
 from refimpl.memory.driver_calls import DriverCalls
 from refimpl.memory.fits import BestFit, FirstFit, FitPool, WorstFit
-from refimpl.memory.fixed_addresses import Fixed, FixedAddresses, Life, lives
+from refimpl.memory.fixed_addresses import Fixed, Life, lives
 from refimpl.memory.free_list import FreeList
 from refimpl.memory.trace import Event, Trace, ideal, replay
 
@@ -28,7 +28,6 @@ __all__ = [
     "FirstFit",
     "FitPool",
     "Fixed",
-    "FixedAddresses",
     "FreeList",
     "Life",
     "Pool",

@@ -5,18 +5,18 @@ Then every block gets its address beforehand, the largest first, each the lowest
 Where that takes more than the ideal, the block with the highest end is placed before all others, and all are placed
 again: a few rounds nearly always reach the ideal.
 
-`FixedAddresses` is the allocator of both plans that this takes.  In the first one it only counts bytes: no hole is ever
-too small.  The planner then fixes the addresses of all blocks, and plans again with them.
+`CountingPool` and `FixedAddressesPool` are the pools of the two plans that this takes; `refimpl.planner.fixed` has the
+allocator.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from refimpl.memory.base import GRANULARITY, UNLIMITED, Allocator, Pool, PoolError
+from refimpl.memory.base import UNLIMITED, Pool
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
 from refimpl.memory.trace import Found, Trace, ideal, rounded
@@ -159,28 +159,3 @@ class FixedAddressesPool(Pool):
     def holes(self) -> list[tuple[int, int]]:
         pairs = zip(self._bounds, self._bounds[1:], strict=False)
         return [(end, start - end) for (_, end), (start, _) in pairs if start > end]
-
-
-@dataclass(frozen=True)
-class FixedAddresses(Allocator):
-    """Bytes are counted first, at most `limit` of them (None: the budget); then every block gets its address.
-
-    Without `places` its pool only counts.  The planner adds the places, and plans again.
-    """
-
-    limit: int | None = None
-    #: (address, bytes) in the order of the allocations: of one program, the one that asks for exactly these blocks
-    places: tuple[tuple[int, int], ...] = field(default=(), repr=False)
-
-    name: ClassVar[str] = "fixed-addresses"
-    summary: ClassVar[str] = "planned twice: bytes are counted first, then every block gets its address"
-
-    def __post_init__(self) -> None:
-        if self.granularity != GRANULARITY:
-            raise PoolError(f"{self.name}: a granularity of {self.granularity} bytes; it is always {GRANULARITY}")
-
-    def open(self, size: int) -> Pool:
-        limit = size if self.limit is None else min(self.limit, size)
-        if not self.places:
-            return CountingPool(limit, self.granularity)
-        return FixedAddressesPool(size, self.granularity, self.places, limit)

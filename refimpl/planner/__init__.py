@@ -2,7 +2,7 @@
 
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.fixed import fixed_addresses
+from refimpl.planner.fixed import FixedAddresses, fixed_addresses
 from refimpl.planner.instructions import (
     COMPUTE,
     Allocate,
@@ -36,6 +36,7 @@ __all__ = [
     "Decompress",
     "DoesNotFit",
     "Fate",
+    "FixedAddresses",
     "Free",
     "Instruction",
     "Launch",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left, bisect_right
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
-from refimpl.memory import UNLIMITED
+from refimpl.memory import UNLIMITED, Allocator, Fixed, Life, Pool, PoolError
+from refimpl.memory.base import GRANULARITY
 from refimpl.memory.fixed_addresses import (
     ROUNDS,
-    Fixed,
-    FixedAddresses,
-    Life,
+    CountingPool,
+    FixedAddressesPool,
     by_age,
     by_size,
     fix_addresses,
@@ -21,11 +23,63 @@ from refimpl.memory.trace import rounded
 from refimpl.planner.errors import AddressesDoNotFit
 from refimpl.planner.instructions import Allocate, CopyOut, Free
 from refimpl.planner.program import Program
-from refimpl.planner.setup import Setup
+from refimpl.planner.slots import PoolSearch
 
 SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  #: of the time in which a block drains that nothing else may have its bytes
 PLACINGS = 4000  #: of one block, from one order: of many blocks there are fewer rounds
 FEWEST_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class FixedAddresses(Allocator, PoolSearch):
+    """Bytes are counted first, at most `limit` of them (None: the budget); then every block gets its address.
+
+    Without `places` its pool only counts: no hole is ever too small.  `search` adds the places, and plans again.
+    """
+
+    limit: int | None = None
+    #: (address, bytes) in the order of the allocations: of one program, the one that asks for exactly these blocks
+    places: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+
+    name: ClassVar[str] = "fixed-addresses"
+    summary: ClassVar[str] = "planned twice: bytes are counted first, then every block gets its address"
+
+    def __post_init__(self) -> None:
+        if self.granularity != GRANULARITY:
+            raise PoolError(f"{self.name}: a granularity of {self.granularity} bytes; it is always {GRANULARITY}")
+
+    def open(self, size: int) -> Pool:
+        limit = size if self.limit is None else min(self.limit, size)
+        if not self.places:
+            return CountingPool(limit, self.granularity)
+        return FixedAddressesPool(size, self.granularity, self.places, limit)
+
+    def search(self, attempt: Callable[..., Program], budget: int, fixed_order: bool) -> Program:
+        program = attempt(budget)
+        return program if self.places else attempt(budget, allocator=self.with_places(program))
+
+    def with_places(self, counted: Program) -> FixedAddresses:
+        """This allocator, with a place for every block of a program whose bytes were only counted.
+
+        A block keeps its bytes until the copies of it are done.  Where that does not fit, it keeps them for half of
+        that time, then only until its release: then what takes its bytes over waits for the copy.
+
+        Raises:
+            AddressesDoNotFit: the addresses that were found take more than the budget.
+        """
+        budget = counted.budget
+        resident = sum(rounded(tensor.nbytes) for tensor in counted.network.resident)
+        draining = lives_of(counted)
+        most = max(FEWEST_ROUNDS, min(ROUNDS, PLACINGS // max(1, len(draining))))
+        least = UNLIMITED
+        for share in SHARES:
+            known = {block: life.until(share) for block, life in draining.items()}
+            for order in (by_size(known), by_age(known)):
+                fixed = rounds(known, order, budget - resident, most)
+                least = min(least, resident + fixed.pool_bytes)
+                if least <= budget:
+                    return dataclasses.replace(self, places=places(counted, fixed))
+        raise AddressesDoNotFit(least, budget)
 
 
 def fixed_addresses(program: Program, fixed: Fixed | None = None) -> FixedAddresses:
@@ -48,37 +102,6 @@ def places(program: Program, fixed: Fixed) -> tuple[tuple[int, int], ...]:
     lives = program.lifetimes()
     found += [(top + fixed.addresses[number], life.allocate.nbytes) for number, life in enumerate(lives)]
     return tuple(found)
-
-
-def is_counted(setup: Setup) -> bool:
-    """Whether a plan with this setup only counts bytes, so that it has to be planned again."""
-    return isinstance(setup.allocator, FixedAddresses) and not setup.allocator.places
-
-
-def with_places(counted: Program) -> Setup:
-    """The setup of a program whose bytes were only counted, with a place for every block.
-
-    A block keeps its bytes until the copies of it are done.  Where that does not fit, it keeps them for half of that
-    time, then only until its release: then what takes its bytes over waits for the copy.
-
-    Raises:
-        AddressesDoNotFit: the addresses that were found take more than the budget.
-    """
-    setup, budget = counted.setup, counted.budget
-    assert isinstance(setup.allocator, FixedAddresses)
-    resident = sum(rounded(tensor.nbytes) for tensor in counted.network.resident)
-    draining = lives_of(counted)
-    most = max(FEWEST_ROUNDS, min(ROUNDS, PLACINGS // max(1, len(draining))))
-    least = UNLIMITED
-    for share in SHARES:
-        known = {block: life.until(share) for block, life in draining.items()}
-        for order in (by_size(known), by_age(known)):
-            fixed = rounds(known, order, budget - resident, most)
-            least = min(least, resident + fixed.pool_bytes)
-            if least <= budget:
-                at = places(counted, fixed)
-                return dataclasses.replace(setup, allocator=dataclasses.replace(setup.allocator, places=at))
-    raise AddressesDoNotFit(least, budget)
 
 
 class Draining(NamedTuple):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from refimpl.machine import HOST, Clock, Machine
+from refimpl.memory import Allocator
 from refimpl.network import Network, Step, Tensor
 from refimpl.network.collector import collector_paused
 from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.fixed import is_counted, with_places
 from refimpl.planner.instructions import COMPUTE, HOST_STREAM, Counts, Fate, StepRow
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.planner.order import Order
@@ -25,12 +26,9 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
     """The program of one iteration within `budget` bytes of device memory; raises `DoesNotFit`."""
 
     def attempt(one: Setup) -> Program:
-        def within(nbytes: int, lag: int | None = None) -> Program:
+        def within(nbytes: int, lag: int | None = None, allocator: Allocator = one.allocator) -> Program:
             with collector_paused():
-                program = planned(network, one, machine, nbytes, lag)
-                if is_counted(one):
-                    program = Planner(network, with_places(program), machine, nbytes).plan()
-                return program
+                return planned(network, dataclasses.replace(one, allocator=allocator), machine, nbytes, lag)
 
         if isinstance(one.allocator, PoolSearch):
             return one.allocator.search(within, budget, one.fixed_order)

@@ -185,15 +185,15 @@ class BoundAlgorithms(Protocol):
 
 
 class PoolSearch(ABC):
-    """Base class, beside `Allocator`, of an allocator that chooses the size of its pool before training."""
+    """Base class, beside `Allocator`, of an allocator that plans more than once: it searches for its pool's layout."""
 
     @abstractmethod
     def search(self, attempt: Callable[..., Any], budget: int, fixed_order: bool) -> Any:
-        """The program in the pool that was chosen; raises `DoesNotFit` where that would exceed `budget` bytes.
+        """The program in the pool that was found; raises `DoesNotFit` where that would exceed `budget` bytes.
 
         Args:
-            attempt: `attempt(nbytes, lag=None)` plans in a pool of `nbytes`, or raises `DoesNotFit`; with a `lag`,
-                released bytes go back after that number of steps, though a copy of them may still run.
+            attempt: `attempt(nbytes, lag=None, allocator=self)` plans in a pool of `nbytes`, or raises `DoesNotFit`;
+                with a `lag`, released bytes go back after that number of steps, though a copy of them may still run.
             budget: bytes.
             fixed_order: whether the iteration's allocations are the same in every pool that they fit.
         """

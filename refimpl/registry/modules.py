@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from refimpl import accudnn, superneurons, vdnn, vdnnpp
-from refimpl.memory import ALLOCATORS, FixedAddresses
-from refimpl.planner import SLOTS, Setup, SetupError
+from refimpl.memory import ALLOCATORS
+from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError
 from refimpl.planner.baseline import (
     BufferAMap,
     FastestThatFits,

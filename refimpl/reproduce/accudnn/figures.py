@@ -19,10 +19,10 @@ from refimpl.accudnn import ACCUDNN, Late, Model, caffe, with_room
 from refimpl.accudnn.choice import RANKS
 from refimpl.accudnn.modules import away
 from refimpl.machine import MACHINES, Machine
-from refimpl.memory import UNLIMITED, BestFit, FixedAddresses
+from refimpl.memory import UNLIMITED, BestFit
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import PlanContext, Program, Setup, plan
+from refimpl.planner import FixedAddresses, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import LayerWise, NoPrefetch
 from refimpl.planner.slots import BoundPrefetch, Prefetch
 from refimpl.registry.largest import attempt, unlimited

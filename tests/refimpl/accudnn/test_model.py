@@ -11,10 +11,10 @@ from refimpl.accudnn import ACCUDNN, Model, choose, simulate
 from refimpl.accudnn.choice import caps_within
 from refimpl.accudnn.modules import away, modules_of
 from refimpl.machine import MACHINES
-from refimpl.memory import UNLIMITED, FixedAddresses
+from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
+from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Setup, plan
 from refimpl.planner.baseline import LayerWise
 from refimpl.planner.loop import Planner
 from tests.refimpl.drawn_networks import networks

@@ -10,10 +10,10 @@ import pytest
 from refimpl.accudnn import ACCUDNN, AccUDNN, Model
 from refimpl.accudnn.policy import MOST_PLANS
 from refimpl.machine import MACHINES
-from refimpl.memory import UNLIMITED, BestFit, FixedAddresses
+from refimpl.memory import UNLIMITED, BestFit
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
 from refimpl.planner.loop import Planner
 from refimpl.registry import planning, presets
 from refimpl.registry.fitting import least_budget

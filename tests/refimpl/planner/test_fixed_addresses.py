@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
-from refimpl.memory import FixedAddresses, PoolError
+from refimpl.memory import PoolError
 from refimpl.memory.fixed_addresses import CountingPool
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Setup, plan
+from refimpl.planner import DoesNotFit, FixedAddresses, Program, Setup, plan
 from refimpl.planner.errors import AddressesDoNotFit
 from refimpl.planner.fixed import lives_of
 from refimpl.planner.instructions import Allocate, Free

@@ -6,9 +6,9 @@ import pytest
 
 import refimpl
 from refimpl.machine import TITAN_X
-from refimpl.memory import ALLOCATORS, FirstFit, FixedAddresses
+from refimpl.memory import ALLOCATORS, FirstFit
 from refimpl.network.zoo import lenet
-from refimpl.planner import SLOTS, Setup, SetupError, plan
+from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal, NetworkWide, PerformanceOptimal
 from refimpl.registry.modules import MODULES, SWITCHES, assignments, module, switches
 from refimpl.registry.presets import PRESETS, baseline, setup

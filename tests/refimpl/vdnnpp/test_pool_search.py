@@ -17,13 +17,13 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES, Machine
-from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, FixedAddresses, Pool, WorstFit
+from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, Pool, WorstFit
 from refimpl.memory.fixed_addresses import fix_addresses, lives, placed
 from refimpl.memory.trace import Event, ideal, replay, rounded
 from refimpl.network import Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Setup, plan
+from refimpl.planner import DoesNotFit, FixedAddresses, Program, Setup, plan
 from refimpl.planner.baseline import FastestThatFits, PerformanceOptimal
 from refimpl.planner.errors import PoolDoesNotFit
 from refimpl.planner.loop import Planner, planned
