@@ -118,7 +118,7 @@ def away(context: PlanContext) -> tuple[Model, list[Candidate]]:
     return model, [one for one in model.candidates if one.name in offloaded]
 
 
-def steps_of(found: tuple[Model, list[Candidate]], budget: int) -> tuple[tuple[str, int], ...]:
+def steps_of(found: tuple[Model, Sequence[Candidate]], budget: int) -> tuple[tuple[str, int], ...]:
     """(map, step of its copy in), with workspaces that shrink where the budget makes them."""
     model, maps = found
     model = model.capped(caps_within(model, maps, budget) or {})

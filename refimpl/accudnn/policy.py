@@ -16,21 +16,23 @@ from typing import Any, NamedTuple
 
 from refimpl.accudnn.choice import TRIED, Decision, choose
 from refimpl.accudnn.model import Model
-from refimpl.accudnn.modules import Late, modules_of
+from refimpl.accudnn.modules import Late, modules_of, steps_of
 from refimpl.memory import Allocator, BestFit, FirstFit
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Search, Setup, Trial
 from refimpl.planner.baseline import FastestThatFits, NoOffload, NoPrefetch
 from refimpl.planner.errors import AddressesDoNotFit
 from refimpl.planner.search import try_out
 from refimpl.planner.setup import FIELDS
+from refimpl.planner.slots import Prefetch
 from refimpl.text import counted
 
 #: Shares of the bytes that are not resident which the model leaves free, for blocks that do not fit their holes: first
 #: in long steps, to find one that fits, then between these.
 RESERVES = (0.0, 0.05, 0.15, 0.30, 0.02, 0.10, 0.20)
+QUICK_RESERVE = 0.15  #: the only one where a hint is all that is wanted
 CLOSE = 1.005  #: times the fewest seconds that the model predicts: close enough to stop
 MOST_PLANS = 16
-LAST_PLANS = 7  #: of these, kept for the last resorts
+LAST_PLANS = 8  #: of these, kept for the last resorts
 
 
 class Proposal(NamedTuple):
@@ -76,14 +78,16 @@ class AccUDNN(Search):
 
     searched: tuple[str, ...] = ("offload", "prefetch", "algorithms", "allocator")
     ranks: tuple[str, ...] = TRIED  #: the orders in which maps are chosen
+    reserves: tuple[float, ...] = RESERVES
     guided: bool = True  #: whether the model chooses; if not, only the most frugal candidates are planned
 
     def search(self, attempt: Callable[[Setup], Program], context: PlanContext) -> Program:
         attempts = Attempts(attempt)
-        if self.guided:
-            self._by_the_model(attempts, Model.of(context), context.budget)
+        model = Model.of(context) if self.guided else None
+        if model:
+            self._by_the_model(attempts, model, context.budget)
         if attempts.best is None:
-            any(map(attempts.fits, self.last_resorts()))
+            any(map(attempts.fits, self.last_resorts(model)))
         if attempts.best is None:
             failure = attempts.failure
             assert failure is not None
@@ -95,7 +99,7 @@ class AccUDNN(Search):
         """Plan what the model chooses for less and less of the budget, until no choice is predicted to be faster."""
         fastest = math.inf  # that the model predicts: seldom more with more memory
         enough_free = 0.0  # share of the budget that has to be free for fixed addresses to be worth a plan
-        for reserve in RESERVES:
+        for reserve in self.reserves:
             room = model.resident + int((budget - model.resident) * (1 - reserve))
             decision = choose(model, room, self.ranks)
             if decision is None or (attempts.best and decision.seconds >= attempts.best.planned_seconds):
@@ -112,8 +116,6 @@ class AccUDNN(Search):
                     enough_free = (attempts.failure.asked - budget) / (budget - model.resident) / 2
             fastest = min(fastest, decision.seconds)
             if attempts.best and attempts.best.planned_seconds <= CLOSE * fastest:
-                return
-            if not decision.coming and not decision.caps:
                 return
 
     def carried_out(self, decision: Decision, reserve: float, room: int) -> Iterator[Proposal]:
@@ -135,14 +137,19 @@ class AccUDNN(Search):
             name = f"{reserve:.0%} free, {allocator.name}"
             yield Proposal(self.with_modules(name, **modules, allocator=allocator), decision.seconds, note)
 
-    def last_resorts(self) -> Iterator[Proposal]:
-        """Everything leaves; first by the fastest algorithms that fit, then by those of least workspace."""
-        counted_first, best_fit, first_fit = FixedAddresses(), BestFit(), FirstFit()
-        allocators: tuple[Allocator, ...] = (best_fit, counted_first)
-        for allocator in allocators if self.guided else ():
-            modules = {"prefetch": Late(), "algorithms": FastestThatFits(), "allocator": allocator}
-            yield Proposal(self.with_modules(f"everything, {allocator.name}", **modules))
-        allocators = (counted_first, best_fit, first_fit)
+    def last_resorts(self, model: Model | None) -> Iterator[Proposal]:
+        """Everything leaves: by the fastest algorithms that fit, then by those of least workspace.
+
+        A prefetch where the model sees room can leave no hole for what follows.  So the maps come back as if the budget
+        were the least that the model can train in; where that does not fit, each on demand.
+        """
+        if model:
+            late = Late(steps_of((model, model.candidates), model.least()))
+            prefetches: dict[str, Prefetch] = {"prefetched": late, "on demand": NoPrefetch()}
+            for when, prefetch in prefetches.items():
+                modules = {"prefetch": prefetch, "algorithms": FastestThatFits(), "allocator": FixedAddresses()}
+                yield Proposal(self.with_modules(f"everything, {when}", **modules))
+        allocators: tuple[Allocator, ...] = (FixedAddresses(), BestFit(), FirstFit())
         for allocator in allocators:
             yield Proposal(self.with_modules(f"{self.least}, {allocator.name}", allocator=allocator))
 
@@ -153,3 +160,7 @@ class AccUDNN(Search):
     @property
     def frugal(self) -> Setup:
         return dataclasses.replace(self, guided=False)
+
+    @property
+    def quick(self) -> Setup:
+        return dataclasses.replace(self, ranks=TRIED[:1], reserves=(QUICK_RESERVE,))

@@ -80,6 +80,11 @@ def by_size(known: Mapping[int, Life]) -> list[int]:
     return sorted(known, key=lambda block: (-known[block].nbytes, known[block].begin))
 
 
+def by_area(known: Mapping[int, Life]) -> list[int]:
+    """The largest bytes² × life first: blocks that are large for long leave the fewest places to others."""
+    return sorted(known, key=lambda block: -(known[block].nbytes ** 2) * (known[block].end - known[block].begin))
+
+
 def by_age(known: Mapping[int, Life]) -> list[int]:
     return sorted(known, key=lambda block: known[block].begin)
 

@@ -15,6 +15,7 @@ from refimpl.memory.fixed_addresses import (
     CountingPool,
     FixedAddressesPool,
     by_age,
+    by_area,
     by_size,
     fix_addresses,
     rounds,
@@ -25,7 +26,8 @@ from refimpl.planner.instructions import Allocate, CopyOut, Free
 from refimpl.planner.program import Program
 from refimpl.planner.slots import PoolSearch
 
-SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  #: of the time in which a block drains that nothing else may have its bytes
+SHARES = (1.0, 0.5, 0.0)  #: of the time in which a block drains that nothing else may have its bytes
+ORDERS = (by_size, by_area, by_age)  #: in which the blocks are placed
 PLACINGS = 4000  #: of one block, from one order: of many blocks there are fewer rounds
 FEWEST_ROUNDS = 4
 
@@ -74,8 +76,8 @@ class FixedAddresses(Allocator, PoolSearch):
         least = UNLIMITED
         for share in SHARES:
             known = {block: life.until(share) for block, life in draining.items()}
-            for order in (by_size(known), by_age(known)):
-                fixed = rounds(known, order, budget - resident, most)
+            for order in ORDERS:
+                fixed = rounds(known, order(known), budget - resident, most)
                 least = min(least, resident + fixed.pool_bytes)
                 if least <= budget:
                     return dataclasses.replace(self, places=places(counted, fixed))

@@ -129,6 +129,11 @@ class Setup:
         return self
 
     @property
+    def quick(self) -> Setup:
+        """The setup that a hint plans: this one; of a long search, one that tries fewer candidates."""
+        return self
+
+    @property
     def fixed_order(self) -> bool:
         """Whether an iteration's allocations are the same in every pool that they fit.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from refimpl.machine import Machine
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, Program, Setup, SetupError, plan
 from refimpl.planner.errors import PinnedDoesNotFit, PoolDoesNotFit
 from refimpl.registry.largest import attempt, least_conceivable, unlimited
 from refimpl.registry.modules import MODULES
@@ -25,7 +25,8 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
 
     A setup that searches for its pool knows the least.  Elsewhere fitting is not monotone (a larger pool can fail where
     a smaller one fits), so a smaller budget that was not tried may do too.  The peak of an unlimited plan is tried
-    first: where nothing is evicted and no hole is lost, it is the answer, and elsewhere the answer is near.
+    first: where nothing is evicted and no hole is lost, it is the answer, and elsewhere the answer is near.  Where
+    bytes drained meanwhile, that peak without them is tried before it.
     """
     setup = setup.frugal
 
@@ -41,9 +42,16 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
 
     too_small = least_conceivable(network) // MIB - 1  # in MiB, as all that follows
     try:
-        enough = -(-unlimited(network, setup, machine).peak_bytes // MIB)
+        roomy = unlimited(network, setup, machine)
     except PinnedDoesNotFit:
         return None
+    enough = -(-roomy.peak_bytes // MIB)
+    without_draining = -(-undrained_peak(roomy) // MIB)
+    if without_draining < enough:
+        if fits(without_draining):
+            enough = without_draining
+        else:
+            too_small = max(too_small, without_draining)
     further = 1
     while not fits(enough):
         too_small, enough, further = enough, enough + further, 2 * further
@@ -56,6 +64,11 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
         else:
             too_small = middle
     return enough * MIB
+
+
+def undrained_peak(program: Program) -> int:
+    """The most bytes that a step holds, without those of released tensors whose copies may still run."""
+    return program.network.resident_bytes + max(row.live_bytes + row.workspace_bytes for row in program.rows)
 
 
 # -- other setups ------------------------------------------------------------------------------------------------------
@@ -94,9 +107,9 @@ class Remedies:
 def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> Remedies:
     """What would help where `setup` does not fit into `budget` bytes."""
     found = []
-    for changes, other in alternatives(setup):
+    for changes, other in alternatives(setup) if least_conceivable(network) <= budget else ():
         try:
-            program = attempt(network, other, machine, budget)
+            program = attempt(network, other.quick, machine, budget)
         except SetupError:  # it never uses one of the machine's tiers
             continue
         if program is not None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refimpl.report.tables import Column, Table, in_units, plain
-from refimpl.reproduce.accudnn import figures, tuned
+from refimpl.reproduce.accudnn import figures, policies, tuned
 from refimpl.reproduce.accudnn.figures import MemoryRow, RatioRow
 from refimpl.reproduce.accudnn.pictures import (
     batch_picture,
     choice_picture,
     cluster_picture,
     memory_picture,
+    policies_picture,
     prefetch_picture,
 )
+from refimpl.reproduce.accudnn.policies import POLICIES, PolicyRow
 from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
 from refimpl.reproduce.evaluation import Part
 from refimpl.text import duration, size
@@ -74,12 +76,26 @@ def cluster_table(rows: Sequence[ClusterRow]) -> Table:
     return Table.of("ResNet-152: 8 GPUs", rows, CLUSTER, note)
 
 
+def ratio_of(label: str) -> Column:
+    """The column of a policy, or of a variant."""
+    return Column(label, lambda row: row.ratios[label], times)
+
+
+def policies_table(rows: Sequence[PolicyRow]) -> Table:
+    """A line a network and budget, a column a policy."""
+    columns = (
+        Column("GPU", "machine"), Column("network", lambda row: f"{row.network}({row.batch})"),
+        Column("x", "x", plain), Column("budget", "budget_bytes", size), *map(ratio_of, POLICIES),
+    )  # fmt: skip
+    note = (
+        "budget: x of the way from the least that the model can train in to what the baseline takes.  A dash: does not "
+        "fit.  Iterations over the baseline's with unlimited memory, simulated (C)."
+    )
+    return Table.of("AccUDNN beside the other papers' policies", rows, columns, note)
+
+
 def ratio_table(title: str, note: str, rows: Sequence[RatioRow]) -> Table:
     """A line a network, a column a variant."""
-
-    def ratio_of(label: str) -> Column:
-        return Column(label, lambda row: row.ratios[label], times)
-
     columns = (
         Column("network", lambda row: f"{row.network}({row.batch})"), Column("budget", "budget_bytes", size),
         *map(ratio_of, rows[0].ratios),
@@ -114,6 +130,8 @@ PARTS = (
          lambda rows: [batch_table(rows)], batch_picture),
     Part("cluster", "8 GPUs over one", len(figures.GPUS), tuned.cluster, lambda rows: [cluster_table(rows)],
          cluster_picture),
+    Part("policies", "an iteration within a budget, beside the other papers' policies", len([*policies.cells()]),
+         policies.policies, lambda rows: [policies_table(rows)], policies_picture),
     Part("prefetch", "when the same maps come back", len(figures.CASES), figures.prefetch,
          lambda rows: [prefetch_table(rows)], prefetch_picture),
     Part("choice", "which maps leave", len(figures.CASES), figures.choice,

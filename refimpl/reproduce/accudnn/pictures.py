@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from refimpl.report import style
 from refimpl.reproduce.accudnn.figures import MemoryRow, RatioRow
+from refimpl.reproduce.accudnn.policies import POLICIES, PolicyRow
 from refimpl.reproduce.accudnn.published import BATCH, BEFORE_GB, CLUSTER, MEMORY
 from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
 from refimpl.reproduce.drawing import grouped_bars
@@ -75,6 +76,27 @@ def cluster_picture(rows: Sequence[ClusterRow]) -> Figure:
         axes.set_ylabel("images a second, times")
         axes.set_ylim(0, 14)
         axes.legend(loc="upper left", fontsize=8, ncols=3)
+    return figure
+
+
+def policies_picture(rows: Sequence[PolicyRow]) -> Figure:
+    """Small axes a GPU and network: how much slower each policy is, by the budget."""
+    groups: dict[str, list[PolicyRow]] = {}
+    for row in rows:
+        groups.setdefault(f"{row.network}({row.batch}), {row.machine}", []).append(row)
+    subtitle = "times the baseline with unlimited memory · simulated, our reconstruction · no mark: does not fit"
+    with style.page(11, 2.4 * -(-len(groups) // 3) + 1, "An iteration within a budget", subtitle, 0.6) as figure:
+        grid = figure.subplots(-(-len(groups) // 3), 3, squeeze=False).flat
+        for axes, (name, theirs) in zip(grid, groups.items(), strict=False):
+            for policy, colour in zip(POLICIES, COLOURS, strict=False):
+                ratios = [row.ratios[policy] or float("nan") for row in theirs]
+                axes.plot([row.budget_bytes / GIB for row in theirs], ratios, "o-", color=colour, label=policy, ms=3)
+            axes.set_title(name, fontsize=8)
+            axes.set_ylim(0.95, 3.1)
+            axes.set_xlabel("GiB", fontsize=8)
+        grid[0].legend(fontsize=7)
+        for axes in grid[len(groups) :]:
+            axes.set_visible(False)
     return figure
 
 

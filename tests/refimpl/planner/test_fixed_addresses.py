@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
-from refimpl.memory import PoolError
-from refimpl.memory.fixed_addresses import CountingPool
+from refimpl.memory import Life, PoolError
+from refimpl.memory.fixed_addresses import CountingPool, by_age, by_area, by_size, rounds
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, Program, Setup, plan
 from refimpl.planner.errors import AddressesDoNotFit
-from refimpl.planner.fixed import lives_of
+from refimpl.planner.fixed import ORDERS, lives_of
 from refimpl.planner.instructions import Allocate, Free
 from refimpl.planner.loop import Planner
 from refimpl.registry import presets
@@ -98,6 +98,14 @@ def test_a_block_lives_until_its_release_and_drains_until_its_copy_is_done() -> 
         draining += block.drained > block.end
         assert block.until(1).end == block.drained and block.until(0).end == block.end
     assert draining  # the link is slow
+
+
+def test_blocks_that_are_large_for_long_are_placed_first() -> None:
+    """Neither the largest block first nor the oldest first needs so few bytes; all three orders are tried."""
+    spans = ((4, 8, 3), (0, 5, 2), (2, 9, 4), (1, 3, 4), (6, 7, 4))
+    known = {block: Life(begin, end, nbytes * UNIT) for block, (begin, end, nbytes) in enumerate(spans)}
+    needs = {order: rounds(known, order(known), 11 * UNIT, 4).pool_bytes for order in ORDERS}
+    assert needs == {by_size: 13 * UNIT, by_area: 11 * UNIT, by_age: 13 * UNIT}
 
 
 def test_the_error_names_the_bytes_of_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 import refimpl
+from refimpl.accudnn import ACCUDNN, AccUDNN
 from refimpl.machine import TITAN_X, Machine
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Setup
+from refimpl.planner import DoesNotFit, Setup, plan
 from refimpl.registry.budgets import UNLIMITED, BudgetError
 from refimpl.registry.fitting import MIB, alternatives, attempt, least_budget, least_conceivable, remedies
 from refimpl.registry.presets import baseline
+from refimpl.registry.presets import setup as preset
 
 
 def test_the_readmes_example() -> None:
@@ -98,11 +100,22 @@ def test_the_alternatives_differ_from_the_setup_as_they_say() -> None:
             assert baseline().slots | changes == other.slots != baseline().slots
 
 
-def test_the_cheapest_alternative_is_the_fastest_that_fits() -> None:
+def test_a_hint_tries_few_candidates_of_a_long_search() -> None:
+    """Beside other policies AccUDNN's search would take most of the time; a hint plans one choice of its model."""
+    network, quick = refimpl.networks.resnet50(batch=16), ACCUDNN.quick
+    assert isinstance(quick, AccUDNN) and quick.frugal == ACCUDNN.frugal
+    program = plan(network, quick, TITAN_X, 600 * MIB)
+    assert len(program.tried) == 2 < len(plan(network, ACCUDNN, TITAN_X, 600 * MIB).tried)
+    hinted = dict((*changes.values(), other.quick) for changes, other in alternatives(baseline()) if len(changes) == 1)
+    assert hinted["accudnn"] == quick and hinted["vdnn-dyn"] == preset("vdnn-dyn")
+
+
+def test_the_cheapest_alternative_is_the_fastest_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     network, budget = refimpl.networks.vgg16(batch=64), 6900 * MIB
     found = remedies(network, baseline(), TITAN_X, budget)
     fitting = [p for _, other in alternatives(baseline()) if (p := attempt(network, other, TITAN_X, budget))]
     assert found.cheapest and len(fitting) >= 2
     assert found.cheapest.seconds == min(program.planned_seconds for program in fitting)
+    monkeypatch.setattr("refimpl.registry.fitting.alternatives", lambda setup: pytest.fail("no setup will do"))
     nothing = remedies(network, baseline(), TITAN_X, 100 * MIB)
     assert nothing.cheapest is None and str(nothing) == "It needs 8.264 GiB (--budget 8462MiB)."

@@ -16,6 +16,7 @@ from refimpl.reproduce.accudnn import figures, published, tuned
 from refimpl.reproduce.accudnn.evaluation import PARTS
 from refimpl.reproduce.accudnn.figures import AsEarlyAsRoom, MemoryRow, RatioRow
 from refimpl.reproduce.accudnn.pictures import memory_picture
+from refimpl.reproduce.accudnn.policies import POLICIES, PolicyRow
 from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
 
 pytestmark = pytest.mark.accudnn
@@ -76,10 +77,13 @@ def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
     ratios = [RatioRow("vgg16", 128, 8 * GIB, {"late": 1.01, "on demand": None})]
     batches = [BatchRow("titan-x", "caffe-lean", 30, 148, 946, 4.93, 1.24)]
     clusters = [ClusterRow("titan-x", 1e9, False, 148, 4.0, 7.16, 10.0, None)]
-    rows = {"memory": memory, "batch": batches, "cluster": clusters, "prefetch": ratios, "choice": ratios}
+    cells = [PolicyRow("k40c", "vgg16", 128, 0.2, 8 * GIB, dict(zip(POLICIES, (1.09, 1.28, None, 2.5), strict=True)))]
+    rows = {"memory": memory, "batch": batches, "cluster": clusters, "policies": cells, "prefetch": ratios,
+            "choice": ratios}  # fmt: skip
     tables = {part.name: part.tables(rows[part.name]) for part in PARTS if part.tables}
     assert tables["batch"][0].rows == [["titan-x", "caffe-lean", "30", "148", "946", "4.93 ×", "1.24 ×"]]
     assert tables["cluster"][0].rows == [["titan-x", "1", "no", "148", "4 s", "7.16 ×", "10.00 ×", "–"]]
+    assert tables["policies"][0].rows == [["k40c", "vgg16(128)", "0.2", "8 GiB", "1.09 ×", "1.28 ×", "–", "2.50 ×"]]
     (shown,) = tables["memory"]
     assert shown.rows[1] == ["k40c", "layer-wise", "145", "25 GiB", "–", "12 GiB"] and "names neither" in shown.note
     (when,) = tables["prefetch"]
