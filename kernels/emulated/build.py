@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -47,10 +48,20 @@ def _compiler() -> str | None:
 
 @cache
 def _key() -> str:
-    """Everything outside a kernel's own C source that decides its machine code."""
+    """Everything outside the C sources that decides their machine code."""
     version = subprocess.run([str(_compiler()), "--version"], capture_output=True, text=True).stdout
-    sources = b"".join(path.read_bytes() for path in sorted(HERE.glob("*.h")))
-    return hashlib.sha256(repr((version, FLAGS, compiler_key())).encode() + sources).hexdigest()
+    return repr((version, FLAGS, compiler_key()))
+
+
+def _with_headers(source: str) -> str:
+    """A C source, and all headers of this folder that it includes."""
+    found: dict[str, str] = {"": source}
+    for text in (queue := [source]):
+        for name in re.findall(r'#include "(.*)"', text):
+            if name not in found:
+                found[name] = (HERE / name).read_text(encoding="utf-8")
+                queue.append(found[name])
+    return "".join(found.values())
 
 
 def driver() -> Path:
@@ -71,7 +82,7 @@ def library(name: str, source: str, races: int = 0, filename: str = "kernel.so")
     reason = why_not()
     if reason is not None:
         raise NoCompiler(reason)
-    stem = f"{name[:60]}_{hashlib.sha256(repr((_key(), source, options)).encode()).hexdigest()[:16]}"
+    stem = f"{name[:60]}_{hashlib.sha256(repr((_key(), _with_headers(source), options)).encode()).hexdigest()[:16]}"
     folder = cache_directory()
     if folder is None:
         return _compile(_temporary() / stem, source, filename, options)

@@ -178,11 +178,17 @@ Result cuStreamQuery(Stream *stream) {
     LOCKED(r = asked(as_stream(stream)->last));
     return r;
 }
+/* Whether an event may be used.  A destroyed one is kept, so that its use is found whatever has become of its memory. */
+static Result usable(const Event *event, const char *how) {
+    if (event->dead) find("an event that has been destroyed is %s", how);
+    return event->dead ? INVALID_HANDLE : SUCCESS;
+}
 Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) {
     Work *w = make(WAIT, NONE);
+    Result r;
     w->seconds = 0;
-    LOCKED(wait_for(w, event->record), give(as_stream(stream), w));
-    return SUCCESS;
+    LOCKED(r = usable(event, "waited for by a stream"), wait_for(w, event->record), give(as_stream(stream), w));
+    return r;
 }
 static Result value_work(enum Kind kind, Stream *stream, Pointer place, uint32_t value, unsigned flags) {
     Work *w = make(kind, NONE);
@@ -198,23 +204,25 @@ Result cuLaunchHostFunc(Stream *stream, void (*call)(void *), void *data) {
 }
 Result cuEventCreate(Event **event, unsigned flags) { return *event = calloc(1, sizeof **event), (*event)->flags = flags, SUCCESS; }
 Result cuEventDestroy_v2(Event *event) {
-    LOCKED(release_work(event->record));
-    return free(event), SUCCESS;
+    Result r;
+    LOCKED(r = usable(event, "destroyed"), release_work(event->record), event->record = NULL, event->dead = 1);
+    return r;
 }
 Result cuEventRecord(Event *event, Stream *stream) {
     Work *w = make(RECORD, NONE);
+    Result r;
     w->seconds = 0;
-    LOCKED(give(as_stream(stream), w), release_work(event->record), event->record = keep(w));
-    return SUCCESS;
+    LOCKED(r = usable(event, "recorded"), give(as_stream(stream), w), release_work(event->record), event->record = keep(w));
+    return r;
 }
 Result cuEventQuery(Event *event) {
     Result r;
-    LOCKED(r = asked(event->record));
+    LOCKED(r = usable(event, "asked"), r = r ? r : asked(event->record));
     return r;
 }
 Result cuEventSynchronize(Event *event) {
     Result r;
-    LOCKED(r = event->record ? until(event->record) : sticky);
+    LOCKED(r = usable(event, "waited for by the host"), r = r ? r : event->record ? until(event->record) : sticky);
     return r;
 }
 /* On the model's clock; known once everything that was given before is done. */

@@ -41,7 +41,7 @@ struct Stream {
     Clock clock;              /* of the last that is done */
     double now, priority;
 };
-typedef struct { Work *record; unsigned flags; } Event;
+typedef struct { Work *record; unsigned flags; int dead; } Event;
 
 static Stream legacy = {0}, *streams[LANES] = {&legacy};
 static int stream_count = 1, busy, order_mode = LAZY, sticky;
@@ -96,7 +96,7 @@ static void issue(Work *w) {
 
 static int ready(const Work *w) {
     for (int i = 0; i < w->after_count; i++) if (!w->after[i]->done) return 0;
-    if (w->kind != WAIT_VALUE) return 1;
+    if (sticky || w->kind != WAIT_VALUE) return 1; /* after an error nothing is waited for */
     uint32_t value = *(volatile uint32_t *)w->to, wanted = (uint32_t)w->from;
     switch (w->flags & 3) {
     case 0: return (int32_t)(value - wanted) >= 0;
@@ -265,7 +265,7 @@ static Result until(Work *w) {
         if (seconds_of(CLOCK_MONOTONIC) - began > patience) {
             find("nothing has happened for %g seconds: stream %d waits for what never comes", patience, w->stream->lane);
             release_work(w);
-            return TIMEOUT;
+            return sticky = TIMEOUT;
         }
         struct timespec t;
         clock_gettime(CLOCK_REALTIME, &t);

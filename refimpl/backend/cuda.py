@@ -164,9 +164,7 @@ class CudaDevice(Device):
 
     def host_side(self, program: Program) -> HostSide:
         """For a program whose maps are compressed; its thread ends when the device is closed."""
-        made = HostSide(
-            program, self.pinned, self.store, self._counter, lambda record: self.event(record).handle, self.handles
-        )
+        made = HostSide(program, self.pinned, self.store, self._counter, self.event, self.handles)
         self._hosts.append(made)
         return made
 

@@ -40,8 +40,8 @@ def checked(result: tuple[Any, ...], doing: str) -> None:
 class HostSide:
     """The host's work of one program.
 
-    `counter` is one number of pinned memory, `event` gives the driver's event of the record at a position, `handles`
-    are the streams'.
+    `counter` is one number of pinned memory, `event` gives the event of the record at a position, `handles` are the
+    streams'.  The events are kept as long as a piece may wait for them, which can be longer than the device is open.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class HostSide:
         """In the thread: what a piece needs is there."""
         checked(driver.cuCtxSetCurrent(self._context), "its context to another thread")
         for event in self._first[position]:
-            checked(driver.cuEventSynchronize(event), "to say when a copy was done")
+            checked(driver.cuEventSynchronize(event.handle), "to say when a copy was done")
 
     def wait_before(self, position: int) -> None:
         """Wait for what a stream has been told to wait for before this position: then the GPU gets there.

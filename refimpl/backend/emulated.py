@@ -126,10 +126,7 @@ class EmulatedHostSide(HostSide):
     """The host's thread with what the happens-before check has to know of it, and a stream that keeps its time."""
 
     def __init__(self, device: EmulatedDevice, program: Program) -> None:
-        super().__init__(
-            program, device.pinned, device.store, device._counter,
-            lambda record: device.event(record).handle, device.handles,
-        )  # fmt: skip
+        super().__init__(program, device.pinned, device.store, device._counter, device.event, device.handles)
         self._machine = program.machine
         self._clock = gpu.stream()
         self._reached = {position: gpu.Event(timing=True) for position in self._number}
@@ -143,7 +140,7 @@ class EmulatedHostSide(HostSide):
         emulated.pass_on(self._key(position))  # what the issuing thread knows, the other one knows from here on
         clock = int(self._clock.handle)
         for event in self._first[position]:
-            emulated.wait_in_time(clock, int(event))
+            emulated.wait_in_time(clock, int(event.handle))
         if position in self._moments:
             instruction = self._program.instructions[position]
             start, end = self._moments[position]

@@ -196,6 +196,7 @@ class HostThread:
     def _wait(self, piece: Piece) -> None:
         if not self._lost and not piece.done.wait(PATIENCE):
             self._lost = f"the host's thread is still {piece.what} after {PATIENCE:g} seconds: given up"
+            piece.error = NeverEnded(self._lost)  # those after it are skipped, should it end yet
         if self._lost:
             raise NeverEnded(self._lost)
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+import threading
 from typing import Any
 
 import pytest
+from cuda.bindings import driver
 
 from kernels import emulated
-from refimpl.backend import DeviceFailed, Trainer
+from refimpl.backend import DeviceFailed, Trainer, host_thread
+from refimpl.backend.host_thread import HostWork
 from refimpl.machine import Timeline, machine
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Wait
@@ -157,3 +161,34 @@ def test_the_host_s_own_accesses_are_checked() -> None:
         with pytest.raises(DeviceFailed, match="written by the host, writing .*; read by a copy in"):
             replay.finish()
         emulated.forgive()
+
+
+def test_a_thread_that_outlives_its_device_waits_for_no_event_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map takes too long, the trainer is closed, and only then does the host's thread go on."""
+    program, stuck, real = planned("lenet:vdnnpp", "vdnnpp-all"), threading.Event(), HostWork.run
+    pieces: list[host_thread.Piece] = []
+
+    def run(self: HostWork, work: Any) -> None:
+        stuck.wait(60)
+        real(self, work)
+
+    monkeypatch.setattr(HostWork, "run", run)
+    monkeypatch.setattr(host_thread, "PATIENCE", 0.2)
+    with trainer(program, backend="emulated") as made:
+        replay: Any = made.replay
+        with pytest.raises(DeviceFailed, match=r"still compressing .*: given up"):
+            made.step(*draw_batch(program.network))
+        pieces += replay._host._pieces.values()
+    del made, replay
+    gc.collect()
+    stuck.set()
+    assert all(piece.done.wait(60) for piece in pieces)
+    assert all(isinstance(piece.error, host_thread.NeverEnded) for piece in pieces)  # the later ones were skipped
+    assert [finding for finding in emulated.forgive() if "destroyed" in finding] == []
+
+
+def test_an_event_that_has_been_destroyed_is_a_finding() -> None:
+    _, event = driver.cuEventCreate(0)
+    driver.cuEventDestroy(event)
+    assert driver.cuEventSynchronize(event)[0] == driver.CUresult.CUDA_ERROR_INVALID_HANDLE
+    assert emulated.forgive() == ["an event that has been destroyed is waited for by the host"]
