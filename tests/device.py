@@ -7,8 +7,12 @@ GPU runs all, and the emulated GPU a selection that takes a minute or two.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from typing import Any, TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 CHOSEN = "none"  #: "gpu", "emulated" or "none"
 BACKEND = "cuda"  #: the trainer's backend on that device
@@ -52,9 +56,17 @@ def selection(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     return chosen
 
 
-def batch(full: int) -> int:
-    """A batch that fills a GPU; on an emulated one, where times are a model's, a small one shows the same."""
-    return full if BACKEND == "cuda" else min(full, 32)
+def sized(full: T, small: T) -> T:
+    """A size that fills a GPU; on an emulated one, where times are a model's, a small one that asks the same."""
+    return full if BACKEND == "cuda" else small
+
+
+def combined(*choices: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Every combination of the choices; on an emulated GPU every seventh, so that each choice occurs."""
+    every = list(product(*choices))
+    chosen = every[:: sized(1, 7)]
+    assert all(set(column) == set(given) for column, given in zip(zip(*chosen, strict=True), choices, strict=True))
+    return chosen
 
 
 def start() -> str | None:

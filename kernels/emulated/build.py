@@ -75,10 +75,11 @@ def library(name: str, source: str, races: int = 0, filename: str = "kernel.so")
     Args:
         name: what the entry's name begins with.
         source: the C source; it may include the headers of this folder.
-        races: 1 for a kernel that looks for races: it runs seldom, so it is optimised less.
+        races: 1 for a kernel that looks for races: it runs seldom, so it is optimised less.  Without, -O2 would be 5 %
+            faster, and take twice as long to compile.
         filename: the library's name in its entry.
     """
-    options = (f"-DRACES={races}", "-O1" if races else "-O2")
+    options = ("-DRACES=1", "-Og") if races else ("-DRACES=0", "-O1", "-ftree-vectorize")
     reason = why_not()
     if reason is not None:
         raise NoCompiler(reason)

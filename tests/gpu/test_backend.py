@@ -19,7 +19,7 @@ from refimpl.network import Network
 from refimpl.network.zoo.small import tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
-from tests.device import BACKEND, batch
+from tests.device import BACKEND, sized
 from tests.refimpl.backend.running import MACHINE, differing, small_program, trained, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import (
@@ -63,7 +63,7 @@ def programs(network: Network, **modules: Any) -> dict[str, Program]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_set_up_comes_to_the_same_bits(name: str) -> None:
     results = {}
-    for label, program in programs(NETWORKS[name](batch=16)).items():
+    for label, program in programs(NETWORKS[name](batch=sized(16, 2))).items():
         with trainer(program, backend=BACKEND) as made:
             losses = [made.step(*draw_batch(program.network, i)) for i in range(3)]
             assert made.recounted_peak == program.peak_bytes
@@ -77,7 +77,9 @@ def test_every_set_up_comes_to_the_same_bits(name: str) -> None:
 @pytest.mark.parametrize("algorithms", [MemoryOptimal(), PerformanceOptimal()], ids=["memory", "performance"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gpu_and_cpu_agree(name: str, algorithms: Any) -> None:
-    program = least_plan(NETWORKS[name](batch=8), SETUPS["everything"].replace(algorithms=algorithms), MACHINE)
+    program = least_plan(
+        NETWORKS[name](batch=sized(8, 2)), SETUPS["everything"].replace(algorithms=algorithms), MACHINE
+    )
     losses, ours = trained(program, 3, backend=BACKEND)
     expected_losses, expected = trained(program, 3)
     np.testing.assert_allclose(losses, expected_losses, rtol=1e-4)
@@ -87,7 +89,7 @@ def test_gpu_and_cpu_agree(name: str, algorithms: Any) -> None:
 
 
 @given(networks(layers=12), setups)
-@settings(max_examples=15)
+@settings(max_examples=sized(15, 5))
 def test_drawn_networks_and_set_ups_come_to_the_bits_of_the_baseline(network: Network, wanted: Setup) -> None:
     program = least_plan(network, wanted.replace(algorithms=MemoryOptimal()), MACHINE)
     _, state = trained(program, 2, backend=BACKEND)
@@ -128,7 +130,7 @@ def test_a_checkpoint_goes_from_one_backend_to_the_other(tmp_path: Path) -> None
 
 
 def test_nothing_is_allocated_in_an_iteration() -> None:
-    program = least_plan(tiny_vgg(batch=32), SETUPS["everything"], MACHINE)
+    program = least_plan(tiny_vgg(batch=sized(32, 2)), SETUPS["everything"], MACHINE)
     with trainer(program, backend=BACKEND) as made:
         made.step(*draw_batch(program.network))
         gpu.synchronize()
@@ -161,7 +163,7 @@ def hidden(timeline: Timeline, engine: str) -> float:
 
 def test_copies_and_kernels_overlap() -> None:
     wanted = setup(offload=OffloadSome(early=True), prefetch=PrefetchAhead(4))
-    program = plan(tiny_vgg(batch=batch(512)), wanted, MACHINE, 1 << 32)
+    program = plan(tiny_vgg(batch=sized(512, 16)), wanted, MACHINE, 1 << 32)
     with trainer(program, backend=BACKEND) as made:
         for i in range(3):
             made.step(*draw_batch(program.network, i))
@@ -193,9 +195,9 @@ def test_a_timeline_leaves_the_state_as_it_was() -> None:
 
 
 def test_an_instruction_costs_the_host_next_to_nothing() -> None:
-    program = least_plan(tiny_resnet(batch=8), SETUPS["everything"], MACHINE)
+    program = least_plan(tiny_resnet(batch=sized(8, 2)), SETUPS["everything"], MACHINE)
     with trainer(program, backend=BACKEND) as made:
-        for i in range(30):
+        for i in range(sized(30, 5)):
             made.step(*draw_batch(program.network, i))
         seconds = made.host_seconds_per_instruction
     assert seconds is not None

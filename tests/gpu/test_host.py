@@ -12,6 +12,7 @@ import pytest
 from kernels import conv, elementwise, gpu
 from kernels.launch import Floats, Kernel, bind, launch
 from kernels.shim import cuda
+from tests.device import sized
 
 pytestmark = pytest.mark.gpu
 
@@ -41,7 +42,7 @@ def test_work_on_the_default_stream_waits_for_blocking_streams_only(blocking: bo
     gpu.synchronize()
 
     stream, busy, filled = cuda.stream() if blocking else gpu.stream(), gpu.Event(), gpu.Event()
-    launch(busy_kernel, 1, x, 300_000_000, stream=stream)
+    launch(busy_kernel, 1, x, sized(300_000_000, 3_000_000), stream=stream)
     busy.record(stream)
     elementwise.fill(y, 2.0)
     filled.record()
@@ -55,7 +56,7 @@ def test_work_on_the_default_stream_waits_for_blocking_streams_only(blocking: bo
 def test_an_event_orders_two_streams() -> None:
     x, y = zeros(1), zeros(1)
     first, second, ready = gpu.stream(), gpu.stream(), gpu.Event()
-    launch(busy_kernel, 1, x, 30_000_000, stream=first)  # tends to 0.5
+    launch(busy_kernel, 1, x, sized(30_000_000, 3_000_000), stream=first)  # tends to 0.5
     ready.record(first)
     ready.wait(second)
     elementwise.copy(x, y, stream=second)
@@ -81,7 +82,7 @@ def test_a_bound_launch_costs_the_host_next_to_nothing() -> None:
     x, w, b, y = zeros(1, 1, 4, 4), zeros(1, 1, 3, 3), zeros(1), zeros(1, 1, 2, 2)
     bound, stream = bind(conv.forward, x, w, b, y, algorithm="direct")[0], gpu.stream()
     tries = []
-    for _ in range(100):
+    for _ in range(sized(100, 10)):
         start = time.perf_counter()
         for _ in range(200):
             bound.run(stream)

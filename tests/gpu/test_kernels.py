@@ -32,6 +32,7 @@ from kernels import (
     softmax,
 )  # fmt: skip
 from kernels.conv.shape import PASSES, ConvShape
+from tests.device import sized
 
 pytestmark = pytest.mark.gpu
 
@@ -67,7 +68,7 @@ def blank(*shape: int) -> Any:
     return np.full(shape, np.nan, np.float32)
 
 
-MATRICES: dict[str, dict[str, Any]] = {  # options of gemm.gemm over 777×1030 and 1030×515 elements
+MATRICES: dict[str, dict[str, Any]] = {  # options of gemm.gemm
     "plain": {},
     "both transposed": {"trans_a": True, "trans_b": True},
     "scaled and added": {"trans_b": True, "alpha": 0.5, "beta": -1.5},
@@ -86,9 +87,9 @@ def matrix_cases() -> Iterator[Case]:
 
 
 def matrix_case(
-    name: str, algorithm: str, options: dict[str, Any], m: int = 777, batch: tuple[int, ...] = ()
+    name: str, algorithm: str, options: dict[str, Any], m: int = sized(777, 137), batch: tuple[int, ...] = ()
 ) -> Case:  # fmt: skip
-    n, k, reads_c = 515, 1030, bool(options.get("beta"))
+    n, k, reads_c = sized(515, 131), sized(1030, 198), bool(options.get("beta"))
 
     def arrays() -> Arrays:
         a = drawn(*batch, *((k, m) if options.get("trans_a") else (m, k)))
@@ -106,11 +107,11 @@ def matrix_case(
 
 
 CONVOLUTIONS = {  # x, w, stride, padding
-    "3x3": ((4, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1)),
-    "first layer": ((4, 3, 112, 112), (64, 3, 7, 7), (2, 2), (3, 3)),
-    "1x1": ((8, 128, 28, 28), (96, 128, 1, 1), (1, 1), (0, 0)),
-    "5x5, primes": ((3, 17, 31, 29), (23, 17, 5, 5), (1, 1), (2, 2)),
-    "1x7": ((4, 32, 17, 17), (48, 32, 1, 7), (1, 2), (0, 3)),
+    "3x3": ((4, sized(64, 12), *sized((56, 56), (15, 13))), (64, sized(64, 12), 3, 3), (1, 1), (1, 1)),
+    "first layer": (sized((4, 3, 112, 112), (2, 3, 24, 22)), (sized(64, 17), 3, 7, 7), (2, 2), (3, 3)),
+    "1x1": (sized((8, 128, 28, 28), (3, 21, 9, 7)), sized((96, 128, 1, 1), (33, 21, 1, 1)), (1, 1), (0, 0)),
+    "5x5, primes": (sized((3, 17, 31, 29), (2, 5, 11, 13)), sized((23, 17, 5, 5), (7, 5, 5, 5)), (1, 1), (2, 2)),
+    "1x7": (sized((4, 32, 17, 17), (2, 8, 9, 9)), sized((48, 32, 1, 7), (11, 8, 1, 7)), (1, 2), (0, 3)),
 }
 
 
@@ -121,7 +122,7 @@ def convolution_cases() -> Iterator[Case]:
             for pass_ in PASSES:
                 if module.why_not(pass_, shape) is None:
                     yield convolution_case(f"conv.{pass_} {algorithm}, {form}", pass_, algorithm, shape)
-    y = (8, 64, 56, 56)
+    y = sized((8, 64, 56, 56), (8, 64, 9, 7))
     yield Case(
         "conv.backward_bias",
         lambda: Arrays(dy=drawn(*y), db=blank(64)),
@@ -167,7 +168,7 @@ def pooling_cases() -> Iterator[Case]:
 
 def pooling(form: str, how: dict[str, Any]) -> Iterator[Case]:
     def arrays() -> Arrays:
-        x = drawn(8, 64, 57, 55)
+        x = drawn(*sized((8, 64, 57, 55), (2, 5, 17, 15)))
         y = reference.pool_forward(x, **how)
         return Arrays(x=x, y=y, dy=drawn(*y.shape), out=blank(*y.shape), dx=blank(*x.shape))
 
@@ -184,12 +185,13 @@ def pooling(form: str, how: dict[str, Any]) -> Iterator[Case]:
 
 
 def fully_connected_cases() -> Iterator[Case]:
-    x_shape, w_shape, y_shape = (32, 2048), (1000, 2048), (32, 1000)
+    batch, features, classes = sized((32, 2048, 1000), (9, 270, 140))
+    x_shape, w_shape, y_shape = (batch, features), (classes, features), (batch, classes)
 
     def arrays() -> Arrays:
         words = max(fc.workspace_bytes(pass_, x_shape, w_shape) for pass_ in PASSES) // 4
-        outputs = {"out": blank(*y_shape), "dx": blank(*x_shape), "dw": blank(*w_shape), "db": blank(1000)}
-        given = {"x": drawn(*x_shape), "w": drawn(*w_shape), "b": drawn(1000), "y": drawn(*y_shape)}
+        outputs = {"out": blank(*y_shape), "dx": blank(*x_shape), "dw": blank(*w_shape), "db": blank(classes)}
+        given = {"x": drawn(*x_shape), "w": drawn(*w_shape), "b": drawn(classes), "y": drawn(*y_shape)}
         return Arrays(**given, **outputs, workspace=blank(max(1, words)))
 
     def backward(a: Arrays, stream: Any) -> None:
@@ -213,7 +215,7 @@ def fully_connected_cases() -> Iterator[Case]:
 
 
 def normalisation_cases() -> Iterator[Case]:
-    shape = (16, 96, 27, 27)
+    shape = sized((16, 96, 27, 27), (7, 13, 27, 27))
     how: dict[str, Any] = {"size": 5, "alpha": 1e-2, "beta": 0.75, "k": 2.0}
 
     def lrn_arrays() -> Arrays:
@@ -280,7 +282,7 @@ def normalisation_cases() -> Iterator[Case]:
 
 
 def loss_cases() -> Iterator[Case]:
-    shape = (128, 1000)
+    shape = sized((128, 1000), (5, 1000))
 
     def arrays() -> Arrays:
         labels = np.random.default_rng(7).integers(0, shape[1], shape[0], dtype=np.int32)
@@ -303,13 +305,13 @@ def loss_cases() -> Iterator[Case]:
 
 
 def joining_cases() -> Iterator[Case]:
-    channels = (64, 33, 7)
+    channels, images = (64, 33, 7), sized(8, 1)
 
     def parts(make: Callable[..., Any]) -> dict[str, Any]:
-        return {f"x{i}": make(8, n, 28, 28) for i, n in enumerate(channels)}
+        return {f"x{i}": make(images, n, 28, 28) for i, n in enumerate(channels)}
 
     def same(make: Callable[..., Any]) -> dict[str, Any]:
-        return {f"x{i}": make(8, 64, 28, 28) * np.float32(i + 1) for i in range(5)}
+        return {f"x{i}": make(images, 64, 28, 28) * np.float32(i + 1) for i in range(5)}
 
     def several(a: Arrays) -> list[Any]:
         return [value for name, value in vars(a).items() if name.startswith("x")]
@@ -318,29 +320,29 @@ def joining_cases() -> Iterator[Case]:
         return {f"x{i}": value for i, value in enumerate(values)}
 
     yield Case(
-        "concat.forward", lambda: Arrays(**parts(drawn), y=blank(8, sum(channels), 28, 28)),
+        "concat.forward", lambda: Arrays(**parts(drawn), y=blank(images, sum(channels), 28, 28)),
         lambda a, stream: concat.forward(several(a), a.y, stream=stream),
         lambda a: {"y": reference.concat_forward(several(a))}, tolerance=0,
     )  # fmt: skip
     yield Case(
-        "concat.backward", lambda: Arrays(**parts(blank), y=drawn(8, sum(channels), 28, 28)),
+        "concat.backward", lambda: Arrays(**parts(blank), y=drawn(images, sum(channels), 28, 28)),
         lambda a, stream: concat.backward(a.y, several(a), stream=stream),
         lambda a: named(reference.concat_backward(a.y, channels)), tolerance=0,
     )  # fmt: skip
     yield Case(
-        "join.forward", lambda: Arrays(**same(drawn), y=blank(8, 64, 28, 28)),
+        "join.forward", lambda: Arrays(**same(drawn), y=blank(images, 64, 28, 28)),
         lambda a, stream: join.forward(several(a), a.y, stream=stream),
         lambda a: {"y": reference.join_forward(several(a))},
     )  # fmt: skip
     yield Case(
-        "join.backward", lambda: Arrays(**same(blank), y=drawn(8, 64, 28, 28)),
+        "join.backward", lambda: Arrays(**same(blank), y=drawn(images, 64, 28, 28)),
         lambda a, stream: join.backward(a.y, several(a), stream=stream),
         lambda a: named(reference.join_backward(a.y, 5)), tolerance=0,
     )  # fmt: skip
 
 
 def elementwise_cases() -> Iterator[Case]:
-    shape = (32, 64, 57, 55)
+    shape = sized((32, 64, 57, 55), (2, 5, 57, 55))
     chance: dict[str, Any] = {"probability": 0.4, "seed": 2**40 + 3, "layer": 5, "iteration": 2**33 + 1}
 
     def arrays() -> Arrays:

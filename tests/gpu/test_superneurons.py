@@ -17,7 +17,7 @@ from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
 from refimpl.reproduce import measured
 from refimpl.reproduce.superneurons import measured as superneurons_measured
-from tests.device import BACKEND, batch
+from tests.device import BACKEND, combined, sized
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
@@ -55,10 +55,11 @@ def tight(network: Network, label: str, **modules: Any) -> Program:
     return least_plan(network, SETUPS[label].replace(**modules), MACHINE)
 
 
-@pytest.mark.parametrize("label", SETUPS)
-@pytest.mark.parametrize("name", [*NETWORKS, *(f"{name}:superneurons" for name in NETWORKS)])
+@pytest.mark.parametrize(
+    ("name", "label"), combined([*NETWORKS, *(f"{name}:superneurons" for name in NETWORKS)], [*SETUPS])
+)
 def test_no_preset_changes_a_bit_and_the_peak_is_the_predicted(name: str, label: str) -> None:
-    program = tight(build(name, 16), label)
+    program = tight(build(name, sized(16, 4)), label)
     with trainer(program, backend=BACKEND, rate=RATE) as made:
         losses = [made.step(*draw_batch(program.network, i)) for i in range(3)]
         assert made.recounted_peak == program.peak_bytes <= program.budget
@@ -70,7 +71,7 @@ def test_no_preset_changes_a_bit_and_the_peak_is_the_predicted(name: str, label:
 
 def test_the_arena_is_all_that_is_taken_and_an_iteration_takes_nothing() -> None:
     """Evictions, fetches and rebuilds: none of them asks the driver for memory."""
-    program = tight(build("tiny-resnet:superneurons", 64), "all, memory-centric")
+    program = tight(build("tiny-resnet:superneurons", sized(64, 4)), "all, memory-centric")
     assert program.counts.evictions > 0 and program.counts.on_demand_bytes > 0 and program.counts.recomputed_layers > 0
     with trainer(program, backend=BACKEND) as made:
         made.step(*draw_batch(program.network))
@@ -82,7 +83,7 @@ def test_the_arena_is_all_that_is_taken_and_an_iteration_takes_nothing() -> None
 
 
 def test_driver_calls_are_made_counted_and_change_no_bit() -> None:
-    network = build("tiny-resnet:superneurons", 64)
+    network = build("tiny-resnet:superneurons", sized(64, 4))
     program = tight(network, "all, cost-aware", allocator=DriverCalls())
     allocations = sum(isinstance(i, Allocate) for i in program.instructions)
     with trainer(program, backend=BACKEND, guard=False) as made:
@@ -103,7 +104,8 @@ def test_driver_calls_are_made_counted_and_change_no_bit() -> None:
 def test_a_free_waits_for_the_device() -> None:
     """So an iteration with driver calls is slower than the same one with the heap."""
     ask = measured.Request(None, None, "superneurons", machine("here"), "12GiB", BACKEND)
-    found = superneurons_measured.against_driver_calls(build("resnet50:superneurons", 8), ask)
+    network = build(sized("resnet50:superneurons", "tiny-resnet:superneurons"), 8)
+    found = superneurons_measured.against_driver_calls(network, ask)
     print(f"{gpu.device_name()}: {found.share:.1%} of an iteration of {found.network} is what driver calls cost")
     assert found.calls.seconds > found.heap.seconds
     assert 0 < found.share < 1 and 0 < found.share_inside < 1
@@ -111,7 +113,7 @@ def test_a_free_waits_for_the_device() -> None:
 
 def test_copies_and_kernels_overlap() -> None:
     """What leaves and what is prefetched run beside the launches, in the eager preset and with the cache."""
-    network = build("tiny-vgg:superneurons", batch(512))
+    network = build("tiny-vgg:superneurons", sized(512, 16))
     for label in ("offload", "all, cost-aware"):
         budget = least_budget(network, SETUPS[label], MACHINE)
         program = plan(network, SETUPS[label], MACHINE, budget + budget // 4)
@@ -130,10 +132,10 @@ def test_copies_and_kernels_overlap() -> None:
 
 
 def test_an_instruction_costs_the_host_next_to_nothing() -> None:
-    program = tight(build("tiny-resnet:superneurons", 8), "all, memory-centric")
+    program = tight(build("tiny-resnet:superneurons", sized(8, 2)), "all, memory-centric")
     assert any(isinstance(i, Launch) and i.rebuild for i in program.instructions)
     with trainer(program, backend=BACKEND) as made:
-        for i in range(30):
+        for i in range(sized(30, 5)):
             made.step(*draw_batch(program.network, i))
         seconds = made.host_seconds_per_instruction
     assert seconds is not None
@@ -143,10 +145,11 @@ def test_an_instruction_costs_the_host_next_to_nothing() -> None:
 
 def test_the_planned_largest_batch_trains() -> None:
     """Within a budget, on the device: the pool's peak is the planned one, and a budget it is."""
+    budget = sized(64, 4)  # MiB
     found = superneurons_measured.measure(
-        measured.Request("tiny-resnet", 64, "superneurons", machine("here"), "64MiB", BACKEND, 2)
+        measured.Request("tiny-resnet", sized(64, 4), "superneurons", machine("here"), f"{budget}MiB", BACKEND, 2)
     )
     ours, baseline = found.largest
     assert ours.batch > baseline.batch
-    assert ours.peak_bytes <= ours.budget_bytes == 64 << 20 and ours.seconds > 0
+    assert ours.peak_bytes <= ours.budget_bytes == budget << 20 and ours.seconds > 0
     assert found.pools is not None and found.comparison is not None
