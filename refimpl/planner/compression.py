@@ -2,18 +2,16 @@
 
 A map that was copied out is *raw*, in a buffer of pinned memory.  If the module in the slot `pinned` says so, the
 threads compress it into ordinary memory, the *store*.  Before it is copied in it is decompressed into a buffer again.
-The threads are a stream like the others and take maps in the order in which these left.  Maps that still wait for them
-when forward ends, or whose buffer has not been given back yet, stay raw: they are needed first.
+The threads are a stream like the others.
 
-The buffer of a compressed map is given to another one only when no room is left, the oldest first: the copy into it
-waits for the threads, and so their lead is as long as can be.  Where pinned memory has a limit, room is left up to the
-limit.  Without one, the simulated clock decides how much pinned memory the plan takes: it takes more rather than a
-buffer whose map the threads have not compressed by then.
+A map is compressed when another one takes its buffer, the oldest first, and the copy into it waits for the threads.
+The simulated clock has no say in it.  Without a limit on pinned memory the last `lead` maps that left keep theirs: a
+copy waits only if the threads are further behind.  Where there is a limit, all of it is taken before a buffer is given
+to another map.  Maps whose buffers were not needed stay raw.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container
 from typing import cast
 
@@ -47,28 +45,14 @@ class CompressedMaps(PinnedMemory):
         super().__init__(module, order)
         self._machine, self._stream, self._device = machine, stream, device
         self._stored: dict[Tensor, Block] = {}
-        self._planned: dict[Tensor, int] = {}  #: bytes that a compressed map is expected to take
-        self._waiting: deque[Tensor] = deque()  #: copied out, and to be compressed
-        #: compressed map → its buffer, and when the threads are done; the oldest first
-        self._returning: dict[Tensor, tuple[Block, float]] = {}
-        self._now = 0.0  #: when the running step begins, by the simulated clock
+        self._planned: dict[Tensor, int] = {}  #: bytes that a map is expected to take compressed
 
-    def advance(self, step: Step, now: float) -> None:
-        """A step begins: the threads get more to do."""
-        forward_ends = not step.forward and (self._step is None or self._step.forward)
-        super().advance(step, now)
-        self._now = now
-        if forward_ends:
-            self._waiting.clear()
-            for tensor in list(self._returning):
-                self._take(tensor)
-        if step.forward:
-            while self._waiting and max(self._order.clock.now[self._stream], self._copied(self._waiting[0])) <= now:
-                self._compress(self._waiting.popleft())
-        else:
-            while (wanted := self.module.next_wanted(step)) is not None:
-                if wanted not in self._device:
-                    self._decompress(wanted)
+    def advance(self, step: Step) -> None:
+        """A step begins: in backward, maps are decompressed ahead."""
+        super().advance(step)
+        while not step.forward and (wanted := self.module.next_wanted(step)) is not None:
+            if wanted not in self._device:
+                self._decompress(wanted)
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
@@ -81,7 +65,6 @@ class CompressedMaps(PinnedMemory):
         nbytes = self.module.compressed_bytes(tensor, self._step)
         if nbytes is not None:
             self._planned[tensor] = nbytes
-            self._waiting.append(tensor)
 
     def source(self, tensor: Tensor) -> Block:
         """The buffer that a copy in reads; a compressed map is decompressed first."""
@@ -90,91 +73,69 @@ class CompressedMaps(PinnedMemory):
         return super().source(tensor)
 
     def _copies(self, tensor: Tensor) -> list[Block]:
-        returning = self._returning.get(tensor)  # the raw copy is there until another map goes over it
-        found = (self._stored.get(tensor), returning and returning[0])
-        return super()._copies(tensor) + [block for block in found if block is not None]
+        stored = self._stored.get(tensor)
+        return super()._copies(tensor) + ([stored] if stored else [])
 
     # -- buffers -------------------------------------------------------------------------------------------------------
 
     def _take(self, tensor: Tensor) -> Block:
-        """A buffer for the map: its own if no other map has got that yet, or a new one."""
-        if tensor not in self._returning:
-            self._reuse(pinned_size(tensor.nbytes))
-            return super()._take(tensor)
-        block = self._raw[tensor] = self._returning.pop(tensor)[0]
-        return block
+        """A new buffer for the map; in forward and without a limit, rather than more memory one that others had."""
+        assert self._step is not None
+        if self._step.forward and self.module.limits[HOST] == UNLIMITED:
+            while self.module.room < pinned_size(tensor.nbytes) and self._make_room(self.module.lead):
+                pass
+        return super()._take(tensor)
 
-    def _reuse(self, nbytes: int) -> None:
-        """Where there is no limit, take no more pinned memory than the threads need by the simulated clock."""
-        while self.module.limits[HOST] == UNLIMITED and self._returning and self.module.room < nbytes:
-            oldest, (_, done) = next(iter(self._returning.items()))
-            if done > self._now:
-                break
-            self._give_back(oldest)
+    def _make_room(self, lead: int = 0) -> bool:
+        """Give back a buffer whose map is not needed from there, or that of the oldest map, which is compressed.
 
-    def _give_back(self, tensor: Tensor) -> None:
-        """The map is compressed (or its raw copy is of no use): its buffer can serve another."""
-        block = self._returning.pop(tensor)[0] if tensor in self._returning else self._raw.pop(tensor)
-        self._leave_to_others(block)
-        self.module.emptied(tensor)
-
-    def _make_room(self) -> bool:
-        """Pinned memory is full: give a buffer back, or start what will empty one; the map that gets it waits."""
+        The last `lead` that could be compressed stay raw.
+        """
         spare = [tensor for tensor in self._raw if not self._raw[tensor].valid or self._is_stored(tensor)]
-        left_raw = [tensor for tensor in self._raw if tensor in self._planned]
-        if self._returning:
-            self._give_back(next(iter(self._returning)))
-        elif self._waiting:
-            self._compress(self._waiting.popleft())
-        elif spare:  # outdated, or decompressed ahead: the last of those is needed last
+        raw = [tensor for tensor in self._raw if tensor in self._planned]
+        if spare:  # outdated, or decompressed ahead: the last of those is needed last
             self._give_back(spare[-1])
-        elif left_raw:
-            self._compress(left_raw[0])
+        elif len(raw) > lead:
+            self._compress(raw[0])
         else:
             return False
         return True
 
-    # -- the threads ---------------------------------------------------------------------------------------------------
+    def _give_back(self, tensor: Tensor) -> None:
+        """The map's buffer can serve another."""
+        self._leave_to_others(self._raw.pop(tensor))
+        self.module.emptied(tensor)
 
-    def _copied(self, tensor: Tensor) -> float:
-        """When the copy out of a waiting map is done; at once if it is no longer there to be compressed."""
-        block = self._raw.get(tensor)
-        return max((self._order.ends[k] for k in block.writes if k >= 0), default=0.0) if block else 0.0
+    # -- the threads ---------------------------------------------------------------------------------------------------
 
     def _is_stored(self, tensor: Tensor) -> bool:
         return tensor in self._stored and self._stored[tensor].valid
 
     def _compress(self, tensor: Tensor) -> None:
-        raw = self._raw.get(tensor)
-        if raw is None or not raw.valid or self._is_stored(tensor):
-            return  # it was copied in or written to in the meantime
         stored = self._stored.get(tensor)
         if stored is None:
             limit = pinned_size(packed_limit(tensor.nbytes))
             stored = self._stored[tensor] = Block(tensor, self.store_bytes, limit, self._streams)
             self.store_bytes += limit
-        done = self._work(Compress, tensor, raw, stored)
+        self._work(Compress, tensor, self._raw[tensor], stored)
         self.counts["compressed_bytes"] += tensor.nbytes
         self.counts["stored_bytes"] += self._planned[tensor]
-        self._returning[tensor] = self._raw.pop(tensor), done
+        self._give_back(tensor)
 
     def _decompress(self, tensor: Tensor) -> None:
         raw = self._raw.get(tensor)
         if (raw is not None and raw.valid) or not self._is_stored(tensor):
             return  # it is there as it was, or nowhere
-        raw = raw or self._take(tensor)
-        if not raw.valid:  # else its old buffer still holds it
-            self._work(Decompress, tensor, raw, self._stored[tensor])
+        self._work(Decompress, tensor, raw or self._take(tensor), self._stored[tensor])
 
-    def _work(self, what: type[Compress] | type[Decompress], tensor: Tensor, raw: Block, stored: Block) -> float:
-        """Give the threads a map to do; returns when they are done, in seconds of the simulated clock."""
+    def _work(self, what: type[Compress] | type[Decompress], tensor: Tensor, raw: Block, stored: Block) -> None:
+        """Give the threads a map to do."""
         assert self._step is not None
         nbytes = tensor.nbytes
         work = what(self._step.number, tensor, raw.address, stored.address, nbytes, self._planned[tensor], self._stream)
         source, target = (raw, stored) if what is Compress else (stored, raw)
-        position = self._order.work(work, self._machine.host_seconds(nbytes), [source], [target])
+        self._order.work(work, self._machine.host_seconds(nbytes), [source], [target])
         target.valid = True
-        return self._order.ends[position]
 
 
 def pinned_memory(module: Pinned, context: PlanContext, order: Order, device: Container[Tensor]) -> PinnedMemory:

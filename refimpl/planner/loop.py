@@ -13,7 +13,7 @@ from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.instructions import COMPUTE, HOST_STREAM, Counts, Fate, StepRow
+from refimpl.planner.instructions import HOST_STREAM, Counts, Fate, StepRow
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.program import Program
@@ -97,7 +97,7 @@ class Planner:
             if backward_begins and self.setup.barrier:
                 order.join(self.device_streams)
             memory.give_back_drained(everything=backward_begins)
-            self.pinned.advance(step, order.clock.now[COMPUTE])
+            self.pinned.advance(step)
             if when == "early":
                 self._prefetch(step)
             mover.have_inputs(step)

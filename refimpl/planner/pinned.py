@@ -35,8 +35,8 @@ class PinnedMemory:
         self._raw: dict[Tensor, Block] = {}  #: in the order in which the buffers were taken
         self._freed: defaultdict[str, History] = defaultdict(History)  #: by tier
 
-    def advance(self, step: Step, now: float) -> None:
-        """A step begins, at `now` seconds of the simulated clock."""
+    def advance(self, step: Step) -> None:
+        """A step begins."""
         self._step = step
 
     # -- what is where -------------------------------------------------------------------------------------------------

@@ -1,17 +1,18 @@
 """vDNN++'s compression (§4): maps full of zeros are compressed while they wait on the host.
 
-A map gets a pinned buffer on demand (`pinned`).  Threads of the host then compress it, and its buffer serves another
-map; before it is copied in it is decompressed into a buffer again.  Only maps that cannot be
-negative are compressed: the outputs of ReLUs, and what pooling and similar layers make of them.
+A map gets a pinned buffer on demand (`pinned`).  Threads of the host compress it, and its buffer serves another map;
+before it is copied in it is decompressed into a buffer again.  Only maps that cannot be negative are compressed: the
+outputs of ReLUs, and what pooling and similar layers make of them.
 
 The bytes that a compressed map takes are counted as in the authors' public code (mark S): eight workers have an eighth
 of the map each, and each takes storage for its non-zeros in eighths of that, 64 slots a map; one bit a number says
 which numbers are zero.  A plan assumes the share of non-zeros; a run measures it.
 
-Three things are ours (R).  A compressed map is in ordinary memory; the authors' code pins that memory too.  There may
-be a limit.  And the map that left last, which is needed first, is decompressed as soon as there is room in the pinned
-memory that forward took: in its old place, if that is free, so that large maps find holes as they did in forward; else
-in the smallest hole.  Backward takes no more than forward did, unless a step waits.
+Four things are ours (R).  A compressed map is in ordinary memory; the authors' code pins that memory too.  A map is
+compressed if another takes its buffer; there, if the threads have time for it before backward begins.  There may be a
+limit.  And the map that left last, which is needed first, is decompressed as soon as there is room in the pinned memory
+that forward took: in its old place, if that is free, so that large maps find holes as they did in forward; else in the
+smallest hole.  Backward takes no more than forward did, unless a step waits.
 """
 
 from __future__ import annotations
@@ -59,13 +60,15 @@ class Compressed(slots.Pinned):
     """As on demand, and maps that cannot be negative are compressed once they have left.
 
     `densities` are the shares of non-zeros in the outputs of the network's CONV and POOL layers, in forward order; for
-    other maps, and without them, `density` is assumed.  With a `limit` (bytes) a copy out waits for the oldest map to
-    be compressed rather than exceed it.
+    other maps, and without them, `density` is assumed.  A buffer serves another map once `lead` more maps have left:
+    while one is compressed, others are copied.  With a `limit` (bytes) a copy out waits for the oldest map to be
+    compressed rather than exceed it, and no sooner.
     """
 
     density: float = 0.5
     densities: tuple[float, ...] = ()
     limit: int | None = None
+    lead: int = 1
     name: ClassVar[str] = "vdnnpp-compressed"
     summary: ClassVar[str] = "on demand, and maps after a ReLU are compressed by threads of the host"
     compresses: ClassVar[bool] = True
@@ -82,7 +85,7 @@ class Compressed(slots.Pinned):
 class CompressedBuffers(Buffers):
     def __init__(self, module: Compressed, context: PlanContext) -> None:
         super().__init__(context, module.limit)
-        self._context, self._otherwise = context, module.density
+        self._context, self._otherwise, self.lead = context, module.density, module.lead
         self._never_negative = never_negative(context.network)
         self._density = module.density_of(context.network)
         self._compressed: list[Tensor] = []  #: whose buffers serve others, in the order in which they left

@@ -154,9 +154,9 @@ def pinned_tables(rows: Sequence[PinnedRow]) -> list[Table]:
         "MiB and per cent.  x(0): the batch, never compressed.  packed: the other maps, with the densities that the "
         "authors' tests assume (S); kept: with the batch, all compressed.  vDNN: its pinned memory, a buffer a map.  "
         "demand: buffers on demand, not compressed.  arena: vDNN++'s pinned arena in the simulated iteration, from "
-        "which a compressed map's buffer goes to the next; compressed maps are in ordinary memory (R; the authors' "
-        "code pins that too, so there all that is kept is pinned).  raw: of the maps, not yet compressed when forward "
-        "ends, and left so."
+        "which a compressed map's buffer goes to another; compressed maps are in ordinary memory (R; the authors' "
+        "code pins that too, so there all that is kept is pinned).  raw: of the maps, not compressed, since no other "
+        "map takes their buffers (R)."
     )
     tables = [Table.of("Pinned memory", rows, PINNED, note)]
     for row in rows:

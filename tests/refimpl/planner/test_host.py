@@ -1,7 +1,7 @@
-"""The planner's books of the host: whose buffer is given to whom, and when; what is done with a full pinned memory.
+"""The planner's books of the host: whose buffer is given to whom, and what is done with a full pinned memory.
 
 Times are the clock's of the test: the threads of the host compress a thousand bytes a second, and copies take what the
-test says.
+test says.  None of them decides anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead
 
 pytestmark = pytest.mark.vdnnpp
 
-COMPRESSED = Compressed()
+#: Every map's buffer serves the next.
+AT_ONCE = Compressed(lead=0)
 
 OUT, IN = 1, 2  # and the threads' stream is 3
 NETWORK = build("tiny-vgg:vdnnpp", 2)
@@ -37,8 +38,8 @@ CONVS = [layer for layer in NETWORK.layers if layer.kind == "conv"]
 class Desk:
     """A host, and somebody who issues the copies."""
 
-    def __init__(self, module: Any = COMPRESSED, rate: float = 1e3) -> None:
-        self.machine: Machine = dataclasses.replace(MACHINES["titan-x"], host_rate=rate)
+    def __init__(self, module: Any = AT_ONCE) -> None:
+        self.machine: Machine = dataclasses.replace(MACHINES["titan-x"], host_rate=1e3)
         self.clock = Clock(4)
         self.order = Order(4, self.clock)
         self.device: set[Tensor] = set()
@@ -52,8 +53,8 @@ class Desk:
         """Bytes of the host that maps took."""
         return self.host.taken[HOST] - self.host.fixed_bytes
 
-    def at(self, step: Step, now: float) -> None:
-        self.host.advance(step, now)
+    def at(self, step: Step) -> None:
+        self.host.advance(step)
 
     def copy_out(self, tensor: Tensor, seconds: float = 0.0) -> Block:
         """Its buffer."""
@@ -88,137 +89,103 @@ BACKWARD = [step for step in NETWORK.steps if not step.forward]
 SECONDS = CONVS[0].y.nbytes / 1e3  #: to compress one of the two maps
 
 
-def test_a_buffer_serves_another_map_once_its_map_is_compressed() -> None:
+def test_a_buffer_serves_another_map_once_as_many_more_as_the_lead_have_left() -> None:
+    for lead in range(3):
+        desk = Desk(Compressed(lead=lead))
+        desk.at(FORWARD[3])
+        buffers = [desk.copy_out(tensor) for tensor in maps()]
+        buffers += [desk.copy_out(layer.y) for layer in CONVS[2:]]
+        assert desk.done()[:1] == [f"compress {CONVS[0].y}"]
+        assert [buffers.index(one) for one in buffers if one.address == buffers[0].address][:2] == [0, lead + 1]
+
+
+def test_a_copy_into_a_buffer_waits_for_the_threads_and_they_for_the_copy_out_of_it() -> None:
     desk, (one, two) = Desk(), maps()
-    desk.at(FORWARD[3], 0.0)
-    first = desk.copy_out(one)
-    desk.at(FORWARD[4], 0.0)  # the threads have nothing else to do
-    assert desk.done() == [f"compress {one}"]
-    desk.at(FORWARD[5], SECONDS)
-    second = desk.copy_out(two)
+    desk.at(FORWARD[3])
+    first = desk.copy_out(one, seconds=5.0)
+    second = desk.copy_out(two, seconds=5.0)
     assert second.address == first.address
-    assert desk.order.waits == 2  # the threads for the first copy, the second copy for the threads
+    assert desk.order.waits == 2
+    assert desk.clock.now[OUT] == pytest.approx(5.0 + SECONDS + 5.0)
     assert desk.maps_bytes == pinned_size(one.nbytes)
 
 
-def test_until_then_another_map_has_a_buffer_of_its_own() -> None:
-    desk, (one, two) = Desk(), maps()
-    desk.at(FORWARD[3], 0.0)
-    first = desk.copy_out(one)
-    desk.at(FORWARD[4], 0.0)
-    desk.at(FORWARD[5], 0.99 * SECONDS)
-    second = desk.copy_out(two)
-    assert second.address == first.address + pinned_size(one.nbytes)
-
-
-def test_the_threads_wait_for_the_copy_and_take_one_map_after_the_other() -> None:
-    desk, (one, two) = Desk(), maps()
-    desk.at(FORWARD[3], 0.0)
-    desk.copy_out(one, seconds=5.0)
-    desk.copy_out(two, seconds=5.0)
-    desk.at(FORWARD[4], 4.0)
-    assert desk.done() == []
-    desk.at(FORWARD[5], 11.0)  # both are there; the threads are busy with the first
-    assert desk.done() == [f"compress {one}"]
-    desk.at(FORWARD[5], 5.0 + SECONDS)
-    assert desk.done() == [f"compress {one}", f"compress {two}"]
-
-
-def test_what_still_waits_when_forward_ends_stays_raw() -> None:
-    desk, (one, two) = Desk(), maps()
-    desk.at(FORWARD[3], 0.0)
+def test_a_map_whose_buffer_no_other_took_stays_raw() -> None:
+    desk, (one, two) = Desk(Compressed(lead=1)), maps()
+    desk.at(FORWARD[3])
     desk.copy_out(one)
     buffer = desk.copy_out(two)
-    desk.at(FORWARD[4], 0.0)  # the first is being compressed, the second waits
-    desk.at(BACKWARD[0], 0.5 * SECONDS)
-    desk.at(BACKWARD[1], 9 * SECONDS)
-    assert desk.done() == [f"compress {one}"]
+    desk.at(BACKWARD[0])
     assert desk.copy_in(two) is buffer
-    assert desk.done() == [f"compress {one}"]  # and its buffer still holds the first as it was: nothing to decompress
     desk.copy_in(one)
-    assert desk.done() == [f"compress {one}"]
+    assert desk.done() == []
 
 
 def test_a_map_comes_back_through_the_store() -> None:
     desk, (one, two) = Desk(), maps()
-    desk.at(FORWARD[3], 0.0)
+    desk.at(FORWARD[3])
     desk.copy_out(one)
-    desk.at(FORWARD[4], 0.0)
-    desk.at(FORWARD[5], SECONDS)
     desk.copy_out(two)  # over the first
-    desk.at(FORWARD[6], SECONDS)
-    desk.at(FORWARD[7], 2 * SECONDS)
-    assert desk.done() == [f"compress {one}", f"compress {two}"]
-    desk.at(BACKWARD[0], 2 * SECONDS)
-    assert desk.done()[2:] == []  # no map took the second one's buffer, and there is no room for the first
+    desk.at(BACKWARD[0])
+    assert desk.done()[1:] == []  # no map took the second one's buffer, and there is no room for the first
     desk.copy_in(two)
-    desk.at(BACKWARD[1], 3 * SECONDS)
-    assert desk.done()[2:] == [f"decompress {one}"]
+    desk.at(BACKWARD[1])
+    assert desk.done()[1:] == [f"decompress {one}"]
     desk.copy_in(one)
     assert desk.maps_bytes == pinned_size(one.nbytes)
     assert desk.host.counts == {
-        "compressed_bytes": 2 * one.nbytes,
+        "compressed_bytes": one.nbytes,
         "stored_bytes": sum(it.planned for it in desk.order.draft if isinstance(it, Compress)),
     }
 
 
 def test_a_map_asked_for_before_its_turn_is_decompressed_at_once() -> None:
     desk, (one, two) = Desk(), maps()
-    for number, tensor in enumerate((one, two)):
-        desk.at(FORWARD[3 + 2 * number], number * SECONDS)
-        desk.copy_out(tensor)
-        desk.at(FORWARD[4 + 2 * number], number * SECONDS)
-    desk.at(FORWARD[7], 2 * SECONDS)
-    desk.at(FORWARD[8], 2 * SECONDS)
+    desk.at(FORWARD[3])
+    desk.copy_out(one)
+    desk.copy_out(two)
     desk.copy_in(one)
-    assert desk.done()[2:] == [f"decompress {one}"]
+    assert desk.done()[1:] == [f"compress {two}", f"decompress {one}"]
 
 
 def test_what_is_written_again_is_neither_compressed_nor_there() -> None:
-    desk, (one, _) = Desk(), maps()
-    desk.at(FORWARD[3], 0.0)
+    desk, (one, two) = Desk(), maps()
+    desk.at(FORWARD[3])
     desk.copy_out(one)
     desk.host.outdate(one)
     assert not desk.host.has(one)
-    desk.at(FORWARD[4], 1.0)
-    assert desk.done() == []
-    desk.copy_out(one)
-    assert desk.host.has(one)
-    desk.at(FORWARD[5], 1.0)
-    assert desk.done() == [f"compress {one}"]
-    desk.host.outdate(one)  # while it is being compressed
-    assert not desk.host.has(one)
-    again = desk.copy_out(one)  # behind the threads, into the same buffer
+    again = desk.copy_out(one)
     assert desk.host.has(one) and again.address == desk.host.fixed_bytes
-    assert desk.order.waits >= 2
-    desk.at(FORWARD[6], 9 * SECONDS)
-    assert desk.maps_bytes == pinned_size(one.nbytes)
+    desk.copy_out(two)
+    assert desk.done() == [f"compress {one}"]
+    desk.host.outdate(one)
+    assert not desk.host.has(one)
+    desk.host.outdate(two)
+    desk.copy_out(one)
+    assert desk.done() == [f"compress {one}"]  # there was nothing to compress in the other's buffer
+    assert desk.host.has(one) and desk.maps_bytes == pinned_size(one.nbytes)
 
 
 def test_a_revived_map_is_not_decompressed() -> None:
-    desk, (one, _) = Desk(), maps()
-    desk.at(FORWARD[3], 0.0)
+    desk, (one, two) = Desk(), maps()
+    desk.at(FORWARD[3])
     desk.copy_out(one)
-    desk.at(FORWARD[4], 0.0)
-    desk.at(FORWARD[5], SECONDS)
+    desk.copy_out(two)
+    desk.copy_in(two)
     desk.device.add(one)
-    desk.at(BACKWARD[0], SECONDS)
+    desk.at(BACKWARD[0])
     assert desk.done() == [f"compress {one}"]
 
 
-def test_the_oldest_buffer_is_reused_first_and_none_where_room_is_left() -> None:
-    """Not even a buffer whose map was compressed long ago: the simulated threads may be faster than the real ones."""
+def test_the_oldest_buffer_is_reused_first_and_none_where_the_limit_leaves_room() -> None:
     for limit, address in ((2, 0), (3, 2)):
         desk, (one, two) = Desk(limited(limit)), maps()
-        desk.at(FORWARD[3], 0.0)
+        desk.at(FORWARD[3])
         first = desk.copy_out(one)
-        desk.at(FORWARD[4], 0.0)
         desk.copy_out(two)
-        desk.at(FORWARD[5], SECONDS)
-        desk.at(FORWARD[6], 9 * SECONDS)
-        assert desk.done() == [f"compress {one}", f"compress {two}"]
         third = desk.copy_out(CONVS[2].y)
         assert third.address == first.address + address * pinned_size(one.nbytes)
+        assert desk.done() == ([f"compress {one}"] if limit == 2 else [])
 
 
 # -- a limit -----------------------------------------------------------------------------------------------------------
@@ -230,9 +197,9 @@ def limited(buffers: float, module: Any = Compressed) -> Any:
 
 def test_at_the_limit_a_copy_waits_for_the_oldest_map_to_be_compressed() -> None:
     desk, (one, two) = Desk(limited(1.5)), maps()
-    desk.at(FORWARD[3], 0.0)
+    desk.at(FORWARD[3])
     first = desk.copy_out(one)
-    second = desk.copy_out(two)  # nobody has compressed anything yet, by the clock
+    second = desk.copy_out(two)
     assert desk.done() == [f"compress {one}"]
     assert second.address == first.address
     assert desk.clock.now[OUT] == pytest.approx(SECONDS)
@@ -241,14 +208,12 @@ def test_at_the_limit_a_copy_waits_for_the_oldest_map_to_be_compressed() -> None
 
 def test_at_the_limit_what_was_decompressed_ahead_makes_room_again() -> None:
     desk, (one, two) = Desk(limited(2)), maps()
-    for number, tensor in enumerate((one, two)):
-        desk.at(FORWARD[3], number * SECONDS)
-        desk.copy_out(tensor)
-        desk.at(FORWARD[4], number * SECONDS)
-    desk.at(FORWARD[5], 2 * SECONDS)
+    desk.at(FORWARD[3])
+    desk.copy_out(one)
+    desk.copy_out(two)
     third = CONVS[2].y
     desk.copy_out(third)
-    desk.at(BACKWARD[0], 2 * SECONDS)
+    desk.at(BACKWARD[0])
     desk.copy_in(two)
     desk.copy_in(one)
     desk.copy_in(third)
@@ -257,7 +222,7 @@ def test_at_the_limit_what_was_decompressed_ahead_makes_room_again() -> None:
 
 def test_at_the_limit_an_outdated_copy_makes_room() -> None:
     desk, (one, two) = Desk(limited(1.5, OnDemand)), maps()
-    desk.at(FORWARD[3], 0.0)
+    desk.at(FORWARD[3])
     first = desk.copy_out(one)
     desk.host.outdate(one)
     second = desk.copy_out(two)
@@ -268,7 +233,7 @@ def test_at_the_limit_an_outdated_copy_makes_room() -> None:
 def test_it_does_not_fit_where_nothing_is_compressed_or_can_be() -> None:
     for module in (limited(1.5, OnDemand), limited(0.5)):
         desk, (one, two) = Desk(module), maps()
-        desk.at(FORWARD[3], 0.0)
+        desk.at(FORWARD[3])
         with pytest.raises(DoesNotFit) as caught:
             desk.copy_out(one)
             desk.copy_out(two)

@@ -186,10 +186,9 @@ def test_a_real_map_takes_what_is_planned(density: float) -> None:
 
 
 def vgg(batch: int = 16) -> Program:
-    """As the authors measure it, with threads fast enough that nothing stays raw but the input."""
-    on = dataclasses.replace(GTX_970, host_rate=1e12)
+    """As the authors measure it."""
     chosen = setup("vdnnpp-conv").replace(pinned=Compressed(densities=VGG))
-    return plan(build("vgg16:vdnnpp", batch), chosen, on, PLENTY)
+    return plan(build("vgg16:vdnnpp", batch), chosen, GTX_970, PLENTY)
 
 
 def test_vgg16s_conv_set_keeps_213_of_545_mib() -> None:
@@ -242,21 +241,21 @@ def test_buffers_on_demand_are_given_back(name: str, batch: int) -> None:
 
 @pytest.mark.parametrize(("name", "batch"), [("alexnet:vdnnpp", 128), ("vgg16:vdnnpp", 64), ("googlenet", 128)])
 @pytest.mark.parametrize("policy", ["vdnnpp-all", "vdnnpp-conv"])
-def test_compression_saves_pinned_memory_and_costs_no_time(name: str, batch: int, policy: str) -> None:
-    """P claims up to 60 % less; ours are by the model, with half of all numbers zero."""
+def test_compression_saves_pinned_memory_and_costs_little_time(name: str, batch: int, policy: str) -> None:
+    """None with a longer lead.  P claims up to 60 % less; ours are by the model, with half of all numbers zero."""
     network, preset = build(name, batch), setup(policy)
     for on in (GTX_970, TITAN_X):
         programs = [
             plan(network, preset.replace(pinned=pinned), on, PLENTY)
-            for pinned in (BufferAMap(), OnDemand(), Compressed())
+            for pinned in (BufferAMap(), OnDemand(), Compressed(), Compressed(lead=3))
         ]
-        a_map, on_demand, compressed = map(pinned_for_maps, programs)
-        assert a_map >= on_demand > compressed
+        a_map, on_demand, compressed, with_lead = map(pinned_for_maps, programs)
+        assert a_map >= on_demand >= with_lead > compressed
         if name == "vgg16:vdnnpp":
             assert compressed < 0.6 * a_map
         seconds = [program.planned_seconds for program in programs]
         assert seconds[1] == seconds[0]
-        assert seconds[2] <= 1.001 * seconds[0]
+        assert seconds[2] <= 1.04 * seconds[0] and seconds[3] <= 1.001 * seconds[0]
 
 
 def test_backward_asks_no_more_pinned_memory_than_forward() -> None:
