@@ -5,9 +5,9 @@ threads compress it into ordinary memory, the *store*.  Before it is copied in i
 The threads are a stream like the others.
 
 A map is compressed when another one takes its buffer, the oldest first, and the copy into it waits for the threads.
-The simulated clock has no say in it.  Without a limit on pinned memory the last `lead` maps that left keep theirs: a
-copy waits only if the threads are further behind.  Where there is a limit, all of it is taken before a buffer is given
-to another map.  Maps whose buffers were not needed stay raw.
+The simulated clock has no say in it.  Without a limit on pinned memory a buffer is the map's for `lag` steps: a copy
+waits only for threads that take longer.  Where there is a limit, all of it is taken before a buffer is given to another
+map.  Maps whose buffers were not needed stay raw.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class CompressedMaps(PinnedMemory):
         self._machine, self._stream, self._device = machine, stream, device
         self._stored: dict[Tensor, Block] = {}
         self._planned: dict[Tensor, int] = {}  #: bytes that a map is expected to take compressed
+        self._left: dict[Tensor, int] = {}  #: the number of the step at which a map left
 
     def advance(self, step: Step) -> None:
         """A step begins: in backward, maps are decompressed ahead."""
@@ -64,7 +65,7 @@ class CompressedMaps(PinnedMemory):
         self._planned.pop(tensor, None)  # another content may be another case
         nbytes = self.module.compressed_bytes(tensor, self._step)
         if nbytes is not None:
-            self._planned[tensor] = nbytes
+            self._planned[tensor], self._left[tensor] = nbytes, self._step.number
 
     def source(self, tensor: Tensor) -> Block:
         """The buffer that a copy in reads; a compressed map is decompressed first."""
@@ -82,20 +83,21 @@ class CompressedMaps(PinnedMemory):
         """A new buffer for the map; in forward and without a limit, rather than more memory one that others had."""
         assert self._step is not None
         if self._step.forward and self.module.limits[HOST] == UNLIMITED:
-            while self.module.room < pinned_size(tensor.nbytes) and self._make_room(self.module.lead):
+            while self.module.room < pinned_size(tensor.nbytes) and self._make_room(self.module.lag):
                 pass
         return super()._take(tensor)
 
-    def _make_room(self, lead: int = 0) -> bool:
+    def _make_room(self, lag: int = 0) -> bool:
         """Give back a buffer whose map is not needed from there, or that of the oldest map, which is compressed.
 
-        The last `lead` that could be compressed stay raw.
+        That is done only to a map that left `lag` steps ago or earlier.
         """
+        assert self._step is not None
         spare = [tensor for tensor in self._raw if not self._raw[tensor].valid or self._is_stored(tensor)]
         raw = [tensor for tensor in self._raw if tensor in self._planned]
         if spare:  # outdated, or decompressed ahead: the last of those is needed last
             self._give_back(spare[-1])
-        elif len(raw) > lead:
+        elif raw and self._left[raw[0]] + lag <= self._step.number:
             self._compress(raw[0])
         else:
             return False

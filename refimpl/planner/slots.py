@@ -246,7 +246,7 @@ class BoundCompression(BoundPinned, Protocol):
     It is asked for a `place` before a map is decompressed, too.
     """
 
-    lead: int  #: without a limit, the number of maps that leave before a buffer serves another map
+    lag: int  #: without a limit, the number of steps from which a map has left until its buffer serves another
 
     def compressed_bytes(self, tensor: Tensor, step: Step) -> int | None:
         """Asked when a map leaves at `step`: the bytes that it is expected to take compressed; None: it stays raw."""

@@ -60,15 +60,15 @@ class Compressed(slots.Pinned):
     """As on demand, and maps that cannot be negative are compressed once they have left.
 
     `densities` are the shares of non-zeros in the outputs of the network's CONV and POOL layers, in forward order; for
-    other maps, and without them, `density` is assumed.  A buffer serves another map once `lead` more maps have left:
-    while one is compressed, others are copied.  With a `limit` (bytes) a copy out waits for the oldest map to be
+    other maps, and without them, `density` is assumed.  A buffer serves another map `lag` steps after its own has
+    left: while one is compressed, others are copied.  With a `limit` (bytes) a copy out waits for the oldest map to be
     compressed rather than exceed it, and no sooner.
     """
 
     density: float = 0.5
     densities: tuple[float, ...] = ()
     limit: int | None = None
-    lead: int = 1
+    lag: int = 3
     name: ClassVar[str] = "vdnnpp-compressed"
     summary: ClassVar[str] = "on demand, and maps after a ReLU are compressed by threads of the host"
     compresses: ClassVar[bool] = True
@@ -85,7 +85,7 @@ class Compressed(slots.Pinned):
 class CompressedBuffers(Buffers):
     def __init__(self, module: Compressed, context: PlanContext) -> None:
         super().__init__(context, module.limit)
-        self._context, self._otherwise, self.lead = context, module.density, module.lead
+        self._context, self._otherwise, self.lag = context, module.density, module.lag
         self._never_negative = never_negative(context.network)
         self._density = module.density_of(context.network)
         self._compressed: list[Tensor] = []  #: whose buffers serve others, in the order in which they left

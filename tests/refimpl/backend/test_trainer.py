@@ -128,15 +128,14 @@ def branches() -> Program:
     """Training drops what does not fit and rebuilds it; evaluating alone copies it out, and compresses more."""
     b = Builder("branches", (3, 8, 9, 9))
     b.pool(2, 1)
-    first = b.relu()
-    second = b.relu()
-    ends = [b.pool(8, mode="average", after=b.relu(after=second)) for _ in range(2)]
-    b.concat(*ends, b.pool(8, mode="average", after=b.conv(1, 1, bias=False, after=first)))
+    first, second, third = b.relu(), b.relu(), b.relu()
+    ends = [b.pool(8, mode="average", after=b.relu(after=third)) for _ in range(2)]
+    ends += [b.pool(8, mode="average", after=b.conv(1, 1, bias=False, after=one)) for one in (first, second)]
+    b.concat(*ends)
     b.fc(2)
     b.softmax()
-    on = dataclasses.replace(machine(1e6), host_rate=1e6)
-    wanted = setup(recompute=DropSome(), cache=LeastRecentlyUsed(), pinned=Compressed())
-    return least_plan(b.build(), wanted, on)
+    wanted = setup(recompute=DropSome(), cache=LeastRecentlyUsed(), pinned=Compressed(lag=0))
+    return least_plan(b.build(), wanted, machine(1e6))
 
 
 @pytest.mark.parametrize("order", [None, CopiesLate()])

@@ -40,7 +40,7 @@ def small_program(**modules: object) -> Program:
 #: Modules that make maps leave and come back.
 MOVING = {"offload": OffloadSome(), "prefetch": PrefetchAhead(1), "pinned": PooledPinned()}
 #: And be compressed meanwhile, early enough for others to get their buffers.
-COMPRESSING = MOVING | {"pinned": Compressed(lead=0), "join": True}
+COMPRESSING = MOVING | {"pinned": Compressed(lag=0), "join": True}
 
 
 def find(program: Program, op: str, name: str = "", last: bool = False, rebuild: bool | None = None) -> int:

@@ -122,13 +122,13 @@ def cost_of_compression(network: Network, setup: Setup, numbers: Iterable[int]) 
 
 @pytest.mark.campaign
 def test_what_compression_costs_on_five_networks() -> None:
-    """The lead decides: with a longer one fewer copies wait for the threads."""
+    """The lag decides: with a longer one fewer copies wait for the threads."""
     networks = [build(*of) for of in NETWORKS]
     for name in ("vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv"):
         row = []
-        for lead in (0, 1, 2, 3, 6):
-            setup = presets.setup(name).replace(pinned=Compressed(lead=lead))
+        for lag in (0, 2, 3, 4, 8):
+            setup = presets.setup(name).replace(pinned=Compressed(lag=lag))
             ratios = [ratio for one in networks for ratio in cost_of_compression(one, setup, range(8))]
             row += [f"{statistics.mean(ratios):.3f}", f"{max(ratios):.3f}"]
-            assert lead == 0 or statistics.mean(ratios) <= 1.05
+            assert lag < 3 or statistics.mean(ratios) <= 1.05
         print(f"| {name} | {' | '.join(row)} |")

@@ -28,7 +28,7 @@ from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead
 pytestmark = pytest.mark.vdnnpp
 
 #: Every map's buffer serves the next.
-AT_ONCE = Compressed(lead=0)
+AT_ONCE = Compressed(lag=0)
 
 OUT, IN = 1, 2  # and the threads' stream is 3
 NETWORK = build("tiny-vgg:vdnnpp", 2)
@@ -89,14 +89,15 @@ BACKWARD = [step for step in NETWORK.steps if not step.forward]
 SECONDS = CONVS[0].y.nbytes / 1e3  #: to compress one of the two maps
 
 
-def test_a_buffer_serves_another_map_once_as_many_more_as_the_lead_have_left() -> None:
-    for lead in range(3):
-        desk = Desk(Compressed(lead=lead))
+def test_a_buffer_serves_another_map_as_many_steps_after_its_own_has_left_as_the_lag_says() -> None:
+    for lag, reused in ((0, True), (2, True), (3, False)):
+        desk, (one, two) = Desk(Compressed(lag=lag)), maps()
         desk.at(FORWARD[3])
-        buffers = [desk.copy_out(tensor) for tensor in maps()]
-        buffers += [desk.copy_out(layer.y) for layer in CONVS[2:]]
-        assert desk.done()[:1] == [f"compress {CONVS[0].y}"]
-        assert [buffers.index(one) for one in buffers if one.address == buffers[0].address][:2] == [0, lead + 1]
+        first = desk.copy_out(one)
+        desk.at(FORWARD[5])
+        second = desk.copy_out(two)
+        assert desk.done() == ([f"compress {one}"] if reused else [])
+        assert (second.address == first.address) == reused
 
 
 def test_a_copy_into_a_buffer_waits_for_the_threads_and_they_for_the_copy_out_of_it() -> None:
@@ -111,7 +112,7 @@ def test_a_copy_into_a_buffer_waits_for_the_threads_and_they_for_the_copy_out_of
 
 
 def test_a_map_whose_buffer_no_other_took_stays_raw() -> None:
-    desk, (one, two) = Desk(Compressed(lead=1)), maps()
+    desk, (one, two) = Desk(Compressed(lag=1)), maps()
     desk.at(FORWARD[3])
     desk.copy_out(one)
     buffer = desk.copy_out(two)

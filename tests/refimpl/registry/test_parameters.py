@@ -73,7 +73,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("prefetch", "superneurons-ahead:", {"distance": 3, "order": "early"}),
         ("allocator", "block-heap:2KiB", {"granularity": 2048}),
         ("pinned", "vdnnpp-compressed:0.25,0.5+0.75,limit=1.5GiB",
-         {"density": 0.25, "densities": (0.5, 0.75), "limit": 3 << 29, "lead": 1}),
+         {"density": 0.25, "densities": (0.5, 0.75), "limit": 3 << 29, "lag": 3}),
         ("pinned", "vdnnpp-on-demand:none", {"limit": None}),
         ("offload", "vdnnpp-conv:conv+fc,every=3", {"kinds": ("conv", "fc"), "every": 3}),
     ],

@@ -242,15 +242,15 @@ def test_buffers_on_demand_are_given_back(name: str, batch: int) -> None:
 @pytest.mark.parametrize(("name", "batch"), [("alexnet:vdnnpp", 128), ("vgg16:vdnnpp", 64), ("googlenet", 128)])
 @pytest.mark.parametrize("policy", ["vdnnpp-all", "vdnnpp-conv"])
 def test_compression_saves_pinned_memory_and_costs_little_time(name: str, batch: int, policy: str) -> None:
-    """None with a longer lead.  P claims up to 60 % less; ours are by the model, with half of all numbers zero."""
+    """None with a longer lag.  P claims up to 60 % less; ours are by the model, with half of all numbers zero."""
     network, preset = build(name, batch), setup(policy)
     for on in (GTX_970, TITAN_X):
         programs = [
             plan(network, preset.replace(pinned=pinned), on, PLENTY)
-            for pinned in (BufferAMap(), OnDemand(), Compressed(), Compressed(lead=3))
+            for pinned in (BufferAMap(), OnDemand(), Compressed(), Compressed(lag=8))
         ]
-        a_map, on_demand, compressed, with_lead = map(pinned_for_maps, programs)
-        assert a_map >= on_demand >= with_lead > compressed
+        a_map, on_demand, compressed, later = map(pinned_for_maps, programs)
+        assert a_map >= on_demand > compressed and on_demand >= later
         if name == "vgg16:vdnnpp":
             assert compressed < 0.6 * a_map
         seconds = [program.planned_seconds for program in programs]
