@@ -39,17 +39,23 @@ def spread(layer: Layer, shape: tuple[int, ...]) -> float:
     return sqrt(gain / prod(shape[1:]))
 
 
-def initial_state(network: Network, seed: int) -> Iterator[tuple[Tensor, np.ndarray]]:
-    """Every tensor of the state with its first value, one after another: they need not be in memory all at once."""
-    values: dict[Tensor, float | Layer] = {}
+def first_values(network: Network) -> Iterator[tuple[Tensor, float, float]]:
+    """Every tensor of the state, its first value, and the standard deviation of what is drawn instead; 0: nothing."""
+    values: dict[Tensor, tuple[float, float]] = {}
     for layer, name, parameter in network.parameters():
-        values[parameter.weight] = layer if name == "w" else float(name == "gamma")
+        weight = parameter.weight
+        values[weight] = (0.0, spread(layer, weight.shape)) if name == "w" else (float(name == "gamma"), 0.0)
     for layer in network.layers:
         if "running_variance" in layer.statistics:
-            values[layer.statistics["running_variance"]] = 1.0
+            values[layer.statistics["running_variance"]] = 1.0, 0.0
     for tensor in state_tensors(network):
-        value = values.get(tensor, 0.0)
-        if isinstance(value, Layer):
-            yield tensor, drawn(tensor.name, tensor.shape, spread(value, tensor.shape), seed)
+        yield tensor, *values.get(tensor, (0.0, 0.0))
+
+
+def initial_state(network: Network, seed: int) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """Every tensor of the state with its first values, one after another: they need not be in memory all at once."""
+    for tensor, value, deviation in first_values(network):
+        if deviation:
+            yield tensor, drawn(tensor.name, tensor.shape, deviation, seed)
         else:
             yield tensor, np.full(tensor.shape, value, np.float32)

@@ -22,6 +22,7 @@ from refimpl.cli import (
     check_kernel,
     compare,
     demo,
+    export,
     fragmentation,
     lists,
     plan,
@@ -41,8 +42,8 @@ from refimpl.reproduce import titles
 __all__ = ["COMMANDS", "main", "parser"]
 
 COMMANDS = (
-    lists, summary, plan, compare, run, view, trace, replay, fragmentation, tune, reproduce, profile, bench,
-    check_kernel, demo,
+    lists, summary, plan, compare, run, export, view, trace, replay, fragmentation, tune, reproduce, profile,
+    bench, check_kernel, demo,
 )  # fmt: skip
 
 

@@ -102,11 +102,11 @@ def add_backend(parser: Parser) -> None:
 # -- what is needed before the first step ------------------------------------------------------------------------------
 
 
-def prepared_program(options: argparse.Namespace, network: Network) -> Program:
-    """A program that can be run: with our own algorithms, and proved safe."""
+def prepared_program(options: argparse.Namespace, network: Network, default: str = "") -> Program:
+    """A program that can be run: with our own algorithms, and proved safe.  `default` names a machine."""
     from refimpl.registry.planning import plan
 
-    machine = machine_of(options, default="h100" if options.backend == "emulated" else "here")
+    machine = machine_of(options, default or ("h100" if options.backend == "emulated" else "here"))
     if machine.catalogue != "own":
         if options.catalogue:
             raise Fail(f"--catalogue {options.catalogue} can be simulated and not run; give --catalogue own")

@@ -1,0 +1,554 @@
+"""A program written out: a Python script with its launches, copies, records and waits, a line each, in its order.
+
+The script needs `kernels` and nothing of `refimpl`.  It is for reading from top to bottom, and runs on a GPU or on the
+emulated one, where it comes to the same bits as the CUDA back end.  (The back end binds once what the script looks up
+in every iteration.)  A name is bound where its tensor is allocated and deleted where its bytes are freed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import keyword
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from math import prod
+from string import Template
+from typing import Any
+
+from refimpl.backend.bound import function_of, refuse_foreign
+from refimpl.backend.errors import RunError
+from refimpl.backend.host_thread import host_stream
+from refimpl.backend.orders import awaited
+from refimpl.backend.parameters import first_values
+from refimpl.machine import HOST
+from refimpl.network import Setting, Step, Tensor
+from refimpl.planner import (
+    Allocate,
+    Compress,
+    CopyIn,
+    CopyOut,
+    Decompress,
+    Free,
+    Instruction,
+    Launch,
+    Program,
+    Record,
+    Wait,
+)
+from refimpl.planner.listing import FUTURE
+from refimpl.text import size
+
+WIDTH = 120  #: columns
+HEADING = 100
+INDENT = "    "
+Work = (Launch, CopyOut, CopyIn, Compress, Decompress)
+
+LEARNING = {"seed": 0, "rate": 0.01, "momentum": 0.9, "decay": 0.0}  #: as the trainer has it
+#: A setting of a call → its name in the script.
+SETTINGS = {"seed": "SEED", "iteration": "iteration"}
+
+ABOUT = """`train_step` has the plan's steps one after another. Kernels run on the stream `compute`, copies on $movers.
+A tensor has its name from `at(address, shape)`, where the plan allocates its bytes in the arena, to `del`, where it
+frees them. Work given to a stream after `event[...].wait(stream)` starts when what was recorded there has happened;
+a comment says why. `--help` says what the script can be given. `python -m kernels.emulated SCRIPT` runs it without a
+GPU, slowly, with every access checked. Written by: $command"""
+
+HEAD = '''"""$title: one iteration of training written out.
+
+$about
+"""
+
+$imports
+import numpy as np
+${driver}from kernels import $families
+from kernels.shim import cuda
+
+if reason := gpu.why_not_at_all():
+    sys.exit(f"{reason.rstrip('.')}; without one: python -m kernels.emulated {' '.join(sys.argv)}")
+
+SEED, CLASSES, LEARNING = $seed, $classes, {"rate": $rate, "momentum": $momentum, "decay": $decay}
+
+# -- Memory, streams, events
+arena = cuda.device_array($arena, np.uint8)  # $arena_size of device memory
+pinned = cuda.pinned_array($pinned, np.uint8)  # $pinned_size of host memory; copies to it run beside kernels
+$streams = $made  # none waits for another, unless told
+event = defaultdict(gpu.Event)  # by name; each is made when it is first used
+state = {}  # what training keeps from one iteration to the next: name → array, first value, spread
+
+
+def at(address, *shape, dtype=np.float32, of=arena):
+    """The array at an address of the arena, or of pinned memory."""
+    return of[address : address + np.dtype(dtype).itemsize * prod(shape)].view(dtype).reshape(shape)
+
+
+def kept(name, shape, *addresses, first=0.0, spread=0.0):
+    """A part of the state: a weight with its gradient and its momentum, or one array alone."""
+    arrays = [at(address, *shape) for address in addresses]
+    for one, array in zip((name, f"d({name})", f"momentum of {name}"), arrays):
+        state[one] = (array, first, spread) if one == name else (array, 0.0, 0.0)
+    return arrays if len(arrays) > 1 else arrays[0]
+
+$host_thread
+# -- Tensors that stay as long as training does
+$residents
+
+# -- Buffers in pinned memory
+$buffers
+
+
+def train_step(iteration):
+'''
+
+HOST_THREAD = '''
+# -- The host's thread, which compresses
+host = ThreadPoolExecutor(1, initializer=cuda.current_context)  # one thread: its work is done in order
+pieces = []  # what it was given in this iteration
+store = {}  # name → a compressed map
+counter = cuda.pinned_array(1, np.uint32)  # how many of the records in its work it has reached
+
+
+def on_host(work, *given):
+    """Give work to the thread; this does not wait for it."""
+    pieces.append(host.submit(work, *given))
+
+
+def compress(name, buffer):
+    """Keep a bit for every number, whether it is zero, and the numbers that are not.  (By the bits: -0.0 is not.)"""
+    numbers = buffer.reshape(-1).view(np.uint32)
+    store[name] = np.packbits(numbers != 0), numbers[numbers != 0]
+
+
+def decompress(name, buffer):
+    """The map as it was, to the bit."""
+    numbers = buffer.reshape(-1).view(np.uint32)
+    bits, others = store[name]
+    numbers[:] = 0
+    numbers[np.unpackbits(bits, count=numbers.size).astype(bool)] = others
+
+
+def count(number):
+    """A record in the thread's work, number 1, 2, ...: streams can wait for it."""
+    if emulated.active():
+        emulated.pass_on(counter.ctypes.data + (number << 48))  # its checks learn what happened before
+    counter[0] = number
+
+
+def hold(stream, number):
+    """Work that is given to the stream from now on starts when the thread has counted so far."""
+    at_least = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
+    (status,) = driver.cuStreamWaitValue32(int(stream.handle), counter.ctypes.data, number, at_least)
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(f"the GPU cannot wait for the host's thread: {status.name}")
+
+'''
+
+TAIL = '''
+
+
+def start(given):
+    """Fill the state: from arrays by name, or with the first values, drawn ones by a generator of each array's own."""
+    for name, (array, first, spread) in state.items():
+        key = hashlib.blake2b(f"{SEED}/{name}".encode(), digest_size=16).digest()
+        random = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+        values = random.standard_normal(array.shape, np.float32) * np.float32(spread) if spread else first
+        array.copy_to_device(given[name] if given else np.full(array.shape, values, np.float32))
+    gpu.synchronize()
+
+
+def train(images, labels, steps):
+    """Learn from batch after batch of the arrays, again from their beginning at their end; yields the mean losses."""
+    batch, shape = len(images_pinned), images_pinned.shape[1:]
+    if images.shape[1:] != shape or len(images) < batch or not 0 <= labels.min() <= labels.max() < CLASSES:
+        sys.exit(f"give at least {batch} images of shape {shape}, with labels from 0 to {CLASSES - 1}")
+    for iteration in range(steps):
+        first = iteration % (len(images) // batch) * batch
+        images_pinned[:], labels_pinned[:] = images[first : first + batch], labels[first : first + batch]
+        train_step(iteration)
+${finish}        gpu.synchronize()
+        yield float(losses_pinned.mean(dtype=np.float64))
+
+
+if __name__ == "__main__":
+    command = argparse.ArgumentParser()
+    command.add_argument("data", nargs="?", help="an .npz file with images and labels (default: one drawn batch)")
+    command.add_argument("--steps", type=int, default=10)
+    command.add_argument("--start", metavar="FILE", help="an .npz file with the first state (default: drawn)")
+    command.add_argument("--save", metavar="FILE", help="an .npz file for the last state")
+    given = command.parse_args()
+    start(np.load(given.start) if given.start else None)
+    images = np.random.default_rng(SEED).standard_normal(images_pinned.shape, np.float32)
+    data = np.load(given.data) if given.data else {"images": images, "labels": np.arange(len(images)) % CLASSES}
+    for iteration, loss in enumerate(train(data["images"], data["labels"], given.steps)):
+        print(f"iteration {iteration}: loss {loss!r}", flush=True)
+    if given.save:
+        np.savez(given.save, **{name: array.copy_to_host() for name, (array, _, _) in state.items()})
+'''
+
+
+def script(program: Program, command: str, **learning: float) -> str:
+    """A program as a stand-alone script.  `RunError`: it is one that cannot be written out.
+
+    Args:
+        program: planned with our own algorithms, and offloading to the host's memory alone.
+        command: what the script says it was written by.
+        learning: seed, rate, momentum and decay; the trainer's, where they are not given.
+    """
+    refuse_foreign(program)
+    if program.tier_bytes:
+        tiers = ", ".join(program.tier_bytes)
+        raise RunError(f"a script offloads to the host's memory alone, and this program uses the {tiers} tier as well")
+    if program.setup.allocator.driver_calls:
+        raise RunError("a script has one arena, and this program calls the driver for every allocation")
+    return _Writer(program).text(command, LEARNING | learning)
+
+
+def identifier(name: str) -> str:
+    """A tensor's or a stream's name as Python can have it."""
+    found = re.sub(r"\W+", "_", name, flags=re.ASCII).strip("_")
+    return f"layer_{found}" if not found or found[0].isdigit() else found
+
+
+class _Writer:
+    """One program, and the names of what is in it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.network = program, program.network
+        self.host = host_stream(program)
+        self.compresses = any(isinstance(i, Compress) for i in program.instructions)  # else its thread has no work
+        self.streams = [f"{name}_stream" if name in ("out", "in") else name for name in program.streams]
+        functions = {i.call.function for i in program.instructions if isinstance(i, Launch)}
+        self.families = {"gpu", *(name.partition(".")[0] for name in functions)}
+        used = re.findall(r"\w+", ABOUT + HEAD + HOST_THREAD + TAIL)
+        self._taken = {*used, *self.families, *self.streams, *dir(builtins), *keyword.kwlist}
+        ours = {"images": self.network.input, "labels": self.network.labels, "losses": self.network.losses}
+        self._names: dict[Any, str] = {tensor: name for name, tensor in ours.items()}
+        self._names |= {(tensor, program.pinned[tensor]): f"{name}_pinned" for name, tensor in ours.items()}
+        self.awaited = awaited(program)
+        self.step_of_call = {call: step for step in self.network.steps for call in step.calls}
+        self._look_forwards()
+        self._look_backwards()
+
+    def _look_forwards(self) -> None:
+        """What each line has to know of those before it."""
+        self.moment: dict[int, str] = {}  #: position of a record → its name: what is done then
+        self.work: dict[int, Any] = {}  #: position of a record → the work before it, or of a wait → that after it
+        self.number: dict[int, int] = {}  #: position of a record of the host's thread → 1, 2, …
+        self.workspaces: dict[Launch, Tensor] = {}
+        before: dict[int, Any] = {}  # by stream
+        spaces: dict[int, Tensor] = {}  # by address
+        seen: Counter[str] = Counter()
+        for position, i in enumerate(self.program.instructions):
+            if isinstance(i, Allocate) and i.tensor.kind == "workspace":
+                spaces[i.address] = i.tensor
+            elif isinstance(i, Launch) and i.workspace is not None:
+                self.workspaces[i] = spaces[i.workspace[0]]
+            if isinstance(i, Work):
+                before[i.stream] = i
+            elif isinstance(i, Record):
+                self.work[position] = before[i.stream]
+                said = self._done(before[i.stream])
+                seen[said] += 1
+                self.moment[position] = f"{said} ({seen[said]})" if seen[said] > 1 else said
+                if i.stream == self.host:
+                    self.number[position] = len(self.number) + 1
+
+    def _look_backwards(self) -> None:
+        """What each line has to know of those after it."""
+        self.reader: dict[CopyIn, Step] = {}  #: the step that reads what is copied in
+        after: dict[int, Any] = {}  # by stream
+        reads: dict[Tensor, Launch] = {}
+        for position, i in reversed(list(enumerate(self.program.instructions))):
+            if isinstance(i, Launch):
+                reads |= dict.fromkeys((*i.call.reads, *i.call.updates), i)
+            elif isinstance(i, CopyIn) and i.tensor in reads:
+                self.reader[i] = self.step_of_call[reads[i.tensor].call]
+            if isinstance(i, Work):
+                after[i.stream] = i
+            elif isinstance(i, Wait):
+                self.work[position] = after.get(i.stream)
+
+    # -- names ---------------------------------------------------------------------------------------------------------
+
+    def name(self, tensor: Tensor) -> str:
+        """`conv1_out`, `d_conv1`, `conv1_w`, `d_conv1_w`, `conv1_w_momentum`, `conv1_workspace`"""
+        if tensor.kind == "map":
+            return self._named(tensor, f"{tensor.name}_out")
+        kind, _, owner = tensor.name.rpartition(" of ")
+        if tensor.kind == "workspace":
+            return self._named(tensor.name, f"{owner}_{kind}")  # each of a layer's steps has a tensor of its own
+        return self._named(tensor, f"{owner}_{kind}" if tensor.kind == "momentum" else tensor.name)
+
+    def buffer(self, tensor: Tensor, address: int) -> str:
+        """A place in pinned memory: `conv1_pinned`."""
+        return self._named((tensor, address), f"{tensor.name}_pinned")
+
+    def _named(self, key: Any, wanted: str) -> str:
+        if key not in self._names:
+            made = wanted = identifier(wanted)
+            number = 1
+            while made in self._taken:
+                number += 1
+                made = f"{wanted}_{number}"
+            self._taken.add(made)
+            self._names[key] = made
+        return self._names[key]
+
+    def _done(self, work: Any) -> str:
+        """The end of a piece of work: `conv1 forward`, `conv1 copied out`."""
+        if not isinstance(work, Launch):
+            done = {"copy out": "copied out", "copy in": "copied in"}.get(work.op, f"{work.op}ed")
+            tensor = work.tensor
+            return f"{'images' if tensor is self.network.input else tensor} {done}"
+        step = self.step_of_call[work.call]
+        said = f"{step.layer} {step.direction}" + " again" * work.rebuild
+        return said if work.call is step.calls[-1] else f"{said}: {work.call.function}"
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+
+    def text(self, command: str, learning: Mapping[str, float]) -> str:
+        """The script."""
+        program, compresses = self.program, self.compresses
+        firsts = {tensor: (first, spread) for tensor, first, spread in first_values(self.network)}
+        streams = [name for number, name in enumerate(self.streams) if number != self.host]
+        movers = " and ".join(f"`{name}`" for name in streams[1:])
+        imports = ["import argparse", "import hashlib", "import sys", "from collections import defaultdict"]
+        imports += ["from concurrent.futures import ThreadPoolExecutor"] * compresses
+        imports += ["from math import prod, sqrt"]
+        fields = {
+            "title": f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}",
+            "about": textwrap.fill(Template(ABOUT).substitute(movers=movers, command=command), WIDTH),
+            "imports": "\n".join(imports) + "\n",
+            "driver": "from cuda.bindings import driver\n" * compresses,
+            "families": ", ".join(sorted(self.families | {"emulated"} if compresses else self.families)),
+            **learning,
+            "arena": f"{program.arena_bytes:_}",
+            "arena_size": size(program.arena_bytes),
+            "pinned": f"{program.pinned_bytes:_}",
+            "pinned_size": size(program.pinned_bytes),
+            "streams": ", ".join(streams),
+            "made": ", ".join(["gpu.stream()"] * len(streams)),
+            "host_thread": HOST_THREAD * compresses,
+            "residents": "\n".join(self._residents(firsts)),
+            "classes": self.network.predictions.shape[1],
+            "buffers": "\n".join(self._buffers()),
+            "finish": f"{INDENT * 2}while pieces:\n{INDENT * 3}pieces.pop(0).result()\n" * compresses,
+        }
+        steps = "\n".join(line for number in range(len(self.network.steps) + 1) for line in self._step(number))
+        return Template(HEAD).substitute(fields) + steps + Template(TAIL).substitute(fields)
+
+    def _residents(self, firsts: Mapping[Tensor, tuple[float, float]]) -> Iterator[str]:
+        """A line for each resident tensor; a weight has its gradient and its momentum beside it."""
+        at = self.program.resident
+        together = {p.weight: (p.weight, p.gradient, p.momentum) for *_, p in self.network.parameters()}
+        together = {weight: three for weight, three in together.items() if three[1] in at}
+        shown = {self.network.predictions} | {tensor for three in together.values() for tensor in three[1:]}
+        for tensor in (tensor for tensor in at if tensor not in shown):
+            first, spread = firsts.get(tensor, (0.0, 0.0))
+            more = [f"first={first!r}"] * bool(first)
+            if spread:
+                count = prod(tensor.shape[1:])
+                more = [f"spread=sqrt({round(spread**2 * count)} / {count})"]
+            if tensor in firsts:
+                alike = together.get(tensor, (tensor,))
+                given = [f'"{tensor.name}"', repr(tensor.shape), *(f"{at[one]:#x}" for one in alike), *more]
+                yield from packed(f"{', '.join(map(self.name, alike))} = kept", given, indent="")
+            else:
+                yield from packed(f"{self.name(tensor)} = at", self._place(tensor, at[tensor]), indent="")
+
+    def _place(self, tensor: Tensor, address: int) -> list[str]:
+        """What `at` is given."""
+        dtype = [] if tensor.dtype == "float32" else [f"dtype=np.{tensor.dtype}"]
+        return [f"{address:#x}", *map(str, tensor.shape), *dtype]
+
+    def _buffers(self) -> Iterator[str]:
+        """A line for each tensor's place in pinned memory, by address."""
+        used = {(i.pinned_address, i.tensor) for i in self.program.instructions if isinstance(i, Work[1:])}
+        end, last = 0, ""
+        for address, tensor in sorted(used, key=lambda place: (place[0], place[1].name)):
+            name = self.buffer(tensor, address)
+            comment = f"takes turns with {last}" if address < end else ""
+            yield from packed(f"{name} = at", [*self._place(tensor, address), "of=pinned"], comment, "")
+            if address + tensor.nbytes > end:
+                end, last = address + tensor.nbytes, name
+
+    # -- a step --------------------------------------------------------------------------------------------------------
+
+    def _step(self, number: int) -> Iterator[str]:
+        if number == 0:
+            heading = "The batch"
+        else:
+            step, live = self.network.steps[number - 1], self.program.rows[number - 1].live_bytes
+            heading = f"Step {number}: {step.layer} {step.direction}, {size(live)} live"
+        yield f"{INDENT}# -- {heading} ".ljust(HEADING, "-")
+        if number == 0 and self.compresses:
+            yield f"{INDENT}counter[0] = 0"
+        for is_free, group in groupby(self.by_step[number], lambda numbered: isinstance(numbered[1], Free)):
+            if is_free:
+                freed: Any = [i for _, i in group]
+                names = [self.name(i.tensor) for i in freed]
+                lines = [line.rstrip(",") for line in filled(names, f"{INDENT}del ")]
+                yield from commented(lines, f"frees {size(sum(i.nbytes for i in freed))}", INDENT)
+            else:
+                for position, instruction in group:
+                    yield from self._line(position, instruction)
+
+    @functools.cached_property
+    def by_step(self) -> list[list[tuple[int, Instruction]]]:
+        found: list[list[tuple[int, Instruction]]] = [[] for _ in range(len(self.network.steps) + 1)]
+        for position, instruction in enumerate(self.program.instructions):
+            found[instruction.step].append((position, instruction))
+        return found
+
+    def _line(self, position: int, i: Any) -> Iterable[str]:
+        """The line of one instruction, or its lines where it is long."""
+        if isinstance(i, Allocate):
+            fate = self.program.fates.get(i.tensor)
+            stays = fate is None or fate.name == "keep" or i.tensor is self.network.input or i.step > self.network.depth
+            future = "" if fate is None or stays else f", to be {FUTURE[fate.name]}"
+            return packed(f"{self.name(i.tensor)} = at", self._place(i.tensor, i.address), size(i.nbytes) + future)
+        if isinstance(i, Launch):
+            return self._launch(i)
+        if isinstance(i, (CopyOut, CopyIn)):
+            to = "host" if isinstance(i, CopyOut) else "device"
+            given = [self.buffer(i.tensor, i.pinned_address), f"stream={self.streams[i.stream]}"]
+            return packed(f"{self.name(i.tensor)}.copy_to_{to}", given, self._why(i))
+        if isinstance(i, (Compress, Decompress)):
+            given = [i.op, f'"{i.tensor.name}"', self.buffer(i.tensor, i.pinned_address)]
+            return packed("on_host", given, f"{size(i.nbytes)}, about {size(i.planned)} compressed")
+        record = position if isinstance(i, Record) else self.awaited[position]
+        moment = self.moment[record]
+        if isinstance(i, Record):
+            if i.stream == self.host:
+                return packed("on_host", ["count", str(self.number[position])], moment)
+            return packed(f'event["{moment}"].record', [self.streams[i.stream]])
+        reason = self._reason(i, self.work[record], self.work[position])
+        if i.stream == self.host:
+            given = [f'event["{moment}"].synchronize']
+            needless = not self.compresses or record in self.number  # the thread works in order
+            return () if needless else packed("on_host", given, reason)
+        if record in self.number:
+            given = [self.streams[i.stream], str(self.number[record])]
+            return packed("hold", given, f"{moment}: {reason}")
+        return packed(f'event["{moment}"].wait', [self.streams[i.stream]], reason)
+
+    def _why(self, i: CopyOut | CopyIn) -> str:
+        """Why a tensor is copied."""
+        if isinstance(i, CopyIn):
+            step = self.reader.get(i)
+            return f"{i.why}: for {step.layer} {step.direction}" if step else i.why
+        fate = self.program.fates.get(i.tensor)
+        return f"{i.why}, {fate.module}: {fate.reason}" if fate and fate.name == i.why else i.why
+
+    def _reason(self, wait: Wait, awaited: Any, then: Any) -> str:
+        """Why a stream waits: what its next work, `then`, does with the bytes that the awaited work used."""
+        if then is None or then.step != wait.step:
+            last = wait.step == len(self.network.steps)
+            setup = self.program.setup
+            if setup.join or setup.barrier or then is None:
+                return f"join: the next {'iteration' if last else 'layer'} starts after this"
+        what = then.call.function if isinstance(then, Launch) else "the copy"
+        if then.stream == self.host:
+            what = "the thread"
+        found = ""
+        for name, memory, start, end, writes in self._touched(awaited):
+            for other, other_memory, first, last_, overwrites in self._touched(then):
+                if memory == other_memory and start < last_ and first < end:
+                    if writes and not overwrites:
+                        return f"{what} reads {other}"
+                    if writes or overwrites:
+                        found = f"{what} writes {other}" + f" over {name}" * (name != other)
+        return found
+
+    def _touched(self, work: Any) -> Iterator[tuple[str, str, int, int, bool]]:
+        """The bytes that a piece of work uses: their name, memory, first and end, and whether it writes them."""
+        if isinstance(work, Launch):
+            call = work.call
+            for tensor, address in zip(call.operands, work.addresses, strict=True):
+                changed = tensor in call.writes or tensor in call.updates
+                yield self.name(tensor), "device", address, address + tensor.nbytes, changed
+            if work.workspace is not None:
+                start, nbytes = work.workspace
+                yield self.name(self.workspaces[work]), "device", start, start + nbytes, True
+            return
+        if isinstance(work, (CopyOut, CopyIn)):
+            name = self.name(work.tensor)
+            yield name, "device", work.address, work.address + work.nbytes, isinstance(work, CopyIn)
+        start, name = work.pinned_address, self.buffer(work.tensor, work.pinned_address)
+        yield name, HOST, start, start + work.nbytes, isinstance(work, (CopyOut, Decompress))
+
+    def _launch(self, i: Launch) -> Iterable[str]:
+        given = dict(i.call.arguments)
+        if i.choice is not None:
+            given["algorithm"] = i.choice.algorithm
+        said: list[str] = []
+        by_name = False
+        for name, parameter in parameters_of(i.call.function).items():
+            value = given.get(name, parameter.default)
+            if isinstance(value, Setting) and value.name in ("rate", "momentum", "decay"):
+                said += ["**LEARNING"] * ("**LEARNING" not in said)
+            elif not by_name and parameter.kind is parameter.POSITIONAL_OR_KEYWORD and is_tensors(value):
+                said.append(self._value(value))
+                continue
+            elif value != parameter.default or (name == "algorithm" and name in given):
+                said.append(f"{name}={self._value(value)}")
+            by_name = True
+        if i.workspace is not None:
+            buffer, count = self.workspaces[i], i.workspace[1] // 4
+            part = "" if count == prod(buffer.shape) else f"[:{count}]"
+            said.append(f"workspace={self.name(buffer)}{part}")
+        step = self.step_of_call[i.call]
+        again = f"{step.layer} again: its output was dropped" if i.rebuild else ""
+        return packed(i.call.function, [*said, f"stream={self.streams[i.stream]}"], again)
+
+    def _value(self, value: Any) -> str:
+        if isinstance(value, Tensor):
+            return self.name(value)
+        if isinstance(value, tuple) and is_tensors(value):
+            return f"({', '.join(map(self.name, value))}{',' * (len(value) == 1)})"
+        if isinstance(value, str):
+            return f'"{value}"'
+        return SETTINGS[value.name] if isinstance(value, Setting) else repr(value)
+
+
+@functools.cache
+def parameters_of(function: str) -> Mapping[str, inspect.Parameter]:
+    """What a function of `kernels` takes, by name and in order."""
+    return inspect.signature(function_of(function)).parameters
+
+
+def is_tensors(value: Any) -> bool:
+    """Whether a call's argument is a tensor, or several."""
+    return isinstance(value, Tensor) or (isinstance(value, tuple) and bool(value) and isinstance(value[0], Tensor))
+
+
+def packed(function: str, arguments: list[str], comment: str = "", indent: str = INDENT) -> Iterator[str]:
+    """A call on as many lines as it needs, and its comment."""
+    lines = [f"{indent}{function}({', '.join(arguments)})"]
+    if len(lines[0]) > WIDTH:
+        lines = [f"{indent}{function}(", *filled(arguments, indent + INDENT), f"{indent})"]
+    return commented(lines, comment, indent)
+
+
+def filled(parts: list[str], indent: str) -> Iterator[str]:
+    """Parts with commas between them, as many on a line as fit."""
+    line = indent
+    for part in parts:
+        if line != indent and len(line) + len(part) + 1 > WIDTH:
+            yield line.rstrip()
+            line = indent
+        line += f"{part}, "
+    yield line.rstrip(" ,")
+
+
+def commented(lines: list[str], comment: str, indent: str) -> Iterator[str]:
+    """A comment at the end of the last line if there is room, else before the first."""
+    whole = f"{lines[-1]}  # {comment}"
+    if comment and len(whole) > WIDTH:
+        yield from textwrap.wrap(comment, WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+    yield from lines[:-1]
+    yield whole if comment and len(whole) <= WIDTH else lines[-1]

@@ -1,0 +1,359 @@
+"""A program written out: the same instructions in the same order, and the same bits where it runs."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refimpl.backend import RunError, Trainer
+from refimpl.backend.bound import function_of
+from refimpl.backend.orders import awaited
+from refimpl.backend.script import WIDTH, script
+from refimpl.machine import machine
+from refimpl.machine.tiers import Tier
+from refimpl.memory import ALLOCATORS
+from refimpl.network import Builder, Setting, Tensor
+from refimpl.network.zoo import build
+from refimpl.planner import (
+    Allocate,
+    Compress,
+    CopyIn,
+    CopyOut,
+    Decompress,
+    DoesNotFit,
+    Free,
+    Launch,
+    Program,
+    Record,
+    plan,
+)
+from refimpl.registry import presets
+from tests.refimpl.backend.running import MACHINE, differing, small_network
+from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, setup
+from tests.refimpl.plainly import SETTINGS
+
+ROOT = Path(__file__).parents[3]
+LEARNING = {name: SETTINGS[name] for name in ("seed", "rate", "momentum", "decay")}
+STEPS = 2
+
+
+def keeping_up(on: Any) -> Any:
+    """The machine, whose host is so fast that a plan compresses every map that it can."""
+    return dataclasses.replace(on, host_rate=1e12)
+
+
+def wanted(preset: str) -> Any:
+    return presets.setup(preset, {})
+
+
+H100 = keeping_up(machine("h100").with_catalogue("own"))
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+#
+# A script is executed with stand-ins for the GPU and the kernels, which note what they are asked to do.
+
+
+class Array:
+    """A part of a memory.  A script that lets go of one in device memory frees it."""
+
+    def __init__(self, memory: Memory, start: int, nbytes: int) -> None:
+        self.memory, self.start, self.nbytes = memory, start, nbytes
+        self.shape: tuple[int, ...] = ()
+
+    def view(self, dtype: Any) -> Array:
+        return self
+
+    def reshape(self, shape: tuple[int, ...]) -> Array:
+        self.shape = shape
+        self.memory.note("allocate", self.start, self.nbytes)
+        return self
+
+    def __getitem__(self, part: slice) -> int:
+        """Some of a workspace."""
+        return self.start
+
+    def copy_to_host(self, to: Array, stream: int) -> None:
+        self.memory.note("copy out", self.start, to.start, self.nbytes, stream)
+
+    def copy_to_device(self, given: Array, stream: int) -> None:
+        self.memory.note("copy in", self.start, given.start, self.nbytes, stream)
+
+    def __del__(self) -> None:
+        self.memory.note("free", self.start)
+
+
+class Memory:
+    """The arena, or pinned memory; with a log it notes down what is done with its arrays."""
+
+    def __init__(self) -> None:
+        self.log: list[Any] | None = None
+
+    def note(self, *what: Any) -> None:
+        if self.log is not None:
+            self.log.append(what)
+
+    def __getitem__(self, part: slice) -> Array:
+        return Array(self, part.start, part.stop - part.start)
+
+    def __setitem__(self, index: int, value: int) -> None:
+        """The number that the host's thread counts with."""
+
+
+def shown(value: Any) -> Any:
+    """An argument of a call: of an array its address."""
+    if isinstance(value, tuple):
+        return tuple(map(shown, value))
+    return value.start if isinstance(value, Array) else value
+
+
+def called(function: str, *given: Any, **named: Any) -> tuple[Any, ...]:
+    """A call as it is noted down: every argument by name, those that were left out too."""
+    bound = inspect.signature(function_of(function)).bind(*given, **named)
+    bound.apply_defaults()
+    return function, {name: shown(value) for name, value in bound.arguments.items()}
+
+
+def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What `train_step` asks the GPU for, one thing after another."""
+    log: list[Any] = []
+    records = 0
+
+    class Event:
+        def record(self, stream: int) -> None:
+            nonlocal records
+            self.number, records = records, records + 1
+            log.append(("record", stream))
+
+        def wait(self, stream: int) -> None:
+            log.append(("wait", stream, self.number))
+
+        def synchronize(self) -> None:
+            log.append(("wait", host, self.number))
+
+    class Family:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getattr__(self, function: str) -> Any:
+            return lambda *given, **named: log.append(called(f"{self.name}.{function}", *given, **named))
+
+    numbers = iter(range(9))
+    kernels, shim = ModuleType("kernels"), ModuleType("kernels.shim")
+    vars(kernels)["__getattr__"] = Family
+    vars(kernels)["gpu"] = SimpleNamespace(why_not_at_all=lambda: None, stream=lambda: next(numbers), Event=Event)
+    arena = Memory()
+    vars(shim)["cuda"] = SimpleNamespace(
+        device_array=lambda *_: arena, pinned_array=lambda *_: Memory(), current_context=None
+    )
+    script: dict[str, Any] = {"__name__": "script"}
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "kernels", kernels)
+        patched.setitem(sys.modules, "kernels.shim", shim)
+        exec(compile(text, "script.py", "exec"), script)
+    host = next(numbers)
+    counted: dict[int, int] = {}
+
+    def count(number: int) -> None:
+        nonlocal records
+        counted[number], records = records, records + 1
+        log.append(("record", host))
+
+    script["compress"] = lambda name, buffer: log.append(("compress", name, buffer.start, buffer.nbytes))
+    script["decompress"] = lambda name, buffer: log.append(("decompress", name, buffer.start, buffer.nbytes))
+    script["count"] = count
+    script["on_host"] = lambda work, *given: work(*given)
+    script["hold"] = lambda stream, number: log.append(("wait", stream, counted[number]))
+    arena.log = log
+    script["train_step"](0)
+    arena.log = None
+    return log
+
+
+def meant(program: Program) -> Iterator[Any]:
+    """The same of a program."""
+    before = awaited(program)
+    records = [position for position, i in enumerate(program.instructions) if isinstance(i, Record)]
+    settings = {**LEARNING, "iteration": 0}
+    compresses = any(isinstance(i, Compress) for i in program.instructions)
+    for position, i in enumerate(program.instructions):
+        if isinstance(i, Allocate):
+            yield "allocate", i.address, i.tensor.nbytes
+        elif isinstance(i, Free):
+            yield "free", i.address
+        elif isinstance(i, Launch):
+            at = dict(zip(i.call.operands, i.addresses, strict=True))
+            given = {name: meant_argument(value, at, settings) for name, value in i.call.arguments.items()}
+            if i.choice is not None:
+                given["algorithm"] = i.choice.algorithm
+            if i.workspace is not None:
+                given["workspace"] = i.workspace[0]
+            yield called(i.call.function, **given, stream=i.stream)
+        elif isinstance(i, (CopyOut, CopyIn)):
+            yield i.op, i.address, i.pinned_address, i.nbytes, i.stream
+        elif isinstance(i, (Compress, Decompress)):
+            yield i.op, i.tensor.name, i.pinned_address, i.nbytes
+        elif isinstance(i, Record):
+            yield "record", i.stream
+        else:
+            awaits = program.instructions[before[position]]
+            on_host = program.streams[i.stream] == "host"
+            if not on_host or (compresses and awaits.stream != i.stream):
+                yield "wait", i.stream, records.index(before[position])
+
+
+def meant_argument(value: Any, at: dict[Tensor, int], settings: dict[str, Any]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(meant_argument(one, at, settings) for one in value)
+    if isinstance(value, Tensor):
+        return at[value]
+    return settings[value.name] if isinstance(value, Setting) else value
+
+
+def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The script of a program, which does what the program says; its lines are short."""
+    text = script(program, "a test", **LEARNING)
+    assert executed(text, monkeypatch) == list(meant(program))
+    assert max(map(len, text.splitlines())) <= WIDTH
+    return text
+
+
+def test_lenet_under_vdnn_is_short_and_needs_nothing_of_refimpl(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = check(plan(build("lenet", 32), wanted("vdnn-all"), H100, 1 << 30), monkeypatch)
+    assert text.count("\n") <= 250
+    modules = {name for node in ast.walk(ast.parse(text)) for name in imported(node)}
+    assert modules <= sys.stdlib_module_names | {"numpy", "kernels"}
+    assert 'event["relu1 forward"].wait(memory)  # the copy reads conv1_out\n' in text
+    assert 'event["conv1 copied out"].wait(compute)  # join: the next layer starts after this\n' in text
+
+
+def imported(node: ast.AST) -> list[str]:
+    """The packages that a line imports from."""
+    if isinstance(node, ast.ImportFrom):
+        return [str(node.module).partition(".")[0]]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
+@pytest.mark.parametrize("network", ["vgg16", "resnet50", "alexnet:superneurons", "tiny-inception", "tiny-vgg:vdnnpp"])
+def test_a_script_does_what_the_program_says_under_every_preset(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, text = build(network, 16), ""
+    for preset in presets.PRESETS:
+        program = plan(made, wanted(preset), H100, 16 << 30)
+        with suppress(DoesNotFit):  # less, so that more is moved; to search for a plan of a deep network takes long
+            program = (
+                program if len(made.layers) > 50 else plan(made, wanted(preset), H100, program.peak_bytes * 7 // 10)
+            )
+        text += check(program, monkeypatch)
+    assert "on_host(compress, " in text
+    for comment in (r"takes turns with \w+", r"the thread reads \w+", r"(the copy|[\w.]+) writes \w+ over \w+"):
+        assert re.search(f"  # {comment}\n", text)
+
+
+def test_what_is_dropped_is_named_where_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = least_plan(build("tiny-inception", 4), wanted("superneurons"), H100, 0.3)
+    assert "# pool1 again: its output was dropped\n" in check(program, monkeypatch)
+
+
+def test_what_a_script_cannot_do_is_refused() -> None:
+    network, superneurons = build("lenet", 32), wanted("superneurons")
+    with pytest.raises(RunError, match="algorithms cannot be run"):
+        script(plan(network, superneurons, machine("titan-x"), 1 << 30), "a test")
+    calls = superneurons.replace(allocator=ALLOCATORS["driver-calls"])
+    with pytest.raises(RunError, match="calls the driver for every allocation"):
+        script(plan(network, calls, H100, 1 << 30), "a test")
+    tiers = H100.with_tiers([Tier("host", 1 << 20), Tier("peer", 1 << 30)])
+    with pytest.raises(RunError, match="uses the peer tier as well"):
+        script(plan(network, wanted("superneurons-offload"), tiers, 1 << 30), "a test")
+
+
+# -- what it comes to --------------------------------------------------------------------------------------------------
+
+
+def data(program: Program) -> dict[str, np.ndarray]:
+    """Images and labels for `STEPS` batches."""
+    random = np.random.default_rng(5)
+    count = STEPS * program.network.batch
+    images = 0.1 * random.standard_normal((count, *program.network.input.shape[1:]), np.float32)
+    return {"images": images, "labels": random.integers(0, program.network.predictions.shape[1], count)}
+
+
+def by_the_back_end(program: Program, given: dict[str, np.ndarray]) -> tuple[list[float], dict[str, np.ndarray]]:
+    with Trainer(program, "emulated", **LEARNING) as made:  # type: ignore[arg-type]
+        batches = zip(*(np.split(array, STEPS) for array in given.values()), strict=True)
+        return [made.step(images, labels) for images, labels in batches], made.state()
+
+
+@pytest.mark.emulated
+def test_a_script_runs_by_itself_and_comes_to_the_same_bits(tmp_path: Path) -> None:
+    """A process of its own, as a reader starts it: what it prints, and what it saves."""
+    b = Builder("two", (4, 1, 4, 4))
+    b.fc(6)
+    b.relu()
+    b.fc(3)
+    b.softmax()
+    program = least_plan(b.build(), setup(offload=OffloadSome(), prefetch=PrefetchAhead()), MACHINE)
+    given = data(program)
+    np.savez(tmp_path / "data.npz", **given)  # type: ignore[arg-type]
+    (tmp_path / "two.py").write_text(script(program, "a test", **LEARNING), encoding="utf-8")
+    command = [sys.executable, "-m", "kernels.emulated", "two.py", "data.npz", "--save", "end.npz", "--steps", STEPS]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        list(map(str, command)), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert ran.returncode == 0 and ran.stderr == "", ran.stderr
+    losses, state = by_the_back_end(program, given)
+    assert ran.stdout.splitlines() == [f"iteration {i}: loss {loss!r}" for i, loss in enumerate(losses)]
+    with np.load(tmp_path / "end.npz") as saved:
+        assert saved.keys() == state.keys() and differing(state, saved) == []
+
+
+def same_bits(program: Program, tmp_path: Path) -> None:
+    """In this process, which has compiled the kernels already."""
+    from kernels import emulated
+
+    given = data(program)
+    losses, state = by_the_back_end(program, given)
+    path = tmp_path / "script.py"
+    path.write_text(script(program, "a test", **LEARNING), encoding="utf-8")
+    ran = runpy.run_path(str(path))
+    ran["start"](None)
+    assert list(ran["train"](given["images"], given["labels"], STEPS)) == losses
+    assert differing(state, {name: array.copy_to_host() for name, (array, _, _) in ran["state"].items()}) == []
+    assert emulated.findings() == []
+
+
+@pytest.mark.emulated
+def test_the_same_bits_where_maps_are_compressed_and_dropped_and_layers_fork(tmp_path: Path) -> None:
+    moving: dict[str, Any] = {"offload": OffloadSome(), "prefetch": PrefetchAhead(1), "recompute": DropSome(0.4)}
+    program = least_plan(small_network(), setup(pinned=wanted("vdnnpp-all").pinned, **moving), keeping_up(MACHINE))
+    assert any(isinstance(i, Launch) and i.rebuild for i in program.instructions)
+    assert any(isinstance(i, Compress) for i in program.instructions)
+    same_bits(program, tmp_path)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("network", "preset"),
+    [
+        ("lenet", "vdnn-all"), ("lenet", "baseline"), ("lenet:vdnnpp", "vdnnpp-all"), ("tiny-vgg", "vdnn-conv"),
+        ("tiny-vgg", "vdnn-dyn"), ("tiny-inception", "superneurons"), ("tiny-inception", "vdnnpp-all"),
+        ("tiny-resnet", "superneurons"), ("tiny-resnet:superneurons", "superneurons-recompute"), ("lenet", "accudnn"),
+    ],
+)  # fmt: skip
+def test_the_same_bits_under_every_policy(network: str, preset: str, tmp_path: Path) -> None:
+    same_bits(least_plan(build(network, 4), wanted(preset), H100, 0.3), tmp_path)
