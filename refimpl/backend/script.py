@@ -190,7 +190,7 @@ if __name__ == "__main__":
 '''
 
 
-def script(program: Program, command: str, **learning: float) -> str:
+def written_out(program: Program, command: str, **learning: float) -> str:
     """A program as a stand-alone script.  `RunError`: it is one that cannot be written out.
 
     Args:

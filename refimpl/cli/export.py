@@ -40,14 +40,14 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.backend.script import script
+    from refimpl.backend.script import written_out
     from refimpl.machine.files import replacing
     from refimpl.machine.here import gpu_at_hand
 
     path = writable("--out", options.out) if options.out else None
     program = prepared_program(options, network_of(options), "here" if gpu_at_hand() else "h100")
     learning = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
-    text = script(program, f"refimpl {shlex.join(options.arguments)}", **learning)
+    text = written_out(program, f"refimpl {shlex.join(options.arguments)}", **learning)
     if path is None:
         sys.stdout.write(text)
         return DONE

@@ -22,7 +22,7 @@ import pytest
 from refimpl.backend import RunError, Trainer
 from refimpl.backend.bound import function_of
 from refimpl.backend.orders import awaited
-from refimpl.backend.script import WIDTH, script
+from refimpl.backend.script import WIDTH, written_out
 from refimpl.machine import machine
 from refimpl.machine.tiers import Tier
 from refimpl.memory import ALLOCATORS
@@ -226,7 +226,7 @@ def meant_argument(value: Any, at: dict[Tensor, int], settings: dict[str, Any]) 
 
 def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> str:
     """The script of a program, which does what the program says; its lines are short."""
-    text = script(program, "a test", **LEARNING)
+    text = written_out(program, "a test", **LEARNING)
     assert executed(text, monkeypatch) == list(meant(program))
     assert max(map(len, text.splitlines())) <= WIDTH
     return text
@@ -271,13 +271,13 @@ def test_what_is_dropped_is_named_where_it_comes_again(monkeypatch: pytest.Monke
 def test_what_a_script_cannot_do_is_refused() -> None:
     network, superneurons = build("lenet", 32), wanted("superneurons")
     with pytest.raises(RunError, match="algorithms cannot be run"):
-        script(plan(network, superneurons, machine("titan-x"), 1 << 30), "a test")
+        written_out(plan(network, superneurons, machine("titan-x"), 1 << 30), "a test")
     calls = superneurons.replace(allocator=ALLOCATORS["driver-calls"])
     with pytest.raises(RunError, match="calls the driver for every allocation"):
-        script(plan(network, calls, H100, 1 << 30), "a test")
+        written_out(plan(network, calls, H100, 1 << 30), "a test")
     tiers = H100.with_tiers([Tier("host", 1 << 20), Tier("peer", 1 << 30)])
     with pytest.raises(RunError, match="uses the peer tier as well"):
-        script(plan(network, wanted("superneurons-offload"), tiers, 1 << 30), "a test")
+        written_out(plan(network, wanted("superneurons-offload"), tiers, 1 << 30), "a test")
 
 
 # -- what it comes to --------------------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ def test_a_script_runs_by_itself_and_comes_to_the_same_bits(tmp_path: Path) -> N
     program = least_plan(b.build(), setup(offload=OffloadSome(), prefetch=PrefetchAhead()), MACHINE)
     given = data(program)
     np.savez(tmp_path / "data.npz", **given)  # type: ignore[arg-type]
-    (tmp_path / "two.py").write_text(script(program, "a test", **LEARNING), encoding="utf-8")
+    (tmp_path / "two.py").write_text(written_out(program, "a test", **LEARNING), encoding="utf-8")
     command = [sys.executable, "-m", "kernels.emulated", "two.py", "data.npz", "--save", "end.npz", "--steps", STEPS]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
@@ -328,7 +328,7 @@ def same_bits(program: Program, tmp_path: Path) -> None:
     given = data(program)
     losses, state = by_the_back_end(program, given)
     path = tmp_path / "script.py"
-    path.write_text(script(program, "a test", **LEARNING), encoding="utf-8")
+    path.write_text(written_out(program, "a test", **LEARNING), encoding="utf-8")
     ran = runpy.run_path(str(path))
     ran["start"](None)
     assert list(ran["train"](given["images"], given["labels"], STEPS)) == losses
