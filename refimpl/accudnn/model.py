@@ -138,7 +138,7 @@ class Model:
 
 def rungs_of(step: Step, machine: Machine) -> list[Rung]:
     """A step's workspace and seconds, from its fastest algorithms to those of least workspace."""
-    other = sum(machine.seconds(call) for call in step.calls if not call.choosable)
+    other = sum(machine.seconds(call) for call in step.calls if not (call.choosable or call.collective))
     calls = [machine.choices(call) for call in step.calls if call.choosable]
     found: list[Rung] = []
     for cap in sorted({space(choice) for choices in calls for choice in choices}, reverse=True):

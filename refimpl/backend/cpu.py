@@ -24,9 +24,8 @@ from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Pie
 from refimpl.backend.lazy import lazy_zeros
 from refimpl.backend.orders import Arranger, Order, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
-from refimpl.machine import HOST, Span, Timeline
+from refimpl.machine import HOST, Span, Timeline, engine_of
 from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program
-from refimpl.planner.order import ENGINES
 from refimpl.text import size
 
 ALIGNMENT = 512  #: bytes; as coarse as the device memory of a GPU
@@ -140,7 +139,7 @@ class CpuReplay(Replay):
 
         def add(position: int, began: float, ended: float) -> None:
             instruction: Any = self._program.instructions[position]
-            spans.append(Span(instruction, instruction.stream, ENGINES[instruction.op], began - start, ended - start))
+            spans.append(Span(instruction, instruction.stream, engine_of(instruction), began - start, ended - start))
 
         def note(position: int) -> None:
             nonlocal last

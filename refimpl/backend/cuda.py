@@ -32,9 +32,8 @@ from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap, host_stream
 from refimpl.backend.orders import awaited
 from refimpl.backend.peer import PeerMemory
-from refimpl.machine import HOST, PEER, Span, Timeline
+from refimpl.machine import HOST, PEER, Span, Timeline, engine_of
 from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
-from refimpl.planner.order import ENGINES
 from refimpl.text import size
 
 BLOCKING = "blocking_sync" if hasattr(EventOptions, "blocking_sync") else "busy_waited_sync"  #: its older name
@@ -312,7 +311,7 @@ class CudaReplay(Replay):
         for position, (start, end) in events.items():
             instruction = work[position]
             moments = origin.seconds_until(start), origin.seconds_until(end)
-            spans.append(Span(instruction, instruction.stream, ENGINES[instruction.op], *moments))
+            spans.append(Span(instruction, instruction.stream, engine_of(instruction), *moments))
         if self._host is not None:
             for piece, begun, done in self._host.spans(origin, began):
                 spans.append(Span(piece, piece.stream, "host", begun, done))

@@ -11,11 +11,13 @@ from refimpl.cli.arguments import DONE, Fail, add_command, completed_by
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import (
     add_budget,
+    add_cluster,
     add_json,
     add_machine,
     add_network,
     add_setup,
     assigned,
+    data_parallel,
     machine_of,
     say_share,
     setup_named,
@@ -65,6 +67,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--least", action="store_true", help="the least budget that each setup fits in, too")
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
     add_picture(parser, kinds=False)
+    add_cluster(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -84,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         for slot, module in assigned(options).items()
         if all(setup.shown(slot) == module for setup in setups)
     ]
-    networks = [build(name, options.batch) for name in options.networks]
+    networks = [data_parallel(options, build(name, options.batch), options.workers) for name in options.networks]
     budgets = [budget_bytes(options.budget, network, machine) for network in networks]
     found: list[list[tuple[Compared, dict[str, Any]]]] = []
     with progress("planning", len(setups) * len(networks)) as advance:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import Fail, Parser, completed_by, whole
+from refimpl.cli.arguments import Fail, Parser, completed_by, real, whole
 from refimpl.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from refimpl.planner import Program, Setup
 
 VDNNS_MACHINE = "titan-x"
+MOST_RANKS = 1_000_000
+RATE = re.compile(r"(?P<number>[0-9]{1,18}(\.[0-9]*)?|\.[0-9]+)\s*((?P<prefix>[kMGT]?)(?P<unit>bit|B)(/s)?)?")
+FACTORS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def add_network(parser: Parser, several: bool = False, batch: bool = True) -> None:
@@ -75,6 +79,42 @@ def add_budget(parser: Parser, default: str = "the machine's memory") -> None:
     )  # fmt: skip
 
 
+def add_cluster(parser: Parser, simulated: bool = True) -> None:
+    """Data-parallel training; `simulated`: the number of ranks and the speed of the network are options, too."""
+    group = parser.add_argument_group("data-parallel training")
+    if simulated:
+        group.add_argument(
+            "--workers", type=whole(most=MOST_RANKS), metavar="N", default=1,
+            help="GPUs that train together, each on a batch of its own; their network is simulated (default: 1)",
+        )  # fmt: skip
+    add_ring(group)
+    group.add_argument(
+        "--network-shares-link", action="store_true", help="an all-reduce occupies the link that maps are copied over"
+    )
+    group.add_argument(
+        "--bucket", metavar="SIZE", help="gradients that an all-reduce waits for, as in 4MiB (default: 25 MB)"
+    )
+
+
+def add_ring(group: Any) -> None:
+    """The network of a cluster."""
+    group.add_argument("--network", type=rate, dest="link", metavar="RATE", default=1.25e9,
+                       help="10Gbit, 1.25GB/s, or bytes a second (default: 10Gbit)")  # fmt: skip
+    group.add_argument("--latency", type=real(), metavar="S", default=20e-6, help="seconds (default: 0.00002)")
+    group.add_argument("--no-overlap", action="store_false", dest="overlap", help="reduce after the last backward step")
+
+
+def rate(text: str) -> float:
+    """The type of --network: bytes a second."""
+    found = RATE.fullmatch(text.strip())
+    bytes_a_second = 0.0
+    if found:
+        bytes_a_second = float(found["number"]) * FACTORS[found["prefix"] or ""] / (8 if found["unit"] == "bit" else 1)
+    if bytes_a_second < 1:
+        raise argparse.ArgumentTypeError(f"give a rate such as 10Gbit, 1.25GB/s or 1250000000, not {text!r}")
+    return bytes_a_second
+
+
 def add_json(parser: Parser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, and nothing else")
 
@@ -87,6 +127,24 @@ def network_of(options: argparse.Namespace) -> Network:
     from refimpl.network.zoo import build
 
     return build(options.network, options.batch)
+
+
+def data_parallel(options: argparse.Namespace, network: Network, ranks: int) -> Network:
+    """The network as one of `ranks` ranks trains it."""
+    from refimpl.network import BUCKET_BYTES
+    from refimpl.registry.budgets import BudgetError, Share, parse
+
+    if options.bucket is None:
+        return network.data_parallel(ranks, BUCKET_BYTES if options.overlap else None)
+    if not options.overlap:
+        raise Fail("--no-overlap makes one bucket of all gradients: leave out --bucket")
+    try:
+        bucket = parse(options.bucket)
+    except BudgetError:
+        bucket = Share(1.0)
+    if isinstance(bucket, Share):
+        raise Fail(f"--bucket {options.bucket}: give a size, as in 4MiB")
+    return network.data_parallel(ranks, bucket)
 
 
 def setup_of(options: argparse.Namespace) -> Setup:
@@ -126,13 +184,15 @@ def assigned(options: argparse.Namespace) -> dict[str, str]:
 
 def machine_of(options: argparse.Namespace, default: str = "") -> Machine:
     """The machine that was named; without a name `default`, or the GPU at hand, or vDNN's."""
-    from refimpl.machine import machine
+    from refimpl.machine import Ring, machine
     from refimpl.machine.here import gpu_at_hand
     from refimpl.registry.tiers import tiers_named
 
     found = machine(options.machine or default or ("here" if gpu_at_hand() else VDNNS_MACHINE))
     if options.catalogue:
         found = found.with_catalogue(options.catalogue)
+    if "network_shares_link" in options:
+        found = found.with_ring(Ring(options.link, options.latency, options.network_shares_link))
     return found.with_tiers(tiers_named(options.tiers)) if options.tiers is not None else found
 
 
@@ -140,7 +200,8 @@ def program_of(options: argparse.Namespace) -> Program:
     """The program of the network that was named, with the setup, machine and budget that were."""
     from refimpl.registry.planning import plan
 
-    return plan(network_of(options), setup_of(options), machine_of(options), options.budget)
+    network = data_parallel(options, network_of(options), options.workers)
+    return plan(network, setup_of(options), machine_of(options), options.budget)
 
 
 def say_share(options: argparse.Namespace, network: Network, machine: Machine) -> None:

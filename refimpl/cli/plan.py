@@ -11,10 +11,12 @@ from refimpl.cli.arguments import DOES_NOT_FIT, DONE, WRONG, Fail, add_command
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import (
     add_budget,
+    add_cluster,
     add_json,
     add_machine,
     add_network,
     add_setup,
+    data_parallel,
     machine_of,
     network_of,
     say_share,
@@ -38,6 +40,7 @@ EXAMPLES = (
     "refimpl plan tiny-resnet --listing",
     "refimpl plan tiny-resnet --step 5 --step fc --instructions",
     "refimpl plan resnet:137 --json > plan.json",
+    "refimpl plan vgg16 --batch 100 --workers 8 --network 1GB/s",
     "refimpl plan alexnet --picture alexnet.png --draw timeline",
 )
 
@@ -63,6 +66,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--largest-batch", action="store_true", help="the largest batch that fits the budget, too")
     add_picture(parser)
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="show the program without proving it")
+    add_cluster(parser)
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -73,6 +77,7 @@ def run(options: argparse.Namespace) -> int:
 
     picture = checked(options.picture)
     network, setup, machine = network_of(options), setup_of(options), machine_of(options)
+    network = data_parallel(options, network, options.workers)
     budget = budget_bytes(options.budget, network, machine)
     selections = [_step(text, network) for text in options.step]
     try:

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.cli.arguments import DONE, Fail, add_command, writable
-from refimpl.cli.options import add_budget, add_machine, add_network, add_setup, network_of, program_of, say_share
+from refimpl.cli.options import (
+    add_budget,
+    add_cluster,
+    add_machine,
+    add_network,
+    add_setup,
+    network_of,
+    program_of,
+    say_share,
+)
 from refimpl.cli.plan import proved
 from refimpl.cli.run import add_backend, prepared_program, trainer_of
 from refimpl.cli.terminal import say
@@ -29,6 +38,7 @@ def add(commands: Any) -> None:
         [
             "refimpl trace vgg16 --batch 64 --out traces",
             "refimpl trace vgg16 --batch 64 --format chrome --out vgg16.json",
+            "refimpl trace vgg16 --batch 64 --workers 8 --format chrome --out overlap.json",
             "refimpl trace tiny-resnet --run --out measured.json",
         ],
     )  # fmt: skip
@@ -40,12 +50,15 @@ def add(commands: Any) -> None:
     parser.add_argument("--out", metavar="PATH", default=".", help="a file, or a folder (default: this one)")
     parser.add_argument("--run", action="store_true", dest="measured", help="run it here: see --backend")
     add_backend(parser)
+    add_cluster(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     paths = paths_of(options)
     if options.measured:
+        if options.workers > 1:
+            raise Fail("--workers is simulated, and --run is not: leave out one of them")
         program = prepared_program(options, network_of(options))
         with trainer_of(program, options) as trainer:
             timeline = trainer.timeline()

@@ -5,13 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import DONE, Fail, add_command, completed_by, pick, real, whole
 from refimpl.cli.lists import print_json
-from refimpl.cli.options import add_budget, add_json, add_machine, add_network, add_setup, machine_of, setup_of
+from refimpl.cli.options import (
+    MOST_RANKS,
+    add_budget,
+    add_json,
+    add_machine,
+    add_network,
+    add_ring,
+    add_setup,
+    machine_of,
+    setup_of,
+)
 from refimpl.cli.pictures import add_picture, checked, save
 from refimpl.cli.terminal import progress, say, show_table, wrapped
 
@@ -23,10 +32,7 @@ if TYPE_CHECKING:
 
 POLICY = "accudnn"
 PLANS = 60  #: batches planned for most networks; how far the bar goes
-MOST_WORKERS = 1_000_000
 MOST_BUDGET = 1 << 50  #: bytes; a curve without a limit has no end
-RATE = re.compile(r"(?P<number>[0-9]{1,18}(\.[0-9]*)?|\.[0-9]+)\s*((?P<prefix>[kMGT]?)(?P<unit>bit|B)(/s)?)?")
-FACTORS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 def add(commands: Any) -> None:
@@ -60,12 +66,7 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     cluster = parser.add_argument_group("a cluster, simulated")
     cluster.add_argument("--workers", type=numbers, default=(), metavar="N,N", help="numbers of GPUs, as in 8,64,512")
-    cluster.add_argument("--network", type=rate, dest="link", metavar="RATE", default=1.25e9,
-                         help="10Gbit, 1.25GB/s, or bytes a second (default: 10Gbit)")  # fmt: skip
-    cluster.add_argument("--latency", type=real(), metavar="S", default=20e-6, help="seconds (default: 0.00002)")
-    cluster.add_argument(
-        "--no-overlap", action="store_false", dest="overlap", help="reduce after the last backward step"
-    )
+    add_ring(cluster)
     learning = parser.add_argument_group("learning")
     learning.add_argument("--base-batch", type=whole(), metavar="N", default=256, help="default: 256")
     learning.add_argument("--base-rate", type=real(above=0), metavar="R", default=0.1, help="its rate (default: 0.1)")
@@ -78,18 +79,7 @@ def add(commands: Any) -> None:
 
 def numbers(text: str) -> tuple[int, ...]:
     """The type of --workers."""
-    return tuple(whole(most=MOST_WORKERS)(part) for part in text.split(","))
-
-
-def rate(text: str) -> float:
-    """The type of --network: bytes a second."""
-    found = RATE.fullmatch(text.strip())
-    bytes_a_second = 0.0
-    if found:
-        bytes_a_second = float(found["number"]) * FACTORS[found["prefix"] or ""] / (8 if found["unit"] == "bit" else 1)
-    if bytes_a_second < 1:
-        raise argparse.ArgumentTypeError(f"give a rate such as 10Gbit, 1.25GB/s or 1250000000, not {text!r}")
-    return bytes_a_second
+    return tuple(whole(most=MOST_RANKS)(part) for part in text.split(","))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -304,10 +294,13 @@ def learning_json(learning: Learning) -> dict[str, Any]:
 
 
 def workers_json(row: Workers) -> dict[str, Any]:
+    from refimpl.machine import wire_bytes
+
     cluster: Cluster = row.cluster
     return {
         "simulated": True, "workers": cluster.workers, "link_bytes_a_second": cluster.rate,
         "latency_seconds": cluster.latency, "gradient_bytes": row.gradient_bytes,
+        "wire_bytes": wire_bytes(row.gradient_bytes, cluster.workers),
         "reduce_seconds": cluster.reduce_seconds(row.gradient_bytes), "overlap": cluster.overlap,
         "seconds": row.seconds, "images_a_second": row.images_a_second, "scaling": row.scaling,
         "speedup": row.speedup, "baseline_speedup": row.baseline_speedup, "pays_up_to": row.pays_up_to,

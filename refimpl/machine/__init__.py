@@ -6,11 +6,13 @@ from refimpl.machine.machines import MACHINES, TITAN_X
 from refimpl.machine.model import Choice, Machine
 from refimpl.machine.named import machine, summary
 from refimpl.machine.profile import Profile, machine_from_profile
-from refimpl.machine.simulate import Span, Timeline, simulate
+from refimpl.machine.ring import Ring, wire_bytes
+from refimpl.machine.simulate import Span, Timeline, engine_of, simulate
 from refimpl.machine.tiers import HOST, PEER, Tier
 from refimpl.machine.work import MachineError
 
 __all__ = [
     "CATALOGUES", "HOST", "MACHINES", "PEER", "TITAN_X", "Choice", "Clock", "Engine", "Machine", "MachineError",
-    "Profile", "Span", "Tier", "Timeline", "machine", "machine_from_profile", "simulate", "summary",
+    "Profile", "Ring", "Span", "Tier", "Timeline", "engine_of", "machine", "machine_from_profile", "simulate",
+    "summary", "wire_bytes",
 ]  # fmt: skip

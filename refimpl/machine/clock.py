@@ -1,5 +1,5 @@
 """The clock that planning and simulating share: in-order streams, one compute engine, one copy engine a
-direction, and the host's threads, which work together.
+direction, the host's threads, which work together, and the network that joins the ranks of a cluster.
 
 A piece of work on a stream starts when the work before it on that stream is done, what it waits for has happened, and
 its engine is done with all that it was given before: an engine, too, takes its work in the order it is given.  Nothing
@@ -10,20 +10,31 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-Engine = Literal["compute", "out", "in", "host"]
+Engine = Literal["compute", "out", "in", "host", "network"]
 
 
 class Clock:
-    """All times in seconds since the iteration began."""
+    """All times in seconds since the iteration began.
 
-    def __init__(self, streams: int) -> None:
+    Args:
+        streams: how many there are.
+        network_shares_link: what goes over the network occupies both copy engines, too.
+    """
+
+    def __init__(self, streams: int, network_shares_link: bool = False) -> None:
+        self._tied: dict[Engine, tuple[Engine, ...]] = {"network": ("out", "in")} if network_shares_link else {}
         self.now = [0.0] * streams  #: per stream: when all work given to it so far is done
         self._free: dict[Engine, float] = dict.fromkeys(get_args(Engine), 0.0)  #: when each engine is free again
 
     def run(self, stream: int, engine: Engine, seconds: float) -> tuple[float, float]:
         """A piece of work that takes so long: its start and its end."""
         start = max(self.now[stream], self._free[engine])
+        tied = self._tied.get(engine, ())
+        for other in tied:
+            start = max(start, self._free[other])
         end = self.now[stream] = self._free[engine] = start + seconds
+        for other in tied:
+            self._free[other] = end
         return start, end
 
     def wait(self, stream: int, moment: float) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from refimpl.machine.catalogues import known, options
 from refimpl.machine.convolution import Convolution, Key
+from refimpl.machine.ring import TEN_GIGABIT, Ring
 from refimpl.machine.tiers import HOST, Tier, check_tiers
 from refimpl.machine.work import MachineError, Option, Work
 from refimpl.network import Call
@@ -66,6 +67,7 @@ class Machine:
     allocate_seconds: float = 1e-4
     free_seconds: float = 1e-4
     host_rate: float = 1.6e10  #: bytes a second that the host's threads compress or decompress: eight of 2 GB/s each
+    ring: Ring = TEN_GIGABIT  #: the network that joins it to others like it, which train together
     tiers: tuple[Tier, ...] = (Tier(HOST),)  #: where maps are offloaded to, the preferred one first
     _known: dict[Any, Known] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -80,6 +82,8 @@ class Machine:
 
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
         """How long a call runs, here, by this algorithm (None: the fastest)."""
+        if call.collective:
+            return self.ring.reduce_seconds(sum(tensor.nbytes for tensor in call.updates), call.arguments["ranks"])
         if not call.choosable:
             return self.work_seconds(Work("products", call.flops, call.nbytes))
         known = self._of(call)
@@ -111,6 +115,10 @@ class Machine:
     def with_catalogue(self, name: str) -> Machine:
         """The same machine, offering another catalogue's algorithms."""
         return replace(self, catalogue=known(name))
+
+    def with_ring(self, ring: Ring) -> Machine:
+        """The same machine, joined to others by another network."""
+        return replace(self, ring=ring)
 
     def with_tiers(self, tiers: Sequence[Tier]) -> Machine:
         """The same machine with other memories to offload to, the preferred one first."""

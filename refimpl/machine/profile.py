@@ -178,7 +178,7 @@ class ProfiledMachine(Machine):
 
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
         """How long a call ran when it was measured, by this algorithm (None: the fastest)."""
-        if call.choosable:
+        if call.choosable or call.collective:
             return super().seconds(call, choice)
         name = key(call)
         seconds = self.profile.calls.get(name)

@@ -1,11 +1,11 @@
 """When would each instruction of a program run on a machine?  Deterministic, and linear in the program's length.
 
-An instruction is anything with an `op` and what goes with it: a "launch" has a call and the choice made for it, a
-"copy out" or "copy in" a stream, bytes and a tier, a "compress" and a "decompress" (the work of the host's threads) a
-stream and bytes, a "record" and a "wait" a stream and an event; "allocate" and "free" take time only where each is a
-call of the driver.  A launch, a copy out and a copy in can run side by side, never two of one kind; streams keep their
-order.  A copy uses the GPU's engine of its direction whatever its tier, and takes the time that the tier's rate gives.
-The planner carries the same clock and asks the same machine, and gets the same times.
+An instruction is anything with an `op` and what goes with it: a "launch" has a stream, a call and the choice made for
+it, a "copy out" or "copy in" a stream, bytes and a tier, a "compress" and a "decompress" (the work of the host's
+threads) a stream and bytes, a "record" and a "wait" a stream and an event; "allocate" and "free" take time only where
+each is a call of the driver.  A launch, a copy out, a copy in and a collective call can run side by side, never two of
+one kind; streams keep their order.  A copy uses the GPU's engine of its direction whatever its tier, and takes the time
+that the tier's rate gives.  The planner carries the same clock and asks the same machine, and gets the same times.
 """
 
 from __future__ import annotations
@@ -20,6 +20,18 @@ from refimpl.machine.model import Machine
 from refimpl.network.collector import collector_paused
 
 Interval = tuple[float, float]
+
+
+#: What an instruction does → the engine that does it; a collective call's engine is the network.
+ENGINES: dict[str, Engine] = {
+    "launch": "compute", "copy out": "out", "copy in": "in", "compress": "host", "decompress": "host",
+}  # fmt: skip
+
+
+def engine_of(instruction: Any) -> Engine:
+    """The engine of a launch, a copy, or of what is compressed or decompressed."""
+    collective = instruction.op == "launch" and instruction.call.collective
+    return "network" if collective else ENGINES[instruction.op]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,10 @@ class Timeline:
     def overlap(self) -> float:
         """Seconds in which something was copied, in either direction or both, while a kernel ran."""
         return common(self._intervals("compute"), union([*self._intervals("out"), *self._intervals("in")]))
+
+    def hidden(self, engine: Engine) -> float:
+        """Seconds in which an engine worked while a kernel ran."""
+        return common(self._intervals("compute"), self._intervals(engine))
 
     def copying(self) -> float:
         """Seconds in which something was copied, in either direction or both."""
@@ -113,7 +129,7 @@ def common(these: Sequence[Interval], those: Sequence[Interval]) -> float:
 
 def simulate(instructions: Iterable[Any], streams: tuple[str, ...], machine: Machine, driver_calls: bool) -> Timeline:
     """The instructions' timeline; `driver_calls`: every allocation and every release is a call of the driver."""
-    clock = Clock(len(streams))
+    clock = Clock(len(streams), machine.ring.shares_link)
     events: dict[int, float] = {}
     spans: list[Span] = []
     with collector_paused():
@@ -121,8 +137,8 @@ def simulate(instructions: Iterable[Any], streams: tuple[str, ...], machine: Mac
             op = instruction.op
             if op == "launch":
                 seconds = machine.seconds(instruction.call, instruction.choice)
-                stream = instruction.stream
-                spans.append(Span(instruction, stream, "compute", *clock.run(stream, "compute", seconds)))
+                stream, engine = instruction.stream, engine_of(instruction)
+                spans.append(Span(instruction, stream, engine, *clock.run(stream, engine, seconds)))
             elif op == "copy out" or op == "copy in":
                 way: Literal["out", "in"] = "out" if op == "copy out" else "in"
                 stream, seconds = instruction.stream, machine.copy_seconds(instruction.nbytes, way, instruction.tier)

@@ -71,6 +71,11 @@ class Call:
         return self.function in CHOOSABLE
 
     @property
+    def collective(self) -> bool:
+        """Whether all ranks make this call together, over the network that joins them."""
+        return self.function.startswith("comm.")
+
+    @property
     def convolution(self) -> tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, int]]:
         """Of a choosable call: pass, shape of x, shape of w, stride, padding, as `kernels.conv` wants them."""
         given = self.arguments

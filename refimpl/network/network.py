@@ -11,6 +11,7 @@ from refimpl.network import calls
 from refimpl.network.call import Call
 from refimpl.network.collector import collector_paused
 from refimpl.network.conventions import Conventions
+from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
 from refimpl.network.layer import Direction, Layer, NetworkError, Parameter, Step
 from refimpl.network.routes import depth_first
 from refimpl.network.shapes import normalisation_workspace
@@ -32,7 +33,8 @@ class Network:
 
     def __init__(self, name: str, data: Layer, end: Layer, conventions: Conventions) -> None:
         self.name, self.conventions = name, conventions
-        self.batch = data.shape[0]
+        self.batch = data.shape[0]  #: images of one rank
+        self.ranks = 1  #: that train together
         self.layers = depth_first(data, lambda layer: layer.producers, lambda layer: layer.consumers)[1:]
         self.managed: list[Tensor] = []  #: every managed tensor, in the order of its first use, workspaces excepted
         self.resident: list[Tensor] = []  #: every resident tensor
@@ -61,6 +63,27 @@ class Network:
                 other._step(layer, calls.inference(self, layer))
         used = {tensor for step in other.steps for tensor in step.uses}
         other.managed = [tensor for tensor in self.managed if tensor in used]
+        return other
+
+    def data_parallel(self, ranks: int, bucket_bytes: int | None = BUCKET_BYTES) -> Network:
+        """The same layers and tensors, trained by several ranks on a batch each: gradients are averaged, then applied.
+
+        Args:
+            ranks: how many train together; one trains alone, call for call as this network.
+            bucket_bytes: of gradients that an all-reduce waits for; None: one all-reduce after the last backward step.
+        """
+        if ranks < 1 or (bucket_bytes is not None and bucket_bytes < 1):
+            raise NetworkError(f"{ranks} ranks with buckets of {bucket_bytes} bytes: give at least 1 of each")
+        if self.ranks > 1:
+            raise NetworkError(f"{self.name} is trained by {self.ranks} ranks already")
+        if ranks == 1:
+            return self
+        other = object.__new__(Network)
+        vars(other).update(vars(self))
+        other.ranks, other.steps = ranks, self.steps[: self.depth]
+        backward = self.steps[self.depth :]
+        for step, listed in zip(backward, data_parallel_calls(backward, ranks, bucket_bytes), strict=True):
+            other._step(step.layer, listed, step.direction)
         return other
 
     def _backward_route(self, end: Layer) -> list[Layer]:
@@ -189,6 +212,11 @@ class Network:
     def managed_bytes(self) -> int:
         """Bytes of all managed tensors together, workspaces excepted; no step needs all of them at once."""
         return sum(tensor.nbytes for tensor in self.managed)
+
+    @property
+    def reduced(self) -> list[int]:
+        """Bytes of gradients of each all-reduce, in order."""
+        return [sum(t.nbytes for t in call.updates) for step in self.steps for call in step.calls if call.collective]
 
     @property
     def flops(self) -> int:

@@ -13,6 +13,7 @@ from refimpl.machine import HOST, Choice
 from refimpl.network import Call, Step, Tensor
 
 COMPUTE = 0  #: the stream that every kernel runs on
+NETWORK_STREAM = "network"  #: the name of the stream of collective calls
 HOST_STREAM = "host"  #: the name of the stream of the host's threads, which is the last one
 PINNED_BYTES = 512  #: buffers in the pinned arena start at multiples of this
 

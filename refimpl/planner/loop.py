@@ -13,8 +13,8 @@ from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.instructions import HOST_STREAM, Counts, Fate, StepRow
-from refimpl.planner.mover import Mover, Workspace
+from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM, Counts, Fate, StepRow
+from refimpl.planner.mover import Mover, Streams, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.program import Program
 from refimpl.planner.search import Search
@@ -66,8 +66,9 @@ class Planner:
         setup.check_tiers(machine)
         shared = setup.copy_streams == "shared"
         compresses = (HOST_STREAM,) if setup.pinned.compresses else ()
-        self.streams = ("compute", *(("memory",) if shared else ("out", "in")), *compresses)
-        self.device_streams = range(len(self.streams) - len(compresses))
+        reduces = (NETWORK_STREAM,) if network.ranks > 1 else ()
+        self.streams = ("compute", *(("memory",) if shared else ("out", "in")), *reduces, *compresses)
+        self.device_streams = range(len(self.streams) - len(reduces) - len(compresses))
 
         context = self.context = PlanContext(network, machine, budget)  # the modules are bound in their order
         recompute = setup.recompute.bind(context)
@@ -79,11 +80,11 @@ class Planner:
         self.prefetch = setup.prefetch.bind(context)
         cache, algorithms = setup.cache.bind(context), setup.algorithms.bind(context)
 
-        self.order = Order(len(self.streams), Clock(len(self.streams)))
+        self.order = Order(len(self.streams), Clock(len(self.streams), machine.ring.shares_link))
         self.memory = DeviceMemory(setup.allocator, budget, self.order, machine, cache, lag)
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
-        copy_streams = (1, 1) if shared else (1, 2)
-        self.mover = Mover(context, self.memory, self.pinned, self.order, copy_streams, recompute, cache, algorithms)
+        streams = Streams(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
+        self.mover = Mover(context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms)
         self.crossing = set(context.maps_across())
         self.rows: list[StepRow] = []
 

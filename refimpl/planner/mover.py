@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.instructions import CopyIn, CopyOut, Launch
+from refimpl.planner.instructions import COMPUTE, CopyIn, CopyOut, Launch
 from refimpl.planner.order import Order
 from refimpl.planner.pinned import PinnedMemory
 from refimpl.planner.slots import BoundAlgorithms, BoundCache, BoundRecompute
@@ -30,13 +31,21 @@ class Workspace:
         return self.buffer.nbytes if self.buffer else 0
 
 
+class Streams(NamedTuple):
+    """The numbers of the streams beside that of the kernels."""
+
+    out: int
+    into: int
+    network: int  #: of collective calls, where the network has any
+
+
 class Mover:
     """Args:
     context: the network, the machine and the maps' fates.
     memory: the device's blocks.
     pinned: the copies on the host.
     order: the draft of the program.
-    copy_streams: numbers of the streams that copy out and in.
+    streams: that copies and collective calls run on.
     recompute, cache, algorithms: the bound modules that say how to rebuild, what to evict and which algorithm to use.
     """
 
@@ -46,13 +55,13 @@ class Mover:
         memory: DeviceMemory,
         pinned: PinnedMemory,
         order: Order,
-        copy_streams: tuple[int, int],
+        streams: Streams,
         recompute: BoundRecompute,
         cache: BoundCache,
         algorithms: BoundAlgorithms,
     ) -> None:
         self.context, self.memory, self.pinned, self.order = context, memory, pinned, order
-        self.out_stream, self.in_stream = copy_streams
+        self.streams = streams
         self.recompute, self.cache, self.algorithms = recompute, cache, algorithms
         self.batch = context.batch
         self.counts: Counter[str] = Counter()
@@ -106,7 +115,9 @@ class Mover:
             return 0
         target, block = self.pinned.target(tensor), self.memory[tensor]
         nbytes = tensor.nbytes
-        copy = CopyOut(self.order.now, tensor, block.address, target.address, nbytes, self.out_stream, why, target.tier)
+        copy = CopyOut(
+            self.order.now, tensor, block.address, target.address, nbytes, self.streams.out, why, target.tier
+        )
         self.order.work(copy, self.context.machine.copy_seconds(nbytes, "out", target.tier), [block], [target])
         self.pinned.left(tensor)
         return nbytes
@@ -115,7 +126,9 @@ class Mover:
         """Start the copy back into the tensor's block; the bytes that move, none for the batch."""
         source, block = self.pinned.source(tensor), self.memory[tensor]
         nbytes = tensor.nbytes
-        copy = CopyIn(self.order.now, tensor, block.address, source.address, nbytes, self.in_stream, why, source.tier)
+        copy = CopyIn(
+            self.order.now, tensor, block.address, source.address, nbytes, self.streams.into, why, source.tier
+        )
         self.order.work(copy, self.context.machine.copy_seconds(nbytes, "in", source.tier), [source], [block])
         if tensor in self.batch:
             return 0
@@ -257,7 +270,8 @@ class Mover:
                 writes.append(memory[buffer])
                 space = memory[buffer].address, choice.workspace_bytes
             addresses = tuple([block.address for block in memory.blocks(call.operands)])
-            launch = Launch(self.order.now, call, addresses, choice, space, rebuild)
+            stream = self.streams.network if call.collective else COMPUTE
+            launch = Launch(self.order.now, call, addresses, choice, space, rebuild, stream)
             self.order.work(launch, machine.seconds(call, choice), reads, writes)
 
     def release_workspace(self, workspace: Workspace) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import le
 
-from refimpl.machine import HOST, Clock, Engine
+from refimpl.machine import HOST, Clock, engine_of
 from refimpl.network import Step, Tensor
 from refimpl.planner.gap import widest_gap
 from refimpl.planner.history import Accesses, latest
@@ -31,9 +31,6 @@ from refimpl.planner.instructions import (
 )
 
 Work = Launch | CopyOut | CopyIn | Compress | Decompress
-ENGINES: dict[str, Engine] = {
-    "launch": "compute", "copy out": "out", "copy in": "in", "compress": "host", "decompress": "host",
-}  # fmt: skip
 
 
 class Block:
@@ -105,7 +102,7 @@ class Order:
             block.reads[stream] = position
         for block in writes:
             block.writes[stream] = position
-        _, self.ends[position] = self.clock.run(stream, ENGINES[work.op], seconds)
+        _, self.ends[position] = self.clock.run(stream, engine_of(work), seconds)
         return position
 
     def wait(self, stream: int, needed: Sequence[int], step: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from refimpl.machine import Machine, Timeline
+from refimpl.machine import Machine, Timeline, wire_bytes
 from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, Launch, Program, Setup
@@ -61,6 +61,9 @@ FIELDS = {
     "simulated": "whether the times are a model's; otherwise they are measured",
     "largest_allocation_bytes": "the largest block for which the pool has room at every moment of the iteration, in "
     "memory never touched too",
+    "data_parallel": "null for a network that trains alone; else `ranks`, `all_reduces`, `gradient_bytes`, "
+    "`wire_bytes` that all ranks send in an iteration, `reduce_seconds` that the network is busy, `hidden_seconds` of "
+    "them beside kernels",
     "traffic": "every copy, by direction and reason, the batch included: `direction`, `why`, `copies`, `bytes`",
     "counts": "`instructions`, `waits`, `skipped_prefetches`; of what steps read or change, `hits` were "
     "there, `misses` fetched or rebuilt; `evictions`: tensors pushed out, with a copy or without",
@@ -78,6 +81,17 @@ FIELDS = {
     "misfit": "null if it fits; else `message`, `step`, `layer`, `direction` (null before the first step), `tensor`, "
     "`asked_bytes`, `free_bytes`, `largest_hole_bytes`, `alive_bytes` by kind",
 }
+
+
+def _data_parallel(program: Program, timeline: Timeline) -> dict[str, Any] | None:
+    ranks, reduced = program.network.ranks, program.network.reduced
+    if ranks == 1:
+        return None
+    return {
+        "ranks": ranks, "all_reduces": len(reduced), "gradient_bytes": sum(reduced),
+        "wire_bytes": wire_bytes(sum(reduced), ranks), "reduce_seconds": timeline.busy("network"),
+        "hidden_seconds": timeline.hidden("network"),
+    }  # fmt: skip
 
 
 def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | None = None) -> dict[str, Any]:
@@ -117,6 +131,7 @@ def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | No
         "chosen": _chosen(program),
         "simulated": timeline.simulated,
         "largest_allocation_bytes": int(fragmentation(program, pool_size(program)).largest_hole.min()),
+        "data_parallel": _data_parallel(program, timeline),
         "traffic": [
             {"direction": moved.direction, "why": moved.why, "copies": moved.copies, "bytes": moved.nbytes}
             for moved in traffic(program)

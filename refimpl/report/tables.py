@@ -197,9 +197,20 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
         ["iteration", duration(timeline.seconds), against],
         ["  in kernels", duration(kernels), f"{share(kernels, timeline.seconds)}, {speed:.2f} TFLOP/s"],
         ["  stalled", duration(timeline.stall), share(timeline.stall, timeline.seconds)],
+        *_reduced(program, timeline),
         ["instructions", f"{len(program.instructions):,}", counted(counts.waits, "wait") + " among them"],
     ]
     return Table(title(program, timeline), ["", "figure", "remark"], rows, frozenset({"figure"}), ("remark",))
+
+
+def _reduced(program: Program, timeline: Timeline) -> list[list[str]]:
+    """What the network does in data-parallel training."""
+    reduced, ranks = program.network.reduced, program.network.ranks
+    if not reduced:
+        return []
+    how = f"{counted(len(reduced), 'all-reduce')} of {size(sum(reduced))}, {ranks} ranks"
+    busy, hidden = timeline.busy("network"), timeline.hidden("network")
+    return [["  on the network", duration(busy), f"{how}; {share(hidden, busy)} beside kernels"]]
 
 
 def _compressed(program: Program, timeline: Timeline) -> list[list[str]]:

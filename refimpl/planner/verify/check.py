@@ -13,6 +13,7 @@ from refimpl.network.collector import collector_paused
 from refimpl.planner.instructions import (
     COMPUTE,
     HOST_STREAM,
+    NETWORK_STREAM,
     Allocate,
     Compress,
     CopyIn,
@@ -51,6 +52,8 @@ class Check:
         self.tiers[HOST] = self.pinned
         self.store = HostMemory(program.store_bytes, name="the store")
         self.host = len(program.streams) - 1 if HOST_STREAM in program.streams else -1  #: the stream of its threads
+        #: the stream of collective calls
+        self.network = program.streams.index(NETWORK_STREAM) if NETWORK_STREAM in program.streams else -1
         self.order = HappensBefore(max(len(program.streams), 1))
         self.plain = PlainRun(program.network)
         self.position = -1  #: of the running instruction, over both iterations
@@ -288,11 +291,14 @@ class Check:
         block.copied = -1
 
     def check_stream(self, it: Launch | Copy | Record | Wait) -> None:
-        """Kernels run on the stream 0, the work of the host's threads on theirs, and copies on any other than that."""
+        """Kernels run on the stream 0, collective calls and the host's work on theirs, and copies on any but those."""
         if not 0 <= it.stream < len(self.program.streams):
             self.refuse_here(1, f"the program has no stream {it.stream}", it)
-        if isinstance(it, Launch) and it.stream != COMPUTE:
-            self.refuse_here(1, f"kernels run on {stream_name(self.program, COMPUTE)} alone", it)
+        if isinstance(it, Launch) and it.stream != (self.network if it.call.collective else COMPUTE):
+            what, where = ("collective calls", self.network) if it.call.collective else ("kernels", COMPUTE)
+            self.refuse_here(1, f"{what} run on {stream_name(self.program, where)} alone", it)
+        if isinstance(it, Copy) and it.stream == self.network:
+            self.refuse_here(1, f"{NETWORK_STREAM} is for collective calls alone", it)
         if isinstance(it, Copy) and (it.stream == self.host) != isinstance(it, Compress | Decompress):
             self.refuse_here(1, f"on {HOST_STREAM} maps are compressed and decompressed, and nowhere else", it)
 

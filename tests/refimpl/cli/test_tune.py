@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from refimpl.backend import Trainer, data
-from refimpl.cli.tune import RATE, rate, tuned_file
+from refimpl.cli.options import RATE, rate
+from refimpl.cli.tune import tuned_file
 from refimpl.network.zoo import build
 from tests.refimpl.cli.said import Command, Wrong
 
@@ -43,6 +44,7 @@ def test_the_document(refimpl: Command) -> None:
     assert few["simulated"] is True and (few["workers"], many["workers"]) == (2, 1000)
     nbytes = build("tiny-vgg", 1).parameter_count * 4
     assert few["gradient_bytes"] == nbytes and few["reduce_seconds"] == pytest.approx(nbytes / 1e9 + 2e-3)
+    assert few["wire_bytes"] == 2 * nbytes
     assert few["seconds"] == pytest.approx(best["seconds"] + few["reduce_seconds"])
     assert few["images_a_second"] == pytest.approx(2 * best["batch"] / few["seconds"])
     assert many["scaling"] < few["scaling"] < 1 and many["learning"]["global_batch"] == 1000 * best["batch"]

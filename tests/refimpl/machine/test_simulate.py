@@ -14,21 +14,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import Clock, simulate
+from refimpl.machine.ring import TEN_GIGABIT, Ring
 from refimpl.machine.simulate import Span, Timeline, common, union
 
-STREAMS = ("compute", "out", "in")
+STREAMS = ("compute", "out", "in", "network")
+
+
+@dataclass(frozen=True)
+class Work:
+    """A call that is no more than its seconds."""
+
+    seconds: float
+    collective: bool = False
 
 
 @dataclass(frozen=True)
 class Plain:
-    """A machine whose calls are their own seconds."""
+    """A machine whose calls say how long they take."""
 
     name: str = "plain"
     allocate_seconds: float = 3.0
     free_seconds: float = 5.0
+    ring: Ring = TEN_GIGABIT
 
-    def seconds(self, call: float, choice: None = None) -> float:
-        return call
+    def seconds(self, call: Work, choice: None = None) -> float:
+        return call.seconds
 
     def copy_seconds(self, nbytes: float, direction: str, tier: str) -> float:
         return nbytes if direction == "out" else 2 * nbytes
@@ -45,9 +55,10 @@ def programs(draw: st.DrawFn) -> list[SimpleNamespace]:
     events = 0
     ops = ("launch", "launch", "copy out", "copy in", "record", "wait", "wait", "allocate", "free")
     for op in draw(st.lists(st.sampled_from(ops), max_size=40)):
-        stream = draw(st.integers(0, 2))
+        stream = draw(st.integers(0, 3))
         if op == "launch":
-            made.append(instruction(op, stream=stream, call=draw(st.integers(0, 9)), step=len(made)))
+            call = Work(draw(st.integers(0, 9)), draw(st.booleans()))
+            made.append(instruction(op, stream=stream, call=call, step=len(made)))
         elif op in ("copy out", "copy in"):
             made.append(instruction(op, stream=stream, nbytes=draw(st.integers(0, 9))))
         elif op == "record":
@@ -63,7 +74,11 @@ def programs(draw: st.DrawFn) -> list[SimpleNamespace]:
 def stepwise(program: list[Any], machine: Plain, driver_calls: bool, luck: random.Random) -> list[tuple[float, float]]:
     """Start and end of every instruction, found by walking through time; in which order things start is up to luck."""
     moments: dict[int, tuple[float, float]] = {}
-    engines = {"launch": "compute", "copy out": "out", "copy in": "in"}
+    copies = {"copy out": "out", "copy in": "in"}
+    engines = [
+        ("network" if one.call.collective else "compute") if one.op == "launch" else copies.get(one.op)
+        for one in program
+    ]
     driver = [driver_calls and one.op in ("allocate", "free") for one in program]
     now = 0.0
 
@@ -77,7 +92,7 @@ def stepwise(program: list[Any], machine: Plain, driver_calls: bool, luck: rando
         for before in range(number):
             other = program[before]
             same_stream = getattr(one, "stream", None) == getattr(other, "stream", 0.5)
-            same_engine = one.op in engines and engines.get(other.op) == engines[one.op]
+            same_engine = engines[number] is not None and engines[before] == engines[number]
             awaited = one.op == "wait" and other.op == "record" and other.event == one.event
             if (same_stream or same_engine or awaited or driver[before] or driver[number]) and not done(before):
                 return False
@@ -86,8 +101,8 @@ def stepwise(program: list[Any], machine: Plain, driver_calls: bool, luck: rando
     def takes(one: Any) -> float:
         if one.op == "launch":
             return machine.seconds(one.call)
-        if one.op in engines:
-            return machine.copy_seconds(one.nbytes, engines[one.op], one.tier)
+        if one.op in copies:
+            return machine.copy_seconds(one.nbytes, copies[one.op], one.tier)
         if driver_calls and one.op in ("allocate", "free"):
             return machine.allocate_seconds if one.op == "allocate" else machine.free_seconds
         return 0.0
@@ -176,13 +191,21 @@ def test_the_clock_by_hand() -> None:
     assert clock.now == [19, 19] and clock.end == 19
 
 
+def test_a_network_behind_the_link_occupies_both_copy_engines() -> None:
+    clock, apart = Clock(3, network_shares_link=True), Clock(3)
+    for one in (clock, apart):
+        assert one.run(0, "out", 4) == (0, 4)
+    assert clock.run(1, "network", 5) == (4, 9) and clock.run(2, "in", 1) == (9, 10)
+    assert apart.run(1, "network", 5) == (0, 5) and apart.run(2, "in", 1) == (0, 1)
+
+
 @pytest.mark.timing
 def test_time_grows_with_the_program_and_no_faster() -> None:
     def seconds(length: int) -> float:
         program = []
         for number in range(length // 4):
             program += [
-                instruction("launch", stream=0, call=1.0, step=number),
+                instruction("launch", stream=0, call=Work(1.0), step=number),
                 instruction("record", stream=0, event=number),
                 instruction("wait", stream=1, event=number),
                 instruction("copy out", stream=1, nbytes=2),

@@ -199,7 +199,7 @@ class Run:
 
     def launch(self, it: Launch) -> None:
         call = it.call
-        node = self.node(it.stream, self.program.streams[0])
+        node = self.node(it.stream, "network" if it.call.collective else self.program.streams[0])
         if (
             call not in self.positions
             or len(it.addresses) != len(call.operands)
@@ -238,7 +238,7 @@ class Run:
             self.accesses.append((node, 0, *places[tensor][1:], True))
 
     def copy(self, it: CopyOut | CopyIn) -> None:
-        node = self.node(it.stream, *(name for name in self.program.streams if name != "host"))
+        node = self.node(it.stream, *(name for name in self.program.streams if name not in ("host", "network")))
         _, start, end = self.find(it.tensor, it.address)
         out = it.op == "copy out"
         if it.tier not in self.tiers:
