@@ -73,7 +73,7 @@ class Bound:
         self.launches: dict[int, list[BoundLaunch]] = {}
         self._varying: list[tuple[int, Launch, set[str]]] = []  #: position, instruction, names of the settings it takes
         for position, instruction in enumerate(program.instructions):
-            if isinstance(instruction, Launch):
+            if isinstance(instruction, Launch) and not instruction.call.collective:  # a communicator makes those
                 self.launches[position] = bind_launch(instruction, view, settings)
                 taken = {value.name for value in instruction.call.arguments.values() if isinstance(value, Setting)}
                 if taken:

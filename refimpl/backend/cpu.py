@@ -20,7 +20,16 @@ from kernels.cpu.threads import thread_count
 from refimpl.backend.bound import Bound, Settings
 from refimpl.backend.device import Device, Pauses, Replay, Sizes
 from refimpl.backend.errors import DeviceFailed
-from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, needs
+from refimpl.backend.host_thread import (
+    CompressedMap,
+    HostThread,
+    HostWork,
+    Piece,
+    doing,
+    host_stream,
+    needs,
+    network_stream,
+)
 from refimpl.backend.lazy import lazy_zeros
 from refimpl.backend.orders import Arranger, Order, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
@@ -99,6 +108,10 @@ class CpuReplay(Replay):
                 self._work[position] = [partial(copy, *place)]
             elif isinstance(instruction, (Compress, Decompress)):
                 self._work[position] = [partial(self._host_work.run, instruction)]
+            elif isinstance(instruction, Launch) and instruction.call.collective:
+                operands = zip(instruction.call.operands, instruction.addresses, strict=True)
+                gradients = [device.view(address, tensor.shape, tensor.dtype) for tensor, address in operands]
+                self._work[position] = [device.communicator.mean(gradients)]
             elif isinstance(instruction, Launch):
                 self._take(position)
         self._arranger = Arranger(program)
@@ -110,10 +123,11 @@ class CpuReplay(Replay):
             **device.tiers,
         }
         self._poison = Poison(program, arenas) if device.poison else None
-        # In the program's order the host's work runs beside the kernels, as it does on a GPU.
-        beside = program.store_bytes and type(device.order) is ProgramOrder and not device.poison
-        self._thread = HostThread() if beside else None
-        self._needs = needs(program) if beside else {}
+        # In the program's order the host's work and collective calls run beside the kernels, as they do on a GPU.
+        beside = type(device.order) is ProgramOrder and not device.poison
+        streams = (host_stream(program) if program.store_bytes else None, network_stream(program)) if beside else ()
+        self._threads = {stream: HostThread() for stream in streams if stream is not None}
+        self._needs = {stream: needs(program, stream) for stream in self._threads}
         self._pieces: dict[int, Piece] = {}  #: of the last iteration, by position
 
     def _take(self, position: int) -> None:
@@ -160,19 +174,19 @@ class CpuReplay(Replay):
             poison.begin()
         try:
             for position in self._arranged or self._arranger.arrange(self._order):
-                if self._thread is not None:
-                    work = self._program.instructions[position]
-                    if isinstance(work, (Compress, Decompress)):
-                        self._pieces[position] = Piece(doing(work), *self._work[position])
-                        self._thread.start(self._pieces[position])
-                        continue
-                    if position in self._needs:
-                        self._thread.wait_for(self._pieces[self._needs[position]])
+                for stream, needed in self._needs.items():
+                    if position in needed:
+                        self._threads[stream].wait_for(self._pieces[needed[position]])
+                work: Any = self._program.instructions[position]
+                if work.stream in self._threads:
+                    self._pieces[position] = Piece(doing(work), *self._work[position])
+                    self._threads[work.stream].start(self._pieces[position])
+                    continue
                 for run in self._work[position]:
                     run()
                 behind(position)
                 if poison is not None:
                     poison.executed(position)
         finally:
-            if self._thread is not None:
-                self._thread.finish()
+            for thread in self._threads.values():
+                thread.finish()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from refimpl.backend.bound import Settings
+from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap
 from refimpl.backend.lazy import lazy_zeros
@@ -120,6 +121,7 @@ class Device(ABC):
     """
 
     pinned: np.ndarray  #: the pinned arena, as bytes
+    communicator: Communicator = Alone()  #: that makes the collective calls
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes

@@ -19,6 +19,14 @@ class DeviceFailed(RunError):
     """The device, or its memory, refused."""
 
 
+class RankFailed(RunError):
+    """A rank of data-parallel training cannot go on, so none does.  `status` is the exit status that it ends with."""
+
+    def __init__(self, rank: int, status: int, why: str) -> None:
+        super().__init__(f"rank {rank}: {why}")
+        self.rank, self.status = rank, status
+
+
 class NotFinite(RunError):
     """A number was not finite.  `layer` is the first one that shows it; a guarded trainer learns nothing from it."""
 

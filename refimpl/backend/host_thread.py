@@ -1,4 +1,5 @@
-"""The stream of the host's own work: one thread that compresses and decompresses maps while everything else goes on.
+"""A stream of the host's own work: one thread that compresses and decompresses maps while everything else goes on.
+Another one reduces gradients.
 
 The work on it is done in order, as on any stream; each piece is shared by as many threads as there are cores.  What a
 map takes once it is compressed is written down: it depends on the map.
@@ -23,8 +24,9 @@ from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.orders import awaited
 from refimpl.network import Tensor
 from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program, Record, Wait
-from refimpl.planner.instructions import HOST_STREAM
+from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM
 
+WORK = (Launch, CopyIn, CopyOut, Compress, Decompress)
 PATIENCE = 120.0  #: seconds without the end of any piece, after which a wait is given up
 
 
@@ -76,8 +78,10 @@ class HostWork:
             self._compressed[work.tensor] = replace(self._compressed[work.tensor], decompress_seconds=seconds)
 
 
-def doing(work: Compress | Decompress) -> str:
+def doing(work: Compress | Decompress | Launch) -> str:
     """As an error says it."""
+    if isinstance(work, Launch):
+        return f"reducing {', '.join(map(str, work.call.updates[:3]))}, … (instruction of step {work.step})"
     what = "compressing" if isinstance(work, Compress) else "decompressing"
     return f"{what} {work.tensor} (instruction of step {work.step})"
 
@@ -87,24 +91,30 @@ def host_stream(program: Program) -> int | None:
     return program.streams.index(HOST_STREAM) if HOST_STREAM in program.streams else None
 
 
-def needs(program: Program) -> dict[int, int]:
-    """Position of a launch or a copy → that of the host's work that must be done before it, in the program's order.
+def network_stream(program: Program) -> int | None:
+    """The number of the stream of collective calls; None for a program without."""
+    return program.streams.index(NETWORK_STREAM) if NETWORK_STREAM in program.streams else None
 
-    The host's work is done in order, so one position stands for all before it, and is given only where it is a new one.
+
+def needs(program: Program, beside: int | None) -> dict[int, int]:
+    """Position of a piece of work → that of the work on the stream `beside` that must be done before it.
+
+    In the program's order.  A stream's work is done in order, so one position stands for all before it, and is given
+    only where it is a new one.
     """
     waits = awaited(program)
-    behind = [-1] * len(program.streams)  #: of each stream: the last of the host's work that it is ordered after
+    behind = [-1] * len(program.streams)  #: of each stream: the last work on `beside` that it is ordered after
     recorded: dict[int, int] = {}  #: position of a record → the same at that moment
     found: dict[int, int] = {}
     done = -1
     for position, instruction in enumerate(program.instructions):
-        if isinstance(instruction, (Compress, Decompress)):
+        if isinstance(instruction, WORK) and instruction.stream == beside:
             behind[instruction.stream] = position
         elif isinstance(instruction, Record):
             recorded[position] = behind[instruction.stream]
         elif isinstance(instruction, Wait):
             behind[instruction.stream] = max(behind[instruction.stream], recorded[waits[position]])
-        elif isinstance(instruction, (Launch, CopyIn, CopyOut)) and behind[instruction.stream] > done:
+        elif isinstance(instruction, WORK) and behind[instruction.stream] > done:
             found[position] = done = behind[instruction.stream]
     return found
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from refimpl.backend.errors import RunError
 from refimpl.planner import Allocate, Free, Launch, Program, Record, Wait
 
-#: What is not computing: copies, and the host's compressing.
+#: What is not computing: copies, and the host's compressing.  Collective calls are not, either.
 MOVING = ("copy out", "copy in", "compress", "decompress")
 
 
@@ -29,7 +29,7 @@ class Order(Protocol):
         """A new iteration of a program with so many streams."""
 
     def pick(self, ready: Mapping[int, int], copies: Sequence[bool]) -> int:
-        """A stream out of `ready`: stream → position of its next launch or copy; `copies[position]`: it is a copy."""
+        """A stream out of `ready`: stream → position of its next work; `copies[position]`: it is no kernel."""
 
 
 class ProgramOrder:
@@ -98,7 +98,10 @@ class Arranger:
         self._streams = range(len(program.streams))
         self._queues: list[list[int]] = [[] for _ in self._streams]
         self._instructions = program.instructions
-        self._copies = [instruction.op in MOVING for instruction in program.instructions]
+        self._copies = [
+            instruction.op in MOVING or (isinstance(instruction, Launch) and instruction.call.collective)
+            for instruction in program.instructions
+        ]
         self._awaited = awaited(program)
         for position, instruction in enumerate(program.instructions):
             if not isinstance(instruction, (Allocate, Free)):  # those are in the books alone

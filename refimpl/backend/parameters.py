@@ -30,6 +30,13 @@ def drawn(name: str, shape: tuple[int, ...], spread: float, seed: int) -> np.nda
     return random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
 
 
+def seed_of_rank(seed: int, rank: int) -> int:
+    """What one rank's dropout is drawn from; rank 0's is that of a training on its own."""
+    if not rank:
+        return seed
+    return int.from_bytes(hashlib.blake2b(f"{seed}/rank {rank}".encode(), digest_size=8).digest(), "little")
+
+
 def spread(layer: Layer, shape: tuple[int, ...]) -> float:
     """He's rule, sqrt(2 / inputs of one output), which keeps the variance through a ReLU; before the softmax, none.
 

@@ -14,14 +14,15 @@ import numpy as np
 from refimpl.backend import checkpoint
 from refimpl.backend.batches import checked_images, checked_labels, whole_batches
 from refimpl.backend.bound import Settings, refuse_foreign
+from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_peak
 from refimpl.backend.diagnosis import diagnose
-from refimpl.backend.errors import NotFinite, RunError
+from refimpl.backend.errors import NotFinite, RankFailed, RunError
 from refimpl.backend.host_thread import CompressedMap
 from refimpl.backend.inference import inference_program
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import Order
-from refimpl.backend.parameters import initial_state, state_tensors
+from refimpl.backend.parameters import initial_state, seed_of_rank, state_tensors
 from refimpl.machine import Timeline
 from refimpl.network import Tensor
 from refimpl.planner import DoesNotFit, Launch, Program
@@ -40,10 +41,7 @@ class Evaluation:
 
 
 class _Diverged(Exception):
-    """A loss is NaN or infinity; raised between forward and backward.  `loss` is the mean."""
-
-    def __init__(self, loss: float) -> None:
-        self.loss = loss
+    """A rank's loss is NaN or infinity; raised between forward and backward."""
 
 
 def not_finite(loss: float) -> str:
@@ -58,6 +56,11 @@ class Trainer:
     nobody may read unreadable; both change nothing in the result of a right program.  With `guard` the host looks at
     the losses before anything is learnt from them, which lets a GPU run empty for a moment;
     without, it never waits inside an iteration, and a loss of NaN or infinity is found when it has been learnt from.
+
+    With a `communicator` of several ranks this trainer is one of them: each has a program of the same data-parallel
+    network, and gives `step` its own part of the batch.  All start from the same weights, and their gradients are
+    averaged, so their weights stay equal; what dropout drops and the running statistics are each rank's own.  If one
+    finds NaN or is told to stop, all raise the same.
 
     Device memory is taken once, here, and is at most the program's budget.  A program whose allocator is `driver-calls`
     takes it a second time on a GPU, allocation by allocation (`refimpl.backend.driver_calls`).
@@ -74,15 +77,24 @@ class Trainer:
         order: Order | None = None,
         poison: bool = False,
         guard: bool = True,
+        communicator: Communicator | None = None,
     ) -> None:
         refuse_foreign(program)
         if not 0 <= seed < 2**64:
             raise RunError(f"the seed is {seed}; give a whole number of at least 0 and below 2**64")
         self.program, self.network, self.backend = program, program.network, backend
+        self.communicator = communicator or Alone()
+        if self.network.ranks != self.communicator.size:
+            raise RunError(
+                f"this program is that of one of {self.network.ranks} ranks, and there are {self.communicator.size}; "
+                f"plan the network's data_parallel({self.communicator.size}), or start as many ranks"
+            )
         self.seed, self.rate, self.momentum, self.decay = seed, rate, momentum, decay
         self.guard = guard
         self.iteration = 0  #: iterations done so far; the number of the next one
         self._whole = True  #: no iteration was cut off half way
+        self._losses: list[float] = []  #: every rank's, of the running iteration
+        self._interrupted = False  #: a rank was told to stop
         self._closed = False
         self._last: tuple[np.ndarray, np.ndarray] | None = None
         self.inference: Program | None = None  #: forward only; None where that does not fit
@@ -97,7 +109,8 @@ class Trainer:
         self._place_statistics(sizes.pinned)
         self.device = self._open(replace(sizes, pinned=self._statistics_end), order, poison)
         try:
-            self.replay = self.device.replay(program, self._settings())
+            self.device.communicator = self.communicator
+            self.replay = self.device.replay(program, self._launched())
             self._gate = self._find_gate()
             for tensor, values in initial_state(self.network, seed):
                 self.device.write(program.resident[tensor], values)
@@ -125,7 +138,7 @@ class Trainer:
     # -- training ------------------------------------------------------------------------------------------------------
 
     def step(self, images: Any, labels: Any) -> float:
-        """Learn from one batch: float32 images, whole-number labels; the mean loss.
+        """Learn from one batch: float32 images, whole-number labels; the mean loss, over all ranks.
 
         If a loss is NaN or infinity, nothing is learnt (with `guard`), and `NotFinite` names the first layer that shows
         it.  Ctrl-C waits for the end of the iteration.
@@ -136,10 +149,18 @@ class Trainer:
             checked_labels(self.network, labels, self.network.batch),
         )
         with held_interrupts():
-            return self._iterate(batch)
+            try:
+                loss = self._iterate(batch)
+            except BaseException as error:
+                if not self._whole and not isinstance(error, RankFailed):
+                    self.communicator.abort(" ".join(str(error).split()) or type(error).__name__)
+                raise
+        if self._interrupted:
+            raise KeyboardInterrupt
+        return loss
 
     def _iterate(self, batch: tuple[np.ndarray, np.ndarray]) -> float:
-        self.replay.set(self._settings())  # what a kernel refuses is refused here, before anything has run
+        self.replay.set(self._launched())  # what a kernel refuses is refused here, before anything has run
         self._upload(self.program, batch)
         self._last = batch
         if self.guard:
@@ -147,16 +168,18 @@ class Trainer:
         self._whole = False
         try:
             self.replay.issue({self._gate: self._judge} if self.guard else {})
-            self.replay.set(self._settings(self.iteration + 1))  # while the device works
-        except _Diverged as diverged:
+            self.replay.set(self._launched(self.iteration + 1))  # while the device works
+        except _Diverged:
             self.replay.finish()
-            error = self._find_culprit(batch, diverged.loss)
-            self._whole = True
-            raise error from None
+            raise self._diverged(batch) from None
         self.replay.finish()
         self._whole = True
         self.iteration += 1
-        loss = float(np.mean(self._result(self.program, self.network.losses), dtype=np.float64))
+        own = float(np.mean(self._result(self.program, self.network.losses), dtype=np.float64))
+        if not self.guard:
+            self._meet(own)
+        self._losses[self.communicator.rank] = own
+        loss = float(np.mean(self._losses))
         if not math.isfinite(loss):
             layer = self.network.layers[-1].name
             found = f"iteration {self.iteration - 1}: the loss is {not_finite(loss)}, and it has been learnt from"
@@ -168,7 +191,7 @@ class Trainer:
         self._require_whole()
         if self._last is None:
             raise RunError("there is no last batch yet; step(images, labels) gives one")
-        self.replay.set(self._settings())
+        self.replay.set(self._launched())
         self._upload(self.program, self._last)
         with held_interrupts():
             self._whole = False
@@ -188,7 +211,7 @@ class Trainer:
         given = checked_images(self.network, images, whole=False)
         right = checked_labels(self.network, labels, len(given))
         if self._inference_replay is None:
-            self._inference_replay = self.device.replay(self.inference, self._settings())
+            self._inference_replay = self.device.replay(self.inference, self._launched())
         losses, predictions = [], []
         for some, theirs, count in whole_batches(given, right, self.network.batch):
             self._upload(self.inference, (some, theirs))
@@ -208,6 +231,11 @@ class Trainer:
             if not math.isfinite(value):
                 raise RunError(f"the {name} is {value}; give a finite number")
         return {"seed": self.seed, "iteration": self.iteration if iteration is None else iteration, **rates}
+
+    def _launched(self, iteration: int | None = None) -> Settings:
+        """The settings as kernels get them: every rank drops out what it likes."""
+        seed = seed_of_rank(self.seed, self.communicator.rank)
+        return {**self._settings(iteration), "seed": seed}
 
     # -- the batch, and the results ------------------------------------------------------------------------------------
 
@@ -236,8 +264,15 @@ class Trainer:
     def _judge(self) -> None:
         losses = self.network.losses
         values = self.device.read(self.program.resident[losses], losses.shape, losses.dtype)
-        if not np.isfinite(values).all():
-            raise _Diverged(float(values.mean(dtype=np.float64)))
+        self._meet(float(values.mean(dtype=np.float64)))
+        if not np.isfinite(self._losses).all():
+            raise _Diverged
+
+    def _meet(self, loss: float) -> None:
+        """Tell the other ranks this one's mean loss, and whether it was told to stop, and hear theirs."""
+        words = [word.split() for word in self.communicator.agree(f"{loss!r} {self.communicator.interrupted}")]
+        self._losses = [float(loss) for loss, _ in words]
+        self._interrupted = any(interrupted == "True" for _, interrupted in words)
 
     def _place_statistics(self, start: int) -> None:
         """Room in pinned memory, from `start` on, for the running statistics as they were before an iteration."""
@@ -256,6 +291,18 @@ class Trainer:
     def _put_statistics_back(self) -> None:
         for address, host, nbytes in self._statistics:
             self.device.copy_in(address, host, nbytes)
+
+    def _diverged(self, batch: tuple[np.ndarray, np.ndarray]) -> NotFinite:
+        """The error of the first rank whose loss is not finite, on every rank; all are as before the iteration."""
+        mine, first = self._losses[self.communicator.rank], [math.isfinite(loss) for loss in self._losses].index(False)
+        found = NotFinite("", "")
+        if math.isfinite(mine):
+            self._put_statistics_back()
+        else:
+            found = self._find_culprit(batch, mine)
+        self._whole = True
+        layer, _, message = self.communicator.agree(f"{found.layer}\n{found}")[first].partition("\n")
+        return NotFinite(layer, f"rank {first}: {message}" if self.communicator.size > 1 else message)
 
     def _find_culprit(self, batch: tuple[np.ndarray, np.ndarray], loss: float) -> NotFinite:
         """Forward again from the same state, looking at every number; afterwards all is as before the iteration."""
@@ -340,7 +387,7 @@ class Trainer:
         shape, rows = self.network.input.shape, self.network.batch
         batch = self._last or (np.zeros(shape, np.float32), np.zeros(rows, np.int32))
         before = self.state()
-        self.replay.set(self._settings())
+        self.replay.set(self._launched())
         self._upload(self.program, batch)
         with held_interrupts():
             self._whole = False

@@ -118,7 +118,7 @@ def behind(program: Program, position: int) -> set[int]:
 
 def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> None:
     """In the program's order: what is waited for, so far, holds all that the streams and events ask for."""
-    waiting_for, required = needs(program), -1
+    waiting_for, required = needs(program, host_stream(program)), -1
     assert waiting_for
     asked = 0
     for position, instruction in enumerate(program.instructions):
@@ -134,7 +134,7 @@ def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> No
 
 def test_a_program_without_compressing_needs_nothing() -> None:
     made = least_plan(build("tiny-vgg:vdnnpp", 2), presets.vdnnpp_all(pinned="vdnnpp-on-demand"), MACHINE)
-    assert host_stream(made) is None and needs(made) == {}
+    assert host_stream(made) is None and needs(made, None) == {}
     with trainer(made) as run:
         run.step(*draw_batch(made.network))
         assert run.compressed == []
@@ -154,7 +154,11 @@ def test_what_is_needed_is_passed_on_by_streams_that_do_nothing_themselves(progr
     for position, instruction in enumerate(program.instructions):
         if isinstance(instruction, Decompress) and found is None:
             found = position
-        if found is not None and isinstance(instruction, CopyIn) and needs(program).get(position) == found:
+        if (
+            found is not None
+            and isinstance(instruction, CopyIn)
+            and needs(program, host_stream(program)).get(position) == found
+        ):
             copied = position
             break
     assert found is not None and copied is not None
@@ -164,7 +168,7 @@ def test_what_is_needed_is_passed_on_by_streams_that_do_nothing_themselves(progr
     passed_on = Wait(given.step, COMPUTE, given.event), Record(given.step, COMPUTE, max(events) + 1)
     relayed = inserted(changed(program, wait, event=max(events) + 1), wait, *passed_on)
     relayed.verify()
-    assert needs(relayed)[copied + 2] == found
+    assert needs(relayed, host_stream(relayed))[copied + 2] == found
 
 
 def test_one_map_in_two_places_of_the_store(program: Program) -> None:

@@ -1,0 +1,304 @@
+"""How the ranks of data-parallel training meet: one protocol, and who the ranks are.
+
+    Alone     one rank
+    Threads   threads of one process: short and obvious, the twin that every test compares with
+    Mpi       processes started by mpiexec or by a cluster's launcher
+
+The mean of a gradient is ((g_0 + g_1) + … + g_(n-1)) · float32(1/n), whoever computes it: summed in the order of ranks.
+So it does not depend on how gradients are cut into buckets, on the library, or on which message comes first.  Each rank
+owns an n-th of the numbers: it gets them from all others, sums, and gives the mean to all others.  A ring sends as many
+bytes, but sums every n-th in another order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from refimpl.backend import guard
+from refimpl.backend.errors import RankFailed, RunError
+
+CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache
+FAILED = "!"  #: begins the word of a rank that cannot go on
+PATIENCE = 120.0  #: seconds that a thread waits for the others
+
+Result = TypeVar("Result")
+
+
+class Communicator(ABC):
+    """All ranks call `mean`'s results and `agree` in the same order."""
+
+    rank = 0  #: this one's number
+    size = 1  #: how many there are
+    sent_bytes = 0  #: by this rank in all-reduces so far
+    interrupted = False  #: whether this rank was told to stop; it goes on until all know
+
+    @abstractmethod
+    def mean(self, gradients: Sequence[np.ndarray]) -> Callable[[], None]:
+        """An all-reduce, ready to be repeated: each call puts the mean over all ranks in the place of each number.
+
+        Args:
+            gradients: contiguous arrays of float32, of the same shapes on every rank.
+        """
+
+    @abstractmethod
+    def _exchange(self, word: str) -> list[str]:
+        """The words of all ranks, in their order."""
+
+    def agree(self, word: str = "") -> list[str]:
+        """The words of all ranks, in their order; raises `RankFailed`, on every rank, if one has failed."""
+        words = self._exchange(word)
+        for rank, one in enumerate(words):
+            if one.startswith(FAILED):
+                status, _, why = one.removeprefix(FAILED).partition(" ")
+                raise RankFailed(rank, int(status), why)
+        return words
+
+    def fail(self, why: str, status: int = 1) -> None:
+        """This rank cannot go on: where the others agree next, they raise `RankFailed`."""
+        self._exchange(f"{FAILED}{status} {why}")
+
+    def abort(self, why: str) -> None:  # noqa: B027
+        """This rank fails where the others wait for its gradients: end them all."""
+
+    def close(self) -> None:  # noqa: B027
+        """All ranks are done."""
+
+
+class Alone(Communicator):
+    """One rank, whose gradients are the mean."""
+
+    def mean(self, gradients: Sequence[np.ndarray]) -> Callable[[], None]:
+        return lambda: None
+
+    def _exchange(self, word: str) -> list[str]:
+        return [word]
+
+
+def shares(count: int, ranks: int) -> list[int]:
+    """Where each rank's share of `count` numbers begins; last, where the last one ends."""
+    return [count * rank // ranks for rank in range(ranks + 1)]
+
+
+def sent(nbytes: int, own: int, ranks: int) -> int:
+    """Bytes that a rank sends: its part of the others' shares, then the mean of its own to each of them."""
+    return nbytes - own + (ranks - 1) * own
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+class Meeting:
+    """Where the threads of one process wait for each other and lay down what the others are to see."""
+
+    def __init__(self, size: int) -> None:
+        self.barrier = threading.Barrier(size, timeout=PATIENCE)
+        self.given: list[Any] = [None] * size
+
+
+class Threads(Communicator):
+    """One of several ranks in one process."""
+
+    def __init__(self, rank: int, meeting: Meeting) -> None:
+        self.rank, self.size, self._meeting = rank, len(meeting.given), meeting
+
+    @classmethod
+    def of(cls, size: int) -> list[Threads]:
+        """All ranks of a new meeting."""
+        meeting = Meeting(size)
+        return [cls(rank, meeting) for rank in range(size)]
+
+    def mean(self, gradients: Sequence[np.ndarray]) -> Callable[[], None]:
+        count = sum(gradient.size for gradient in gradients)
+        start, end = shares(count, self.size)[self.rank : self.rank + 2]
+
+        def reduce() -> None:
+            of_ranks = self._all(np.concatenate([gradient.ravel() for gradient in gradients]))
+            total = of_ranks[0].copy()
+            for other in of_ranks[1:]:
+                total += other
+            total *= np.float32(1 / self.size)
+            self.sent_bytes += sent(total.nbytes, 4 * (end - start), self.size)
+            for gradient in gradients:
+                gradient.reshape(-1)[:], total = total[: gradient.size], total[gradient.size :]
+
+        return reduce
+
+    def _exchange(self, word: str) -> list[str]:
+        return self._all(word)
+
+    def _all(self, mine: Any) -> list[Any]:
+        meeting = self._meeting
+        try:
+            meeting.given[self.rank] = mine
+            meeting.barrier.wait()
+            found = list(meeting.given)
+            meeting.barrier.wait()  # all have seen it
+        except threading.BrokenBarrierError:
+            raise RankFailed(self.rank, 1, "another rank has ended") from None
+        return found
+
+    def abort(self, why: str) -> None:
+        self._meeting.barrier.abort()
+
+
+def in_threads(size: int, work: Callable[[Communicator], Result]) -> list[Result]:
+    """What `work` returns as each of `size` ranks, in their order; raises what the first rank to fail raised."""
+
+    def run(communicator: Threads) -> Result:
+        try:
+            return work(communicator)
+        except BaseException as error:
+            communicator.abort(str(error))
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        ranks = [pool.submit(run, communicator) for communicator in Threads.of(size)]
+    errors = [error for rank in ranks if (error := rank.exception())]
+    for error in sorted(errors, key=lambda error: isinstance(error, RankFailed)):
+        raise error
+    return [rank.result() for rank in ranks]
+
+
+# -- MPI ---------------------------------------------------------------------------------------------------------------
+
+
+class Mpi(Communicator):
+    """One of several processes.
+
+    Signals that stop a process are noted: the ranks agree on them between two iterations.  A process that is killed
+    cannot say so: the launcher ends the others, and a guard (`refimpl.backend.guard`) says which one it was.
+
+    Args:
+        program: the command's name, for what the guard says.
+    """
+
+    def __init__(self, program: str = "refimpl") -> None:
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            why = " ".join(str(error).split())
+            raise RunError(
+                f"MPI is not there ({why}): pip install 'refimpl[mpi]', or mpi4py for your own MPI"
+            ) from None
+        self._mpi, world = MPI, MPI.COMM_WORLD
+        self.rank, self.size = world.rank, world.size
+        self._world, self._reduces, self._words = world, world.Dup(), world.Dup()
+        self._signals = 0
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._folder = world.bcast(tempfile.mkdtemp(prefix="refimpl-") if self.rank == 0 else None)
+        places = world.allgather((socket.gethostname(), os.getpid()))
+        self._guarded = places[self.rank][0] == places[0][0] and hasattr(os, "pidfd_open")
+        if self.rank == 0 and self._guarded and self.size > 1:
+            here = [f"{rank}:{pid}" for rank, (host, pid) in enumerate(places) if host == places[0][0]]
+            command = [sys.executable, "-I", "-S", guard.__file__, program, self._folder, *here]
+            self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        world.Barrier()
+
+    # -- the mean ------------------------------------------------------------------------------------------------------
+
+    def mean(self, gradients: Sequence[np.ndarray]) -> Callable[[], None]:
+        """Both exchanges are described by MPI datatypes: nothing is packed, and only gradients go over the wire."""
+        mpi, rank, size = self._mpi, self.rank, self.size
+        if size == 1:
+            return lambda: None
+        flat = [gradient.reshape(-1) for gradient in gradients]
+        bounds = shares(sum(piece.size for piece in flat), size)
+        pieces = [cut(flat, start, end) for start, end in pairwise(bounds)]
+        types = [self._type(share) for share in pieces]
+        own = bounds[rank + 1] - bounds[rank]
+        received = np.empty((size, own), np.float32)
+        others = [int(other != rank) for other in range(size)]
+        nowhere, rows = [0] * size, [received.strides[0] * other for other in range(size)]
+        numbers = [own * other for other in others], rows
+        total = np.empty(own, np.float32)
+        nbytes = 4 * bounds[-1]
+
+        def reduce() -> None:
+            self._reduces.Alltoallw([mpi.BOTTOM, (others, nowhere), types], [received, numbers, [mpi.FLOAT] * size])
+            offset = 0
+            for piece in pieces[rank]:
+                for start in range(0, piece.size, CHUNK):
+                    mine = piece[start : start + CHUNK]
+                    where = slice(offset + start, offset + start + mine.size)
+                    of_ranks = [mine if other == rank else received[other, where] for other in range(size)]
+                    np.add(of_ranks[0], of_ranks[1], out=total[where])
+                    for other in of_ranks[2:]:
+                        np.add(total[where], other, out=total[where])
+                    np.multiply(total[where], np.float32(1 / size), out=total[where])
+                    mine[:] = total[where]
+                offset += piece.size
+            self._reduces.Alltoallw(
+                [total, ([own * other for other in others], nowhere), [mpi.FLOAT] * size],
+                [mpi.BOTTOM, (others, nowhere), types],
+            )
+            self.sent_bytes += sent(nbytes, 4 * own, size)
+
+        return reduce
+
+    def _type(self, pieces: Sequence[np.ndarray]) -> Any:
+        """The memory of some arrays as one MPI datatype, by absolute addresses."""
+        kept = [piece for piece in pieces if piece.size]
+        made = self._mpi.FLOAT.Create_hindexed(
+            [piece.size for piece in kept], [self._mpi.Get_address(piece) for piece in kept]
+        )
+        return made.Commit()
+
+    def _exchange(self, word: str) -> list[str]:
+        return list(self._words.allgather(word))
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.interrupted = True
+        self._signals += 1
+        if self._signals > 2:
+            raise KeyboardInterrupt  # somebody is impatient
+
+    def abort(self, why: str) -> None:
+        if self._guarded:
+            Path(self._folder, str(self.rank)).write_text(why, encoding="utf-8")
+        else:
+            os.write(2, f"rank {self.rank}: {why}\n".encode())
+        self._world.Abort(1)
+
+    def close(self) -> None:
+        if self._guard is not None:
+            assert self._guard.stdin is not None
+            with suppress(OSError):
+                self._guard.stdin.write(b"done")
+                self._guard.stdin.close()
+            self._guard.wait()
+        self._world.Barrier()
+        if self.rank == 0:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def cut(pieces: Sequence[np.ndarray], start: int, end: int) -> list[np.ndarray]:
+    """Numbers start..end of arrays that are thought of as one after another."""
+    found, offset = [], 0
+    for piece in pieces:
+        found.append(piece[max(0, start - offset) : max(0, end - offset)])
+        offset += piece.size
+    return [piece for piece in found if piece.size]

@@ -1,0 +1,60 @@
+"""A process beside the ranks of one machine: it says which rank was killed, since the launcher then ends all of them.
+
+It is started by rank 0, in a session of its own, and waits for the end of any rank.  Several may end before it looks:
+epoll lists them in the order in which they ended.  It imports nothing of this project, so that it starts at once.
+
+    python guard.py PROGRAM FOLDER RANK:PID …      "done" on standard input: every rank ends as it should
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+
+def watch(program: str, folder: str, ranks: dict[int, int]) -> None:
+    """Wait until rank 0 says that all is done, or a rank ends: then say so, and end the others.
+
+    Args:
+        program: begins the line that is written to standard error.
+        folder: where a rank that gives up writes why, in a file of its number.
+        ranks: rank → its process.
+    """
+    events = select.epoll()
+    events.register(0, select.EPOLLIN)
+    rank_of = {}
+    for rank, process in ranks.items():
+        descriptor = os.pidfd_open(process)
+        rank_of[descriptor] = rank
+        events.register(descriptor, select.EPOLLIN)
+    while True:
+        for descriptor, _ in events.poll():
+            if descriptor in rank_of:
+                end(program, Path(folder), rank_of[descriptor], ranks)
+                return
+            if os.read(0, 16):
+                return
+            events.unregister(0)  # rank 0 has ended; which rank ended first is still to be seen
+
+
+def end(program: str, folder: Path, rank: int, ranks: dict[int, int]) -> None:
+    """Say which rank has ended and why; end the others."""
+    why = f"was killed (process {ranks[rank]}: SIGKILL, or the machine ran out of memory)"
+    with suppress(OSError):
+        why = "gave up: " + (folder / str(rank)).read_text(encoding="utf-8")
+    with suppress(OSError):
+        os.write(2, f"{program}: rank {rank} of {len(ranks)} {why}; all ranks end\n".encode())
+    for process in ranks.values():
+        with suppress(OSError):
+            os.kill(process, signal.SIGKILL)
+    for file in (*folder.glob("*"), folder):
+        with suppress(OSError):
+            (os.rmdir if file == folder else os.unlink)(file)
+
+
+if __name__ == "__main__":
+    watch(sys.argv[1], sys.argv[2], {int(r): int(p) for r, p in (one.split(":") for one in sys.argv[3:])})
