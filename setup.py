@@ -12,6 +12,9 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "refimpl" / "__init__.py"
 CU13 = ["numba-cuda[cu13]", "cuda-toolkit==13.0.*", "nvidia-nvjitlink==13.0.*"]
 CU12 = ["numba-cuda[cu12]"]
 
+# Ranks that are processes; on a cluster mpi4py is built for the MPI that is there, and mpich stays away.
+MPI = ["mpi4py>=4", "mpich"]
+
 # What the tests and the linters need, whatever the CUDA version.
 TOOLS = [
     "pytest>=8", "pytest-xdist>=3.6", "hypothesis", "nbclient", "nbformat", "ipykernel",
@@ -50,8 +53,9 @@ setup(
         "cu13": CU13,
         "cu12": CU12,
         # The machine-code tests compile for GPUs, on any machine, hence the CUDA wheels.
-        "test": [*TOOLS, *CU13],
-        "test12": [*TOOLS, *CU12],
+        "mpi": MPI,
+        "test": [*TOOLS, *MPI, *CU13],
+        "test12": [*TOOLS, *MPI, *CU12],
         "docs": ["sphinx>=8.1,<10", "myst-nb>=1.4", "furo", "ipykernel"],
         "tutorials": ["jupyterlab", "ipykernel"],
     },

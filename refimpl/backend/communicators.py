@@ -69,9 +69,13 @@ class Communicator(ABC):
                 raise RankFailed(rank, int(status), why)
         return words
 
-    def fail(self, why: str, status: int = 1) -> None:
-        """This rank cannot go on: where the others agree next, they raise `RankFailed`."""
-        self._exchange(f"{FAILED}{status} {why}")
+    def fail(self, why: str, status: int = 1) -> bool:
+        """This rank cannot go on: where the others agree next, they raise `RankFailed`.
+
+        Returns:
+            Whether all ranks fail together, and for the same reason.
+        """
+        return len(set(self._exchange(f"{FAILED}{status} {why}"))) == 1
 
     def abort(self, why: str) -> None:  # noqa: B027
         """This rank fails where the others wait for its gradients: end them all."""
@@ -199,6 +203,8 @@ class Mpi(Communicator):
         self._mpi, world = MPI, MPI.COMM_WORLD
         self.rank, self.size = world.rank, world.size
         self._world, self._reduces, self._words = world, world.Dup(), world.Dup()
+        machine = world.Split_type(MPI.COMM_TYPE_SHARED)
+        self.local_rank, self.local_size = machine.rank, machine.size  #: among the ranks of this machine
         self._signals = 0
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
@@ -275,10 +281,10 @@ class Mpi(Communicator):
             raise KeyboardInterrupt  # somebody is impatient
 
     def abort(self, why: str) -> None:
-        if self._guarded:
+        if self._guarded:  # which says it, and ends the others
             Path(self._folder, str(self.rank)).write_text(why, encoding="utf-8")
-        else:
-            os.write(2, f"rank {self.rank}: {why}\n".encode())
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.write(2, f"rank {self.rank}: {why}\n".encode())
         self._world.Abort(1)
 
     def close(self) -> None:

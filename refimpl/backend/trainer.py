@@ -94,7 +94,7 @@ class Trainer:
         self.iteration = 0  #: iterations done so far; the number of the next one
         self._whole = True  #: no iteration was cut off half way
         self._losses: list[float] = []  #: every rank's, of the running iteration
-        self._interrupted = False  #: a rank was told to stop
+        self.interrupted: list[int] = []  #: the ranks that were told to stop
         self._closed = False
         self._last: tuple[np.ndarray, np.ndarray] | None = None
         self.inference: Program | None = None  #: forward only; None where that does not fit
@@ -155,7 +155,7 @@ class Trainer:
                 if not self._whole and not isinstance(error, RankFailed):
                     self.communicator.abort(" ".join(str(error).split()) or type(error).__name__)
                 raise
-        if self._interrupted:
+        if self.interrupted:
             raise KeyboardInterrupt
         return loss
 
@@ -272,7 +272,7 @@ class Trainer:
         """Tell the other ranks this one's mean loss, and whether it was told to stop, and hear theirs."""
         words = [word.split() for word in self.communicator.agree(f"{loss!r} {self.communicator.interrupted}")]
         self._losses = [float(loss) for loss, _ in words]
-        self._interrupted = any(interrupted == "True" for _, interrupted in words)
+        self.interrupted = [rank for rank, (_, interrupted) in enumerate(words) if interrupted == "True"]
 
     def _place_statistics(self, start: int) -> None:
         """Room in pinned memory, from `start` on, for the running statistics as they were before an iteration."""

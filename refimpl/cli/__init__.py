@@ -35,11 +35,11 @@ from refimpl.cli import (
     tune,
     view,
 )
-from refimpl.cli.arguments import DEVICE_FAILED, DOES_NOT_FIT, DONE, INTERRUPTED, WRONG_USE, Fail, Parser
+from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, status_of, told
 from refimpl.cli.completion import complete
 from refimpl.reproduce import titles
 
-__all__ = ["COMMANDS", "main", "parser"]
+__all__ = ["COMMANDS", "main", "parser", "status_of"]
 
 COMMANDS = (
     lists, summary, plan, compare, run, export, view, trace, replay, fragmentation, tune, reproduce, profile,
@@ -109,41 +109,3 @@ def drop_output(stream: TextIO) -> None:
         stream.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def told(error: Exception) -> str:
-    """An error as one line."""
-    text = str(error)
-    if isinstance(error, OSError):
-        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or text
-    return " ".join(("the GPU failed: " * of_the_driver(error) + text).split())
-
-
-def status_of(error: Exception) -> int | None:
-    """The exit status of an error; None for a fault of ours, which keeps its traceback."""
-    if isinstance(error, Fail):
-        return error.status
-    if isinstance(error, OSError):  # a file, or standard output
-        return WRONG_USE
-    if of_the_driver(error):
-        return DEVICE_FAILED
-    from refimpl.planner import DoesNotFit
-
-    if isinstance(error, DoesNotFit):
-        return DOES_NOT_FIT
-    if "refimpl.backend" in sys.modules:  # else nothing has run; importing it would take a while
-        from refimpl.backend import DeviceFailed, RunError
-
-        if isinstance(error, DeviceFailed):
-            return DEVICE_FAILED
-        if isinstance(error, RunError):
-            return WRONG_USE
-    # what a user can do wrong is raised, throughout the project, as a ValueError of a class of its own
-    if isinstance(error, ValueError) and type(error).__module__.startswith(("refimpl.", "kernels.")):
-        return WRONG_USE
-    return None
-
-
-def of_the_driver(error: Exception) -> bool:
-    """Whether the error comes from the CUDA driver or from what calls it: out of memory, a kernel that failed, …"""
-    return type(error).__module__.startswith(("cuda.", "numba.cuda", "numba_cuda"))

@@ -1,4 +1,4 @@
-"""What all commands share in reading arguments: one-line errors that offer the nearest name, and exit statuses."""
+"""What all commands share: reading arguments, one-line errors that offer the nearest name, and exit statuses."""
 
 from __future__ import annotations
 
@@ -113,6 +113,44 @@ def writable(option: str, path: str) -> Path:
     except OSError as error:
         raise Fail(f"{option} {path}: {error.strerror or error}") from None
     return Path(path)
+
+
+def told(error: Exception) -> str:
+    """An error as one line."""
+    text = str(error)
+    if isinstance(error, OSError):
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or text
+    return " ".join(("the GPU failed: " * of_the_driver(error) + text).split())
+
+
+def status_of(error: Exception) -> int | None:
+    """The exit status of an error; None for a fault of ours, which keeps its traceback."""
+    if isinstance(error, Fail):
+        return error.status
+    if isinstance(error, OSError):  # a file, or standard output
+        return WRONG_USE
+    if of_the_driver(error):
+        return DEVICE_FAILED
+    from refimpl.planner import DoesNotFit
+
+    if isinstance(error, DoesNotFit):
+        return DOES_NOT_FIT
+    if "refimpl.backend" in sys.modules:  # else nothing has run; importing it would take a while
+        from refimpl.backend import DeviceFailed, RunError
+
+        if isinstance(error, DeviceFailed):
+            return DEVICE_FAILED
+        if isinstance(error, RunError):
+            return WRONG_USE
+    # what a user can do wrong is raised, throughout the project, as a ValueError of a class of its own
+    if isinstance(error, ValueError) and type(error).__module__.startswith(("refimpl.", "kernels.")):
+        return WRONG_USE
+    return None
+
+
+def of_the_driver(error: Exception) -> bool:
+    """Whether the error comes from the CUDA driver or from what calls it: out of memory, a kernel that failed, …"""
+    return type(error).__module__.startswith(("cuda.", "numba.cuda", "numba_cuda"))
 
 
 def completed_by(action: argparse.Action, kind: str) -> None:

@@ -82,6 +82,10 @@ def add_budget(parser: Parser, default: str = "the machine's memory") -> None:
 def add_cluster(parser: Parser, simulated: bool = True) -> None:
     """Data-parallel training; `simulated`: the number of ranks and the speed of the network are options, too."""
     group = parser.add_argument_group("data-parallel training")
+    if not simulated:
+        group.add_argument(
+            "--parallel", choices=("mpi",), help="be one of the ranks that mpiexec or srun has started"
+        )  # fmt: skip
     if simulated:
         group.add_argument(
             "--workers", type=whole(most=MOST_RANKS), metavar="N", default=1,

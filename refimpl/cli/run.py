@@ -9,30 +9,45 @@ import shlex
 import statistics
 import sys
 import time
+import zlib
 from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, add_command, completed_by, real, whole, writable
+from refimpl.cli.arguments import (
+    DONE,
+    INTERRUPTED,
+    WRONG,
+    Fail,
+    Parser,
+    add_command,
+    completed_by,
+    real,
+    whole,
+    writable,
+)
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import (
     add_budget,
+    add_cluster,
     add_json,
     add_machine,
     add_network,
     add_setup,
+    data_parallel,
     machine_of,
     network_of,
     say_share,
     setup_of,
 )
+from refimpl.cli.parallel import as_rank, same_command
 from refimpl.cli.plan import proved
 from refimpl.cli.terminal import say, show_table, training_progress, waiting
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.text import offer
 
 if TYPE_CHECKING:
-    from refimpl.backend import Trainer
+    from refimpl.backend import Communicator, Trainer
     from refimpl.backend.data import Source
     from refimpl.network import Network
     from refimpl.planner import Program
@@ -49,12 +64,14 @@ def add(commands: Any) -> None:
         "Plan a network, prove the program safe, and train with it: on the GPU, on the CPU with the same kernels, or "
         "on an emulated GPU (--backend emulated), which runs the CUDA back end without one and checks every access. "
         "Ctrl-C and SIGTERM wait for the end of the iteration, save a checkpoint and say how to resume.  The networks "
-        "for teaching (lenet, tiny-vgg, tiny-resnet, tiny-inception) take images of any shape, the others their own.",
+        "for teaching (lenet, tiny-vgg, tiny-resnet, tiny-inception) take images of any shape, the others their own.  "
+        "With --parallel mpi each process that mpiexec starts trains on its own batch, and gradients are averaged.",
         [
             "refimpl run lenet --data digits --epochs 5",
             "refimpl run tiny-resnet --data digits --set liveness=layer-wise --budget 4MiB --backend cpu",
             "refimpl run tiny-vgg --data images.npz --steps 500 --save half.npz",
             "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
+            "mpiexec -n 2 refimpl run tiny-resnet --data digits --batch 16 --parallel mpi --policy superneurons",
             "refimpl run lenet --backend emulated --machine h100 --policy vdnn-all",
             "refimpl run tiny-vgg:vdnnpp --batch 64 --policy vdnnpp-all --verbose",
         ],
@@ -87,6 +104,7 @@ def add(commands: Any) -> None:
     add_setup(parser)
     add_machine(parser, default="here")
     add_budget(parser)
+    add_cluster(parser, simulated=False)
     add_json(parser)
     parser.add_argument("--verbose", action="store_true", help="what every map took that the host compressed, too")
     parser.set_defaults(run=run)
@@ -171,24 +189,39 @@ def length_of(options: argparse.Namespace, source: Source, batch: int) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    from refimpl.backend import Alone
+
+    return as_rank(options, trained) if options.parallel else trained(options, Alone())
+
+
+def trained(options: argparse.Namespace, communicator: Communicator) -> int:
+    """Train as one of the communicator's ranks; the first one alone saves and reports."""
     from refimpl.backend import NotFinite, data
     from refimpl.backend.interrupts import sigterm_as_ctrl_c
 
-    if options.save:
+    first_rank = communicator.rank == 0
+    if options.save and first_rank:
         writable("--save", options.save)
-    if options.page:
+    if options.page and first_rank:
         writable("--page", options.page)
     tuned = tuned_of(options)
     learning = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
     learning = {name: value for name, value in learning.items() if value is not None}
     source = source_of(options.data)
-    network = network_for(options, source)
+    network = data_parallel(options, network_for(options, source), communicator.size)
     if tuned and tuned.network != network.name:
         raise Fail(f"--tuned {options.tuned} is for {tuned.network}, not for {network.name}: tune that network")
     source = source or data.synthetic(network.input.shape[1:], classes=network.predictions.shape[1])
-    last = length_of(options, source, network.batch)
+    last = length_of(options, source, network.batch * network.ranks)
+    same_command(
+        communicator,
+        {
+            "network": network.name, "batch": network.batch, "policy": setup_of(options).name, "data": options.data,
+            "iterations": last, "all-reduces": network.reduced, **learning, "checkpoint": options.resume,
+        },
+    )  # fmt: skip
     program = prepared_program(options, network)
-    with trainer_of(program, options, **learning) as trainer, sigterm_as_ctrl_c():
+    with trainer_of(program, options, communicator=communicator, **learning) as trainer, sigterm_as_ctrl_c():
         if options.resume:
             resume(trainer, options, learning)
         first = trainer.iteration
@@ -196,18 +229,28 @@ def run(options: argparse.Namespace) -> int:
             raise Fail(f"{options.resume} is at iteration {first} already; give more than {last} steps in all")
         try:
             losses, seconds = train(trainer, source, last, tuned)
+            wire_bytes = sum(map(int, communicator.agree(str(communicator.sent_bytes)))) // len(losses)
+            if communicator.size > 1 and len(set(communicator.agree(str(checksum(trainer))))) > 1:
+                raise Fail("the ranks' weights differ, which is a fault: nothing is saved", WRONG)
+            if not first_rank:
+                communicator.agree()  # the first rank saves and evaluates meanwhile
+                return DONE
             if options.save:
                 trainer.save(options.save)
             compressed = trainer.compressed
             accuracy, tested = test(trainer, source)
             if options.page:
-                from refimpl.report.page import write_page
+                timeline = trainer.timeline()
+                if first_rank:
+                    from refimpl.report.page import write_page
 
-                write_page(options.page, program, trainer.timeline())
+                    write_page(options.page, program, timeline)
+            communicator.agree()
         except KeyboardInterrupt:
             return interrupted(trainer, options, last)
         except NotFinite as error:
-            raise Fail(f"{error}{saved(trainer, options)}") from None
+            said = communicator.agree(saved(trainer, options) if first_rank else "")[0]
+            raise Fail(f"{error}{said}") from None
         document = {
             "network": network.name, "batch": network.batch, "policy": program.setup.name, "slots": program.setup.slots,
             "data": options.data, "backend": trainer.backend, "budget_bytes": program.budget, "seed": trainer.seed,
@@ -218,6 +261,7 @@ def run(options: argparse.Namespace) -> int:
             "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
             "driver_calls": driver_calls(trainer), "checkpoint": options.save,
             "pinned_bytes": program.pinned_bytes, "compressed": [asdict(one) for one in compressed],
+            "ranks": network.ranks, "wire_bytes": wire_bytes,
         }  # fmt: skip
     if options.json:
         print_json(document)
@@ -232,6 +276,16 @@ def run(options: argparse.Namespace) -> int:
             say("")
             show_table(compressed_table(compressed))
     return DONE
+
+
+def checksum(trainer: Trainer) -> int:
+    """Of all weights."""
+    found = 0
+    for _, _, parameter in trainer.network.parameters():
+        weight = parameter.weight
+        values = trainer.device.read(trainer.program.resident[weight], weight.shape, weight.dtype)
+        found = zlib.crc32(values.tobytes(), found)
+    return found
 
 
 def resume(trainer: Trainer, options: argparse.Namespace, learning: dict[str, Any]) -> None:
@@ -264,24 +318,33 @@ def train(
 
     losses: list[float] = []
     seconds: list[float] = []
-    warmup = tuned.warmup_epochs * source.per_epoch(trainer.network.batch) if tuned else 0
+    batch, rank = trainer.network.batch, trainer.communicator.rank
+    everything = batch * trainer.network.ranks  # of which each rank has its part
+    warmup = tuned.warmup_epochs * source.per_epoch(everything) if tuned else 0
     with training_progress(trainer.network.name, trainer.iteration, last) as advance:
         while trainer.iteration < last:
-            images, labels = source.batch(trainer.network.batch, trainer.iteration, trainer.seed)
+            images, labels = source.batch(everything, trainer.iteration, trainer.seed)
             if tuned:
                 trainer.rate = warmed_up(tuned.rate, tuned.base_rate, warmup, trainer.iteration)
             start = time.perf_counter()
-            losses.append(trainer.step(images, labels))
+            mine = slice(rank * batch, (rank + 1) * batch)
+            losses.append(trainer.step(images[mine], labels[mine]))
             seconds.append(time.perf_counter() - start)
             advance(losses[-1])
     return losses, seconds
 
 
 def interrupted(trainer: Trainer, options: argparse.Namespace, last: int) -> int:
-    """Ctrl-C or SIGTERM: save what was learnt, and say what is saved, even if a second signal comes meanwhile."""
+    """Ctrl-C or SIGTERM: save what was learnt, and say what is saved, even if a second signal comes meanwhile.
+
+    Of several ranks the first one alone does.
+    """
     from refimpl.backend import RunError
     from refimpl.backend.interrupts import held_interrupts
 
+    if trainer.communicator.rank:
+        trainer.communicator.agree()
+        return INTERRUPTED
     path = options.save or f"{trainer.network.name.replace(':', '-')}-interrupted.npz"
     whole, said = False, "not saved"
     try:
@@ -294,10 +357,14 @@ def interrupted(trainer: Trainer, options: argparse.Namespace, last: int) -> int
         said = f"not saved: {error}"
     if not whole and os.path.exists(path):
         said += f"; {path} is as it was before this run"
-    print(f"{options.parser.prog}: interrupted after iteration {trainer.iteration}; {said}", file=sys.stderr)
+    trainer.communicator.agree()
+    told = trainer.interrupted
+    ranks = f" (rank{'s' * (len(told) > 1)} {', '.join(map(str, told))})" if trainer.communicator.size > 1 else ""
+    print(f"{options.parser.prog}: interrupted{ranks} after iteration {trainer.iteration}; {said}", file=sys.stderr)
     if whole and trainer.iteration < last:
         again = without(options.arguments, "--resume")
-        print(f"resume with: refimpl {shlex.join([*again, '--resume', str(path)])}", file=sys.stderr)
+        ranks = f"mpiexec -n {trainer.communicator.size} " if options.parallel else ""
+        print(f"resume with: {ranks}refimpl {shlex.join([*again, '--resume', str(path)])}", file=sys.stderr)
     return INTERRUPTED
 
 
@@ -358,11 +425,12 @@ def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
 
 def report(document: dict[str, Any], program: Program) -> None:
     """What came of it, for people."""
-    from refimpl.text import duration, size
+    from refimpl.text import counted, duration, size
 
     losses, peak, seconds = document["losses"], document["peak_bytes"], document["seconds"]
     where = {"cpu": "on the CPU", "cuda": "on the GPU", "emulated": "emulated"}[document["backend"]]
-    say(f"{document['network']}, batch {document['batch']}, {where}: {len(losses)} iterations on {document['data']}.")
+    batch = f"batch {document['batch']}" + f" on each of {document['ranks']} ranks" * (document["ranks"] > 1)
+    say(f"{document['network']}, {batch}, {where}: {len(losses)} iterations on {document['data']}.")
     say(f"Loss      {curve(losses)}  {losses[0]:.3f} → {losses[-1]:.3f}")
     if document["accuracy"] is not None:
         say(f"Accuracy  {document['accuracy']:.1%} of {document['tested']:,} images that it has not learnt from")
@@ -376,6 +444,9 @@ def report(document: dict[str, Any], program: Program) -> None:
         f"Time      {duration(seconds['iteration'])} an iteration; planned for {program.machine.name}: "
         f"{duration(seconds['predicted'])}{rough}"
     )
+    if document["ranks"] > 1:
+        reduces = counted(len(program.network.reduced), "all-reduce")
+        say(f"Network   {reduces} an iteration; all ranks together send {size(document['wire_bytes'])}")
     if document["host_seconds_per_instruction"] is not None:
         say(f"Host      {duration(document['host_seconds_per_instruction'])} an instruction")
     if document["backend"] == "emulated":

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,18 +24,8 @@ from refimpl.backend import (
 from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
 from refimpl.registry.presets import PRESETS
+from tests.refimpl.backend.processes import mpiexec, needs_mpi
 from tests.refimpl.backend.ranks import MPI_RUNS, contract, trained
-
-MPIEXEC = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
-needs_mpi = pytest.mark.skipif(
-    not (MPIEXEC and importlib.util.find_spec("mpi4py")),
-    reason="MPI is not installed, so no processes train together: pip install 'refimpl[mpi]'",
-)
-
-
-def mpiexec(*command: str, ranks: int = 2, seconds: float = 240) -> subprocess.CompletedProcess[str]:
-    arguments = [str(MPIEXEC), "-n", str(ranks), sys.executable, *command]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=seconds)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -55,7 +40,7 @@ def test_one_rank_keeps_the_contract() -> None:
 @needs_mpi
 @pytest.mark.slow
 def test_processes_keep_the_contract_and_learn_what_threads_learn() -> None:
-    done = mpiexec("-m", "tests.refimpl.backend.ranks")
+    done = mpiexec(["-m", "tests.refimpl.backend.ranks"])
     assert done.returncode == 0, done.stderr
     ranks = [json.loads(line) for line in done.stdout.splitlines()[-2:]]
     for number, run in enumerate(MPI_RUNS):

@@ -1,0 +1,161 @@
+"""`refimpl run --parallel mpi`: the first rank speaks and saves; all ranks end together, whatever happens to one."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refimpl.backend import Communicator, RankFailed, in_threads
+from refimpl.cli import parser
+from refimpl.cli.arguments import Fail
+from refimpl.cli.parallel import same_command
+from refimpl.cli.run import trained
+from refimpl.machine import wire_bytes
+from tests.refimpl.backend.processes import mpiexec, needs_mpi
+
+RUN = ["run", "lenet", "--data", "digits", "--batch", "4", "--backend", "cpu", "--parallel", "mpi", "--steps", "8"]
+TUNED = ["--policy", "superneurons", "--budget", "8MiB", "--bucket", "64KiB"]
+FAULTY = ["-m", "tests.refimpl.cli.faulty_rank"]
+
+
+def lines(err: str) -> list[str]:
+    """What the ranks and their guard wrote, without what mpiexec adds."""
+    return [line for line in err.splitlines() if line.startswith(("refimpl", "resume", "Traceback"))]
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(tmp_path: Path) -> None:
+    saved, twin = str(tmp_path / "saved.npz"), str(tmp_path / "twin.npz")
+    command = [*RUN, *TUNED, "--save", saved]
+    for rank, resumed in ((0, []), (1, ["--resume", saved])):
+        done = mpiexec([*FAULTY, f"{rank}:SIGINT@{2 + 3 * rank}", *command, *resumed])
+        said, how = lines(done.stderr)
+        assert done.returncode == 130 and done.stdout == ""
+        assert said == f"refimpl run: interrupted (rank {rank}) after iteration {4 + 3 * rank}; saved: {saved}"
+        assert how.startswith("resume with: mpiexec -n 2 refimpl run lenet") and how.endswith(f"--resume {saved}")
+    done = mpiexec(["-m", "refimpl", *command, "--resume", saved, "--json"])
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    assert (document["ranks"], document["first_iteration"], document["iterations"]) == (2, 7, 8)
+    assert document["wire_bytes"] == wire_bytes(4 * build_digits().parameter_count, 2)
+
+    options = parser().parse_args([*RUN, *TUNED, "--save", twin, "--json"])
+    assert in_threads(2, lambda communicator: trained(options, communicator)) == [0, 0]
+    with np.load(saved) as one, np.load(twin) as other:
+        assert set(one.files) == set(other.files)
+        assert [name for name in one.files if name != "about" and not np.array_equal(one[name], other[name])] == []
+
+
+def build_digits() -> Any:
+    from refimpl.network.zoo import NETWORKS
+
+    return NETWORKS["lenet"].make(batch=4, shape=(1, 8, 8), classes=10)
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "status", "says"),
+    [
+        ("1:SIGKILL", 9, "rank 1 of 2 was killed"),
+        ("0:SIGKILL", 9, "rank 0 of 2 was killed"),
+        ("1:error", 9, "rank 1 of 2 gave up: a kernel failed; all ranks end"),
+        ("1:NaN", 2, "rank 1: iteration 2: the loss is not a number; the first layer that shows it is conv1"),
+    ],
+)
+def test_a_fault_of_one_rank_ends_all_with_one_line(tmp_path: Path, fault: str, status: int, says: str) -> None:
+    saved, moment = tmp_path / "saved.npz", tmp_path / "moment"
+    np.savez(saved, whole=np.arange(5))
+    done = mpiexec([*FAULTY, f"{fault}@2={moment}", *RUN, "--save", str(saved)])
+    assert time.time() - moment.stat().st_mtime < 10
+    (said,) = lines(done.stderr)
+    assert done.returncode == status and "iterations" not in done.stdout and says in said
+    with np.load(saved) as file:
+        assert file["whole"].tolist() == [0, 1, 2, 3, 4]
+
+
+@needs_mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("other", "status", "says"),
+    [
+        (["--batch", "8"], 2, "rank 1 was started with batch 8, and rank 0 with batch 4; start all with the same"),
+        (["--budget", "100KiB"], 3, "rank 1: does not fit in 100 KiB"),
+    ],
+)
+def test_ranks_that_cannot_train_together_end_with_one_line(other: list[str], status: int, says: str) -> None:
+    done = mpiexec(["-m", "refimpl", *RUN], ["-m", "refimpl", *RUN, *other])
+    (said,) = lines(done.stderr)
+    assert done.returncode == status and done.stdout == "" and said.startswith(f"refimpl run: {says}")
+
+
+@pytest.mark.parametrize("what", ["network", "batch", "policy", "all-reduces", "seed"])
+def test_every_rank_hears_what_differs(what: str) -> None:
+    def work(communicator: Communicator) -> str:
+        described = {"network": "lenet", "batch": 4, "policy": "baseline", "all-reduces": [8, 4]}
+        with pytest.raises(Fail) as failed:
+            same_command(communicator, described | ({what: 7} if communicator.rank == 1 else {}))
+        return str(failed.value)
+
+    said = set(in_threads(3, work))
+    assert len(said) == 1 and f"rank 1 was started with {what} 7, and rank 0 with {what} " in said.pop()
+
+
+def test_ranks_that_were_started_alike_go_on() -> None:
+    in_threads(2, lambda communicator: same_command(communicator, {"network": "lenet", "batch": 4}))
+
+
+def test_what_all_ranks_fail_with_is_not_one_ranks_fault() -> None:
+    assert in_threads(2, lambda communicator: communicator.fail("no such policy", 2)) == [True, True]
+    assert in_threads(2, lambda communicator: communicator.fail(f"no {communicator.rank}", 2)) == [False, False]
+
+    def one_of(communicator: Communicator) -> bool:
+        if communicator.rank:
+            return communicator.fail("no room", 3)
+        with pytest.raises(RankFailed, match="rank 1: no room"):
+            communicator.agree()
+        return False
+
+    assert in_threads(2, one_of) == [False, False]
+
+
+def test_without_mpi_there_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    import sys
+
+    from refimpl.cli import main
+
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    assert main([*RUN]) == 2
+    assert "pip install 'refimpl[mpi]'" in capsys.readouterr().err
+
+
+def test_the_ranks_of_one_machine_share_its_cores_and_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import os
+    from types import SimpleNamespace
+
+    from refimpl.cli import parallel
+
+    def share(local_rank: int, visible: str | None = None, gpus: int = 0) -> tuple[str, str | None]:
+        monkeypatch.delenv("REFIMPL_THREADS", raising=False)
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        folder = tmp_path / str(gpus)
+        for number in range(gpus):
+            (folder / str(number)).mkdir(parents=True, exist_ok=True)
+        monkeypatch.setattr(parallel, "GPUS", folder)
+        parallel.take_share(SimpleNamespace(local_rank=local_rank, local_size=2))  # type: ignore[arg-type]
+        return os.environ["REFIMPL_THREADS"], os.environ.get("CUDA_VISIBLE_DEVICES")
+
+    monkeypatch.setattr("kernels.cpu.threads.cores", lambda: 16)
+    assert share(1) == ("8", None)
+    assert share(1, gpus=4) == ("8", "1") and share(1, gpus=1) == ("8", "0")
+    assert share(1, visible="5,7") == ("8", "7") and share(1, visible="3") == ("8", "3")
+    monkeypatch.setattr("kernels.cpu.threads.cores", lambda: 1)
+    assert share(0) == ("1", None)
