@@ -24,6 +24,7 @@ SELECTED = {
         "test_every_set_up_comes_to_the_same_bits[vgg]", "test_gpu_and_cpu_agree[resnet-memory]",
         "test_a_nan",
     ),
+    "test_data_parallel": ("test_two_equal_ranks_learn_what_one_learns[vdnn-all", "test_what_does_not_wait"),
     "test_host": ("test_an_event_orders", "test_a_bound_network", "test_work_on_the_default_stream"),
     "test_superneurons": ("test_no_preset_changes_a_bit_and_the_peak_is_the_predicted[tiny-resnet:superneurons",),
     "test_vdnnpp": ("test_the_pinned_arena", "test_a_failing_piece"),

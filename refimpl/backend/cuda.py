@@ -26,10 +26,11 @@ from kernels import gpu
 from kernels.shim import cuda
 from refimpl.backend.bound import Bound, Settings
 from refimpl.backend.cuda_host import Action, HostSide, checked
+from refimpl.backend.cuda_network import NetworkSide
 from refimpl.backend.device import CallTimes, Device, Pauses, Replay, Sizes
 from refimpl.backend.driver_calls import DriverMemory
 from refimpl.backend.errors import DeviceFailed, RunError
-from refimpl.backend.host_thread import CompressedMap, host_stream
+from refimpl.backend.host_thread import CompressedMap, host_stream, network_stream
 from refimpl.backend.orders import awaited
 from refimpl.backend.peer import PeerMemory
 from refimpl.machine import HOST, PEER, Span, Timeline, engine_of
@@ -88,7 +89,7 @@ class CudaDevice(Device):
         self._events: dict[int, Any] = {}
         self._memories: list[DriverMemory] = []
         self._peer: PeerMemory | None = None
-        self._hosts: list[HostSide] = []
+        self._hosts: list[HostSide | NetworkSide] = []  #: those whose thread may still work
         try:
             with device_errors(f"pinning {size(sizes.pinned)} of host memory (a set-up that offloads less takes less)"):
                 rounded = -(-sizes.pinned // COUNTER) * COUNTER
@@ -167,6 +168,34 @@ class CudaDevice(Device):
         self._hosts.append(made)
         return made
 
+    def network_side(self, program: Program) -> NetworkSide:
+        """For a program with collective calls; its thread ends when the device is closed."""
+        stream = network_stream(program)
+        assert stream is not None
+        made = self._network_side(program, *self._staging(max(program.network.reduced)), self.handles[stream])
+        self._hosts.append(made)
+        return made
+
+    def _staging(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
+        """Pinned memory for the gradients of one collective call, and a counter."""
+        with device_errors(f"pinning {size(nbytes)} of host memory (smaller buckets take less)"):
+            whole = cuda.pinned_array(nbytes + COUNTER, np.uint8)
+        return whole[:nbytes], whole[nbytes:].view(np.uint32)
+
+    def _network_side(self, program: Program, staging: np.ndarray, counter: np.ndarray, handle: Any) -> NetworkSide:
+        return NetworkSide(program, self.communicator, staging, counter, self._host_copies(), self._reached, handle)
+
+    def _host_copies(self) -> Any:
+        """How to copy out and in between the arena and any pinned memory."""
+        return (
+            lambda address, host, nbytes: copying(driver.cuMemcpyDtoHAsync, host, self._base + address, nbytes),
+            lambda address, host, nbytes: copying(driver.cuMemcpyHtoDAsync, self._base + address, host, nbytes),
+        )
+
+    def _reached(self, position: int) -> Any:
+        """The event behind the copies out of the collective call at a position, which no record has."""
+        return self.event(position).handle
+
     def synchronize(self) -> None:
         for stream in self.streams:
             stream.sync()
@@ -181,7 +210,7 @@ class CudaDevice(Device):
         Whoever has a replay still keeps the arena alive by it.
         """
         while self._hosts:
-            with suppress(DeviceFailed):  # whoever asked for the work has been told
+            with suppress(RunError):  # whoever asked for the work has been told
                 self._hosts.pop().finish()
         with device_errors("finishing"):
             self.synchronize()
@@ -206,6 +235,7 @@ class CudaReplay(Replay):
         self._awaited = awaited(program)
         self._memory = device.driver_memory() if program.setup.allocator.driver_calls else None
         self._host = device.host_side(program) if host_stream(program) is not None else None
+        self._network = device.network_side(program) if network_stream(program) is not None else None
         self._actions: list[Action] = []
         self._first: list[int] = []  #: position → its first action
         for position, instruction in enumerate(program.instructions):
@@ -219,6 +249,8 @@ class CudaReplay(Replay):
         device, memory = self._device, self._memory
         if self._host is not None and (actions := self._host.actions(position)) is not None:
             return actions
+        if self._network is not None and isinstance(instruction, Launch) and instruction.call.collective:
+            return self._network.actions(position)
         if isinstance(instruction, Launch):
             stream = device.streams[instruction.stream]
             return [(launch.run, stream) for launch in self._bound.launches[position]]
@@ -272,14 +304,18 @@ class CudaReplay(Replay):
     def _begin(self) -> None:
         if self._memory is not None:
             self._memory.begin()
-        if self._host is not None:
-            self._host.begin()
+        for side in self._sides():
+            side.begin()
+
+    def _sides(self) -> list[HostSide | NetworkSide]:
+        """What threads of the host do beside the GPU."""
+        return [side for side in (self._host, self._network) if side is not None]
 
     def finish(self) -> None:
         with device_errors("running the program"):
             try:
-                if self._host is not None:
-                    self._host.finish()
+                for side in self._sides():
+                    side.finish()
             finally:
                 self._device.synchronize()
 

@@ -17,6 +17,7 @@ from kernels import emulated, gpu
 from refimpl.backend.bound import Settings
 from refimpl.backend.cuda import CudaDevice, CudaReplay
 from refimpl.backend.cuda_host import Action, HostSide
+from refimpl.backend.cuda_network import NetworkSide
 from refimpl.backend.device import Pauses, Sizes
 from refimpl.backend.errors import DeviceFailed
 from refimpl.machine import Machine, Timeline
@@ -86,6 +87,11 @@ class EmulatedDevice(CudaDevice):
         self._hosts.append(made)
         return made
 
+    def _network_side(self, program: Program, staging: np.ndarray, counter: np.ndarray, handle: Any) -> NetworkSide:
+        return EmulatedNetworkSide(
+            program, self.communicator, staging, counter, self._host_copies(), self._reached, handle
+        )
+
     def _replay(self, program: Program, settings: Settings) -> CudaReplay:
         try:
             return EmulatedReplay(self, program, settings)
@@ -101,7 +107,10 @@ class EmulatedReplay(CudaReplay):
         if not actions:
             return actions
         announce = emulated.announcement(f"instruction {position}: {instruction}")
-        seconds = seconds_of(instruction, self._program.machine) / len(actions)
+        given = len(actions)
+        if isinstance(instruction, Launch) and instruction.call.collective:
+            given = 2 * len(instruction.call.operands)  # copies; its other actions take no time of the stream's
+        seconds = seconds_of(instruction, self._program.machine) / given
         return [(announce, seconds), *actions]
 
     def issue(self, pauses: Pauses) -> None:
@@ -194,4 +203,35 @@ class EmulatedHostSide(HostSide):
 
     def _key(self, position: int) -> int:
         """Under which knowledge is passed on: to the thread with a piece, or back from it (-1)."""
+        return (id(self) << 20) + position + 1
+
+
+class EmulatedNetworkSide(NetworkSide):
+    """Collective calls, and what the happens-before check has to know of the thread that makes them."""
+
+    def _hand_over(self, position: int) -> None:
+        emulated.pass_on(self._key(position))  # what the issuing thread knows, the other one knows from here on
+        super()._hand_over(position)
+
+    def _copied(self, position: int, event: Any) -> None:
+        emulated.take_up(self._key(position))
+        super()._copied(position, event)
+
+    def _run(self, position: int) -> None:
+        launch = self._program.instructions[position]
+        assert isinstance(launch, Launch)
+        emulated.touched(self._staging.ctypes.data, self._nbytes(launch), True, f"the network's thread, {launch.call}")
+        super()._run(position)
+
+    def _count(self, number: int) -> None:
+        emulated.pass_on(self._counter.ctypes.data + (number << 48))  # to the stream that waits for this number
+        emulated.pass_on(self._key(-1))
+        super()._count(number)
+
+    def finish(self) -> None:
+        super().finish()
+        emulated.take_up(self._key(-1))
+
+    def _key(self, position: int) -> int:
+        """Under which knowledge is passed on: to the thread with a call, or back from it (-1)."""
         return (id(self) << 20) + position + 1

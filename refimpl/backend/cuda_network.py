@@ -1,0 +1,114 @@
+"""Collective calls beside a GPU: through pinned memory, by a thread of the host, on a stream of their own.
+
+One such call is, on the stream `network`: copies of its gradients to pinned memory; a wait until the thread has taken
+their mean over all ranks; copies back.  The thread sleeps until the copies out are done, and then writes into a number
+of pinned memory how many of the iteration's calls it has made, for which the driver holds the stream
+(cuStreamWaitValue32).  So nothing but this stream waits, and what the program orders around the call is ordered around
+all of it.  The next call's copies follow on the same stream, so one buffer serves all calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from cuda.bindings import driver
+
+from refimpl.backend.communicators import Communicator
+from refimpl.backend.cuda_host import ALL_REACHED, AT_LEAST, Action, checked
+from refimpl.backend.errors import RunError
+from refimpl.backend.host_thread import HostThread, Piece, doing
+from refimpl.planner import Launch, Program
+
+Copying = Callable[[int, int, int], Callable[[Any], None]]  #: device address, host address, bytes → a copy on a handle
+
+
+class NetworkSide:
+    """The collective calls of one program.
+
+    Args:
+        program: that makes them.
+        communicator: of the ranks.
+        staging: pinned memory for the largest call's gradients, as bytes.
+        counter: one number of pinned memory.
+        copies: how to copy out and in.
+        event: a new event of the driver, and how to record it.
+        handle: the stream's.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        communicator: Communicator,
+        staging: np.ndarray,
+        counter: np.ndarray,
+        copies: tuple[Copying, Copying],
+        event: Callable[[int], Any],
+        handle: Any,
+    ) -> None:
+        self._staging, self._counter, self._handle = staging, counter, handle
+        self._copying_out, self._copying_in = copies
+        self._program, self._event = program, event
+        self._thread = HostThread()
+        self._number: dict[int, int] = {}  #: position of a call → how many there are up to it
+        self._reduce: dict[int, Callable[[], None]] = {}
+        for position, instruction in enumerate(program.instructions):
+            if isinstance(instruction, Launch) and instruction.call.collective:
+                self._number[position] = len(self._number) + 1
+                numbers = staging[: self._nbytes(instruction)].view(np.float32)
+                self._reduce[position] = communicator.mean([numbers])
+        status, self._context = driver.cuCtxGetCurrent()
+        checked((status,), "to say its context")
+
+    @staticmethod
+    def _nbytes(launch: Launch) -> int:
+        return sum(tensor.nbytes for tensor in launch.call.updates)
+
+    def actions(self, position: int) -> list[Action]:
+        """What is to be done for a call."""
+        launch = self._program.instructions[position]
+        assert isinstance(launch, Launch)
+        out, back, host = [], [], self._staging.ctypes.data
+        for tensor, address in zip(launch.call.operands, launch.addresses, strict=True):
+            out.append((self._copying_out(address, host, tensor.nbytes), self._handle))
+            back.append((self._copying_in(address, host, tensor.nbytes), self._handle))
+            host += tensor.nbytes
+        return [*out, (self._hand_over, position), (self._hold, self._number[position]), *back]
+
+    def begin(self) -> None:
+        """A new iteration: no call of it has been made.  The stream is empty."""
+        self._counter[0] = 0
+
+    def finish(self) -> None:
+        """Wait until all calls have been made; raises what went wrong in one."""
+        try:
+            self._thread.finish()
+        except RunError:
+            self._counter[0] = ALL_REACHED  # the streams go on; their results are not used
+            raise
+
+    def _hand_over(self, position: int) -> None:
+        event = self._event(position)
+        checked(driver.cuEventRecord(event, self._handle), "to record an event")
+        launch: Any = self._program.instructions[position]
+        number = self._number[position]
+        run, first = partial(self._run, position), partial(self._copied, position, event)
+        self._thread.start(Piece(doing(launch), run, first, partial(self._count, number)))
+
+    def _hold(self, number: int) -> None:
+        address = self._counter.ctypes.data
+        checked(driver.cuStreamWaitValue32(self._handle, address, number, AT_LEAST), "to wait for the other ranks")
+
+    # -- in the thread -------------------------------------------------------------------------------------------------
+
+    def _copied(self, position: int, event: Any) -> None:
+        checked(driver.cuCtxSetCurrent(self._context), "its context to another thread")
+        checked(driver.cuEventSynchronize(event), "to say when a copy was done")
+
+    def _run(self, position: int) -> None:
+        self._reduce[position]()
+
+    def _count(self, number: int) -> None:
+        self._counter[0] = max(int(self._counter[0]), number)

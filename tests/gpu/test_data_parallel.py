@@ -1,0 +1,83 @@
+"""Collective calls on a GPU: through pinned memory by a thread of the host, and nothing overtakes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import emulated
+from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer
+from refimpl.network.zoo import build
+from refimpl.planner import Program, plan
+from refimpl.registry.presets import setup
+from tests.device import BACKEND
+from tests.refimpl.backend.running import MACHINE, differing
+from tests.refimpl.plainly import draw_batch
+
+pytestmark = pytest.mark.gpu
+
+
+class Mirror(Communicator):
+    """The first of two ranks, the other of which does the same: the mean of equal gradients is the gradient."""
+
+    size = 2
+    failing = False
+
+    def mean(self, gradients: Sequence[np.ndarray]) -> Callable[[], None]:
+        def reduce() -> None:
+            if self.failing:
+                raise RunError("the other rank has ended")
+            for gradient in gradients:
+                np.add(gradient, gradient, out=gradient)
+                np.multiply(gradient, np.float32(0.5), out=gradient)
+
+        return reduce
+
+    def _exchange(self, word: str) -> list[str]:
+        return [word, word]
+
+
+def program(policy: str, ranks: int) -> Program:
+    return plan(build("tiny-resnet", 4).data_parallel(ranks, 30_000), setup(policy), MACHINE, 1 << 26)
+
+
+@pytest.mark.parametrize("policy", ["baseline", "vdnn-all", "superneurons"])
+def test_two_equal_ranks_learn_what_one_learns(policy: str) -> None:
+    states = []
+    for communicator in (None, Mirror()):
+        made = program(policy, communicator.size if communicator else 1)
+        with Trainer(made, BACKEND, communicator=communicator) as trainer:
+            for iteration in range(3):
+                trainer.step(*draw_batch(made.network, iteration))
+            states.append(trainer.state())
+            if communicator:
+                timeline = trainer.timeline()
+                assert len(timeline.on("network")) == len(made.network.reduced) > 1
+    assert differing(*states) == []
+
+
+def test_a_rank_that_has_ended_ends_the_iteration_and_not_the_process() -> None:
+    communicator = Mirror()
+    made = program("baseline", 2)
+    with Trainer(made, BACKEND, communicator=communicator) as trainer:
+        trainer.step(*draw_batch(made.network, 0))
+        communicator.failing = True
+        with pytest.raises(RunError, match="the other rank has ended"):
+            trainer.step(*draw_batch(made.network, 1))
+
+
+@pytest.mark.skipif(BACKEND != "emulated", reason="only an emulated GPU sees every access")
+def test_what_does_not_wait_for_the_other_ranks_is_found() -> None:
+    made = program("baseline", 2)
+    with Trainer(made, BACKEND, communicator=Mirror()) as trainer:
+        replay: Any = trainer.replay
+        hold = replay._network._hold
+        replay._actions = [(act, given) for act, given in replay._actions if act != hold]
+        replay._first[-1] = len(replay._actions)
+        with pytest.raises(DeviceFailed, match="nothing orders two accesses to the same .*the network's thread"):
+            replay.issue({})
+            replay.finish()
+        emulated.forgive()
