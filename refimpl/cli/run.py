@@ -232,6 +232,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             wire_bytes = sum(map(int, communicator.agree(str(communicator.sent_bytes)))) // len(losses)
             if communicator.size > 1 and len(set(communicator.agree(str(checksum(trainer))))) > 1:
                 raise Fail("the ranks' weights differ, which is a fault: nothing is saved", WRONG)
+            timeline = trainer.timeline() if options.page else None  # with all ranks
             if not first_rank:
                 communicator.agree()  # the first rank saves and evaluates meanwhile
                 return DONE
@@ -239,12 +240,10 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
                 trainer.save(options.save)
             compressed = trainer.compressed
             accuracy, tested = test(trainer, source)
-            if options.page:
-                timeline = trainer.timeline()
-                if first_rank:
-                    from refimpl.report.page import write_page
+            if timeline is not None:
+                from refimpl.report.page import write_page
 
-                    write_page(options.page, program, timeline)
+                write_page(options.page, program, timeline)
             communicator.agree()
         except KeyboardInterrupt:
             return interrupted(trainer, options, last)

@@ -8,9 +8,11 @@ from typing import Any
 from refimpl.cli.arguments import DONE, add_command, completed_by, writable
 from refimpl.cli.options import (
     add_budget,
+    add_cluster,
     add_machine,
     add_network,
     add_setup,
+    data_parallel,
     machine_of,
     program_of,
     say_share,
@@ -28,7 +30,7 @@ def add(commands: Any) -> None:
         "--against a second program is beside the first, with the differences.",
         [
             "refimpl view vgg16 --batch 64 --policy vdnn-all --budget 6GiB",
-            "refimpl view vgg16 --batch 64 --policy vdnn-all --against superneurons --budget 6GiB --out two.html",
+            "refimpl view vgg16 --batch 64 --policy vdnn-all --against superneurons --out two.html",
             'refimpl view alexnet --against "baseline liveness=layer-wise"',
             "refimpl view resnet50 --policy superneurons --against-network resnet101",
         ],
@@ -37,6 +39,7 @@ def add(commands: Any) -> None:
     add_setup(parser)
     add_machine(parser)
     add_budget(parser)
+    add_cluster(parser)
     action = parser.add_argument(
         "--against", metavar="SETUP", help="a second program, of this setup (default: the same setup)"
     )
@@ -60,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
     proved(program)
     against = None
     if options.against or options.against_network:
-        network = build(options.against_network, options.batch) if options.against_network else program.network
+        network = program.network
+        if options.against_network:
+            network = data_parallel(options, build(options.against_network, options.batch), options.workers)
         setup = setup_named(options, options.against, {}) if options.against else program.setup
         against = plan(network, setup, machine_of(options), options.budget)
         proved(against)

@@ -26,7 +26,7 @@ from refimpl.text import UNITS
 ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE = (
     "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
-GREY, INK, PALE, OLIVE = "#B4B9BE", "#222222", "#6B7280", "#8A7A00"
+GREY, INK, PALE, OLIVE, INDIGO = "#B4B9BE", "#222222", "#6B7280", "#8A7A00", "#5B4FB0"
 LINE, FAINT = "#E5E7EB", "#D9DCE1"  #: of grids and free memory; of figures to compare with
 
 #: What device memory holds, as in `figures.KINDS`: colour and hatch.
@@ -51,6 +51,7 @@ WORK_STYLE: dict[str, tuple[str, str]] = {
     "batch, results": (GREY, ""),
     "compress": (YELLOW, ""),
     "decompress": (OLIVE, ""),
+    "all-reduce": (INDIGO, ""),
     "stalled": ("#FBE3D6", ""),
 }
 

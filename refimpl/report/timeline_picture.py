@@ -62,6 +62,7 @@ def bar_of(program: Program, step_of_call: dict[Call, Step], span: Span) -> Bar:
     what: str
     if isinstance(i, Launch):
         what = "rebuild" if i.rebuild else program.network.steps[i.step - 1].direction
+        what = "all-reduce" if span.engine == "network" else what
         return Bar(span.stream, what, step_of_call[i.call].layer.name, span.start, span.end)
     what = "batch, results" if i.why in ("batch", "result") else i.op if i.op in style.WORK_STYLE else i.why
     return Bar(span.stream, what if what in style.WORK_STYLE else "prefetch", i.tensor.name, span.start, span.end)

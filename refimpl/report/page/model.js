@@ -8,7 +8,7 @@ const KINDS = ["resident", "input", "map", "gradient map", "weight gradient", "w
 const DRAINING = KINDS.indexOf("draining");
 const WORK = [
   "forward", "backward", "rebuild", "copy out", "prefetch", "on demand", "batch, results", "compress", "decompress",
-  "stalled",
+  "all-reduce", "stalled",
 ];
 const STALLED = WORK.indexOf("stalled");
 const COMPUTE = 0; // the stream that every kernel of a layer runs on
