@@ -73,6 +73,9 @@ campaign: $(TEST) ## run the long searches, and every property on newly drawn ex
 faults: $(TEST) ## plant faults in a copy of the tree, one at a time, and show which tests catch them: an hour
 	@$(PY) -m tests.planted_faults --write $(if $(AGAINST),--against $(AGAINST))
 
+predictions: $(TEST) ## compare AccUDNN's predicted images a second with measured ones on this CPU: minutes
+	@$(PY) -m tests.refimpl.accudnn.real_check
+
 lint: $(TEST) ## ruff and mypy
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .

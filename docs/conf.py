@@ -27,8 +27,6 @@ author = "the refimpl authors"
 copyright = "2026, the refimpl authors"
 release = __version__
 
-# Two rooms may each have a `Found` or a `Watch`: a bare name in a signature then links to one of them.
-suppress_warnings = ["ref.python"]
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "**/.ipynb_checkpoints", "**/.jupyter_cache", "jupyter_execute"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]

@@ -23,9 +23,9 @@ from refimpl.accudnn.model import Candidate, Model
 from refimpl.accudnn.modules import Capped, Everything, Late, ModelGuided
 from refimpl.accudnn.policy import AccUDNN
 from refimpl.accudnn.presets import ACCUDNN
-from refimpl.accudnn.schedule import Run, late, scheduled, simulate, triggers, with_room
+from refimpl.accudnn.schedule import Simulated, late, scheduled, simulate, triggers, with_room
 
 __all__ = [
     "ACCUDNN", "RANKS", "AccUDNN", "Candidate", "Capped", "Decision", "Everything", "Late", "Model", "ModelGuided",
-    "Run", "choose", "late", "needed", "scheduled", "simulate", "triggers", "with_room",
+    "Simulated", "choose", "late", "needed", "scheduled", "simulate", "triggers", "with_room",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refimpl.accudnn.model import Candidate, Model
-from refimpl.accudnn.schedule import Run, scheduled
+from refimpl.accudnn.schedule import Simulated, scheduled
 from refimpl.text import duration
 
 #: Shares of the other candidates that are sent too, to see whether that is faster.
@@ -52,7 +52,7 @@ class Decision:
     model: Model  #: with the smaller workspaces
     coming: Mapping[Candidate, int]  #: map → the step at which its copy in is issued, in that order
     caps: Mapping[int, int]  #: step → bytes of workspace
-    run: Run
+    run: Simulated
     rank: str = ""
 
     @property

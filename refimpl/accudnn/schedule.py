@@ -66,7 +66,7 @@ def with_room(model: Model, wanted: Mapping[Candidate, int], budget: int) -> dic
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class Simulated:
     """What a simulated iteration took."""
 
     seconds: float
@@ -74,7 +74,7 @@ class Run:
     waits: Mapping[Candidate, float] = field(default_factory=dict)  #: map → seconds that a step waited for its copies
 
 
-def simulate(model: Model, coming: Mapping[Candidate, int], budget: int) -> Run | None:
+def simulate(model: Model, coming: Mapping[Candidate, int], budget: int) -> Simulated | None:
     """One iteration with these maps away; None where a step does not fit the budget.
 
     In each step: copies in are issued, each if it finds room; what the step reads is waited for; what it writes is
@@ -150,17 +150,17 @@ def simulate(model: Model, coming: Mapping[Candidate, int], budget: int) -> Run 
                 held -= one.nbytes
         held -= dying[step]
     starts.append(now)
-    return Run(max(now, out_free), np.array(starts), waits)
+    return Simulated(max(now, out_free), np.array(starts), waits)
 
 
-def scheduled(model: Model, away: Iterable[Candidate], budget: int) -> tuple[dict[Candidate, int], Run] | None:
+def scheduled(model: Model, away: Iterable[Candidate], budget: int) -> tuple[dict[Candidate, int], Simulated] | None:
     """When the maps come back, and what the iteration takes; None where it does not fit.
 
     A stall moves all later deadlines, so the maps are scheduled again with the starts that were simulated.
     """
     away = tuple(away)
     starts = model.starts
-    best: tuple[dict[Candidate, int], Run] | None = None
+    best: tuple[dict[Candidate, int], Simulated] | None = None
     for _ in range(ROUNDS):
         coming = triggers(model, away, budget, starts)
         run = simulate(model, coming, budget)

@@ -35,7 +35,7 @@ class Finding:
         )
 
 
-class Found(Exception):
+class Diagnosed(Exception):
     """Ends the iteration that looks for it."""
 
     def __init__(self, finding: Finding) -> None:
@@ -58,7 +58,7 @@ def diagnose(device: Device, replay: Replay, program: Program, until: int) -> Fi
 
     try:
         replay.issue({position: partial(look, position, instruction) for position, instruction in launches.items()})
-    except Found as found:
+    except Diagnosed as found:
         return found.finding
     except StopIteration:
         return None
@@ -82,4 +82,4 @@ def _look(device: Device, instruction: Launch, step: Step) -> None:
             ]
             worst = float(bad[np.isnan(bad)][0]) if np.isnan(bad).any() else float(bad[0])
             assert not math.isfinite(worst)
-            raise Found(Finding(step, tensor, int(bad.size), worst, weights))
+            raise Diagnosed(Finding(step, tensor, int(bad.size), worst, weights))

@@ -30,7 +30,7 @@ SMALL_COPY, LARGE_COPY = 1 << 14, 1 << 24  #: float32 elements
 IN_A_ROW = 2e-3  #: seconds that one turn of a short run is to take
 
 #: Told after each call: how many are done, of how many, and the last one's key.
-Watch = Callable[[int, int, str], None]
+Progress = Callable[[int, int, str], None]
 
 
 def measure(
@@ -38,7 +38,7 @@ def measure(
     device: Device | None = None,
     turns: int = 3,
     limit_seconds: float = 5.0,
-    watch: Watch = lambda done, of, name: None,
+    watch: Progress = lambda done, of, name: None,
 ) -> Profile:
     """Time every algorithm of every call of the network, in training and inference, on this device or the one at hand.
 

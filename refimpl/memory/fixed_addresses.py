@@ -19,7 +19,7 @@ from typing import NamedTuple
 from refimpl.memory.base import UNLIMITED, Pool
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
-from refimpl.memory.trace import Found, Trace, ideal, rounded
+from refimpl.memory.trace import PoolSize, Trace, ideal, rounded
 
 ROUNDS = 32  #: of placing all blocks, at most
 
@@ -63,7 +63,7 @@ def placed(known: Mapping[int, Life], order: Sequence[int]) -> dict[int, int]:
 
 
 @dataclass(frozen=True)
-class Fixed(Found):
+class Fixed(PoolSize):
     """The pool, the number of rounds, and block → its address in the pool."""
 
     addresses: Mapping[int, int]

@@ -73,7 +73,7 @@ def replay(events: Iterable[Event], pool: Pool, addresses: dict[int, int] | None
 
 
 @dataclass(frozen=True)
-class Found:
+class PoolSize:
     """The size of a pool that serves a trace, and what the search for it took."""
 
     pool_bytes: int

@@ -106,7 +106,7 @@ def places(program: Program, fixed: Fixed) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-class Draining(NamedTuple):
+class DrainingLife(NamedTuple):
     """A block's life, by positions in the program; it may drain until `drained`."""
 
     begin: int
@@ -119,7 +119,7 @@ class Draining(NamedTuple):
         return Life(self.begin, self.end + round(share * (self.drained - self.end)), self.nbytes)
 
 
-def lives_of(program: Program) -> dict[int, Draining]:
+def lives_of(program: Program) -> dict[int, DrainingLife]:
     """Every block's life: to its release, and until a copy out of it is done by the simulated clock."""
     timeline = program.simulate()
     copied = {id(span.instruction): span.end for span in timeline.on("out")}
@@ -128,11 +128,11 @@ def lives_of(program: Program) -> dict[int, Draining]:
     numbers = [it.step for it in program.instructions]
     live: dict[int, int] = {}  # address → block
     done: dict[int, float] = {}  # block → when the copy out of it is done
-    found: dict[int, Draining] = {}
+    found: dict[int, DrainingLife] = {}
     for position, it in enumerate(program.instructions):
         if isinstance(it, Allocate):
             live[it.address] = len(found)
-            found[len(found)] = Draining(position, len(program.instructions), it.nbytes, len(program.instructions))
+            found[len(found)] = DrainingLife(position, len(program.instructions), it.nbytes, len(program.instructions))
         elif isinstance(it, CopyOut) and it.address in live:
             done[live[it.address]] = copied[id(it)]
         elif isinstance(it, Free):

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from refimpl.accudnn import caffe
 from refimpl.accudnn.cluster import Cluster, gradients_of
 from refimpl.accudnn.tuner import ClosedForm, Learning, Objective, Point, fitting, optimum, search
-from refimpl.machine import Machine
+from refimpl.machine import Machine, MachineError
+from refimpl.machine.profile import ProfiledMachine
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import Setup
@@ -28,8 +29,6 @@ ACCOUNTINGS = {
     "layer-wise": "the same, but every tensor is freed after its last use: liveness alone",
 }
 HIDES = 1.01  #: times the seconds with unlimited memory: the copies hide
-
-Watch = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -110,9 +109,9 @@ def tune(
     objective: Objective = "single",
     compared_with: str = "network-wide",
     learning: Learning | None = None,
-    watch: Watch = lambda doing: None,
+    watch: Callable[[str], None] = lambda doing: None,
 ) -> Tuned:
-    """The efficiency-optimal batch of a network within a budget; raises `DoesNotFit` where not one image fits.
+    """The efficiency-optimal batch of a network within a budget.
 
     Args:
         name: the network's.
@@ -124,7 +123,16 @@ def tune(
         compared_with: the accounting that a cluster's speed-up refers to.
         learning: base batch, base rate and images of an epoch; its global batch is replaced.
         watch: called with a few words before each batch is planned.
+
+    Raises:
+        DoesNotFit: not one image fits.
+        MachineError: the machine is a profile, which has the seconds of one batch.
     """
+    if isinstance(machine, ProfiledMachine):
+        raise MachineError(
+            f"{machine.name} is a profile of batch {machine.profile.batch} alone, and the tuner plans many batches; "
+            "name a machine that is a model"
+        )
 
     def network_of(batch: int) -> Network:
         return build(name, batch)
@@ -173,7 +181,12 @@ def tune(
 
 
 def accounting(
-    name: str, network_of: Callable[[int], Network], machine: Machine, budget: int, gradients: bool, watch: Watch
+    name: str,
+    network_of: Callable[[int], Network],
+    machine: Machine,
+    budget: int,
+    gradients: bool,
+    watch: Callable[[str], None],
 ) -> Accounting:
     """The largest batch by one of the `ACCOUNTINGS`; with `gradients` it is known when each is ready.
 

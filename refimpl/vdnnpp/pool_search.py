@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.memory import UNLIMITED, Allocator, BothEnds
-from refimpl.memory.trace import Event, Found, Trace, ideal, replay, rounded
+from refimpl.memory.trace import Event, PoolSize, Trace, ideal, replay, rounded
 from refimpl.planner import Program, slots
 from refimpl.planner.errors import DoesNotFit, PoolDoesNotFit
 
@@ -33,7 +33,7 @@ class PlacementError(ValueError):
     """A trace that no pool serves: one line that says which allocation and why."""
 
 
-def find_pool(events: Trace, allocator: Allocator) -> Found:
+def find_pool(events: Trace, allocator: Allocator) -> PoolSize:
     """The search of the authors' public code: from the ideal upwards, by what was missing each time.
 
     Right placement can refuse an allocation in a pool of any size: a block that stays is only ever cut off the
@@ -52,7 +52,7 @@ def find_pool(events: Trace, allocator: Allocator) -> Found:
             )
         size += rounded(rounded(misfit.event.nbytes) - misfit.largest_hole)
         tries += 1
-    return Found(size, smallest, tries)
+    return PoolSize(size, smallest, tries)
 
 
 @dataclass(frozen=True)

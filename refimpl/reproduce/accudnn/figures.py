@@ -9,6 +9,7 @@ choice    they come back late; which maps leave?
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +39,7 @@ TITAN_X = MACHINES["titan-x"]
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
+NETWORK = "resnet152"
 GPUS = ("titan-x", "k40c", "titan-xp")  #: the abstract names none
 LOSS = 1.01  #: times the seconds with unlimited memory: as fast, to us
 
@@ -77,12 +79,12 @@ ACCOUNTINGS: dict[str, Callable[[Network, Machine], int]] = {
 
 
 def first_above(nbytes: int, accounting: Callable[[Network, Machine], int], machine: Machine) -> int:
-    """The smallest batch of ResNet-152 that takes more than `nbytes`: every further image takes as much."""
-    one, two = (accounting(build("resnet152", batch), machine) for batch in (16, 32))
-    batch = 16 + int((nbytes - one) / ((two - one) / 16))
-    while accounting(build("resnet152", batch), machine) <= nbytes:
-        batch += 1
-    return batch
+    """The smallest batch of the network that takes more than `nbytes`."""
+    enough = 2
+    while accounting(build(NETWORK, enough), machine) <= nbytes:
+        enough *= 2
+    batches = range(enough // 2, enough + 1)
+    return batches[bisect_right(batches, nbytes, key=lambda batch: accounting(build(NETWORK, batch), machine))]
 
 
 def least_without_loss(network: Network, machine: Machine) -> int:
@@ -108,7 +110,7 @@ def memory(watch: Watch) -> Found:
         for name, accounting in ACCOUNTINGS.items():
             watch(f"{gpu}, {name}")
             batch = first_above(published.BEFORE_GB * GIB, accounting, machine)
-            network = build("resnet152", batch)
+            network = build(NETWORK, batch)
             fitted = attempt(network, ACCUDNN, machine, 8 * GIB)
             whole = unlimited_baseline(network, machine).planned_seconds
             ratio = fitted.planned_seconds / whole if fitted else None

@@ -14,11 +14,11 @@ from refimpl.accudnn.cluster import Cluster
 from refimpl.machine import MACHINES
 from refimpl.registry.tuning import Tuned, tune
 from refimpl.reproduce.accudnn import published
-from refimpl.reproduce.accudnn.figures import GPUS
+from refimpl.reproduce.accudnn.figures import GPUS, NETWORK
 from refimpl.reproduce.evaluation import GIB
 from refimpl.reproduce.published import Found, Reproduced, Watch
 
-NETWORK, BUDGET = "resnet152", 12 * GIB
+BUDGET = 12 * GIB
 CLUSTERS = tuple(Cluster(8, rate, overlap=overlap) for rate in (1e9, 1e10) for overlap in (False, True))
 
 

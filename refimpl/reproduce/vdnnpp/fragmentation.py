@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, WorstFit
 from refimpl.memory.fixed_addresses import fix_addresses
-from refimpl.memory.trace import Found, Trace, rounded
+from refimpl.memory.trace import PoolSize, Trace, rounded
 from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap, NoOffload
@@ -72,7 +72,7 @@ class Row:
     order: Order | None  #: None: nothing is prefetched
     heuristic: str
     mark: str  #: S or R, see `HEURISTICS`
-    found: Found
+    found: PoolSize
     resident_bytes: int  #: rounded, as the pool of a plan holds them
     setup: Setup = field(repr=False)  #: which trains within exactly `budget_bytes`
 
@@ -82,14 +82,14 @@ class Row:
         return self.resident_bytes + self.found.pool_bytes
 
     @property
-    def replayed(self) -> Found | None:
+    def replayed(self) -> PoolSize | None:
         """The pool that the authors' code gives for this trace (C)."""
         known = published.POOLS.get((self.network.partition(":")[0], self.batch, self.policy))
         if self.order == "late" or self.heuristic not in ("best left", "best right") or not known:
             return None
         (ideal, *pools), tries = known
         right = self.heuristic == "best right"
-        return Found(pools[right], ideal, tries[right])
+        return PoolSize(pools[right], ideal, tries[right])
 
 
 def document(row: Row) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def study(
 
 def row_of(program: Program, events: Trace, policy: str, order: Order | None, heuristic: str) -> Row:
     """One heuristic on the trace of a program that was planned with memory enough."""
-    found: Found
+    found: PoolSize
     if heuristic == PLANNED:
         found = fixed = fix_addresses(events)
         allocator: Allocator = fixed_addresses(program, fixed)

@@ -172,15 +172,19 @@ def test_json_has_no_infinity() -> None:
 
 
 @pytest.mark.accudnn
-@pytest.mark.slow
 def test_accudnn(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from refimpl.reproduce.accudnn import figures
+    """Every part that does not tune, of a small network."""
+    from refimpl.reproduce.accudnn import figures, policies
 
-    monkeypatch.setattr(figures, "CASES", (("alexnet", 256, 1.4),))
+    monkeypatch.setattr(figures, "NETWORK", "alexnet")
     monkeypatch.setattr(figures, "GPUS", ("titan-x",))
-    parts = [word for name in ("memory", "prefetch", "choice") for word in ("--only", name)]
+    monkeypatch.setattr(figures, "CASES", (("alexnet", 256, 1.4),))
+    monkeypatch.setattr(policies, "CELLS", {("k40c", "alexnet", 64): (0.2,)})
+    parts = [word for name in ("memory", "policies", "prefetch", "choice") for word in ("--only", name)]
     document = json.loads(refimpl("reproduce", "accudnn", *parts, "--json").out)
-    assert [*document] == ["paper", "published", "memory", "prefetch", "choice"]
+    assert [*document] == ["paper", "published", "memory", "policies", "prefetch", "choice"]
+    (cell,) = document["policies"]
+    assert cell["ratios"]["accudnn"] < cell["ratios"]["superneurons"]
     assert len(document["published"]) == len(document["memory"]) == len(figures.ACCOUNTINGS)
     assert set(document["choice"][0]["ratios"]) == {"idle", "slack", "size"}
 

@@ -11,6 +11,7 @@ import pytest
 from refimpl.backend import Trainer, data
 from refimpl.cli.options import RATE, rate
 from refimpl.cli.tune import tuned_file
+from refimpl.machine.profile import Copies, Profile
 from refimpl.network.zoo import build
 from tests.refimpl.cli.said import Command, Wrong
 
@@ -116,6 +117,14 @@ def test_rates(text: str, bytes_a_second: float) -> None:
 )
 def test_wrong_use_is_one_line(wrong: Wrong, options: tuple[str, ...], words: str) -> None:
     assert words in wrong(*TINY, *options)
+
+
+def test_a_profile_of_one_batch_is_refused(wrong: Wrong, tmp_path: Path) -> None:
+    path = tmp_path / "measured.json"
+    copies = {"out": Copies(1e-5, 1e10), "in": Copies(1e-5, 1e10)}
+    Profile("a CPU", "cpu", "2026-11-22", "lenet", 2, 1 << 30, 1e9, 1e9, copies, {}, {}).save(path)
+    words = "measured.json is a profile of batch 2 alone, and the tuner plans many batches; name a machine that is"
+    assert words in wrong("tune", "lenet", "--machine", path, "--budget", "8MiB")
 
 
 def test_a_network_that_never_fits_is_status_3_with_the_least_budget(refimpl: Command) -> None:
