@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import functools
 import inspect
+import json
 import keyword
 import re
 import textwrap
@@ -49,7 +50,7 @@ INDENT = "    "
 Work = (Launch, CopyOut, CopyIn, Compress, Decompress)
 
 LEARNING = {"seed": 0, "rate": 0.01, "momentum": 0.9, "decay": 0.0}  #: as the trainer has it
-#: A setting of a call → its name in the script.
+#: A setting of a call → its name in the script; the others are in the dictionary LEARNING.
 SETTINGS = {"seed": "SEED", "iteration": "iteration"}
 
 ABOUT = """`train_step` has the plan's steps one after another. Kernels run on the stream `compute`, copies on $movers.
@@ -177,7 +178,7 @@ if __name__ == "__main__":
     command = argparse.ArgumentParser()
     command.add_argument("data", nargs="?", help="an .npz file with images and labels (default: one drawn batch)")
     command.add_argument("--steps", type=int, default=10)
-    command.add_argument("--start", metavar="FILE", help="an .npz file with the first state (default: drawn)")
+    command.add_argument("--start", metavar="FILE", help="an .npz file: a state, or a checkpoint (default: drawn)")
     command.add_argument("--save", metavar="FILE", help="an .npz file for the last state")
     given = command.parse_args()
     start(np.load(given.start) if given.start else None)
@@ -235,6 +236,7 @@ class _Writer:
 
     def _look_forwards(self) -> None:
         """What each line has to know of those before it."""
+        self.by_step: list[list[tuple[int, Instruction]]] = [[] for _ in range(len(self.network.steps) + 1)]
         self.moment: dict[int, str] = {}  #: position of a record → its name: what is done then
         self.work: dict[int, Any] = {}  #: position of a record → the work before it, or of a wait → that after it
         self.number: dict[int, int] = {}  #: position of a record of the host's thread → 1, 2, …
@@ -243,6 +245,7 @@ class _Writer:
         spaces: dict[int, Tensor] = {}  # by address
         seen: Counter[str] = Counter()
         for position, i in enumerate(self.program.instructions):
+            self.by_step[i.step].append((position, i))
             if isinstance(i, Allocate) and i.tensor.kind == "workspace":
                 spaces[i.address] = i.tensor
             elif isinstance(i, Launch) and i.workspace is not None:
@@ -320,8 +323,8 @@ class _Writer:
         imports += ["from concurrent.futures import ThreadPoolExecutor"] * compresses
         imports += ["from math import prod, sqrt"]
         fields = {
-            "title": f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}",
-            "about": textwrap.fill(Template(ABOUT).substitute(movers=movers, command=command), WIDTH),
+            "title": escaped(f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}"),
+            "about": textwrap.fill(Template(ABOUT).substitute(movers=movers, command=escaped(command)), WIDTH),
             "imports": "\n".join(imports) + "\n",
             "driver": "from cuda.bindings import driver\n" * compresses,
             "families": ", ".join(sorted(self.families | {"emulated"} if compresses else self.families)),
@@ -355,7 +358,7 @@ class _Writer:
                 more = [f"spread=sqrt({round(spread**2 * count)} / {count})"]
             if tensor in firsts:
                 alike = together.get(tensor, (tensor,))
-                given = [f'"{tensor.name}"', repr(tensor.shape), *(f"{at[one]:#x}" for one in alike), *more]
+                given = [quoted(tensor.name), repr(tensor.shape), *(f"{at[one]:#x}" for one in alike), *more]
                 yield from packed(f"{', '.join(map(self.name, alike))} = kept", given, indent="")
             else:
                 yield from packed(f"{self.name(tensor)} = at", self._place(tensor, at[tensor]), indent="")
@@ -384,7 +387,7 @@ class _Writer:
         else:
             step, live = self.network.steps[number - 1], self.program.rows[number - 1].live_bytes
             heading = f"Step {number}: {step.layer} {step.direction}, {size(live)} live"
-        yield f"{INDENT}# -- {heading} ".ljust(HEADING, "-")
+        yield f"{INDENT}# -- {' '.join(heading.split())} ".ljust(HEADING, "-")
         if number == 0 and self.compresses:
             yield f"{INDENT}counter[0] = 0"
         for is_free, group in groupby(self.by_step[number], lambda numbered: isinstance(numbered[1], Free)):
@@ -396,13 +399,6 @@ class _Writer:
             else:
                 for position, instruction in group:
                     yield from self._line(position, instruction)
-
-    @functools.cached_property
-    def by_step(self) -> list[list[tuple[int, Instruction]]]:
-        found: list[list[tuple[int, Instruction]]] = [[] for _ in range(len(self.network.steps) + 1)]
-        for position, instruction in enumerate(self.program.instructions):
-            found[instruction.step].append((position, instruction))
-        return found
 
     def _line(self, position: int, i: Any) -> Iterable[str]:
         """The line of one instruction, or its lines where it is long."""
@@ -418,23 +414,23 @@ class _Writer:
             given = [self.buffer(i.tensor, i.pinned_address), f"stream={self.streams[i.stream]}"]
             return packed(f"{self.name(i.tensor)}.copy_to_{to}", given, self._why(i))
         if isinstance(i, (Compress, Decompress)):
-            given = [i.op, f'"{i.tensor.name}"', self.buffer(i.tensor, i.pinned_address)]
+            given = [i.op, quoted(i.tensor.name), self.buffer(i.tensor, i.pinned_address)]
             return packed("on_host", given, f"{size(i.nbytes)}, about {size(i.planned)} compressed")
         record = position if isinstance(i, Record) else self.awaited[position]
-        moment = self.moment[record]
+        moment, event = self.moment[record], f"event[{quoted(self.moment[record])}]"
         if isinstance(i, Record):
             if i.stream == self.host:
                 return packed("on_host", ["count", str(self.number[position])], moment)
-            return packed(f'event["{moment}"].record', [self.streams[i.stream]])
+            return packed(f"{event}.record", [self.streams[i.stream]])
         reason = self._reason(i, self.work[record], self.work[position])
         if i.stream == self.host:
-            given = [f'event["{moment}"].synchronize']
+            given = [f"{event}.synchronize"]
             needless = not self.compresses or record in self.number  # the thread works in order
             return () if needless else packed("on_host", given, reason)
         if record in self.number:
             given = [self.streams[i.stream], str(self.number[record])]
             return packed("hold", given, f"{moment}: {reason}")
-        return packed(f'event["{moment}"].wait', [self.streams[i.stream]], reason)
+        return packed(f"{event}.wait", [self.streams[i.stream]], reason)
 
     def _why(self, i: CopyOut | CopyIn) -> str:
         """Why a tensor is copied."""
@@ -489,7 +485,7 @@ class _Writer:
         by_name = False
         for name, parameter in parameters_of(i.call.function).items():
             value = given.get(name, parameter.default)
-            if isinstance(value, Setting) and value.name in ("rate", "momentum", "decay"):
+            if isinstance(value, Setting) and value.name not in SETTINGS:
                 said += ["**LEARNING"] * ("**LEARNING" not in said)
             elif not by_name and parameter.kind is parameter.POSITIONAL_OR_KEYWORD and is_tensors(value):
                 said.append(self._value(value))
@@ -511,8 +507,18 @@ class _Writer:
         if isinstance(value, tuple) and is_tensors(value):
             return f"({', '.join(map(self.name, value))}{',' * (len(value) == 1)})"
         if isinstance(value, str):
-            return f'"{value}"'
+            return quoted(value)
         return SETTINGS[value.name] if isinstance(value, Setting) else repr(value)
+
+
+def quoted(text: str) -> str:
+    """A string as Python reads it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def escaped(text: str) -> str:
+    """A text inside of a docstring."""
+    return quoted(" ".join(text.split()))[1:-1]
 
 
 @functools.cache
@@ -547,6 +553,7 @@ def filled(parts: list[str], indent: str) -> Iterator[str]:
 
 def commented(lines: list[str], comment: str, indent: str) -> Iterator[str]:
     """A comment at the end of the last line if there is room, else before the first."""
+    comment = " ".join(comment.split())
     whole = f"{lines[-1]}  # {comment}"
     if comment and len(whole) > WIDTH:
         yield from textwrap.wrap(comment, WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")

@@ -228,6 +228,9 @@ def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> str:
     """The script of a program, which does what the program says; its lines are short."""
     text = written_out(program, "a test", **LEARNING)
     assert executed(text, monkeypatch) == list(meant(program))
+    lines = text[text.index("def train_step") :].splitlines()
+    waits = [i for i, line in enumerate(lines) if re.search(r"\.wait\(|hold\(|\.synchronize\)", line)]
+    assert all("# " in lines[i] or lines[i - 1].lstrip().startswith("# ") for i in waits), "a wait without a reason"
     assert max(map(len, text.splitlines())) <= WIDTH
     return text
 
@@ -291,10 +294,15 @@ def data(program: Program) -> dict[str, np.ndarray]:
     return {"images": images, "labels": random.integers(0, program.network.predictions.shape[1], count)}
 
 
-def by_the_back_end(program: Program, given: dict[str, np.ndarray]) -> tuple[list[float], dict[str, np.ndarray]]:
+def by_the_back_end(
+    program: Program, given: dict[str, np.ndarray], tmp_path: Path
+) -> tuple[list[float], dict[str, np.ndarray]]:
+    """Losses, the state at the end, and a checkpoint of it."""
     with Trainer(program, "emulated", **LEARNING) as made:  # type: ignore[arg-type]
         batches = zip(*(np.split(array, STEPS) for array in given.values()), strict=True)
-        return [made.step(images, labels) for images, labels in batches], made.state()
+        losses = [made.step(images, labels) for images, labels in batches]
+        made.save(tmp_path / "checkpoint.npz")
+        return losses, made.state()
 
 
 @pytest.mark.emulated
@@ -315,7 +323,7 @@ def test_a_script_runs_by_itself_and_comes_to_the_same_bits(tmp_path: Path) -> N
         list(map(str, command)), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
     )
     assert ran.returncode == 0 and ran.stderr == "", ran.stderr
-    losses, state = by_the_back_end(program, given)
+    losses, state = by_the_back_end(program, given, tmp_path)
     assert ran.stdout.splitlines() == [f"iteration {i}: loss {loss!r}" for i, loss in enumerate(losses)]
     with np.load(tmp_path / "end.npz") as saved:
         assert saved.keys() == state.keys() and differing(state, saved) == []
@@ -326,13 +334,19 @@ def same_bits(program: Program, tmp_path: Path) -> None:
     from kernels import emulated
 
     given = data(program)
-    losses, state = by_the_back_end(program, given)
+    losses, state = by_the_back_end(program, given, tmp_path)
     path = tmp_path / "script.py"
     path.write_text(written_out(program, "a test", **LEARNING), encoding="utf-8")
     ran = runpy.run_path(str(path))
     ran["start"](None)
     assert list(ran["train"](given["images"], given["labels"], STEPS)) == losses
     assert differing(state, {name: array.copy_to_host() for name, (array, _, _) in ran["state"].items()}) == []
+    ran["start"](None)
+    with np.load(tmp_path / "checkpoint.npz") as checkpoint:
+        ran["start"](checkpoint)
+    assert differing(state, {name: array.copy_to_host() for name, (array, _, _) in ran["state"].items()}) == []
+    with pytest.raises(SystemExit, match="give at least"):
+        next(ran["train"](given["images"], given["labels"] - 1, 1))
     assert emulated.findings() == []
 
 
