@@ -468,8 +468,8 @@ class _Writer:
                 changed = tensor in call.writes or tensor in call.updates
                 yield self.name(tensor), "device", address, address + tensor.nbytes, changed
             if work.workspace is not None:
-                start, nbytes = work.workspace
-                yield self.name(self.workspaces[work]), "device", start, start + nbytes, True
+                start, buffer = work.workspace[0], self.workspaces[work]
+                yield self.name(buffer), "device", start, start + buffer.nbytes, True
             return
         if isinstance(work, (CopyOut, CopyIn)):
             name = self.name(work.tensor)
