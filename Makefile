@@ -6,6 +6,7 @@
 #   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
 #   make test-vdnn        one paper's tests: vdnn, vdnnpp, superneurons, accudnn
 #   make faults AGAINST=TREE   the same faults in another tree too, for its own tests
+#   make test-emulated SANITIZE=1   with AddressSanitizer in the emulated GPU's driver
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,6 +16,11 @@ WORKERS ?= 2
 .DEFAULT_GOAL := help
 .PHONY: help demo tutorials test test-fast test-emulated campaign faults lint docs gpu environment clean
 MAKEFLAGS += --no-print-directory
+
+# The emulated GPU's own driver under AddressSanitizer.
+SANITIZED := $(if $(SANITIZE),env REFIMPL_DRIVER_FLAGS="-g -fsanitize=address" \
+	ASAN_OPTIONS=detect_leaks=0:handle_segv=0:alloc_dealloc_mismatch=0 \
+	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)")
 
 # Extras by what is asked for: the demo's, the tests' and the docs'. GPU=1 and GPU=12 add the CUDA wheels.
 ifneq ($(filter-out 1 13 12 emulated,$(GPU)),)
@@ -64,8 +70,8 @@ PAPERS := vdnn vdnnpp superneurons accudnn
 $(PAPERS:%=test-%): test-%: $(TEST)
 	@$(PY) $(PYTEST) -q -m $*
 
-test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one
-	@$(PY) $(PYTEST) -q --device emulated -m "gpu or emulated"
+test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one, and every kernel from its PTX
+	@$(SANITIZED) $(PY) $(PYTEST) --device emulated -m "gpu or emulated or ptx"
 
 campaign: $(TEST) ## run the long searches, and every property on newly drawn examples: hours
 	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"

@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
-# No deadline: the first example of a test may compile a kernel.  The suite draws the same examples every time; a
-# campaign draws new ones.
+# No deadline: the first example of a test may compile a kernel.  The suite draws the same examples every time, few of
+# them where an emulated GPU runs each; a campaign draws new ones.
 settings.register_profile("suite", deadline=None, max_examples=30, derandomize=True)
+settings.register_profile("emulated", deadline=None, max_examples=5, derandomize=True)
 settings.register_profile("campaign", deadline=None, max_examples=1000, print_blob=True)
 
 
@@ -41,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     device.choose(config.getoption("--device"))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what is to run in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    settings.load_profile("campaign" if campaigns(config) else "suite")
+    emulated = "emulated" if config.getoption("--device") == "emulated" else "suite"
+    settings.load_profile("campaign" if campaigns(config) else emulated)
 
 
 def campaigns(config: pytest.Config) -> bool:
@@ -107,6 +110,18 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     found = emulated.forgive()
     assert found == [], "\n".join(found)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """What fails on the emulated GPU says how to repeat it."""
+    from kernels import emulated
+
+    report: Any = yield
+    if report.failed and emulated.active():
+        command = f"{emulated.environment()} {sys.executable} -m pytest --device emulated '{item.nodeid}'"
+        report.sections.append(("repeat it on the emulated GPU", command))
+    return report
 
 
 # -- workers side by side ----------------------------------------------------------------------------------------------

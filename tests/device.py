@@ -7,8 +7,7 @@ GPU runs all, and the emulated GPU a selection that takes a minute or two.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -26,8 +25,14 @@ SELECTED = {
     ),
     "test_data_parallel": ("test_two_equal_ranks_learn_what_one_learns[vdnn-all", "test_what_does_not_wait"),
     "test_host": ("test_an_event_orders", "test_a_bound_network", "test_work_on_the_default_stream"),
-    "test_superneurons": ("test_no_preset_changes_a_bit_and_the_peak_is_the_predicted[tiny-resnet:superneurons",),
-    "test_vdnnpp": ("test_the_pinned_arena", "test_a_failing_piece"),
+    "test_superneurons": (
+        "test_no_preset_changes_a_bit_and_the_peak_is_the_predicted[tiny-resnet:superneurons-all, cost-aware",
+        "test_no_preset_changes_a_bit_and_the_peak_is_the_predicted[lenet:superneurons-offload",
+    ),
+    "test_vdnnpp": (
+        "test_no_preset_changes_a_bit_and_the_peak_is_the_predicted[lenet:vdnnpp-vdnnpp-compressed-vdnnpp-all",
+        "test_the_pinned_arena", "test_a_failing_piece",
+    ),
 }  # fmt: skip
 FAMILIES = "test_kernels"  #: one test of each family's functions
 
@@ -60,14 +65,6 @@ def selection(items: Sequence[pytest.Item]) -> set[pytest.Item]:
 def sized(full: T, small: T) -> T:
     """A size that fills a GPU; on an emulated one, where times are a model's, a small one that asks the same."""
     return full if BACKEND == "cuda" else small
-
-
-def combined(*choices: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Every combination of the choices; on an emulated GPU every seventh, so that each choice occurs."""
-    every = list(product(*choices))
-    chosen = every[:: sized(1, 7)]
-    assert all(set(column) == set(given) for column, given in zip(zip(*chosen, strict=True), choices, strict=True))
-    return chosen
 
 
 def start() -> str | None:

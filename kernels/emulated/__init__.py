@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -26,9 +27,9 @@ from kernels.emulated.build import NoCompiler, why_not
 from kernels.emulated.ptx import Unsupported
 
 __all__ = [
-    "ORDERS", "RACES", "EmulationError", "NoCompiler", "Unsupported", "active", "announcement", "c_source", "executed",
-    "findings", "forgive", "host_work", "kernel_seconds", "next_work", "order", "pass_on", "register", "start",
-    "take_up", "touched", "wait_in_time", "why_not",
+    "ORDERS", "RACES", "EmulationError", "NoCompiler", "Unsupported", "active", "announcement", "c_source",
+    "environment", "executed", "findings", "forgive", "host_work", "kernel_seconds", "learning_nothing", "next_work",
+    "order", "pass_on", "register", "start", "take_up", "touched", "wait_in_time", "why_not",
 ]  # fmt: skip
 
 #: How the driver chooses among the work that is ready: only what something waits for, as late as it can be; at once;
@@ -41,6 +42,7 @@ RACES = ("first", "always", "never")
 
 _driver: Any = None
 _races = "first"
+_order = "late"
 
 
 class EmulationError(RuntimeError):
@@ -123,9 +125,9 @@ def c_source(kernel: Any, drop_stop: int | None = None) -> str:
 def register(library: Any, kernel: Any, drop_stop: int | None = None) -> None:
     """Give a kernel that Numba has compiled to the driver."""
     name, source = kernel.py_func.__name__, c_source(kernel, drop_stop)
-    variants = {"never": (0,), "first": (0, 1), "always": (1,)}[_races]
+    variants = {"never": (False,), "first": (False, True), "always": (True,)}[_races]
     with ThreadPoolExecutor(len(variants)) as compilers:  # each is a process of its own
-        made = [compilers.submit(build.library, f"emulated_{name}", source, races) for races in variants]
+        made = [compilers.submit(build.kernel, name, source, races) for races in variants]
     paths = [each.result() for each in made]
     arrays = _arrays(kernel)
     numbers = ctypes.c_uint * max(1, len(arrays))
@@ -176,7 +178,14 @@ def order(name: str, seed: int = 0) -> None:
     threads between barriers."""
     if name not in ORDERS:
         raise EmulationError(f"there is no order {name!r}; give one of {', '.join(ORDERS)}")
+    global _order
     _driver.emulated_order(ORDERS.index(name), ctypes.c_uint64(seed))
+    _order = f"{name}:{seed}" if seed else name
+
+
+def environment() -> str:
+    """What has to be said before a command so that it runs in this order again, as a shell has it."""
+    return f"REFIMPL_ORDER={_order} REFIMPL_RACES={_races}"
 
 
 # --- What the host tells: names of its work, times of a model, what its threads do ------------------------------------
@@ -202,6 +211,16 @@ def pass_on(key: int) -> None:
 def take_up(key: int) -> None:
     """See `pass_on`."""
     _driver.emulated_take_up(ctypes.c_uint64(key))
+
+
+@contextmanager
+def learning_nothing() -> Iterator[None]:
+    """Inside, this thread's waits order nothing: the happens-before check sees what orders the work without them."""
+    _driver.emulated_learn_nothing(1)
+    try:
+        yield
+    finally:
+        _driver.emulated_learn_nothing(0)
 
 
 def touched(address: int, nbytes: int, writes: bool, who: str) -> None:

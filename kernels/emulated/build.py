@@ -65,21 +65,23 @@ def _with_headers(source: str) -> str:
 
 
 def driver() -> Path:
-    """The driver, compiled."""
-    return library("emulated_driver", (HERE / "driver.c").read_text(encoding="utf-8"), filename=DRIVER)
+    """The driver, compiled; REFIMPL_DRIVER_FLAGS has more flags for the compiler, such as -fsanitize=address."""
+    options = ("-O1", *os.environ.get("REFIMPL_DRIVER_FLAGS", "").split())
+    return _library("emulated_driver", (HERE / "driver.c").read_text(encoding="utf-8"), options, DRIVER)
 
 
-def library(name: str, source: str, races: int = 0, filename: str = "kernel.so") -> Path:
-    """The library that a C source is compiled to.
+def kernel(name: str, source: str, races: bool) -> Path:
+    """A kernel, compiled from its C source.
 
-    Args:
-        name: what the entry's name begins with.
-        source: the C source; it may include the headers of this folder.
-        races: 1 for a kernel that looks for races: it runs seldom, so it is optimised less.  Without, -O2 would be 5 %
-            faster, and take twice as long to compile.
-        filename: the library's name in its entry.
+    One that looks for races runs seldom, so it is optimised less.  Where others are vectorized, -O1 is as fast as -O2
+    within 10 %, and takes half the time to compile.
     """
     options = ("-DRACES=1", "-Og") if races else ("-DRACES=0", "-O1", "-ftree-vectorize")
+    return _library(f"emulated_{name}", source, options, "kernel.so")
+
+
+def _library(name: str, source: str, options: tuple[str, ...], filename: str) -> Path:
+    """The library that a C source is compiled to; its entry's name begins with `name`."""
     reason = why_not()
     if reason is not None:
         raise NoCompiler(reason)

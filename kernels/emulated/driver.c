@@ -4,7 +4,8 @@
  * values allow; by default as late as possible, when something waits for it.  A launch runs the kernel's PTX, which
  * Python has translated to C and registered by the name of its entry (`emulated_register`).  Every access is checked.
  *
- *   memory.h   allocations        order.h   which accesses nothing orders        work.h   streams and their work */
+ *   memory.h   allocations        order.h   which accesses nothing orders        work.h   streams and their work
+ *   journal.h  what tests of the host's code may ask */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 #include "abi.h"
 
 typedef int Result;
@@ -26,12 +28,13 @@ enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 132, MOST_SHARED = 48 * 1024 };
 #include "memory.h"
 #include "order.h"
 #include "work.h"
+#include "journal.h"
 
 #define LOCKED(...) (pthread_mutex_lock(&lock), __VA_ARGS__, pthread_mutex_unlock(&lock))
 
 /* --- Device and context ----------------------------------------------------------------------------------------------- */
 
-static int context;
+static int context, devices = 1; /* one context for all: several GPUs have one memory here */
 static __thread void *current_context;
 
 Result cuInit(unsigned flags) {
@@ -39,8 +42,9 @@ Result cuInit(unsigned flags) {
     return SUCCESS;
 }
 Result cuDriverGetVersion(int *version) { return *version = DRIVER_VERSION, SUCCESS; }
-Result cuDeviceGetCount(int *count) { return *count = 1, SUCCESS; }
-Result cuDeviceGet(int *device, int number) { return *device = 0, SUCCESS; }
+Result cuDeviceGetCount(int *count) { return *count = devices, SUCCESS; }
+Result cuDeviceGet(int *device, int number) { return *device = number, SUCCESS; }
+Result cuDeviceCanAccessPeer(int *can, int device, int peer) { return *can = 1, SUCCESS; }
 Result cuDeviceGetName(char *name, int length, int device) { return snprintf(name, length, "emulated GPU"), SUCCESS; }
 Result cuDeviceGetUuid_v2(char *uuid, int device) { return memset(uuid, 7, 16), SUCCESS; }
 Result cuDeviceTotalMem_v2(size_t *bytes, int device) { return *bytes = memory_total, SUCCESS; }
@@ -65,6 +69,7 @@ Result cuCtxSetCurrent(void *given) { return current_context = given, SUCCESS; }
 Result cuCtxPushCurrent_v2(void *given) { return current_context = given, SUCCESS; }
 Result cuCtxPopCurrent_v2(void **out) { return *out = current_context, SUCCESS; }
 Result cuCtxGetDevice(int *device) { return *device = 0, SUCCESS; }
+Result cuCtxEnablePeerAccess(void *peer, unsigned flags) { return SUCCESS; }
 Result cuCtxSynchronize(void) {
     Result r;
     LOCKED(r = drain());
@@ -88,6 +93,7 @@ Result cuMemAlloc_v2(Pointer *pointer, size_t bytes) {
     pthread_mutex_lock(&lock);
     *pointer = !bytes || memory_used + bytes > memory_total ? 0 : take(bytes, 0);
     hold();
+    allocations++, note("allocate", NULL, *pointer, 0, bytes, NULL);
     pthread_mutex_unlock(&lock);
     return *pointer ? SUCCESS : bytes ? OUT_OF_MEMORY : INVALID_VALUE;
 }
@@ -98,13 +104,15 @@ static Result give_back(uint64_t address, int pinned) {
     if (block && block->lo == address) forget(block->lo, block->hi), release_block(block);
     else find("%s at %#llx is freed, which is not allocated", pinned ? "pinned memory" : "device memory", (unsigned long long)address), r = INVALID_VALUE;
     hold();
+    frees++;
+    if (!pinned) note("free", NULL, address, 0, 0, NULL);
     pthread_mutex_unlock(&lock);
     return r;
 }
 Result cuMemFree_v2(Pointer pointer) { return give_back(pointer, 0); }
 Result cuMemFreeHost(void *pointer) { return give_back((uint64_t)pointer, 1); }
 Result cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
-    LOCKED(*out = (void *)take(bytes, 1));
+    LOCKED(*out = (void *)take(bytes, 1), allocations++);
     return *out ? SUCCESS : OUT_OF_MEMORY;
 }
 /* A copy of pageable memory is not asynchronous: what goes in is read at once, what comes out is there on return. */
@@ -114,6 +122,8 @@ static Result copy(enum Kind kind, uint64_t to, uint64_t from, size_t bytes, Str
     int pinned;
     w->to = to, w->from = from, w->bytes = bytes;
     LOCKED(pinned = kind == COPY_ON || find_block(kind == COPY_IN ? from : to, bytes, 1) != NULL);
+    if (kind == COPY_ON) note("copy on", stream, to, from, bytes, NULL);
+    else note(kind == COPY_IN ? "copy in" : "copy out", stream, kind == COPY_IN ? to : from, kind == COPY_IN ? from : to, bytes, NULL);
     if (kind == COPY_IN && !pinned) w->staged = memcpy(malloc(bytes + 1), (void *)from, bytes);
     return wait || (kind == COPY_OUT && !pinned) ? given_and_done(s, w) : given(s, w);
 }
@@ -123,6 +133,7 @@ Result cuMemcpyDtoD_v2(Pointer to, Pointer from, size_t n) { return copy(COPY_ON
 Result cuMemcpyHtoDAsync_v2(Pointer to, const void *from, size_t n, Stream *s) { return copy(COPY_IN, to, (uint64_t)from, n, s, 0); }
 Result cuMemcpyDtoHAsync_v2(void *to, Pointer from, size_t n, Stream *s) { return copy(COPY_OUT, (uint64_t)to, from, n, s, 0); }
 Result cuMemcpyDtoDAsync_v2(Pointer to, Pointer from, size_t n, Stream *s) { return copy(COPY_ON, to, from, n, s, 0); }
+Result cuMemcpyPeerAsync(Pointer to, void *there, Pointer from, void *here, size_t n, Stream *s) { return copy(COPY_ON, to, from, n, s, 0); }
 Result cuMemsetD8Async(Pointer to, unsigned char value, size_t bytes, Stream *s) {
     Work *w = make(SET, COMPUTE);
     w->to = to, w->from = value, w->bytes = bytes;
@@ -143,7 +154,7 @@ Result cuStreamCreateWithPriority(Stream **out, unsigned flags, int priority) {
         else s = calloc(1, sizeof *s), s->lane = lane, streams[stream_count++] = s;
     }
     if (s) s->flags = flags, s->dead = 0, s->priority = draw() % 1000000;
-    *out = s;
+    *out = s, created++;
     pthread_mutex_unlock(&lock);
     return r;
 }
@@ -157,6 +168,7 @@ Result cuStreamGetPriority(Stream *s, int *priority) { return *priority = 0, SUC
 Result cuStreamGetCtx(Stream *s, void **out) { return *out = &context, SUCCESS; }
 Result cuStreamSynchronize(Stream *stream) {
     Result r = SUCCESS;
+    slow();
     pthread_mutex_lock(&lock);
     if (as_stream(stream) == &legacy) r = drain();
     else if (stream->last) r = until(stream->last);
@@ -166,7 +178,7 @@ Result cuStreamSynchronize(Stream *stream) {
 /* Whether a piece of work is done.  Who asks again and again gets on: if it is not, something is done. */
 static Result asked(Work *w) {
     if (!w || w->done) {
-        if (w) tick(), join(&me.clock, &w->clock);
+        if (w) learn(&w->clock);
         return sticky;
     }
     Stream *next = busy ? NULL : choose(w->stream);
@@ -187,6 +199,7 @@ Result cuStreamWaitEvent(Stream *stream, Event *event, unsigned flags) {
     Work *w = make(WAIT, NONE);
     Result r;
     w->seconds = 0;
+    note("wait", stream, 0, 0, 0, event);
     LOCKED(r = usable(event, "waited for by a stream"), wait_for(w, event->record), give(as_stream(stream), w));
     return r;
 }
@@ -195,14 +208,19 @@ static Result value_work(enum Kind kind, Stream *stream, Pointer place, uint32_t
     w->to = place, w->from = value, w->flags = flags, w->seconds = 0;
     return given(as_stream(stream), w);
 }
-Result cuStreamWaitValue32_v2(Stream *s, Pointer place, uint32_t value, unsigned flags) { return value_work(WAIT_VALUE, s, place, value, flags); }
+Result cuStreamWaitValue32_v2(Stream *s, Pointer place, uint32_t value, unsigned flags) {
+    note("wait value", s, place, value, flags, NULL);
+    return value_work(WAIT_VALUE, s, place, value, flags);
+}
 Result cuStreamWriteValue32_v2(Stream *s, Pointer place, uint32_t value, unsigned flags) { return value_work(WRITE_VALUE, s, place, value, flags); }
 Result cuLaunchHostFunc(Stream *stream, void (*call)(void *), void *data) {
     Work *w = make(CALL, NONE);
     w->call = call, w->data = data;
     return given(as_stream(stream), w);
 }
-Result cuEventCreate(Event **event, unsigned flags) { return *event = calloc(1, sizeof **event), (*event)->flags = flags, SUCCESS; }
+Result cuEventCreate(Event **event, unsigned flags) {
+    return *event = calloc(1, sizeof **event), (*event)->flags = flags, created++, SUCCESS;
+}
 Result cuEventDestroy_v2(Event *event) {
     Result r;
     LOCKED(r = usable(event, "destroyed"), release_work(event->record), event->record = NULL, event->dead = 1);
@@ -212,6 +230,7 @@ Result cuEventRecord(Event *event, Stream *stream) {
     Work *w = make(RECORD, NONE);
     Result r;
     w->seconds = 0;
+    note("record", stream, 0, 0, 0, event);
     LOCKED(r = usable(event, "recorded"), give(as_stream(stream), w), release_work(event->record), event->record = keep(w));
     return r;
 }
@@ -222,7 +241,8 @@ Result cuEventQuery(Event *event) {
 }
 Result cuEventSynchronize(Event *event) {
     Result r;
-    LOCKED(r = usable(event, "waited for by the host"), r = r ? r : event->record ? until(event->record) : sticky);
+    slow();
+    LOCKED(event_waits++, r = usable(event, "waited for by the host"), r = r ? r : event->record ? until(event->record) : sticky);
     return r;
 }
 /* On the model's clock; known once everything that was given before is done. */
@@ -295,10 +315,18 @@ Result cuKernelGetAttribute(int *value, int attribute, Kernel *kernel, int devic
 }
 Result cuKernelSetAttribute(int attribute, int value, Kernel *kernel, int device) { return SUCCESS; }
 typedef struct { unsigned grid[3], block[3], shared_bytes; Stream *stream; void *attributes; unsigned attribute_count; } LaunchConfig;
+static Work *nothing(void) { /* a launch that computes nothing, in a microsecond */
+    Work *w = make(LAUNCH, COMPUTE);
+    if (w->seconds < 0) w->seconds = 1e-6;
+    return w;
+}
 Result cuLaunchKernelEx(const LaunchConfig *config, Kernel *kernel, void **given_parameters, void **extra) {
     Code *code = kernel->code;
     const unsigned *grid = config->grid, *block = config->block;
     uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+    slow();
+    note_launch(kernel->entry, grid, block, config->shared_bytes, config->stream, given_parameters);
+    if (books) return given(as_stream(config->stream), nothing());
     if (!code) { LOCKED(find("kernel %s was not translated", kernel->entry)); return NOT_FOUND; }
     const KernelInfo *k = code->info;
     if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 2147483647u || grid[1] > 65535 || grid[2] > 65535 || !threads || threads > 1024 ||
@@ -373,13 +401,15 @@ void emulated_next(const char *label, double seconds) { /* of the work that this
     snprintf(next_work.label, sizeof next_work.label, "%s", label);
     next_work.seconds = seconds;
 }
+void emulated_set_devices(int count) { devices = count; }
 void emulated_set_memory(uint64_t bytes) { LOCKED(memory_total = bytes); }
 void emulated_set_patience(double seconds) { patience = seconds; }
 double emulated_kernel_seconds(void) { return kernel_seconds; }
 uint64_t emulated_executed(int kind) { return executed[kind]; }
 /* What one thread of the host knows, and what another takes up from it, under the same key. */
 void emulated_pass_on(uint64_t key) { LOCKED(join(passed_on(key), tick()), tick()); }
-void emulated_take_up(uint64_t key) { LOCKED(join(&me.clock, passed_on(key)), tick()); }
+void emulated_take_up(uint64_t key) { LOCKED(learn(passed_on(key)), tick()); }
+void emulated_learn_nothing(int on) { learns_nothing = on; }
 /* A thread of the host reads or writes memory that the GPU uses too. */
 void emulated_touched(uint64_t lo, uint64_t bytes, int write, const char *who) {
     pthread_mutex_lock(&lock);

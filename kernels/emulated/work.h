@@ -49,6 +49,7 @@ static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static uint64_t serial, seed, state = 1, executed[KINDS];
 static double patience = 120, kernel_seconds, link_rate = 12e9;
 static __thread struct { char label[120]; double seconds; } next_work = {"", -1};
+static __thread int learns_nothing; /* whether this thread's waits are left out of the happens-before check */
 
 static double seconds_of(clockid_t which) { struct timespec t; clock_gettime(which, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
 static uint64_t draw(void) { return state ^= state << 13, state ^= state >> 7, state ^= state << 17; }
@@ -105,7 +106,7 @@ static int ready(const Work *w) {
     default: return ~(value | wanted) != 0;
     }
 }
-static void note(const Work *w, uint64_t lo, uint64_t bytes, int write, const char *what) {
+static void touch(const Work *w, uint64_t lo, uint64_t bytes, int write, const char *what) {
     char who[200];
     snprintf(who, sizeof who, "%s%s%s on stream %d", what, w->label[0] ? ", " : "", w->label, w->stream->lane);
     accessed(lo, lo + bytes, write, w->stream->lane, w->position, &w->clock, who);
@@ -160,8 +161,8 @@ static void run_kernel(Work *w) {
     if (failed) find("%s", finding), sticky = ILLEGAL_ADDRESS;
     for (int i = 0; i < launch.array_count; i++) {
         snprintf(who, sizeof who, "kernel %s (its array %s)", w->code->name, arrays[i].name);
-        if (arrays[i].read) note(w, arrays[i].lo, arrays[i].hi - arrays[i].lo, 0, who);
-        if (arrays[i].written) note(w, arrays[i].lo, arrays[i].hi - arrays[i].lo, 1, who);
+        if (arrays[i].read) touch(w, arrays[i].lo, arrays[i].hi - arrays[i].lo, 0, who);
+        if (arrays[i].written) touch(w, arrays[i].lo, arrays[i].hi - arrays[i].lo, 1, who);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -175,8 +176,8 @@ static void perform_copy(Work *w) {
              w->label[0] ? ", " : "", w->label);
         sticky = ILLEGAL_ADDRESS;
     } else {
-        if (w->kind != SET && !w->staged && find_block(w->from, w->bytes, -1)) note(w, w->from, w->bytes, 0, name);
-        if (find_block(w->to, w->bytes, -1)) note(w, w->to, w->bytes, 1, name);
+        if (w->kind != SET && !w->staged && find_block(w->from, w->bytes, -1)) touch(w, w->from, w->bytes, 0, name);
+        if (find_block(w->to, w->bytes, -1)) touch(w, w->to, w->bytes, 1, name);
     }
     pthread_mutex_unlock(&lock);
     if (sticky) return;
@@ -196,7 +197,7 @@ static void perform(Work *w) {
     if (w->kind == CALL) w->call(w->data);
     else if (sticky) return; /* as on a GPU: after an error nothing more is done */
     else if (w->kind <= SET) perform_copy(w);
-    else if (w->kind == LAUNCH) run_kernel(w);
+    else if (w->kind == LAUNCH && w->code) run_kernel(w);
     else if (w->kind == WRITE_VALUE) *(volatile uint32_t *)w->to = (uint32_t)w->from;
 }
 /* Do the first work of a stream.  The lock is held, and given up meanwhile. */
@@ -255,6 +256,11 @@ static void *device_thread(void *unused) { /* of FREE: the device goes on by its
     }
     return NULL;
 }
+/* This thread has waited for something: it knows what happened before.  The lock is held. */
+static void learn(const Clock *clock) {
+    tick();
+    if (!learns_nothing) join(&me.clock, clock);
+}
 /* Wait until a piece of work is done.  The lock is held. */
 static Result until(Work *w) {
     double began = seconds_of(CLOCK_MONOTONIC);
@@ -272,7 +278,7 @@ static Result until(Work *w) {
         if ((t.tv_nsec += 200000) >= 1000000000) t.tv_nsec -= 1000000000, t.tv_sec++;
         pthread_cond_timedwait(&moved, &lock, &t);
     }
-    tick(), join(&me.clock, &w->clock);
+    learn(&w->clock);
     if (!issued_first || w->serial < issued_first->serial) { if (w->end > host_now) host_now = w->end; }
     release_work(w);
     return sticky;

@@ -39,7 +39,8 @@ def findings_raised() -> Iterator[None]:
 
 def told(found: list[str]) -> str:
     more = f" (and {len(found) - 1} more findings)" if len(found) > 1 else ""
-    return f"the emulated GPU found an error: {found[0]}{more}"
+    again = f"to repeat it, begin the command with {emulated.environment()}"
+    return f"the emulated GPU found an error: {found[0]}{more}; {again}"
 
 
 def seconds_of(instruction: Any, machine: Machine) -> float:

@@ -130,7 +130,7 @@ def test_a_checkpoint_goes_from_one_backend_to_the_other(tmp_path: Path) -> None
 
 
 def test_nothing_is_allocated_in_an_iteration() -> None:
-    program = least_plan(tiny_vgg(batch=sized(32, 2)), SETUPS["everything"], MACHINE)
+    program = least_plan(tiny_vgg(batch=sized(32, 8)), SETUPS["everything"], MACHINE)
     with trainer(program, backend=BACKEND) as made:
         made.step(*draw_batch(program.network))
         gpu.synchronize()

@@ -17,7 +17,7 @@ from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
 from refimpl.reproduce import measured
 from refimpl.reproduce.superneurons import measured as superneurons_measured
-from tests.device import BACKEND, combined, sized
+from tests.device import BACKEND, sized
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
@@ -55,9 +55,8 @@ def tight(network: Network, label: str, **modules: Any) -> Program:
     return least_plan(network, SETUPS[label].replace(**modules), MACHINE)
 
 
-@pytest.mark.parametrize(
-    ("name", "label"), combined([*NETWORKS, *(f"{name}:superneurons" for name in NETWORKS)], [*SETUPS])
-)
+@pytest.mark.parametrize("label", SETUPS)
+@pytest.mark.parametrize("name", [*NETWORKS, *(f"{name}:superneurons" for name in NETWORKS)])
 def test_no_preset_changes_a_bit_and_the_peak_is_the_predicted(name: str, label: str) -> None:
     program = tight(build(name, sized(16, 4)), label)
     with trainer(program, backend=BACKEND, rate=RATE) as made:

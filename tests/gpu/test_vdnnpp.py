@@ -19,7 +19,7 @@ from refimpl.planner.verify import verify
 from refimpl.registry import presets
 from refimpl.reproduce import measured
 from refimpl.reproduce.vdnnpp import measured as vdnnpp_measured
-from tests.device import BACKEND, combined, sized
+from tests.device import BACKEND, sized
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.gpu, pytest.mark.vdnnpp]
 
 KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e12)  # the plan has as many maps compressed as there can be
 PRESETS = ("vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv")
-PINNED = ("vdnnpp-compressed", "vdnnpp-on-demand")
 NETWORKS = ("lenet:vdnnpp", "tiny-vgg:vdnnpp", "tiny-resnet:vdnnpp", "tiny-inception", "tiny-vgg:superneurons")
 GUARD = 4096  #: bytes
 
@@ -50,7 +49,9 @@ def held(program: Program) -> Program:
     return plan(program.network, measured.everything_held(measured.SameAlgorithms.as_in(program)), MACHINE, 1 << 32)
 
 
-@pytest.mark.parametrize(("name", "pinned", "preset"), combined(NETWORKS, PINNED, PRESETS))
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("pinned", ["vdnnpp-compressed", "vdnnpp-on-demand"])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_no_preset_changes_a_bit_and_the_peak_is_the_predicted(name: str, pinned: str, preset: str) -> None:
     program = least_plan(build(name, sized(16, 4)), wanted(preset, pinned=pinned), KEEPS_UP, 0.3)
     with trainer(program, backend=BACKEND) as made:

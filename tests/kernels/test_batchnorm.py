@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kernels import batchnorm, reference
 from kernels.arguments import KernelError
 
+pytestmark = pytest.mark.ptx
+
 SHAPES = st.builds(
     lambda images, channels, maps: (images, channels, *maps),
     st.integers(1, 6),

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from kernels import concat, cpu, reference
 from kernels.arguments import KernelError
 
+pytestmark = pytest.mark.ptx
+
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

@@ -22,6 +22,8 @@ from kernels.conv import bias, implicit_gemm
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import bind
 
+pytestmark = pytest.mark.ptx
+
 Array = np.ndarray
 
 # images, channels, height, width, filters, filter height, filter width, stride, pad

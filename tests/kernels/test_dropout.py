@@ -14,6 +14,8 @@ from kernels.arguments import KernelError
 from kernels.dropout import philox
 from kernels.launch import Ints, Kernel, launch
 
+pytestmark = pytest.mark.ptx
+
 SEED = 123456789012345
 OPTIONS = {"probability": 0.3, "seed": SEED, "layer": 7, "iteration": 3}
 

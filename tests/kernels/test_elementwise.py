@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from kernels import cpu, elementwise, reference
 from kernels.arguments import KernelError
 
+pytestmark = pytest.mark.ptx
+
 SIZES = st.one_of(st.sampled_from([1, 2, 255, 256, 257, 1023, 1024, 1025, 2048, 4099]), st.integers(1, 5000))
 GUARD = np.float32(-77)
 

@@ -14,6 +14,8 @@ from kernels import fc, gemm, reference
 from kernels.arguments import KernelError
 from kernels.launch import bind
 
+pytestmark = pytest.mark.ptx
+
 BATCH = st.one_of(st.integers(1, 5), st.sampled_from([31, 32, 33, 64, 67]))
 WIDTH = st.one_of(st.integers(1, 9), st.sampled_from([63, 64, 65, 127, 128, 131, 300]))
 RUNG = st.sampled_from([None, "tiled", "skinny", gemm.BEST])

@@ -13,6 +13,8 @@ from kernels import gemm, reference
 from kernels.arguments import KernelError
 from kernels.launch import REGISTRY, bind
 
+pytestmark = pytest.mark.ptx
+
 RUNGS = [*gemm.ALGORITHMS]
 GENERAL = [name for name, rung in gemm.ALGORITHMS.items() if rung.general]
 SIDE = st.one_of(st.integers(1, 9), st.sampled_from([16, 31, 32, 33, 63, 64, 65, 97, 127, 128, 129, 150]))

@@ -20,6 +20,8 @@ from kernels.conv import im2col
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import ceil_div, launch
 
+pytestmark = pytest.mark.ptx
+
 # images, channels, height, width, filters, filter height, filter width, stride, pad
 AWKWARD = {
     "plain": (2, 3, 8, 8, 4, 3, 3, (1, 1), (1, 1)),

@@ -14,6 +14,8 @@ from kernels import cpu, join, reference
 from kernels.arguments import KernelError
 from kernels.launch import bind
 
+pytestmark = pytest.mark.ptx
+
 SUMS = [join.forward, join.fork_backward]
 COPIES = [join.backward, join.fork_forward]
 

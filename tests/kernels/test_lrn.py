@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from kernels import lrn, reference
 from kernels.arguments import KernelError
 
+pytestmark = pytest.mark.ptx
+
 Case = tuple[tuple[int, ...], dict[str, Any]]
 
 

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from kernels import pool, reference
 from kernels.arguments import KernelError
 
+pytestmark = pytest.mark.ptx
+
 Pair = tuple[int, int]
 Options = dict[str, Any]
 

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kernels import cpu, reference, relu
 from kernels.arguments import KernelError
 
+pytestmark = pytest.mark.ptx
+
 SHAPES = st.one_of(
     st.sampled_from([(1,), (255,), (256,), (1023,), (1024,), (1025,), (1, 1, 1, 1), (2, 3, 13, 17), (3, 1500)]),
     st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple),

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kernels import cpu, reference, sgd
 from kernels.arguments import KernelError
 
+pytestmark = pytest.mark.ptx
+
 RATES = {"rate": 0.1, "momentum": 0.9, "decay": 5e-4}
 
 

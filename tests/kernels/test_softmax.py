@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from kernels import reference, softmax
 from kernels.arguments import KernelError
 
+pytestmark = pytest.mark.ptx
+
 ROWS = st.integers(1, 9)
 CLASSES = st.one_of(st.integers(1, 12), st.sampled_from([255, 256, 257, 1000]))
 

@@ -21,6 +21,8 @@ from kernels.conv import winograd
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import ceil_div, launch
 
+pytestmark = pytest.mark.ptx
+
 BT = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
 G3 = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])  # for three taps, F(2, 3)
 AT2 = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kernels import emulated, gpu
+from kernels.emulated.ptx import Instruction, parse
 from kernels.shim import cuda
 from tests.kernels.emulated.faulty_kernels import FAULTS, Fault
 
@@ -124,6 +125,12 @@ def test_the_order_of_blocks_and_threads_changes_nothing_in_a_right_kernel() -> 
         np.testing.assert_array_equal(gpu.to_host(y), values.reshape(4, 64)[:, ::-1].reshape(-1))
 
 
+def stops(compiled: Any) -> int:
+    """Barriers and warp operations of a kernel that Numba has compiled."""
+    function = parse(compiled._codelibrary.get_asm_str()).functions[compiled.entry_name]
+    return sum(isinstance(item, Instruction) and item.stops for item in function.body)
+
+
 def test_a_barrier_left_out_is_noticed() -> None:
     """Of a kernel of ours, by way of its PTX."""
     from kernels import gemm
@@ -134,6 +141,7 @@ def test_a_barrier_left_out_is_noticed() -> None:
     gpu.synchronize()
     assert emulated.forgive() == []
     (compiled,) = gemm.gemm_tiled.gpu.overloads.values()
+    assert stops(compiled) == 2
     for number in range(2):
         emulated.register(emulated._driver, compiled, drop_stop=number)
         gemm.gemm(a, b, c, algorithm="tiled")
@@ -142,3 +150,42 @@ def test_a_barrier_left_out_is_noticed() -> None:
         (finding,) = emulated.forgive()
         assert "race" in finding or "has written" in finding
     emulated.register(emulated._driver, compiled)
+
+
+#: Kernels with a barrier that no launch needs, and why.
+USELESS: dict[str, str] = {}
+
+
+@pytest.mark.campaign
+def test_every_barrier_of_every_kernel_left_out_is_noticed() -> None:
+    """In the calls that tests/gpu makes: without the barrier one of them has a race, or reads what is not written."""
+    from kernels.launch import Kernel, bind
+    from tests.gpu.test_kernels import CASES, on_gpu
+
+    callers: dict[Kernel, list[Callable[[], list[str]]]] = {}
+    for case in CASES:
+        launches = bind(case.run, on_gpu(case.arrays()), None)
+
+        def call(launches: list[Any] = launches) -> list[str]:
+            try:
+                for each in launches:
+                    each.run(None)
+                gpu.synchronize()
+            except Exception:
+                pass  # the driver's error follows from the finding
+            return emulated.forgive()
+
+        assert call() == []
+        for kernel in {each.kernel for each in launches}:
+            callers.setdefault(kernel, []).append(call)
+    count, missed = 0, []
+    for kernel, calls in callers.items():
+        (compiled,) = kernel.gpu.overloads.values()
+        for number in range(stops(compiled)):
+            count += 1
+            emulated.register(emulated._driver, compiled, drop_stop=number)
+            if not any(call() for call in calls):
+                missed.append(f"{kernel.name}, barrier {number + 1} of {stops(compiled)}")
+        emulated.register(emulated._driver, compiled)
+    print(f"{count} barriers of {len(callers)} kernels left out, {count - len(missed)} noticed; not: {missed}")
+    assert [one for one in missed if one.partition(",")[0] not in USELESS] == []

@@ -167,7 +167,7 @@ class Info(ctypes.Structure):
 
 def run(ptx: str, given: np.ndarray, results: np.ndarray) -> str:
     """One thread of an entry `f(given, results)`; what the checks found."""
-    library = ctypes.CDLL(str(build.library("emulated_test", translate(ptx, "f"))))
+    library = ctypes.CDLL(str(build.kernel("test", translate(ptx, "f"), races=False)))
     info = Info.in_dll(library, "emulated_kernel")
     arrays = (Array * 2)(
         *(

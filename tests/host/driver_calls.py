@@ -1,4 +1,4 @@
-"""A program whose allocator is `driver-calls`, on the cuda backend.  Run by `test_stub_driver.py`.
+"""A program whose allocator is `driver-calls`, on the cuda backend.  Run by `test_host_code.py`.
 
 Every allocation and every free is a call, of the right size and at its place among the launches; the bits come from the
 arena as ever, so nothing else may change.
@@ -22,7 +22,7 @@ from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Re
 from refimpl.reproduce import measured
 from refimpl.reproduce.superneurons import measured as superneurons_measured
 from refimpl.superneurons import presets as stages
-from tests.host.backend_on_stub_driver import held, made, noted
+from tests.host.backend_calls import held, made, noted
 from tests.refimpl.backend.running import MACHINE, small_network
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch

@@ -1,0 +1,36 @@
+"""What the real host code, Numba's, cuda.core's and ours, tells the driver, and how long that takes it.
+
+The tests themselves are beside this file: `launches.py`, `backend_calls.py` (whole programs), `driver_calls.py` and
+`packing.py`.  They run in a process of their own, which finds the emulated GPU's driver where it looks for libcuda, as
+it is: no kernel is translated, a launch computes nothing, and every call is noted (`kernels/emulated/journal.h`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels import emulated, machine_code
+from kernels.emulated import build
+
+HERE = Path(__file__).parent
+TESTS = [HERE / f"{name}.py" for name in ("launches", "backend_calls", "driver_calls", "packing")]
+WHY_NOT = emulated.why_not() or machine_code.why_not()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+def test_what_the_host_tells_the_driver(tmp_path: Path) -> None:
+    for name in ("libcuda.so", build.DRIVER):  # Numba looks for the first of the two
+        (tmp_path / name).symlink_to(build.driver())
+    path = [str(tmp_path), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(path)}
+    options = ["-q", "-rA", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts="]
+    command = [sys.executable, "-m", "pytest", *options, *map(str, TESTS)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=HERE.parent.parent)
+    print(done.stdout)  # shows the microseconds of a launch: pytest -s
+    assert done.returncode == 0, done.stdout + done.stderr

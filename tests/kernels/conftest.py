@@ -1,0 +1,83 @@
+"""With `pytest --device emulated` every launch of the tests marked `ptx` is made twice, on the same numbers.
+
+Once by the CPU's compiler, and once from the kernel's PTX on the emulated GPU; the results are the same, bit for bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import cpu, emulated, gpu
+from kernels.arguments import FlatView
+from kernels.cpu.checked import current_mode
+from kernels.declare import Kernel
+
+#: Kernels whose last bits may differ.  The first two subtract a product, which the CPU's compiler fuses and the PTX
+#: does not; the others call exp, log or a power, which the PTX computes by approximate instructions.
+ROUNDED = (
+    "batchnorm_apply_gradients", "sgd_update",
+    "softmax_forward", "softmax_cross_entropy", "lrn_forward", "lrn_backward",
+)  # fmt: skip
+LAST_BITS = 3e-7  #: of the largest number of an array
+
+
+class Copies:
+    """Copies on the GPU of flat NumPy arrays; those that share memory share it there."""
+
+    def __init__(self, arrays: list[Any]) -> None:
+        self.spans: list[tuple[int, int]] = []  #: addresses
+        for low, high in sorted((a.ctypes.data, a.ctypes.data + a.nbytes) for a in arrays):
+            if self.spans and low < self.spans[-1][1]:
+                low, before = self.spans.pop()
+                high = max(high, before)
+            self.spans.append((low, high))
+        self.there = [gpu.to_device(self.here(span)) for span in self.spans]
+
+    @staticmethod
+    def here(span: tuple[int, int]) -> Any:
+        low, high = span
+        return np.frombuffer((ctypes.c_char * (high - low)).from_address(low), np.float32)
+
+    def view(self, array: Any) -> FlatView:
+        place = array.ctypes.data
+        number = next(n for n, (low, high) in enumerate(self.spans) if low <= place < high)
+        owner = self.there[number]
+        return FlatView(gpu.flat(owner).pointer + place - self.spans[number][0], array.size, array.dtype, owner)
+
+
+@pytest.fixture(autouse=True)
+def by_way_of_ptx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests import device
+
+    if request.config.getoption("--device") != "emulated" or not request.node.get_closest_marker("ptx"):
+        return
+    if (reason := device.start()) is not None:
+        pytest.skip(reason)
+    real = cpu.run
+
+    def both(kernel: Kernel, grid: Any, values: Any) -> None:
+        arrays = [value for value in values if isinstance(value, np.ndarray)]
+        if current_mode() is not None or not all(array.size for array in arrays):
+            return real(kernel, grid, values)
+        copies = Copies(arrays)
+        given = [copies.view(value) if isinstance(value, np.ndarray) else value for value in values]
+        real(kernel, grid, values)
+        gpu.launch(kernel, grid, given, None)
+        for span, owner in zip(copies.spans, copies.there, strict=True):
+            compare(kernel, copies.here(span), gpu.to_host(owner))
+        assert emulated.findings() == []
+
+    monkeypatch.setattr(cpu, "run", both)
+
+
+def compare(kernel: Kernel, ours: Any, theirs: Any) -> None:
+    same = (ours.view(np.uint32) == theirs.view(np.uint32)) | (np.isnan(ours) & np.isnan(theirs))
+    if same.all():
+        return
+    worst = np.max(np.abs(ours[~same] - theirs[~same])) / max(1e-30, np.nanmax(np.abs(ours)))
+    says = f"{kernel.name}: {np.sum(~same)} of {same.size} numbers differ, by up to {worst:.1e} of the largest"
+    assert worst <= (LAST_BITS if kernel.name in ROUNDED else 0), says
