@@ -8,7 +8,8 @@ inverse_std, never y.  Forward changes no running statistics: `update_running` d
 moving them again.
 
 How the sums are made: a channel's values, image after image, are cut into chunks of 4096.
-    chunk    one block of 256 threads a chunk and channel, 16 values a thread, then the threads' results in a tree.
+    chunk    one block of 256 threads a chunk and channel, 16 values a thread (1 or 4 where a channel has no more than
+             256 or 1024), then the threads' results in a tree.
              Statistics: the chunk's mean, then the sum of squares M2 around it.  Both are computed from differences to
              the channel's first value, so a mean far larger than the spread costs no precision.
     merge    one thread a channel takes the chunks' results in ascending order; means and M2 by Chan, Golub and LeVeque
@@ -32,12 +33,12 @@ import numpy as np
 
 from kernels.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, ceil_div, device, kernel, launch
+from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.shim import cuda
 
 THREADS = 256
-EACH = 16  # values a thread
-CHUNK = THREADS * EACH
+EACH = (1, 4, 16)  # values a thread: the fewest that hold a channel, and with the most it has several chunks
+CHUNK = THREADS * EACH[-1]
 MERGE_BLOCK = 64  # few threads have much to do: spread them over many multiprocessors
 ZERO = np.float32(0)
 ONE = np.float32(1)
@@ -56,65 +57,73 @@ def channel_of(i: int, channels: int, by_channels: int, by_area: int) -> int:
     return np.uint32(plane - divide(plane, by_channels) * channels)
 
 
-@kernel(block=THREADS)
-def batchnorm_chunk_statistics(
-    x: Floats,
-    partial: Floats,
-    chunks: int,
-    count: int,
-    channels: int,
-    by_channels: int,
-    area: int,
-    by_area: int,
-    gap: int,
-) -> None:
-    """Block b takes chunk b // channels of channel b % channels: mean to partial[b], M2 behind all the means.
+def chunk_statistics(each: int) -> Kernel:
+    """The kernel for chunks of which a thread takes `each` values."""
 
-    The mean is what remains after taking off the channel's first value.
-    """
-    sums = cuda.shared.array(THREADS, np.float32)
-    differences = cuda.local.array(EACH, np.float32)
-    t = np.uint32(cuda.threadIdx.x)
-    b = np.uint32(cuda.blockIdx.x)
-    chunk = divide(b, by_channels)
-    start = np.int32((b - chunk * channels) * area)
-    first = np.int32(chunk * CHUNK)
-    size = np.int32(min(count - first, CHUNK))
-    origin = x[np.uint32(start)]
+    @kernel(block=THREADS, name=f"batchnorm_chunk_statistics_{each}")
+    def batchnorm_chunk_statistics(
+        x: Floats,
+        partial: Floats,
+        chunks: int,
+        count: int,
+        channels: int,
+        by_channels: int,
+        area: int,
+        by_area: int,
+        gap: int,
+    ) -> None:
+        """Block b takes chunk b // channels of channel b % channels: mean to partial[b], M2 after all the means.
 
-    sum_ = ZERO
-    for u in range(EACH):  # past the end the last value is read again: without a condition all reads go out at once
-        j = min(np.int32(t + u * THREADS), np.int32(size - 1))
-        differences[u] = x[place(np.int32(first + j), start, gap, by_area)] - origin
-    for u in range(EACH):
-        if np.int32(t + u * THREADS) < size:
-            sum_ += differences[u]
-    sums[t] = sum_
-    cuda.syncthreads()
-    half = THREADS // 2
-    while half > 0:
-        if t < half:
-            sums[t] += sums[np.uint32(t + half)]
+        The mean is what remains after taking off the channel's first value.
+        """
+        sums = cuda.shared.array(THREADS, np.float32)
+        differences = cuda.local.array(each, np.float32)
+        t = np.uint32(cuda.threadIdx.x)
+        b = np.uint32(cuda.blockIdx.x)
+        chunk = divide(b, by_channels)
+        start = np.int32((b - chunk * channels) * area)
+        first = np.int32(chunk * CHUNK)
+        size = np.int32(min(count - first, CHUNK))
+        origin = x[np.uint32(start)]
+
+        sum_ = ZERO
+        for u in range(each):  # past the end the last value is read again: without a condition all reads go out at once
+            j = min(np.int32(t + u * THREADS), np.int32(size - 1))
+            differences[u] = x[place(np.int32(first + j), start, gap, by_area)] - origin
+        for u in range(each):
+            if np.int32(t + u * THREADS) < size:
+                sum_ += differences[u]
+        sums[t] = sum_
         cuda.syncthreads()
-        half //= 2
-    mean = sums[0] / np.float32(size)
-    cuda.syncthreads()
-
-    sum_ = ZERO
-    for u in range(EACH):
-        if np.int32(t + u * THREADS) < size:
-            sum_ += (differences[u] - mean) * (differences[u] - mean)
-    sums[t] = sum_
-    cuda.syncthreads()
-    half = THREADS // 2
-    while half > 0:
-        if t < half:
-            sums[t] += sums[np.uint32(t + half)]
+        half = THREADS // 2
+        while half > 0:
+            if t < half:
+                sums[t] += sums[np.uint32(t + half)]
+            cuda.syncthreads()
+            half //= 2
+        mean = sums[0] / np.float32(size)
         cuda.syncthreads()
-        half //= 2
-    if t == 0:
-        partial[b] = mean
-        partial[np.uint32(b + chunks * channels)] = sums[0]
+
+        sum_ = ZERO
+        for u in range(each):
+            if np.int32(t + u * THREADS) < size:
+                sum_ += (differences[u] - mean) * (differences[u] - mean)
+        sums[t] = sum_
+        cuda.syncthreads()
+        half = THREADS // 2
+        while half > 0:
+            if t < half:
+                sums[t] += sums[np.uint32(t + half)]
+            cuda.syncthreads()
+            half //= 2
+        if t == 0:
+            partial[b] = mean
+            partial[np.uint32(b + chunks * channels)] = sums[0]
+
+    return batchnorm_chunk_statistics
+
+
+BATCHNORM_CHUNK_STATISTICS = {each: chunk_statistics(each) for each in EACH}
 
 
 @kernel(block=MERGE_BLOCK)
@@ -207,54 +216,62 @@ def batchnorm_update_running(
         running_variance[c] += momentum * (variance - running_variance[c])
 
 
-@kernel(block=THREADS)
-def batchnorm_chunk_gradients(
-    x: Floats,
-    mean: Floats,
-    dy: Floats,
-    partial: Floats,
-    chunks: int,
-    count: int,
-    channels: int,
-    by_channels: int,
-    area: int,
-    by_area: int,
-    gap: int,
-) -> None:
-    """Block b takes chunk b // channels of channel b % channels: Σ dy, and behind all of these Σ dy·(x - mean)."""
-    sums = cuda.shared.array(THREADS, np.float32)
-    products = cuda.shared.array(THREADS, np.float32)
-    t = np.uint32(cuda.threadIdx.x)
-    b = np.uint32(cuda.blockIdx.x)
-    chunk = divide(b, by_channels)
-    channel = np.uint32(b - chunk * channels)
-    start = np.int32(channel * area)
-    first = np.int32(chunk * CHUNK)
-    size = np.int32(min(count - first, CHUNK))
-    average = mean[channel]
-    sum_ = ZERO
-    product = ZERO
-    for u in range(EACH):
-        j = min(np.int32(t + u * THREADS), np.int32(size - 1))
-        i = place(np.int32(first + j), start, gap, by_area)
-        given = dy[i]
-        difference = x[i] - average
-        if np.int32(t + u * THREADS) < size:
-            sum_ += given
-            product += given * difference
-    sums[t] = sum_
-    products[t] = product
-    cuda.syncthreads()
-    half = THREADS // 2
-    while half > 0:
-        if t < half:
-            sums[t] += sums[np.uint32(t + half)]
-            products[t] += products[np.uint32(t + half)]
+def chunk_gradients(each: int) -> Kernel:
+    """The kernel for chunks of which a thread takes `each` values."""
+
+    @kernel(block=THREADS, name=f"batchnorm_chunk_gradients_{each}")
+    def batchnorm_chunk_gradients(
+        x: Floats,
+        mean: Floats,
+        dy: Floats,
+        partial: Floats,
+        chunks: int,
+        count: int,
+        channels: int,
+        by_channels: int,
+        area: int,
+        by_area: int,
+        gap: int,
+    ) -> None:
+        """Block b takes chunk b // channels of channel b % channels: Σ dy, and after all of these Σ dy·(x - mean)."""
+        sums = cuda.shared.array(THREADS, np.float32)
+        products = cuda.shared.array(THREADS, np.float32)
+        t = np.uint32(cuda.threadIdx.x)
+        b = np.uint32(cuda.blockIdx.x)
+        chunk = divide(b, by_channels)
+        channel = np.uint32(b - chunk * channels)
+        start = np.int32(channel * area)
+        first = np.int32(chunk * CHUNK)
+        size = np.int32(min(count - first, CHUNK))
+        average = mean[channel]
+        sum_ = ZERO
+        product = ZERO
+        for u in range(each):
+            j = min(np.int32(t + u * THREADS), np.int32(size - 1))
+            i = place(np.int32(first + j), start, gap, by_area)
+            given = dy[i]
+            difference = x[i] - average
+            if np.int32(t + u * THREADS) < size:
+                sum_ += given
+                product += given * difference
+        sums[t] = sum_
+        products[t] = product
         cuda.syncthreads()
-        half //= 2
-    if t == 0:
-        partial[b] = sums[0]
-        partial[np.uint32(b + chunks * channels)] = products[0]
+        half = THREADS // 2
+        while half > 0:
+            if t < half:
+                sums[t] += sums[np.uint32(t + half)]
+                products[t] += products[np.uint32(t + half)]
+            cuda.syncthreads()
+            half //= 2
+        if t == 0:
+            partial[b] = sums[0]
+            partial[np.uint32(b + chunks * channels)] = products[0]
+
+    return batchnorm_chunk_gradients
+
+
+BATCHNORM_CHUNK_GRADIENTS = {each: chunk_gradients(each) for each in EACH}
 
 
 @kernel(block=MERGE_BLOCK)
@@ -295,6 +312,11 @@ def batchnorm_apply_gradients(
         c = channel_of(i, channels, by_channels, by_area)
         normal = (x[i] - mean[c]) * inverse_std[c]
         dx[i] = gamma[c] * inverse_std[c] * (dy[i] - share * (dbeta[c] + normal * dgamma[c]))
+
+
+def values_a_thread(count: int) -> int:
+    """The least of EACH with which a chunk holds a channel's values: slots past the last value cost time."""
+    return next((each for each in EACH if count <= each * THREADS), EACH[-1])
 
 
 def layout(where: str, x_shape: Sequence[int]) -> tuple[int, int, int, int]:
@@ -346,7 +368,8 @@ def forward(
     channels, area, count, chunks = layout(where, x.shape)
     total, by_channels, by_area = channels * count, reciprocal(channels), reciprocal(area)
     sizes = chunks, count, channels, by_channels, area, by_area, (channels - 1) * area
-    launch(batchnorm_chunk_statistics, chunks * channels, x, workspace, *sizes, stream=stream)
+    chunk_kernel = BATCHNORM_CHUNK_STATISTICS[values_a_thread(count)]
+    launch(chunk_kernel, chunks * channels, x, workspace, *sizes, stream=stream)
     statistics = mean, inverse_std, chunks, count, channels, area, epsilon
     launch(batchnorm_merge_statistics, ceil_div(channels, MERGE_BLOCK), x, workspace, *statistics, stream=stream)
     arrays = x, gamma, beta, mean, inverse_std, y
@@ -423,7 +446,16 @@ def backward(
     channels, area, count, chunks = layout(where, x.shape)
     total, by_channels, by_area = channels * count, reciprocal(channels), reciprocal(area)
     sizes = chunks, count, channels, by_channels, area, by_area, (channels - 1) * area
-    launch(batchnorm_chunk_gradients, chunks * channels, x, mean, dy, workspace, *sizes, stream=stream)
+    launch(
+        BATCHNORM_CHUNK_GRADIENTS[values_a_thread(count)],
+        chunks * channels,
+        x,
+        mean,
+        dy,
+        workspace,
+        *sizes,
+        stream=stream,
+    )
     gradients = workspace, inverse_std, dgamma, dbeta, chunks, channels
     launch(batchnorm_merge_gradients, ceil_div(channels, MERGE_BLOCK), *gradients, stream=stream)
     arrays = x, gamma, mean, inverse_std, dy, dgamma, dbeta, dx

@@ -20,9 +20,10 @@ The ladder, from the first rung to the last:
     tiled             pieces of A and B in shared memory               split_fragments  what the machine code wants
                                                                        skinny           few rows, split over k
 
-All but the first and the last share one signature.  An element of op(A) or op(B) is found by two strides, so that a
-kernel serves every transposition: op(A)[i, p] is `A[i * a_row + p * a_column]`.  Indices are cast to uint32 there: an
-index that may be negative costs instructions, because Numba then counts from the end as Python does.
+`best`, the default, is the rung that the machine runs best: see `best_rung`.  `textbook` and `skinny` have signatures
+of their own, all others share one.  An element of op(A) or op(B) is found by two strides, so that a kernel serves every
+transposition: op(A)[i, p] is `A[i * a_row + p * a_column]`.  Indices are cast to uint32 there: an index that may be
+negative costs instructions, because Numba then counts from the end as Python does.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels import cpu
 from kernels.arguments import KernelError, check, dtype_of, flat, given_workspace, is_array, place, strides
 from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.shim import cuda
@@ -181,7 +183,10 @@ def gemm_register_2d(
     a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
     stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
 ) -> None:  # fmt: skip
-    """A thread computes 8×8 elements of a 128×128 tile: 16 elements read from shared memory serve 64 multiply-adds."""
+    """A thread computes 8×8 elements of a 128×128 tile: 16 elements read from shared memory serve 64 multiply-adds.
+
+    A thread with no row or no column in C rests: on a CPU, where the threads take turns, that time is saved.
+    """
     a_tile = cuda.shared.array((8, 128), np.float32, 16)
     b_tile = cuda.shared.array((8, 128), np.float32, 16)
     total = cuda.local.array((8, 8), np.float32)
@@ -207,14 +212,15 @@ def gemm_register_2d(
             inside = column0 + b_j < n and p0 + b_p + s * 2 < k
             b_tile[b_p + s * 2, b_j] = B[np.uint32(at_b + (p0 + s * 2) * b_row)] if inside else ZERO
         cuda.syncthreads()
-        for p in range(8):
-            for i in range(8):
-                a[i] = a_tile[p, t // 16 * 8 + i]
-            for j in range(8):
-                b[j] = b_tile[p, t % 16 * 8 + j]
-            for i in range(8):
+        if row0 + t // 16 * 8 < m and column0 + t % 16 * 8 < n:
+            for p in range(8):
+                for i in range(8):
+                    a[i] = a_tile[p, t // 16 * 8 + i]
                 for j in range(8):
-                    total[i, j] += a[i] * b[j]
+                    b[j] = b_tile[p, t % 16 * 8 + j]
+                for i in range(8):
+                    for j in range(8):
+                        total[i, j] += a[i] * b[j]
         cuda.syncthreads()
     for i in range(8):
         for j in range(8):
@@ -501,16 +507,17 @@ def skinny(trans_b: bool) -> Kernel:
                 at_a = np.uint32(at_a + DEPTH * a_column)
                 at_b = np.uint32(at_b + DEPTH * b_row)
                 cuda.syncthreads()
-                p = 0
-                while p < DEPTH:
-                    for i in range(8):
-                        a[i] = a_tile[p, t // 32 * 8 + i]
-                    for j in range(4):
-                        b[j] = b_tile[p, t % 32 * 4 + j]
-                    for i in range(8):
+                if row0 + t // 32 * 8 < m:
+                    p = 0
+                    while p < DEPTH:
+                        for i in range(8):
+                            a[i] = a_tile[p, t // 32 * 8 + i]
                         for j in range(4):
-                            part[i, j] += a[i] * b[j]
-                    p += 1
+                            b[j] = b_tile[p, t % 32 * 4 + j]
+                        for i in range(8):
+                            for j in range(4):
+                                part[i, j] += a[i] * b[j]
+                        p += 1
                 cuda.syncthreads()
             for i in range(8):
                 for j in range(4):
@@ -596,6 +603,22 @@ def _run_split_fragments(p: Product) -> None:
     (Tiles(SPLIT_64[p.trans_a, p.trans_b], 64, 64) if few else Tiles(SPLIT_128[p.trans_a, p.trans_b], 128, 128)).run(p)
 
 
+def best_rung(where: str, m: int, n: int) -> str:
+    """The rung that the machine runs best: "cpu" or "gpu" is where the arrays are.
+
+    All of them add up in the same order, so the choice changes no bit.  LLVM joins the 8×8 elements of `register_2d` to
+    whole vector registers, and the four fragments of `split_fragments` it does not; a row of `tiled` is one AVX-512
+    register, and needs no tile of 128×128 to be full.
+    """
+    if where == "gpu":
+        return "split_fragments"
+    return "tiled" if min(m, n) <= 32 and cpu.has_avx512() else "register_2d"
+
+
+def _run_best(p: Product) -> None:
+    ALGORITHMS[best_rung(place(p.a), p.m, p.n)].run(p)
+
+
 SLICE_STEP = 16  #: slices of k are multiples of the depth of skinny's pieces
 SHORTEST_SLICE = 128  #: under this the partial results cost more than the parallel slices win
 WANTED_BLOCKS = 512  #: four blocks for each multiprocessor of a large GPU
@@ -653,8 +676,9 @@ ALGORITHMS: dict[str, Rung] = {
     "double_buffered": Rung("loads the next pieces while it computes", Tiles(gemm_double_buffered, 128, 128).run),
     "split_fragments": Rung("wide reads, deep pieces, two blocks at a time", _run_split_fragments),
     "skinny": Rung("few rows: k in slices, added in order", _run_skinny, workspace_bytes=_skinny_workspace),
+    "best": Rung("the rung that the machine runs best", _run_best),
 }
-BEST = "split_fragments"
+BEST = "best"
 
 
 def workspace_bytes(m: int, n: int, k: int, algorithm: str = BEST, batch: int = 1) -> int:

@@ -35,8 +35,7 @@ def join_sum(x0: Floats, x1: Floats, x2: Floats, x3: Floats, y: Floats, n: int, 
     i = tile + cuda.threadIdx.x
     if tile + TILE <= n:
         for j in range(PER_THREAD):
-            e = np.uint32(i + j * BLOCK)
-            total[j] = x0[e] + x1[e]
+            total[j] = x0[np.uint32(i + j * BLOCK)] + x1[np.uint32(i + j * BLOCK)]
         if count > 2:
             for j in range(PER_THREAD):
                 total[j] += x2[np.uint32(i + j * BLOCK)]

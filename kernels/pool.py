@@ -15,8 +15,10 @@ Forward: one thread an output; it walks its window row by row.
 Backward *gathers*: every thread owns a part of dx and looks for what the windows over it give, so that no two threads
 write to one place and the order of every sum is fixed.  Which windows these are is arithmetic.
     max:     one thread a cell, the stride × stride elements that begin where a window begins.  No indices are stored:
-             the first largest element of a window is the first that equals its y.
-             Up to one comparison an element of every window over a cell; 10 bytes an element of x (2×2, stride 2).
+             the first largest element of a window is the first that equals its y.  A window is searched only if its y
+             is no larger than the cell's largest element, and before the cell only if it was found in the cell.
+             One or two comparisons an element, and more where a window is searched; 10 bytes an element of x (2×2,
+             stride 2).
     average: one thread an element.
              Two operations a window over it; reads dy, writes dx: 5 bytes an element of x (2×2, stride 2).
 
@@ -40,6 +42,7 @@ Pair = tuple[int, int]
 MODES = ("max", "average")
 BLOCK = 256
 ZERO = np.float32(0)
+INFINITY = np.float32(np.inf)
 
 # In the kernels a coordinate is an int32, since a window may begin before its map.  A place in an array is a uint32.
 
@@ -182,34 +185,48 @@ def pool_max_backward(
             here = np.uint32((plane * height + cell_top) * width + cell_left)
             row_end = np.uint32(here + cell_right - cell_left)
             stop = np.uint32(here + (cell_bottom - cell_top) * width)
+            largest_here = -INFINITY
             while here < stop:
+                if x[here] > largest_here:  # a NaN is not
+                    largest_here = x[here]
                 dx[here] = ZERO
                 here = np.uint32(here + 1)
                 if here == row_end:
                     row_end = np.uint32(row_end + width)
                     here = np.uint32(row_end - cell_right + cell_left)
-            cell_start = np.uint32((plane * height + cell_top) * width)
-            cell_stop = np.uint32((plane * height + cell_bottom) * width)
             p = max(np.int32(cell_row - reach_height + 1), np.int32(0))
             while p <= cell_row and p < out_height:
                 top, bottom = covered(p, stride_height, pad_height, window_height, height)
                 q = max(np.int32(cell_column - reach_width + 1), np.int32(0))
                 while q <= cell_column and q < out_width:
-                    left, right = covered(q, stride_width, pad_width, window_width, width)
                     window = np.uint32((plane * out_height + p) * out_width + q)
                     largest = y[window]
-                    here = np.uint32((plane * height + top) * width + left)
-                    row_end = np.uint32(here + right - left)
-                    # What lies below the cell is not ours to find.
-                    stop = min(np.uint32(here + (bottom - top) * width), cell_stop)
-                    while here < stop and x[here] != largest:
-                        here = np.uint32(here + 1)
-                        if here == row_end:
-                            row_end = np.uint32(row_end + width)
-                            here = np.uint32(row_end - right + left)
-                    w = np.int32(right - np.int32(row_end - here))
-                    if cell_start <= here and here < stop and cell_left <= w and w < cell_right:
-                        dx[here] += dy[window]
+                    if largest <= largest_here:  # otherwise it is in another cell, or NaN
+                        left, right = covered(q, stride_width, pad_width, window_width, width)
+                        # The first in the part of the cell that the window covers ...
+                        from_row = max(top, cell_top)
+                        from_left = max(left, cell_left)
+                        to_right = min(right, cell_right)
+                        here = np.uint32((plane * height + from_row) * width + from_left)
+                        row_end = np.uint32(here + to_right - from_left)
+                        stop = np.uint32(here + (min(bottom, cell_bottom) - from_row) * width)
+                        while here < stop and x[here] != largest:
+                            here = np.uint32(here + 1)
+                            if here == row_end:
+                                row_end = np.uint32(row_end + width)
+                                here = np.uint32(row_end - to_right + from_left)
+                        # ... gets the gradient if it is the first in the whole window.
+                        if here < stop:
+                            found = here
+                            here = np.uint32((plane * height + top) * width + left)
+                            row_end = np.uint32(here + right - left)
+                            while here < found and x[here] != largest:
+                                here = np.uint32(here + 1)
+                                if here == row_end:
+                                    row_end = np.uint32(row_end + width)
+                                    here = np.uint32(row_end - right + left)
+                            if here == found:
+                                dx[found] += dy[window]
                     q = np.int32(q + 1)
                 p = np.int32(p + 1)
 

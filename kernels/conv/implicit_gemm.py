@@ -111,7 +111,7 @@ def tile_ends(rows: int) -> tuple[Any, Any]:
         """This thread's 8×8 results go where they belong; those of a tile that sticks out are dropped."""
         for j in range(8):
             position = first_position + j % 4 + j // 4 * HALF
-            if position < positions:
+            if position < positions and first_filter < filters:
                 n = np.int64(np.uint32(position) // np.uint32(area))
                 place = np.uint32(np.uint32(position) % np.uint32(area))
                 down = np.int64(place // np.uint32(columns_out))
@@ -228,7 +228,8 @@ def gather_by_tap(rows: int) -> Kernel:
                         right[(load_channel + j * right_steps) * PITCH + load_column] = value
                         source_at += np.uint64(right_steps * channel_area)
                     cuda.syncthreads()
-                    multiply(left, right, row, column, a, b, acc)
+                    if first_filter + row < filters:
+                        multiply(left, right, row, column, a, b, acc)
                     cuda.syncthreads()
             for i in range(left_loads):
                 weight_at[i] += np.uint64(DEPTH * weight_channel)
@@ -338,7 +339,8 @@ def gather_by_table(rows: int) -> Kernel:
             if t < DEPTH:
                 describe(table, step + t, steps, t, height, width, taps_h, taps_w, direction,
                          weight_first, weight_row, weight_column, weight_channel)  # fmt: skip
-            multiply(left, right, row, column, a, b, acc)
+            if first_filter + row < filters:
+                multiply(left, right, row, column, a, b, acc)
             cuda.syncthreads()
 
         store(
@@ -434,7 +436,8 @@ def filter_gradient(rows: int) -> Kernel:
                     right[load_step * PITCH + e] = value
                 first += DEPTH
                 cuda.syncthreads()
-                multiply(left, right, row, column, a, b, acc)
+                if first_filter + row < filters and first_weight + column < weights:
+                    multiply(left, right, row, column, a, b, acc)
                 cuda.syncthreads()
 
             for i in range(8):

@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-from kernels.cpu.build import load, source_text
+from kernels.cpu.build import has_avx512, load, source_text
 from kernels.cpu.checked import checked, current_mode
 from kernels.cpu.threads import run_blocks
 from kernels.cpu.vocabulary import UnsupportedKernel
 from kernels.declare import Dim3, Kernel
 
-__all__ = ["UnsupportedKernel", "checked", "run", "source_of"]
+__all__ = ["UnsupportedKernel", "checked", "has_avx512", "run", "source_of"]
 
 
 def run(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> None:

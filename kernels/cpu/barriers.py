@@ -26,6 +26,7 @@ import copy
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from kernels.cpu.vocabulary import AXES, Array, Lowered, Site, UnsupportedKernel, dotted, expression, has_barrier, parse
 from kernels.declare import Dim3
@@ -302,17 +303,21 @@ class _Cutter:
     def _is_private(self, array: str) -> bool:
         """Used in one piece only, which first stores into it unconditionally: nothing of it lives across a cut."""
         using = [piece for piece in self.pieces if any(array in names(s) for s in piece.statements)]
-        if len(using) != 1:
-            return False
-        first = next(s for s in using[0].statements if array in names(s))
-        return self._only_stores(first, array)
+        return len(using) == 1 and self._stores_first(using[0].statements, array)
 
-    def _only_stores(self, s: ast.stmt, array: str) -> bool:
-        if isinstance(s, (ast.For, ast.While)):
-            first = next(inner for inner in s.body if array in names(inner))
-            return self._only_stores(first, array)
-        targets = s.targets if isinstance(s, ast.Assign) else []
-        reads = array in names(s.value) if isinstance(s, ast.Assign) else True
+    def _stores_first(self, statements: Sequence[ast.stmt], array: str) -> bool:
+        """Whether the first statement that uses the array stores into it, without reading it."""
+        first, *later = [s for s in statements if array in names(s)]
+        if isinstance(first, (ast.For, ast.While)):
+            return self._stores_first(first.body, array)
+        if isinstance(first, ast.If):
+            branches = [b for b in (first.body, first.orelse) if any(array in names(s) for s in b)]
+            skipped = len(branches) == 1 and later  # where the condition fails, they read what was there before
+            return (
+                array not in names(first.test) and not skipped and all(self._stores_first(b, array) for b in branches)
+            )
+        targets = first.targets if isinstance(first, ast.Assign) else []
+        reads = array in names(first.value) if isinstance(first, ast.Assign) else True
         return not reads and any(isinstance(t, ast.Subscript) and dotted(t.value) == array for t in targets)
 
     def _changes(self, statements: Sequence[ast.stmt], array: str) -> bool:
@@ -336,14 +341,25 @@ class _Cutter:
         head = self._again(piece, sets)
         head += [s for name in sorted(loads) for s in parse(f"{name} = _{name}_of[_thread]")]
         tail = [s for name in sorted(keeps) for s in parse(f"_{name}_of[_thread] = {name}")]
+        copied_in: list[ast.stmt] = []
+        copied_out: list[ast.stmt] = []
         for array in arrays:
             if self.checked:
                 head += parse(f"{array.name} = _{array.name}_of[_thread]")
                 continue
-            head += self._copy(array, "{mine} = {kept}")
+            copied_in += self._copy(array, "{mine} = {kept}")
             if self._changes(piece.statements, array.name):
-                tail += self._copy(array, "{kept} = {mine}")
-        return [*head, *piece.statements, *tail]
+                copied_out += self._copy(array, "{kept} = {mine}")
+        if copied_in and self._may_rest(piece.statements):
+            (condition,) = piece.statements
+            working = ast.If(condition.test, [*copied_in, *condition.body, *copied_out], [])
+            return [*head, working, *tail]
+        return [*head, *copied_in, *piece.statements, *copied_out, *tail]
+
+    def _may_rest(self, statements: list[ast.stmt]) -> TypeGuard[list[ast.If]]:
+        """One `if` without `else` or a local array in its test: a thread that rests copies no arrays either."""
+        (first, *others) = statements
+        return isinstance(first, ast.If) and not others and not first.orelse and not names(first.test) & set(self.local)
 
     def _copy(self, array: Array, statement: str) -> list[ast.stmt]:
         """A loop an axis: LLVM unrolls them and keeps the array in registers, which it does not behind a memcpy."""

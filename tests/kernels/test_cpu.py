@@ -263,6 +263,7 @@ STATEMENTS = {
     "scratch": "for i in range(3):\n    scratch[i] = v{a} + np.float32(i)\nv{b} = scratch[2] - scratch[0]",
     "when": "if t % 3 == {a}:\n    v{b} = np.float32({n})\n    w = t + {n}",
     "late": "v{a} = v{a} + np.float32(w)",
+    "rest": "cuda.syncthreads()\nif t > {n}:\n    own[{a}] = own[{b}] + v{a}\ncuda.syncthreads()",
     "exchange": "s[t] = v{a}\ncuda.syncthreads()\nv{b} = v{b} + s[(t + {n}) % 12]\ncuda.syncthreads()",
 }
 BLOCKS = ["while", "for", "if"]
@@ -324,6 +325,21 @@ def test_drawn_kernels_do_what_their_threads_would(program):
 @given(program=programs())
 def test_many_drawn_kernels_do_what_their_threads_would(program):
     as_generators_would(program)
+
+
+def test_threads_that_rest_keep_their_local_arrays():
+    """Some store into an array in one turn of a loop and read it in a later one, when others store."""
+    as_generators_would("""
+for k in range(0, 3):
+    if t % 3 == k:
+        for i in range(3):
+            scratch[i] = v0 + np.float32(i)
+    v1 = v1 + (scratch[k] if t % 3 <= k else np.float32(0))
+    cuda.syncthreads()
+    if t > 4:
+        own[1] = own[1] + v1
+    cuda.syncthreads()
+""")
 
 
 def as_generators_would(program):
