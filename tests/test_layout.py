@@ -18,6 +18,7 @@ FLOORS = (
     ("refimpl.memory", "refimpl.machine"),
     ("refimpl.planner",),
     ("refimpl.vdnn", "refimpl.vdnnpp", "refimpl.superneurons", "refimpl.accudnn", "refimpl.backend"),
+    ("refimpl.combined",),  # about combining the papers: it may import them all
     ("refimpl.report",),
     ("refimpl.registry",),
     ("refimpl.bench", "refimpl.reproduce"),

@@ -147,7 +147,7 @@ class BoundCapped:
     def __init__(self, caps: Mapping[int, int], context: PlanContext) -> None:
         self._caps, self._choices = caps, context.machine.choices
 
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
         choices = self._choices(call)
         return within(choices, self._caps.get(step.number)) or min(choices, key=lambda one: one.workspace_bytes)
 

@@ -1,7 +1,7 @@
 """One readable loop that asks the slots and writes a program; the program's listing and its proof."""
 
 from refimpl.planner.context import PlanContext
-from refimpl.planner.errors import DoesNotFit
+from refimpl.planner.errors import DoesNotFit, TooSlow
 from refimpl.planner.fixed import FixedAddresses, fixed_addresses
 from refimpl.planner.instructions import (
     COMPUTE,
@@ -48,6 +48,7 @@ __all__ = [
     "Setup",
     "SetupError",
     "StepRow",
+    "TooSlow",
     "Trial",
     "Unsafe",
     "Wait",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,7 +36,9 @@ class NoRecompute(slots.Recompute):
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
         return False
 
-    def chain(self, tensor: Tensor, step: Step) -> Iterable[tuple[Step, Sequence[Tensor]]]:
+    def chain(
+        self, tensor: Tensor, step: Step, is_there: Callable[[Tensor], bool]
+    ) -> Iterable[tuple[Step, Sequence[Tensor]]]:
         raise AssertionError(f"{step} needs {tensor}, which is not on the device, and no module rebuilds it")
 
 
@@ -90,7 +92,7 @@ class NoCache(slots.Cache):
     def touch(self, tensor: Tensor) -> None:
         pass
 
-    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
+    def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
         return None
 
 
@@ -168,7 +170,7 @@ class Chooser:
     def __init__(self, module: ByWorkspace, context: PlanContext) -> None:
         self._pick, self._choices = module.pick, context.machine.choices
 
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
         return self._pick(self._choices(call), largest_hole)
 
 

@@ -6,12 +6,26 @@ The network, the machine and the budget; which steps use which tensor; each map'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate
 
 from refimpl.machine import HOST, Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network, Step, Tensor
 from refimpl.planner.errors import PinnedDoesNotFit, Room
 from refimpl.planner.instructions import Fate, FateName, pinned_size
+
+
+@lru_cache(maxsize=8)
+def fastest_seconds(network: Network, machine: Machine) -> tuple[float, ...]:
+    """Seconds of every step with the fastest algorithms, in the order of the steps."""
+    return tuple(sum(map(machine.seconds, step.calls)) for step in network.steps)
+
+
+@lru_cache(maxsize=8)
+def fastest_rest(network: Network, machine: Machine) -> tuple[float, ...]:
+    """Seconds that every step and all later ones take at least, in the order of the steps."""
+    return tuple(accumulate(reversed(fastest_seconds(network, machine))))[::-1]
 
 
 class PlanContext:

@@ -63,6 +63,7 @@ class DeviceMemory:
         self._driver_calls = allocator.driver_calls
         self._blocks: dict[Tensor, Block] = {}  # resident tensors too
         self._draining: dict[Tensor, Draining] = {}  # the longest draining first
+        self._draining_bytes = 0
         self._waits_seen = 0  # the kernels' waits when the draining blocks were last looked at
         self._freed = History()
 
@@ -77,6 +78,11 @@ class DeviceMemory:
         """The blocks of tensors that are on the device."""
         blocks = self._blocks
         return [blocks[tensor] for tensor in tensors]
+
+    @property
+    def free_when_drained(self) -> int:
+        """Bytes that are free, in one piece or not, once no block drains any more."""
+        return self.pool.free_bytes + self._draining_bytes
 
     def is_draining(self, tensor: Tensor) -> bool:
         return tensor in self._draining
@@ -120,12 +126,13 @@ class DeviceMemory:
             self._cache.leave(tensor)
         accesses = block.accesses()
         self._draining[tensor] = Draining(block, accesses, self._order.now)
+        self._draining_bytes += block.nbytes
         if self._is_ordered(accesses):
             self._give_back(tensor)
 
     def revive(self, tensor: Tensor) -> None:
         """A draining tensor is wanted again: its bytes are still there."""
-        self._arrive(tensor, self._draining.pop(tensor).block)
+        self._arrive(tensor, self._undrain(tensor).block)
 
     def give_back_drained(self, everything: bool = False) -> None:
         """The bytes whose copies the kernels to come run after go back to the pool; or those of all that drain."""
@@ -159,8 +166,13 @@ class DeviceMemory:
         """Whether kernels to come run after these accesses, without another wait."""
         return self._order.comes_after(COMPUTE, accesses)
 
-    def _give_back(self, tensor: Tensor) -> None:
+    def _undrain(self, tensor: Tensor) -> Draining:
         draining = self._draining.pop(tensor)
+        self._draining_bytes -= draining.block.nbytes
+        return draining
+
+    def _give_back(self, tensor: Tensor) -> None:
+        draining = self._undrain(tensor)
         block = draining.block
         self.pool.free(block.address)
         self._freed.put(block.address, block.address + block.nbytes, draining.accesses)

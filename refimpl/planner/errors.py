@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from refimpl.network import Step
-from refimpl.text import size
+from refimpl.text import duration, size
 
 
 @dataclass(eq=False)
@@ -41,6 +41,17 @@ class DoesNotFit(Exception):
             f"{size(self.free)} are free, the largest hole is {size(self.largest_hole)}; "
             f"on the device: {alive or 'nothing'}" + (f". {self.hint}" if self.hint else "")
         )
+
+
+@dataclass(eq=False)
+class TooSlow(Exception):
+    """The iteration is sure to take longer than the seconds after which its plan was to be given up."""
+
+    step: Step
+    give_up: float
+
+    def __str__(self) -> str:
+        return f"{self.step} begins too late for an iteration of {duration(self.give_up)}"
 
 
 @dataclass(eq=False)

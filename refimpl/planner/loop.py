@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from math import inf
 
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.memory import Allocator
 from refimpl.network import Network, Step, Tensor
 from refimpl.network.collector import collector_paused
 from refimpl.planner.compression import pinned_memory
-from refimpl.planner.context import PlanContext
+from refimpl.planner.context import PlanContext, fastest_rest
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM, Counts, Fate, StepRow
+from refimpl.planner.errors import DoesNotFit, TooSlow
+from refimpl.planner.instructions import COMPUTE, HOST_STREAM, NETWORK_STREAM, Counts, Fate, StepRow
 from refimpl.planner.mover import Mover, Streams, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.program import Program
@@ -22,13 +23,26 @@ from refimpl.planner.setup import Setup
 from refimpl.planner.slots import PoolSearch
 
 
-def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Program:
-    """The program of one iteration within `budget` bytes of device memory; raises `DoesNotFit`."""
+def plan(network: Network, setup: Setup, machine: Machine, budget: int, give_up: float = inf) -> Program:
+    """The program of one iteration.
 
-    def attempt(one: Setup) -> Program:
+    Args:
+        network: what is trained.
+        setup: a module in every slot, or a search.
+        machine: whose times and sizes count.
+        budget: bytes of device memory.
+        give_up: seconds; a plan that is sure to take longer is not finished.  A search does not stop for it.
+
+    Raises:
+        DoesNotFit: says where and why.
+        TooSlow: the iteration takes longer than `give_up`.
+    """
+
+    def attempt(one: Setup, give_up: float = inf) -> Program:
         def within(nbytes: int, lag: int | None = None, allocator: Allocator = one.allocator) -> Program:
             with collector_paused():
-                return planned(network, dataclasses.replace(one, allocator=allocator), machine, nbytes, lag)
+                setup = dataclasses.replace(one, allocator=allocator)
+                return planned(network, setup, machine, nbytes, lag, give_up)
 
         if isinstance(one.allocator, PoolSearch):
             return one.allocator.search(within, budget, one.fixed_order)
@@ -36,33 +50,44 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int) -> Progr
 
     if isinstance(setup, Search):
         return setup.search(attempt, PlanContext(network, machine, budget))
-    return attempt(setup)
+    return attempt(setup, give_up)
 
 
 #: Steps that a block drains where algorithms take what is free, and get too little: there no byte is spare.
 ADAPTING_LAG = 4
 
 
-def planned(network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None) -> Program:
+def planned(
+    network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None, give_up: float = inf
+) -> Program:
     """One pass; a second one, in which blocks drain for few steps, where algorithms lack the bytes that drain."""
     adapts = lag is None and setup.algorithms.adapts and "offload" in setup.offload.offers
-    roomy = Planner(network, setup, machine, budget, lag)
+    roomy = Planner(network, setup, machine, budget, lag, give_up)
     try:
         program = roomy.plan()
-    except DoesNotFit:
+    except (DoesNotFit, TooSlow):
         if not adapts:
             raise
     else:
         if not (adapts and roomy.mover.is_short):
             return program
-    return Planner(network, setup, machine, budget, ADAPTING_LAG).plan()
+    return Planner(network, setup, machine, budget, ADAPTING_LAG, give_up).plan()
 
 
 class Planner:
     """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide."""
 
-    def __init__(self, network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None = None) -> None:
+    def __init__(
+        self,
+        network: Network,
+        setup: Setup,
+        machine: Machine,
+        budget: int,
+        lag: int | None = None,
+        give_up: float = inf,
+    ) -> None:
         self.network, self.setup, self.machine = network, setup, machine
+        self.give_up, self.fastest_rest = give_up, fastest_rest(network, machine)
         setup.check_tiers(machine)
         shared = setup.copy_streams == "shared"
         compresses = (HOST_STREAM,) if setup.pinned.compresses else ()
@@ -91,7 +116,9 @@ class Planner:
     def plan(self) -> Program:
         self._upload_batch()
         memory, mover, order, when = self.memory, self.mover, self.order, self.setup.prefetch.order
-        for step in self.network.steps:
+        for step, fastest in zip(self.network.steps, self.fastest_rest, strict=True):
+            if order.clock.now[COMPUTE] + fastest > self.give_up:
+                raise TooSlow(step, self.give_up)
             copies, backward_begins = order.copies, step.number == self.network.depth + 1
             order.step = step
             mover.begin(step)

@@ -83,7 +83,7 @@ class Mover:
         while not self.memory.try_allocate(tensor, stays):
             if self.memory.give_back_oldest():
                 continue
-            victim = self.cache.victim(self._locked)
+            victim = self.cache.victim(self._locked, self.order.now)
             if victim is None:
                 raise self.memory.does_not_fit(tensor, stays)
             self.evict(victim)
@@ -155,8 +155,7 @@ class Mover:
         """Everything the step reads, rebuilding first: a rebuild needs room that a copy in would take."""
         needed = (*step.reads, *step.updates)
         for tensor in needed:
-            hit = self._is_complete(tensor) or self.memory.is_draining(tensor)
-            self.counts["hits" if hit else "misses"] += 1
+            self.counts["hits" if self._is_there(tensor) else "misses"] += 1
         for tensor in needed:
             if tensor not in self.memory and self.context.is_dropped(tensor):
                 self.have(tensor)
@@ -185,13 +184,17 @@ class Mover:
         """Whether the tensor is on the device as a step reads it."""
         return tensor in self.memory and tensor not in self._unfinished
 
+    def _is_there(self, tensor: Tensor) -> bool:
+        """Whether a step could read the tensor without a copy and without a rebuild."""
+        return self._is_complete(tensor) or self.memory.is_draining(tensor)
+
     # -- rebuilding ----------------------------------------------------------------------------------------------------
 
     def _rebuild(self, tensor: Tensor) -> None:
         """Run forward steps again until a dropped tensor is there; steps whose outputs are there are left out."""
         wanted_by = self.order.step
         assert wanted_by is not None
-        chain = list(self.recompute.chain(tensor, wanted_by))
+        chain = list(self.recompute.chain(tensor, wanted_by, self._is_there))
         kept = {tensor, *self._locked}
         last = {x: step for step, _ in chain for x in step.uses}
         for step, done_with in chain:
@@ -244,7 +247,8 @@ class Mover:
                 choices.append(None)
                 continue
             if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
-                choice = self._chosen[call] = self.algorithms.choose(step, call, self.memory.pool.largest_hole)
+                hole, drained = self.memory.pool.largest_hole, self.memory.free_when_drained
+                choice = self._chosen[call] = self.algorithms.choose(step, call, hole, drained)
                 self.is_short |= choice != self.context.machine.choices(call)[0]
             choices.append(self._chosen[call])
         nbytes = max((choice.workspace_bytes for choice in choices if choice), default=0)

@@ -67,11 +67,14 @@ class BoundRecompute(Protocol):
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
         """Asked by an eviction at `step`: may this tensor be dropped without a copy?"""
 
-    def chain(self, tensor: Tensor, step: Step) -> Iterable[tuple[Step, Sequence[Tensor]]]:
+    def chain(
+        self, tensor: Tensor, step: Step, is_there: Callable[[Tensor], bool]
+    ) -> Iterable[tuple[Step, Sequence[Tensor]]]:
         """Asked when `step` needs a dropped tensor.
 
         The forward steps to run again, in order, each with the tensors that may be released after it.  The planner
-        skips steps whose results are on the device.
+        skips steps whose results are on the device; `is_there` says which tensors are, as a step reads them, so that a
+        chain can also begin in the middle.
         """
 
 
@@ -154,8 +157,8 @@ class BoundCache(Protocol):
     def touch(self, tensor: Tensor) -> None:
         """A step needs the tensor, and it is on the device: a hit."""
 
-    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
-        """An allocation has failed: the tensor to evict, never a locked one; None if there is none."""
+    def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
+        """An allocation of step `now` has failed: the tensor to evict, never a locked one; None if there is none."""
 
 
 # -- algorithms --------------------------------------------------------------------------------------------------------
@@ -173,11 +176,12 @@ class Algorithms(Module, ABC):
 class BoundAlgorithms(Protocol):
     """Which algorithm a convolution call uses, and so the size of its workspace."""
 
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
         """Asked for every choosable call of a step, once the step's own tensors are allocated.
 
         Returns one of `context.machine.choices(call)`.  The calls of one step share a buffer of the largest size
-        chosen; `largest_hole` is the largest free piece for it now, in bytes.
+        chosen; `largest_hole` is the largest free piece for it now, in bytes.  `free_when_drained` are all free bytes
+        once the copies that still drain blocks are done: kernels would wait for these copies.
         """
 
 

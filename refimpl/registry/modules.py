@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from refimpl import accudnn, superneurons, vdnn, vdnnpp
+from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
 from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError
 from refimpl.planner.baseline import (
@@ -36,6 +36,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         superneurons.SPEED_CENTRIC,
         superneurons.MEMORY_CENTRIC,
         superneurons.COST_AWARE,
+        combined.Dropped(),
     ),
     "offload": (
         NoOffload(),
@@ -48,6 +49,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         superneurons.ALL_CHECKPOINTS,
         accudnn.ModelGuided(),
         accudnn.Everything(),
+        combined.Offloaded(),
     ),
     "liveness": (NetworkWide(), LayerWise(), superneurons.Analysis()),
     "prefetch": (
@@ -58,6 +60,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         vdnnpp.WINDOW_LATE,
         superneurons.Ahead(),
         accudnn.Late(),
+        combined.InTime(),
     ),
     "cache": (NoCache(), superneurons.LeastRecentlyUsed()),
     "algorithms": (

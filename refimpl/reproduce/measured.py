@@ -231,7 +231,7 @@ class SameAlgorithms(slots.Algorithms):
     def bind(self, context: PlanContext) -> SameAlgorithms:
         return self
 
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
         return self.chosen[call]
 
 

@@ -58,5 +58,5 @@ class TensorCache:
     def touch(self, tensor: Tensor) -> None:
         self._recent.move_to_end(tensor)
 
-    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
+    def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
         return next((tensor for tensor in self._recent if tensor not in locked), None)

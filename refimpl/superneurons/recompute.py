@@ -12,7 +12,7 @@ then runs up to n (n + 1) / 2 times.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -70,7 +70,9 @@ class BoundRecompute:
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
         return tensor in self.segmentation.dropped
 
-    def chain(self, tensor: Tensor, step: Step) -> Iterable[tuple[Step, Sequence[Tensor]]]:
+    def chain(
+        self, tensor: Tensor, step: Step, is_there: Callable[[Tensor], bool]
+    ) -> Iterable[tuple[Step, Sequence[Tensor]]]:
         """The forward steps to run again, in order, each with the maps to free after it."""
         again = [layer.forward for layer in self._path(self._targets(tensor, step))]
         last_reader = {x: one for one in again for x in one.reads}

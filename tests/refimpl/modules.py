@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -179,7 +179,9 @@ class _Drops:
     def can_rebuild(self, tensor: Tensor, step: Step) -> bool:
         return tensor in self._dropped
 
-    def chain(self, tensor: Tensor, step: Step) -> Iterable[tuple[Step, Sequence[Tensor]]]:
+    def chain(
+        self, tensor: Tensor, step: Step, is_there: Callable[[Tensor], bool]
+    ) -> Iterable[tuple[Step, Sequence[Tensor]]]:
         steps = [again for again in self._steps(tensor) if again.number < step.number]
         for number, again in enumerate(steps):
             later = {x for s in steps[number + 1 :] for x in (*s.reads, *s.updates)}
@@ -225,7 +227,7 @@ class _Recent:
         if tensor in self._tensors:
             self._tensors.move_to_end(tensor)
 
-    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
+    def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
         return next((tensor for tensor in self._tensors if tensor not in locked), None)
 
 
@@ -276,7 +278,7 @@ class _Drawn:
     def __init__(self, machine: Machine, module: AnyAlgorithm) -> None:
         self._machine, self._fits, self._drawn = machine, module.fits, random.Random(module.seed)
 
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
+    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
         choices = self._machine.choices(call)
         if self._fits:
             least = min(choice.workspace_bytes for choice in choices)

@@ -93,7 +93,7 @@ class Twin:
         self.list.remove(tensor)
         self.list.insert(0, tensor)
 
-    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
+    def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
         for tensor in reversed(self.list):
             if tensor not in locked:
                 return tensor
@@ -125,17 +125,17 @@ def test_the_victim_is_always_the_twins(drawn: list[tuple[str, Tensor, set[Tenso
             cache.leave(tensor)
             twin.leave(tensor)
         elif action == "evict":
-            victim = cache.victim(locked)
-            assert victim is twin.victim(locked) and victim not in locked
+            victim = cache.victim(locked, 0)
+            assert victim is twin.victim(locked, 0) and victim not in locked
             if victim is not None:
                 cache.leave(victim)
                 twin.leave(victim)
     while twin.list:
         victim = twin.list[-1]
-        assert cache.victim(()) is victim
+        assert cache.victim((), 0) is victim
         cache.leave(victim)
         twin.leave(victim)
-    assert cache.victim(()) is None
+    assert cache.victim((), 0) is None
 
 
 @settings(max_examples=15)
@@ -168,7 +168,7 @@ def test_a_hit_moves_the_entry_to_the_front() -> None:
         cache.enter(first)
         cache.enter(second)
         cache.touch(first)
-        assert cache.victim(()) is victim
+        assert cache.victim((), 0) is victim
 
 
 def test_first_in_first_out_moves_what_every_branch_reads() -> None:
@@ -219,8 +219,8 @@ class IgnoresLocks(LeastRecentlyUsed):
 
 
 class WithoutLocks(TensorCache):
-    def victim(self, locked: Collection[Tensor]) -> Tensor | None:
-        return super().victim(())
+    def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
+        return super().victim((), now)
 
 
 class IgnoresEverything(LeastRecentlyUsed):
@@ -329,7 +329,7 @@ def looks(cache: Any, size: int) -> int:
         counted(cache.touch, last),
         counted(cache.leave, middle),
         counted(cache.enter, fresh),
-        counted(cache.victim, locked),
+        counted(cache.victim, locked, 0),
     )
 
 
@@ -348,7 +348,7 @@ def evicting(size: int) -> float:
         for entry in entries:
             cache.enter(entry)
         for entry in entries[:-3]:
-            victim = cache.victim(())
+            victim = cache.victim((), 0)
             assert victim is entry
             cache.leave(victim)
             cache.touch(entries[-1])
@@ -376,7 +376,7 @@ class EnoughBytes(Mover):
         freed, memory = 0, self.memory
         while not memory.try_allocate(tensor, stays):
             memory.give_back_drained(everything=True)
-            victim = self.cache.victim(self._locked) if freed < tensor.nbytes else None
+            victim = self.cache.victim(self._locked, self.order.now) if freed < tensor.nbytes else None
             if victim is None:
                 if not memory.try_allocate(tensor, stays):
                     raise memory.does_not_fit(tensor)

@@ -658,7 +658,10 @@ def test_a_chain_in_forward_leaves_what_a_forward_step_will_still_read() -> None
     b.softmax()
     memory_centric = MEMORY_CENTRIC.bind(PlanContext(b.build(), MACHINE))
     for step, freed in ((other.forward, []), (other.backward, [norm.y])):
-        assert [*memory_centric.chain(left.y, step)] == [(norm.forward, []), (left.forward, freed)]
+        assert [*memory_centric.chain(left.y, step, lambda tensor: False)] == [
+            (norm.forward, []),
+            (left.forward, freed),
+        ]
 
 
 def test_what_a_cache_pushes_out_in_forward_is_rebuilt_in_forward_too() -> None:

@@ -75,8 +75,8 @@ class _Watching(Chooser):
         super().__init__(module, context)
         self._machine, self._module = context.machine, module
 
-    def choose(self, step: Step, call: Call, largest_hole: int) -> Choice:
-        choice = super().choose(step, call, largest_hole)
+    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
+        choice = super().choose(step, call, largest_hole, free_when_drained)
         hole = max((nbytes for _, nbytes in self._module.heap.pools[-1].holes()), default=0)
         assert largest_hole == hole
         fitting = [c for c in self._machine.choices(call) if c.workspace_bytes <= hole]
@@ -192,12 +192,12 @@ def test_one_call_by_the_hole() -> None:
             for call in (call for call in step.calls if call.choosable):
                 choices = K40C.choices(call)
                 least = min(choice.workspace_bytes for choice in choices)
-                assert bound.choose(step, call, PLENTY) == choices[0]
-                assert bound.choose(step, call, least - 1).workspace_bytes == least  # none fits: the least
+                assert bound.choose(step, call, PLENTY, PLENTY) == choices[0]
+                assert bound.choose(step, call, least - 1, PLENTY).workspace_bytes == least  # none fits: the least
                 for choice in choices:
-                    taken = bound.choose(step, call, choice.workspace_bytes)
+                    taken = bound.choose(step, call, choice.workspace_bytes, PLENTY)
                     assert taken.seconds <= choice.seconds and taken.workspace_bytes <= choice.workspace_bytes
-                    tighter = bound.choose(step, call, taken.workspace_bytes - 1)
+                    tighter = bound.choose(step, call, taken.workspace_bytes - 1, PLENTY)
                     assert tighter.workspace_bytes < taken.workspace_bytes or taken.workspace_bytes == least
 
 
