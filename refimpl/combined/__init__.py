@@ -7,10 +7,24 @@ It is ours, no paper's.
 | `fates` | map → fate, as a thing to hold, print and edit |
 | `modules` | the modules of recompute, offload and prefetch that carry fates out |
 | `file` | fates in a file |
+| `farthest` | a cache that evicts what is needed last |
+| `algorithms` | the algorithms that fit once copies have drained |
+| `papers` | the papers' setups, which the search begins from |
+| `maps` | how long each map is away, and what rebuilding it costs |
+| `seeds` | the two-parameter family of fates: read this first |
+| `judge` | the planner as the judge of a setup |
+| `remedies` | where a program loses time, and what could win it back |
+| `search` | the search, and the preset `combined` |
 """
 
+from refimpl.combined.algorithms import OnceDrained
+from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates
 from refimpl.combined.file import Saved, load, saved, setup_with, text
 from refimpl.combined.modules import Dropped, InTime, Offloaded
+from refimpl.combined.search import COMBINED, Combined
 
-__all__ = ["Dropped", "Fates", "InTime", "Offloaded", "Saved", "load", "saved", "setup_with", "text"]
+__all__ = [
+    "COMBINED", "Combined", "Dropped", "FarthestNextUse", "Fates", "InTime", "Offloaded", "OnceDrained", "Saved",
+    "load", "saved", "setup_with", "text",
+]  # fmt: skip

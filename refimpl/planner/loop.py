@@ -61,7 +61,8 @@ def planned(
     network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None, give_up: float = inf
 ) -> Program:
     """One pass; a second one, in which blocks drain for few steps, where algorithms lack the bytes that drain."""
-    adapts = lag is None and setup.algorithms.adapts and "offload" in setup.offload.offers
+    algorithms = setup.algorithms
+    adapts = lag is None and algorithms.adapts and not algorithms.counts_drained and "offload" in setup.offload.offers
     roomy = Planner(network, setup, machine, budget, lag, give_up)
     try:
         program = roomy.plan()

@@ -167,6 +167,8 @@ class BoundCache(Protocol):
 class Algorithms(Module, ABC):
     #: Whether the choices depend on the largest hole.
     adapts: ClassVar[bool] = True
+    #: Whether the choices count in the bytes that drain.
+    counts_drained: ClassVar[bool] = False
 
     @abstractmethod
     def bind(self, context: PlanContext) -> BoundAlgorithms:

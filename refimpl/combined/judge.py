@@ -1,0 +1,67 @@
+"""The judge: the planner itself.  It counts what it plans, remembers it, and keeps the fastest program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+
+from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, Trial
+
+Attempt = Callable[..., Program]  #: `attempt(setup, give_up=seconds)` plans within the budget
+Watch = Callable[[int, int, float], None]  #: is told the plans so far, the most that will be made, the best seconds
+NOT_BETTER = 1 + 1e-6  #: times the floor: nothing is left to gain
+
+
+class Judge:
+    """Args:
+    attempt: plans a setup within the budget, or raises `DoesNotFit` or `TooSlow`.
+    floor: seconds that no policy can beat.
+    most: plans at most.
+    watch: is told of every plan.
+    first: whether the first program that fits is enough.
+    """
+
+    def __init__(self, attempt: Attempt, floor: float, most: int, watch: Watch, first: bool = False) -> None:
+        self._attempt, self.floor, self.most, self._watch, self._first = attempt, floor, most, watch, first
+        self._planned: set[Setup] = set()
+        self.count = 0
+        self.best: Program | None = None
+        self.failure: DoesNotFit | None = None  #: of the last setup that did not fit
+        self.seconds = inf  #: of the best
+        self.tried: list[Trial] = []  #: every improvement
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to gain, or no plan is left."""
+        enough = self._first and self.best is not None
+        return enough or self.count >= self.most or self.seconds <= self.floor * NOT_BETTER
+
+    def knows(self, setup: Setup) -> bool:
+        return setup in self._planned
+
+    def planned(self, setup: Setup, give_up: float = inf) -> Program | None:
+        """The program, if it fits and is not sure to take more than `give_up` seconds."""
+        self.count += 1
+        self._planned.add(setup)
+        program = self._adopted(lambda: self._attempt(setup, give_up), setup.name)
+        self._watch(self.count, self.most, self.seconds)
+        return program
+
+    def searched(self, search: Search, context: PlanContext) -> Program | None:
+        """The program that another search adopts."""
+        return self._adopted(lambda: search.search(self._attempt, context), search.name)
+
+    def _adopted(self, attempt: Callable[[], Program], name: str) -> Program | None:
+        """The program, kept if it is the fastest so far."""
+        try:
+            program = attempt()
+        except DoesNotFit as error:
+            self.failure = error
+            return None
+        except (TooSlow, SetupError):
+            return None
+        if program.planned_seconds < self.seconds:
+            self.best, self.seconds = program, program.planned_seconds
+            note = f"plan {self.count} of {self.most}"
+            self.tried.append(Trial(name, True, program.peak_bytes, program.planned_seconds, note=note))
+        return program
