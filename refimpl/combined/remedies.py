@@ -25,8 +25,8 @@ from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates, Word
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Dropped, InTime, Offloaded
-from refimpl.combined.seeds import ALGORITHMS
-from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit, FixedAddresses
+from refimpl.combined.seeds import ADDRESSES, ALGORITHMS
+from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
 from refimpl.network import Tensor
 from refimpl.planner import Launch, Program, Setup
 from refimpl.planner.baseline import MemoryOptimal, NoCache, NoPrefetch
@@ -43,7 +43,7 @@ KNOBS: dict[str, tuple[Any, ...]] = {
     "prefetch": (*IN_TIME, WINDOW, LITERAL, WINDOW_ANY, WINDOW_LATE, Ahead(), NoPrefetch()),
     "algorithms": (*ALGORITHMS, MemoryOptimal()),
     "cache": (FarthestNextUse(), NoCache(), LeastRecentlyUsed()),
-    "allocator": (BestFit(), BothEnds(), FirstFit(), BlockHeap(), FixedAddresses()),
+    "allocator": (BestFit(), BothEnds(), FirstFit(), BlockHeap(), ADDRESSES),
     "late": (False, True),
     "copy_streams": ("separate", "shared"),
     "join": (False, True),

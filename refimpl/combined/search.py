@@ -28,9 +28,9 @@ from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Offloaded
 from refimpl.combined.papers import planned_quickly
 from refimpl.combined.remedies import KNOBS, Change, fates_of, remedies
-from refimpl.combined.seeds import drawn, family, frugal
-from refimpl.memory import BestFit, BothEnds, FixedAddresses
-from refimpl.planner import PlanContext, Program, Search, Setup, SetupError
+from refimpl.combined.seeds import ADDRESSES, drawn, family, frugal
+from refimpl.memory import BestFit, BothEnds
+from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup, SetupError
 from refimpl.planner.baseline import NoCache
 from refimpl.planner.setup import FIELDS
 
@@ -117,7 +117,7 @@ def point(program: Program) -> Setup:
     if isinstance(setup.cache, NoCache):
         own["cache"] = FarthestNextUse()
     if isinstance(setup.allocator, FixedAddresses):
-        own["allocator"] = FixedAddresses(limit=setup.allocator.limit)
+        own["allocator"] = dataclasses.replace(ADDRESSES, limit=setup.allocator.limit)
     elif setup.allocator not in KNOBS["allocator"]:
         own["allocator"] = BothEnds() if isinstance(setup.allocator, BothEnds) else BestFit()
     return setup_with(fates, name="combined", offload=Offloaded(leaves_late(program)), **own)
