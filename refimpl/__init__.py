@@ -51,7 +51,10 @@ OFFERED = {
 }
 
 #: The rooms, and the papers' folders: `refimpl.memory.BestFit()`, `refimpl.superneurons.Heap()`.
-ROOMS = ("network", "memory", "machine", "planner", "vdnn", "vdnnpp", "superneurons", "accudnn", "backend", "report")
+ROOMS = (
+    "network", "memory", "machine", "planner", "vdnn", "vdnnpp", "superneurons", "accudnn", "combined", "backend",
+    "report",
+)  # fmt: skip
 
 
 def _refuse_other_kernels() -> None:

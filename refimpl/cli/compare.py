@@ -61,6 +61,11 @@ def add(commands: Any) -> None:
         help='one row, as in "baseline liveness=layer-wise"; repeatable',
     )  # fmt: skip
     completed_by(action, "setups")
+    action = parser.add_argument(
+        "--fates", metavar="FILE", action="append", dest="setups", type="fates={}".format,
+        help="one row, whose maps have the fates in FILE; repeatable",
+    )  # fmt: skip
+    completed_by(action, "files")
     add_setup(parser, preset=False)
     add_machine(parser)
     add_budget(parser)

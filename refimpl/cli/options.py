@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import Fail, Parser, completed_by, real, whole
-from refimpl.cli.terminal import say
+from refimpl.cli.terminal import say, search_progress
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
@@ -50,6 +51,20 @@ def add_setup(parser: Parser, preset: bool = True) -> None:
         "--algorithms", choices=("memory", "performance"),
         help="convolutions with the least workspace, or the fastest ones (baseline: performance)",
     )  # fmt: skip
+    if preset:
+        action = parser.add_argument(
+            "--fates", metavar="FILE",
+            help="give every map the fate that FILE says, one map a line: keep, offload or drop (see --save-fates)",
+        )  # fmt: skip
+        completed_by(action, "files")
+    search = parser.add_argument_group("the preset combined")
+    search.add_argument(
+        "--effort",
+        type=whole(),
+        metavar="N",
+        help="plans that its search makes at most (default: by the network's depth)",
+    )
+    search.add_argument("--search-seed", type=whole(0), metavar="S", help="of its draws (default: 1)")
     parser.add_argument(
         "--recompute", choices=("speed", "memory", "cost"),
         help="drop cheap maps and rebuild them as SuperNeurons does (its presets that do: cost)",
@@ -165,13 +180,29 @@ def setup_named(options: argparse.Namespace, text: str, named: dict[str, str]) -
     from refimpl.planner import SetupError
     from refimpl.registry import presets
 
+    if getattr(options, "fates", None):
+        named = named | {"fates": options.fates}
     try:
-        return presets.setup(text, assigned(options) | named)
+        return with_effort(presets.setup(text, assigned(options) | named), options)
     except SetupError as error:
         if options.recompute and str(error).startswith(f"recompute={RECOMPUTE[options.recompute]} "):
             hint = f"{error}, or take the preset superneurons-recompute"
             raise Fail(f"--recompute {options.recompute} with {text}: {hint}") from None
         raise
+
+
+def with_effort(setup: Setup, options: argparse.Namespace) -> Setup:
+    """The setup; of the preset combined, its search with --effort and --search-seed, which shows how far it is."""
+    from refimpl.combined import Combined
+
+    if not isinstance(setup, Combined):
+        for name in ("effort", "search_seed"):
+            if getattr(options, name, None) is not None and getattr(options, "policy", "combined") != "combined":
+                raise Fail(f"--{name.replace('_', '-')} is for --policy combined")
+        return setup
+    changed = {"effort": options.effort, "seed": options.search_seed}
+    given = {name: value for name, value in changed.items() if value is not None}
+    return replace(setup, watch=search_progress(), **given)
 
 
 def assigned(options: argparse.Namespace) -> dict[str, str]:

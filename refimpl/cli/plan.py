@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, WRONG, Fail, add_command
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, WRONG, Fail, add_command, completed_by, writable
 from refimpl.cli.lists import print_json
 from refimpl.cli.options import (
     add_budget,
@@ -41,6 +41,9 @@ EXAMPLES = (
     "refimpl plan tiny-resnet --step 5 --step fc --instructions",
     "refimpl plan resnet:137 --json > plan.json",
     "refimpl plan vgg16 --batch 100 --workers 8 --network 1GB/s",
+    "refimpl plan alexnet --policy vdnn-all --save-fates alexnet.fates",
+    "refimpl plan alexnet --fates alexnet.fates --budget 1.3GiB",
+    "refimpl plan alexnet --policy combined --budget 1.3GiB --effort 500",
     "refimpl plan alexnet --picture alexnet.png --draw timeline",
 )
 
@@ -64,6 +67,10 @@ def add(commands: Any) -> None:
     parser.add_argument("--steps", action="store_true", help="a table of the books at every step")
     parser.add_argument("--least", action="store_true", help="the least budget that this setup fits in, too")
     parser.add_argument("--largest-batch", action="store_true", help="the largest batch that fits the budget, too")
+    action = parser.add_argument(
+        "--save-fates", metavar="FILE", help="write the fate of every map, to be edited and given to --fates"
+    )
+    completed_by(action, "files")
     add_picture(parser)
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="show the program without proving it")
     add_cluster(parser)
@@ -76,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from refimpl.registry.planning import budget_bytes, unlimited_baseline
 
     picture = checked(options.picture)
+    fates = options.save_fates and writable("--save-fates", options.save_fates)
     network, setup, machine = network_of(options), setup_of(options), machine_of(options)
     network = data_parallel(options, network, options.workers)
     budget = budget_bytes(options.budget, network, machine)
@@ -86,6 +94,10 @@ def run(options: argparse.Namespace) -> int:
         return misfit(error, network, setup, machine, budget, options)
     proof = proved(program) if options.verify else None
     timeline = program.simulate()
+    if fates:
+        from refimpl.combined import text
+
+        fates.write_text(text(program), encoding="utf-8")
     if picture:
         draw(options.draw, program, timeline, picture)
     least_bytes = least(network, setup, machine) if options.least else None
@@ -117,6 +129,8 @@ def run(options: argparse.Namespace) -> int:
         if most is not None:
             say(f"Largest batch: {most.size} images, the most that fit of {len(most.tried)} batches tried.")
         say(proved_line(proof) if proof else "Not proved safe: --no-verify.")
+        if fates:
+            say(f"Fates: {fates}; edit a line, and plan with --fates {fates}")
         if picture:
             say(f"Picture: {picture}")
     return DONE

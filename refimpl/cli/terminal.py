@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from refimpl.text import duration
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -94,6 +96,23 @@ def training_progress(name: str, first: int, last: int) -> Iterator[Callable[[fl
     """The same for training; call what is given with the loss of each iteration."""
     with progress(name, last, first) as advance:
         yield lambda loss: advance(f"loss {loss:.3f}")
+
+
+def search_progress() -> Callable[[int, int, float], None]:
+    """What a search is told to call after every plan: a line on standard error, if that is a terminal."""
+
+    def show_plan(plans: int, most: int, seconds: float) -> None:
+        best = f"best {duration(seconds)}" if seconds < float("inf") else "nothing fits yet"
+        print(
+            f"\rsearching, plan {plans} of {most}: {best}; Ctrl-C takes the best   ",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+        if plans >= most:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    return show_plan if sys.stderr.isatty() else lambda plans, most, seconds: None
 
 
 @contextmanager

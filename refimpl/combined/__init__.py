@@ -20,11 +20,11 @@ It is ours, no paper's.
 from refimpl.combined.algorithms import OnceDrained
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates
-from refimpl.combined.file import Saved, load, saved, setup_with, text
+from refimpl.combined.file import FILLED, Saved, load, saved, setup_with, text
 from refimpl.combined.modules import Dropped, InTime, Offloaded
 from refimpl.combined.search import COMBINED, Combined
 
 __all__ = [
-    "COMBINED", "Combined", "Dropped", "FarthestNextUse", "Fates", "InTime", "Offloaded", "OnceDrained", "Saved",
-    "load", "saved", "setup_with", "text",
+    "COMBINED", "FILLED", "Combined", "Dropped", "FarthestNextUse", "Fates", "InTime", "Offloaded", "OnceDrained",
+    "Saved", "load", "saved", "setup_with", "text",
 ]  # fmt: skip

@@ -27,12 +27,12 @@ def papers() -> dict[str, tuple[Setup, ...]]:
     """Paper → its setups, those that are planned quickly first."""
     baselines = [Setup("baseline", algorithms=one) for one in (PERFORMANCE, MEMORY)]
     of_vdnn = [
-        vdnn.static(f"vdnn-{what}", offload, one).replace(name=f"vdnn-{what}, algorithms={one.name}")
+        vdnn.static(f"vdnn-{what}", offload, one).replace(name=f"vdnn-{what}, {one.name}")
         for what, offload in (("none", NoOffload()), ("all", vdnn.ALL), ("conv", vdnn.CONV))
         for one in (MEMORY, PERFORMANCE, Greedy())
     ]
     of_vdnnpp = [
-        vdnnpp.static(f"vdnnpp-{what}, algorithms={one.name}, pinned={pinned.name}", offload, one, pinned)
+        vdnnpp.static(f"vdnnpp-{what}, {one.name}" + ", compressed" * pinned.compresses, offload, one, pinned)
         for what, offload in (
             ("none", NoOffload()),
             ("all", vdnnpp.ALL),
@@ -64,4 +64,4 @@ def planned_quickly() -> tuple[Setup, ...]:
     """
     found = [setup for paper, setups in papers().items() for setup in setups if paper != "vDNN++"]
     raw = [setup for setup in papers()["vDNN++"] if isinstance(setup.pinned, OnDemand)]
-    return (*(setup.replace(name=f"{setup.name} in all of the budget", allocator=BothEnds()) for setup in raw), *found)
+    return (*(setup.replace(name=f"{setup.name}, both-ends", allocator=BothEnds()) for setup in raw), *found)

@@ -75,7 +75,10 @@ class Combined(Search):
             assert judge.failure is not None
             judge.failure.who = f"{context.network.name} is untrainable by {self.name}: even {self.least}"
             raise judge.failure
-        return dataclasses.replace(judge.best, tried=tuple(judge.tried))
+        adopted = judge.best.setup
+        if adopted.name != self.name:
+            adopted = dataclasses.replace(adopted, name=f"{self.name}: {adopted.name}")
+        return dataclasses.replace(judge.best, setup=adopted, tried=tuple(judge.tried))
 
     @property
     def frugal(self) -> Setup:

@@ -62,7 +62,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         accudnn.Late(),
         combined.InTime(),
     ),
-    "cache": (NoCache(), superneurons.LeastRecentlyUsed()),
+    "cache": (NoCache(), superneurons.LeastRecentlyUsed(), combined.FarthestNextUse()),
     "algorithms": (
         MemoryOptimal(),
         PerformanceOptimal(),
@@ -70,6 +70,7 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
         vdnn.Greedy(),
         superneurons.DynamicWorkspace(),
         accudnn.Capped(),
+        combined.OnceDrained(),
     ),
     "allocator": (*ALLOCATORS.values(), FixedAddresses(), vdnnpp.FoundPool()),
     "pinned": (BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed(), superneurons.UnifiedTensorPool()),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refimpl import accudnn as accudnn_
+from refimpl import combined as combined_
 from refimpl import vdnn, vdnnpp
 from refimpl.planner import Setup, SetupError
 from refimpl.planner.baseline import PerformanceOptimal
@@ -74,13 +75,17 @@ accudnn = Preset(
     accudnn_.ACCUDNN,
     "AccUDNN (our reconstruction): a model chooses what is offloaded and when it returns; the fastest plan is adopted.",
 )
+combined = Preset(
+    combined_.COMBINED,
+    "The four papers in one (ours): each map is kept, offloaded or dropped; a search that the planner judges.",
+)
 
 #: Name → preset.
 PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
         baseline, vdnn_all, vdnn_conv, vdnn_dyn, vdnnpp_all, vdnnpp_conv, vdnnpp_alternate_conv, vdnnpp_dyn,
-        superneurons_liveness, superneurons_offload, superneurons_recompute, superneurons, accudnn,
+        superneurons_liveness, superneurons_offload, superneurons_recompute, superneurons, accudnn, combined,
     )
 }  # fmt: skip
 
@@ -90,12 +95,30 @@ def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
 
     Args:
         text: a preset's name (`baseline` where it is left out) and `slot=module` words.
-        named: other modules in some slots, by name or as objects; they come before those of the text.
+        named: other modules in some slots, by name or as objects; they come before those of the text.  `fates` is a
+            file of fates: its maps get them, and the slots that it names their modules.
     """
     preset, own = parse(text)
     if preset not in PRESETS:
         raise SetupError(f"there is no preset {preset!r}{offer(preset, PRESETS)}")
-    return PRESETS[preset](**own | dict(named or {}))
+    given = own | dict(named or {})
+    path = given.pop("fates", None)
+    return PRESETS[preset](**given) if path is None else with_fates(path, PRESETS[preset].setup, given)
+
+
+def with_fates(path: str, base: Setup, named: Mapping[str, Any]) -> Setup:
+    """A setup whose maps have the fates in a file.  Raises `SetupError`.
+
+    Args:
+        path: the file.
+        base: what is in the slots that neither the file nor `named` fills.
+        named: other modules, by slot, as for `setup`.
+    """
+    for slot in combined_.FILLED:
+        if slot in named and slot != "prefetch":
+            raise SetupError(f"fates={path} fills {slot}; leave out {slot}={named[slot]}, or the fates")
+    saved = combined_.load(path)
+    return combined_.setup_with(saved.fates, base, name=f"fates={path}", **modules(dict(saved.slots) | dict(named)))
 
 
 def parse(text: str) -> tuple[str, dict[str, str]]:
