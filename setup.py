@@ -14,11 +14,13 @@ CU12 = ["numba-cuda[cu12]"]
 
 # Ranks that are processes; on a cluster mpi4py is built for the MPI that is there, and mpich stays away.
 MPI = ["mpi4py>=4", "mpich"]
+# The solver of the lower bound (refimpl optimum, refimpl pareto).
+HIGHS = "highspy>=1.8"
 
 # What the tests and the linters need, whatever the CUDA version.
 TOOLS = [
     "pytest>=8", "pytest-xdist>=3.6", "hypothesis", "nbclient", "nbformat", "ipykernel",
-    "ruff", "mypy", "nvidia-cuda-nvdisasm",
+    "ruff", "mypy", "nvidia-cuda-nvdisasm", HIGHS,
     "playwright==1.58.*",  # for the browsers that are installed; later ones cannot drive Firefox ESR
 ]  # fmt: skip
 
@@ -53,9 +55,10 @@ setup(
         "cu13": CU13,
         "cu12": CU12,
         # The machine-code tests compile for GPUs, on any machine, hence the CUDA wheels.
-        "mpi": MPI,
         "test": [*TOOLS, *MPI, *CU13],
         "test12": [*TOOLS, *MPI, *CU12],
+        "mpi": MPI,
+        "optimum": [HIGHS],
         "docs": ["sphinx>=8.1,<10", "myst-nb>=1.4", "furo", "ipykernel"],
         "tutorials": ["jupyterlab", "ipykernel"],
     },

@@ -21,7 +21,7 @@ FLOORS = (
     ("refimpl.combined",),  # about combining the papers: it may import them all
     ("refimpl.report",),
     ("refimpl.registry",),
-    ("refimpl.bench", "refimpl.reproduce"),
+    ("refimpl.bench", "refimpl.reproduce", "refimpl.optimum"),
     ("refimpl",),  # the public names; it imports everything when it is first asked for
     ("refimpl.cli",),
     ("refimpl.__main__",),

@@ -1,0 +1,1 @@
+"""How far a plan is from the optimum: a lower bound, Rotor's optimum for recomputation alone, exhaustive search."""

@@ -1,0 +1,298 @@
+"""A lower bound on the seconds of an iteration within a budget, whatever the policy: a mixed-integer linear programme.
+
+For every map that crosses from forward to backward it decides: keep, drop, or offload; for every convolution call, the
+algorithm; for every step, which shares of which maps the link moves meanwhile.  Fates, copies and algorithms are
+decided together, as POFO does it for chains (Beaumont, Eyraud-Dubois, Shilova, NeurIPS 2021).  The solver is HiGHS.
+
+Why it is a bound: cut the iteration of any plan at the moments when the steps' own calls begin.  Its fates, its
+algorithms and what its copies had moved at these moments satisfy every constraint below, at the plan's own cost.  The
+reverse does not hold, for the programme knows less than the planner (`LEFT_OUT`): no plan need reach the bound.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from refimpl.machine import Choice, Machine
+from refimpl.network import Call, Network, Step, Tensor
+from refimpl.planner import PlanContext
+from refimpl.planner.context import fastest_seconds
+
+#: What plans have to respect, and the programme does not.
+LEFT_OUT = (
+    "holes and rounding: free bytes count wherever they are",
+    "what a rebuild needs: it costs the calls of its own layer, and neither its inputs nor room for them",
+    "a second round: a map leaves and returns once, and a rebuild runs once",
+    "tensors that a step does not use, apart from maps between forward and backward, take no room",
+)
+GAP = 1e-4  #: of 1: how near the bound is to the programme's optimum before the solver stops
+SMALL = 3000  #: maps smaller than this part of all maps' bytes take no room: fewer variables, and still a bound
+SHARES = 3000  #: maps times moments; deep networks have fewer moments than steps
+
+
+class NoSolver(ValueError):
+    """HiGHS is not installed."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """No plan's iteration is shorter than `seconds`."""
+
+    seconds: float
+    proved: bool  #: the solver finished; where the time limit ended it, the bound holds too, and could be higher
+    columns: int
+    rows: int
+    moments: int  #: at which the programme looks at memory; all steps, unless the network is deep
+    solver_seconds: float
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A map between its last forward and its first backward use, both of them step numbers."""
+
+    tensor: Tensor
+    made: int  #: the last forward step that writes it: it can be copied out from then on
+    last: int
+    back: int
+    rebuild: float | None  #: seconds of the forward calls that make it; None for the batch, which no call makes
+
+
+def lower_bound(network: Network, machine: Machine, budget: int, time_limit: float = 60.0) -> Bound | None:
+    """The bound; None where one step alone needs more than the budget.
+
+    Args:
+        network: any.  Chains take a second; deep networks with branches may reach the time limit.
+        machine: whose cost model, link and catalogue count.
+        budget: bytes of device memory.
+        time_limit: seconds for the solver.
+
+    Raises:
+        NoSolver: highspy is not installed.
+    """
+    if single_step_bytes(network, machine) > budget:
+        return None
+    return Programme(network, machine, budget).solve(time_limit)
+
+
+def single_step_bytes(network: Network, machine: Machine) -> int:
+    """The single-step limit: the bytes that the most demanding step needs by itself, whatever the policy."""
+    return max(used(network, step) + least_workspace(machine, step) for step in network.steps)
+
+
+def used(network: Network, step: Step) -> int:
+    """Bytes on the device while a step runs, without its workspace."""
+    return network.resident_bytes + sum(tensor.nbytes for tensor in step.uses)
+
+
+def least_workspace(machine: Machine, step: Step) -> int:
+    """Bytes that the step's calls need, each with its most frugal algorithm."""
+    calls = (call for call in step.calls if call.choosable)
+    return max((min(choice.workspace_bytes for choice in machine.choices(call)) for call in calls), default=0)
+
+
+def floor_seconds(network: Network, machine: Machine) -> float:
+    """The upload of the batch, and every call by its fastest algorithm: the bound with unlimited memory."""
+    return machine.copy_seconds(network.input.nbytes, "in") + sum(fastest_seconds(network, machine))
+
+
+class Programme:
+    """Its variables and its constraints.
+
+    Times are shares of the floor in it and bytes are shares of the budget, so that its numbers are near 1.  Window i is
+    the time from moment i, the beginning of a step's own calls, to moment i + 1.
+    """
+
+    def __init__(self, network: Network, machine: Machine, budget: int) -> None:
+        self.network, self.machine, self.budget = network, machine, budget
+        self.floor = floor_seconds(network, machine)
+        self.solver = silent_solver()
+        crossing = crossings(network, machine)
+        self.moments = moments(network, crossing)
+        #: Window → time of its steps' own calls.
+        self.own = [self.solver.expr() for _ in self.moments]
+        #: Window → time in which none of them runs: waits and rebuilds.
+        self.pause = [self.solver.addVariable() for _ in self.moments]
+        self.free: dict[int, Any] = {}  # step that is a moment → bytes that its own tensors and workspace leave
+        self.out: defaultdict[int, list[Any]] = defaultdict(list)  # window → time of copies to the host
+        self.back: defaultdict[int, list[Any]] = defaultdict(list)  # window → time of copies from the host
+        self.absent: defaultdict[int, list[Any]] = defaultdict(list)  # step that is a moment → bytes that are away
+        self.rebuilds: defaultdict[int, list[Any]] = defaultdict(list)  # first backward use → time of rebuilds
+        for step in network.steps:
+            self._algorithms(step)
+        for one in crossing:
+            self._fate(one)
+        for number in self.moments:
+            self._memory(number, [one.tensor for one in crossing if one.last < number < one.back])
+        self._link(self.out)
+        self._link(self.back)
+        self._rebuilds_in_time()
+
+    def _window(self, number: int) -> int:
+        """The window in which a step's own calls run."""
+        return bisect_right(self.moments, number) - 1
+
+    def _algorithms(self, step: Step) -> None:
+        """Every call has one algorithm, and the step's workspace is the largest of theirs."""
+        solver, room = self.solver, self.budget - used(self.network, step)
+        own = self.own[self._window(step.number)]
+        is_moment = step.number in self.moments
+        workspace = solver.addVariable()
+        for call in step.calls:
+            if not call.choosable:
+                own += self.machine.seconds(call) / self.floor
+                continue
+            choices = self._worthwhile(call, room)
+            if not is_moment:
+                own += choices[0].seconds / self.floor
+                continue
+            takes = [solver.addBinary() for _ in choices]
+            solver.addConstr(solver.qsum(takes) == 1)
+            both = [*zip(takes, choices, strict=True)]
+            solver.addConstr(workspace >= solver.qsum(c.workspace_bytes / self.budget * take for take, c in both))
+            own += solver.qsum(choice.seconds / self.floor * take for take, choice in both)
+        if is_moment:
+            self.free[step.number] = room / self.budget - workspace
+
+    def _worthwhile(self, call: Call, room: int) -> list[Choice]:
+        """The algorithms that fit by themselves, and are faster than all that need less."""
+        found: list[Choice] = []
+        for choice in self.machine.choices(call):  # fastest first
+            if choice.workspace_bytes <= room and (not found or choice.workspace_bytes < found[-1].workspace_bytes):
+                found.append(choice)
+        return found
+
+    def _fate(self, one: Crossing) -> None:
+        """A map is dropped; or it leaves, is away for some moments, and returns; or it stays."""
+        solver, share = self.solver, one.tensor.nbytes / self.budget
+        copy = fastest_copy(self.machine, one.tensor) / self.floor
+        leaves = solver.addBinary()
+        dropped: Any = 0.0
+        if one.rebuild is not None:
+            dropped = solver.addBinary()
+            solver.addConstr(leaves + dropped <= 1)
+            self.rebuilds[one.back].append(one.rebuild / self.floor * dropped)
+        out_before: Any = 0.0  # parts of it that were copied, out and back, at the moment before
+        back_before: Any = 0.0
+        begins, ends = bisect_right(self.moments, one.made), bisect_left(self.moments, one.back)
+        for place in range(begins, ends + 1):
+            if place < ends:
+                number = self.moments[place]
+                out, back = solver.addVariable(ub=1), solver.addVariable(ub=1)
+                if number > one.last:
+                    away = solver.addBinary()  # copied out as a whole, and its return has not begun
+                    solver.addConstr(away <= out - back)
+                    self.absent[number].append(share * (away + dropped))
+            else:
+                out = back = leaves  # all that left has returned
+            if place > begins:  # no copy is undone
+                solver.addConstr(out >= out_before)
+                solver.addConstr(back >= back_before)
+            if one.tensor is not self.network.input:  # whose copy on the host is always there
+                self.out[place - 1].append(copy * (out - out_before))
+            self.back[place - 1].append(copy * (back - back_before))
+            out_before, back_before = out, back
+
+    def _memory(self, number: int, between: Sequence[Tensor]) -> None:
+        """Maps that are not away fit beside what the step uses and its workspace."""
+        if between:
+            held = sum(tensor.nbytes for tensor in between) / self.budget
+            self.solver.addConstr(held - self.solver.qsum(self.absent[number]) <= self.free[number])
+
+    def _link(self, copies: Mapping[int, Sequence[Any]]) -> None:
+        """In each direction the link is no longer busy than a window is long."""
+        for window, times in copies.items():
+            self.solver.addConstr(self.solver.qsum(times) <= self.own[window] + self.pause[window])
+
+    def _rebuilds_in_time(self) -> None:
+        """Dropped maps are rebuilt one after another, after the forward pass and before their first backward use."""
+        due: list[Any] = []
+        for number in sorted(self.rebuilds):
+            due += self.rebuilds[number]
+            pauses = self.pause[self._window(self.network.depth) : self._window(number - 1) + 1]
+            self.solver.addConstr(self.solver.qsum(due) <= self.solver.qsum(pauses))
+
+    def solve(self, time_limit: float) -> Bound:
+        """The least sum of the batch's upload, the calls and the pauses."""
+        solver = self.solver
+        solver.setOptionValue("time_limit", time_limit)
+        solver.setObjective(solver.qsum([*self.own, *self.pause]))  # to be minimised
+        thread = solver.startSolve()
+        try:
+            while not solver.wait(0.1)[0]:
+                pass
+        except KeyboardInterrupt:
+            solver.cancelSolve()
+            thread.join()
+            raise
+        found = self.machine.copy_seconds(self.network.input.nbytes, "in")
+        found += solver.getInfo().mip_dual_bound * self.floor
+        proved = solver.getModelStatus().name == "kOptimal"
+        size = solver.numVariables, solver.numConstrs, len(self.moments)
+        return Bound(max(found, self.floor), proved, *size, solver.getRunTime())
+
+
+def crossings(network: Network, machine: Machine) -> list[Crossing]:
+    """The maps that some step does not use between their last forward and first backward use; without small ones."""
+    context = PlanContext(network, machine)
+    maps = [tensor for tensor in context.maps_across() if tensor.managed]
+    small = sum(tensor.nbytes for tensor in maps) / SMALL
+    found = []
+    for tensor in maps:
+        last, back = context.last_forward_use(tensor), context.first_backward_use(tensor)
+        if back - last > 1 and tensor.nbytes >= small:
+            batch = tensor is network.input
+            made = 1 if batch else context.last_forward_write(tensor, before=network.depth + 1)
+            found.append(Crossing(tensor, made, last, back, None if batch else rebuild_seconds(tensor, context)))
+    return found
+
+
+def rebuild_seconds(tensor: Tensor, context: PlanContext) -> float:
+    """Seconds of the forward calls that make a map; a step that makes several maps is shared among them."""
+    seconds = 0.0
+    for step in context.uses[tensor]:
+        made = [x for x in (*step.writes, *step.updates) if x.kind == "map"]
+        if step.forward and tensor in made:
+            seconds += sum(context.machine.seconds(call) for call in step.calls if not call.once) / len(made)
+    return seconds
+
+
+def fastest_copy(machine: Machine, tensor: Tensor) -> float:
+    """Seconds of a copy to or from the tier with the fastest link."""
+    return min(machine.copy_seconds(tensor.nbytes, "in", tier.name) for tier in machine.tiers)
+
+
+def moments(network: Network, crossing: Sequence[Crossing]) -> list[int]:
+    """The steps at which the programme looks at memory: all, or of as many groups the fullest of each.
+
+    A programme with fewer moments is a relaxation of the one with all.
+    """
+
+    def demand(step: Step) -> int:
+        """Bytes if every map were kept."""
+        kept = sum(one.tensor.nbytes for one in crossing if one.last < step.number < one.back)
+        return used(network, step) + kept
+
+    steps = network.steps
+    groups = min(len(steps), max(2, SHARES // max(1, len(crossing))))
+    ends = [len(steps) * group // groups for group in range(groups + 1)]
+    fullest = {max(steps[start:end], key=demand).number for start, end in pairwise(ends)}
+    return sorted({1, *fullest})
+
+
+def silent_solver() -> Any:
+    """HiGHS with one thread: the same bound each time, unless the time limit ends it."""
+    try:
+        import highspy
+    except ImportError:
+        raise NoSolver('the bound needs the solver HiGHS; install it with: pip install "refimpl[optimum]"') from None
+    made = highspy.Highs()
+    made.silent()
+    made.setOptionValue("threads", 1)
+    made.setOptionValue("mip_rel_gap", GAP)
+    made.HandleKeyboardInterrupt = True  # the solver runs in a thread of its own, and can be stopped
+    return made

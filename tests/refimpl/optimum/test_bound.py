@@ -1,0 +1,144 @@
+"""The lower bound: no plan is faster, whatever its policy; and where memory is no object, the baseline is at it."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from refimpl.combined import Dropped, Fates, InTime, Offloaded
+from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
+from refimpl.network import Network, Step
+from refimpl.network.zoo import build
+from refimpl.optimum import bound as bound_module
+from refimpl.optimum.bound import (
+    NoSolver,
+    crossings,
+    floor_seconds,
+    lower_bound,
+    moments,
+    rebuild_seconds,
+    single_step_bytes,
+)
+from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
+from refimpl.planner.baseline import FastestThatFits, LayerWise
+from refimpl.registry.presets import PRESETS, baseline
+from tests.refimpl.drawn_networks import networks
+
+TITAN_X = MACHINES["titan-x"]
+EXACT = 1 - 1e-6  #: the solver's tolerance
+
+
+def seconds_of(network: Network, setups: list[Setup], budget: int) -> dict[str, float]:
+    """The seconds of those that fit, by name."""
+    found = {}
+    for setup in setups:
+        try:
+            found[setup.name] = plan(network, setup, TITAN_X, budget).planned_seconds
+        except DoesNotFit:
+            continue
+    return found
+
+
+def drawn_fates(network: Network, words: list[str]) -> Setup:
+    """Fates in the order of the maps, as many as are given."""
+    names = [one.tensor.name for one in crossings(network, TITAN_X)]
+    pairs = dict(zip(names, words, strict=False))
+    if network.input.name in pairs:
+        pairs[network.input.name] = "offload"
+    fates = Fates.of(pairs)  # type: ignore[arg-type]
+    return Setup(
+        f"{fates}", recompute=Dropped(fates), offload=Offloaded(fates=fates), prefetch=InTime(), liveness=LayerWise(),
+        algorithms=FastestThatFits(),
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_no_plan_is_faster_than_the_bound(data: st.DataObject) -> None:
+    network = data.draw(networks(layers=7, side=16, batch=16))
+    least, most = single_step_bytes(network, TITAN_X), plan(network, baseline(), TITAN_X, UNLIMITED).peak_bytes
+    budget = least + round((most - least) * data.draw(st.sampled_from([0.02, 0.1, 0.3, 0.6, 1.0])))
+    words = st.lists(st.sampled_from(["keep", "offload", "drop", "again"]), min_size=20, max_size=20)
+    setups = [drawn_fates(network, one) for one in data.draw(st.lists(words, min_size=3, max_size=3))]
+    found = seconds_of(network, [*(preset.setup for preset in PRESETS.values()), *setups], budget)
+    assume(found)
+    bound = lower_bound(network, TITAN_X, budget)
+    assert bound is not None and bound.proved
+    name, seconds = min(found.items(), key=lambda pair: pair[1])
+    assert bound.seconds * EXACT <= seconds, f"{name} within {budget} bytes"
+
+
+def test_a_bound_with_fewer_moments_is_a_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    network, budget = build("alexnet", 256), 1282 << 20
+    exact = lower_bound(network, TITAN_X, budget)
+    monkeypatch.setattr(bound_module, "SHARES", 220)
+    coarse = lower_bound(network, TITAN_X, budget)
+    assert exact is not None and coarse is not None and coarse.moments < exact.moments == len(network.steps)
+    floor = floor_seconds(network, TITAN_X)
+    assert floor * 1.001 < coarse.seconds <= exact.seconds * (1 + bound_module.GAP)
+
+
+def test_moments_of_a_deep_network_are_the_fullest_steps() -> None:
+    network = build("resnet50", 2)
+    crossing = crossings(network, TITAN_X)
+    found = moments(network, crossing)
+    assert found[0] == 1 and len(found) * len(crossing) <= bound_module.SHARES + len(crossing)
+
+    def demand(step: Step) -> int:
+        return sum(t.nbytes for t in {*step.uses, *(c.tensor for c in crossing if c.last < step.number < c.back)})
+
+    assert max(map(demand, network.steps)) == max(demand(network.steps[number - 1]) for number in found)
+
+
+def test_with_memory_enough_the_bound_is_the_floor_and_the_baseline_is_at_it() -> None:
+    for network in (build("alexnet", 8), build("tiny-inception")):
+        free = plan(network, baseline(), TITAN_X, UNLIMITED)
+        bound = lower_bound(network, TITAN_X, free.peak_bytes)
+        assert bound is not None
+        assert bound.seconds == pytest.approx(floor_seconds(network, TITAN_X), rel=1e-9)
+        assert bound.seconds == pytest.approx(free.planned_seconds, rel=1e-9)
+
+
+def test_where_one_step_needs_more_than_the_budget_there_is_no_bound() -> None:
+    network = build("lenet")
+    least = single_step_bytes(network, TITAN_X)
+    assert lower_bound(network, TITAN_X, least - 1) is None
+    assert lower_bound(network, TITAN_X, least) is not None
+
+
+def test_a_step_that_makes_several_maps_is_paid_for_once() -> None:
+    network = build("tiny-resnet:superneurons", 2)
+    fork = next(layer for layer in network.layers if layer.kind == "fork")
+    found = {one.tensor: one for one in crossings(network, TITAN_X)}
+    paid = sum(rebuild_seconds(copy, PlanContext(network, TITAN_X)) for copy in fork.outputs)
+    assert paid == pytest.approx(sum(map(TITAN_X.seconds, fork.forward.calls)))
+    early = [one for one in found.values() if one.made < one.last]
+    assert early, "a map can leave before its last forward use"
+
+
+def test_a_tighter_budget_never_has_a_lower_bound() -> None:
+    network = build("alexnet", 128)
+    least, most = single_step_bytes(network, TITAN_X), plan(network, baseline(), TITAN_X, UNLIMITED).peak_bytes
+    found = [lower_bound(network, TITAN_X, least + (most - least) * k // 8) for k in range(9)]
+    seconds = [one.seconds for one in found if one]
+    assert len(seconds) == 9 and seconds[0] > seconds[-1] * 1.2
+    assert all(after <= before * (1 + bound_module.GAP) for before, after in pairwise(seconds))
+
+
+def test_a_bound_at_the_time_limit_is_a_bound() -> None:
+    network = build("vgg16", 64)
+    budget = single_step_bytes(network, TITAN_X) + (64 << 20)
+    short, long = lower_bound(network, TITAN_X, budget, 0.01), lower_bound(network, TITAN_X, budget)
+    assert short is not None and long is not None and not short.proved and long.proved
+    assert floor_seconds(network, TITAN_X) <= short.seconds < long.seconds
+
+
+def test_without_the_solver_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    with pytest.raises(NoSolver, match=r'pip install "refimpl\[optimum\]"$'):
+        lower_bound(build("lenet"), TITAN_X, 1 << 30)
