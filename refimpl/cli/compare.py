@@ -52,6 +52,7 @@ def add(commands: Any) -> None:
             'refimpl compare vgg16 resnet50 --with baseline --with "liveness=layer-wise algorithms=memory"',
             'refimpl compare alexnet --budget 2GiB --with "liveness=layer-wise allocator=first-fit" --least',
             "refimpl compare resnet50:superneurons --with vdnn-dyn --with superneurons",
+            "refimpl compare vgg16 --budget 8GiB,12GiB --with vdnn-dyn --with superneurons",
             'refimpl compare vdnnpp-demo --with vdnn-conv --with "vdnn-conv join=no" --with vdnnpp-conv',
         ],
     )  # fmt: skip
@@ -68,7 +69,7 @@ def add(commands: Any) -> None:
     completed_by(action, "files")
     add_setup(parser, preset=False)
     add_machine(parser)
-    add_budget(parser)
+    add_budget(parser, several=True)
     parser.add_argument("--least", action="store_true", help="the least budget that each setup fits in, too")
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
     add_picture(parser, kinds=False)
@@ -79,13 +80,15 @@ def add(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from refimpl.network.zoo import build
+    from refimpl.registry.budgets import several
     from refimpl.registry.planning import budget_bytes
     from refimpl.report.tables import compare_table
     from refimpl.text import size
 
     picture = checked(options.picture)
-    if picture and len(options.networks) > 1:
-        raise Fail("--picture draws the setups of one network; name one")
+    wanted = several(options.budget)
+    if picture and len(options.networks) * len(wanted) > 1:
+        raise Fail("--picture draws the setups of one network within one budget; name one of each")
     setups, machine = setups_of(options), machine_of(options)
     common = [
         f"{slot.replace('_', '-')}={module}"
@@ -93,10 +96,10 @@ def run(options: argparse.Namespace) -> int:
         if all(setup.shown(slot) == module for setup in setups)
     ]
     networks = [data_parallel(options, build(name, options.batch), options.workers) for name in options.networks]
-    budgets = [budget_bytes(options.budget, network, machine) for network in networks]
+    cases = [(network, budget_bytes(budget, network, machine)) for network in networks for budget in wanted]
     found: list[list[tuple[Compared, dict[str, Any]]]] = []
-    with progress("planning", len(setups) * len(networks)) as advance:
-        for network, budget in zip(networks, budgets, strict=True):
+    with progress("planning", len(setups) * len(cases)) as advance:
+        for network, budget in cases:
             found.append([])
             for setup in setups:
                 advance(f"{network.name} {setup.name}")
@@ -104,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
     how = f"{machine.name} (simulated, {machine.catalogue})"
     titles = [
         " · ".join([f"{network.name}, batch {network.batch}", how, f"budget {size(budget)}", *common])
-        for network, budget in zip(networks, budgets, strict=True)
+        for network, budget in cases
     ]
     if picture:
         from refimpl.report.comparison_picture import comparison_picture
@@ -113,7 +116,9 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json([document for rows in found for _, document in rows])
         return DONE
-    for title, rows in zip(titles, found, strict=True):
+    for number, (title, rows) in enumerate(zip(titles, found, strict=True)):
+        if number:
+            say("")
         table = compare_table(title, [row for row, _ in rows])
         if options.least:
             table = with_least(table, [document["least_budget_bytes"] for _, document in rows])

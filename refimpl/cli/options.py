@@ -87,10 +87,11 @@ def add_machine(parser: Parser, default: str = f"the GPU at hand, {VDNNS_MACHINE
     completed_by(action, "tiers")
 
 
-def add_budget(parser: Parser, default: str = "the machine's memory") -> None:
+def add_budget(parser: Parser, default: str = "the machine's memory", several: bool = False) -> None:
+    also = "; several with commas between them" * several
     parser.add_argument(
         "--budget", metavar="SIZE",
-        help=f"as in 12GiB, 512MiB, or 0.4 of the baseline's peak (default: {default})",
+        help=f"as in 12GiB, 512MiB, or 0.4 of the baseline's peak{also} (default: {default})",
     )  # fmt: skip
 
 
@@ -240,8 +241,10 @@ def program_of(options: argparse.Namespace) -> Program:
 
 
 def say_share(options: argparse.Namespace, network: Network, machine: Machine) -> None:
-    """A line on what the budget is a share of, if it is one."""
+    """A line on what the budget is a share of, if it is one; of several budgets a line each."""
+    from refimpl.registry.budgets import several
     from refimpl.registry.planning import share_of
 
-    if line := share_of(options.budget, network, machine):
-        say(line)
+    for budget in several(options.budget):
+        if line := share_of(budget, network, machine):
+            say(line)

@@ -54,6 +54,11 @@ def parse(budget: str | int | float | Share) -> int | Share:
     return _bytes(int(found[1]) if not unit and abs(nbytes) < UNLIMITED else round(nbytes), text)
 
 
+def several(texts: str | None) -> list[str | None]:
+    """The budgets of a text with commas between them, as in "8GiB,12GiB"; 12,000,000 is one number."""
+    return [None] if texts is None else [*re.split(r"(?<![0-9]),|,(?![0-9]{3}(?![0-9.]))", texts)]
+
+
 def _bytes(nbytes: int, text: str) -> int:
     if nbytes <= 0:
         raise BudgetError(f"a budget of {text} leaves nothing to train with; give {EXAMPLES}")

@@ -10,7 +10,7 @@ import pytest
 from refimpl.cli.compare import default_rows, short
 from refimpl.registry.modules import MODULES
 from refimpl.registry.presets import setup
-from tests.refimpl.cli.said import Command
+from tests.refimpl.cli.said import Command, Wrong
 
 MACHINE = ("--machine", "titan-x")
 
@@ -102,3 +102,15 @@ def test_a_long_line_goes_without_what_can_be_spared(refimpl: Command) -> None:
         assert lines[1].split() == head.split() and max(map(len, lines)) <= 100
         numbers = [len(line.split()) for line in lines[2:8] if " s " in line]
         assert len(numbers) == 3 and min(numbers) >= 10  # no figure is broken into two lines
+
+
+def test_several_budgets_are_tables_one_after_another(refimpl: Command, wrong: Wrong) -> None:
+    asked = ("compare", "tiny-vgg", "lenet", "--with", "baseline", "--with", "vdnn-all", *MACHINE)
+    rows = json.loads(refimpl(*asked, "--budget", "0.7,32MiB,1.2", "--json").out)
+    assert [(row["network"], row["budget_bytes"] == 32 << 20) for row in rows] == [
+        (network, second) for network in ("tiny-vgg", "lenet") for second in (False, False, True, True, False, False)
+    ]
+    said = refimpl(*asked, "--budget", "0.7,32MiB").out
+    assert said.count("· budget 32 MiB") == 2 and said.count("The budget is 0.7 of") == 2
+    assert "'twelve' is not understood" in wrong(*asked, "--budget", "0.7,twelve")
+    assert "within one budget" in wrong("compare", "lenet", "--budget", "1GiB,2GiB", "--picture", "x.png")

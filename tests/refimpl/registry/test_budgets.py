@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refimpl.registry.budgets import UNLIMITED, BudgetError, Share, parse
+from refimpl.registry.budgets import UNLIMITED, BudgetError, Share, parse, several
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,23 @@ def test_what_a_budget_means(budget: Any, means: Any) -> None:
             parse(budget)
     else:
         assert parse(budget) == means
+
+
+@pytest.mark.parametrize(
+    ("text", "budgets"),
+    [
+        (None, [None]),
+        ("12GiB", ["12GiB"]),
+        ("8GiB,12GiB", ["8GiB", "12GiB"]),
+        ("0.4,0.85", ["0.4", "0.85"]),
+        ("40%, 1.125", ["40%", " 1.125"]),
+        ("12,000,000", ["12,000,000"]),
+        ("12,000,000,8GiB", ["12,000,000", "8GiB"]),
+        ("8GiB,", ["8GiB", ""]),
+    ],
+)
+def test_several_budgets_have_commas_between_them(text: str | None, budgets: list[str | None]) -> None:
+    assert several(text) == budgets
 
 
 @pytest.mark.parametrize(
