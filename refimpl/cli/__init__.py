@@ -25,6 +25,8 @@ from refimpl.cli import (
     export,
     fragmentation,
     lists,
+    optimum,
+    pareto,
     plan,
     profile,
     replay,
@@ -42,8 +44,8 @@ from refimpl.reproduce import titles
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
 COMMANDS = (
-    lists, summary, plan, compare, run, export, view, trace, replay, fragmentation, tune, reproduce, profile,
-    bench, check_kernel, demo,
+    lists, summary, plan, compare, run, export, view, trace, replay, fragmentation, tune, optimum, pareto, reproduce,
+    profile, bench, check_kernel, demo,
 )  # fmt: skip
 
 

@@ -25,10 +25,10 @@ from refimpl.planner.context import fastest_seconds
 
 #: What plans have to respect, and the programme does not.
 LEFT_OUT = (
-    "holes and rounding: free bytes count wherever they are",
-    "what a rebuild needs: it costs the calls of its own layer, and neither its inputs nor room for them",
-    "a second round: a map leaves and returns once, and a rebuild runs once",
-    "tensors that a step does not use, apart from maps between forward and backward, take no room",
+    "holes and rounding",
+    "the inputs of a rebuild and the room that it takes",
+    "second copies and second rebuilds of a map",
+    "tensors that a step does not use, other than maps between forward and backward",
 )
 GAP = 1e-4  #: of 1: how near the bound is to the programme's optimum before the solver stops
 SMALL = 3000  #: maps smaller than this part of all maps' bytes take no room: fewer variables, and still a bound

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import io
 import json
+import os
 import random
 import signal
 import traceback
@@ -64,7 +65,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "out": ("made", "a.csv", "a.pickle", "a.json"),
     "workers": ("1", "8", "8,64,4096"), "link": ("10Gbit", "1.25GB/s", "9e9"), "latency": ("0.00002", "0"),
     "baseline": ("caffe-bvlc", "layer-wise"), "base_batch": ("1", "256"), "base_rate": ("0.1",), "images": ("1", "999"),
-    "tuned": ("tuned.json", "text.json"),
+    "tuned": ("tuned.json", "text.json"), "most": ("0", "2"), "points": ("2", "3"), "jobs": ("1",),
+    "time_limit": ("0.1", "1"),
 }  # fmt: skip
 
 OFTEN = ("plan", "compare", "run", "trace")  #: commands with most options
@@ -151,6 +153,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from refimpl.bench import planning as planner_bench
     from refimpl.cli import demonstration
     from refimpl.machine import measure
+    from refimpl.optimum import bound, exhaustive, setups
 
     def refused(*_: Any, **__: Any) -> Any:
         raise Fail("nothing is measured here")
@@ -160,6 +163,11 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (planner_bench, "run"), (demonstration, "main"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
+    papers, solve = setups.of_papers(), bound.Programme.solve  # all setups take a minute, and so may the solver
+    monkeypatch.setattr(setups, "of_papers", lambda: dict([*papers.items()][-3:]))
+    monkeypatch.setattr(bound.Programme, "solve", lambda self, time_limit: solve(self, min(time_limit, 0.1)))
+    monkeypatch.setattr(exhaustive, "MOST", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
     monkeypatch.setattr(machine_code, "why_not", lambda: "not here")
     monkeypatch.setattr(Paper, "measured", refused)
     monkeypatch.setattr(Paper, "parts", lambda self: {})

@@ -1,0 +1,237 @@
+"""`refimpl pareto`: slow-down over budget, of every setup of the papers, of their combination, and of the bound."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, INTERRUPTED, Fail, add_command, completed_by, real, whole
+from refimpl.cli.lists import print_json
+from refimpl.cli.options import add_json, add_machine, add_network, add_setup, machine_of, setup_named
+from refimpl.cli.pictures import add_picture, checked, save
+from refimpl.cli.terminal import progress, say, show_table, wrapped
+
+if TYPE_CHECKING:
+    from refimpl.machine import Machine
+    from refimpl.network import Network
+    from refimpl.optimum.pareto import Case, Curve, Points, Task
+    from refimpl.optimum.setups import Named
+    from refimpl.report.tables import Table
+
+POINTS = 12
+
+
+def add(commands: Any) -> None:
+    parser = add_command(
+        commands, "pareto", "slow-down over budget, for every setup of the papers",
+        "Plan every setup of the papers within a dozen budgets, from the least that one of them fits in to the "
+        "baseline's; solve the lower bound for each; and show the best of each paper.  A file keeps the points "
+        "that are done, and the same command goes on where it was stopped.  All times are simulated.",
+        [
+            "refimpl pareto vgg16 --batch 256 --machine titan-x --out vgg16.points --picture vgg16.png",
+            "refimpl pareto alexnet --batch 256 --points 6 --jobs 2",
+            'refimpl pareto lenet --budget 40%,60%,80% --with vdnn-dyn --with "superneurons algorithms=memory"',
+        ],
+    )  # fmt: skip
+    add_network(parser)
+    action = parser.add_argument(
+        "--with", action="append", metavar="SETUP", dest="setups", default=[],
+        help="this setup in place of all the papers'; repeatable",
+    )  # fmt: skip
+    completed_by(action, "setups")
+    add_setup(parser, preset=False)
+    add_machine(parser)
+    parser.add_argument("--budget", metavar="SIZE,SIZE", help="these budgets, as in 8GiB,12GiB or 0.4,0.8")
+    parser.add_argument("--points", type=whole(2, 1000), metavar="N", default=POINTS,
+                        help=f"how many budgets there are, without --budget (default: {POINTS})")  # fmt: skip
+    parser.add_argument("--no-bound", action="store_false", dest="bound", help="leave the lower bound out")
+    parser.add_argument("--time-limit", type=real(above=0), metavar="S", default=60.0,
+                        help="seconds for the bound's solver at each budget (default: 60)")  # fmt: skip
+    parser.add_argument("--jobs", type=whole(1, 1024), metavar="N", help="processes (default: one for each core)")
+    parser.add_argument("--out", metavar="FILE", help="keep the points that are done in this file, and go on from it")
+    add_picture(parser, kinds=False)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from refimpl.network.zoo import build
+    from refimpl.optimum import pareto
+    from refimpl.optimum.bound import silent_solver
+    from refimpl.registry.planning import unlimited_baseline
+    from refimpl.text import counted
+
+    picture = checked(options.picture)
+    if options.bound:
+        silent_solver()  # raises before anything is planned, if there is none
+    machine, setups = machine_of(options), setups_of(options)
+    network = build(options.network, options.batch)
+    case = pareto.Case(options.network, network.batch, machine, setups, options.time_limit)
+    jobs = options.jobs or len(os.sched_getaffinity(0))
+    out = Path(options.out) if options.out else None
+    with pareto.kept(out, case) as (points, keep):
+        try:
+            budgets = budgets_of(options, case, network, points, jobs, keep)
+            tasks = [pareto.Task(pareto.BOUND, budget) for budget in budgets if options.bound]
+            tasks += [pareto.Task(name, budget) for name in setups for budget in budgets]
+            solve(case, tasks, points, jobs, keep, "planning")
+        except KeyboardInterrupt:
+            if not out:
+                raise
+            kept = f"{counted(len(points), 'point')} are in {out}; the same command goes on from there"
+            raise Fail(f"interrupted; {kept}", INTERRUPTED) from None
+    found = Found(case, network, budgets, points, unlimited_baseline(network, machine).planned_seconds, options.bound)
+    if picture:
+        save(drawn(found), picture)
+    if options.json:
+        print_json(document(found))
+        return DONE
+    show_table(table(found))
+    for line in findings(found):
+        wrapped(line)
+    if picture:
+        say(f"Picture: {picture}")
+    return DONE
+
+
+def setups_of(options: argparse.Namespace) -> dict[str, Named]:
+    """The setups that --with names, or all of the papers."""
+    from refimpl.optimum.setups import Named, of_papers
+    from refimpl.registry.presets import parse
+
+    if not options.setups:
+        return of_papers()
+    made = [setup_named(options, *parse(text)) for text in options.setups]
+    return {setup.name: Named(setup.name, setup.name, setup) for setup in made}
+
+
+def solve(case: Case, tasks: list[Task], points: Points, jobs: int, keep: Any, doing: str) -> None:
+    """The tasks, with a bar."""
+    from refimpl.optimum import pareto
+
+    left = sum(task not in points for task in tasks)
+    with progress(doing, len(tasks), len(tasks) - left) as advance:
+
+        def keeps(task: Task, value: float | None) -> None:
+            keep(task, value)
+            advance(task.curve)
+
+        pareto.solve(case, tasks, points, jobs, keeps)
+
+
+def budgets_of(
+    options: argparse.Namespace, case: Case, network: Network, points: Points, jobs: int, keep: Any
+) -> list[int]:
+    """The budgets of --budget; else geometric steps from the least that some setup fits in to the baseline's."""
+    from refimpl.optimum import pareto
+    from refimpl.registry.budgets import several
+    from refimpl.registry.fitting import least_budget
+    from refimpl.registry.planning import budget_bytes
+    from refimpl.registry.presets import baseline
+
+    if options.budget is not None:
+        return sorted({budget_bytes(budget, network, case.machine) for budget in several(options.budget)})
+    tasks = [pareto.Task(name, None) for name in case.setups]
+    solve(case, tasks, points, jobs, keep, "least budgets")
+    least = pareto.least(points[task] for task in tasks)
+    if least is None:
+        raise Fail("no setup fits in any budget: pinned memory is too small for each of them", DOES_NOT_FIT)
+    most = least_budget(network, baseline(), case.machine) or case.machine.memory_bytes
+    return pareto.budgets_between(int(least), most, options.points)
+
+
+class Found:
+    """The curves, of all points."""
+
+    def __init__(
+        self, case: Case, network: Network, budgets: list[int], points: Points, floor: float, bound: bool
+    ) -> None:
+        from refimpl.optimum import pareto
+        from refimpl.optimum.bound import single_step_bytes
+
+        self.case, self.network, self.budgets, self.floor = case, network, budgets, floor
+        self.single_step = single_step_bytes(network, case.machine)
+        self.curves = [pareto.curve(one.paper, one.name, budgets, points) for one in case.setups.values()]
+        papers = dict.fromkeys(one.paper for one in self.curves)
+        self.best = [pareto.best([one for one in self.curves if one.paper == paper]) for paper in papers]
+        self.bound = pareto.curve(pareto.BOUND, pareto.BOUND, budgets, points) if bound else None
+
+    def slowdowns(self, curve: Curve) -> list[float | None]:
+        return [seconds and seconds / self.floor for seconds in curve.seconds]
+
+    @property
+    def title(self) -> str:
+        machine: Machine = self.case.machine
+        return f"{self.network.name}, batch {self.network.batch} · {machine.name} (simulated, {machine.catalogue})"
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def shown(found: Found) -> list[Curve]:
+    """The columns of the table, after the budget."""
+    return [*found.best, *([found.bound] if found.bound else [])]
+
+
+def table(found: Found) -> Table:
+    """Slow-downs: a line a budget."""
+    from refimpl.report.tables import Column, Table
+    from refimpl.text import size
+
+    curves = shown(found)
+    rows = [*zip(found.budgets, *(found.slowdowns(curve) for curve in curves), strict=True)]
+    columns = [Column("budget", lambda row: row[0], size)]
+    columns += [Column(curve.paper, value_at(place), "{:.3f}".format) for place, curve in enumerate(curves, 1)]
+    note = "Seconds of an iteration over the baseline's with memory enough; the best setup of each."
+    return Table.of(found.title, rows, columns, note)
+
+
+def value_at(place: int) -> Any:
+    return lambda row: row[place]
+
+
+def findings(found: Found) -> list[str]:
+    from refimpl.optimum import pareto
+    from refimpl.text import size
+
+    lines = [f"One step alone needs {size(found.single_step)}: no policy fits in less."]
+    if found.bound:
+        away = pareto.distance(pareto.best(found.best), found.bound, found.floor)
+        if away:
+            lines.append(f"Where the best setup is above the floor, it takes {away:.3f} × the bound on average.")
+    return lines
+
+
+def drawn(found: Found) -> Any:
+    from refimpl.report.pareto_picture import Group, pareto_picture
+
+    groups = {
+        best.paper: Group(
+            [found.slowdowns(curve) for curve in found.curves if curve.paper == best.paper], found.slowdowns(best)
+        )
+        for best in found.best
+    }
+    bound = found.slowdowns(found.bound) if found.bound else None
+    return pareto_picture(found.title, found.budgets, groups, {}, bound, found.single_step)
+
+
+# -- for programs ------------------------------------------------------------------------------------------------------
+
+
+def document(found: Found) -> dict[str, Any]:
+    """Everything; bytes, seconds; null where nothing fits."""
+    machine = found.case.machine
+    return {
+        "network": found.network.name, "batch": found.network.batch, "machine": machine.name,
+        "catalogue": machine.catalogue, "simulated": True, "floor_seconds": found.floor,
+        "single_step_bytes": found.single_step, "budget_bytes": found.budgets,
+        "setups": [curve_json(curve) for curve in found.curves],
+        "best": {curve.paper: curve.seconds for curve in found.best},
+        "bound": found.bound and found.bound.seconds,
+    }  # fmt: skip
+
+
+def curve_json(curve: Curve) -> dict[str, Any]:
+    return {"paper": curve.paper, "setup": curve.name, "seconds": curve.seconds}

@@ -1,0 +1,95 @@
+"""A picture of slow-down over budget: setups as thin lines, the best of each group bold, a policy and a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from refimpl.report import style
+
+COLOURS = (style.GREY, style.BLUE, style.GREEN, style.ORANGE, style.PURPLE, style.SKY, style.OLIVE)
+HIGHEST = 3.2  #: slow-down; lines go on above it
+TICKS = 6  #: on the axis of budgets
+
+Line = Sequence[float | None]  #: slow-downs; None where nothing fits
+
+
+class Group(NamedTuple):
+    """The setups of a paper."""
+
+    thin: Sequence[Line]
+    bold: Line  #: the least of them at each budget
+
+
+def pareto_picture(
+    subtitle: str,
+    budgets: Sequence[int],
+    groups: Mapping[str, Group],
+    policies: Mapping[str, Line],
+    bound: Line | None,
+    single_step: int,
+) -> Figure:
+    """Stepped lines: a program for one budget runs in every larger one.
+
+    Args:
+        subtitle: network, batch, machine, and that it is simulated.
+        budgets: bytes, ascending.
+        groups: name → its lines.
+        policies: name → line, drawn above the groups'.
+        bound: the lower bound, if it was solved.
+        single_step: bytes without which no policy fits.
+    """
+    with style.page(9.5, 5.4, "Slow-down over budget", subtitle, head=0.55) as figure:
+        axes: Axes = figure.subplots()
+        right = budgets[-1] * (budgets[-1] / min(single_step, budgets[0])) ** 0.04
+        for colour, (name, group) in zip(COLOURS, groups.items(), strict=False):
+            for line in group.thin:
+                steps(axes, budgets, line, right, color=colour, linewidth=0.6, alpha=0.45)
+            steps(axes, budgets, group.bold, right, color=colour, linewidth=2.0, marker=".", label=f"best of {name}")
+        for name, line in policies.items():
+            steps(
+                axes, budgets, line, right, color=style.VERMILION, linewidth=2.6, marker="o", markersize=4, label=name
+            )
+        if bound:  # a bound holds for all smaller budgets, too
+            look: Any = {
+                "color": style.INK,
+                "linewidth": 1.4,
+                "linestyle": (0, (1, 1.2)),
+                "marker": ".",
+                "label": "lower bound",
+            }
+            axes.step(budgets, [np.nan if value is None else value for value in bound], where="pre", **look)
+        axes.axhline(1, color=style.PALE, linewidth=0.8, label="floor: fastest calls, no wait")
+        style.limit(axes, single_step, across=False, label="least that one step needs", color=style.PALE)
+        scales(axes, budgets, single_step, right, [group.bold for group in groups.values()] + [*policies.values()])
+        style.legend_above(axes, 4)
+    return figure
+
+
+def steps(axes: Axes, budgets: Sequence[int], line: Line, right: float, **look: Any) -> None:
+    """A stepped line from the first budget that fits to the right end; a gap where nothing fits."""
+    seen = [np.nan if value is None else value for value in line]
+    if not np.all(np.isnan(seen)):
+        axes.step([*budgets, right], [*seen, seen[-1]], where="post", markevery=[*range(len(budgets))], **look)
+
+
+def scales(axes: Axes, budgets: Sequence[int], single_step: int, right: float, lines: Sequence[Line]) -> None:
+    """Budgets in geometric steps; slow-downs from a little below 1 to the highest of the lines, or to `HIGHEST`."""
+    axes.set_xscale("log")
+    left = min(single_step, budgets[0])
+    axes.set_xlim(left * (left / right) ** 0.03, right)
+    unit, name = style.byte_unit(budgets[-1])
+    ticks = np.geomspace(left, budgets[-1], TICKS)
+    axes.set_xticks(ticks, [f"{tick / unit:.3g}" for tick in ticks])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel(f"budget ({name})")
+    highest = max((value for line in lines for value in line if value is not None), default=1.0)
+    top = min(HIGHEST, max(1.2, 1 + 1.08 * (highest - 1)))
+    axes.set_ylim(1 - 0.03 * (top - 1), top)
+    axes.set_ylabel("seconds of an iteration over the baseline's with memory enough")
+    style.grid(axes, "y")
