@@ -209,7 +209,8 @@ def drawn(found: Found) -> Any:
 
     groups = {
         best.paper: Group(
-            [found.slowdowns(curve) for curve in found.curves if curve.paper == best.paper], found.slowdowns(best)
+            [found.slowdowns(curve) for curve in found.curves if curve.paper == best.paper],
+            None if best.paper == "baseline" else found.slowdowns(best),
         )
         for best in found.best
     }

@@ -20,10 +20,10 @@ Line = Sequence[float | None]  #: slow-downs; None where nothing fits
 
 
 class Group(NamedTuple):
-    """The setups of a paper."""
+    """The setups of a paper, or others that belong together."""
 
     thin: Sequence[Line]
-    bold: Line  #: the least of them at each budget
+    bold: Line | None  #: the best of them at each budget; None: there is no best to look at
 
 
 def pareto_picture(
@@ -48,9 +48,14 @@ def pareto_picture(
         axes: Axes = figure.subplots()
         right = budgets[-1] * (budgets[-1] / min(single_step, budgets[0])) ** 0.04
         for colour, (name, group) in zip(COLOURS, groups.items(), strict=False):
-            for line in group.thin:
-                steps(axes, budgets, line, right, color=colour, linewidth=0.6, alpha=0.45)
-            steps(axes, budgets, group.bold, right, color=colour, linewidth=2.0, marker=".", label=f"best of {name}")
+            for number, line in enumerate(group.thin):
+                label = name if group.bold is None and number == 0 else None
+                width, alpha = (0.6, 0.45) if group.bold else (1.2, 1.0)
+                steps(axes, budgets, line, right, color=colour, linewidth=width, alpha=alpha, label=label)
+            if group.bold:
+                steps(
+                    axes, budgets, group.bold, right, color=colour, linewidth=2.0, marker=".", label=f"best of {name}"
+                )
         for name, line in policies.items():
             steps(
                 axes, budgets, line, right, color=style.VERMILION, linewidth=2.6, marker="o", markersize=4, label=name
@@ -66,7 +71,8 @@ def pareto_picture(
             axes.step(budgets, [np.nan if value is None else value for value in bound], where="pre", **look)
         axes.axhline(1, color=style.PALE, linewidth=0.8, label="floor: fastest calls, no wait")
         style.limit(axes, single_step, across=False, label="least that one step needs", color=style.PALE)
-        scales(axes, budgets, single_step, right, [group.bold for group in groups.values()] + [*policies.values()])
+        bold = [group.bold for group in groups.values() if group.bold]
+        scales(axes, budgets, single_step, right, [*bold, *policies.values()])
         style.legend_above(axes, 4)
     return figure
 
@@ -75,7 +81,7 @@ def steps(axes: Axes, budgets: Sequence[int], line: Line, right: float, **look: 
     """A stepped line from the first budget that fits to the right end; a gap where nothing fits."""
     seen = [np.nan if value is None else value for value in line]
     if not np.all(np.isnan(seen)):
-        axes.step([*budgets, right], [*seen, seen[-1]], where="post", markevery=[*range(len(budgets))], **look)
+        axes.step([*budgets, right], [*seen, seen[-1]], where="post", markevery=slice(0, len(budgets)), **look)
 
 
 def scales(axes: Axes, budgets: Sequence[int], single_step: int, right: float, lines: Sequence[Line]) -> None:
@@ -89,7 +95,7 @@ def scales(axes: Axes, budgets: Sequence[int], single_step: int, right: float, l
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel(f"budget ({name})")
     highest = max((value for line in lines for value in line if value is not None), default=1.0)
-    top = min(HIGHEST, max(1.2, 1 + 1.08 * (highest - 1)))
+    top = min(HIGHEST, max(1.05, 1 + 1.08 * (highest - 1)))
     axes.set_ylim(1 - 0.03 * (top - 1), top)
-    axes.set_ylabel("seconds of an iteration over the baseline's with memory enough")
+    axes.set_ylabel("× the baseline with memory enough")
     style.grid(axes, "y")
