@@ -201,8 +201,8 @@ def notes(found: Found) -> list[str]:
     bound = found.bound
     ended = "finished" if bound.proved else "stopped at the time limit; more time may give a higher bound"
     lines = [
-        f"Bound: {counted(bound.columns, 'column')}, {counted(bound.rows, 'row')}, {bound.moments} moments; HiGHS "
-        f"{ended}.  A plan need not reach the bound, which leaves out {', '.join(LEFT_OUT)}."
+        f"Bound: {counted(bound.columns, 'column')}, {counted(bound.rows, 'row')}, {bound.calls} calls looked at; "
+        f"HiGHS {ended}.  A plan need not reach the bound, which leaves out {', '.join(LEFT_OUT)}."
     ]
     if one := found.enumerated:
         lines.append(

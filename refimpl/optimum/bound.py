@@ -32,7 +32,7 @@ LEFT_OUT = (
 )
 GAP = 1e-4  #: of 1: how near the bound is to the programme's optimum before the solver stops
 SMALL = 3000  #: maps smaller than this part of all maps' bytes take no room: fewer variables, and still a bound
-SHARES = 3000  #: maps times moments; deep networks have fewer moments than steps
+SHARES = 3000  #: maps times calls that are looked at, at most: of deep networks not all are
 
 
 class NoSolver(ValueError):
@@ -47,18 +47,19 @@ class Bound:
     proved: bool  #: the solver finished; where the time limit ended it, the bound holds too, and could be higher
     columns: int
     rows: int
-    moments: int  #: at which the programme looks at memory; all steps, unless the network is deep
+    calls: int  #: at which the programme looks at memory; of a deep network a part
     solver_seconds: float
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """A map between its last forward and its first backward use, both of them step numbers."""
+    """A map between its last forward and its first backward use."""
 
     tensor: Tensor
-    made: int  #: the last forward step that writes it: it can be copied out from then on
-    last: int
-    back: int
+    made: int  #: position of the last forward call that writes it: it can be copied out from then on
+    last: int  #: number of the last forward step that uses it
+    back: int  #: number of the first backward step that uses it
+    ready: int  #: position of that step's first call that uses it
     rebuild: float | None  #: seconds of the forward calls that make it; None for the batch, which no call makes
 
 
@@ -103,8 +104,9 @@ def floor_seconds(network: Network, machine: Machine) -> float:
 class Programme:
     """Its variables and its constraints.
 
-    Times are shares of the floor in it and bytes are shares of the budget, so that its numbers are near 1.  Window i is
-    the time from moment i, the beginning of a step's own calls, to moment i + 1.
+    Times are shares of the floor in it and bytes are shares of the budget, so that its numbers are near 1.  Each call
+    that is looked at has two moments: it begins, and it ends.  Window i is the time from moment i to moment i + 1, so
+    even windows are calls, and odd ones are what is between two of them.
     """
 
     def __init__(self, network: Network, machine: Machine, budget: int) -> None:
@@ -112,51 +114,56 @@ class Programme:
         self.floor = floor_seconds(network, machine)
         self.solver = silent_solver()
         crossing = crossings(network, machine)
-        self.moments = moments(network, crossing)
-        #: Window → time of its steps' own calls.
-        self.own = [self.solver.expr() for _ in self.moments]
-        #: Window → time in which none of them runs: waits and rebuilds.
-        self.pause = [self.solver.addVariable() for _ in self.moments]
-        self.free: dict[int, Any] = {}  # step that is a moment → bytes that its own tensors and workspace leave
+        calls = [(step, call) for step in network.steps for call in step.calls]
+        self.looked_at = looked_at(network, crossing)  # positions in `calls`
+        windows = range(2 * len(self.looked_at))
+        #: Window → time of calls.
+        self.own = [self.solver.expr() for _ in windows]
+        #: Window → time in which no call runs for the first time: waits and rebuilds.
+        self.pause = [self.solver.addVariable() for _ in windows]
+        self.free: list[Any] = []  # bytes that a call that is looked at leaves, itself and its workspace
         self.out: defaultdict[int, list[Any]] = defaultdict(list)  # window → time of copies to the host
         self.back: defaultdict[int, list[Any]] = defaultdict(list)  # window → time of copies from the host
-        self.absent: defaultdict[int, list[Any]] = defaultdict(list)  # step that is a moment → bytes that are away
-        self.rebuilds: defaultdict[int, list[Any]] = defaultdict(list)  # first backward use → time of rebuilds
-        for step in network.steps:
-            self._algorithms(step)
+        self.absent: defaultdict[int, list[Any]] = defaultdict(list)  # moment → bytes that are away
+        self.rebuilds: defaultdict[int, list[Any]] = defaultdict(list)  # call that needs them → time of rebuilds
+        for position, (step, call) in enumerate(calls):
+            self._algorithm(position, step, call)
         for one in crossing:
-            self._fate(one)
-        for number in self.moments:
-            self._memory(number, [one.tensor for one in crossing if one.last < number < one.back])
+            self._fate(one, [step.number for step, _ in calls])
+        for moment in windows:
+            number = calls[self.looked_at[moment // 2]][0].number
+            self._memory(moment, [one.tensor for one in crossing if one.last < number < one.back])
         self._link(self.out)
         self._link(self.back)
-        self._rebuilds_in_time()
+        self._rebuilds_in_time(sum(len(step.calls) for step in network.steps[: network.depth]))
 
-    def _window(self, number: int) -> int:
-        """The window in which a step's own calls run."""
-        return bisect_right(self.moments, number) - 1
+    def _after(self, position: int) -> int:
+        """The window between calls that begins when a call ends, or in which it runs."""
+        return 2 * bisect_right(self.looked_at, position) - 1
 
-    def _algorithms(self, step: Step) -> None:
-        """Every call has one algorithm, and the step's workspace is the largest of theirs."""
-        solver, room = self.solver, self.budget - used(self.network, step)
-        own = self.own[self._window(step.number)]
-        is_moment = step.number in self.moments
-        workspace = solver.addVariable()
-        for call in step.calls:
-            if not call.choosable:
-                own += self.machine.seconds(call) / self.floor
-                continue
-            choices = self._worthwhile(call, room)
-            if not is_moment:
-                own += choices[0].seconds / self.floor
-                continue
-            takes = [solver.addBinary() for _ in choices]
-            solver.addConstr(solver.qsum(takes) == 1)
-            both = [*zip(takes, choices, strict=True)]
-            solver.addConstr(workspace >= solver.qsum(c.workspace_bytes / self.budget * take for take, c in both))
-            own += solver.qsum(choice.seconds / self.floor * take for take, choice in both)
-        if is_moment:
-            self.free[step.number] = room / self.budget - workspace
+    def _algorithm(self, position: int, step: Step, call: Call) -> None:
+        """A call has one algorithm, which fits beside what the step uses.
+
+        When the call runs, the bytes of its operands and of its workspace are its own; those of the step's other calls
+        may still belong to a copy.
+        """
+        solver = self.solver
+        is_looked_at = position in self.looked_at
+        window = self._after(position) - is_looked_at
+        free: Any = 1 - held_by(self.network, step, call) / self.budget
+        if not call.choosable:
+            self.own[window] += self.machine.seconds(call) / self.floor
+        else:
+            choices = self._worthwhile(call, self.budget - used(self.network, step))
+            takes = [solver.addBinary() for _ in choices] if is_looked_at else [1.0]
+            if is_looked_at:
+                solver.addConstr(solver.qsum(takes) == 1)
+                workspaces = (c.workspace_bytes / self.budget * take for take, c in zip(takes, choices, strict=True))
+                free = free - solver.qsum(workspaces)
+            for take, choice in zip(takes, choices, strict=False):
+                self.own[window] += choice.seconds / self.floor * take
+        if is_looked_at:
+            self.free.append(free)
 
     def _worthwhile(self, call: Call, room: int) -> list[Choice]:
         """The algorithms that fit by themselves, and are faster than all that need less."""
@@ -166,7 +173,7 @@ class Programme:
                 found.append(choice)
         return found
 
-    def _fate(self, one: Crossing) -> None:
+    def _fate(self, one: Crossing, numbers: Sequence[int]) -> None:
         """A map is dropped; or it leaves, is away for some moments, and returns; or it stays."""
         solver, share = self.solver, one.tensor.nbytes / self.budget
         copy = fastest_copy(self.machine, one.tensor) / self.floor
@@ -175,45 +182,44 @@ class Programme:
         if one.rebuild is not None:
             dropped = solver.addBinary()
             solver.addConstr(leaves + dropped <= 1)
-            self.rebuilds[one.back].append(one.rebuild / self.floor * dropped)
+            self.rebuilds[one.ready].append(one.rebuild / self.floor * dropped)
         out_before: Any = 0.0  # parts of it that were copied, out and back, at the moment before
         back_before: Any = 0.0
-        begins, ends = bisect_right(self.moments, one.made), bisect_left(self.moments, one.back)
-        for place in range(begins, ends + 1):
-            if place < ends:
-                number = self.moments[place]
+        begins, ends = self._after(one.made) + 1, 2 * bisect_left(self.looked_at, one.ready)
+        for moment in range(begins, ends + 1):
+            if moment < ends:
                 out, back = solver.addVariable(ub=1), solver.addVariable(ub=1)
-                if number > one.last:
+                if one.last < numbers[self.looked_at[moment // 2]] < one.back:
                     away = solver.addBinary()  # copied out as a whole, and its return has not begun
                     solver.addConstr(away <= out - back)
-                    self.absent[number].append(share * (away + dropped))
+                    self.absent[moment].append(share * (away + dropped))
             else:
                 out = back = leaves  # all that left has returned
-            if place > begins:  # no copy is undone
+            if moment > begins:  # no copy is undone
                 solver.addConstr(out >= out_before)
                 solver.addConstr(back >= back_before)
             if one.tensor is not self.network.input:  # whose copy on the host is always there
-                self.out[place - 1].append(copy * (out - out_before))
-            self.back[place - 1].append(copy * (back - back_before))
+                self.out[moment - 1].append(copy * (out - out_before))
+            self.back[moment - 1].append(copy * (back - back_before))
             out_before, back_before = out, back
 
-    def _memory(self, number: int, between: Sequence[Tensor]) -> None:
-        """Maps that are not away fit beside what the step uses and its workspace."""
+    def _memory(self, moment: int, between: Sequence[Tensor]) -> None:
+        """When a call begins and when it ends, maps that are not away fit beside it and its workspace."""
         if between:
             held = sum(tensor.nbytes for tensor in between) / self.budget
-            self.solver.addConstr(held - self.solver.qsum(self.absent[number]) <= self.free[number])
+            self.solver.addConstr(held - self.solver.qsum(self.absent[moment]) <= self.free[moment // 2])
 
     def _link(self, copies: Mapping[int, Sequence[Any]]) -> None:
         """In each direction the link is no longer busy than a window is long."""
         for window, times in copies.items():
             self.solver.addConstr(self.solver.qsum(times) <= self.own[window] + self.pause[window])
 
-    def _rebuilds_in_time(self) -> None:
-        """Dropped maps are rebuilt one after another, after the forward pass and before their first backward use."""
+    def _rebuilds_in_time(self, forward: int) -> None:
+        """Dropped maps are rebuilt one after another, after the `forward` calls and before the call that needs them."""
         due: list[Any] = []
-        for number in sorted(self.rebuilds):
-            due += self.rebuilds[number]
-            pauses = self.pause[self._window(self.network.depth) : self._window(number - 1) + 1]
+        for position in sorted(self.rebuilds):
+            due += self.rebuilds[position]
+            pauses = self.pause[self._after(forward - 1) : self._after(position - 1) + 1 : 2]
             self.solver.addConstr(self.solver.qsum(due) <= self.solver.qsum(pauses))
 
     def solve(self, time_limit: float) -> Bound:
@@ -232,7 +238,7 @@ class Programme:
         found = self.machine.copy_seconds(self.network.input.nbytes, "in")
         found += solver.getInfo().mip_dual_bound * self.floor
         proved = solver.getModelStatus().name == "kOptimal"
-        size = solver.numVariables, solver.numConstrs, len(self.moments)
+        size = solver.numVariables, solver.numConstrs, len(self.looked_at)
         return Bound(max(found, self.floor), proved, *size, solver.getRunTime())
 
 
@@ -241,13 +247,18 @@ def crossings(network: Network, machine: Machine) -> list[Crossing]:
     context = PlanContext(network, machine)
     maps = [tensor for tensor in context.maps_across() if tensor.managed]
     small = sum(tensor.nbytes for tensor in maps) / SMALL
+    calls = [(step, call) for step in network.steps for call in step.calls]
     found = []
     for tensor in maps:
         last, back = context.last_forward_use(tensor), context.first_backward_use(tensor)
-        if back - last > 1 and tensor.nbytes >= small:
-            batch = tensor is network.input
-            made = 1 if batch else context.last_forward_write(tensor, before=network.depth + 1)
-            found.append(Crossing(tensor, made, last, back, None if batch else rebuild_seconds(tensor, context)))
+        if back - last <= 1 or tensor.nbytes < small:
+            continue
+        written = [
+            at for at, (step, call) in enumerate(calls) if step.forward and tensor in (*call.writes, *call.updates)
+        ]
+        ready = next(at for at, (step, call) in enumerate(calls) if step.number == back and tensor in call.operands)
+        rebuild = None if tensor is network.input else rebuild_seconds(tensor, context)
+        found.append(Crossing(tensor, max(written, default=0), last, back, ready, rebuild))
     return found
 
 
@@ -266,22 +277,36 @@ def fastest_copy(machine: Machine, tensor: Tensor) -> float:
     return min(machine.copy_seconds(tensor.nbytes, "in", tier.name) for tier in machine.tiers)
 
 
-def moments(network: Network, crossing: Sequence[Crossing]) -> list[int]:
-    """The steps at which the programme looks at memory: all, or of as many groups the fullest of each.
+def held_by(network: Network, step: Step, call: Call) -> int:
+    """Bytes on the device while a call runs, without its workspace and idle maps.
 
-    A programme with fewer moments is a relaxation of the one with all.
+    They are those of its operands, and of what the step's earlier and later calls both use.
     """
+    place = step.calls.index(call)
+    earlier = {tensor for one in step.calls[:place] for tensor in one.operands}
+    later = {tensor for one in step.calls[place + 1 :] for tensor in one.operands}
+    there = {*call.operands, *(earlier & later)}
+    return network.resident_bytes + sum(tensor.nbytes for tensor in there if tensor.managed)
 
-    def demand(step: Step) -> int:
-        """Bytes if every map were kept."""
+
+def looked_at(network: Network, crossing: Sequence[Crossing]) -> list[int]:
+    """Positions of the calls at which the programme looks at memory.
+
+    They are each step's convolutions, or else its call with the most bytes; of a deep network the fullest of as many
+    groups of them.  A programme that looks at fewer calls is a relaxation of one that looks at more.
+    """
+    found: list[tuple[int, int]] = []  # position, bytes if every map were kept
+    position = 0
+    for step in network.steps:
         kept = sum(one.tensor.nbytes for one in crossing if one.last < step.number < one.back)
-        return used(network, step) + kept
-
-    steps = network.steps
-    groups = min(len(steps), max(2, SHARES // max(1, len(crossing))))
-    ends = [len(steps) * group // groups for group in range(groups + 1)]
-    fullest = {max(steps[start:end], key=demand).number for start, end in pairwise(ends)}
-    return sorted({1, *fullest})
+        demands = [(position + place, kept + held_by(network, step, call)) for place, call in enumerate(step.calls)]
+        chosen = [demand for demand, call in zip(demands, step.calls, strict=True) if call.choosable]
+        found += chosen or sorted(demands, key=lambda demand: -demand[1])[:1]  # a step may have no call
+        position += len(step.calls)
+    groups = min(len(found), max(2, SHARES // max(1, len(crossing))))
+    ends = [len(found) * group // groups for group in range(groups + 1)]
+    fullest = {max(found[start:end], key=lambda demand: demand[1])[0] for start, end in pairwise(ends)}
+    return sorted({0, *fullest})
 
 
 def silent_solver() -> Any:

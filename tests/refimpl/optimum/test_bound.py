@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from refimpl.combined import Dropped, Fates, InTime, Offloaded
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
-from refimpl.network import Network, Step
+from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.optimum import bound as bound_module
 from refimpl.optimum.bound import (
     NoSolver,
     crossings,
     floor_seconds,
+    held_by,
+    looked_at,
     lower_bound,
-    moments,
     rebuild_seconds,
     single_step_bytes,
 )
@@ -73,26 +74,27 @@ def test_no_plan_is_faster_than_the_bound(data: st.DataObject) -> None:
     assert bound.seconds * EXACT <= seconds, f"{name} within {budget} bytes"
 
 
-def test_a_bound_with_fewer_moments_is_a_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bound_with_fewer_steps_is_a_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
     network, budget = build("alexnet", 256), 1282 << 20
     exact = lower_bound(network, TITAN_X, budget)
     monkeypatch.setattr(bound_module, "SHARES", 220)
     coarse = lower_bound(network, TITAN_X, budget)
-    assert exact is not None and coarse is not None and coarse.moments < exact.moments == len(network.steps)
+    assert exact is not None and coarse is not None and coarse.calls < exact.calls
     floor = floor_seconds(network, TITAN_X)
     assert floor * 1.001 < coarse.seconds <= exact.seconds * (1 + bound_module.GAP)
 
 
-def test_moments_of_a_deep_network_are_the_fullest_steps() -> None:
+def test_calls_of_a_deep_network_are_the_fullest() -> None:
     network = build("resnet50", 2)
     crossing = crossings(network, TITAN_X)
-    found = moments(network, crossing)
-    assert found[0] == 1 and len(found) * len(crossing) <= bound_module.SHARES + len(crossing)
-
-    def demand(step: Step) -> int:
-        return sum(t.nbytes for t in {*step.uses, *(c.tensor for c in crossing if c.last < step.number < c.back)})
-
-    assert max(map(demand, network.steps)) == max(demand(network.steps[number - 1]) for number in found)
+    found = looked_at(network, crossing)
+    assert found[0] == 0 and len(found) * len(crossing) <= bound_module.SHARES + len(crossing)
+    demands = [
+        held_by(network, step, call) + sum(c.tensor.nbytes for c in crossing if c.last < step.number < c.back)
+        for step in network.steps
+        for call in step.calls
+    ]
+    assert max(demands) == max(demands[position] for position in found)
 
 
 def test_with_memory_enough_the_bound_is_the_floor_and_the_baseline_is_at_it() -> None:
