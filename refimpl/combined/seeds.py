@@ -26,9 +26,9 @@ from refimpl.combined.fates import Fates, Word
 from refimpl.combined.file import setup_with
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import InTime
-from refimpl.memory import BestFit, BothEnds, FixedAddresses
+from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Tensor
-from refimpl.planner import Setup, slots
+from refimpl.planner import FixedAddresses, Setup, slots
 from refimpl.planner.baseline import FastestThatFits, MemoryOptimal
 
 FASTEST = Capped(())  #: the fastest algorithms; the search may cap the workspace of a step

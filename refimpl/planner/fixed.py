@@ -42,6 +42,7 @@ class FixedAddresses(Allocator, PoolSearch):
     limit: int | None = None
     #: (address, bytes) in the order of the allocations: of one program, the one that asks for exactly these blocks
     places: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    rounds: int = field(default=ROUNDS, repr=False)  #: of placing all blocks from one order, at most
 
     name: ClassVar[str] = "fixed-addresses"
     summary: ClassVar[str] = "planned twice: bytes are counted first, then every block gets its address"
@@ -72,7 +73,7 @@ class FixedAddresses(Allocator, PoolSearch):
         budget = counted.budget
         resident = sum(rounded(tensor.nbytes) for tensor in counted.network.resident)
         draining = lives_of(counted)
-        most = max(FEWEST_ROUNDS, min(ROUNDS, PLACINGS // max(1, len(draining))))
+        most = max(FEWEST_ROUNDS, min(self.rounds, PLACINGS // max(1, len(draining))))
         least = UNLIMITED
         for share in SHARES:
             known = {block: life.until(share) for block, life in draining.items()}
