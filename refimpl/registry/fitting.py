@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from refimpl.machine import Machine
 from refimpl.network import Network
@@ -37,6 +38,7 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
     except DoesNotFit:
         pass
 
+    @cache
     def fits(mebibytes: int) -> bool:
         return attempt(network, setup, machine, mebibytes * MIB) is not None
 
@@ -45,13 +47,9 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
         roomy = unlimited(network, setup, machine)
     except PinnedDoesNotFit:
         return None
-    enough = -(-roomy.peak_bytes // MIB)
-    without_draining = -(-undrained_peak(roomy) // MIB)
-    if without_draining < enough:
-        if fits(without_draining):
-            enough = without_draining
-        else:
-            too_small = max(too_small, without_draining)
+    enough, without_draining = (-(-peak // MIB) for peak in (roomy.peak_bytes, undrained_peak(roomy)))
+    if without_draining < enough and fits(without_draining):
+        enough = without_draining
     further = 1
     while not fits(enough):
         too_small, enough, further = enough, enough + further, 2 * further

@@ -9,7 +9,7 @@ import pytest
 
 from refimpl.accudnn import ACCUDNN, AccUDNN, Model
 from refimpl.accudnn.policy import MOST_PLANS
-from refimpl.machine import MACHINES
+from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
 from refimpl.network import Network
 from refimpl.network.zoo import build
@@ -192,6 +192,19 @@ def test_the_least_budget_is_the_most_frugal_candidate_s_whatever_its_allocator(
     assert least <= least_budget(network, everything.replace(allocator=FixedAddresses()), TITAN_X)
     assert plan(network, ACCUDNN.frugal, TITAN_X, least).setup.slots["algorithms"] == "memory"
     assert isinstance(ACCUDNN.frugal, AccUDNN) and ACCUDNN.frugal.frugal == ACCUDNN.frugal
+
+
+def test_the_least_budget_takes_few_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that drain where memory has no end are not needed: the search begins with the peak without them."""
+    tried: list[int] = []
+
+    def counting(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:
+        tried.append(budget // MIB)
+        return attempt(network, setup, machine, budget)
+
+    monkeypatch.setattr("refimpl.registry.fitting.attempt", counting)
+    least = least_budget(build("resnet50", 16), presets.setup("accudnn"), TITAN_X)
+    assert least and tried == [least // MIB, least // MIB - 1]
 
 
 def test_what_it_searches_cannot_be_set_and_the_rest_can() -> None:
