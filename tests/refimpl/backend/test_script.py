@@ -361,6 +361,23 @@ def test_the_same_bits_where_maps_are_compressed_and_dropped_and_layers_fork(tmp
 
 @pytest.mark.emulated
 @pytest.mark.slow
+def test_a_wait_that_a_reader_deletes_is_noticed(tmp_path: Path) -> None:
+    from kernels import emulated
+
+    program = least_plan(small_network(), setup(offload=OffloadSome(), prefetch=PrefetchAhead(1)), MACHINE)
+    lines = written_out(program, "a test", **LEARNING).splitlines(keepends=True)
+    (wait, *_) = (i for i, line in enumerate(lines) if ".wait(out_stream)  # the copy reads " in line)
+    path = tmp_path / "script.py"
+    path.write_text("".join(lines[:wait] + lines[wait + 1 :]), encoding="utf-8")
+    ran, given = runpy.run_path(str(path)), data(program)
+    ran["start"](None)
+    list(ran["train"](given["images"], given["labels"], 1))
+    (found,) = emulated.forgive()
+    assert found.startswith("nothing orders two accesses to the same ") and "; read by a copy out on stream " in found
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "preset"),
     [
