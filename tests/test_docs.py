@@ -91,6 +91,7 @@ LEFT_OUT = ("docs/demo.md", "docs/vdnnpp.md", "docs/superneurons.md", "docs/accu
 SLOW = (
     "docs/reports.md",
     "docs/backends.md",
+    "docs/data-parallel.md",
     "docs/vdnn.md",
     "docs/tune.md",
 )

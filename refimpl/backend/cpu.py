@@ -129,6 +129,7 @@ class CpuReplay(Replay):
         self._threads = {stream: HostThread() for stream in streams if stream is not None}
         self._needs = {stream: needs(program, stream) for stream in self._threads}
         self._pieces: dict[int, Piece] = {}  #: of the last iteration, by position
+        self._began = 0.0  #: the work that is being done
 
     def _take(self, position: int) -> None:
         self._work[position] = [partial(launch.run, None) for launch in self._bound.launches[position]]
@@ -149,16 +150,14 @@ class CpuReplay(Replay):
 
     def timed(self) -> Timeline:
         spans: list[Span] = []
-        start = last = perf_counter()
+        start = perf_counter()
 
         def add(position: int, began: float, ended: float) -> None:
             instruction: Any = self._program.instructions[position]
             spans.append(Span(instruction, instruction.stream, engine_of(instruction), began - start, ended - start))
 
         def note(position: int) -> None:
-            nonlocal last
-            began, last = last, perf_counter()
-            add(position, began, last)
+            add(position, self._began, perf_counter())
 
         self._run(note)
         seconds = perf_counter() - start
@@ -182,6 +181,7 @@ class CpuReplay(Replay):
                     self._pieces[position] = Piece(doing(work), *self._work[position])
                     self._threads[work.stream].start(self._pieces[position])
                     continue
+                self._began = perf_counter()  # after what it waited for
                 for run in self._work[position]:
                     run()
                 behind(position)

@@ -1,4 +1,4 @@
-"""`refimpl bench`: every kernel family measured here, or the planner."""
+"""`refimpl bench`: every kernel family measured here, the planner, or the all-reduce between processes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import refimpl
-from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, add_command, pick
+from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, add_command, pick, whole
 from refimpl.cli.lists import print_json
+from refimpl.cli.parallel import as_rank
 from refimpl.cli.terminal import progress, say, show
+
+if TYPE_CHECKING:
+    from refimpl.backend import Communicator
 
 ROOT = Path(refimpl.__file__).resolve().parent.parent  #: where docs/ and README.md stand
 
@@ -20,8 +24,14 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "bench", "measure every kernel here",
         "Measure every kernel family here, beside NumPy and PyTorch (on a GPU: cuBLAS and cuDNN); or how long "
-        "planning, verifying and simulating take, and how that grows with a network's depth.",
-        ["refimpl bench --quick", "refimpl bench --family conv --json", "refimpl bench --planner"],
+        "planning, verifying and simulating take, and how that grows with a network's depth; or the all-reduce between "
+        "processes that mpiexec has started.",
+        [
+            "refimpl bench --quick",
+            "refimpl bench --family conv --json",
+            "refimpl bench --planner",
+            "mpiexec -n 2 refimpl bench --all-reduce tiny-vgg",
+        ],
     )  # fmt: skip
     parser.add_argument("--family", help="only this family, as in conv")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer turns: a look in half a minute")
@@ -29,6 +39,10 @@ def add(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/ and README.md")
     parser.add_argument("--planner", action="store_true", help="the planner and not the kernels")
+    parser.add_argument(
+        "--all-reduce", metavar="NETWORK", help="the all-reduce of data-parallel training, between mpiexec's processes"
+    )
+    parser.add_argument("--batch", type=whole(), default=8, metavar="N", help="for --all-reduce (default: 8)")
     parser.add_argument("--probe", action="store_true", help="only say the device's name, or why it cannot be used")
     parser.set_defaults(run=run)
 
@@ -36,6 +50,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.planner:
         return planner(options)
+    if options.all_reduce:
+        return as_rank(options, all_reduce)
     from refimpl.machine.devices import NoDevice, device_at_hand
 
     try:
@@ -74,6 +90,18 @@ def run(options: argparse.Namespace) -> int:
             say(report.disturbed)
     if options.write:
         written(tables.write(report, ROOT))
+    return DONE
+
+
+def all_reduce(options: argparse.Namespace, communicator: Communicator) -> int:
+    """The all-reduce beside MPI's own."""
+    from refimpl.backend import Mpi
+    from refimpl.bench import reducing
+
+    if communicator.size < 2 or not isinstance(communicator, Mpi):
+        raise Fail(f"one rank has nothing to reduce: mpiexec -n 2 refimpl bench --all-reduce {options.all_reduce}")
+    found = reducing.run(communicator, options.all_reduce, options.batch, 3 if options.quick else 12)
+    show(found.name, *found.table(), wraps=[""])
     return DONE
 
 

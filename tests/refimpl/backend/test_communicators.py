@@ -49,6 +49,7 @@ def test_processes_keep_the_contract_and_learn_what_threads_learn() -> None:
             found = ranks[rank][number]
             assert (found["learnt"], found["losses"]) == (twin["learnt"], twin["losses"]), run
     assert sum(rank[0]["sent"] for rank in ranks) == wire_bytes(2 * ranks[0][0]["reduced"], 2)
+    assert ranks[0][0]["ratio"] < 1.3
 
 
 def test_all_ranks_learn_the_same_whatever_the_buckets_and_the_order() -> None:

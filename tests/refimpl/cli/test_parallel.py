@@ -95,6 +95,22 @@ def test_ranks_that_cannot_train_together_end_with_one_line(other: list[str], st
     assert done.returncode == status and done.stdout == "" and said.startswith(f"refimpl run: {says}")
 
 
+@needs_mpi
+@pytest.mark.slow
+def test_the_all_reduce_is_measured_beside_mpis_own() -> None:
+    done = mpiexec(["-m", "refimpl", "bench", "--all-reduce", "lenet", "--batch", "1", "--quick"])
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("841.3 KiB, 1.643 MiB on the wire", "× MPI.Allreduce", "reduced beside backward", "reduced after"):
+        assert word in done.stdout
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_one_process_has_nothing_to_reduce() -> None:
+    done = mpiexec(["-m", "refimpl", "bench", "--all-reduce", "lenet"], copies=1)
+    assert done.returncode == 2 and "one rank has nothing to reduce: mpiexec -n 2" in done.stderr
+
+
 @pytest.mark.parametrize("what", ["network", "batch", "policy", "all-reduces", "seed"])
 def test_every_rank_hears_what_differs(what: str) -> None:
     def work(communicator: Communicator) -> str:
