@@ -52,7 +52,7 @@ def plan_vgg16() -> dict[str, Program]:
     unlimited = unlimited_baseline(network, machine)
     say(f"VGG-16 with 256 images, on a GPU of {size(BUDGET)} ({machine.name}, simulated):\n")
     programs, rows = {"baseline": unlimited}, []
-    for policy in filter(PRESETS.__contains__, POLICIES):
+    for policy in POLICIES:
         preset, budget = PRESETS[policy].setup, BUDGET
         try:
             program = refimpl.plan(network, preset, machine, budget)
@@ -180,7 +180,7 @@ def main(folder: Path, backend: str | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     programs = plan_vgg16()
     pictures.draw_vgg16(folder, programs, BUDGET)
-    write_page(folder / "vgg16.html", programs["vdnn-dyn"], against=programs["accudnn"])
+    write_page(folder / "vgg16.html", programs["vdnn-dyn"], against=programs["combined"])
     digits = data.digits()
     backend = backend or ("cpu" if gpu.why_not() else "cuda")
     small = plan_digits(digits.shape)
