@@ -385,8 +385,9 @@ class _Writer:
         if number == 0:
             heading = "The batch"
         else:
-            step, live = self.network.steps[number - 1], self.program.rows[number - 1].live_bytes
-            heading = f"Step {number}: {step.layer} {step.direction}, {size(live)} live"
+            step, row = self.network.steps[number - 1], self.program.rows[number - 1]
+            peak = " at the peak" if row is self.program.peak else ""
+            heading = f"Step {number}: {step.layer} {step.direction}, {size(row.live_bytes)} live{peak}"
         yield f"{INDENT}# -- {' '.join(heading.split())} ".ljust(HEADING, "-")
         if number == 0 and self.compresses:
             yield f"{INDENT}counter[0] = 0"

@@ -31,10 +31,10 @@ def add(commands: Any) -> None:
     add_machine(parser, default="the GPU at hand, h100 without one")
     add_budget(parser)
     learning = parser.add_argument_group("learning: what the script begins with")
-    learning.add_argument("--rate", type=real(above=0), default=0.01, metavar="R", help="learning rate (default: 0.01)")
-    learning.add_argument("--momentum", type=real(below=1), default=0.9, metavar="M", help="default: 0.9")
-    learning.add_argument("--decay", type=real(), default=0.0, metavar="D", help="weight decay (default: 0)")
-    learning.add_argument("--seed", type=whole(0, (1 << 64) - 1), default=0, metavar="N", help="default: 0")
+    learning.add_argument("--rate", type=real(above=0), metavar="R", help="learning rate (default: 0.01)")
+    learning.add_argument("--momentum", type=real(below=1), metavar="M", help="default: 0.9")
+    learning.add_argument("--decay", type=real(), metavar="D", help="weight decay (default: 0)")
+    learning.add_argument("--seed", type=whole(0, (1 << 64) - 1), metavar="N", help="default: 0")
     parser.add_argument("--out", metavar="FILE", help="the script (default: standard output)")
     parser.set_defaults(run=run)
 
@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> int:
     path = writable("--out", options.out) if options.out else None
     program = prepared_program(options, network_of(options), "here" if gpu_at_hand() else "h100")
     learning = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
+    learning = {name: value for name, value in learning.items() if value is not None}
     text = written_out(program, f"refimpl {shlex.join(options.arguments)}", **learning)
     if path is None:
         sys.stdout.write(text)
