@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from refimpl.accudnn.choice import TRIED, Decision, choose
+from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
 from refimpl.accudnn.model import Model
-from refimpl.accudnn.modules import Late, modules_of, steps_of
+from refimpl.accudnn.modules import Capped, Late, modules_of, steps_of
 from refimpl.memory import Allocator, BestFit, FirstFit
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Search, Setup, Trial
-from refimpl.planner.baseline import FastestThatFits, NoOffload, NoPrefetch
+from refimpl.planner.baseline import NoOffload, NoPrefetch
 from refimpl.planner.errors import AddressesDoNotFit
 from refimpl.planner.search import try_out
 from refimpl.planner.setup import FIELDS
@@ -138,16 +138,18 @@ class AccUDNN(Search):
             yield Proposal(self.with_modules(name, **modules, allocator=allocator), decision.seconds, note)
 
     def last_resorts(self, model: Model | None) -> Iterator[Proposal]:
-        """Everything leaves: by the fastest algorithms that fit, then by those of least workspace.
+        """Everything leaves: with the workspaces that have to shrink, then with the least everywhere.
 
-        A prefetch where the model sees room can leave no hole for what follows.  So the maps come back as if the budget
-        were the least that the model can train in; where that does not fit, each on demand.
+        Where the model sees room and no hole will do, it uses less: workspaces shrink and maps come back as if the
+        budget were the least that it can train in; where that does not fit, each map on demand.
         """
         if model:
-            late = Late(steps_of((model, model.candidates), model.least()))
+            least = model.least()
+            late = Late(steps_of((model, model.candidates), least))
+            caps = Capped(tuple((caps_within(model, model.candidates, least) or {}).items()))
             prefetches: dict[str, Prefetch] = {"prefetched": late, "on demand": NoPrefetch()}
             for when, prefetch in prefetches.items():
-                modules = {"prefetch": prefetch, "algorithms": FastestThatFits(), "allocator": FixedAddresses()}
+                modules = {"prefetch": prefetch, "algorithms": caps, "allocator": FixedAddresses()}
                 yield Proposal(self.with_modules(f"everything, {when}", **modules))
         allocators: tuple[Allocator, ...] = (FixedAddresses(), BestFit(), FirstFit())
         for allocator in allocators:
