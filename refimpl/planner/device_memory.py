@@ -58,6 +58,7 @@ class DeviceMemory:
     ) -> None:
         self.budget, self.pool = budget, allocator.open(budget)
         self._lag = lag
+        self.drains = False  #: whether a block has had to
         self.live_bytes = self.live_tensors = self.transient_bytes = 0
         self._order, self._machine, self._cache = order, machine, cache
         self._driver_calls = allocator.driver_calls
@@ -129,6 +130,8 @@ class DeviceMemory:
         self._draining_bytes += block.nbytes
         if self._is_ordered(accesses):
             self._give_back(tensor)
+        else:
+            self.drains = True
 
     def revive(self, tensor: Tensor) -> None:
         """A draining tensor is wanted again: its bytes are still there."""

@@ -43,6 +43,10 @@ class DoesNotFit(Exception):
         )
 
 
+class NotTheFastest(Exception):
+    """A call cannot have its fastest algorithm, in a plan that should have no other."""
+
+
 @dataclass(eq=False)
 class TooSlow(Exception):
     """The iteration is sure to take longer than the seconds after which its plan was to be given up."""

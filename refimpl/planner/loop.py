@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from refimpl.machine import HOST, Clock, Machine
@@ -13,7 +13,7 @@ from refimpl.network.collector import collector_paused
 from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext, fastest_rest
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.planner.errors import DoesNotFit, TooSlow
+from refimpl.planner.errors import DoesNotFit, NotTheFastest, TooSlow
 from refimpl.planner.instructions import COMPUTE, HOST_STREAM, NETWORK_STREAM, Counts, Fate, StepRow
 from refimpl.planner.mover import Mover, Streams, Workspace
 from refimpl.planner.order import Order
@@ -21,6 +21,9 @@ from refimpl.planner.program import Program
 from refimpl.planner.search import Search
 from refimpl.planner.setup import Setup
 from refimpl.planner.slots import PoolSearch
+
+#: The most steps that a released block drains, in the order in which they are tried; None: as long as there is room.
+LAGS = (None, 4, 2, 0)
 
 
 def plan(network: Network, setup: Setup, machine: Machine, budget: int, give_up: float = inf) -> Program:
@@ -38,45 +41,60 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int, give_up:
         TooSlow: the iteration takes longer than `give_up`.
     """
 
-    def attempt(one: Setup, give_up: float = inf) -> Program:
+    def attempt(one: Setup, give_up: float, lags: Sequence[int | None]) -> Program:
         def within(nbytes: int, lag: int | None = None, allocator: Allocator = one.allocator) -> Program:
             with collector_paused():
                 setup = dataclasses.replace(one, allocator=allocator)
-                return planned(network, setup, machine, nbytes, lag, give_up)
+                return planned(network, setup, machine, nbytes, lags if lag is None else [lag], give_up)
 
         if isinstance(one.allocator, PoolSearch):
             return one.allocator.search(within, budget, one.fixed_order)
         return within(budget)
 
-    if isinstance(setup, Search):
-        return setup.search(attempt, PlanContext(network, machine, budget))
-    return attempt(setup, give_up)
+    if isinstance(setup, Search):  # where one candidate does not fit, another may
+
+        def candidate(one: Setup, give_up: float = inf) -> Program:
+            return attempt(one, give_up, LAGS[: 1 + adapts(one)])
+
+        return setup.search(candidate, PlanContext(network, machine, budget))
+    return attempt(setup, give_up, LAGS)
 
 
-#: Steps that a block drains where algorithms take what is free, and get too little: there no byte is spare.
-ADAPTING_LAG = 4
+def adapts(setup: Setup) -> bool:
+    """Whether the algorithms follow from the largest hole, so that draining bytes cost speed."""
+    return setup.algorithms.adapts and not setup.algorithms.counts_drained
 
 
 def planned(
-    network: Network, setup: Setup, machine: Machine, budget: int, lag: int | None, give_up: float = inf
+    network: Network, setup: Setup, machine: Machine, budget: int, lags: Sequence[int | None], give_up: float = inf
 ) -> Program:
-    """One pass; a second one, in which blocks drain for few steps, where algorithms lack the bytes that drain."""
-    algorithms = setup.algorithms
-    adapts = lag is None and algorithms.adapts and not algorithms.counts_drained and "offload" in setup.offload.offers
-    roomy = Planner(network, setup, machine, budget, lag, give_up)
-    try:
-        program = roomy.plan()
-    except (DoesNotFit, TooSlow):
-        if not adapts:
-            raise
-    else:
-        if not (adapts and roomy.mover.is_short):
-            return program
-    return Planner(network, setup, machine, budget, ADAPTING_LAG, give_up).plan()
+    """The plan whose blocks drain the longest; for few steps where a call would lack its fastest algorithm."""
+    misfit = None
+    lags = lags if "offload" in setup.offload.offers else lags[:1]
+    for lag in lags:
+        fastest = adapts(setup) and lag is None and len(lags) > 1
+        planner = Planner(network, setup, machine, budget, lag, fastest, give_up)
+        try:
+            return planner.plan()
+        except NotTheFastest:
+            continue
+        except TooSlow:
+            if not fastest:
+                raise
+        except DoesNotFit as error:
+            misfit = error
+            if not planner.memory.drains:
+                break
+    assert misfit is not None
+    raise misfit
 
 
 class Planner:
-    """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide."""
+    """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide.
+
+    `lag`: the most steps that a released block drains; `fastest`: give up where a call lacks its fastest algorithm;
+    `give_up`: seconds beyond which the plan is not finished.
+    """
 
     def __init__(
         self,
@@ -85,6 +103,7 @@ class Planner:
         machine: Machine,
         budget: int,
         lag: int | None = None,
+        fastest: bool = False,
         give_up: float = inf,
     ) -> None:
         self.network, self.setup, self.machine = network, setup, machine
@@ -110,7 +129,9 @@ class Planner:
         self.memory = DeviceMemory(setup.allocator, budget, self.order, machine, cache, lag)
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         streams = Streams(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
-        self.mover = Mover(context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms)
+        self.mover = Mover(
+            context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms, fastest
+        )
         self.crossing = set(context.maps_across())
         self.rows: list[StepRow] = []
 

@@ -13,6 +13,7 @@ from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
 from refimpl.planner.context import PlanContext
 from refimpl.planner.device_memory import DeviceMemory
+from refimpl.planner.errors import NotTheFastest
 from refimpl.planner.instructions import COMPUTE, CopyIn, CopyOut, Launch
 from refimpl.planner.order import Order
 from refimpl.planner.pinned import PinnedMemory
@@ -47,6 +48,7 @@ class Mover:
     order: the draft of the program.
     streams: that copies and collective calls run on.
     recompute, cache, algorithms: the bound modules that say how to rebuild, what to evict and which algorithm to use.
+    fastest: raise `NotTheFastest` where a call cannot have its fastest algorithm.
     """
 
     def __init__(
@@ -59,13 +61,13 @@ class Mover:
         recompute: BoundRecompute,
         cache: BoundCache,
         algorithms: BoundAlgorithms,
+        fastest: bool = False,
     ) -> None:
         self.context, self.memory, self.pinned, self.order = context, memory, pinned, order
         self.streams = streams
-        self.recompute, self.cache, self.algorithms = recompute, cache, algorithms
+        self.recompute, self.cache, self.algorithms, self.fastest = recompute, cache, algorithms, fastest
         self.batch = context.batch
         self.counts: Counter[str] = Counter()
-        self.is_short = False  #: whether a call was denied its fastest algorithm
         self._locked: set[Tensor] = set()  # never evicted: what the running step uses
         self._rebuilt: dict[Tensor, None] = {}  # in the running step
         self._unfinished: set[Tensor] = set()  # rebuilt, but an in-place update (such as a ReLU) is still missing
@@ -249,7 +251,8 @@ class Mover:
             if call not in self._chosen:  # a rebuild uses the algorithm of the first run, so that no bit differs
                 hole, drained = self.memory.pool.largest_hole, self.memory.free_when_drained
                 choice = self._chosen[call] = self.algorithms.choose(step, call, hole, drained)
-                self.is_short |= choice != self.context.machine.choices(call)[0]
+                if self.fastest and choice != self.context.machine.choices(call)[0]:
+                    raise NotTheFastest
             choices.append(self._chosen[call])
         nbytes = max((choice.workspace_bytes for choice in choices if choice), default=0)
         if not nbytes:

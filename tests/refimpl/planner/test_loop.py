@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refimpl.machine import MACHINES
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
-from refimpl.planner.baseline import NetworkWide
+from refimpl.planner.baseline import FastestThatFits, NetworkWide
+from refimpl.planner.errors import NotTheFastest
+from refimpl.planner.loop import Planner
+from refimpl.registry import presets
 from tests.refimpl.modules import (
     DropSome,
     LastUsed,
@@ -245,3 +249,27 @@ def test_what_does_not_fit_says_where_and_what_is_in_the_way() -> None:
 def test_weights_that_do_not_fit_are_said_to_be_weights() -> None:
     with pytest.raises(DoesNotFit, match="before the first step asks 392 MiB for fc1.w|before the first step asks"):
         plan(build("vgg16", 1), setup(), machine(), 100 << 20)
+
+
+def test_blocks_drain_for_fewer_steps_where_a_plan_would_not_fit() -> None:
+    """VGG-16(32) as SuperNeurons built it: its least budget is 4.0 GiB, and 4.4 if blocks drain as long as they can."""
+    network, offload = build("vgg16:superneurons", 32), presets.setup("superneurons-offload")
+    budget = 4300 << 20
+    program = plan(network, offload, MACHINES["titan-x"], budget)
+    program.verify()
+    with pytest.raises(DoesNotFit):
+        Planner(network, offload, MACHINES["titan-x"], budget).plan()
+    Planner(network, offload, MACHINES["titan-x"], 4517 << 20).plan()
+
+
+def test_a_plan_that_should_have_the_fastest_algorithms_alone_ends_where_it_cannot() -> None:
+    """Then it is planned with blocks that drain for few steps: their bytes are worth something as workspace."""
+    network, wanted = build("vgg16", 64), presets.setup("superneurons-offload").replace(algorithms=FastestThatFits())
+    budget = 6 << 30
+    with pytest.raises(NotTheFastest):
+        Planner(network, wanted, MACHINES["titan-x"], budget, fastest=True).plan()
+    longest, few = (
+        Planner(network, wanted, MACHINES["titan-x"], budget, lag).plan().planned_seconds for lag in (None, 4)
+    )
+    assert plan(network, wanted, MACHINES["titan-x"], budget).planned_seconds == few < 0.75 * longest
+    assert Planner(network, wanted, MACHINES["titan-x"], 7 << 30, fastest=True).plan().budget == 7 << 30
