@@ -12,6 +12,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT), str(HERE)]
 os.environ["PYTHONPATH"] = str(ROOT)  # for the notebooks' kernels
+os.environ["REFIMPL_CALIBRATE"] = "0"  # the same plans on every machine that builds the documentation
 
 import commands  # noqa: E402
 import drawings  # noqa: E402

@@ -19,6 +19,9 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
+# Plans do not depend on how fast this machine is: `here` is the rough model, and nothing is measured.
+os.environ["REFIMPL_CALIBRATE"] = "0"
+
 # No deadline: the first example of a test may compile a kernel.  The suite draws the same examples every time, few of
 # them where an emulated GPU runs each; a campaign draws new ones.
 settings.register_profile("suite", deadline=None, max_examples=30, derandomize=True)

@@ -18,7 +18,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
 
-from refimpl.machine.here import cpu
+from refimpl.machine.here import memory_bytes
 from refimpl.text import size
 
 CHUNK = 1 << 20  #: bytes unpacked at once
@@ -71,7 +71,7 @@ class Archive:
         """The array, read to the last byte and checked."""
         with _taken_apart(name), self._open(name) as member:
             header = _header(member, self._members[name])
-            if header.nbytes > cpu().memory_bytes:
+            if header.nbytes > memory_bytes():
                 raise Damaged(f"it takes {size(header.nbytes)}, more than this computer's memory")
             content = np.empty(header.nbytes, np.uint8)
             place = content.data

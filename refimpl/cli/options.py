@@ -21,11 +21,11 @@ RATE = re.compile(r"(?P<number>[0-9]{1,18}(\.[0-9]*)?|\.[0-9]+)\s*((?P<prefix>[k
 FACTORS = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
-def add_network(parser: Parser, several: bool = False, batch: bool = True) -> None:
+def add_network(parser: Parser, several: bool = False, batch: bool = True, optional: bool = False) -> None:
     action = parser.add_argument(
         "networks" if several else "network",
         metavar="NETWORK",
-        nargs="+" if several else None,
+        nargs="+" if several else "?" if optional else None,
         help="its name, as in vgg16, resnet:137 or alexnet:superneurons; refimpl list networks has them all",
     )
     completed_by(action, "networks")

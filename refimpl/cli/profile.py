@@ -1,4 +1,4 @@
-"""`refimpl profile`: every algorithm of every call of a network, measured on the GPU or CPU at hand."""
+"""`refimpl profile`: every algorithm of every call of a network, or the CPU's kernels for `here`, measured at hand."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "profile", "measure a network's calls here",
         "Measure every algorithm of every call of a network on the GPU at hand, or on the CPU without one, and keep "
-        "the seconds in a file.  The file is a machine: plan, compare and trace take it anywhere with --machine FILE.",
-        ["refimpl profile lenet --batch 32 --out lenet.json", "refimpl plan lenet --batch 32 --machine lenet.json"],
+        "the seconds in a file.  The file is a machine: plan, compare and trace take it anywhere with --machine FILE.  "
+        "With --here, measure the CPU's kernels again, from which the machine `here` is made.",
+        ["refimpl profile lenet --batch 32 --out lenet.json", "refimpl plan lenet --batch 32 --machine lenet.json",
+         "refimpl profile --here"],
     )  # fmt: skip
-    add_network(parser)
-    parser.add_argument("--out", required=True, metavar="FILE", help="the profile to write, a JSON file")
+    add_network(parser, optional=True)
+    parser.add_argument("--here", action="store_true", help="the CPU's kernels, for the machine here; no network")
+    parser.add_argument("--out", metavar="FILE", help="the profile to write, a JSON file")
     parser.add_argument(
         "--turns", type=whole(), default=3, metavar="N", help="times that everything is timed (default: 3)"
     )
@@ -30,6 +33,10 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.here:
+        return here(options)
+    if options.network is None or options.out is None:
+        raise Fail("give a NETWORK and --out FILE.json, or --here")
     network = network_of(options)
     if not options.out.endswith(".json"):
         raise Fail(f"--out {options.out}: a profile's name ends in .json, so that --machine knows it for one")
@@ -49,4 +56,23 @@ def run(options: argparse.Namespace) -> int:
         f"{found.device}: {options.out}"
     )
     say(f"Plan with it: refimpl plan {network.name} --batch {network.batch} --machine {options.out}")
+    return DONE
+
+
+def here(options: argparse.Namespace) -> int:
+    """Measure the kernels of the CPU at hand again."""
+    if options.network or options.out:
+        raise Fail("--here measures the CPU's kernels, whatever the network: leave out NETWORK and --out")
+    from refimpl.machine import cpu
+    from refimpl.machine.here import rough_cpu
+
+    with progress("", cpu.STAGES) as advance:
+        costs = cpu.measured(advance)
+    machine = cpu.with_costs(rough_cpu(), costs)
+    say(
+        f"{machine.multiprocessors} cores: {machine.flops / 1e9:.0f} GFLOP/s in matrix products, "
+        f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {len(costs)} costs are kept in {cpu.path() or 'no file'}"
+    )
+    if not cpu.wanted():
+        say("REFIMPL_CALIBRATE=0: the machine here is the rough model nevertheless")
     return DONE

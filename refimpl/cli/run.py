@@ -436,7 +436,10 @@ def report(document: dict[str, Any], program: Program) -> None:
     again = "recounted from the executed instructions"
     same = f"as {again}" if peak["predicted"] == peak["recounted"] else f"but {size(peak['recounted'])} {again}"
     say(f"Memory    {size(peak['predicted'])} at most, {same}; budget {size(program.budget)}")
-    rough = "; a rough model: refimpl profile measures" if program.machine.name == "here" else ""
+    from refimpl.machine.cpu import CalibratedCpu
+
+    modelled = program.machine.name == "here" and not isinstance(program.machine, CalibratedCpu)
+    rough = "; a rough model: refimpl profile measures" if modelled else ""
     if document["backend"] == "emulated":
         rough = "; this is the emulation's own time, and no GPU's"
     say(

@@ -26,7 +26,7 @@ class Cpu:
     kind: Literal["cpu", "gpu"] = "cpu"
 
     def __init__(self) -> None:
-        self.name, self.machine = here.processor(), here.cpu()
+        self.name, self.machine = here.processor(), here.rough_cpu()
         self.free_bytes = here.available_bytes() // 2  #: memory that arrays may take
 
     def empty(self, elements: int) -> Any:

@@ -1,8 +1,9 @@
-"""This computer: its CPU, memory and load, and `here`, a model of the GPU at hand or, without one, of the CPU.
+"""This computer: its CPU, memory and load, and rough models of the GPU at hand and of the CPU.
 
-The model is rough, for planning something that will run here; `refimpl profile` measures the calls of a network
-instead, and its file is a machine too.  Nothing is timed, so that the same plan comes out every time.  What the
-operating system does not tell is replaced by a guess, never by an error.
+A CPU's kernels are measured once (`refimpl.machine.cpu`).  A GPU's model is rough, and so is a CPU's with
+REFIMPL_CALIBRATE=0: nothing is timed, so that the same plan comes out every time.  `refimpl profile` measures the calls
+of a network instead, and its file is a machine too.  What the operating system does not tell is replaced by a guess,
+never by an error.
 """
 
 from __future__ import annotations
@@ -32,15 +33,8 @@ UNTOLD_CLOCK = 1_500_000  #: kHz, where a driver keeps a clock to itself
 UNTOLD_MEMORY = 8 << 30  #: bytes, where the system does not say
 
 
-def here() -> Machine:
-    """The device at hand."""
-    from kernels import gpu
-
-    return cpu() if gpu.why_not() is not None else current_gpu()
-
-
-def cpu() -> Machine:
-    """This computer without a GPU: copies "to the host" are copies within its memory."""
+def rough_cpu() -> Machine:
+    """This computer without a GPU, not measured: copies "to the host" are copies within its memory."""
     from kernels.cpu.threads import cores
 
     count = cores()
@@ -53,7 +47,7 @@ def cpu() -> Machine:
         multiprocessors=count,
         efficiency=CPU_EFFICIENCY,
         launch_seconds=2e-6,
-        source=f"the CPU at hand, {count} cores; speeds a core: docs/measurements; measure with: refimpl profile",
+        source=f"the CPU at hand, {count} cores, not measured; speeds a core: docs/measurements",
     )
 
 

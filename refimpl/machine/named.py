@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from refimpl.machine.here import here
+from refimpl.machine import cpu
+from refimpl.machine.here import current_gpu, rough_cpu
 from refimpl.machine.machines import MACHINES
 from refimpl.machine.model import Machine
 from refimpl.machine.profile import machine_from_profile
@@ -32,9 +33,16 @@ def machine(name: str | Path) -> Machine:
     raise MachineError(f"there is no machine {asked!r}; {hint}")
 
 
+def here(measure: bool = True) -> Machine:
+    """The device at hand; `measure`: a CPU's kernels, if that was not done before."""
+    from kernels import gpu
+
+    return cpu.machine(rough_cpu(), measure) if gpu.why_not() is not None else current_gpu()
+
+
 def summary(with_here: bool = True) -> list[dict[str, Any]]:
     """A row a machine, peaks and sizes in plain numbers: bytes, operations and bytes a second."""
     listed = list(MACHINES.values())
     if with_here:
-        listed.append(machine("here"))
+        listed.append(here(measure=False))
     return [{name: getattr(one, name) for name in IN_SUMMARY} for one in listed]

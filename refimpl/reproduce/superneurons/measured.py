@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from refimpl.backend import pytorch
 from refimpl.machine import Machine
 from refimpl.machine.measure import device_at_hand
 from refimpl.memory import BlockHeap, DriverCalls
@@ -25,9 +26,10 @@ from refimpl.registry.largest import attempt
 from refimpl.report.tables import Column, Table, count, in_units, percent
 from refimpl.reproduce import measured
 from refimpl.reproduce.measured import Comparison, Measurement, Request, Run, side_by_side
-from refimpl.reproduce.superneurons import capacity, pytorch
+from refimpl.reproduce.superneurons import capacity
 from refimpl.reproduce.superneurons.published import DRIVER_SHARE
 from refimpl.reproduce.superneurons.pytorch import TorchRun
+from refimpl.reproduce.superneurons.pytorch import largest as largest_by_torch
 from refimpl.superneurons import presets as stages
 from refimpl.text import duration, size
 
@@ -119,7 +121,7 @@ def measure(ask: Request) -> Measured:
     held = measured.everything_held(measured.SameAlgorithms.as_in(within))
     comparison = ask.compare(compared, nbytes) if attempt(compared, held, machine, machine.memory_bytes) else None
     beside = pytorch.WAYS if ask.backend == "cpu" and pytorch.at_hand() else ()
-    found = [pytorch.largest(partial(build, name), way, nbytes, ask.iterations, ask.watch) for way in beside]
+    found = [largest_by_torch(partial(build, name), way, nbytes, ask.iterations, ask.watch) for way in beside]
     return Measured(
         device=device_at_hand().name,
         date=measured.today(),

@@ -71,6 +71,20 @@ def test_a_profile_is_a_machine(refimpl: Command, tmp_path: Path) -> None:
     assert "has no" in refimpl("plan", "lenet", "--batch", 3, "--machine", path).err
 
 
+def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from refimpl.machine import cpu
+
+    costs = {"gemm_register_2d": (1e-11, 1e-9, 1e-9), "elementwise_copy": (4e-7,), cpu.LAUNCH: (1e-5,)}
+    monkeypatch.setattr(cpu, "calibrate", lambda watch: costs)
+    monkeypatch.setattr(cpu, "_costs", [])
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
+    said = refimpl("profile", "--here")
+    assert said.status == 0 and "200 GFLOP/s" in said.out and "20.5 GB/s" in said.out
+    assert cpu.kept() == costs and str(cpu.path()) in said.out.replace("\n", "")
+    assert "leave out NETWORK" in refimpl("profile", "lenet", "--here").err
+    assert "give a NETWORK" in refimpl("profile", "--out", tmp_path / "a.json").err
+
+
 def test_a_summary(refimpl: Command) -> None:
     from refimpl.network.zoo import vgg16
 

@@ -6,9 +6,10 @@ from functools import partial
 
 import pytest
 
+from refimpl.backend import pytorch
+from refimpl.backend.pytorch import WAYS, Training, counted_bytes, segments
 from refimpl.network.zoo import build
-from refimpl.reproduce.superneurons import pytorch
-from refimpl.reproduce.superneurons.pytorch import WAYS, Training, counted_bytes, largest, segments
+from refimpl.reproduce.superneurons.pytorch import largest
 
 pytestmark = pytest.mark.superneurons
 

@@ -1,0 +1,247 @@
+"""Our networks trained by PyTorch, on the CPU: a rival for measurements, and an oracle for tests.
+
+- *plain*: autograd keeps every tensor that backward needs;
+- *checkpointing*: the network is cut into about √N segments, and a segment's maps are recomputed in backward
+  (`torch.utils.checkpoint`);
+- *on the host*: every tensor that autograd saves is copied to the host, and back in backward.  It is what
+  `torch.autograd.graph.save_on_cpu` does on a GPU.  On a CPU that function copies nothing, so its two hooks are here.
+
+PyTorch has one thread, unless more are set.  It is optional: `pip install torch`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from math import isqrt
+from typing import Any
+
+from refimpl.backend import data
+from refimpl.backend.parameters import initial_state
+from refimpl.network import Layer, Network
+
+PLAIN = "plain"
+WAYS = (PLAIN, "checkpointing", "on the host")
+
+
+def at_hand() -> bool:
+    return find_spec("torch") is not None
+
+
+def version() -> str:
+    import torch
+
+    return f"PyTorch {torch.__version__}"
+
+
+class Training:
+    """A network of ours as PyTorch trains it, from the same weights, on the same batch."""
+
+    def __init__(self, network: Network, way: str) -> None:
+        self.network, self.way = network, way
+        self._bytes = counted_bytes()
+        with self._bytes:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        network = self.network
+        source = data.synthetic(network.input.shape[1:], network.predictions.shape[1], seed=1)
+        images, labels = source.batch(network.batch, 0)
+        self._images, self._labels = torch.tensor(images), torch.tensor(labels).long()
+        trained = {parameter.weight for _, _, parameter in network.parameters()}
+        kept = trained | {tensor for layer in network.layers for tensor in layer.statistics.values()}
+        self._state: dict[str, Any] = {}
+        for tensor, value in initial_state(network, seed=0):
+            if tensor in kept:
+                self._state[tensor.name] = torch.tensor(value, requires_grad=tensor in trained)
+        weights = [value for value in self._state.values() if value.requires_grad]
+        self._optimiser = torch.optim.SGD(weights, lr=1e-4, momentum=0.9)
+
+    def step(self) -> float:
+        """One iteration; returns the mean loss."""
+        from torch.nn import functional
+
+        self._optimiser.zero_grad()
+        with self._saving():
+            x, parts = self._images, segments(self.network)
+            for number, layers in enumerate(parts):
+                again = self.way == "checkpointing" and number < len(parts) - 1  # the last one is used at once
+                x = self._recomputed(layers, x) if again else self._run(layers, x)
+            loss = functional.cross_entropy(x, self._labels)
+        del x
+        loss.backward()
+        self._optimiser.step()
+        return float(loss.detach())
+
+    def peak(self) -> Peak:
+        """The most bytes at once, in the second of two iterations: the first one creates the momentum."""
+        with self._bytes:
+            self.step()
+            self._bytes.peak = Peak(self._bytes.live.device, self._bytes.live.host)
+            self.step()
+        return self._bytes.peak
+
+    def _run(self, layers: list[Layer], x: Any) -> Any:
+        """A segment's layers; all that is read from before it is `x`."""
+        maps: dict[Layer, Any] = {}
+        for layer in layers:
+            inputs = [maps.get(producer, x) for producer in layer.producers]
+            maps[layer] = by_torch(layer, inputs, self._state)
+        return maps[layers[-1]]
+
+    def _recomputed(self, layers: list[Layer], x: Any) -> Any:
+        from torch.utils.checkpoint import checkpoint
+
+        return checkpoint(partial(self._run, layers), x, use_reentrant=False)
+
+    def _saving(self) -> AbstractContextManager[Any]:
+        """On the host: the two hooks of `save_on_cpu`."""
+        if self.way != "on the host":
+            return nullcontext()
+        from torch.autograd.graph import saved_tensors_hooks
+
+        def pack(tensor: Any) -> Any:
+            with self._bytes.on_host():
+                return tensor.detach().clone()
+
+        return saved_tensors_hooks(pack, lambda copy: copy.clone())
+
+
+def segments(network: Network) -> list[list[Layer]]:
+    """About √N runs of layers; a run reads one map of the run before, its last one.
+
+    A run cannot end before a layer that works in place: it would change the map from which the run after it begins.
+    """
+    layers = network.layers
+    places = {layer: place for place, layer in enumerate(layers)}
+    last_use = [max((places[consumer] for consumer in layer.consumers), default=place)
+                for place, layer in enumerate(layers)]  # fmt: skip
+    length = isqrt(len(layers))
+    runs: list[list[Layer]] = [[]]
+    furthest = 0  # the last use of a map that is not the newest
+    for place, layer in enumerate(layers):
+        runs[-1].append(layer)
+        following = layers[place + 1] if place + 1 < len(layers) else None
+        if following and len(runs[-1]) >= length and furthest <= place and not following.in_place:
+            runs.append([])
+        furthest = max(furthest, last_use[place])
+    return runs
+
+
+def by_torch(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dropout | None = None) -> Any:
+    """A layer's output by PyTorch's own operators; the softmax's input for a softmax, which the loss contains.
+
+    Args:
+        layer: of one of our networks.
+        inputs: its input maps, as tensors of PyTorch.
+        state: name → weights and running statistics.
+        dropout: layer and input → output of a dropout; None: PyTorch's own, drawn by PyTorch.
+    """
+    from torch.nn import functional
+
+    y = _own(layer, inputs, state, dropout)
+    return functional.relu(y, inplace=may_be_overwritten(layer)) if layer.has_relu else y
+
+
+def may_be_overwritten(layer: Layer) -> bool:
+    """Whether a layer's output is a tensor of its own in PyTorch, and none that its backward reads."""
+    return layer.kind in ("conv", "fc", "batchnorm", "pool", "concat") or len(layer.producers) > 1
+
+
+Dropout = Callable[[Layer, Any], Any]
+
+
+def _own(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dropout | None) -> Any:
+    import torch
+    from torch.nn import functional
+
+    x, options = inputs[0], layer.options
+    given = {name: state[parameter.weight.name] for name, parameter in layer.parameters.items()}
+    if layer.kind == "conv":
+        return functional.conv2d(x, given["w"], given.get("b"), options["stride"], options["pad"])
+    if layer.kind == "fc":
+        return functional.linear(x.flatten(1), given["w"], given.get("b"))
+    if layer.kind == "pool":
+        pools: dict[str, Any] = {"max": functional.max_pool2d, "average": functional.avg_pool2d}
+        return pools[options["mode"]](
+            x, options["window"], options["stride"], options["pad"], ceil_mode=options["ceil"]
+        )
+    if layer.kind == "relu":
+        return functional.relu(x, inplace=layer.in_place and may_be_overwritten(layer.producers[0]))
+    if layer.kind == "lrn":
+        return functional.local_response_norm(x, options["size"], options["alpha"], options["beta"], options["k"])
+    if layer.kind == "batchnorm":
+        mean, variance = (state[layer.statistics[name].name] for name in ("running_mean", "running_variance"))
+        how: dict[str, Any] = {"training": True, "momentum": options["momentum"], "eps": options["epsilon"]}
+        return functional.batch_norm(x, mean, variance, given["gamma"], given["beta"], **how)
+    if layer.kind == "dropout":
+        return dropout(layer, x) if dropout else functional.dropout(x, options["probability"])
+    if layer.kind == "concat":
+        return torch.cat(inputs, 1)
+    if layer.kind == "join":
+        return sum(inputs[1:], inputs[0])
+    assert layer.kind in ("fork", "softmax")
+    return x
+
+
+# -- its memory --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Peak:
+    """Bytes of tensors, on the device and on the host."""
+
+    device: int = 0
+    host: int = 0
+
+
+def counted_bytes() -> Any:
+    """A context in which the storages of all tensors that operators create are counted, until they are freed."""
+    from torch import Tensor
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_map_only
+
+    class CountedBytes(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.live, self.peak = Peak(), Peak()
+            self._place = "device"
+            self._known: set[int] = set()
+
+        @contextmanager
+        def on_host(self) -> Iterator[None]:
+            """Tensors that are created meanwhile are on the host."""
+            self._place = "host"
+            yield
+            self._place = "device"
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            out = function(*args, **(kwargs or {}))
+            tree_map_only(Tensor, self._count, out)
+            return out
+
+        def _count(self, tensor: Any) -> None:
+            storage = tensor.untyped_storage()
+            if id(storage) in self._known:
+                return
+            self._known.add(id(storage))
+            self._change(self._place, storage.nbytes())
+            weakref.finalize(storage, self._freed, id(storage), self._place, storage.nbytes())
+
+        def _freed(self, key: int, place: str, nbytes: int) -> None:
+            self._known.discard(key)
+            self._change(place, -nbytes)
+
+        def _change(self, place: str, nbytes: int) -> None:
+            now = getattr(self.live, place) + nbytes
+            setattr(self.live, place, now)
+            setattr(self.peak, place, max(now, getattr(self.peak, place)))
+
+    return CountedBytes()

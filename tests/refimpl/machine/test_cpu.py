@@ -1,0 +1,151 @@
+"""The CPU's machine: costs that are measured once, and seconds that follow from them.  Nothing is measured here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from kernels import gpu
+from kernels.launch import Launch
+from refimpl.machine import cpu, here, machine, named
+from refimpl.machine.cpu import CalibratedCpu, Units, launches, untouched, way
+from refimpl.network import Network, zoo
+from refimpl.planner import plan
+from refimpl.registry.presets import setup
+
+
+def every_launch(network: Network) -> Iterator[Launch]:
+    """Every launch of training, convolutions by every algorithm; no array is touched."""
+    for step in network.steps:
+        for call in step.calls:
+            if not call.choosable:
+                yield from launches(call.function, untouched(call))
+                continue
+            for option in cpu.options("own", cpu.Convolution.of(call.convolution)):
+                chosen = way(option.algorithm, option.workspace_bytes)
+                yield from launches(call.function, untouched(call) | chosen)
+
+
+def made_up() -> dict[str, Units]:
+    """A nanosecond for each unit of everything that the calibration measures."""
+    found = {LAUNCH: (1e-5,)}
+    for network in cpu.networks():
+        for launched in every_launch(network):
+            name, counted = cpu.units(launched)
+            found[name] = tuple(1e-9 for _ in counted)
+    return found
+
+
+LAUNCH = cpu.LAUNCH
+
+
+@pytest.fixture(scope="module")
+def costs() -> dict[str, Units]:
+    return made_up()
+
+
+def calibrated(costs: dict[str, Units], cores: int = 2) -> CalibratedCpu:
+    return cpu.with_costs(replace(here.rough_cpu(), multiprocessors=cores), costs)
+
+
+@pytest.mark.parametrize("name, batch", [("lenet", 2), ("tiny-resnet", 4), ("tiny-vgg", 2), ("googlenet", 1)])
+def test_the_calibration_measures_every_kernel_that_training_launches(
+    costs: dict[str, Units], name: str, batch: int
+) -> None:
+    for launched in every_launch(zoo.build(name, batch)):
+        kernel, counted = cpu.units(launched)
+        assert kernel in costs, launched.kernel.name
+        assert len(counted) == len(costs[kernel]) and all(count >= 0 for count in counted) and max(counted) > 0
+
+
+def test_a_program_is_planned_and_simulated_with_the_costs(costs: dict[str, Units]) -> None:
+    made = calibrated(costs)
+    program = plan(zoo.build("tiny-resnet", 4), setup("baseline"), made, 1 << 30)
+    launched = [one for one in program.instructions if one.op == "launch"]
+    slower = plan(program.network, setup("baseline"), calibrated({n: tuple(2 * c for c in v) for n, v in costs.items()}), 1 << 30)  # noqa: E501 # fmt: skip
+    assert len(launched) > 20 and program.simulate().seconds > len(launched) * made.launch_seconds
+    assert slower.simulate().seconds > 1.9 * program.simulate().seconds
+    for call in (one.call for one in launched if one.call.choosable):
+        seconds = [choice.seconds for choice in made.choices(call)]
+        assert seconds == sorted(seconds) and seconds[0] == made.seconds(call)
+
+
+def test_fewer_blocks_than_cores_leave_cores_idle(costs: dict[str, Units]) -> None:
+    """backward_filter without a workspace has a block for each tile of the weights alone."""
+    call = next(
+        call for step in zoo.build("lenet", 16).steps for call in step.calls if call.function == "conv.backward_filter"
+    )
+    seconds = {
+        cores: {(c.algorithm, c.workspace_bytes > 0): c.seconds for c in calibrated(costs, cores).choices(call)}
+        for cores in (1, 8)
+    }
+    alone, split = ("implicit_gemm", False), ("implicit_gemm", True)
+    assert seconds[8][alone] > 1.9 * seconds[1][alone]  # four tiles
+    assert seconds[8][split] == pytest.approx(seconds[1][split], rel=0.2)
+
+
+def test_costs_are_recovered_from_what_was_measured() -> None:
+    units = [(1000.0, 10.0), (1000.0, 500.0), (4000.0, 80.0), (30.0, 400.0)]
+    found = cpu.fitted([(u, 3e-9 * u[0] + 5e-8 * u[1]) for u in units])
+    assert found == pytest.approx((3e-9, 5e-8))
+    assert min(cpu.fitted([((1.0, 1.0), 1.0), ((2.0, 1.0), 1.5), ((1.0, 5.0), 0.1)])) >= 0
+
+
+def test_a_resting_thread_costs_nothing() -> None:
+    assert cpu._resting(64, 64) == cpu._resting(32, 64) == 1
+    assert cpu._resting(8, 64) == 0.25 and cpu._resting(72, 64) == (1 + 0.25) / 2
+
+
+# -- measured once -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, costs: dict[str, Units]) -> list[int]:
+    """A cache of its own, no GPU, and a calibration that takes no time; how often it ran."""
+    ran: list[int] = []
+
+    def calibrate(watch: cpu.Watch) -> dict[str, Units]:
+        ran.append(1)
+        return costs
+
+    monkeypatch.setenv("REFIMPL_CALIBRATE", "1")
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
+    monkeypatch.setattr(gpu, "why_not", lambda: "no CUDA driver")
+    monkeypatch.setattr(cpu, "calibrate", calibrate)
+    monkeypatch.setattr(cpu, "_costs", [])
+    return ran
+
+
+def test_here_is_measured_on_its_first_use_and_kept_for_later_processes(
+    measuring: list[int], costs: dict[str, Units], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not isinstance(named.here(measure=False), CalibratedCpu) and measuring == []
+    first = machine("here")
+    assert isinstance(first, CalibratedCpu) and measuring == [1] and "measured, once" in capsys.readouterr().err
+    monkeypatch.setattr(cpu, "_costs", [])  # another process
+    assert machine("here") == named.here(measure=False) == first and measuring == [1]
+    assert prod(cpu.kept()["gemm_tiled"]) == prod(costs["gemm_tiled"])  # type: ignore[index]
+    monkeypatch.setenv("REFIMPL_CALIBRATE", "0")
+    assert machine("here") == here.rough_cpu()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"launch": 1}', '{"launch": [-1]}', '{"launch": [NaN]}', "{}"])
+def test_a_damaged_calibration_is_measured_again(measuring: list[int], content: str) -> None:
+    machine("here")
+    file = cpu.path()
+    assert file is not None and json.loads(file.read_text())[LAUNCH]
+    file.write_text(content)
+    assert cpu.kept() is None
+
+
+def test_another_number_of_threads_is_another_calibration(
+    measuring: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = cpu.path()
+    monkeypatch.setattr(cpu, "_threads", lambda: 77)
+    assert cpu.path() != before
