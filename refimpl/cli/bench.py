@@ -1,4 +1,4 @@
-"""`refimpl bench`: every kernel family measured here, the planner, or the all-reduce between processes."""
+"""`refimpl bench`: every kernel family measured here, the planner, training, or the all-reduce between processes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "bench", "measure every kernel here",
         "Measure every kernel family here, beside NumPy and PyTorch (on a GPU: cuBLAS and cuDNN); or how long "
-        "planning, verifying and simulating take, and how that grows with a network's depth; or the all-reduce between "
-        "processes that mpiexec has started.",
+        "planning, verifying and simulating take, and how that grows with a network's depth; or an iteration of "
+        "training on the CPU, beside PyTorch's; or the all-reduce between processes that mpiexec has started.",
         [
             "refimpl bench --quick",
             "refimpl bench --family conv --json",
             "refimpl bench --planner",
+            "refimpl bench --training",
             "mpiexec -n 2 refimpl bench --all-reduce tiny-vgg",
         ],
     )  # fmt: skip
@@ -38,8 +39,10 @@ def add(commands: Any) -> None:
     parser.add_argument("--device", choices=("cpu", "gpu"), help="default: the GPU if there is one")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/ and README.md")
-    parser.add_argument("--planner", action="store_true", help="the planner and not the kernels")
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--planner", action="store_true", help="the planner and not the kernels")
+    what.add_argument("--training", action="store_true", help="iterations of training and not the kernels")
+    what.add_argument(
         "--all-reduce", metavar="NETWORK", help="the all-reduce of data-parallel training, between mpiexec's processes"
     )
     parser.add_argument("--batch", type=whole(), default=8, metavar="N", help="for --all-reduce (default: 8)")
@@ -50,6 +53,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.planner:
         return planner(options)
+    if options.training:
+        return training(options)
     if options.all_reduce:
         return as_rank(options, all_reduce)
     from refimpl.machine.devices import NoDevice, device_at_hand
@@ -121,6 +126,30 @@ def planner(options: argparse.Namespace) -> int:
         show("the planner, seconds of processor time", *measuring.table(report))
         show("targets", *measuring.target_rows(report))
         say(f"{report.name}; the least of {report.turns} turns.")
+    if options.write:
+        written(measuring.write(report, ROOT))
+    return DONE
+
+
+def training(options: argparse.Namespace) -> int:
+    """An iteration of each network beside PyTorch's, on the CPU."""
+    if options.family or options.device == "gpu" or options.probe:
+        raise Fail("--training measures whole networks on the CPU: leave out --family, --probe and --device gpu")
+    if options.write and options.quick:
+        raise Fail("--write keeps what was measured with all turns: leave out --quick")
+    from refimpl.bench import training as measuring
+
+    with progress("", len(measuring.NETWORKS)) as advance:
+        report = measuring.run(2.0 if options.quick else 20.0, advance)
+    if options.json:
+        print(report.json())
+    else:
+        show("an iteration of training", *measuring.table(report))
+        say(f"{report.name}, {report.threads} threads; medians of turns.")
+        if report.disturbed:
+            say(report.disturbed)
+        if any(row.pytorch is None for row in report.rows):
+            say("PyTorch is not installed here: pip install torch")
     if options.write:
         written(measuring.write(report, ROOT))
     return DONE

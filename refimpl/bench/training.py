@@ -1,0 +1,154 @@
+"""An iteration of training beside PyTorch's, on the CPU at hand: `refimpl bench --training`.
+
+Both train the same network from the same weights on the same batch, in turns within one run, with the same number of
+threads; before each iteration the other's threads have time to go to sleep.  Ours is the baseline's program, planned
+for `here`: it keeps every map and takes the fastest algorithms.  The ratio is that of the medians.  Beside it is the
+ratio of the least seconds, which other work on the machine disturbs less.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kernels.cpu.threads import thread_count
+from refimpl.backend import Trainer, data, pytorch
+from refimpl.bench import written
+from refimpl.bench.kernels import PAUSE
+from refimpl.bench.written import verdict, versions
+from refimpl.machine import machine
+from refimpl.machine.here import available_bytes, processor
+from refimpl.network.zoo import build
+from refimpl.planner import plan
+from refimpl.registry.presets import setup
+from refimpl.report.markdown import markdown_table
+
+#: Network and batch → at most so many times PyTorch's seconds.
+NETWORKS = {
+    ("alexnet", 8): 1.3,
+    ("vgg16", 2): 1.3,
+    ("lenet", 128): 3.0,
+    ("googlenet", 4): 2.2,
+    ("resnet50", 2): 2.2,
+    ("tiny-vgg", 64): 3.0,
+    ("tiny-resnet", 64): 3.0,
+}
+TURNS = 5  #: at least
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network; seconds of an iteration."""
+
+    network: str
+    batch: int
+    turns: int
+    ours: float  #: the median
+    ours_least: float
+    simulated: float
+    pytorch: float | None  #: the median; None where PyTorch is not installed
+    pytorch_least: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Our median over PyTorch's."""
+        return self.ours / self.pytorch if self.pytorch else None
+
+    @property
+    def least_ratio(self) -> float | None:
+        """Our least seconds over PyTorch's."""
+        return self.ours_least / self.pytorch_least if self.pytorch_least else None
+
+
+@dataclass(kw_only=True)
+class Report(written.Report):
+    """An iteration of every network."""
+
+    threads: int
+    rows: list[Row]
+
+
+def measure(network: str, batch: int, seconds: float) -> Row:
+    """Train in turns for so many seconds, and at least `TURNS` turns."""
+    program = plan(build(network, batch), setup("baseline"), machine("here"), available_bytes() // 2)
+    source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1], seed=1)
+    images, labels = source.batch(batch, 0)
+    with Trainer(program, rate=1e-4) as trainer:
+        runs: dict[str, Callable[[], Any]] = {"ours": lambda: trainer.step(images, labels)}
+        if pytorch.at_hand():
+            import torch
+
+            theirs = pytorch.Training(build(network, batch), pytorch.PLAIN)
+            torch.set_num_threads(thread_count())
+            runs["pytorch"] = theirs.step
+        for run in runs.values():
+            run()  # compiles, and lets PyTorch create its momentum
+            run()
+        taken: dict[str, list[float]] = {name: [] for name in runs}
+        end = time.perf_counter() + seconds
+        while len(taken["ours"]) < TURNS or time.perf_counter() < end:
+            for name, run in runs.items():
+                time.sleep(PAUSE)
+                start = time.perf_counter()
+                run()
+                taken[name].append(time.perf_counter() - start)
+    ours, rival = taken["ours"], taken.get("pytorch")
+    return Row(
+        network, batch, len(ours), median(ours), min(ours), program.simulate().seconds,
+        median(rival) if rival else None, min(rival) if rival else None,
+    )  # fmt: skip
+
+
+def run(seconds: float = 20.0, watch: Callable[[str], None] = lambda name: None) -> Report:
+    """Measure every network for so many seconds; `watch` is called with each one's name before it starts."""
+    load, rows = written.load_average(), []
+    for network, batch in NETWORKS:
+        watch(f"{network}({batch})")
+        rows.append(measure(network, batch, seconds))
+    return report(rows, load)
+
+
+def report(rows: list[Row], load: float) -> Report:
+    """The rows with where and when."""
+    used = versions("numba", "numpy", "torch")
+    return Report(name=processor(), versions=used, load=load, threads=thread_count(), rows=rows)
+
+
+# -- shown and written down --------------------------------------------------------------------------------------------
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1000 * seconds:.1f}"
+
+
+def table(report: Report) -> tuple[list[str], list[list[str]]]:
+    """Head and rows, with what was asked of the ratio."""
+    head = ["network", "ours, ms", "PyTorch, ms", "ratio", "of the least", "at most", "", "simulated, ms", "turns"]
+    body = []
+    for row in report.rows:
+        asked = NETWORKS[row.network, row.batch]
+        body.append([
+            f"{row.network}({row.batch})", milliseconds(row.ours), milliseconds(row.pytorch),
+            f"{row.ratio:.2f}" if row.ratio else "", f"{row.least_ratio:.2f}" if row.least_ratio else "",
+            f"{asked:g}", verdict(row.ratio <= asked) if row.ratio else "not measured",
+            milliseconds(row.simulated), str(row.turns),
+        ])  # fmt: skip
+    return head, body
+
+
+def markdown(report: Report) -> str:
+    """The table with where and when."""
+    where = f"{report.described} Medians of turns on {report.threads} threads."
+    return "\n\n".join([where, markdown_table(*table(report))])
+
+
+def write(report: Report, root: Path) -> Iterator[Path]:
+    """The table as Markdown and JSON, and between the markers of README and of the documentation's page."""
+    title = f"# An iteration of training: {report.name}, {report.date}"
+    full = "\n\n".join([title, "Made by `refimpl bench --training --write`.", markdown(report)])
+    pages = dict.fromkeys((Path("README.md"), Path("docs/speed.md")), "bench training")
+    return report.write(root, "training-", full, pages, markdown(report))
