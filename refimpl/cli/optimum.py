@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, add_command, real, whole
 from refimpl.cli.lists import print_json
-from refimpl.cli.options import add_budget, add_json, add_machine, add_network, machine_of, network_of, say_share
+from refimpl.cli.options import (
+    add_budget,
+    add_effort,
+    add_json,
+    add_machine,
+    add_network,
+    machine_of,
+    network_of,
+    say_share,
+    with_effort,
+)
+from refimpl.cli.plan import proved
 from refimpl.cli.terminal import progress, say, show_table, waiting
 
 if TYPE_CHECKING:
@@ -24,8 +36,8 @@ def add(commands: Any) -> None:
         commands, "optimum", "how far each policy is from the best that any could do",
         "A lower bound on the time of an iteration within a budget, proved by the solver HiGHS; the best of all fates "
         "by exhaustive search, where the network is small; Rotor's optimum for recomputation alone, where it is a "
-        "chain; and every paper's best setup beside them.  All times are simulated.  The bound needs the extra "
-        "refimpl[optimum].",
+        "chain; every paper's best setup, and the policy that combines them.  All times are simulated.  The bound "
+        "needs the extra refimpl[optimum].",
         [
             "refimpl optimum lenet --batch 4096 --budget 0.75",
             "refimpl optimum vgg16 --batch 256 --machine titan-x --budget 12GiB",
@@ -35,6 +47,7 @@ def add(commands: Any) -> None:
     add_network(parser)
     add_machine(parser)
     add_budget(parser)
+    add_effort(parser)
     parser.add_argument(
         "--enumerate", type=whole(0, 10), metavar="N", dest="most",
         help="try every fate of the N largest maps, the others kept (default: of all maps, if there are at most 8)",
@@ -43,6 +56,9 @@ def add(commands: Any) -> None:
                         help="seconds for the solver; its bound at the limit is a bound (default: 60)")  # fmt: skip
     add_json(parser)
     parser.set_defaults(run=run)
+
+
+DONE_WITH = {"keep": "kept", "offload": "offloaded", "drop": "dropped"}  #: fate → in the table
 
 
 @dataclass(frozen=True)
@@ -91,7 +107,7 @@ def run(options: argparse.Namespace) -> int:
         bound,
         enumerated(network, machine, budget, options.most),
         recomputation(network, machine, budget),
-        policies(network, machine, budget),
+        [*policies(network, machine, budget), combined(network, machine, budget, options)],
     )
     if options.json:
         print_json(document(found, network, machine, budget))
@@ -139,6 +155,20 @@ def policies(network: Network, machine: Machine, budget: int) -> list[Row]:
     with progress("planning", len(setups)) as advance:
         best = best_of_papers(network, machine, budget, setups, advance)
     return [Row(one.paper, one.setup, one.seconds) for one in best]
+
+
+def combined(network: Network, machine: Machine, budget: int, options: argparse.Namespace) -> Row:
+    """The policy that combines the papers."""
+    from refimpl.combined import COMBINED
+    from refimpl.registry.largest import attempt
+
+    program = attempt(network, with_effort(COMBINED, options), machine, budget)
+    if program is None:
+        return Row("combined", "", None)
+    proved(program)
+    fates = Counter[str](fate.name for fate in program.fates.values())
+    maps = ", ".join(f"{fates[name]} {done}" for name, done in DONE_WITH.items() if fates[name])
+    return Row("combined", f"maps: {maps}", program.planned_seconds)
 
 
 # -- for people --------------------------------------------------------------------------------------------------------

@@ -57,6 +57,14 @@ def add_setup(parser: Parser, preset: bool = True) -> None:
             help="give every map the fate that FILE says, one map a line: keep, offload or drop (see --save-fates)",
         )  # fmt: skip
         completed_by(action, "files")
+    add_effort(parser)
+    parser.add_argument(
+        "--recompute", choices=("speed", "memory", "cost"),
+        help="drop cheap maps and rebuild them as SuperNeurons does (its presets that do: cost)",
+    )  # fmt: skip
+
+
+def add_effort(parser: Parser) -> None:
     search = parser.add_argument_group("the preset combined")
     search.add_argument(
         "--effort",
@@ -65,10 +73,6 @@ def add_setup(parser: Parser, preset: bool = True) -> None:
         help="plans that its search makes at most (default: by the network's depth)",
     )
     search.add_argument("--search-seed", type=whole(0), metavar="S", help="of its draws (default: 1)")
-    parser.add_argument(
-        "--recompute", choices=("speed", "memory", "cost"),
-        help="drop cheap maps and rebuild them as SuperNeurons does (its presets that do: cost)",
-    )  # fmt: skip
 
 
 def add_machine(parser: Parser, default: str = f"the GPU at hand, {VDNNS_MACHINE} without one") -> None:

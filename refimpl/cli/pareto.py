@@ -27,8 +27,9 @@ def add(commands: Any) -> None:
     parser = add_command(
         commands, "pareto", "slow-down over budget, for every setup of the papers",
         "Plan every setup of the papers within a dozen budgets, from the least that one of them fits in to the "
-        "baseline's; solve the lower bound for each; and show the best of each paper.  A file keeps the points "
-        "that are done, and the same command goes on where it was stopped.  All times are simulated.",
+        "baseline's; search with the policy that combines them; solve the lower bound; and show the best of each.  A "
+        "file keeps the points that are done, and the same command goes on where it was stopped.  All times are "
+        "simulated.",
         [
             "refimpl pareto vgg16 --batch 256 --machine titan-x --out vgg16.points --picture vgg16.png",
             "refimpl pareto alexnet --batch 256 --points 6 --jobs 2",
@@ -57,6 +58,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from refimpl.combined import COMBINED
     from refimpl.network.zoo import build
     from refimpl.optimum import pareto
     from refimpl.optimum.bound import silent_solver
@@ -67,8 +69,9 @@ def run(options: argparse.Namespace) -> int:
     if options.bound:
         silent_solver()  # raises before anything is planned, if there is none
     machine, setups = machine_of(options), setups_of(options)
+    seed = COMBINED.seed if options.search_seed is None else options.search_seed
     network = build(options.network, options.batch)
-    case = pareto.Case(options.network, network.batch, machine, setups, options.time_limit)
+    case = pareto.Case(options.network, network.batch, machine, setups, options.time_limit, options.effort, seed)
     jobs = options.jobs or len(os.sched_getaffinity(0))
     out = Path(options.out) if options.out else None
     with pareto.kept(out, case) as (points, keep):
@@ -76,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
             budgets = budgets_of(options, case, network, points, jobs, keep)
             tasks = [pareto.Task(pareto.BOUND, budget) for budget in budgets if options.bound]
             tasks += [pareto.Task(name, budget) for name in setups for budget in budgets]
+            tasks += [pareto.Task(pareto.COMBINED, budget) for budget in budgets]
             solve(case, tasks, points, jobs, keep, "planning")
         except KeyboardInterrupt:
             if not out:
@@ -98,13 +102,14 @@ def run(options: argparse.Namespace) -> int:
 
 def setups_of(options: argparse.Namespace) -> dict[str, Named]:
     """The setups that --with names, or all of the papers."""
+    from refimpl.combined import Combined
     from refimpl.optimum.setups import Named, of_papers
     from refimpl.registry.presets import parse
 
     if not options.setups:
         return of_papers()
     made = [setup_named(options, *parse(text)) for text in options.setups]
-    return {setup.name: Named(setup.name, setup.name, setup) for setup in made}
+    return {one.name: Named(one.name, one.name, one) for one in made if not isinstance(one, Combined)}
 
 
 def solve(case: Case, tasks: list[Task], points: Points, jobs: int, keep: Any, doing: str) -> None:
@@ -156,6 +161,7 @@ class Found:
         self.curves = [pareto.curve(one.paper, one.name, budgets, points) for one in case.setups.values()]
         papers = dict.fromkeys(one.paper for one in self.curves)
         self.best = [pareto.best([one for one in self.curves if one.paper == paper]) for paper in papers]
+        self.combined = pareto.curve(pareto.COMBINED, pareto.COMBINED, budgets, points)
         self.bound = pareto.curve(pareto.BOUND, pareto.BOUND, budgets, points) if bound else None
 
     def slowdowns(self, curve: Curve) -> list[float | None]:
@@ -172,7 +178,7 @@ class Found:
 
 def shown(found: Found) -> list[Curve]:
     """The columns of the table, after the budget."""
-    return [*found.best, *([found.bound] if found.bound else [])]
+    return [*found.best, found.combined, *([found.bound] if found.bound else [])]
 
 
 def table(found: Found) -> Table:
@@ -194,13 +200,20 @@ def value_at(place: int) -> Any:
 
 def findings(found: Found) -> list[str]:
     from refimpl.optimum import pareto
-    from refimpl.text import size
+    from refimpl.text import counted, size
 
     lines = [f"One step alone needs {size(found.single_step)}: no policy fits in less."]
+    if gain := pareto.gain(found.combined, found.best, found.floor):
+        lines.append(
+            f"At {counted(gain.open, 'budget')} the best setup is above the floor.  There combined is faster at "
+            f"{gain.better} and slower at {gain.worse}: {gain.mean:.3f} × as fast (geometric mean), at most "
+            f"{gain.largest:.3f} ×."
+        )
     if found.bound:
-        away = pareto.distance(pareto.best(found.best), found.bound, found.floor)
-        if away:
-            lines.append(f"Where the best setup is above the floor, it takes {away:.3f} × the bound on average.")
+        shown = {"best setup": pareto.best(found.best), "combined": found.combined}
+        away = {name: pareto.distance(curve, found.bound, found.floor) for name, curve in shown.items()}
+        text = ", ".join(f"{name} {value:.3f} ×" for name, value in away.items() if value)
+        lines += [f"Mean distance to the bound, where a curve is above the floor: {text}."] if text else []
     return lines
 
 
@@ -215,7 +228,9 @@ def drawn(found: Found) -> Any:
         for best in found.best
     }
     bound = found.slowdowns(found.bound) if found.bound else None
-    return pareto_picture(found.title, found.budgets, groups, {}, bound, found.single_step)
+    return pareto_picture(
+        found.title, found.budgets, groups, {"combined": found.slowdowns(found.combined)}, bound, found.single_step
+    )
 
 
 # -- for programs ------------------------------------------------------------------------------------------------------
@@ -230,6 +245,7 @@ def document(found: Found) -> dict[str, Any]:
         "single_step_bytes": found.single_step, "budget_bytes": found.budgets,
         "setups": [curve_json(curve) for curve in found.curves],
         "best": {curve.paper: curve.seconds for curve in found.best},
+        "combined": found.combined.seconds,
         "bound": found.bound and found.bound.seconds,
     }  # fmt: skip
 

@@ -12,11 +12,12 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from refimpl import combined
 from refimpl.machine import Machine
 from refimpl.machine.files import refuse_unwritable
 from refimpl.network import Network
@@ -26,7 +27,7 @@ from refimpl.optimum.setups import Named
 from refimpl.registry.fitting import least_budget
 from refimpl.registry.largest import attempt
 
-BOUND = "bound"  #: the curve of the lower bound
+BOUND, COMBINED = "bound", "combined"  #: the curves of the lower bound and of the policy that combines the papers
 
 
 class PointsError(ValueError):
@@ -36,7 +37,7 @@ class PointsError(ValueError):
 class Task(NamedTuple):
     """A point of a curve."""
 
-    curve: str  #: a setup's name, or `BOUND`
+    curve: str  #: a setup's name, `BOUND` or `COMBINED`
     budget: int | None  #: bytes; None asks for the least budget of the setup
 
 
@@ -53,12 +54,15 @@ class Case:
     machine: Machine
     setups: Mapping[str, Named]  #: by name
     time_limit: float  #: seconds of the bound's solver
+    effort: int | None  #: of the combined policy's search: plans at most
+    seed: int  #: of its draws
 
     def header(self) -> dict[str, Any]:
         """The first line of the file: points of one case are not points of another."""
         return {
             "network": self.network, "batch": self.batch, "machine": self.machine.name,
             "catalogue": self.machine.catalogue, "link": self.machine.link, "tiers": [*map(str, self.machine.tiers)],
+            "effort": self.effort, "seed": self.seed,
         }  # fmt: skip
 
     def solve(self, network: Network, task: Task) -> float | None:
@@ -67,10 +71,20 @@ class Case:
             assert task.budget is not None
             bound = lower_bound(network, self.machine, task.budget, self.time_limit)
             return bound.seconds if bound else None
+        if task.curve == COMBINED:
+            assert task.budget is not None
+            return self.combined(network, task.budget)
         setup = self.setups[task.curve].setup
         if task.budget is None:
             return least_budget(network, setup, self.machine)
         program = attempt(network, setup, self.machine, task.budget)
+        return program.planned_seconds if program else None
+
+    def combined(self, network: Network, budget: int) -> float | None:
+        """Seconds of the program that the search adopts; it is proved safe."""
+        program = attempt(network, replace(combined.COMBINED, effort=self.effort, seed=self.seed), self.machine, budget)
+        if program:
+            program.verify()
         return program.planned_seconds if program else None
 
 

@@ -15,13 +15,25 @@ import pytest
 from refimpl.machine import MACHINES
 from refimpl.network import Network
 from refimpl.optimum import pareto
-from refimpl.optimum.pareto import BOUND, Case, Curve, Points, PointsError, Task, best, budgets_between, distance, gain
+from refimpl.optimum.pareto import (
+    BOUND,
+    COMBINED,
+    Case,
+    Curve,
+    Points,
+    PointsError,
+    Task,
+    best,
+    budgets_between,
+    distance,
+    gain,
+)
 from refimpl.optimum.setups import Named, of_papers
 from refimpl.registry.presets import setup
 
 SETUPS = {name: Named("paper", name, setup(name)) for name in ("vdnn-all", "superneurons")}
-CASE = Case("lenet", 64, MACHINES["titan-x"], SETUPS, 5.0)
-TASKS = [Task(name, budget) for name in (*SETUPS, BOUND) for budget in (9 << 20, 12 << 20)]
+CASE = Case("lenet", 64, MACHINES["titan-x"], SETUPS, 5.0, 60, 1)
+TASKS = [Task(name, budget) for name in (*SETUPS, BOUND, COMBINED) for budget in (9 << 20, 12 << 20)]
 TASKS += [Task(name, None) for name in SETUPS]
 
 
