@@ -25,7 +25,7 @@ MEMORY, PERFORMANCE = MemoryOptimal(), PerformanceOptimal()
 @cache
 def papers() -> dict[str, tuple[Setup, ...]]:
     """Paper → its setups, those that are planned quickly first."""
-    baselines = [Setup("baseline", algorithms=one) for one in (PERFORMANCE, MEMORY)]
+    baselines = [Setup(f"baseline, {one.name}", algorithms=one) for one in (PERFORMANCE, MEMORY)]
     of_vdnn = [
         vdnn.static(f"vdnn-{what}", offload, one).replace(name=f"vdnn-{what}, {one.name}")
         for what, offload in (("none", NoOffload()), ("all", vdnn.ALL), ("conv", vdnn.CONV))
@@ -44,9 +44,13 @@ def papers() -> dict[str, tuple[Setup, ...]]:
     ]
     of_superneurons: list[Setup] = []
     for one in (MEMORY, PERFORMANCE, DynamicWorkspace()):
-        of_superneurons += [superneurons.liveness(one), superneurons.offload(one)]
+        found = [superneurons.liveness(one), superneurons.offload(one)]
         for how in (COST_AWARE, SPEED_CENTRIC, MEMORY_CENTRIC):
-            of_superneurons += [superneurons.recompute(how, one), superneurons.everything(how, one)]
+            found += [
+                setup.replace(name=f"{setup.name}, {how.name}")
+                for setup in (superneurons.recompute(how, one), superneurons.everything(how, one))
+            ]
+        of_superneurons += [setup.replace(name=f"{setup.name}, {one.name}") for setup in found]
     return {
         "baseline": tuple(baselines),
         "vDNN": tuple(of_vdnn),

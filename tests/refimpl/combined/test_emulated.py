@@ -1,0 +1,33 @@
+"""A combined program on the emulated GPU: the CUDA back end trains with it to the baseline's bits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from refimpl.combined import COMBINED
+from refimpl.machine import machine
+from refimpl.memory import UNLIMITED
+from refimpl.network.zoo import build
+from refimpl.planner import plan
+from refimpl.registry import presets
+from refimpl.reproduce.measured import SameAlgorithms, everything_held
+from tests.refimpl.backend.running import differing, trained
+
+pytestmark = [pytest.mark.combined, pytest.mark.emulated, pytest.mark.slow]
+
+SLOW_LINK = dataclasses.replace(machine("h100").with_catalogue("own"), link=1e9)
+
+
+@pytest.mark.parametrize("network", ["tiny-resnet", "tiny-inception"])
+def test_a_combined_program_trains_to_the_baseline_s_bits(network: str) -> None:
+    net = build(network, 4)
+    roomy = plan(net, presets.baseline(liveness="layer-wise"), SLOW_LINK, UNLIMITED)
+    program = plan(net, dataclasses.replace(COMBINED, effort=40), SLOW_LINK, int(0.75 * roomy.peak_bytes))
+    program.verify()
+    assert {fate.name for fate in program.fates.values()} > {"keep"}
+    same = plan(net, everything_held(SameAlgorithms.as_in(program)), SLOW_LINK, UNLIMITED)
+    losses, state = trained(program, 2, backend="emulated")
+    expected_losses, expected = trained(same, 2, backend="emulated")
+    assert losses == expected_losses and differing(state, expected) == []

@@ -1,0 +1,186 @@
+"""Drawn fates are carried out safely, whatever they are, and change no bit of training."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl.combined import FarthestNextUse, Fates, InTime, OnceDrained, setup_with
+from refimpl.combined.fates import WORDS, Word
+from refimpl.combined.modules import Dropped, must_hold
+from refimpl.memory import BestFit, BothEnds
+from refimpl.network import VDNN, Builder, Network, Tensor
+from refimpl.network.zoo import build
+from refimpl.planner import CopyIn, DoesNotFit, PlanContext, Program, Setup, plan
+from refimpl.planner.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoCache
+from refimpl.registry.largest import least_conceivable
+from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
+from tests.refimpl.drawn_networks import networks
+from tests.refimpl.modules import machine
+
+pytestmark = pytest.mark.combined
+
+UNLIMITED = 1 << 50
+ZOO = ("lenet", "tiny-vgg", "tiny-resnet", "tiny-inception", "tiny-resnet:superneurons", "tiny-vgg:vdnnpp")
+
+
+def drawn_setup(network: Network, lot: random.Random) -> Setup:
+    """Any fates, and any of the modules that may be beside them."""
+    words: dict[str, Word] = {}
+    for tensor in PlanContext(network, MACHINE).maps_across():
+        words[tensor.name] = lot.choice(WORDS[:2] if tensor is network.input else WORDS)
+    return setup_with(
+        Fates.of(words),
+        prefetch=InTime(lot.choice((1.0, 4.0)), lot.random() < 0.5, lot.choice((0.0, 0.1))),
+        cache=lot.choice((FarthestNextUse(), NoCache())),
+        algorithms=lot.choice((OnceDrained(), FastestThatFits(), MemoryOptimal())),
+        allocator=lot.choice((BestFit(), BothEnds())),
+        copy_streams=lot.choice(("shared", "separate")),
+        join=lot.random() < 0.2,
+    )
+
+
+def drawn_program(network: Network, seed: int, share: float) -> Program | None:
+    """A program with drawn fates, in a budget between what one step needs and what all maps need; None: no fit."""
+    lot = random.Random(seed)
+    on = machine(lot.choice((1e8, 12.8e9)))
+    most = plan(network, Setup("all", algorithms=MemoryOptimal(), liveness=LayerWise()), on, UNLIMITED).peak_bytes
+    least = least_conceivable(network)
+    try:
+        program = plan(network, drawn_setup(network, lot), on, int(least + share * (1.2 * most - least)))
+    except DoesNotFit:
+        return None
+    program.verify()
+    return program
+
+
+@given(networks(layers=12), st.integers(0, 999), st.floats(0, 1))
+@settings(max_examples=60)
+def test_drawn_fates_are_safe(network: Network, seed: int, share: float) -> None:
+    drawn_program(network, seed, share)
+
+
+@given(networks(layers=10), st.integers(0, 999), st.floats(0.3, 1))
+@settings(max_examples=8)
+def test_drawn_fates_change_no_bit(network: Network, seed: int, share: float) -> None:
+    if program := drawn_program(network, seed, share):
+        _, state = trained(program, 2, poison=True)
+        assert differing(state, plain_training(program, 2)) == []
+
+
+@pytest.mark.campaign
+def test_a_thousand_drawn_fates_are_safe() -> None:
+    """On the networks for teaching; a draw that does not fit counts for none."""
+    lot, proved = random.Random(2026), 0
+    while proved < 1000:
+        network = build(lot.choice(ZOO), lot.choice((2, 8, 32)))
+        proved += drawn_program(network, lot.randrange(10**6), lot.random()) is not None
+
+
+@pytest.mark.campaign
+@given(networks(layers=16), st.integers(0, 10**6), st.floats(0, 1))
+@settings(max_examples=450)  # about a third does not fit
+def test_three_hundred_drawn_fates_change_no_bit(network: Network, seed: int, share: float) -> None:
+    if program := drawn_program(network, seed, share):
+        _, state = trained(program, 2, poison=True)
+        assert differing(state, plain_training(program, 2)) == []
+
+
+# -- rebuilding --------------------------------------------------------------------------------------------------------
+
+
+def chained(words: Mapping[str, Word]) -> tuple[Network, Program]:
+    """A chain of six normalisations after a convolution, with these fates."""
+    b = Builder("chain", (2, 4, 8, 8), VDNN)
+    b.conv(4, 3, pad=1, name="conv")
+    for number in range(1, 7):
+        b.batchnorm(name=f"n{number}")
+    b.fc(2)
+    b.softmax()
+    network = b.build()
+    program = plan(network, setup_with(Fates.of(words)), MACHINE, UNLIMITED)
+    program.verify()
+    return network, program
+
+
+def test_what_is_dropped_once_is_rebuilt_once_and_again_means_every_time() -> None:
+    """Each of n maps in a row, dropped: n layers run again; again: n (n + 1) / 2, less the last's own step."""
+    names = [f"n{number}" for number in range(1, 6)]
+    once = chained(dict.fromkeys(names, "drop"))[1].counts.recomputed_layers
+    every_time = chained(dict.fromkeys(names, "again"))[1].counts.recomputed_layers
+    assert once == len(names) < every_time == len(names) * (len(names) + 1) // 2
+
+
+def test_a_chain_begins_where_a_map_is_there() -> None:
+    network, _ = chained({})
+    context = PlanContext(network, MACHINE)
+    bound = Dropped(Fates.of({"n1": "drop", "n2": "drop", "n3": "drop"})).bind(context)
+    step = network.layer("n4").backward
+    named = {tensor.name: tensor for tensor in network.managed}
+
+    def run_again(*there: str) -> list[str]:
+        chain = bound.chain(named["n3"], step, lambda tensor: tensor.name in there)
+        return [again.layer.name for again, _ in chain]
+
+    assert run_again() == ["n1", "n2", "n3"]
+    assert run_again("n2") == ["n3"], "n2 is there, so n1 is not needed"
+    assert run_again("n1") == ["n2", "n3"]
+
+
+def test_a_source_is_needed_no_longer_than_the_last_rebuild_from_it() -> None:
+    """n1 to n5 are rebuilt at one go, from conv; later steps find them on the device."""
+    network, _ = chained({})
+    context = PlanContext(network, MACHINE)
+    bound = Dropped(Fates.of({f"n{number}": "drop" for number in range(1, 6)})).bind(context)
+    named = {tensor.name: tensor for tensor in network.managed}
+    assert bound.sources() == {named["conv"]: [network.layer("n6").backward.number]}
+
+
+# -- prefetching -------------------------------------------------------------------------------------------------------
+
+
+def prefetches(program: Program, why: str = "prefetch") -> dict[str, int]:
+    """Map → the step at which its copy in begins."""
+    return {it.tensor.name: it.step for it in program.instructions if it.op == "copy in" and it.why == why}
+
+
+def begins(network: Network, module: InTime, budget: int = UNLIMITED, link: float = 12.8e9) -> dict[str, int]:
+    """Map → the step at which its copy in begins, where every map is offloaded."""
+    fates = Fates.of({t.name: "offload" for t in PlanContext(network, MACHINE).maps_across()})
+    setup = setup_with(fates, prefetch=module, algorithms=MemoryOptimal())
+    program = plan(network, setup, machine(link), budget)
+    return {it.tensor.name: it.step for it in program.instructions if isinstance(it, CopyIn) and it.why == "prefetch"}
+
+
+def test_a_longer_lead_and_a_slower_link_copy_in_earlier() -> None:
+    network = build("vgg16", 8)
+    late, early, slow = begins(network, InTime()), begins(network, InTime(3.0)), begins(network, InTime(), link=6e9)
+    for other in (early, slow):
+        both = late.keys() & other.keys()  # a map that is wanted before it has drained is not copied
+        assert len(both) > 5 and all(other[name] <= late[name] for name in both) and other != late
+
+
+def test_memory_has_a_say_in_how_early() -> None:
+    network = build("vgg16", 8)
+    needs = max(must_hold(PlanContext(network, MACHINE)))
+    free, tight = (begins(network, InTime(5.0, guard), int(1.1 * needs)) for guard in (False, True))
+    both = free.keys() & tight.keys()
+    assert both and all(tight[name] >= free[name] for name in both) and tight != free
+    assert begins(network, InTime(5.0)) == begins(network, InTime(5.0, guard=False))  # there is room for all
+
+
+def test_must_hold_counts_a_map_that_is_away_only_where_it_is_used() -> None:
+    network, _ = chained({})
+    context = PlanContext(network, MACHINE)
+    named: dict[str, Tensor] = {tensor.name: tensor for tensor in network.managed}
+    before = must_hold(context)
+    context.decide("offload", "test", {named["n1"]: "test"})
+    after = must_hold(context)
+    last, first = context.last_forward_use(named["n1"]), context.first_backward_use(named["n1"])
+    away = [number for number in range(len(before)) if after[number] != before[number]]
+    assert away == list(range(last + 1, first))
+    assert all(before[number] - after[number] == named["n1"].nbytes for number in away)

@@ -1,0 +1,233 @@
+"""The search: never above the papers, the same everywhere, and what it adopts is safe."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refimpl.combined import COMBINED, Combined, Fates
+from refimpl.combined.judge import Judge
+from refimpl.combined.maps import Maps
+from refimpl.combined.papers import papers, planned_quickly
+from refimpl.combined.remedies import Change, Losses, fates_of, remedies
+from refimpl.combined.search import of_papers, point
+from refimpl.combined.seeds import family, prices
+from refimpl.combined.seeds import fates_of as member
+from refimpl.machine import MACHINES, Machine
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, plan
+from refimpl.registry import presets
+from refimpl.registry.fitting import least_budget
+from refimpl.registry.largest import attempt
+from tests.refimpl.backend.running import differing, plain_training, trained
+from tests.refimpl.modules import machine
+
+pytestmark = pytest.mark.combined
+
+TITAN_X = MACHINES["titan-x"]
+GIB = 1 << 30
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def small(network: str = "tiny-resnet", share: float = 0.55) -> tuple[Network, Machine, int]:
+    """A small network on a machine with a slow link, within a share of the baseline's peak."""
+    net, on = build(network, 16), machine(2e9)
+    peak = plan(net, presets.setup("baseline liveness=layer-wise"), on, 1 << 50).peak_bytes
+    return net, on, int(share * peak)
+
+
+def judge_of(network: Network, on: Machine, budget: int, most: int = 50) -> tuple[Judge, PlanContext, Maps]:
+    context = PlanContext(network, on, budget)
+    maps = Maps(context)
+    return (
+        Judge(
+            lambda setup, give_up=1e9: plan(network, setup, on, budget, give_up), maps.floor, most, lambda *told: None
+        ),
+        context,
+        maps,
+    )
+
+
+# -- what it adopts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        "lenet",
+        pytest.param("tiny-resnet", marks=pytest.mark.slow),
+        pytest.param("tiny-inception", marks=pytest.mark.slow),
+    ],
+)
+def test_it_is_never_slower_than_the_papers_and_safe(network: str) -> None:
+    net, on, budget = small(network, 0.95)
+    program = plan(net, dataclasses.replace(COMBINED, effort=60), on, budget)
+    program.verify()
+    assert program.simulate().seconds == program.planned_seconds and program.peak_bytes <= budget
+    for setup in (one for setups in papers().values() for one in setups):
+        other = attempt(net, setup, on, budget)
+        assert other is None or other.planned_seconds >= program.planned_seconds * (1 - 1e-9), setup.name
+
+
+@pytest.mark.slow
+def test_what_it_adopts_trains_to_the_bit() -> None:
+    net, on, budget = small("tiny-resnet", 0.5)
+    program = plan(net, dataclasses.replace(COMBINED, effort=60), on, budget)
+    assert {fate.name for fate in program.fates.values()} > {"keep"}
+    _, state = trained(program, 2, poison=True)
+    assert differing(state, plain_training(program, 2)) == []
+
+
+@pytest.mark.slow
+def test_it_is_faster_than_all_papers_where_none_is_at_the_floor() -> None:
+    net, budget = build("vgg16", 64), int(4.86 * GIB)
+    program = plan(net, dataclasses.replace(COMBINED, effort=300), TITAN_X, budget)
+    program.verify()
+    others = [attempt(net, setup, TITAN_X, budget) for setup in planned_quickly()]
+    assert program.planned_seconds < min(other.planned_seconds for other in others if other)
+
+
+SAYS = """
+from tests.refimpl.combined.test_search import *
+net, on, budget = small()
+program = plan(net, dataclasses.replace(COMBINED, effort=40), on, budget)
+from tests.refimpl.modules import instructions_of
+import hashlib
+print(program.planned_seconds.hex(), hashlib.md5(repr(instructions_of(program)).encode()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_and_any_hash_seed_give_the_same_program() -> None:
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", SAYS],
+            cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2026")
+    ]  # fmt: skip
+    assert said[0] == said[1] != ""
+
+
+# -- the search as a setup ---------------------------------------------------------------------------------------------
+
+
+def test_progress_is_told_and_ctrl_c_returns_the_best_so_far() -> None:
+    net, on, budget = small()
+    told: list[tuple[int, int, float]] = []
+
+    def interrupt(plans: int, most: int, seconds: float) -> None:
+        told.append((plans, most, seconds))
+        if len(told) > 60:
+            raise KeyboardInterrupt
+
+    program = plan(net, Combined(**vars(dataclasses.replace(COMBINED, watch=interrupt))), on, budget)
+    assert program.planned_seconds == told[-1][2] and len(told) == 61
+    best = [seconds for _, _, seconds in told]
+    assert best == sorted(best, reverse=True)
+
+    def at_once(plans: int, most: int, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        plan(net, dataclasses.replace(COMBINED, watch=at_once), on, 1 << 19)
+
+
+def test_nothing_is_searched_where_a_paper_is_at_the_floor() -> None:
+    net = build("lenet", 16)
+    program = plan(net, COMBINED, TITAN_X, 1 << 30)
+    assert program.setup.name.startswith("combined: ") and len(program.tried) <= 3
+
+
+def test_where_nothing_fits_the_error_says_whose_and_the_least_budget_fits() -> None:
+    net, on, _ = small("lenet")
+    quick = dataclasses.replace(COMBINED, effort=40)
+    with pytest.raises(DoesNotFit, match="lenet is untrainable by combined"):
+        plan(net, quick, on, 1 << 19)
+    least = least_budget(net, quick, on)
+    assert least is not None
+    others = [found for name in ("vdnn-all", "superneurons") if (found := least_budget(net, presets.setup(name), on))]
+    assert least <= min(others)
+
+
+def test_it_leaves_no_slot_to_others() -> None:
+    assert set(COMBINED.slots.values()) == {"searched"} and isinstance(COMBINED, Search)
+    with pytest.raises(SetupError, match="combined chooses every slot itself"):
+        presets.setup("combined", {"offload": "vdnn-all"})
+
+
+# -- its parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_judge_gives_up_early_and_keeps_the_best() -> None:
+    net, on, budget = small()
+    judge, _, maps = judge_of(net, on, budget)
+    setups = [setup for setup, _ in zip(family(maps), range(20), strict=False)]
+    programs = [judge.planned(setup) for setup in setups]
+    fitting = [program for program in programs if program]
+    assert judge.best in fitting and judge.seconds == min(program.planned_seconds for program in fitting)
+    assert judge.count == 20 and all(map(judge.knows, setups))
+    assert judge.planned(setups[programs.index(fitting[0])], judge.floor / 2) is None
+
+
+def test_a_plan_that_is_given_up_is_sure_to_be_slower() -> None:
+    net, on, budget = small()
+    setup = presets.setup("vdnn-all", {"algorithms": "memory"})
+    budget *= 2
+    seconds = plan(net, setup, on, budget).planned_seconds
+    assert plan(net, setup, on, budget, seconds).planned_seconds == seconds
+    with pytest.raises(TooSlow):
+        plan(net, setup, on, budget, 0.5 * seconds)
+
+
+def test_a_paper_s_program_is_a_point_of_the_search() -> None:
+    net, on, _ = small("tiny-vgg")
+    budget = plan(net, presets.setup("baseline"), on, 1 << 50).peak_bytes
+    for name in ("vdnn-all", "superneurons-offload"):
+        program = plan(net, presets.setup(name), on, budget)
+        assert plan(net, point(program), on, budget).planned_seconds == program.planned_seconds
+
+
+def test_the_family_s_corners_and_prices() -> None:
+    net, on, budget = small("tiny-vgg")
+    maps = judge_of(net, on, budget)[2]
+    assert member(maps, 0.0, 0) == Fates() and set(member(maps, 0.0, 8).named("offload")) == set(maps.named)
+    taus = prices(maps)
+    dropped = [sum(maps.named[name].nbytes for name in member(maps, tau, 0).named("drop")) for tau in taus]
+    assert dropped[0] == 0 and dropped == sorted(dropped) and taus == sorted(taus)
+    assert maps.price[net.input] == float("inf")
+    for x, price in maps.price.items():  # what one rebuild costs, by the planner's own clock
+        if x is not net.input:
+            one = plan(net, presets.setup("baseline liveness=layer-wise"), on, 1 << 50)
+            again = Change(((x.name, "drop"),)).applied(point(one))
+            assert plan(net, again, on, 1 << 50).planned_seconds - one.planned_seconds == pytest.approx(
+                price * x.nbytes
+            )
+
+
+def test_the_remedy_for_a_rebuild_is_to_keep_the_map() -> None:
+    net, on, _ = small("tiny-vgg")
+    maps = judge_of(net, on, 1 << 50)[2]
+    setup = next(iter(family(maps)))
+    x = max(maps.large, key=lambda x: maps.price[x] * x.nbytes * (x is not net.input) if x is not net.input else 0)
+    dropping = Change(((x.name, "drop"),)).applied(setup)
+    program = plan(net, dropping, on, 1 << 50)
+    assert Losses(program).rebuilds[x] > 0
+    assert remedies(dropping, program, maps)[0] == Change(((x.name, "keep"),))
+    assert fates_of(remedies(dropping, program, maps)[0].applied(dropping)) == Fates()
+
+
+def test_the_papers_programs_come_fastest_first_and_are_not_counted() -> None:
+    net, on, budget = small()
+    judge, context, _ = judge_of(net, on, budget)
+    found: list[Program] = of_papers(judge, context)
+    times = [program.planned_seconds for program in found]
+    assert times == sorted(times) and judge.count == 0 and judge.best is found[0]
+    names = [setup.name for setup in planned_quickly()]
+    assert len(names) == len(set(names)) and all(isinstance(setup, Setup) for setup in planned_quickly())
