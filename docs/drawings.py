@@ -30,6 +30,7 @@ PURPOSE = {
     "refimpl.report": "tables, pictures and traces of any program",
     "refimpl.registry": "names → networks, machines, modules, presets, budgets; what fits",
     "refimpl.bench": "kernels and the planner, timed",
+    "refimpl.optimum": "how far plans are from the best",
     "refimpl.reproduce": "published figures beside ours",
     "refimpl.cli": "the command refimpl",
 }

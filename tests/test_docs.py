@@ -94,6 +94,7 @@ SLOW = (
     "docs/data-parallel.md",
     "docs/vdnn.md",
     "docs/tune.md",
+    "docs/optimum.md",
 )
 
 

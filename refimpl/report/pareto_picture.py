@@ -73,7 +73,7 @@ def pareto_picture(
         style.limit(axes, single_step, across=False, label="least that one step needs", color=style.PALE)
         bold = [group.bold for group in groups.values() if group.bold]
         scales(axes, budgets, single_step, right, [*bold, *policies.values()])
-        style.legend_above(axes, 4)
+        style.legend_above(axes, 5)
     return figure
 
 

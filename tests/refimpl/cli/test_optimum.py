@@ -11,8 +11,22 @@ from tests.refimpl.cli.said import Command, Wrong
 MACHINE = ("--machine", "titan-x")
 
 
+@pytest.mark.slow
 def test_bound_enumeration_and_policies_are_in_order(refimpl: Command) -> None:
-    said = refimpl("optimum", "alexnet", "--batch", 256, "--budget", "1340MiB", "--enumerate", 2, *MACHINE, "--json")
+    said = refimpl(
+        "optimum",
+        "alexnet",
+        "--batch",
+        256,
+        "--budget",
+        "1340MiB",
+        "--enumerate",
+        2,
+        "--effort",
+        60,
+        *MACHINE,
+        "--json",
+    )
     found = json.loads(said.out)
     bound, floor = found["bound"]["seconds"], found["floor_seconds"]
     assert floor < bound <= found["enumerated"]["seconds"] and found["bound"]["proved"]
@@ -23,12 +37,14 @@ def test_bound_enumeration_and_policies_are_in_order(refimpl: Command) -> None:
     for one in found["policies"]:
         if one["seconds"]:
             assert one["over_bound"] == one["seconds"] / bound >= 1 and one["over_floor"] >= one["over_bound"]
+    assert min(one for one in times.values() if one) == times["combined"]
     alone = found["recompute_alone"]
     assert alone["nothing_seconds"] < alone["enumerated"]["seconds"] <= alone["rotor_seconds"]
 
 
+@pytest.mark.slow
 def test_a_network_with_branches_has_neither_rotor_nor_enumeration(refimpl: Command) -> None:
-    asked = ("optimum", "tiny-inception", "--budget", "0.6", "--time-limit", "0.2", *MACHINE)
+    asked = ("optimum", "tiny-inception", "--budget", "0.6", "--time-limit", "0.2", "--effort", 20, *MACHINE)
     found = json.loads(refimpl(*asked, "--json").out)
     assert found["enumerated"] is None and found["recompute_alone"] is None
     said = refimpl(*asked).out

@@ -16,16 +16,16 @@ def test_points_are_kept_and_the_document_has_them(
     refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, picture = tmp_path / "points", tmp_path / "lenet.png"
-    asked = (*ASKED, "--points", 3, "--jobs", 1, "--out", out)
+    asked = (*ASKED, "--points", 3, "--jobs", 1, "--out", out, "--effort", 40)
     said = refimpl(*asked, "--json")
     found = json.loads(said.out)
-    assert out.read_text().count("\n") == 1 + 2 + 3 * 3  # the case, least budgets, points
+    assert out.read_text().count("\n") == 1 + 2 + 3 * 4  # the case, least budgets, points
     assert len(found["budget_bytes"]) == 3 and found["single_step_bytes"] <= found["budget_bytes"][0]
     assert [one["setup"] for one in found["setups"]] == ["vdnn-all", "superneurons"] and {*found["best"]} == {
         "vdnn-all",
         "superneurons",
     }
-    for column in zip(found["bound"], *found["best"].values(), strict=True):
+    for column in zip(found["bound"], found["combined"], *found["best"].values(), strict=True):
         bound, *seconds = column
         assert any(seconds) and all(one >= bound * (1 - 1e-6) for one in seconds if one)
     monkeypatch.setattr("refimpl.optimum.pareto.Case.solve", None)  # nothing is planned again
@@ -35,7 +35,9 @@ def test_points_are_kept_and_the_document_has_them(
 
 
 def test_budgets_of_ones_own(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
-    found = json.loads(refimpl(*ASKED, "--budget", "1.2,16MiB", "--no-bound", "--jobs", 1, "--json").out)
+    found = json.loads(
+        refimpl(*ASKED, "--budget", "1.2,16MiB", "--no-bound", "--effort", 20, "--jobs", 1, "--json").out
+    )
     assert len(found["budget_bytes"]) == 2 and found["bound"] is None
     (tmp_path / "bad").write_text("neither this nor that\n")
     assert "holds no points" in wrong(*ASKED, "--out", tmp_path / "bad")
