@@ -16,7 +16,8 @@ import numpy as np
 
 from refimpl.backend import Mpi, Trainer
 from refimpl.machine import Timeline, wire_bytes
-from refimpl.machine.here import here, processor
+from refimpl.machine.here import processor
+from refimpl.machine.named import machine as machine_named
 from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry.presets import baseline
@@ -74,7 +75,7 @@ def run(communicator: Mpi, name: str, batch: int, turns: int) -> Reducing:
         for which, calls in (("ours", ours), ("mpi", mpi)):
             least[which] = min(least[which], seconds_of(communicator, calls))
     iterations: dict[str, Timeline] = {}
-    machine = here().with_catalogue("own")
+    machine = machine_named("here").with_catalogue("own")
     made = {"beside backward": overlapped, "after backward": network.data_parallel(ranks, None)}
     trainers = {
         how: Trainer(plan(one, baseline(), machine, machine.memory_bytes), communicator=communicator)
