@@ -55,6 +55,9 @@ WORK_STYLE: dict[str, tuple[str, str]] = {
     "stalled": ("#FBE3D6", ""),
 }
 
+#: Lines below the copies of the first tier beside the host, the second, …
+TIER_COLOURS = (INK, "#A50026", "#00695C")
+
 SETTINGS: Any = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],

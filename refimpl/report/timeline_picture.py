@@ -1,15 +1,19 @@
-"""A picture of the timeline: the work of every stream, for the whole iteration and, closer, for a few steps."""
+"""A picture of the timeline: the work of every stream, for the whole iteration and, closer, for a few steps.
+
+A copy to or from another tier than the host's memory has a line below it, in the tier's colour.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from refimpl.machine import Span, Timeline
+from refimpl.machine import HOST, Span, Timeline
 from refimpl.network import Call, Step
 from refimpl.planner import Launch, Program
 from refimpl.report import style
@@ -35,6 +39,7 @@ class Bar:
     name: str
     start: float  #: seconds
     end: float
+    tier: str = HOST  #: of a copy: the memory at its other end
 
 
 def bars(program: Program, timeline: Timeline) -> list[Bar]:
@@ -46,7 +51,7 @@ def bars(program: Program, timeline: Timeline) -> list[Bar]:
         for span in sorted((s for s in timeline.spans if s.stream == stream), key=lambda span: span.start):
             bar = bar_of(program, step_of_call, span)
             if last and (bar.what, bar.name) == (last.what, last.name) and bar.start <= last.end:
-                last = found[-1] = Bar(stream, bar.what, bar.name, last.start, bar.end)
+                last = found[-1] = replace(last, end=bar.end)
                 continue
             before = last.end if last else 0.0
             if span.engine == "compute" and bar.start > before:
@@ -65,7 +70,8 @@ def bar_of(program: Program, step_of_call: dict[Call, Step], span: Span) -> Bar:
         what = "all-reduce" if span.engine == "network" else what
         return Bar(span.stream, what, step_of_call[i.call].layer.name, span.start, span.end)
     what = "batch, results" if i.why in ("batch", "result") else i.op if i.op in style.WORK_STYLE else i.why
-    return Bar(span.stream, what if what in style.WORK_STYLE else "prefetch", i.tensor.name, span.start, span.end)
+    what, tier = what if what in style.WORK_STYLE else "prefetch", getattr(i, "tier", HOST)
+    return Bar(span.stream, what, i.tensor.name, span.start, span.end, tier)
 
 
 def timeline_picture(program: Program, timeline: Timeline, window: range | None = None) -> Figure:
@@ -90,8 +96,15 @@ def timeline_picture(program: Program, timeline: Timeline, window: range | None 
             panels[1].set_title(_window_title(program, window), fontsize=9)
         panels[-1].set_xlabel(f"time since the iteration began ({style.time_unit(timeline.seconds)[1]})")
         names = [what for what in style.WORK_STYLE if any(bar.what == what for bar in found)]
-        style.legend(figure, style.WORK_STYLE, names)
+        tiers = {f"{tier} tier": (colour, "") for tier, colour in tier_colours(found).items()}
+        style.legend(figure, style.WORK_STYLE | tiers, [*names, *tiers])
     return figure
+
+
+def tier_colours(found: Sequence[Bar]) -> dict[str, str]:
+    """Tier → the colour of the line below the copies to it and from it; the host's have none."""
+    tiers = dict.fromkeys(bar.tier for bar in found if bar.tier != HOST)
+    return dict(zip(tiers, itertools.cycle(style.TIER_COLOURS)))
 
 
 def around_stall(program: Program, timeline: Timeline, found: Sequence[Bar]) -> range:
@@ -137,6 +150,10 @@ def lanes(axes: Axes, names: Sequence[str], found: Sequence[Bar], start: float, 
         _shares(axes, seen, len(names), start, end)
     else:
         _bars(axes, seen, start, end)
+    for tier, colour in tier_colours(found).items():
+        for lane in {bar.stream for bar in seen if bar.tier == tier}:
+            spans = [(bar.start, bar.end - bar.start) for bar in seen if bar.tier == tier and bar.stream == lane]
+            axes.broken_barh(spans, (-lane - 0.46, 0.1), facecolor=colour, linewidth=0)
     axes.set_yticks([-lane for lane in range(len(names))], list(names))
     axes.set(xlim=(start, end), ylim=(-len(names) + 0.5, 0.5))
     style.in_units(axes.xaxis, 1e-3)

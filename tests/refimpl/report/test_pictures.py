@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from refimpl import plan
 from refimpl.report import style
 from refimpl.report.comparison import Compared, compared
 from refimpl.report.comparison_picture import comparison_picture
@@ -186,6 +189,22 @@ def test_bars_cover_the_work_of_a_stream_and_its_stalls(make) -> None:
     stalled = sum(bar.end - bar.start for bar in found if bar.what == "stalled")
     launches = [span for span in line.spans if span.engine == "compute"]
     assert stalled == pytest.approx(line.stall - (line.seconds - max(span.end for span in launches)))
+
+
+def test_copies_of_other_tiers_than_the_hosts_are_marked() -> None:
+    """A line below each, in the tier's colour; the legend names the tiers that are used, and no other."""
+    program = plan("alexnet", "superneurons-offload", "titan-x", tiers="peer:100MiB,remote:30MiB,host")
+    line = program.simulate()
+    of_tier = Counter(bar.tier for bar in bars(program, line))
+    assert set(of_tier) == {"peer", "remote", "host"} == {*program.tier_bytes, "host"}
+    figure = timeline_picture(program, line, range(1, 3))
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named[-2:] == ["peer tier", "remote tier"]
+    below = [c for c in figure.axes[0].collections if c.get_paths() and c.get_paths()[0].get_extents().height < 0.2]
+    drawn = Counter(to_hex(c.get_facecolor()[0]).upper() for c in below for _ in c.get_paths())
+    assert drawn == {style.TIER_COLOURS[0]: of_tier["peer"], style.TIER_COLOURS[1]: of_tier["remote"]}
+    plain = timeline_picture(offloading(), timeline(offloading))
+    assert not any("tier" in text.get_text() for text in plain.legends[0].get_texts())
 
 
 def test_the_closer_view_is_of_the_longest_stall() -> None:
