@@ -164,15 +164,6 @@ def test_a_longer_lead_and_a_slower_link_copy_in_earlier() -> None:
         assert len(both) > 5 and all(other[name] <= late[name] for name in both) and other != late
 
 
-def test_memory_has_a_say_in_how_early() -> None:
-    network = build("vgg16", 8)
-    needs = max(must_hold(PlanContext(network, MACHINE)))
-    free, tight = (begins(network, InTime(5.0, guard), int(1.1 * needs)) for guard in (False, True))
-    both = free.keys() & tight.keys()
-    assert both and all(tight[name] >= free[name] for name in both) and tight != free
-    assert begins(network, InTime(5.0)) == begins(network, InTime(5.0, guard=False))  # there is room for all
-
-
 def test_must_hold_counts_a_map_that_is_away_only_where_it_is_used() -> None:
     network, _ = chained({})
     context = PlanContext(network, MACHINE)
