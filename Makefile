@@ -4,7 +4,7 @@
 #   make demo GPU=emulated                    on a GPU that is emulated; it needs a C compiler, and no GPU
 #   make gpu PYTHON=python3 VENV=system         use that interpreter as it is: nothing is made, nothing is installed
 #   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
-#   make test-vdnn        one paper's tests: vdnn, vdnnpp, superneurons, accudnn
+#   make test-vdnn        one paper's tests: vdnn, vdnnpp, superneurons, accudnn, combined
 #   make faults AGAINST=TREE   the same faults in another tree too, for its own tests
 #   make test-emulated SANITIZE=1   with AddressSanitizer in the emulated GPU's driver
 
@@ -65,7 +65,7 @@ test: $(TEST) ## run every test but the campaigns
 test-fast: $(TEST) ## run the tests that take less than a minute together
 	@$(PY) $(PYTEST) -q -m "not slow"
 
-PAPERS := vdnn vdnnpp superneurons accudnn
+PAPERS := vdnn vdnnpp superneurons accudnn combined
 .PHONY: $(PAPERS:%=test-%)
 $(PAPERS:%=test-%): test-%: $(TEST)
 	@$(PY) $(PYTEST) -q -m $*

@@ -1,4 +1,4 @@
-"""The outputs that the README shows, rewritten by the commands above them: `python docs/readme.py`.
+"""The outputs that README and tour show, rewritten by the commands above them: `python docs/readme.py`.
 
 A block of the language `console` is a line `$ refimpl …` and what it prints.  A test holds the README to it.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 
 from refimpl import cli
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (ROOT / "README.md", ROOT / "docs" / "tour.md")
 BLOCK = re.compile(r"^```console\n\$ (refimpl [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -34,4 +35,5 @@ def rewritten(text: str) -> str:
 
 if __name__ == "__main__":
     os.environ["REFIMPL_CALIBRATE"] = "0"  # the same plans on every machine
-    README.write_text(rewritten(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")
