@@ -26,6 +26,7 @@ PURPOSE = {
     "refimpl.vdnnpp": "a paper, 2019",
     "refimpl.superneurons": "a paper, 2018",
     "refimpl.accudnn": "a paper, 2019",
+    "refimpl.combined": "the papers together: fates, a search",
     "refimpl.backend": "runs it: CPU, CUDA",
     "refimpl.report": "tables, pictures and traces of any program",
     "refimpl.registry": "names → networks, machines, modules, presets, budgets; what fits",

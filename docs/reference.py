@@ -33,6 +33,7 @@ ROOMS = {
         "One folder a paper, one file an algorithm. "
         "See [](/vdnn.md), [](/vdnnpp.md), [](/superneurons.md) and [](/accudnn.md).",
     ),
+    "combined": (["refimpl.combined"], "The papers together: fates of maps, and a search. See [](/combined.md)."),
     "backend": (
         ["refimpl.backend"],
         "Programs that run, on the CPU or a GPU, and their data. See [](/backends.md).",
