@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import DOES_NOT_FIT, DONE, INTERRUPTED, Fail, add_command, completed_by, real, whole
 from refimpl.cli.lists import print_json
-from refimpl.cli.options import add_json, add_machine, add_network, add_setup, machine_of, setup_named
+from refimpl.cli.options import add_json, add_machine, add_network, add_setup, assigned, machine_of, setup_named
 from refimpl.cli.pictures import add_picture, checked, save
 from refimpl.cli.terminal import progress, say, show_table, wrapped
 
@@ -107,6 +107,8 @@ def setups_of(options: argparse.Namespace) -> dict[str, Named]:
     from refimpl.registry.presets import parse
 
     if not options.setups:
+        if assigned(options):
+            raise Fail("--set, --algorithms and --recompute change the setups of --with; give one")
         return of_papers()
     made = [setup_named(options, *parse(text)) for text in options.setups]
     return {one.name: Named(one.name, one.name, one) for one in made if not isinstance(one, Combined)}

@@ -153,7 +153,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from refimpl.bench import planning as planner_bench
     from refimpl.cli import demonstration
     from refimpl.machine import measure
-    from refimpl.optimum import bound, exhaustive, setups
+    from refimpl.optimum import bound, exhaustive, pareto, setups
 
     def refused(*_: Any, **__: Any) -> Any:
         raise Fail("nothing is measured here")
@@ -167,6 +167,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setups, "of_papers", lambda: dict([*papers.items()][-3:]))
     monkeypatch.setattr(bound.Programme, "solve", lambda self, time_limit: solve(self, min(time_limit, 0.1)))
     monkeypatch.setattr(exhaustive, "MOST", 2)
+    monkeypatch.setattr(pareto.Case, "combined", lambda case, network, budget: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
     monkeypatch.setattr(machine_code, "why_not", lambda: "not here")
     monkeypatch.setattr(Paper, "measured", refused)

@@ -42,4 +42,5 @@ def test_budgets_of_ones_own(refimpl: Command, wrong: Wrong, tmp_path: Path) -> 
     (tmp_path / "bad").write_text("neither this nor that\n")
     assert "holds no points" in wrong(*ASKED, "--out", tmp_path / "bad")
     assert "is not understood" in wrong(*ASKED, "--budget", "1.2,twelve", "--jobs", 1)
+    assert "change the setups of --with" in wrong("pareto", "lenet", "--algorithms", "memory")
     assert "there is no preset" in wrong("pareto", "lenet", "--with", "vdnnx")
