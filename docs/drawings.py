@@ -26,13 +26,13 @@ PURPOSE = {
     "refimpl.vdnnpp": "a paper, 2019",
     "refimpl.superneurons": "a paper, 2018",
     "refimpl.accudnn": "a paper, 2019",
-    "refimpl.combined": "the papers together: fates, a search",
     "refimpl.backend": "runs it: CPU, CUDA",
+    "refimpl.combined": "the papers together: fates, a search",
     "refimpl.report": "tables, pictures and traces of any program",
     "refimpl.registry": "names → networks, machines, modules, presets, budgets; what fits",
     "refimpl.bench": "kernels and the planner, timed",
-    "refimpl.optimum": "how far plans are from the best",
     "refimpl.reproduce": "published figures beside ours",
+    "refimpl.optimum": "how far plans are from the best",
     "refimpl.cli": "the command refimpl",
 }
 NO_ROOM = ("refimpl", "refimpl.__main__")  #: floors of the test: the public names, and `python -m refimpl`

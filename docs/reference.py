@@ -40,6 +40,7 @@ ROOMS = {
     ),
     "report": (["refimpl.report", "refimpl.text"], "Tables, pictures and traces. See [](/reports.md)."),
     "registry": (["refimpl.registry"], "Names and the objects they mean; what fits a budget. See [](/slots/index.md)."),
+    "optimum": (["refimpl.optimum"], "A lower bound, exhaustive search and Rotor. See [](/optimum.md)."),
     "bench": (["refimpl.bench"], "Kernels and the planner, timed. See [](/speed.md)."),
     "reproduce": (
         ["refimpl.reproduce"],
