@@ -30,7 +30,7 @@ from refimpl.text import counted
 #: in long steps, to find one that fits, then between these.
 RESERVES = (0.0, 0.05, 0.15, 0.30, 0.02, 0.10, 0.20)
 QUICK_RESERVE = 0.15  #: the only one where a hint is all that is wanted
-CLOSE = 1.005  #: times the fewest seconds that the model predicts: close enough to stop
+CLOSE = 1.005  #: times the seconds that the model predicts: close enough to stop
 MOST_PLANS = 16
 LAST_PLANS = 8  #: of these, kept for the last resorts
 
@@ -58,18 +58,18 @@ class Attempts:
         self.failure: DoesNotFit | None = None  #: of the last one that did not fit
         self.plans = 0
 
-    def fits(self, candidate: Proposal) -> bool:
-        """Plan a candidate."""
+    def plan(self, candidate: Proposal) -> Program | None:
+        """A candidate's program, if it fits."""
         try:
             program = try_out(candidate.setup, self._attempt, self.tried, candidate.predicted, candidate.note)
         except DoesNotFit as error:
             self.failure = error
             self.plans += 1 if isinstance(error, AddressesDoNotFit) else 1 + candidate.counted_first
-            return False
+            return None
         self.plans += 1 + candidate.counted_first
         if self.best is None or program.planned_seconds < self.best.planned_seconds:
             self.best = program
-        return True
+        return program
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class AccUDNN(Search):
         if model:
             self._by_the_model(attempts, model, context.budget)
         if attempts.best is None:
-            any(map(attempts.fits, self.last_resorts(model)))
+            any(map(attempts.plan, self.last_resorts(model)))
         if attempts.best is None:
             failure = attempts.failure
             assert failure is not None
@@ -110,9 +110,10 @@ class AccUDNN(Search):
                     continue
                 if candidate.counted_first and reserve < enough_free:
                     continue
-                if attempts.fits(candidate):
+                program = attempts.plan(candidate)
+                if program and program.planned_seconds <= CLOSE * decision.seconds:
                     break
-                if isinstance(attempts.failure, AddressesDoNotFit):
+                if not program and isinstance(attempts.failure, AddressesDoNotFit):
                     enough_free = (attempts.failure.asked - budget) / (budget - model.resident) / 2
             fastest = min(fastest, decision.seconds)
             if attempts.best and attempts.best.planned_seconds <= CLOSE * fastest:
