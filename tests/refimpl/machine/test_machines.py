@@ -15,6 +15,7 @@ from kernels import gpu
 from kernels.cpu.threads import cores
 from refimpl.machine import MACHINES, MachineError, machine, summary
 from refimpl.machine import here as at_hand
+from tests.device import BACKEND
 
 GIB = 1 << 30
 
@@ -105,7 +106,9 @@ def test_a_gpu_is_described_by_its_clocks_and_widths() -> None:
 @pytest.mark.gpu
 def test_here_is_the_gpu_where_there_is_one() -> None:
     made = machine("here")
-    assert gpu.device_name() in made.source
+    assert (gpu.device_name() in made.source) == (BACKEND == "cuda")
+    if BACKEND == "emulated":  # it has no speed of its own: "here" is the CPU
+        return
     assert made.memory_bytes > GIB and made.flops > 1e12 and made.bandwidth > 1e11
 
 
