@@ -57,7 +57,7 @@ class Network:
         """
         other = object.__new__(Network)
         vars(other).update(vars(self))
-        other.name, other.steps = f"{self.name}, forward only", []
+        other.name, other.ranks, other.steps = f"{self.name}, forward only", 1, []
         with collector_paused():
             for layer in self.layers:
                 other._step(layer, calls.inference(self, layer))

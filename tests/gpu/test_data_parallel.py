@@ -52,6 +52,7 @@ def test_two_equal_ranks_learn_what_one_learns(policy: str) -> None:
         with Trainer(made, BACKEND, communicator=communicator) as trainer:
             for iteration in range(3):
                 trainer.step(*draw_batch(made.network, iteration))
+            trainer.evaluate(*draw_batch(made.network, 3))
             states.append(trainer.state())
             if communicator:
                 timeline = trainer.timeline()

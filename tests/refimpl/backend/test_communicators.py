@@ -67,8 +67,6 @@ def test_all_ranks_learn_the_same_under_every_policy() -> None:
     """Policies that choose the same algorithms give the same bits, whatever they move and drop."""
     learnt: dict[int, set[int]] = {}
     for policy in PRESETS:
-        if policy.startswith("vdnnpp"):
-            continue  # same program builder; chains alone
         found = in_threads(2, lambda communicator: trained(communicator, policy, 30_000, budget="8MiB"))  # noqa: B023
         learnt.setdefault(found[0]["algorithms"], set()).update(rank["learnt"] for rank in found)
     assert [len(bits) for bits in learnt.values()] == [1] * len(learnt)

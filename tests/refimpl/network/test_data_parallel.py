@@ -99,6 +99,7 @@ def test_collective_calls_run_on_the_network_alone_and_before_the_updates() -> N
 def test_one_rank_trains_alone() -> None:
     network = small_network()
     assert network.data_parallel(1) is network and network.ranks == 1 and network.reduced == []
+    assert network.data_parallel(2).inference().ranks == 1, "each rank evaluates by itself"
 
 
 def test_what_cannot_be_trained_together_is_refused() -> None:
