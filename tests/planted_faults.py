@@ -953,7 +953,58 @@ REPRODUCE = (
         "tests/refimpl/reproduce/superneurons",
     ),
 )
-FAULTS = (*KERNELS, *NETWORK, *MEMORY, *MACHINE, *PLANNER, *PAPERS, *BACKEND, *REPORT, *REGISTRY, *REPRODUCE, *CLI)
+PARALLEL = (
+    Fault(
+        "the last gradients are never reduced",
+        "refimpl/network/data_parallel.py",
+        "    if bucket:\n        yield bucket",
+        "    if bucket and full is None:\n        yield bucket",
+        "tests/refimpl/network/test_data_parallel.py",
+    ),
+    Fault(
+        "an all-reduce runs on the stream of the kernels",
+        "refimpl/planner/mover.py",
+        "self.streams.network if call.collective else COMPUTE",
+        "COMPUTE",
+        "tests/refimpl/network/test_data_parallel.py",
+    ),
+    Fault(
+        "each process adds its own gradient first",
+        "refimpl/backend/communicators.py",
+        "of_ranks = [mine if other == rank else received[other, where] for other in range(size)]",
+        "of_ranks = [mine, *(received[other, where] for other in range(size) if other != rank)]",
+        "tests/refimpl/backend/test_communicators.py",
+        slow=True,
+    ),
+    Fault(
+        "a rank looks at its own loss alone",
+        "refimpl/backend/trainer.py",
+        "if not np.isfinite(self._losses).all():",
+        "if not np.isfinite(self._losses[self.communicator.rank]):",
+        "tests/refimpl/backend/test_communicators.py",
+    ),
+    Fault(
+        "the first rank does not say which rank failed",
+        "refimpl/backend/errors.py",
+        'super().__init__(f"rank {rank}: {why}")',
+        "super().__init__(why)",
+        "tests/refimpl/backend/test_communicators.py",
+    ),
+)
+FAULTS = (
+    *KERNELS,
+    *NETWORK,
+    *MEMORY,
+    *MACHINE,
+    *PLANNER,
+    *PAPERS,
+    *BACKEND,
+    *REPORT,
+    *REGISTRY,
+    *REPRODUCE,
+    *CLI,
+    *PARALLEL,
+)
 
 
 # -- planting ----------------------------------------------------------------------------------------------------------

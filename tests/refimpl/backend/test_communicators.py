@@ -39,6 +39,14 @@ def test_one_rank_keeps_the_contract() -> None:
 
 @needs_mpi
 @pytest.mark.slow
+def test_three_processes_sum_in_the_order_of_ranks() -> None:
+    """Two would come to the same sum in either order."""
+    done = mpiexec(["-m", "tests.refimpl.backend.ranks", "contract"], copies=3)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_mpi
+@pytest.mark.slow
 def test_processes_keep_the_contract_and_learn_what_threads_learn() -> None:
     done = mpiexec(["-m", "tests.refimpl.backend.ranks"])
     assert done.returncode == 0, done.stderr
