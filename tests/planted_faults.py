@@ -113,8 +113,8 @@ KERNELS = (
     Fault(
         "batch normalisation leaves out the last value of a chunk",
         "kernels/batchnorm.py",
-        "size = np.int32(min(count - first, CHUNK))\n    origin",
-        "size = np.int32(min(count - first, CHUNK - 1))\n    origin",
+        "size = np.int32(min(count - first, CHUNK))\n        origin",
+        "size = np.int32(min(count - first, CHUNK - 1))\n        origin",
         "tests/kernels/test_batchnorm.py",
     ),
     Fault(
