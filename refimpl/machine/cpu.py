@@ -1,6 +1,6 @@
 """The CPU at hand as a machine: what its kernels cost is measured once, and a call's seconds follow from that.
 
-**Measured**, by `calibrate`: the launches of one small network, each in its fastest turn.  From them follow, by least
+**Measured**, by `calibrate`: the launches of two small networks, each in its fastest turn.  From them follow, by least
 squares, the seconds of a kernel's *units* (`UNITS`): of a product the multiply-adds, the steps in which a tile is
 copied, and the results; of most other kernels the blocks.  Kernels that differ in their tile alone share their costs.
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import inf, prod
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -334,8 +334,7 @@ def calibrate(watch: Watch = lambda what: None) -> dict[str, Units]:
     overhead = least.pop((LAUNCH, (1.0,)))
     samples: dict[str, list[tuple[Units, float]]] = defaultdict(list)
     for (name, counted), seconds in least.items():
-        uneven = unevenness(prod(runs[name, counted].grid), _threads())
-        samples[name].append((counted, max(seconds - overhead, 0.05 * seconds) / uneven))
+        samples[name].append((counted, max(seconds - overhead, 0.05 * seconds) / _threads()))
     return {name: fitted(found) for name, found in samples.items()} | {LAUNCH: (overhead,)}
 
 
@@ -353,10 +352,11 @@ def _ways(call: Call) -> Iterator[Launch]:
 
 
 def _seconds(run: Callable[[], Any], times: int) -> float:
-    start = perf_counter()
+    """Processor seconds of all cores together, which other work on the machine disturbs less than the clock's."""
+    start = process_time()
     for _ in range(times):
         run()
-    return (perf_counter() - start) / times
+    return (process_time() - start) / times
 
 
 def fitted(samples: Sequence[tuple[Units, float]]) -> Units:
