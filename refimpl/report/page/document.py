@@ -29,7 +29,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from refimpl.machine import Timeline
+from refimpl.machine import HOST, Timeline
 from refimpl.network import Tensor
 from refimpl.planner import Launch, Program
 from refimpl.planner.instructions import Record, Wait
@@ -87,7 +87,8 @@ def document(program: Program, timeline: Timeline, label: str | None = None) -> 
             bar = bar_of(program, step_of_call, span)
             start, end = (round(moment * 1e9) for moment in (span.start, span.end))  # so that what touches still does
             moved = -1 if isinstance(i, Launch) else tensors(i.tensor)
-            work.append((start, end - start, span.stream, works(bar.what), names(bar.name), moved))
+            name = names(bar.name if bar.tier == HOST else f"{bar.name}, {bar.tier} tier")
+            work.append((start, end - start, span.stream, works(bar.what), name, moved))
         if isinstance(i, Launch):
             reads.append([tensors(tensor) for tensor in (*i.call.reads, *i.call.updates)])
             writes.append([tensors(tensor) for tensor in i.call.writes])

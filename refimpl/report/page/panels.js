@@ -751,7 +751,7 @@ class StreamPanel extends Panel {
     return null;
   }
 
-  // The tensor's copies and the bars that read or write it; between its copies, how long only the host has it.
+  // The tensor's copies and the bars that read or write it; between its copies, how long it is away.
   mark(pen, tensor) {
     const uses = this.model.usesOf.get(tensor) || [];
     if (state.hovered === null) {
@@ -793,7 +793,7 @@ class StreamPanel extends Panel {
     pen.setLineDash([5, 4]);
     line(pen, x0, y, x1, y);
     pen.setLineDash([]);
-    const text = `on the host for ${duration(back.begin - out.end)}`;
+    const text = `away for ${duration(back.begin - out.end)}`;
     const middle = (Math.max(LEFT, x0) + Math.min(this.right, x1)) / 2;
     if (x1 - x0 > 130) label(pen, text, middle - pen.measureText(text).width / 2, y, colours.ink);
   }
