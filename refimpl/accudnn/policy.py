@@ -29,7 +29,7 @@ from refimpl.text import counted
 #: Shares of the bytes that are not resident which the model leaves free, for blocks that do not fit their holes: first
 #: in long steps, to find one that fits, then between these.
 RESERVES = (0.0, 0.05, 0.15, 0.30, 0.02, 0.10, 0.20)
-QUICK_RESERVE = 0.15  #: the only one where a hint is all that is wanted
+QUICK_RESERVES = (0.0, 0.15)  #: where a hint is all that is wanted
 CLOSE = 1.005  #: times the seconds that the model predicts: close enough to stop
 MOST_PLANS = 16
 LAST_PLANS = 8  #: of these, kept for the last resorts
@@ -166,4 +166,4 @@ class AccUDNN(Search):
 
     @property
     def quick(self) -> Setup:
-        return dataclasses.replace(self, ranks=TRIED[:1], reserves=(QUICK_RESERVE,))
+        return dataclasses.replace(self, ranks=TRIED[:1], reserves=QUICK_RESERVES)
