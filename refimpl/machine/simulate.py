@@ -137,7 +137,8 @@ def simulate(instructions: Iterable[Any], streams: tuple[str, ...], machine: Mac
             op = instruction.op
             if op == "launch":
                 seconds = machine.seconds(instruction.call, instruction.choice)
-                stream, engine = instruction.stream, engine_of(instruction)
+                stream = instruction.stream
+                engine: Engine = "network" if instruction.call.collective else "compute"
                 spans.append(Span(instruction, stream, engine, *clock.run(stream, engine, seconds)))
             elif op == "copy out" or op == "copy in":
                 way: Literal["out", "in"] = "out" if op == "copy out" else "in"

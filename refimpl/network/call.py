@@ -36,7 +36,7 @@ class Call:
     `once` changes state that outlives the iteration (running statistics): a rebuild leaves it out.
     """
 
-    __slots__ = ("arguments", "flops", "function", "once", "operands", "reads", "updates", "writes")
+    __slots__ = ("arguments", "collective", "flops", "function", "once", "operands", "reads", "updates", "writes")
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class Call:
         self.function, self.arguments = function, arguments
         self.reads, self.writes, self.updates = tuple(reads), tuple(writes), tuple(updates)
         self.flops, self.once = flops, once
+        self.collective = function == "comm.mean"  #: all ranks make it together, over the network that joins them
         #: Every tensor of the call, once: what it reads, updates, writes.
         self.operands = tuple(dict.fromkeys((*self.reads, *self.updates, *self.writes)))
 
@@ -69,11 +70,6 @@ class Call:
     def choosable(self) -> bool:
         """Whether a plan chooses this call's algorithm and workspace."""
         return self.function in CHOOSABLE
-
-    @property
-    def collective(self) -> bool:
-        """Whether all ranks make this call together, over the network that joins them."""
-        return self.function.startswith("comm.")
 
     @property
     def convolution(self) -> tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, int]]:
