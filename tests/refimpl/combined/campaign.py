@@ -124,15 +124,16 @@ def text_of(value: float | None) -> str:
 
 
 def tables(found: list[dict[str, Any]]) -> str:
-    """Every point, then every case."""
+    """Every open point, then every case."""
     names = ("vDNN", "vDNN++", "SuperNeurons", "AccUDNN")
     lines = ["| case | budget | " + " | ".join(names) + " | combined | CPU s |", "| --- " * (len(names) + 4) + "|"]
     cases: defaultdict[str, list[tuple[float, float, float, float]]] = defaultdict(list)
     for one in found:
         values = [one["papers"][name] and one["papers"][name][0] for name in names]
         cells = [one["case"], size(one["budget"]), *map(text_of, values), text_of(one["combined"]), f"{one['cpu']:.1f}"]
-        lines.append(f"| {' | '.join(cells)} |")
         fitting = [value[0] for value in one["papers"].values() if value]
+        if not (fitting and one["combined"]) or min(fitting) > one["floor"] * CLOSED:
+            lines.append(f"| {' | '.join(cells)} |")
         if fitting and one["combined"]:
             others = [one["papers"][name][0] for name in ("baseline", *names[:3]) if one["papers"][name]]
             cases[one["case"]].append((min(fitting), min(others, default=math.nan), one["combined"], one["floor"]))
