@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     seed = COMBINED.seed if options.search_seed is None else options.search_seed
     network = build(options.network, options.batch)
     case = pareto.Case(options.network, network.batch, machine, setups, options.time_limit, options.effort, seed)
-    jobs = options.jobs or len(os.sched_getaffinity(0))
+    jobs = options.jobs or os.cpu_count() or 1
     out = Path(options.out) if options.out else None
     with pareto.kept(out, case) as (points, keep):
         try:

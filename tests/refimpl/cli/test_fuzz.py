@@ -168,7 +168,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bound.Programme, "solve", lambda self, time_limit: solve(self, min(time_limit, 0.1)))
     monkeypatch.setattr(exhaustive, "MOST", 2)
     monkeypatch.setattr(pareto.Case, "combined", lambda case, network, budget: None)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0})
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(machine_code, "why_not", lambda: "not here")
     monkeypatch.setattr(Paper, "measured", refused)
     monkeypatch.setattr(Paper, "parts", lambda self: {})
