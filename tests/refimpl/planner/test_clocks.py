@@ -31,7 +31,7 @@ from tests.refimpl.modules import instructions_of
 TITAN_X = MACHINES["titan-x"]
 PLENTY = 1 << 40
 #: Presets whose modules ask the machine for nothing but the order of a call's algorithms by speed.
-BY_A_MODEL = ("accudnn",)  # asks the machine's model of time which maps leave, and when they come back
+BY_A_MODEL = ("accudnn", "combined")  # ask a model of time which maps leave, and when they are copied back
 TIMELESS = [name for name in presets.PRESETS if name not in BY_A_MODEL]
 NETWORKS = (("alexnet", 128), ("vgg16", 16), ("googlenet", 32), ("resnet50", 8), ("inceptionv4", 4))
 SHARES = (1.05, 1.15, 1.3, 2.0)  #: of the ideal pool
