@@ -218,13 +218,14 @@ def pool_max_backward(
                         # ... gets the gradient if it is the first in the whole window.
                         if here < stop:
                             found = here
-                            here = np.uint32((plane * height + top) * width + left)
-                            row_end = np.uint32(here + right - left)
-                            while here < found and x[here] != largest:
-                                here = np.uint32(here + 1)
-                                if here == row_end:
-                                    row_end = np.uint32(row_end + width)
-                                    here = np.uint32(row_end - right + left)
+                            if top < cell_top or left < cell_left or cell_right < right:  # more of it comes before
+                                here = np.uint32((plane * height + top) * width + left)
+                                row_end = np.uint32(here + right - left)
+                                while here < found and x[here] != largest:
+                                    here = np.uint32(here + 1)
+                                    if here == row_end:
+                                        row_end = np.uint32(row_end + width)
+                                        here = np.uint32(row_end - right + left)
                             if here == found:
                                 dx[found] += dy[window]
                     q = np.int32(q + 1)

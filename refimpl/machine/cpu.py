@@ -455,7 +455,8 @@ def machine(rough: Machine, measure: bool = True) -> Machine:
 
 def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
     """A CPU of which these costs were measured."""
-    flops = 2 / costs["gemm_register_2d"][0]
+    product = _register_2d({"m": 512, "n": 512, "k": 512}, (16, 1))
+    flops = 2 * 512**3 / sum(cost * count for cost, count in zip(costs["gemm_register_2d"], product, strict=True))
     bandwidth = 8 * 1024 / costs["elementwise_copy"][0]
     return CalibratedCpu(
         name=rough.name,
