@@ -76,7 +76,9 @@ class BoundDropped:
         wanted = self._dropped_of(step)
         if step.forward or tensor not in wanted:
             wanted = [tensor]
-        return self._with_means(self._path([x for x in wanted if not is_there(x)], step, is_there).steps, step)
+        path = self._path([x for x in wanted if not is_there(x)], step, is_there)
+        chain = self._with_means(path.steps, step)
+        return [(again, [x for x in means if x is not tensor]) for again, means in chain]
 
     def _dropped_of(self, step: Step) -> list[Tensor]:
         """The dropped maps that a step reads."""
