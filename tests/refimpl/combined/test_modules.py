@@ -13,7 +13,7 @@ from refimpl.combined import FarthestNextUse, Fates, InTime, OnceDrained, setup_
 from refimpl.combined.fates import WORDS, Word
 from refimpl.combined.modules import Dropped, must_hold
 from refimpl.memory import BestFit, BothEnds
-from refimpl.network import VDNN, Builder, Network, Tensor
+from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import FastestThatFits, LayerWise, MemoryOptimal, NoCache
@@ -175,3 +175,17 @@ def test_must_hold_counts_a_map_that_is_away_only_where_it_is_used() -> None:
     away = [number for number in range(len(before)) if after[number] != before[number]]
     assert away == list(range(last + 1, first))
     assert all(before[number] - after[number] == named["n1"].nbytes for number in away)
+
+
+def test_a_map_rebuilt_only_as_a_source_is_there_when_the_others_read_it() -> None:
+    """A forked batch: fc1's backward wants concat1, whose chain rebuilds input.fork.4 on the way."""
+    builder = Builder("forked", (16, 2, 16, 16), Conventions(fork_layers=True, input_gradient=True))
+    batch = builder.input
+    first, second = builder.pool(2, after=batch), builder.pool(2, mode="average", after=batch)
+    third, fourth = builder.pool(2, after=builder.relu(after=batch)), builder.pool(2, after=batch)
+    builder.concat(first, second, third, fourth)
+    builder.fc(10)
+    builder.softmax()
+    again = dict.fromkeys(("concat1", "input.fork.1", "input.fork.4", "pool1", "pool3"), "again")
+    others = {"input.fork.2": "offload", "pool2": "offload", "pool4": "drop"}
+    plan(builder.build(), setup_with(Fates.of(again | others)), machine(1e9), UNLIMITED).verify()
