@@ -121,7 +121,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     from kernels import emulated
 
     report: Any = yield
-    if report.failed and emulated.active():
+    marked = any(map(item.get_closest_marker, ("gpu", "emulated", "ptx")))
+    if report.failed and marked and emulated.active():
         command = f"{emulated.environment()} {sys.executable} -m pytest --device emulated '{item.nodeid}'"
         report.sections.append(("repeat it on the emulated GPU", command))
     return report

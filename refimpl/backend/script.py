@@ -59,7 +59,7 @@ frees them. Work given to a stream after `event[...].wait(stream)` starts when w
 a comment says why. `--help` says what the script can be given. `python -m kernels.emulated SCRIPT` runs it without a
 GPU, slowly, with every access checked. Written by: $command"""
 
-HEAD = '''"""$title: one iteration of training written out.
+HEAD = '''"""$title
 
 $about
 """
@@ -322,8 +322,9 @@ class _Writer:
         imports = ["import argparse", "import hashlib", "import sys", "from collections import defaultdict"]
         imports += ["from concurrent.futures import ThreadPoolExecutor"] * compresses
         imports += ["from math import prod, sqrt"]
+        title = f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}"
         fields = {
-            "title": escaped(f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}"),
+            "title": textwrap.fill(escaped(f"{title}: one iteration of training written out."), WIDTH - 3),
             "about": textwrap.fill(Template(ABOUT).substitute(movers=movers, command=escaped(command)), WIDTH),
             "imports": "\n".join(imports) + "\n",
             "driver": "from cuda.bindings import driver\n" * compresses,

@@ -21,10 +21,13 @@ from refimpl.combined.algorithms import OnceDrained
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates
 from refimpl.combined.file import FILLED, Saved, load, saved, setup_with, text
+from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Dropped, InTime, Offloaded
+from refimpl.combined.remedies import Losses
 from refimpl.combined.search import COMBINED, Combined
+from refimpl.combined.seeds import ALGORITHMS, fates_of, prices, seed
 
 __all__ = [
-    "COMBINED", "FILLED", "Combined", "Dropped", "FarthestNextUse", "Fates", "InTime", "Offloaded", "OnceDrained",
-    "Saved", "load", "saved", "setup_with", "text",
+    "ALGORITHMS", "COMBINED", "FILLED", "Combined", "Dropped", "FarthestNextUse", "Fates", "InTime", "Losses", "Maps",
+    "Offloaded", "OnceDrained", "Saved", "fates_of", "load", "prices", "saved", "seed", "setup_with", "text",
 ]  # fmt: skip

@@ -205,20 +205,36 @@ def lrn_both_ways() -> Outputs:
     return outputs
 
 
-@case
-def batchnorm_all() -> Outputs:
-    x, dy, gamma, beta = drawn(3, 5, 6, 7), drawn(3, 5, 6, 7, seed=1), drawn(5), drawn(5, seed=1)
+def batchnorm_of(images: int) -> Outputs:
+    """Every kernel of batch normalisation, for channels of 42 values an image."""
+    shape = (images, 5, 6, 7)
+    x, dy, gamma, beta = drawn(*shape), drawn(*shape, seed=1), drawn(5), drawn(5, seed=1)
     y, dx, dgamma, dbeta, mean, inverse_std = (*(empty(*x.shape) for _ in range(2)), *(empty(5) for _ in range(4)))
     workspace = empty(max(1, batchnorm.workspace_bytes(x.shape) // 4))
     batchnorm.forward(x, gamma, beta, y, mean, inverse_std, epsilon=1e-5, workspace=workspace)
     running_mean, running_variance = np.zeros(5, np.float32), np.ones(5, np.float32)
     batchnorm.update_running(
-        mean, inverse_std, running_mean, running_variance, count=3 * 6 * 7, momentum=0.1, epsilon=1e-5
+        mean, inverse_std, running_mean, running_variance, count=images * 6 * 7, momentum=0.1, epsilon=1e-5
     )
     batchnorm.backward(x, gamma, mean, inverse_std, dy, dx, dgamma, dbeta, workspace=workspace)
     inferred = empty(*x.shape)
     batchnorm.inference(x, gamma, beta, running_mean, running_variance, inferred, epsilon=1e-5)
     return [y, mean, inverse_std, running_mean, running_variance, dx, dgamma, dbeta, inferred]
+
+
+@case
+def batchnorm_all() -> Outputs:
+    return batchnorm_of(images=3)  # one value a thread
+
+
+@case
+def batchnorm_of_four_values_a_thread() -> Outputs:
+    return batchnorm_of(images=7)
+
+
+@case
+def batchnorm_of_sixteen_values_a_thread() -> Outputs:
+    return batchnorm_of(images=26)
 
 
 @case

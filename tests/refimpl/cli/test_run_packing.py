@@ -10,7 +10,7 @@ import pytest
 
 from refimpl.cli import run
 from refimpl.machine import machine
-from refimpl.planner.compression import CompressedMaps
+from refimpl.vdnnpp.compression import CompressedBuffers
 from tests.refimpl.cli.said import Command
 
 pytestmark = pytest.mark.vdnnpp
@@ -54,5 +54,5 @@ def test_nothing_is_said_where_nothing_is_compressed(refimpl: Command) -> None:
 
 
 def test_that_no_map_is_compressed_is_said(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CompressedMaps, "_compress", lambda *_: None)  # as if the threads were never done in time
+    monkeypatch.setattr(CompressedBuffers, "compressed_bytes", lambda *_: None)  # as if every map had to stay raw
     assert "On host   no map compressed: by the plan the host's threads are too slow" in refimpl(*COMMAND).out
