@@ -109,6 +109,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     if not item.get_closest_marker("gpu") or not emulated.active():
         return (yield)
     emulated.forgive()
+    emulated.next_work("a test")  # a trainer of an earlier test may have set the seconds of what comes next
     result = yield
     found = emulated.forgive()
     assert found == [], "\n".join(found)

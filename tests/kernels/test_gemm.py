@@ -92,6 +92,7 @@ def test_batches_gaps_and_matrices_shared_by_the_batch(
     np.testing.assert_array_equal(c.base, around, err_msg="something was written between the rows")
 
 
+@pytest.mark.ptx(rounded=True)  # 2 · sum - 1.5 · c: the CPU's compiler fuses one of the products, the PTX neither
 @pytest.mark.parametrize("trans_a", [False, True])
 @pytest.mark.parametrize("trans_b", [False, True])
 @pytest.mark.parametrize("algorithm", GENERAL)
