@@ -8,7 +8,9 @@ from math import inf
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, Trial
 
 Attempt = Callable[..., Program]  #: `attempt(setup, give_up=seconds)` plans within the budget
-Watch = Callable[[int, int, float], None]  #: is told the plans so far, the most that will be made, the best seconds
+SearchProgress = Callable[
+    [int, int, float], None
+]  #: is told the plans so far, the most that will be made, the best seconds
 NOT_BETTER = 1 + 1e-6  #: times the floor: nothing is left to gain
 
 
@@ -21,7 +23,7 @@ class Judge:
     first: whether the first program that fits is enough.
     """
 
-    def __init__(self, attempt: Attempt, floor: float, most: int, watch: Watch, first: bool = False) -> None:
+    def __init__(self, attempt: Attempt, floor: float, most: int, watch: SearchProgress, first: bool = False) -> None:
         self._attempt, self.floor, self.most, self._watch, self._first = attempt, floor, most, watch, first
         self._planned: set[Setup] = set()
         self.count = 0

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates, Word
 from refimpl.combined.file import leaves_late, setup_with, words
-from refimpl.combined.judge import Judge, Watch
+from refimpl.combined.judge import Judge, SearchProgress
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Offloaded
 from refimpl.combined.papers import planned_quickly
@@ -54,7 +54,7 @@ class Combined(Search):
     effort: int | None = None  #: plans at most; None: by the network's depth
     seed: int = 1  #: of the draws
     first: bool = False  #: whether the first program that fits is adopted
-    watch: Watch = field(default=lambda plans, most, seconds: None, repr=False, compare=False)
+    watch: SearchProgress = field(default=lambda plans, most, seconds: None, repr=False, compare=False)
 
     def search(self, attempt: Callable[..., Program], context: PlanContext) -> Program:
         maps = Maps(context)

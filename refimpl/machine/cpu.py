@@ -41,7 +41,7 @@ from refimpl.network.network import Network
 from refimpl.network.tensor import Tensor
 
 if TYPE_CHECKING:
-    from kernels.launch import Launch
+    from kernels.launch import Launch as BoundLaunch
 
 FORMAT = 1
 STAGES = 50  #: how often `watch` is called, nearly
@@ -54,7 +54,7 @@ SETTINGS = {"seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1
 
 Units = tuple[float, ...]
 Arguments = Mapping[str, Any]
-Watch = Callable[[str], None]
+CalibrationProgress = Callable[[str], None]
 
 
 # -- what a launch consists of -----------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ UNITS: dict[str, Callable[..., Units]] = {
 }
 
 
-def units(launch: Launch) -> tuple[str, Units]:
+def units(launch: BoundLaunch) -> tuple[str, Units]:
     """The name of what a launch costs, and how many units of it there are."""
     name, arguments = launch.kernel.name, dict(zip(launch.kernel.parameters, launch.values, strict=True))
     stem, _, number = name.rpartition("_")
@@ -182,7 +182,7 @@ class CalibratedCpu(Machine):
     costs: Mapping[str, Units] = field(kw_only=True, repr=False, compare=False)
     _seconds: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def launch_cost(self, launch: Launch) -> float:
+    def launch_cost(self, launch: BoundLaunch) -> float:
         """Seconds of one launch."""
         name, counted = units(launch)
         costs = self.costs.get(name) or tuple(0.0 for _ in counted)
@@ -251,7 +251,7 @@ def untouched(call: Call, make: Callable[[Sequence[int], str], np.ndarray] = emp
     return {name: value(given) for name, given in call.arguments.items()}
 
 
-def launches(function: str, arguments: Mapping[str, Any]) -> list[Launch]:
+def launches(function: str, arguments: Mapping[str, Any]) -> list[BoundLaunch]:
     """The launches that `kernels.<function>` would make."""
     from importlib import import_module
 
@@ -302,7 +302,7 @@ def filled(shape: Sequence[int], dtype: str) -> np.ndarray:
     return np.resize(np.random.default_rng(0).standard_normal(min(count, 1 << 16), dtype=np.float32), shape)
 
 
-def calibrate(watch: Watch = lambda what: None) -> dict[str, Units]:
+def calibrate(watch: CalibrationProgress = lambda what: None) -> dict[str, Units]:
     """Measure the launches of `networks`; `watch` is called with what is being done.
 
     Returns:
@@ -311,7 +311,7 @@ def calibrate(watch: Watch = lambda what: None) -> dict[str, Units]:
     from kernels import relu
     from kernels.launch import bind
 
-    runs: dict[tuple[str, Units], Launch] = {}
+    runs: dict[tuple[str, Units], BoundLaunch] = {}
     for network in networks():
         for step in network.steps:
             for call in step.calls:
@@ -338,7 +338,7 @@ def calibrate(watch: Watch = lambda what: None) -> dict[str, Units]:
     return {name: fitted(found) for name, found in samples.items()} | {LAUNCH: (overhead,)}
 
 
-def _ways(call: Call) -> Iterator[Launch]:
+def _ways(call: Call) -> Iterator[BoundLaunch]:
     """Every launch of a call by every algorithm, with the largest workspace."""
     arguments = untouched(call, filled)
     if not call.choosable:
@@ -411,7 +411,7 @@ def kept() -> dict[str, Units] | None:
         return None
 
 
-def measured(watch: Watch | None = None) -> dict[str, Units]:
+def measured(watch: CalibrationProgress | None = None) -> dict[str, Units]:
     """Measure now, and keep the costs for later processes; without `watch`, progress is shown on standard error."""
     if watch is None:
         print(

@@ -43,7 +43,7 @@ RECOMPUTE_ALONE: Mapping[str, Sequence[Any]] = {
 
 ROUNDING = 1e-12  #: of 1: of sums of seconds
 
-Watch = Callable[[int, int], None]  #: is told how many candidates are done, and of how many
+PlanCount = Callable[[int, int], None]  #: is told how many candidates are done, and of how many
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def exhaustive(
     words: Sequence[Word] = WORDS,
     knobs: Mapping[str, Sequence[Any]] = KNOBS,
     most: int = MOST,
-    watch: Watch = lambda done, total: None,
+    watch: PlanCount = lambda done, total: None,
 ) -> Enumerated:
     """The fastest program of all fates of the largest maps, and all combinations of the knobs.
 
