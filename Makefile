@@ -62,7 +62,7 @@ PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 test: $(TEST) ## run every test but the campaigns
 	@$(PY) $(PYTEST)
 
-test-fast: $(TEST) ## run the tests that take less than a minute together
+test-fast: $(TEST) ## run every test but the slow ones
 	@$(PY) $(PYTEST) -q -m "not slow"
 
 PAPERS := vdnn vdnnpp superneurons accudnn combined

@@ -8,9 +8,8 @@ from math import inf
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, Trial
 
 Attempt = Callable[..., Program]  #: `attempt(setup, give_up=seconds)` plans within the budget
-SearchProgress = Callable[
-    [int, int, float], None
-]  #: is told the plans so far, the most that will be made, the best seconds
+#: Called with the plans so far, the most that will be made, and the best seconds.
+SearchProgress = Callable[[int, int, float], None]
 NOT_BETTER = 1 + 1e-6  #: times the floor: nothing is left to gain
 
 
