@@ -36,6 +36,7 @@ RATE = 0.05
 WANTED = 0.95  #: share of the test images
 EPOCHS = 15  #: at most
 EMULATED = 3  #: iterations on the emulated GPU
+WHERE = {"cpu": "on the CPU", "cuda": "on the GPU", "emulated": "on an emulated GPU, every access checked"}
 NEXT = (
     "refimpl view vgg16 --batch 64 --policy superneurons --budget 6GiB    # look at a program",
     "refimpl compare resnet50 --budget 4GiB --with vdnn-dyn --with superneurons --with accudnn",
@@ -125,7 +126,7 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
     first = next(iter(programs.values()))
     whole = unlimited_baseline(first.network, first.machine).peak_bytes
     say(
-        f"{first.network.name}, {len(first.network.layers)} layers, {BATCH} digits a batch, trained on the {backend}:\n"
+        f"{first.network.name}, {len(first.network.layers)} layers, {BATCH} digits a batch, trained {WHERE[backend]}:\n"
     )
     say(
         f"  budget {size(first.budget)}, a third of the {size(whole)} that the baseline holds; both programs are proved"
@@ -134,7 +135,7 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
     found: list[Training] = []
     for policy, program in programs.items():
         with Trainer(program, backend, rate=RATE) as trainer:
-            epochs = len(found[0].right) if found else EPOCHS
+            epochs = len(found[0].right) if found else 1 if backend == "emulated" else EPOCHS
             with progress(f"training, {policy}", epochs * digits.per_epoch(BATCH)) as advance:
                 found.append(train(trainer, digits, epochs, advance))
             done, peak, timeline = found[-1], trainer.recounted_peak, trainer.timeline()
@@ -149,7 +150,8 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
     same = all(done.losses == found[0].losses for done in found)
     count = len(found[0].losses)
     say(f"\n  The losses of all {count} iterations are {'the same, to the last bit' if same else 'NOT the same'}.\n")
-    return found[0] if same and found[0].right[-1] > WANTED else None
+    learnt = backend == "emulated" or found[0].right[-1] > WANTED  # one epoch is enough to see it work
+    return found[0] if same and learnt else None
 
 
 def run_emulated(digits: data.Data, program: Program, losses: list[float]) -> bool:
