@@ -150,8 +150,8 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
     same = all(done.losses == found[0].losses for done in found)
     count = len(found[0].losses)
     say(f"\n  The losses of all {count} iterations are {'the same, to the last bit' if same else 'NOT the same'}.\n")
-    learnt = backend == "emulated" or found[0].right[-1] > WANTED  # one epoch is enough to see it work
-    return found[0] if same and learnt else None
+    enough = backend == "emulated" or found[0].right[-1] > WANTED  # one epoch shows that it works
+    return found[0] if same and enough else None
 
 
 def run_emulated(digits: data.Data, program: Program, losses: list[float]) -> bool:
