@@ -4,7 +4,7 @@
     Threads   threads of one process: short and obvious, the twin that every test compares with
     Mpi       processes started by mpiexec or by a cluster's launcher
 
-The mean of a gradient is ((g_0 + g_1) + … + g_(n-1)) · float32(1/n), whoever computes it: summed in the order of ranks.
+The mean of a gradient is ((g_0 + g_1) + … + g_(n-1)) · float32(1/n) on every rank: summed in the order of ranks.
 So it does not depend on how gradients are cut into buckets, on the library, or on which message comes first.  Each rank
 owns an n-th of the numbers: it gets them from all others, sums, and gives the mean to all others.  A ring sends as many
 bytes, but sums every n-th in another order.
@@ -284,7 +284,7 @@ class Mpi(Communicator):
         self.interrupted = True
         self._signals += 1
         if self._signals > 2:
-            raise KeyboardInterrupt  # somebody is impatient
+            raise KeyboardInterrupt  # as an impatient user does
 
     def abort(self, why: str) -> None:
         if self._guarded:  # which says it, and ends the others

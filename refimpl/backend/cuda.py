@@ -193,7 +193,7 @@ class CudaDevice(Device):
         )
 
     def _reached(self, position: int) -> Any:
-        """The event behind the copies out of the collective call at a position, which no record has."""
+        """The event after the copies out of the collective call at a position, which no record has."""
         return self.event(position).handle
 
     def synchronize(self) -> None:

@@ -29,7 +29,7 @@ from refimpl.planner import plan
 from refimpl.registry.presets import setup
 from refimpl.report.markdown import markdown_table
 
-#: Network and batch → at most so many times PyTorch's seconds.
+#: Network and batch → the largest ratio to PyTorch's seconds that is asked.
 NETWORKS = {
     ("alexnet", 8): 1.3,
     ("vgg16", 2): 1.3,
@@ -75,7 +75,7 @@ class Report(written.Report):
 
 
 def measure(network: str, batch: int, seconds: float) -> Row:
-    """Train in turns for so many seconds, and at least `TURNS` turns."""
+    """Train in turns for `seconds`, and at least `TURNS` turns."""
     program = plan(build(network, batch), setup("baseline"), machine("here"), available_bytes() // 2)
     source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1], seed=1)
     images, labels = source.batch(batch, 0)
@@ -108,7 +108,7 @@ def measure(network: str, batch: int, seconds: float) -> Row:
 
 
 def run(seconds: float = 20.0, watch: Callable[[str], None] = lambda name: None) -> Report:
-    """Measure every network for so many seconds; `watch` is called with each one's name before it starts."""
+    """Measure every network for `seconds`; `watch` is called with each one's name before it starts."""
     load, rows = written.load_average(), []
     for network, batch in NETWORKS:
         watch(f"{network}({batch})")

@@ -130,7 +130,7 @@ class Remedies:
         return [change for change in ranked if change.applied(self.setup) != self.setup]
 
     def add(self, tensors: Iterable[Tensor], word: Word, seconds: float, **knob: Any) -> None:
-        """These maps get another fate, which may win so many seconds; if it is one, so may all maps like it."""
+        """These maps get another fate, which may win `seconds`; if it is one map, so do all maps like it."""
         chosen = tuple(x for x in tensors if not (x is self.maps.network.input and word == "drop"))
         if not chosen:
             return

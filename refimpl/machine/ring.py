@@ -22,7 +22,7 @@ class Ring:
     shares_link: bool = False
 
     def reduce_seconds(self, nbytes: int, ranks: int) -> float:
-        """An all-reduce of so many bytes."""
+        """An all-reduce of `nbytes`."""
         messages = 2 * (ranks - 1)
         return messages / ranks * nbytes / self.rate + messages * self.latency
 

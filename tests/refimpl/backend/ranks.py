@@ -1,4 +1,4 @@
-"""What every rank does in the tests of data-parallel training, whoever the ranks are.
+"""What every rank does in the tests of data-parallel training, threads or processes.
 
     mpiexec -n 2 python -m tests.refimpl.backend.ranks           what each rank found, as JSON on the last lines
     mpiexec -n 3 python -m tests.refimpl.backend.ranks contract  whether the contract is kept

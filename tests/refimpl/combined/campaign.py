@@ -40,7 +40,7 @@ FIRST = {
     "resnet50/64": 1.006,
     "inceptionv4/32": 1.1755,
 }
-CLOSED = 1.0005  #: times the floor: nobody can be better
+CLOSED = 1.0005  #: times the floor: no setup can be better
 
 
 def budgets(first: float, peak: int) -> list[int]:
