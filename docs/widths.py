@@ -36,7 +36,7 @@ def main() -> int:
     if browser is None:
         print("widths of the pages: not looked at, for want of a browser (apt-get install chromium)")
         return 0
-    wide = too_wide(Path(sys.argv[1]), browser)
+    wide = too_wide(Path(sys.argv[1]).resolve(), browser)
     print("\n".join(wide) or f"every page fits windows of {WIDTHS[0]} to {WIDTHS[-1]} pixels")
     return bool(wide)
 
