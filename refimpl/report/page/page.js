@@ -235,13 +235,15 @@ function describedBar(model, bar) {
 // -- the address: #step=12&tensor=conv1_1&axis=time ---------------------------------------------------------------------
 
 let remembering = 0;
+let written = ""; // by the page itself: nothing to recall
 
 function remember() {
   clearTimeout(remembering);
   remembering = setTimeout(() => {
     const fields = new URLSearchParams({ step: state.step, axis: state.axis });
     if (state.tensor !== null) fields.set("tensor", state.tensor);
-    if (location.hash !== `#${fields}`) location.replace(`#${fields}`);
+    written = `#${fields}`;
+    if (location.hash !== written) location.replace(written);
   }, 250);
 }
 
@@ -459,7 +461,7 @@ function listen() {
     take(event.target.closest("div"));
   });
   document.addEventListener("keydown", press);
-  window.addEventListener("hashchange", recall);
+  window.addEventListener("hashchange", () => location.hash !== written && recall());
   prefersDark.addEventListener("change", () => setDark(prefersDark.matches));
   let dark = false; // before printing, which is in light colours
   window.addEventListener("beforeprint", () => {

@@ -114,6 +114,7 @@ def test_zoom_move_and_keys(browser: Any, files: Path) -> None:
         page.page.mouse.move(x, y)
         page.page.mouse.wheel(0, -400)
         page.settle()
+        page.page.wait_for_timeout(400)  # writing the address moves nothing
         begin, end = page("[state.begin, state.end]")
         assert end - begin < 0.8 * (whole[1] - whole[0]) and begin < place < end
         page.page.mouse.down()
