@@ -142,7 +142,7 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
         agrees = "as planned" if peak == program.peak_bytes else f"NOT the {size(program.peak_bytes)} that were planned"
         say(f"  {policy:13} {means(program)}; held {size(peak)}, {agrees}")
         learnt = f"loss {done.losses[-1]:.6f}, accuracy {done.right[-1]:.1%}"
-        say(f"  {'':13} after {len(done.right)} epochs: {learnt}")
+        say(f"  {'':13} after {counted(len(done.right), 'epoch')}: {learnt}")
         write_page(folder / f"digits-{policy}.html", program, timeline)
         if peak != program.peak_bytes:
             return None
