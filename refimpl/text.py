@@ -27,7 +27,7 @@ def duration(seconds: float) -> str:
 
 def counted(number: int, what: str) -> str:
     """`1 step`, `2 steps`, `5,000 copies`."""
-    ending = "es" if what.endswith(("tch", "ss")) else "s"
+    ending = "es" if what.endswith(("ch", "ss")) and what != "epoch" else "s"
     plural = what[:-1] + "ies" if what.endswith("y") else what + ending
     return f"{number:,} {what if number == 1 else plural}"
 
