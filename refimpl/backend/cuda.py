@@ -210,7 +210,7 @@ class CudaDevice(Device):
         Whoever has a replay still keeps the arena alive by it.
         """
         while self._hosts:
-            with suppress(RunError):  # whoever asked for the work has been told
+            with suppress(RunError):  # the caller that gave the work has had its error
                 self._hosts.pop().finish()
         with device_errors("finishing"):
             self.synchronize()

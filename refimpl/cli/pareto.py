@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
     picture = checked(options.picture)
     if options.bound:
-        silent_solver()  # raises before anything is planned, if there is none
+        silent_solver()  # raises before anything is planned, where HiGHS is missing
     machine, setups = machine_of(options), setups_of(options)
     seed = COMBINED.seed if options.search_seed is None else options.search_seed
     network = build(options.network, options.batch)
