@@ -115,18 +115,15 @@ def networks_table() -> str:
 
 
 def machines_table() -> str:
-    """The machines that have a name."""
+    """The machines that have a name, and where their figures come from."""
+    from refimpl.cli.lists import MACHINES_HEAD, SOURCES_HEAD, machine_rows, source_rows
     from refimpl.machine import summary
 
-    rows = [
-        [
-            f"`{one['name']}`", size(one["memory_bytes"]), f"{one['flops'] / 1e12:.3g}",
-            f"{one['bandwidth'] / 1e9:.0f}", f"{one['link'] / 1e9:.3g}", f"`{one['catalogue']}`", one["source"],
-        ]
-        for one in summary(with_here=False)
-    ]  # fmt: skip
-    head = ["name", "memory", "TFLOP/s", "GB/s", "link, GB/s", "catalogue", "where the figures come from"]
-    return markdown_table(head, rows) + "\n"
+    found = summary(with_here=False)
+    figures, sources = (
+        [[f"`{name}`", *row] for name, *row in rows] for rows in (machine_rows(found), source_rows(found))
+    )
+    return f"{markdown_table(MACHINES_HEAD, figures)}\n\n{markdown_table(SOURCES_HEAD, sources)}\n"
 
 
 def calibration_table() -> str:

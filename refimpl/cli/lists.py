@@ -13,6 +13,9 @@ from refimpl.cli.terminal import say, show, wrapped
 if TYPE_CHECKING:
     from refimpl.planner import Setup
 
+MACHINES_HEAD = ["name", "memory", "TFLOP/s", "GB/s", "link GB/s", "SMs", "catalogue"]
+SOURCES_HEAD = ["name", "figures", "how", "source"]
+
 
 def add(commands: Any) -> None:
     lists = add_command(
@@ -96,23 +99,43 @@ def networks(options: argparse.Namespace) -> int:
 
 def machines(options: argparse.Namespace) -> int:
     from refimpl.machine import summary
-    from refimpl.text import size
 
     found = summary()
     if options.json:
         print_json(found)
         return DONE
-    rows = [
+    show("machines", MACHINES_HEAD, machine_rows(found))
+    rows = source_rows(found)
+    same = [row[0] == before[0] for before, row in zip([[""], *rows], rows, strict=False)]
+    rows = [["" if again else name, *row] for again, (name, *row) in zip(same, rows, strict=True)]
+    show("where their figures come from", SOURCES_HEAD, rows, wraps=["figures", "source"])
+    wrapped("efficiencies: the shares of the peaks that kernels reach (--json).  OWNER/NAME#NUMBER: on GitHub.")
+    say("A profile's file is a machine too: refimpl profile NETWORK --out FILE, then --machine FILE.")
+    return DONE
+
+
+def machine_rows(found: list[dict[str, Any]]) -> list[list[str]]:
+    """A row a machine: its figures."""
+    from refimpl.text import size
+
+    return [
         [
             one["name"], size(one["memory_bytes"]), f"{one['flops'] / 1e12:.3g}", f"{one['bandwidth'] / 1e9:.0f}",
-            f"{one['link'] / 1e9:.3g}", one["catalogue"], one["source"],
+            f"{one['link'] / 1e9:.3g}", str(one["multiprocessors"]), one["catalogue"],
         ]
         for one in found
     ]  # fmt: skip
-    head = ["name", "memory", "TFLOP/s", "GB/s", "link GB/s", "catalogue", "source"]
-    show("machines", head, rows, wraps=["source"])
-    say("A profile's file is a machine too: refimpl profile NETWORK --out FILE, then --machine FILE.")
-    return DONE
+
+
+def source_rows(found: list[dict[str, Any]]) -> list[list[str]]:
+    """A row a source: the machine's name, the figures, and where they come from."""
+    from refimpl.machine.model import FIGURES
+
+    return [
+        [one["name"], ", ".join(FIGURES[field] for field in source["of"]), source["how"], source["where"]]
+        for one in found
+        for source in one["sources"]
+    ]
 
 
 def presets(options: argparse.Namespace) -> int:

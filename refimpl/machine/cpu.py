@@ -32,7 +32,7 @@ import numpy as np
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution, Key
 from refimpl.machine.files import replacing
-from refimpl.machine.model import Choice, Efficiency, Machine, in_order
+from refimpl.machine.model import Choice, Efficiency, Machine, Source, in_order
 from refimpl.machine.profile import key as name_of
 from refimpl.machine.timing import least_in_turns
 from refimpl.network.builder import Builder
@@ -467,7 +467,13 @@ def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
         multiprocessors=rough.multiprocessors,
         efficiency=Efficiency(forward=1.0, backward=1.0, products=1.0, transforms=1.0, streaming=1.0),
         launch_seconds=costs[LAUNCH][0],
-        source=f"the CPU at hand, {rough.multiprocessors} cores; its kernels' costs were measured; again with: "
-        "refimpl profile --here",
+        sources=(
+            rough.sources[0],
+            Source(
+                "measured",
+                "from its kernels' costs; again with refimpl profile --here",
+                ("flops", "bandwidth", "link", "efficiency"),
+            ),
+        ),
         costs=costs,
     )

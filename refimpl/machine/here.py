@@ -17,8 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from refimpl.machine.machines import ASSUMED, H100, TITAN_X_EFFICIENCY
-from refimpl.machine.model import Efficiency, Machine
+from refimpl.machine.machines import ASSUMED, H100, LINK, SIZES, TITAN_X_EFFICIENCY
+from refimpl.machine.model import Efficiency, Machine, Source
 
 #: Of one core, from docs/measurements (AMD EPYC, 2 cores, 2026-11-21): on both, our best matrix product reaches
 #: 66.6 GFLOP/s and a copy 25.8 to 28.6 GB/s; convolution by implicit GEMM 41.5, 28.8 and 26.2 GFLOP/s in its passes.
@@ -47,7 +47,10 @@ def rough_cpu() -> Machine:
         multiprocessors=count,
         efficiency=CPU_EFFICIENCY,
         launch_seconds=2e-6,
-        source=f"the CPU at hand, {count} cores, not measured; speeds a core: docs/measurements",
+        sources=(
+            Source("system", f"the CPU at hand, {count} cores", ("memory_bytes", "multiprocessors")),
+            Source("assumed", "speeds a core: docs/measurements", ("flops", "bandwidth", "link", "efficiency")),
+        ),
     )
 
 
@@ -77,7 +80,11 @@ def from_properties(device_name: str, memory_bytes: int, properties: Any) -> Mac
         link=H100.link if capability >= (9, 0) else H100.link / 2,  # PCIe 5, else taken to be PCIe 4
         multiprocessors=properties.multiprocessor_count,
         efficiency=TITAN_X_EFFICIENCY,
-        source=f"{device_name}, as its driver describes it; link by PCIe generation; {ASSUMED}",
+        sources=(
+            Source("system", f"{device_name}, as its driver describes it", SIZES),
+            Source("assumed", "by PCIe generation", LINK),
+            ASSUMED,
+        ),
     )
 
 

@@ -49,6 +49,21 @@ class Efficiency:
     streaming: float
 
 
+#: What a machine's figures are called in tables: field → name.
+FIGURES = {
+    "memory_bytes": "memory", "flops": "TFLOP/s", "bandwidth": "GB/s", "link": "link", "multiprocessors": "SMs",
+    "efficiency": "efficiencies",
+}  # fmt: skip
+
+
+class Source(NamedTuple):
+    """Where some of a machine's figures come from."""
+
+    how: Literal["data sheet", "paper", "system", "measured", "fitted", "assumed"]
+    where: str
+    of: tuple[str, ...] = tuple(FIGURES)  #: fields of `Machine`
+
+
 @dataclass(frozen=True)
 class Machine:
     """All speeds are peaks, except `link`: what copies between device and pinned memory really reach, each way."""
@@ -61,7 +76,7 @@ class Machine:
     multiprocessors: int
     efficiency: Efficiency
     catalogue: str = "own"
-    source: str = ""  #: where the figures come from
+    sources: tuple[Source, ...] = ()  #: of `FIGURES`
     launch_seconds: float = 3e-6
     copy_start_seconds: float = 1e-5
     allocate_seconds: float = 1e-4

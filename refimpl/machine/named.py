@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from refimpl.machine import cpu
 from refimpl.machine.here import current_gpu, rough_cpu
 from refimpl.machine.machines import MACHINES
-from refimpl.machine.model import Machine
+from refimpl.machine.model import FIGURES, Efficiency, Machine
 from refimpl.machine.profile import machine_from_profile
 from refimpl.machine.work import MachineError
 from refimpl.text import closest
 
-IN_SUMMARY = ("name", "memory_bytes", "flops", "bandwidth", "link", "catalogue", "source")
+IN_SUMMARY = ("name", *FIGURES, "catalogue", "sources")
 
 
 def machine(name: str | Path) -> Machine:
@@ -41,8 +42,15 @@ def here(measure: bool = True) -> Machine:
 
 
 def summary(with_here: bool = True) -> list[dict[str, Any]]:
-    """A row a machine, peaks and sizes in plain numbers: bytes, operations and bytes a second."""
+    """A row a machine, peaks and sizes in plain numbers: bytes, operations and bytes a second; a source of each."""
     listed = list(MACHINES.values())
     if with_here:
         listed.append(here(measure=False))
-    return [{name: getattr(one, name) for name in IN_SUMMARY} for one in listed]
+    return [{name: _plain(getattr(one, name)) for name in IN_SUMMARY} for one in listed]
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can show: efficiencies and sources by the names of their fields."""
+    if isinstance(value, Efficiency):
+        return asdict(value)
+    return [source._asdict() for source in value] if isinstance(value, tuple) else value

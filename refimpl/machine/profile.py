@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from refimpl.machine.files import replacing
-from refimpl.machine.machines import TITAN_X_EFFICIENCY
-from refimpl.machine.model import Choice, Machine, in_order
+from refimpl.machine.machines import ASSUMED, TITAN_X_EFFICIENCY
+from refimpl.machine.model import Choice, Machine, Source, in_order
 from refimpl.machine.tiers import HOST
 from refimpl.machine.work import MachineError
 from refimpl.network.call import Call, Setting
@@ -233,7 +233,14 @@ def as_machine(profile: Profile, path: str = "") -> ProfiledMachine:
         multiprocessors=1,
         efficiency=TITAN_X_EFFICIENCY,
         catalogue="own",
-        source=f"measured on {profile.device}, {profile.date}: {profile.network}, batch {profile.batch}",
+        sources=(
+            Source(
+                "measured",
+                f"on {profile.device}, {profile.date}: {profile.network}, batch {profile.batch}",
+                ("memory_bytes", "flops", "bandwidth", "link"),
+            ),
+            ASSUMED,
+        ),
         profile=profile,
         path=path,
     )

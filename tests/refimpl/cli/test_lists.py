@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from kernels.launch import REGISTRY
 from refimpl.machine import MACHINES
+from refimpl.machine.model import FIGURES
 from refimpl.network.conventions import SUFFIXES
 from refimpl.network.zoo import NETWORKS, PLAIN
 from refimpl.registry import kernels as listing
@@ -80,6 +82,16 @@ def test_every_way_to_build_a_network_is_told(refimpl: Command) -> None:
     said = refimpl("list", "networks").out
     for suffix in SUFFIXES:
         assert f"NAME{suffix}: " in said and suffix in refimpl("list").out
+
+
+def test_machines_come_with_the_source_of_every_figure(refimpl: Command) -> None:
+    figures, _, sources = refimpl("list", "machines").out.partition("where their figures come from")
+    blocks = re.split(r"\n(?=[a-z])", sources)
+    for name in MACHINES:
+        assert f"\n{name} " in figures
+        (block,) = (block for block in blocks if block.startswith(f"{name} "))
+        assert all(figure in block for figure in FIGURES.values())
+        assert "assumed     Titan X's" in block or name == "titan-x"
 
 
 def test_kernels_within_100_columns(refimpl: Command) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -13,15 +14,18 @@ from conv_calls import passes
 
 from kernels import gpu
 from kernels.cpu.threads import cores
-from refimpl.machine import MACHINES, MachineError, machine, summary
+from refimpl.machine import MACHINES, Machine, MachineError, machine, summary
 from refimpl.machine import here as at_hand
+from refimpl.machine.model import FIGURES
 from tests.device import BACKEND
 
 GIB = 1 << 30
+PAPERS = ("titan-x", "k40c", "titan-xp", "gtx-970")
+OWNED = ("a100-40g", "a100-80g", "v100", "l4", "t4", "rtx-4090", "rtx-3060")
 
 
 def test_every_machine_is_found_by_its_name() -> None:
-    assert list(MACHINES) == ["titan-x", "k40c", "titan-xp", "gtx-970", "h100", "h200"]
+    assert list(MACHINES) == [*PAPERS, "h100", "h200", *OWNED]
     for name, made in MACHINES.items():
         assert machine(name) is made and made.name == name
     assert machine("Titan_X") is machine("TITAN X") is MACHINES["titan-x"]
@@ -33,10 +37,11 @@ def test_every_machine_is_found_by_its_name() -> None:
         ("titanx", "there is no machine 'titanx'; did you mean titan-x?"),
         ("h100s", "there is no machine 'h100s'; did you mean h100?"),
         ("her", "there is no machine 'her'; did you mean here?"),
+        ("rtx4090", "there is no machine 'rtx4090'; did you mean rtx-4090?"),
         (
             "cray-1",
-            "there is no machine 'cray-1'; there are titan-x, k40c, titan-xp, gtx-970, h100, h200, here, "
-            "or a profile's file",
+            "there is no machine 'cray-1'; there are titan-x, k40c, titan-xp, gtx-970, h100, h200, a100-40g, a100-80g, "
+            "v100, l4, t4, rtx-4090, rtx-3060, here, or a profile's file",
         ),
     ],
 )
@@ -48,7 +53,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(asked: str, says: str) -> N
 
 def test_the_papers_gpus_offer_their_library_and_todays_our_kernels() -> None:
     catalogues = {name: made.catalogue for name, made in MACHINES.items()}
-    assert [name for name, catalogue in catalogues.items() if catalogue == "own"] == ["h100", "h200"]
+    assert {name for name, catalogue in catalogues.items() if catalogue == "cudnn4"} == set(PAPERS)
     assert set(catalogues.values()) == {"own", "cudnn4"}
 
 
@@ -59,15 +64,40 @@ def test_sizes_and_peaks_are_of_the_right_order() -> None:
         assert made.link < made.bandwidth / 10
 
 
-def test_a_machine_with_assumed_efficiencies_says_so() -> None:
+def sources(made: Machine) -> dict[str, str]:
+    """Figure → how it is known."""
+    found = [(figure, source.how) for source in made.sources for figure in source.of]
+    assert all(source.where for source in made.sources)
+    assert sorted(figure for figure, _ in found) == sorted(FIGURES)  # each once
+    return dict(found)
+
+
+def test_every_figure_has_a_source() -> None:
     for name, made in MACHINES.items():
-        assert ("assumed" in made.source) == (name != "titan-x")
+        how = sources(made)
+        assert how["efficiency"] == ("fitted" if name == "titan-x" else "assumed")
+        assert how["link"] in ("measured", "paper", "assumed")
+        if name in OWNED:
+            assert {how[figure] for figure in ("flops", "bandwidth", "multiprocessors")} == {"data sheet"}
+
+
+def test_peaks_follow_from_the_data_sheets_clocks() -> None:
+    """fp32 lanes of a multiprocessor, boost clock, bits and clock of the memory: two sources of one number agree."""
+    for name, lanes, hertz, bits, a_second in (
+        ("a100-40g", 64, 1.410e9, 5120, 2.430e9), ("a100-80g", 64, 1.410e9, 5120, 3.186e9),
+        ("v100", 64, 1.530e9, 4096, 1.752e9), ("l4", 128, 2.040e9, 192, 12.5e9), ("t4", 64, 1.590e9, 256, 10e9),
+        ("rtx-4090", 128, 2.520e9, 384, 21e9), ("rtx-3060", 128, 1.777e9, 192, 15e9),
+    ):  # fmt: skip
+        made = MACHINES[name]
+        assert made.flops == pytest.approx(2 * lanes * made.multiprocessors * hertz, rel=0.01)
+        assert made.bandwidth == pytest.approx(bits / 8 * a_second, rel=0.01)
 
 
 def test_the_summary_has_a_row_a_machine() -> None:
     rows = summary()
     assert [row["name"] for row in rows] == [*MACHINES, "here"]
-    assert all(set(row) == set(rows[0]) and row["source"] for row in rows)
+    assert all(set(row) == set(rows[0]) and row["sources"] for row in rows)
+    json.dumps(rows)
     assert [row["name"] for row in summary(with_here=False)] == list(MACHINES)
 
 
@@ -78,7 +108,8 @@ def test_here_is_the_cpu_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "why_not", lambda: "no CUDA driver")
     made = machine("here")
     assert made == at_hand.rough_cpu() and made.name == "here" and made.catalogue == "own"
-    assert "CPU" in made.source and made.multiprocessors == cores() >= 1
+    assert made.multiprocessors == cores() >= 1
+    assert "CPU" in made.sources[0].where and sources(made)["flops"] == "assumed"
     assert made.memory_bytes >= GIB
     for call in passes((4, 3, 16, 16), 8, (3, 3), pad=(1, 1)):
         assert made.choices(call)[-1].workspace_bytes == 0  # the naive one
@@ -92,7 +123,8 @@ def test_a_gpu_is_described_by_its_clocks_and_widths() -> None:
     made = at_hand.from_properties("NVIDIA H100 80GB HBM3", 79 * GIB, h100)
     assert made.flops == pytest.approx(MACHINES["h100"].flops, rel=0.01)
     assert made.bandwidth == pytest.approx(MACHINES["h100"].bandwidth, rel=0.01)
-    assert made.link == MACHINES["h100"].link and "H100" in made.source and made.memory_bytes == 79 * GIB
+    assert made.link == MACHINES["h100"].link and made.memory_bytes == 79 * GIB
+    assert "H100" in made.sources[0].where and sources(made)["flops"] == "system"
     v100 = SimpleNamespace(
         compute_capability_major=7, compute_capability_minor=0, multiprocessor_count=80,
         clock_rate=1_530_000, memory_clock_rate=877_000, global_memory_bus_width=4096,
@@ -106,7 +138,7 @@ def test_a_gpu_is_described_by_its_clocks_and_widths() -> None:
 @pytest.mark.gpu
 def test_here_is_the_gpu_where_there_is_one() -> None:
     made = machine("here")
-    assert (gpu.device_name() in made.source) == (BACKEND == "cuda")
+    assert (gpu.device_name() in made.sources[0].where) == (BACKEND == "cuda")
     if BACKEND == "emulated":  # it has no speed of its own: "here" is the CPU
         return
     assert made.memory_bytes > GIB and made.flops > 1e12 and made.bandwidth > 1e11

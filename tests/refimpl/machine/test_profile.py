@@ -127,7 +127,7 @@ def test_a_measured_profile_is_loaded_as_it_was(profile: Profile, tmp_path: Path
     assert load(tmp_path / "here.json") == profile
     made = machine(str(tmp_path / "here.json"))
     assert made == as_machine(profile, str(tmp_path / "here.json")) and made.name == "here.json"
-    assert "patient" in made.source and "small, batch 2" in made.source
+    assert all(word in made.sources[0].where for word in ("patient", "small, batch 2"))
 
 
 def broken(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
