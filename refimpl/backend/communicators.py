@@ -34,6 +34,7 @@ from refimpl.backend import guard
 from refimpl.backend.errors import RankFailed, RunError
 
 CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache
+GATHERED = 1 << 15  #: a rank's share of at most as many numbers is gathered before it is summed
 FAILED = "!"  #: begins the word of a rank that cannot go on
 PATIENCE = 120.0  #: seconds that a thread waits for the others
 
@@ -223,42 +224,49 @@ class Mpi(Communicator):
     # -- the mean ------------------------------------------------------------------------------------------------------
 
     def mean(self, gradients: Sequence[np.ndarray]) -> Callable[[], None]:
-        """Both exchanges are described by MPI datatypes: nothing is packed, and only gradients go over the wire."""
+        """Both exchanges are made ready once, as persistent requests on the gradients' own memory.
+
+        Large gradients are summed where they are.  Small ones are first gathered: one sum for all of them.
+        """
         mpi, rank, size = self._mpi, self.rank, self.size
         if size == 1:
             return lambda: None
         flat = [gradient.reshape(-1) for gradient in gradients]
         bounds = shares(sum(piece.size for piece in flat), size)
         pieces = [cut(flat, start, end) for start, end in pairwise(bounds)]
+        own, count = pieces[rank], bounds[rank + 1] - bounds[rank]
         base = min(flat, key=mpi.Get_address)  # MPICH is several times slower with addresses from MPI_BOTTOM
-        types = [self._type(share, mpi.Get_address(base)) for share in pieces]
-        own = bounds[rank + 1] - bounds[rank]
-        received = np.empty((size, own), np.float32)
-        others = [int(other != rank) for other in range(size)]
-        nowhere, rows = [0] * size, [received.strides[0] * other for other in range(size)]
-        numbers = [own * other for other in others], rows
-        total = np.empty(own, np.float32)
-        nbytes = 4 * bounds[-1]
+        memory = [self._memory(share, base) for share in pieces]
+        received = np.empty((size, count), np.float32)
+        gathered = len(own) > 1 and count <= GATHERED
+        summed = [received[rank]] if gathered else own
+        places = list(zip(own, slices(received[rank], own), strict=True)) if gathered else []
+        others = [(rank + step) % size for step in range(1, size)]
+        reduces = self._reduces
+        to_all = [reduces.Recv_init(received[other], other, 0) for other in others]
+        to_all += [reduces.Send_init(memory[other], other, 0) for other in others]
+        from_all = [reduces.Recv_init(memory[other], other, 1) for other in others]
+        from_all += [reduces.Send_init(received[rank] if gathered else memory[rank], other, 1) for other in others]
+        rows = [summed if other == rank else slices(received[other], summed) for other in range(size)]
+        chunks = [row for pieces in zip(*rows, strict=True) for row in zip(*map(chunked, pieces), strict=True)]
+        factor = np.array(1 / size, np.float32)
+        sent_bytes = sent(4 * bounds[-1], 4 * count, size)
+        start, wait = mpi.Prequest.Startall, mpi.Request.Waitall
 
         def reduce() -> None:
-            self._reduces.Alltoallw([base, (others, nowhere), types], [received, numbers, [mpi.FLOAT] * size])
-            offset = 0
-            for piece in pieces[rank]:
-                for start in range(0, piece.size, CHUNK):
-                    mine = piece[start : start + CHUNK]
-                    where = slice(offset + start, offset + start + mine.size)
-                    of_ranks = [mine if other == rank else received[other, where] for other in range(size)]
-                    np.add(of_ranks[0], of_ranks[1], out=total[where])
-                    for other in of_ranks[2:]:
-                        np.add(total[where], other, out=total[where])
-                    np.multiply(total[where], np.float32(1 / size), out=total[where])
-                    mine[:] = total[where]
-                offset += piece.size
-            self._reduces.Alltoallw(
-                [total, ([own * other for other in others], nowhere), [mpi.FLOAT] * size],
-                [base, (others, nowhere), types],
-            )
-            self.sent_bytes += sent(nbytes, 4 * own, size)
+            start(to_all)
+            if gathered:
+                np.concatenate(own, out=received[rank])
+            wait(to_all)
+            for total, *more in chunks:
+                for other in more:
+                    np.add(total, other, out=total)
+                np.multiply(total, factor, out=(total, *more)[rank])
+            for piece, mean in places:
+                piece[:] = mean
+            start(from_all)
+            wait(from_all)
+            self.sent_bytes += sent_bytes
 
         return reduce
 
@@ -267,13 +275,14 @@ class Mpi(Communicator):
         total = np.empty_like(numbers)
         return lambda: self._reduces.Allreduce(numbers, total)
 
-    def _type(self, pieces: Sequence[np.ndarray], base: int) -> Any:
-        """The memory of some arrays as one MPI datatype, counted from the address `base`."""
-        kept = [piece for piece in pieces if piece.size]
-        made = self._mpi.FLOAT.Create_hindexed(
-            [piece.size for piece in kept], [self._mpi.Get_address(piece) - base for piece in kept]
-        )
-        return made.Commit()
+    def _memory(self, pieces: Sequence[np.ndarray], base: np.ndarray) -> Any:
+        """Some arrays as what MPI sends or receives as one message; `base` is the first array in memory."""
+        if len(pieces) == 1:
+            return pieces[0]
+        address = self._mpi.Get_address
+        places = [address(piece) - address(base) for piece in pieces]
+        made = self._mpi.FLOAT.Create_hindexed([piece.size for piece in pieces], places)
+        return [base, 1, made.Commit()]
 
     def _exchange(self, word: str) -> list[str]:
         return list(self._words.allgather(word))
@@ -314,3 +323,13 @@ def cut(pieces: Sequence[np.ndarray], start: int, end: int) -> list[np.ndarray]:
         found.append(piece[max(0, start - offset) : max(0, end - offset)])
         offset += piece.size
     return [piece for piece in found if piece.size]
+
+
+def slices(row: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """A row of numbers, cut into pieces of the same sizes as those given."""
+    return np.split(row, np.cumsum([piece.size for piece in pieces])[:-1]) if pieces else []
+
+
+def chunked(row: np.ndarray) -> list[np.ndarray]:
+    """A row of numbers in chunks."""
+    return [row[start : start + CHUNK] for start in range(0, row.size, CHUNK)]

@@ -191,7 +191,7 @@ class CalibratedCpu(Machine):
 
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
         """How long a call runs by this algorithm (None: the fastest)."""
-        if call.choosable:
+        if call.choosable or call.collective:
             return super().seconds(call, choice)
         name = name_of(call)
         if name not in self._seconds:
