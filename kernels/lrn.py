@@ -6,7 +6,7 @@
                 over the channels j that look at i: from i - (size - 1) // 2 to i + size // 2
 
 The definition is PyTorch's: an even size looks one channel further back than forward, and channels that do not exist
-are zeros.
+are zeros.  `ahead` says how many channels it looks forward instead: ONNX's even sizes look size // 2 of them forward.
 
 Both directions also work in place (y is x, dx is dy), which is the reason for their form: one thread owns all channels
 of one position of an image, so nobody else needs what it overwrites.  It walks through them and keeps the last 16
@@ -144,14 +144,20 @@ def lrn_backward(
                 newest = np.int32(newest + 1)
 
 
-def arguments(where: str, shape: tuple[int, ...], size: int, alpha: float, beta: float, k: float) -> tuple[Any, ...]:
+def arguments(
+    where: str, shape: tuple[int, ...], size: int, alpha: float, beta: float, k: float, ahead: int | None
+) -> tuple[Any, ...]:
     """Check the options; columns, and then what both kernels take after them."""
     if len(shape) < 2:
         raise KernelError(f"{where}: x has shape {tuple(shape)}; give images, channels and any further axes")
     if not 1 <= size <= SLOTS:
         raise KernelError(f"{where}: size is {size}; from 1 to {SLOTS} channels can be looked at")
     area = math.prod(shape[2:])
-    return shape[0] * area, shape[1], area, reciprocal(area), size, (size - 1) // 2, alpha / size, beta, k
+    if ahead is None:
+        ahead = (size - 1) // 2
+    if not 0 <= ahead < size:
+        raise KernelError(f"{where}: ahead is {ahead}; of {size} channels 0 to {size - 1} come after the middle one")
+    return shape[0] * area, shape[1], area, reciprocal(area), size, ahead, alpha / size, beta, k
 
 
 def forward(
@@ -162,12 +168,13 @@ def forward(
     alpha: float = 1e-4,
     beta: float = 0.75,
     k: float = 1.0,
+    ahead: int | None = None,
     stream: Any = None,
 ) -> None:
     """Fill y.  y may be x."""
     check("lrn.forward", x=x, y=y)
     check_shape("lrn.forward", "y", y, x.shape)
-    options = arguments("lrn.forward", x.shape, size, alpha, beta, k)
+    options = arguments("lrn.forward", x.shape, size, alpha, beta, k, ahead)
     launch(lrn_forward, ceil_div(options[0], BLOCK), x, y, *options, stream=stream)
 
 
@@ -181,6 +188,7 @@ def backward(
     alpha: float = 1e-4,
     beta: float = 0.75,
     k: float = 1.0,
+    ahead: int | None = None,
     stream: Any = None,
 ) -> None:
     """Fill dx from dy and x, the *original* input.  dx may be dy; y is not read and may be None."""
@@ -188,5 +196,5 @@ def backward(
     check_shape("lrn.backward", "y", y, x.shape)
     check_shape("lrn.backward", "dy", dy, x.shape)
     check_shape("lrn.backward", "dx", dx, x.shape)
-    options = arguments("lrn.backward", x.shape, size, alpha, beta, k)
+    options = arguments("lrn.backward", x.shape, size, alpha, beta, k, ahead)
     launch(lrn_backward, ceil_div(options[0], BLOCK), x, dy, dx, *options, stream=stream)

@@ -4,6 +4,8 @@
     average:  y[n, c, p, q] = their sum / area                                  dx: dy / area to each of them
     window:   h from p·stride - pad to p·stride - pad + window - 1, w likewise from q; only what lies in the map is read
 
+Padding is (vertical, horizontal), or (top, left, bottom, right): pad is the top's and the left's.
+
 `ceil` rounds the number of windows up instead of down: a last window may hang over the edge, unless it would start in
 the padding beyond it.  An average divides by the window's area with its padding (but not what hangs over beyond that)
 or, without `count_padding`, by the number of its elements.  All of this is as in PyTorch, except that padding need only
@@ -39,6 +41,7 @@ from kernels.launch import Floats, ceil_div, device, kernel, launch
 from kernels.shim import cuda
 
 Pair = tuple[int, int]
+Pad = Sequence[int]  #: (vertical, horizontal), or (top, left, bottom, right)
 MODES = ("max", "average")
 BLOCK = 256
 ZERO = np.float32(0)
@@ -62,10 +65,13 @@ def covered(position: int, stride: int, pad: int, window: int, size: int) -> Pai
 
 
 @device
-def counted(position: int, stride: int, pad: int, window: int, size: int, border: int) -> int:
-    """How many rows (columns) an average takes the window at `position` to have; `border` of the padding counts."""
+def counted(position: int, stride: int, pad: int, window: int, size: int, before: int, after: int) -> int:
+    """How many rows (columns) an average takes the window at `position` to have.
+
+    Of the padding, `before` rows and `after` rows count.
+    """
     first = np.int32(position * stride - pad)
-    return np.int32(min(first + window, size + border) - max(first, -border))
+    return np.int32(min(first + window, size + after) - max(first, -before))
 
 
 @kernel(block=BLOCK)
@@ -125,8 +131,10 @@ def pool_average_forward(
     stride_width: int,
     pad_height: int,
     pad_width: int,
-    border_height: int,
-    border_width: int,
+    count_above: int,
+    count_left: int,
+    count_below: int,
+    count_right: int,
 ) -> None:
     """One thread an output: the mean of its window."""
     i = np.uint32(cuda.grid(1))
@@ -145,8 +153,8 @@ def pool_average_forward(
             if here == row_end:
                 row_end = np.uint32(row_end + width)
                 here = np.uint32(row_end - right + left)
-        rows = counted(p, stride_height, pad_height, window_height, height, border_height)
-        columns = counted(q, stride_width, pad_width, window_width, width, border_width)
+        rows = counted(p, stride_height, pad_height, window_height, height, count_above, count_below)
+        columns = counted(q, stride_width, pad_width, window_width, width, count_left, count_right)
         y[i] = sum_ / np.float32(rows * columns)
 
 
@@ -258,8 +266,10 @@ def pool_average_backward(
     by_stride_width: int,
     pad_height: int,
     pad_width: int,
-    border_height: int,
-    border_width: int,
+    count_above: int,
+    count_left: int,
+    count_below: int,
+    count_right: int,
 ) -> None:
     """One thread an input: it gathers its share from every window that holds it."""
     i = np.uint32(cuda.grid(1))
@@ -270,36 +280,42 @@ def pool_average_backward(
         q_first, q_end = over(w, stride_width, by_stride_width, pad_width, window_width, out_width)
         gradient = ZERO
         while p < p_end:
-            rows = counted(p, stride_height, pad_height, window_height, height, border_height)
+            rows = counted(p, stride_height, pad_height, window_height, height, count_above, count_below)
             q = q_first
             while q < q_end:
-                columns = counted(q, stride_width, pad_width, window_width, width, border_width)
+                columns = counted(q, stride_width, pad_width, window_width, width, count_left, count_right)
                 gradient += dy[np.uint32((plane * out_height + p) * out_width + q)] / np.float32(rows * columns)
                 q = np.int32(q + 1)
             p = np.int32(p + 1)
         dx[i] = gradient
 
 
+def four_sides(pad: Pad) -> tuple[int, ...]:
+    """Padding as (top, left, bottom, right)."""
+    return (*pad, *pad) if len(pad) == 2 else tuple(pad)
+
+
 def output_shape(
-    x_shape: Sequence[int], *, window: Pair, stride: Pair, pad: Pair = (0, 0), ceil: bool = False
+    x_shape: Sequence[int], *, window: Pair, stride: Pair, pad: Pad = (0, 0), ceil: bool = False
 ) -> tuple[int, int, int, int]:
     """The shape of y, or a `KernelError` that says what of the shape or the options cannot be."""
     if len(x_shape) != 4:
         raise KernelError(f"pool: x has shape {tuple(x_shape)}; give four axes: images, channels, height, width")
     for name, pair, least in (("window", window, 1), ("stride", stride, 1), ("pad", pad, 0)):
-        if len(pair) != 2 or min(pair) < least:
+        if (len(pair) != 2 and (name, len(pair)) != ("pad", 4)) or min(pair) < least:
             raise KernelError(f"pool: {name} is {pair}; give two numbers of at least {least}, for rows and columns")
     out = []
-    for size, length, step, border in zip(x_shape[2:], window, stride, pad, strict=True):
-        if border >= length:
+    sides = four_sides(pad)
+    for size, length, step, before, after in zip(x_shape[2:], window, stride, sides[:2], sides[2:], strict=True):
+        if max(before, after) >= length:
             raise KernelError(f"pool: padding {pad} leaves windows of {window} without an element; it must be smaller")
-        if size + 2 * border + length + step > LARGEST:
+        if size + before + after + length + step > LARGEST:
             raise KernelError(
                 f"pool: {size} rows or columns, window {window}, stride {stride}, padding {pad}: too large"
             )
-        room = size + 2 * border - length
+        room = size + before + after - length
         count = (ceil_div(room, step) if ceil else room // step) + 1
-        if ceil and (count - 1) * step >= size + border:
+        if ceil and (count - 1) * step >= size + before:
             count -= 1
         if count < 1:
             raise KernelError(f"pool: a window of {window} does not fit in {tuple(x_shape[2:])} with padding {pad}")
@@ -318,7 +334,7 @@ def forward(
     *,
     window: Pair,
     stride: Pair,
-    pad: Pair = (0, 0),
+    pad: Pad = (0, 0),
     mode: str = "max",
     ceil: bool = False,
     count_padding: bool = True,
@@ -331,11 +347,11 @@ def forward(
     check_shape("pool.forward", "y", y, y_shape)
     total, maps, out = math.prod(y_shape), x.shape[2:], y_shape[2:]
     by_out = reciprocal(out[0]), reciprocal(out[1])
-    sizes = total, *maps, *out, *by_out, *window, *stride, *pad
+    sizes = total, *maps, *out, *by_out, *window, *stride, *pad[:2]
     if mode == "max":
         launch(pool_max_forward, ceil_div(total, BLOCK), x, y, *sizes, stream=stream)
     else:
-        border = pad if count_padding else (0, 0)
+        border = four_sides(pad) if count_padding else (0, 0, 0, 0)
         launch(pool_average_forward, ceil_div(total, BLOCK), x, y, *sizes, *border, stream=stream)
 
 
@@ -347,7 +363,7 @@ def backward(
     *,
     window: Pair,
     stride: Pair,
-    pad: Pair = (0, 0),
+    pad: Pad = (0, 0),
     mode: str = "max",
     ceil: bool = False,
     count_padding: bool = True,
@@ -371,11 +387,12 @@ def backward(
             raise KernelError(
                 f"pool.backward: {cells} cells of {stride}, padding included; at most {LARGEST} can be indexed"
             )
-        sizes = cells, rows, columns, reciprocal(rows), reciprocal(columns), *maps, *out, *window, *stride, *pad, *reach
+        by_cells = reciprocal(rows), reciprocal(columns)
+        sizes = cells, rows, columns, *by_cells, *maps, *out, *window, *stride, *pad[:2], *reach
         launch(pool_max_backward, ceil_div(cells, BLOCK), x, y, dy, dx, *sizes, stream=stream)
     else:
         total, by_maps = math.prod(dx.shape), (reciprocal(maps[0]), reciprocal(maps[1]))
         by_stride = reciprocal(stride[0]), reciprocal(stride[1])
-        border = pad if count_padding else (0, 0)
-        sizes = total, *maps, *by_maps, *out, *window, *stride, *by_stride, *pad, *border
+        border = four_sides(pad) if count_padding else (0, 0, 0, 0)
+        sizes = total, *maps, *by_maps, *out, *window, *stride, *by_stride, *pad[:2], *border
         launch(pool_average_backward, ceil_div(total, BLOCK), dy, dx, *sizes, stream=stream)

@@ -59,53 +59,103 @@ def taps(w_shape: Sequence[int]) -> Iterator[Pair]:
             yield r, s
 
 
-def seen_by(tap: Pair, out: Sequence[int], stride: Pair) -> tuple[slice, slice, slice, slice]:
+def seen_by(tap: Pair, out: Sequence[int], stride: Pair, dilation: Pair) -> tuple[slice, slice, slice, slice]:
     """The part of the padded images that one tap of the filter meets as it slides over all `out` positions."""
-    rows, columns = (slice(t, t + step * (n - 1) + 1, step) for t, n, step in zip(tap, out, stride, strict=True))
+    first = [t * apart for t, apart in zip(tap, dilation, strict=True)]
+    rows, columns = (slice(t, t + step * (n - 1) + 1, step) for t, n, step in zip(first, out, stride, strict=True))
     return slice(None), slice(None), rows, columns
 
 
-def padded(x: ArrayLike, pad: Pair, value: float = 0.0) -> Doubles:
-    return np.pad(wide(x), ((0, 0), (0, 0), (pad[0], pad[0]), (pad[1], pad[1])), constant_values=value)
+def four_sides(pad: Sequence[int]) -> tuple[int, ...]:
+    """Padding as (top, left, bottom, right)."""
+    return tuple(pad) if len(pad) == 4 else (*pad, *pad)
 
 
-def conv_output_shape(x_shape: Sequence[int], w_shape: Sequence[int], stride: Pair, pad: Pair) -> tuple[int, ...]:
-    rows, columns = ((x_shape[2 + i] + 2 * pad[i] - w_shape[2 + i]) // stride[i] + 1 for i in (0, 1))
+def padded(x: ArrayLike, pad: Sequence[int], value: float = 0.0) -> Doubles:
+    top, left, bottom, right = four_sides(pad)
+    return np.pad(wide(x), ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+
+
+def conv_output_shape(
+    x_shape: Sequence[int], w_shape: Sequence[int], stride: Pair, pad: Sequence[int], dilation: Pair = (1, 1)
+) -> tuple[int, ...]:
+    sides = four_sides(pad)
+    rows, columns = (
+        (x_shape[2 + i] + sides[i] + sides[2 + i] - dilation[i] * (w_shape[2 + i] - 1) - 1) // stride[i] + 1
+        for i in (0, 1)
+    )
     return x_shape[0], w_shape[0], rows, columns
 
 
-def conv_forward(x: Array, w: Array, b: Array | None = None, stride: Pair = (1, 1), pad: Pair = (0, 0)) -> Array:
-    """y[n,k,p,q] = b[k] + sum over c, r, s of w[k,c,r,s] · x[n, c, p·stride + r - pad, q·stride + s - pad]."""
-    y = np.zeros(conv_output_shape(x.shape, w.shape, stride, pad))
-    out = y.shape[2:]
+def in_groups(x: ArrayLike, groups: int) -> Doubles:
+    """The channels (filters) as two axes: group, and channel of the group."""
+    maps = wide(x)
+    return maps.reshape(len(maps), groups, -1, *maps.shape[2:])
+
+
+def tap_in_groups(w: Array, tap: Pair, groups: int) -> Doubles:
+    """One tap of all filters: group, filter of the group, channel of the group."""
+    return wide(w[:, :, tap[0], tap[1]]).reshape(groups, -1, w.shape[1])
+
+
+def conv_forward(
+    x: Array,
+    w: Array,
+    b: Array | None = None,
+    stride: Pair = (1, 1),
+    pad: Sequence[int] = (0, 0),
+    dilation: Pair = (1, 1),
+) -> Array:
+    """y[n,k,p,q] = b[k] + sum over c, r, s of w[k,c,r,s] · x[n, c, p·stride + r·dilation - pad, q·stride + s·…].
+
+    With groups, c counts the channels of the group of filter k.
+    """
+    y = np.zeros(conv_output_shape(x.shape, w.shape, stride, pad, dilation))
+    out, groups = y.shape[2:], x.shape[1] // w.shape[1]
     image = padded(x, pad)
-    for r, s in taps(w.shape):
-        y += np.einsum("nchw,kc->nkhw", image[seen_by((r, s), out, stride)], wide(w[:, :, r, s]), optimize=True)
+    for tap in taps(w.shape):
+        met = in_groups(image[seen_by(tap, out, stride, dilation)], groups)
+        y += np.einsum("ngchw,gkc->ngkhw", met, tap_in_groups(w, tap, groups), optimize=True).reshape(y.shape)
     if b is not None:
         y += wide(b)[None, :, None, None]
     return rounded(y)
 
 
-def conv_backward_data(dy: Array, w: Array, x_shape: Sequence[int], stride: Pair = (1, 1), pad: Pair = (0, 0)) -> Array:
+def conv_backward_data(
+    dy: Array,
+    w: Array,
+    x_shape: Sequence[int],
+    stride: Pair = (1, 1),
+    pad: Sequence[int] = (0, 0),
+    dilation: Pair = (1, 1),
+) -> Array:
     """The gradient of x: each tap gives back what it took, where it took it."""
     image = padded(np.zeros(x_shape), pad)
-    for r, s in taps(w.shape):
-        image[seen_by((r, s), dy.shape[2:], stride)] += np.einsum(
-            "nkhw,kc->nchw", wide(dy), wide(w[:, :, r, s]), optimize=True
-        )
-    height, width = x_shape[2:]
-    return rounded(image[:, :, pad[0] : pad[0] + height, pad[1] : pad[1] + width])
+    groups = x_shape[1] // w.shape[1]
+    for tap in taps(w.shape):
+        part = image[seen_by(tap, dy.shape[2:], stride, dilation)]
+        weights = tap_in_groups(w, tap, groups)
+        part += np.einsum("ngkhw,gkc->ngchw", in_groups(dy, groups), weights, optimize=True).reshape(part.shape)
+    (height, width), (top, left, _, _) = x_shape[2:], four_sides(pad)
+    return rounded(image[:, :, top : top + height, left : left + width])
 
 
 def conv_backward_filter(
-    x: Array, dy: Array, w_shape: Sequence[int], stride: Pair = (1, 1), pad: Pair = (0, 0)
+    x: Array,
+    dy: Array,
+    w_shape: Sequence[int],
+    stride: Pair = (1, 1),
+    pad: Sequence[int] = (0, 0),
+    dilation: Pair = (1, 1),
 ) -> Array:
     """The gradient of w: for each tap, what it met times what became of it."""
     dw = np.zeros(w_shape)
+    groups = x.shape[1] // w_shape[1]
     image = padded(x, pad)
     for r, s in taps(w_shape):
-        met = image[seen_by((r, s), dy.shape[2:], stride)]
-        dw[:, :, r, s] = np.einsum("nkhw,nchw->kc", wide(dy), met, optimize=True)
+        met = in_groups(image[seen_by((r, s), dy.shape[2:], stride, dilation)], groups)
+        gradient = np.einsum("ngkhw,ngchw->gkc", in_groups(dy, groups), met, optimize=True)
+        dw[:, :, r, s] = gradient.reshape(w_shape[:2])
     return rounded(dw)
 
 
@@ -117,21 +167,22 @@ def conv_backward_bias(dy: Array) -> Array:
 
 
 def pool_output_shape(
-    x_shape: Sequence[int], window: Pair, stride: Pair, pad: Pair = (0, 0), ceil: bool = False
+    x_shape: Sequence[int], window: Pair, stride: Pair, pad: Sequence[int] = (0, 0), ceil: bool = False
 ) -> tuple[int, ...]:
     """With `ceil` a last window may hang over the edge, but it never starts in the padding beyond it."""
     out = []
-    for size, length, step, border in zip(x_shape[2:], window, stride, pad, strict=True):
-        room = size + 2 * border - length
+    sides = four_sides(pad)
+    for size, length, step, before, after in zip(x_shape[2:], window, stride, sides[:2], sides[2:], strict=True):
+        room = size + before + after - length
         count = (-(-room // step) if ceil else room // step) + 1
-        if ceil and (count - 1) * step >= size + border:
+        if ceil and (count - 1) * step >= size + before:
             count -= 1
         out.append(count)
     return x_shape[0], x_shape[1], *out
 
 
 def pool_windows(
-    x_shape: Sequence[int], window: Pair, stride: Pair, pad: Pair, ceil: bool
+    x_shape: Sequence[int], window: Pair, stride: Pair, pad: Sequence[int], ceil: bool
 ) -> Iterator[tuple[int, int, slice, slice, int]]:
     """Every window: its output row and column, the rows and columns of x that it covers, and its area with padding.
 
@@ -139,12 +190,13 @@ def pool_windows(
     """
     _, _, rows, columns = pool_output_shape(x_shape, window, stride, pad, ceil)
     height, width = x_shape[2:]
+    above, before, below, behind = four_sides(pad)
     for p in range(rows):
-        top = p * stride[0] - pad[0]
-        bottom = min(top + window[0], height + pad[0])
+        top = p * stride[0] - above
+        bottom = min(top + window[0], height + below)
         for q in range(columns):
-            left = q * stride[1] - pad[1]
-            right = min(left + window[1], width + pad[1])
+            left = q * stride[1] - before
+            right = min(left + window[1], width + behind)
             covered = slice(max(top, 0), min(bottom, height)), slice(max(left, 0), min(right, width))
             yield p, q, *covered, (bottom - top) * (right - left)
 
@@ -153,7 +205,7 @@ def pool_forward(
     x: Array,
     window: Pair,
     stride: Pair,
-    pad: Pair = (0, 0),
+    pad: Sequence[int] = (0, 0),
     mode: str = "max",
     ceil: bool = False,
     count_padding: bool = True,
@@ -175,7 +227,7 @@ def pool_backward(
     dy: Array,
     window: Pair,
     stride: Pair,
-    pad: Pair = (0, 0),
+    pad: Sequence[int] = (0, 0),
     mode: str = "max",
     ceil: bool = False,
     count_padding: bool = True,
@@ -218,13 +270,14 @@ def fc_backward_bias(dy: Array) -> Array:
 # -- relu --------------------------------------------------------------------------------------------------------------
 
 
-def relu_forward(x: Array) -> Array:
-    return rounded(np.maximum(wide(x), 0))
+def relu_forward(x: Array, at_most: float | None = None) -> Array:
+    return rounded(np.clip(wide(x), 0, at_most))
 
 
-def relu_backward(y: Array, dy: Array) -> Array:
-    """y serves as well as x would: it is positive where x is.  (Where y is not a number the gradient passes.)"""
-    return rounded(np.where(wide(y) <= 0, 0, wide(dy)))
+def relu_backward(y: Array, dy: Array, at_most: float | None = None) -> Array:
+    """y serves as well as x would: it is inside where x is.  (Where y is not a number the gradient passes.)"""
+    above = False if at_most is None else wide(y) >= at_most
+    return rounded(np.where((wide(y) <= 0) | above, 0, wide(dy)))
 
 
 # -- local response normalisation, across channels ---------------------------------------------------------------------
@@ -237,21 +290,36 @@ def across(values: Doubles, before: int, after: int) -> Doubles:
     return np.stack(sums, axis=1)
 
 
-def lrn_denominator(x: Array, size: int, alpha: float, k: float) -> Doubles:
-    """k + alpha/size · (sum of the squares of `size` neighbouring channels; an even size looks one further back)."""
-    return k + alpha / size * across(wide(x) ** 2, before=size // 2, after=(size - 1) // 2)
+def lrn_denominator(x: Array, size: int, alpha: float, k: float, ahead: int) -> Doubles:
+    """k + alpha/size · (sum of the squares of `size` neighbouring channels, `ahead` of them further on)."""
+    return k + alpha / size * across(wide(x) ** 2, before=size - 1 - ahead, after=ahead)
 
 
-def lrn_forward(x: Array, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Array:
-    return rounded(wide(x) / lrn_denominator(x, size, alpha, k) ** beta)
+def lrn_ahead(size: int, ahead: int | None) -> int:
+    """An even size looks one channel further back than forward, unless something else is asked."""
+    return (size - 1) // 2 if ahead is None else ahead
+
+
+def lrn_forward(
+    x: Array, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, ahead: int | None = None
+) -> Array:
+    return rounded(wide(x) / lrn_denominator(x, size, alpha, k, lrn_ahead(size, ahead)) ** beta)
 
 
 def lrn_backward(
-    x: Array, y: Array, dy: Array, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    x: Array,
+    y: Array,
+    dy: Array,
+    size: int = 5,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    ahead: int | None = None,
 ) -> Array:
     """x[i] is in the numerator of y[i] and in the denominators of the channels that look at i: the window mirrored."""
-    denominator = lrn_denominator(x, size, alpha, k)
-    through = across(wide(dy) * wide(y) / denominator, before=(size - 1) // 2, after=size // 2)
+    after = lrn_ahead(size, ahead)
+    denominator = lrn_denominator(x, size, alpha, k, after)
+    through = across(wide(dy) * wide(y) / denominator, before=after, after=size - 1 - after)
     return rounded(wide(dy) / denominator**beta - 2 * alpha * beta / size * wide(x) * through)
 
 
@@ -377,20 +445,22 @@ def dropout_backward(dy: Array, probability: float, seed: int, layer: int, itera
 
 
 def softmax_forward(x: Array) -> Array:
-    grown = np.exp(wide(x) - wide(x).max(axis=1, keepdims=True))
-    return rounded(grown / grown.sum(axis=1, keepdims=True))
+    """A row is an image: a row of a matrix, or all its maps."""
+    axes = tuple(range(1, x.ndim))
+    grown = np.exp(wide(x) - wide(x).max(axis=axes, keepdims=True))
+    return rounded(grown / grown.sum(axis=axes, keepdims=True))
 
 
 def cross_entropy(y: Array, labels: NDArray[np.int32]) -> Array:
     """One loss a row: minus the logarithm of the probability given to the right class."""
     with np.errstate(divide="ignore"):  # a probability of zero is an infinite loss
-        return rounded(-np.log(wide(y)[np.arange(len(y)), labels]))
+        return rounded(-np.log(wide(y).reshape(len(y), -1)[np.arange(len(y)), labels]))
 
 
 def softmax_backward(y: Array, labels: NDArray[np.int32]) -> Array:
     """The gradient of the *mean* loss with respect to the softmax's input."""
     wanted = np.zeros(y.shape)
-    wanted[np.arange(len(y)), labels] = 1
+    wanted.reshape(len(y), -1)[np.arange(len(y)), labels] = 1
     return rounded((wide(y) - wanted) / len(y))
 
 

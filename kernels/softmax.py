@@ -7,6 +7,8 @@
 Subtracting the largest value changes nothing but that no exponential overflows.  A probability too small for float32 is
 0, and as a label's it is an infinite loss; its gradient is right all the same.
 
+Maps are read as rows too: all numbers of an image are its classes.
+
 softmax:         one block of 256 threads a row; thread t takes classes t, t + 256, … and the threads' results are
                  combined in a tree, so the order is fixed.  5 operations a value, an exponential counting as one.
                  8 bytes a value: x is read twice and y written twice, but rows are short and meet in the cache.
@@ -104,19 +106,25 @@ def softmax_backward(
 
 
 def check_rows(where: str, name: str, array: Any, labels: Any = None) -> None:
-    """`array` is a matrix, and `labels` (if any) an int32 array with one label a row."""
-    if len(array.shape) != 2:
+    """`array` has rows and classes, and `labels` (if any) is an int32 array with one label a row."""
+    if len(array.shape) < 2:
         raise KernelError(f"{where}: {name} has shape {tuple(array.shape)}; give rows and classes")
     check(where, dtype=np.int32, labels=labels)
     check_shape(where, "labels", labels, (array.shape[0],))
+
+
+def rows_and_classes(array: Any) -> tuple[int, int]:
+    """Of a matrix, or of maps: an image is a row."""
+    return array.shape[0], math.prod(array.shape[1:])
 
 
 def forward(x: Any, y: Any, *, stream: Any = None) -> None:
     """Fill y with the softmax of every row of x.  y may be x."""
     check("softmax.forward", x=x, y=y)
     check_rows("softmax.forward", "x", x)
-    check_shape("softmax.forward", "y", y, x.shape)
-    rows, classes = x.shape
+    rows, classes = rows_and_classes(x)
+    if rows_and_classes(y) != (rows, classes):
+        check_shape("softmax.forward", "y", y, x.shape)
     launch(softmax_forward, rows, x, y, classes, stream=stream)
 
 
@@ -124,7 +132,7 @@ def cross_entropy(y: Any, labels: Any, losses: Any, *, stream: Any = None) -> No
     """Fill losses, one a row, from the softmax y and the labels (int32)."""
     check("softmax.cross_entropy", y=y, losses=losses)
     check_rows("softmax.cross_entropy", "y", y, labels)
-    rows, classes = y.shape
+    rows, classes = rows_and_classes(y)
     check_shape("softmax.cross_entropy", "losses", losses, (rows,))
     launch(softmax_cross_entropy, ceil_div(rows, 256), y, labels, losses, rows, classes, stream=stream)
 
@@ -134,7 +142,7 @@ def backward(y: Any, labels: Any, dx: Any, *, stream: Any = None) -> None:
     check("softmax.backward", y=y, dx=dx)
     check_rows("softmax.backward", "y", y, labels)
     check_shape("softmax.backward", "dx", dx, y.shape)
-    rows, classes = y.shape
+    rows, classes = rows_and_classes(y)
     total = rows * classes
     sizes = total, classes, reciprocal(classes), 1 / rows
     launch(softmax_backward, ceil_div(total, 256), y, labels, dx, *sizes, stream=stream)

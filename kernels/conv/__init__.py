@@ -1,10 +1,12 @@
 """Convolution: forward, backward to the data, to the filter and to the bias, each by several algorithms.
 
-    conv.forward(x, w, b, y, stride=(1, 1), pad=(0, 0), algorithm="implicit_gemm", workspace=None, stream=None)
+    conv.forward(x, w, b, y, stride=(1, 1), pad=(0, 0), dilation=(1, 1), algorithm="implicit_gemm", workspace=None,
+                 stream=None)
     conv.backward_data(dy, w, dx, ...)    conv.backward_filter(x, dy, dw, ...)    conv.backward_bias(dy, db)
 
-x is (images, channels, height, width), w (filters, channels, height, width), b (filters,) or None, y (images, filters,
-height, width), all float32; `kernels.conv.shape` has the formula.  The outputs y, dx, dw, db are given and overwritten.
+x is (images, channels, height, width), w (filters, channels / groups, height, width), b (filters,) or None, y (images,
+filters, height, width), all float32; `kernels.conv.shape` has the formula.  How many groups there are follows from the
+shapes.  The outputs y, dx, dw, db are given and overwritten.
 
 An algorithm is one module of this package: `ALGORITHMS` names them, `serves(...)` is a table of what each can do.  It
 may need a workspace, a float32 array of at least `workspace_bytes(...)` bytes whose contents do not matter, before or
@@ -25,7 +27,7 @@ from typing import Any
 
 from kernels.arguments import KernelError, check, check_shape, flat, given_workspace
 from kernels.conv import bias, direct, im2col, implicit_gemm, winograd
-from kernels.conv.shape import PASSES, ConvShape, Pair
+from kernels.conv.shape import PASSES, ConvShape, Pad, Pair
 
 ALGORITHMS: dict[str, ModuleType] = {
     "direct": direct,
@@ -41,7 +43,8 @@ def forward(
     b: Any,
     y: Any,
     stride: Pair = (1, 1),
-    pad: Pair = (0, 0),
+    pad: Pad = (0, 0),
+    dilation: Pair = (1, 1),
     algorithm: str = "implicit_gemm",
     workspace: Any = None,
     stream: Any = None,
@@ -50,7 +53,7 @@ def forward(
     where = "conv.forward"
     workspace = given_workspace(workspace)
     check(where, x=x, w=w, b=b, y=y, workspace=workspace)
-    shape = ConvShape.of(x.shape, w.shape, stride, pad)
+    shape = ConvShape.of(x.shape, w.shape, stride, pad, dilation)
     check_shape(where, "b", b, (shape.filters,))
     check_shape(where, "y", y, shape.y_shape)
     run = _algorithm(where, "forward", shape, algorithm, workspace)
@@ -62,7 +65,8 @@ def backward_data(
     w: Any,
     dx: Any,
     stride: Pair = (1, 1),
-    pad: Pair = (0, 0),
+    pad: Pad = (0, 0),
+    dilation: Pair = (1, 1),
     algorithm: str = "implicit_gemm",
     workspace: Any = None,
     stream: Any = None,
@@ -71,7 +75,7 @@ def backward_data(
     where = "conv.backward_data"
     workspace = given_workspace(workspace)
     check(where, dy=dy, w=w, dx=dx, workspace=workspace)
-    shape = ConvShape.of(dx.shape, w.shape, stride, pad)
+    shape = ConvShape.of(dx.shape, w.shape, stride, pad, dilation)
     check_shape(where, "dy", dy, shape.y_shape)
     run = _algorithm(where, "backward_data", shape, algorithm, workspace)
     run.backward_data(shape, dy, w, dx, _flat(workspace), stream)
@@ -82,7 +86,8 @@ def backward_filter(
     dy: Any,
     dw: Any,
     stride: Pair = (1, 1),
-    pad: Pair = (0, 0),
+    pad: Pad = (0, 0),
+    dilation: Pair = (1, 1),
     algorithm: str = "implicit_gemm",
     workspace: Any = None,
     stream: Any = None,
@@ -91,7 +96,7 @@ def backward_filter(
     where = "conv.backward_filter"
     workspace = given_workspace(workspace)
     check(where, x=x, dy=dy, dw=dw, workspace=workspace)
-    shape = ConvShape.of(x.shape, dw.shape, stride, pad)
+    shape = ConvShape.of(x.shape, dw.shape, stride, pad, dilation)
     check_shape(where, "dy", dy, shape.y_shape)
     run = _algorithm(where, "backward_filter", shape, algorithm, workspace)
     run.backward_filter(shape, x, dy, dw, _flat(workspace), stream)
@@ -112,13 +117,14 @@ def workspace_bytes(
     x_shape: Sequence[int],
     w_shape: Sequence[int],
     stride: Pair = (1, 1),
-    pad: Pair = (0, 0),
+    pad: Pad = (0, 0),
+    dilation: Pair = (1, 1),
     algorithm: str = "implicit_gemm",
     images: int | None = None,
 ) -> int:
     """Bytes of workspace with which `algorithm` takes `images` images at a time (None: the whole batch)."""
     where = "conv.workspace_bytes"
-    shape = ConvShape.of(x_shape, w_shape, stride, pad)
+    shape = ConvShape.of(x_shape, w_shape, stride, pad, dilation)
     if images is not None and not 1 <= images <= shape.images:
         raise KernelError(f"{where}: images is {images}; the batch has {shape.images}, give 1 to {shape.images}")
     return int(_serving(where, pass_, shape, algorithm).workspace_bytes(pass_, shape, images))
@@ -129,20 +135,25 @@ def minimum_workspace_bytes(
     x_shape: Sequence[int],
     w_shape: Sequence[int],
     stride: Pair = (1, 1),
-    pad: Pair = (0, 0),
+    pad: Pad = (0, 0),
+    dilation: Pair = (1, 1),
     algorithm: str = "implicit_gemm",
 ) -> int:
     """The least workspace with which `algorithm` runs at all; where it is 0, workspace=None is accepted."""
     where = "conv.minimum_workspace_bytes"
-    shape = ConvShape.of(x_shape, w_shape, stride, pad)
+    shape = ConvShape.of(x_shape, w_shape, stride, pad, dilation)
     return _minimum(_serving(where, pass_, shape, algorithm), pass_, shape)
 
 
 def serves(
-    x_shape: Sequence[int], w_shape: Sequence[int], stride: Pair = (1, 1), pad: Pair = (0, 0)
+    x_shape: Sequence[int],
+    w_shape: Sequence[int],
+    stride: Pair = (1, 1),
+    pad: Pad = (0, 0),
+    dilation: Pair = (1, 1),
 ) -> dict[str, dict[str, str]]:
     """Algorithm → pass → "yes", or why the algorithm does not serve that pass of this convolution."""
-    shape = ConvShape.of(x_shape, w_shape, stride, pad)
+    shape = ConvShape.of(x_shape, w_shape, stride, pad, dilation)
     return {
         name: {pass_: module.why_not(pass_, shape) or "yes" for pass_ in PASSES} for name, module in ALGORITHMS.items()
     }

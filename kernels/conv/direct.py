@@ -10,6 +10,8 @@ pass, and reads 8 bytes for it, which only caches can bring nearer: nothing is s
 Each of the three *gathers*: a thread asks "which terms are in my result?" and writes it once.  backward_data could also
 scatter, each output's gradient being added to all inputs under its filter, but then threads would add to the same place
 at the same time, in an order that changes from run to run.
+
+Convolutions with groups or dilation have kernels of their own, in `kernels.conv.grouped`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.conv import grouped
 from kernels.conv.shape import ConvShape
 from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
 from kernels.shim import cuda
@@ -131,17 +134,23 @@ def workspace_bytes(pass_: str, shape: ConvShape, images: int | None = None) -> 
 
 
 def forward(shape: ConvShape, x: Any, w: Any, b: Any, y: Any, workspace: Any, stream: Any) -> None:
+    if not shape.plain:
+        return grouped.forward(shape, x, w, b, y, stream)
     total = prod(shape.y_shape)
     bias = w if b is None else b  # a kernel cannot be given None; with_bias says that it is not read
     _launch(conv_direct_forward, total, shape, x, w, bias, y, int(b is not None), total, stream=stream)
 
 
 def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, workspace: Any, stream: Any) -> None:
+    if not shape.plain:
+        return grouped.backward_data(shape, dy, w, dx, stream)
     total = prod(shape.x_shape)
     _launch(conv_direct_backward_data, total, shape, dy, w, dx, total, stream=stream)
 
 
 def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, stream: Any) -> None:
+    if not shape.plain:
+        return grouped.backward_filter(shape, x, dy, dw, stream)
     total = prod(shape.w_shape)
     _launch(conv_direct_backward_filter, total, shape, x, dy, dw, total, shape.images, stream=stream)
 

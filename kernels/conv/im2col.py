@@ -147,7 +147,8 @@ def images_at_a_time(images: int, matrices: int, floats: int, need: Callable[[in
 
 def is_pointwise(shape: ConvShape) -> bool:
     """The map is its own columns."""
-    return (shape.filter_height, shape.filter_width, *shape.stride, *shape.pad) == (1, 1, 1, 1, 0, 0)
+    window = (shape.filter_height, shape.filter_width, *shape.stride, *shape.pad, *shape.pad_after)
+    return window == (1, 1, 1, 1, 0, 0, 0, 0)
 
 
 def _sizes(shape: ConvShape) -> tuple[int, int]:
@@ -163,6 +164,8 @@ def _floats_an_image(pass_: str, shape: ConvShape) -> int:
 
 def why_not(pass_: str, shape: ConvShape) -> str | None:
     """Why this pass cannot be done by columns; None if it can."""
+    if not shape.plain:
+        return f"its filters see all channels and are not dilated, these have groups={shape.groups}, {shape.dilation}"
     need = _floats_an_image(pass_, shape)
     if need > LARGEST:
         return f"the workspace of one image has {need} elements; at most {LARGEST} can be indexed"

@@ -521,7 +521,7 @@ def slices(shape: ConvShape) -> tuple[int, int]:
 
 
 def why_not(pass_: str, shape: ConvShape) -> str | None:
-    return None
+    return None if shape.plain else "it serves neither groups nor dilation"
 
 
 def workspace_bytes(pass_: str, shape: ConvShape, images: int | None = None) -> int:

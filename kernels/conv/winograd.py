@@ -308,6 +308,10 @@ def why_not(pass_: str, shape: ConvShape) -> str | None:
     """Why this pass cannot be done by Winograd's algorithm; None if it can."""
     if (shape.filter_height, shape.filter_width) != (3, 3):
         return f"its filters are 3×3, these are {shape.filter_height}×{shape.filter_width}"
+    if shape.groups > 1:
+        return f"its filters see all channels, these are in {shape.groups} groups"
+    if shape.dilation != (1, 1):
+        return f"its taps are neighbours, these are {shape.dilation} apart"
     if shape.stride != (1, 1):
         return f"its stride is 1, this one is {shape.stride}"
     if max(shape.pad) > 2:

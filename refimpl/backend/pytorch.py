@@ -144,10 +144,8 @@ def by_torch(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout:
         state: name → weights and running statistics.
         dropout: layer and input → output of a dropout; None: PyTorch's own, drawn by PyTorch.
     """
-    from torch.nn import functional
-
     y = _own(layer, inputs, state, dropout)
-    return functional.relu(y, inplace=may_be_overwritten(layer)) if layer.has_relu else y
+    return _rectified(y, layer.relu_options, may_be_overwritten(layer)) if layer.has_relu else y
 
 
 def may_be_overwritten(layer: Layer) -> bool:
@@ -165,30 +163,70 @@ def _own(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dro
     x, options = inputs[0], layer.options
     given = {name: state[parameter.weight.name] for name, parameter in layer.parameters.items()}
     if layer.kind == "conv":
-        return functional.conv2d(x, given["w"], given.get("b"), options["stride"], options["pad"])
+        pad = options["pad"]
+        if len(pad) == 4:
+            x, pad = _padded(x, pad, 0), (0, 0)
+        walk = options["stride"], pad, options["dilation"], options["groups"]
+        return functional.conv2d(x, given["w"], given.get("b"), *walk)
     if layer.kind == "fc":
         return functional.linear(x.flatten(1), given["w"], given.get("b"))
     if layer.kind == "pool":
-        pools: dict[str, Any] = {"max": functional.max_pool2d, "average": functional.avg_pool2d}
-        return pools[options["mode"]](
-            x, options["window"], options["stride"], options["pad"], ceil_mode=options["ceil"]
-        )
+        return _pooled(x, options)[..., : layer.shape[2], : layer.shape[3]]
     if layer.kind == "relu":
-        return functional.relu(x, inplace=layer.in_place and may_be_overwritten(layer.producers[0]))
+        return _rectified(x, options, layer.in_place and may_be_overwritten(layer.producers[0]))
     if layer.kind == "lrn":
-        return functional.local_response_norm(x, options["size"], options["alpha"], options["beta"], options["k"])
+        how = options["size"], options["alpha"], options["beta"], options["k"]
+        if options.get("ahead", 0) > (options["size"] - 1) // 2:  # ONNX's even size is PyTorch's from the other side
+            return functional.local_response_norm(x.flip(1), *how).flip(1)
+        return functional.local_response_norm(x, *how)
     if layer.kind == "batchnorm":
         mean, variance = (state[layer.statistics[name].name] for name in ("running_mean", "running_variance"))
-        how: dict[str, Any] = {"training": True, "momentum": options["momentum"], "eps": options["epsilon"]}
-        return functional.batch_norm(x, mean, variance, given["gamma"], given["beta"], **how)
+        moved: dict[str, Any] = {"training": True, "momentum": options["momentum"], "eps": options["epsilon"]}
+        return functional.batch_norm(x, mean, variance, given["gamma"], given["beta"], **moved)
     if layer.kind == "dropout":
         return dropout(layer, x) if dropout else functional.dropout(x, options["probability"])
     if layer.kind == "concat":
         return torch.cat(inputs, 1)
     if layer.kind == "join":
         return sum(inputs[1:], inputs[0])
-    assert layer.kind in ("fork", "softmax")
+    if layer.kind == "softmax":
+        return x.flatten(1)
+    assert layer.kind == "fork"
     return x
+
+
+def _rectified(x: Any, options: Mapping[str, Any], in_place: bool) -> Any:
+    from torch.nn import functional
+
+    if "at_most" in options:
+        return functional.hardtanh(x, 0.0, options["at_most"], in_place)
+    return functional.relu(x, in_place)
+
+
+def _padded(x: Any, pad: tuple[int, ...], value: float) -> Any:
+    from torch.nn import functional
+
+    top, left, bottom, right = pad
+    return functional.pad(x, (left, right, top, bottom), value=value)
+
+
+def _pooled(x: Any, options: Mapping[str, Any]) -> Any:
+    """A pooling; with rounding up and padding that differs from side to side there may be a window too many."""
+    import torch
+    from torch.nn import functional
+
+    window, stride, pad, ceil = (options[name] for name in ("window", "stride", "pad", "ceil"))
+    counted = options.get("count_padding", True)
+    if options["mode"] == "max":
+        if len(pad) == 4:
+            x, pad = _padded(x, pad, float("-inf")), (0, 0)
+        return functional.max_pool2d(x, window, stride, pad, ceil_mode=ceil)
+    if len(pad) == 2:
+        return functional.avg_pool2d(x, window, stride, pad, ceil, counted)
+    mean = functional.avg_pool2d(_padded(x, pad, 0), window, stride, 0, ceil)
+    if counted:
+        return mean
+    return mean / functional.avg_pool2d(_padded(torch.ones_like(x), pad, 0), window, stride, 0, ceil)
 
 
 # -- its memory --------------------------------------------------------------------------------------------------------

@@ -7,15 +7,16 @@ a plan for another library needs no kernel.
 from __future__ import annotations
 
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from refimpl.network.call import Convolution as Key
+from refimpl.network.shapes import convolved, four_sides
 from refimpl.network.tensor import ITEM_BYTES
 
-Pair = tuple[int, int]
-Shape4 = tuple[int, ...]
+__all__ = ["Convolution", "Key"]
 
-#: What `Call.convolution` gives: pass, shape of x, shape of w, stride, padding.
-Key = tuple[str, Shape4, Shape4, Pair, Pair]
+Pair = tuple[int, int]
+Shape4 = tuple[int, int, int, int]
 
 
 class Convolution(NamedTuple):
@@ -32,15 +33,40 @@ class Convolution(NamedTuple):
     out_height: int
     out_width: int
     stride: Pair
-    pad: Pair
+    pad: tuple[int, ...]  #: (vertical, horizontal) or (top, left, bottom, right)
+    dilation: Pair
+    groups: int  #: of channels; a filter sees one of them
 
     @classmethod
     def of(cls, key: Key) -> Convolution:
         """From `Call.convolution`."""
-        (_, (images, channels, height, width), (filters, _, r, s), stride, pad) = key
-        out_height = (height + 2 * pad[0] - r) // stride[0] + 1
-        out_width = (width + 2 * pad[1] - s) // stride[1] + 1
-        return cls(key[0], images, channels, height, width, filters, r, s, out_height, out_width, stride, pad)
+        (pass_, x_shape, (filters, depth, r, s), stride, pad, dilation) = key
+        images, channels, height, width = x_shape
+        out = convolved(x_shape, {"window": (r, s), "stride": stride, "pad": pad, "dilation": dilation})
+        groups = channels // depth
+        return cls(pass_, images, channels, height, width, filters, r, s, *out, stride, pad, dilation, groups)
+
+    @property
+    def x_shape(self) -> Shape4:
+        return self.images, self.channels, self.height, self.width
+
+    @property
+    def w_shape(self) -> Shape4:
+        return self.filters, self.channels // self.groups, self.filter_height, self.filter_width
+
+    @property
+    def y_shape(self) -> Shape4:
+        return self.images, self.filters, self.out_height, self.out_width
+
+    @property
+    def walk(self) -> dict[str, Any]:
+        """Stride, padding and dilation, as the functions of `kernels.conv` take them."""
+        return {"stride": self.stride, "pad": self.pad, "dilation": self.dilation}
+
+    @property
+    def plain(self) -> bool:
+        """Whether all channels are one group, and neighbouring taps neighbours."""
+        return self.groups == 1 and self.dilation == (1, 1)
 
     @property
     def kind(self) -> Literal["forward", "backward"]:
@@ -50,7 +76,7 @@ class Convolution(NamedTuple):
     @property
     def weights(self) -> int:
         """Elements of w."""
-        return self.filters * self.channels * self.filter_height * self.filter_width
+        return prod(self.w_shape)
 
     @property
     def flops(self) -> int:
@@ -60,11 +86,10 @@ class Convolution(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes of x, w and y together: what any algorithm has to read and write once."""
-        x = prod((self.images, self.channels, self.height, self.width))
-        y = prod((self.images, self.filters, self.out_height, self.out_width))
-        return ITEM_BYTES * (x + self.weights + y)
+        return ITEM_BYTES * (prod(self.x_shape) + self.weights + prod(self.y_shape))
 
     @property
     def padded(self) -> Pair:
         """Height and width of a map with its padding."""
-        return self.height + 2 * self.pad[0], self.width + 2 * self.pad[1]
+        top, left, bottom, right = four_sides(self.pad)
+        return self.height + top + bottom, self.width + left + right

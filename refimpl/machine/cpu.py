@@ -202,8 +202,9 @@ class CalibratedCpu(Machine):
         if self.catalogue != "own":
             return super()._make_choices(key)
         conv = Convolution.of(key)
-        arrays = {name: empty(shape) for name, shape in zip(PASS_ARRAYS[conv.pass_], shapes(conv), strict=True)}
-        given = arrays | {"stride": conv.stride, "pad": conv.pad} | ({"b": None} if conv.pass_ == "forward" else {})
+        shapes = conv.x_shape, conv.w_shape, conv.y_shape
+        arrays = {name: empty(shape) for name, shape in zip(PASS_ARRAYS[conv.pass_], shapes, strict=True)}
+        given: dict[str, Any] = arrays | conv.walk | ({"b": None} if conv.pass_ == "forward" else {})
         function = f"conv.{conv.pass_}"
         made = []
         for option in options("own", conv):
@@ -215,15 +216,6 @@ class CalibratedCpu(Machine):
 PASS_ARRAYS = {
     "forward": ("x", "w", "y"), "backward_data": ("dx", "w", "dy"), "backward_filter": ("x", "dw", "dy"),
 }  # fmt: skip
-
-
-def shapes(conv: Convolution) -> tuple[tuple[int, ...], ...]:
-    """Of x, w and y."""
-    return (
-        (conv.images, conv.channels, conv.height, conv.width),
-        (conv.filters, conv.channels, conv.filter_height, conv.filter_width),
-        (conv.images, conv.filters, conv.out_height, conv.out_width),
-    )
 
 
 def empty(shape: Sequence[int], dtype: str = "float32") -> np.ndarray:

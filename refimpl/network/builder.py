@@ -20,6 +20,7 @@ import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, NoReturn
 
 from refimpl.network.collector import collector_paused
@@ -30,6 +31,7 @@ from refimpl.network.shapes import convolved, pooled
 from refimpl.text import offer
 
 Size = int | tuple[int, int]
+Pad = int | tuple[int, ...]  #: one number, (vertical, horizontal) or (top, left, bottom, right)
 LARGEST_LRN = 16  #: channels; `kernels.lrn.SLOTS`
 
 
@@ -59,38 +61,86 @@ class Builder:
         filters: int,
         window: Size,
         stride: Size = 1,
-        pad: Size = 0,
+        pad: Pad = 0,
         bias: bool = True,
         name: str | None = None,
         after: Layer | None = None,
+        groups: int = 1,
+        dilation: Size = 1,
     ) -> Layer:
-        """A convolution.  Window, stride and padding are one number for both axes, or (vertical, horizontal).
+        """A convolution.  Window, stride, padding and dilation are one number for both axes, or (vertical, horizontal).
 
         Args:
             filters: output channels.
             window: height and width of a filter.
             stride: step of the window.
-            pad: zeros around the map.
+            pad: zeros around the map; also (top, left, bottom, right).
             bias: whether each filter has a bias.
             name: the layer's name (None: its kind and a number).
             after: the layer whose output it reads (None: the last one).
+            groups: of channels; each filter sees one group.  As many groups as channels: a depthwise convolution.
+            dilation: rows and columns from one tap of a filter to the next.
         """
         layer = self._new("conv", name, [after or self.last])
-        options = self._moved_window(layer, window, stride, pad)
-        layer.options = {**options, "filters": _whole(layer, filters, "filters"), "bias": bias}
-        return self._add(layer, (layer.producers[0].shape[0], int(filters), *self._moved(layer, convolved)))
+        options: dict[str, Any] = self._moved_window(layer, window, stride, pad)
+        options["dilation"] = _pair(layer, dilation, "dilation", 1)
+        options |= {"filters": _whole(layer, filters, "filters"), "groups": _whole(layer, groups, "groups")}
+        layer.options = {**options, "bias": bias}
+        images, channels = layer.producers[0].shape[:2]
+        if channels % groups or filters % groups:
+            raise NetworkError(f"{layer}: {channels} channels and {filters} filters cannot be cut into {groups} groups")
+        return self._add(layer, (images, int(filters), *self._moved(layer, convolved)))
 
     def pool(
-        self, window: Size, stride: Size | None = None, pad: Size = 0, mode: str = "max", ceil: bool = False,
-        name: str | None = None, after: Layer | None = None,
+        self, window: Size, stride: Size | None = None, pad: Pad = 0, mode: str = "max", ceil: bool = False,
+        name: str | None = None, after: Layer | None = None, count_padding: bool = True,
     ) -> Layer:  # fmt: skip
-        """`mode` is "max" or "average"; without a stride the windows do not overlap."""
+        """Pooling; without a stride the windows do not overlap.
+
+        Args:
+            window: height and width of a window.
+            stride: step of the window (None: its size).
+            pad: around the map; also (top, left, bottom, right).
+            mode: "max" or "average".
+            ceil: whether the number of windows is rounded up: a last one may hang over the edge.
+            name: the layer's name (None: its kind and a number).
+            after: the layer whose output it reads (None: the last one).
+            count_padding: whether an average counts the padding as zeros.
+        """
         layer = self._new("pool", name, [after or self.last])
         if mode not in ("max", "average"):
             raise NetworkError(f"{layer}: there is no pooling mode {mode!r}; give max or average")
-        options = self._moved_window(layer, window, window if stride is None else stride, pad)
-        layer.options = {**options, "mode": mode, "ceil": ceil}
+        options: dict[str, Any] = self._moved_window(layer, window, window if stride is None else stride, pad)
+        uncounted = {} if count_padding or mode == "max" else {"count_padding": False}
+        layer.options = {**options, "mode": mode, "ceil": ceil, **uncounted}
         return self._add(layer, (*layer.producers[0].shape[:2], *self._moved(layer, pooled)))
+
+    def pool_to(self, size: Size, mode: str = "average", name: str | None = None, after: Layer | None = None) -> Layer:
+        """Pooling to maps of this height and width, by windows that share the map out among them.
+
+        Maps that have this size already need no layer: then the layer before is returned.
+        """
+        before = after or self.last
+        if len(before.shape) != 4:
+            raise NetworkError(f"{name or 'pool_to'}: its input is {before.shape}, not maps of a height and a width")
+        out = _pair(name or "pool_to", size, "size", 1)
+        maps = before.shape[2:]
+        if out == maps:
+            return before
+        if maps[0] % out[0] or maps[1] % out[1]:
+            raise NetworkError(
+                f"{name or 'pool_to'}: maps of {maps[0]}×{maps[1]} cannot be cut into {out[0]}×{out[1]} equal windows; "
+                "give images of another size, or pool to a size that divides the maps'"
+            )
+        return self.pool((maps[0] // out[0], maps[1] // out[1]), mode=mode, name=name, after=before)
+
+    def global_pool(self, mode: str = "average", name: str | None = None, after: Layer | None = None) -> Layer:
+        """Pooling of every map to a single number."""
+        return self.pool_to(1, mode, name, after)
+
+    def flatten(self, after: Layer | None = None) -> Layer:
+        """No layer: a fully connected layer and a softmax read an image's maps as one row."""
+        return after or self.last
 
     def fc(self, outputs: int, bias: bool = True, name: str | None = None, after: Layer | None = None) -> Layer:
         """Fully connected to every number of an image's maps."""
@@ -98,24 +148,39 @@ class Builder:
         layer.options = {"outputs": _whole(layer, outputs, "outputs"), "bias": bias}
         return self._add(layer, (layer.producers[0].shape[0], int(outputs)))
 
-    def relu(self, name: str | None = None, after: Layer | None = None) -> Layer:
-        """In place, or part of the layer before it, where the network's conventions and its neighbours allow it."""
+    def relu(self, name: str | None = None, after: Layer | None = None, at_most: float | None = None) -> Layer:
+        """In place, or part of the layer before it, where the network's conventions and its neighbours allow it.
+
+        With `at_most` larger numbers are set to that: ReLU6 has at_most=6.
+        """
         before = after or self.last
+        if at_most is not None and not 0 < at_most < inf:
+            raise NetworkError(f"{name or 'relu'}: at_most is {at_most!r}; give a number above 0")
+        options = {} if at_most is None else {"at_most": float(at_most)}
         if self.conventions.relu_fused and before.kind in ("conv", "fc") and not before.consumers:
             self._refuse_if_built()
-            before.has_relu = True
+            before.has_relu, before.relu_options = True, options
             self._fused += 1
             return before
-        return self._same("relu", name, after)
+        return self._same("relu", name, after, **options)
 
     def lrn(
         self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0,
-        name: str | None = None, after: Layer | None = None,
+        name: str | None = None, after: Layer | None = None, ahead: int | None = None,
     ) -> Layer:  # fmt: skip
-        """Local response normalisation over `size` neighbouring channels, as `kernels.lrn` has it."""
+        """Local response normalisation over `size` neighbouring channels, as `kernels.lrn` has it.
+
+        `ahead` of them come after a channel (None: half, and the smaller half of an even size, as in PyTorch; in ONNX
+        it is the larger half, size // 2).
+        """
         if _whole(name or "lrn", size, "size") > LARGEST_LRN:
             raise NetworkError(f"{name or 'lrn'}: size is {size}; the kernels look at up to {LARGEST_LRN} channels")
-        return self._same("lrn", name, after, size=size, alpha=alpha, beta=beta, k=k)
+        options: dict[str, float] = {"size": size, "alpha": alpha, "beta": beta, "k": k}
+        if ahead is not None and ahead != (size - 1) // 2:
+            if _whole(name or "lrn", ahead, "ahead", 0) >= size:
+                raise NetworkError(f"{name or 'lrn'}: ahead is {ahead}; give less than the size, {size}")
+            options["ahead"] = ahead
+        return self._same("lrn", name, after, **options)
 
     def batchnorm(
         self, momentum: float = 0.1, epsilon: float = 1e-5, name: str | None = None, after: Layer | None = None
@@ -147,10 +212,10 @@ class Builder:
         return self._add(layer, layers[0].shape)
 
     def softmax(self, name: str | None = None, after: Layer | None = None) -> Layer:
-        """Softmax with cross-entropy, the mean over the batch: the end of the network."""
-        shape = (after or self.last).shape
-        if len(shape) != 2:
-            raise NetworkError(f"{name or 'softmax'}: its input is {shape}; put a fully connected layer before it")
+        """Softmax with cross-entropy, the mean over the batch: the end of the network.
+
+        An image's maps are read as one row.
+        """
         return self._same("softmax", name, after)
 
     # -- the network ---------------------------------------------------------------------------------------------------
@@ -221,12 +286,12 @@ class Builder:
         return self._new(kind, name, layers)
 
     @staticmethod
-    def _moved_window(layer: Layer, window: Size, stride: Size, pad: Size) -> dict[str, tuple[int, int]]:
+    def _moved_window(layer: Layer, window: Size, stride: Size, pad: Pad) -> dict[str, tuple[int, ...]]:
         x_shape = layer.producers[0].shape
         if len(x_shape) != 4:
             raise NetworkError(f"{layer}: its input is {x_shape}, not maps of a height and a width")
-        given = {"window": (window, 1), "stride": (stride, 1), "pad": (pad, 0)}
-        return {what: _pair(layer, size, what, least) for what, (size, least) in given.items()}
+        pairs = {what: _pair(layer, size, what, 1) for what, size in (("window", window), ("stride", stride))}
+        return {**pairs, "pad": _sides(layer, pad)}
 
     @staticmethod
     def _moved(layer: Layer, size: Any) -> tuple[int, int]:
@@ -246,7 +311,10 @@ class Builder:
 
 # -- misspelt layers and options ---------------------------------------------------------------------------------------
 
-LAYERS = ("conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "concat", "join", "softmax")
+LAYERS = (
+    "conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "concat", "join", "softmax", "pool_to", "global_pool",
+    "flatten",
+)  # fmt: skip
 
 #: What other frameworks call it → what it is called here.
 ELSEWHERE = {
@@ -255,7 +323,8 @@ ELSEWHERE = {
     "cat": "concat", "cross_entropy": "softmax", "padding": "pad", "kernel_size": "window", "kernel": "window",
     "strides": "stride", "out_channels": "filters", "channels": "filters", "out_features": "outputs",
     "units": "outputs", "ceil_mode": "ceil", "p": "probability", "rate": "probability", "eps": "epsilon",
-    "input": "after", "inputs": "after",
+    "input": "after", "inputs": "after", "relu6": "relu", "adaptive_avg_pool2d": "pool_to", "adaptive_pool": "pool_to",
+    "adaptive_max_pool2d": "pool_to", "count_include_pad": "count_padding", "dilations": "dilation", "group": "groups",
 }  # fmt: skip
 
 
@@ -296,9 +365,17 @@ def _whole(where: Layer | str, number: Any, what: str, least: int = 1) -> int:
     return whole
 
 
-def _pair(where: Layer, size: Any, what: str, least: int) -> tuple[int, int]:
+def _pair(where: Layer | str, size: Any, what: str, least: int) -> tuple[int, int]:
     """A number for both axes, or one for each."""
     both = tuple(size) if isinstance(size, tuple | list) else (size, size)
     if len(both) != 2:
         raise NetworkError(f"{where}: {what} is {size!r}; give one number, or (vertical, horizontal)")
     return _whole(where, both[0], what, least), _whole(where, both[1], what, least)
+
+
+def _sides(where: Layer, pad: Any) -> tuple[int, ...]:
+    """Padding as a pair, or as four numbers where opposite sides differ."""
+    if not isinstance(pad, tuple | list) or len(pad) != 4:
+        return _pair(where, pad, "pad", 0)
+    sides = tuple(_whole(where, side, "pad", 0) for side in pad)
+    return sides[:2] if sides[:2] == sides[2:] else sides

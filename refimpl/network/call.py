@@ -10,6 +10,9 @@ from refimpl.network.tensor import Tensor
 #: The functions whose algorithm, and hence workspace, a plan chooses.
 CHOOSABLE = ("conv.forward", "conv.backward_data", "conv.backward_filter")
 
+#: What `Call.convolution` gives.
+Convolution = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, ...], tuple[int, int]]
+
 
 class Setting:
     """A number that the trainer supplies to a call: the seed, the iteration, the learning rate, …"""
@@ -72,11 +75,12 @@ class Call:
         return self.function in CHOOSABLE
 
     @property
-    def convolution(self) -> tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, int]]:
-        """Of a choosable call: pass, shape of x, shape of w, stride, padding, as `kernels.conv` wants them."""
+    def convolution(self) -> Convolution:
+        """Of a choosable call: pass, shapes of x and w, stride, padding, dilation, as `kernels.conv` wants them."""
         given = self.arguments
         x, w = given.get("x") or given["dx"], given.get("w") or given["dw"]
-        return self.function.removeprefix("conv."), x.shape, w.shape, given["stride"], given["pad"]
+        walk = given["stride"], given["pad"], given.get("dilation", (1, 1))
+        return self.function.removeprefix("conv."), x.shape, w.shape, *walk
 
     def __repr__(self) -> str:
         given, filled = (", ".join(map(repr, tensors)) for tensors in ((*self.reads, *self.updates), self.writes))

@@ -76,9 +76,12 @@ def _multiply_adds(layer: Layer) -> int:
     return 2 * prod(layer.shape) * prod(layer.parameters["w"].weight.shape[1:])
 
 
-def _window_walk(layer: Layer) -> dict[str, tuple[int, int]]:
-    """Stride and padding of a convolution; a fully connected layer has none."""
-    return {name: layer.options[name] for name in ("stride", "pad")} if layer.kind == "conv" else {}
+def _window_walk(layer: Layer) -> dict[str, tuple[int, ...]]:
+    """Stride, padding and, if there is one, dilation of a convolution; a fully connected layer has none."""
+    if layer.kind != "conv":
+        return {}
+    dilated = () if layer.options["dilation"] == (1, 1) else ("dilation",)
+    return {name: layer.options[name] for name in ("stride", "pad", *dilated)}
 
 
 def _linear_forward(network: Shared, layer: Layer) -> list[Call]:
@@ -91,7 +94,7 @@ def _linear_forward(network: Shared, layer: Layer) -> list[Call]:
 def _fused(layer: Layer) -> list[Call]:
     """The ReLU that is part of a layer."""
     y = layer.y
-    return [Call("relu.forward", {"x": y, "y": y}, updates=[y])] if layer.has_relu else []
+    return [Call("relu.forward", {"x": y, "y": y, **layer.relu_options}, updates=[y])] if layer.has_relu else []
 
 
 def _plain_forward(network: Shared, layer: Layer) -> list[Call]:
@@ -101,9 +104,10 @@ def _plain_forward(network: Shared, layer: Layer) -> list[Call]:
 
 def _relu_forward(network: Shared, layer: Layer) -> list[Call]:
     x, y = layer.x, layer.y
+    arguments = {"x": x, "y": y, **layer.options}
     if x is y:
-        return [Call("relu.forward", {"x": x, "y": y}, updates=[y])]
-    return [Call("relu.forward", {"x": x, "y": y}, [x], [y])]
+        return [Call("relu.forward", arguments, updates=[y])]
+    return [Call("relu.forward", arguments, [x], [y])]
 
 
 def _batchnorm_forward(network: Shared, layer: Layer) -> list[Call]:
@@ -240,7 +244,8 @@ class Backward:
             to_data = [Call(f"{layer.kind}.backward_data", data, [dy, w.weight], [dx], flops=flops), *then]
             calls = [*to_data, *calls] if w.gradient.managed else [*calls, *to_data]
         if layer.has_relu:
-            calls.insert(0, Call("relu.backward", {"y": layer.y, "dy": dy, "dx": dy}, [layer.y], updates=[dy]))
+            relu = {"y": layer.y, "dy": dy, "dx": dy, **layer.relu_options}
+            calls.insert(0, Call("relu.backward", relu, [layer.y], updates=[dy]))
         if "b" in layer.parameters:
             db = layer.parameters["b"].gradient
             calls.append(Call(f"{layer.kind}.backward_bias", {"dy": dy, "db": db}, [dy], [db]))
@@ -256,7 +261,7 @@ class Backward:
 
     def _relu(self, layer: Layer) -> list[Call]:
         x, y, dy = layer.x, layer.y, self._dy(layer)
-        arguments = {"y": y, "dy": dy, "dx": dy}
+        arguments = {"y": y, "dy": dy, "dx": dy, **layer.options}
         if x is y:
             return [Call("relu.backward", arguments, [y], updates=[dy])]
         return [Call("relu.backward", arguments, [*self._held(x), y], updates=[dy]), *self._becomes(dy, x)]

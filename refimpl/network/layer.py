@@ -38,7 +38,7 @@ class Layer:
 
     __slots__ = (
         "backward", "branches", "consumers", "forward", "has_relu", "kind", "learns", "name", "number", "options",
-        "outputs", "parameters", "producers", "shape", "statistics",
+        "outputs", "parameters", "producers", "relu_options", "shape", "statistics",
     )  # fmt: skip
 
     backward: Step
@@ -50,6 +50,7 @@ class Layer:
         self.number = 0  #: in the order of description, from 1; the same with and without forks and fused ReLUs
         self.shape: tuple[int, ...] = ()
         self.has_relu = False  #: a ReLU is part of it
+        self.relu_options: Mapping[str, Any] = {}  #: of that ReLU
         self.learns = False  #: whether its output depends on a parameter, so that its gradient is needed
         self.outputs: list[Tensor] = []  #: one; a fork has one a consumer; a layer in place has its producer's
         self.branches: dict[Layer, Tensor] = {}  #: of a fork: consumer → its copy

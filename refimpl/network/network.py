@@ -110,7 +110,7 @@ class Network:
         for layer in self.layers:
             self._make_maps(layer)
             self._make_parameters(layer)
-        rows, classes = end.shape
+        rows, classes = end.shape[0], prod(end.shape[1:])
         self.labels = self._resident("labels", (rows,), "labels", "int32")
         self.losses = self._resident("losses", (rows,), "loss")
         self.predictions = self._resident("predictions", (rows, classes), "loss")  #: filled in `inference` alone
@@ -171,7 +171,7 @@ class Network:
         if layer.kind == "batchnorm":
             return {"gamma": (layer.shape[1],), "beta": (layer.shape[1],)}
         if layer.kind == "conv":
-            outputs, inputs = options["filters"], (layer.x.shape[1], *options["window"])
+            outputs, inputs = options["filters"], (layer.x.shape[1] // options["groups"], *options["window"])
         elif layer.kind == "fc":
             outputs, inputs = options["outputs"], (prod(layer.x.shape[1:]),)
         else:

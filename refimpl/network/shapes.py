@@ -13,9 +13,15 @@ from typing import Any
 BATCHNORM_CHUNK = 4096  #: values of a channel in one block of `kernels.batchnorm`
 
 
+def four_sides(pad: Sequence[int]) -> tuple[int, ...]:
+    """Padding, (vertical, horizontal) or (top, left, bottom, right), as the latter."""
+    return tuple(pad) if len(pad) == 4 else (*pad, *pad)
+
+
 def convolved(x_shape: Sequence[int], options: Mapping[str, Any]) -> tuple[int, int]:
     """Height and width of a convolution's output."""
-    return _both(x_shape, options, False)
+    reach = tuple(apart * (size - 1) + 1 for apart, size in zip(options["dilation"], options["window"], strict=True))
+    return _both(x_shape, reach, options, False)
 
 
 def pooled(x_shape: Sequence[int], options: Mapping[str, Any]) -> tuple[int, int]:
@@ -23,10 +29,10 @@ def pooled(x_shape: Sequence[int], options: Mapping[str, Any]) -> tuple[int, int
 
     With `ceil` a last window may hang over the edge, if it starts inside the map or its left padding.
     """
-    for pad, window in zip(options["pad"], options["window"], strict=True):
+    for pad, window in zip(four_sides(options["pad"]), 2 * options["window"], strict=True):
         if pad >= window:
             raise ValueError(f"padding {options['pad']} must be smaller than the window {options['window']}")
-    return _both(x_shape, options, options["ceil"])
+    return _both(x_shape, options["window"], options, options["ceil"])
 
 
 def normalisation_workspace(x_shape: Sequence[int]) -> int:
@@ -35,17 +41,23 @@ def normalisation_workspace(x_shape: Sequence[int]) -> int:
     return 2 * -(-count // BATCHNORM_CHUNK) * x_shape[1] * 4
 
 
-def _both(x_shape: Sequence[int], options: Mapping[str, Any], ceil: bool) -> tuple[int, int]:
+def _both(x_shape: Sequence[int], reach: Sequence[int], options: Mapping[str, Any], ceil: bool) -> tuple[int, int]:
+    """`reach` is the height and width of a window, gaps between dilated taps included."""
     out = []
-    given = (options[name] for name in ("window", "stride", "pad"))
-    for size, window, stride, pad in zip(x_shape[2:], *given, strict=True):
-        if window < 1 or stride < 1 or pad < 0:
+    pad = four_sides(options["pad"])
+    for size, window, stride, before, after in zip(
+        x_shape[2:], reach, options["stride"], pad[:2], pad[2:], strict=True
+    ):
+        if window < 1 or stride < 1 or min(pad) < 0:
             raise ValueError(f"window {window}, stride {stride} and padding {pad} must be at least 1, 1 and 0")
-        room = size + 2 * pad - window
+        room = size + before + after - window
         count = (-(-room // stride) if ceil else room // stride) + 1
-        if ceil and (count - 1) * stride >= size + pad:
+        if ceil and (count - 1) * stride >= size + before:
             count -= 1
         if count < 1:
-            raise ValueError(f"a window of {window} does not fit into {size} with padding {pad}")
+            raise ValueError(
+                f"a window of {window} does not fit into {size} with padding {before}"
+                f"{f' and {after}' if after != before else ''}"
+            )
         out.append(count)
     return out[0], out[1]

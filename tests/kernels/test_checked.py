@@ -134,7 +134,7 @@ def conv_case(algorithm: str, index: int, patch: Callable[[], Any] = contextlib.
         y, dx, dw, db = empty(*shape.y_shape), empty(*x_shape), empty(*w_shape), empty(w_shape[0])
 
         def workspace(pass_: str) -> Any:
-            need = conv.workspace_bytes(pass_, x_shape, w_shape, stride, pad, algorithm)
+            need = conv.workspace_bytes(pass_, x_shape, w_shape, stride, pad, algorithm=algorithm)
             return empty(need // 4) if need else None
 
         options = {"stride": stride, "pad": pad, "algorithm": algorithm}

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.ptx
 
 Array = np.ndarray
 
-# images, channels, height, width, filters, filter height, filter width, stride, pad
+# images, channels, height, width, filters, filter height, filter width, stride, pad[, groups[, dilation]]
 AWKWARD = {
     "plain": (2, 3, 8, 8, 4, 3, 3, (1, 1), (1, 1)),
     "one of everything": (1, 1, 1, 1, 1, 1, 1, (1, 1), (0, 0)),
@@ -50,6 +50,21 @@ AWKWARD = {
     "more filters than a tile": (2, 17, 5, 6, 70, 3, 3, (1, 1), (1, 1)),
     "more channels than a tile": (1, 150, 4, 5, 3, 3, 3, (1, 1), (1, 1)),
     "a sum in slices": (3, 2, 17, 19, 3, 3, 3, (1, 1), (1, 1)),
+    "padding on two sides": (2, 3, 8, 9, 4, 3, 3, (1, 1), (0, 2, 1, 0)),
+    "1×1, padded below": (2, 3, 4, 5, 4, 1, 1, (1, 1), (0, 0, 1, 2)),
+    "padding on two sides, stride 2": (2, 9, 8, 7, 4, 3, 2, (2, 2), (0, 0, 1, 1)),
+    "depthwise": (3, 6, 9, 8, 6, 3, 3, (1, 1), (1, 1), 6),
+    "depthwise, stride 2": (2, 5, 9, 8, 5, 3, 3, (2, 2), (0, 0, 1, 1), 5),
+    "depthwise, two filters a channel": (2, 3, 7, 6, 6, 3, 5, (1, 2), (1, 2), 3),
+    "groups": (2, 12, 8, 7, 9, 3, 3, (1, 1), (1, 1), 3),
+    "groups, 1×1": (2, 8, 5, 6, 10, 1, 1, (1, 1), (0, 0), 2),
+    "groups larger than a tile": (1, 20, 5, 6, 140, 3, 3, (2, 1), (1, 1), 2),
+    "groups, a sum in slices": (3, 4, 17, 19, 6, 3, 3, (1, 1), (1, 1), 2),
+    "dilated": (2, 9, 11, 10, 4, 3, 3, (1, 1), (2, 2), 1, (2, 2)),
+    "dilated by 3 and 2": (2, 10, 13, 9, 4, 3, 3, (1, 1), (3, 0, 1, 2), 1, (3, 2)),
+    "dilated, strides": (2, 8, 13, 12, 3, 3, 2, (2, 3), (2, 1), 1, (4, 2)),
+    "dilated, strides of another measure": (2, 8, 17, 18, 3, 3, 3, (6, 4), (2, 5), 1, (4, 6)),
+    "dilated groups": (2, 6, 13, 12, 8, 3, 3, (2, 1), (3, 2), 2, (3, 2)),
 }
 each_shape = pytest.mark.parametrize("case", AWKWARD.values(), ids=AWKWARD.keys())
 each_algorithm = pytest.mark.parametrize("algorithm", conv.ALGORITHMS)
@@ -59,12 +74,12 @@ SLICED = (3, 3, 17, 19, 9, 3, 3, (1, 1), (1, 1))  # all algorithms serve it; 969
 
 
 def shape_of(case: tuple[Any, ...]) -> ConvShape:
-    n, c, h, w, k, r, s, stride, pad = case
-    return ConvShape.of((n, c, h, w), (k, c, r, s), stride, pad)
+    n, c, h, w, k, r, s, stride, pad, groups, *dilation = case if len(case) > 9 else (*case, 1)
+    return ConvShape.of((n, c, h, w), (k, c // groups, r, s), stride, pad, *dilation)
 
 
 def sizes_of(shape: ConvShape) -> tuple[Any, ...]:
-    return shape.x_shape, shape.w_shape, shape.stride, shape.pad
+    return shape.x_shape, shape.w_shape, *shape.walk
 
 
 def inputs_of(pass_: str, shape: ConvShape, seed: int = 0, normal: bool = False) -> list[Array]:
@@ -83,13 +98,13 @@ def run(pass_: str, shape: ConvShape, inputs: list[Any], algorithm: str, images:
     out_shape = {"forward": shape.y_shape, "backward_data": shape.x_shape, "backward_filter": shape.w_shape}[pass_]
     out = np.full(out_shape, np.nan, np.float32)
     workspace = guarded[:need] if need else None
-    getattr(conv, pass_)(*inputs, out, shape.stride, shape.pad, algorithm, workspace)
+    getattr(conv, pass_)(*inputs, out, *shape.walk, algorithm, workspace)
     assert np.isnan(guarded[need:]).all(), "wrote behind its workspace"
     return out
 
 
 def expected(pass_: str, shape: ConvShape, inputs: list[Array]) -> Array:
-    how = {"stride": shape.stride, "pad": shape.pad}
+    how = dict(zip(("stride", "pad", "dilation"), shape.walk, strict=True))
     if pass_ == "forward":
         return reference.conv_forward(*inputs, **how)
     if pass_ == "backward_data":
@@ -126,12 +141,16 @@ def shapes(draw: st.DrawFn) -> ConvShape:
 
     plain = draw(st.booleans())  # half of the shapes are such that Winograd serves them
     height, width = pair(1, 12)
-    pad = pair(1, 2) if plain else pair(0, 3)
+    pad = (*pair(1, 2), *pair(1, 2)) if plain else (*pair(0, 3), *pair(0, 3))
     r, s = (3, 3) if plain else pair(1, 6)
-    height, width = max(height, r - 2 * pad[0]), max(width, s - 2 * pad[1])
-    channels, filters = draw(st.integers(1, 20)), draw(st.integers(1, 20))
+    dilation = (1, 1) if plain else draw(st.sampled_from([(1, 1), (2, 2), (3, 1), (2, 4)]))
+    height = max(height, 1 + dilation[0] * (r - 1) - pad[0] - pad[2])
+    width = max(width, 1 + dilation[1] * (s - 1) - pad[1] - pad[3])
+    groups = 1 if plain else draw(st.sampled_from([1, 1, 2, 5]))
+    depth, filters = draw(st.integers(1, 20 // groups)), groups * draw(st.integers(1, 20 // groups))
     stride = (1, 1) if plain else pair(1, 4)
-    return ConvShape.of((draw(st.integers(1, 3)), channels, height, width), (filters, channels, r, s), stride, pad)
+    x_shape = (draw(st.integers(1, 3)), groups * depth, height, width)
+    return ConvShape.of(x_shape, (filters, depth, r, s), stride, pad, dilation)
 
 
 @each_pass
@@ -141,19 +160,23 @@ def test_any_shape(algorithm: str, pass_: str, shape: ConvShape, seed: int) -> N
     check_against_numpy(pass_, shape, algorithm, seed)
 
 
-@pytest.mark.parametrize("pad", [(1, 1), (2, 0)], ids=str)
+@pytest.mark.parametrize("kind", [((1, 1),), ((2, 0),), ((1, 2), 4), ((2, 1), 2, (2, 3))], ids=str)
 @each_pass
 @each_algorithm
-def test_pytorch_agrees(torch: Any, algorithm: str, pass_: str, pad: tuple[int, int]) -> None:
-    shape = shape_of((3, 12, 11, 9, 10, 3, 3, (1, 1), pad))
+def test_pytorch_agrees(torch: Any, algorithm: str, pass_: str, kind: tuple[Any, ...]) -> None:
+    shape = shape_of((3, 12, 11, 9, 8, 3, 3, (1, 1), *kind))
+    if conv.ALGORITHMS[algorithm].why_not(pass_, shape) is not None:
+        return
     inputs = inputs_of(pass_, shape, normal=True)
     first, second, *rest = (torch.tensor(array, dtype=torch.float64) for array in inputs)
+    how: dict[str, Any] = dict(zip(("stride", "padding", "dilation"), shape.walk, strict=True))
+    how["groups"] = shape.groups
     if pass_ == "forward":
-        want = torch.nn.functional.conv2d(first, second, *rest, stride=shape.stride, padding=pad)
+        want = torch.nn.functional.conv2d(first, second, *rest, **how)
     elif pass_ == "backward_data":
-        want = torch.nn.grad.conv2d_input(shape.x_shape, second, first, stride=shape.stride, padding=pad)
+        want = torch.nn.grad.conv2d_input(shape.x_shape, second, first, **how)
     else:
-        want = torch.nn.grad.conv2d_weight(first, shape.w_shape, second, stride=shape.stride, padding=pad)
+        want = torch.nn.grad.conv2d_weight(first, shape.w_shape, second, **how)
     np.testing.assert_allclose(run(pass_, shape, inputs, algorithm), want.numpy(), rtol=1e-4, atol=1e-4)
 
 
@@ -182,7 +205,7 @@ def test_without_a_bias(algorithm: str) -> None:
     shape = shape_of(AWKWARD["plain"])
     x, w, b = inputs_of("forward", shape)
     np.testing.assert_array_equal(
-        run("forward", shape, [x, w, None], algorithm), reference.conv_forward(x, w, None, shape.stride, shape.pad)
+        run("forward", shape, [x, w, None], algorithm), reference.conv_forward(x, w, None, *shape.walk)
     )
     assert (run("forward", shape, [x, w, b], algorithm) != run("forward", shape, [x, w, None], algorithm)).any()
 
@@ -231,7 +254,7 @@ def test_implicit_gemm_needs_no_workspace_for_the_same_bits(few_tiles: int, monk
     assert count == 3 and (count - 1) * length < 3 * 17 * 19 <= count * length
     x, dy = inputs_of("backward_filter", shape, normal=True)
     unsplit = np.full(shape.w_shape, np.nan, np.float32)
-    conv.backward_filter(x, dy, unsplit, shape.stride, shape.pad)
+    conv.backward_filter(x, dy, unsplit, *shape.walk)
     np.testing.assert_array_equal(run("backward_filter", shape, [x, dy], "implicit_gemm"), unsplit)
     np.testing.assert_allclose(unsplit, expected("backward_filter", shape, [x, dy]), rtol=1e-4, atol=1e-4)
 
@@ -254,7 +277,7 @@ def kernels_of(pass_: str, shape: ConvShape) -> list[str]:
     out, work = np.empty(outs[pass_], np.float32), conv.workspace_bytes(pass_, *sizes_of(shape)) // 4
     workspace = np.empty(work, np.float32) if work else None
     function, inputs = getattr(conv, pass_), inputs_of(pass_, shape)
-    return [each.kernel.name for each in bind(function, *inputs, out, shape.stride, shape.pad, workspace=workspace)]
+    return [each.kernel.name for each in bind(function, *inputs, out, *shape.walk, workspace=workspace)]
 
 
 def test_the_tile_follows_from_the_shape() -> None:
@@ -317,7 +340,7 @@ def test_one_byte_too_few_is_refused(algorithm: str, pass_: str) -> None:
 
     def call(elements: int) -> None:
         workspace = np.zeros(elements, np.float32) if elements else None
-        getattr(conv, pass_)(*inputs, out, shape.stride, shape.pad, algorithm, workspace)
+        getattr(conv, pass_)(*inputs, out, *shape.walk, algorithm, workspace)
 
     least = conv.minimum_workspace_bytes(pass_, *sizes_of(shape), algorithm)
     need = conv.workspace_bytes(pass_, *sizes_of(shape), algorithm, images=1)

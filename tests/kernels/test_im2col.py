@@ -63,7 +63,7 @@ def out_shape(pass_: str, shape: ConvShape) -> tuple[int, ...]:
 
 def run(pass_: str, shape: ConvShape, inputs: list[np.ndarray], images: int | None = None) -> np.ndarray:
     """The pass with room for `images` images.  NaN is in output and workspace before, and stays behind the latter."""
-    sizes = (shape.x_shape, shape.w_shape, shape.stride, shape.pad, "im2col")
+    sizes = (shape.x_shape, shape.w_shape, *shape.walk, "im2col")
     need = conv.workspace_bytes(pass_, *sizes, images=images) // 4
     guarded = np.full(need + 64, np.nan, np.float32)
     out = np.full(out_shape(pass_, shape), np.nan, np.float32)
@@ -239,7 +239,7 @@ def test_refuses_an_image_too_large_to_be_indexed() -> None:
     reason = f"the workspace of one image has {16 * 9 * 4096 * 4096} elements; at most {LARGEST} can be indexed"
     assert im2col.why_not("forward", shape) == reason
     with pytest.raises(KernelError, match=f"im2col does not serve this convolution: {reason}"):
-        conv.workspace_bytes("forward", shape.x_shape, shape.w_shape, shape.stride, shape.pad, "im2col")
+        conv.workspace_bytes("forward", shape.x_shape, shape.w_shape, *shape.walk, "im2col")
 
 
 @pytest.mark.parametrize("pass_", PASSES)
@@ -249,5 +249,5 @@ def test_refuses_less_than_one_image(pass_: str) -> None:
     need = im2col.workspace_bytes(pass_, shape, 1)
     for workspace in (None, np.zeros(need // 4 - 1, np.float32)):
         with pytest.raises(KernelError, match=f"im2col needs a workspace of at least {need} bytes"):
-            getattr(conv, pass_)(*inputs_of(pass_, shape), out, shape.stride, shape.pad, "im2col", workspace)
+            getattr(conv, pass_)(*inputs_of(pass_, shape), out, *shape.walk, "im2col", workspace)
     assert not out.any()

@@ -70,7 +70,7 @@ def out_shape(pass_: str, shape: ConvShape) -> tuple[int, ...]:
 
 def run(pass_: str, shape: ConvShape, inputs: list[np.ndarray], images: int | None = None) -> np.ndarray:
     """The pass with room for `images` images.  NaN is in output and workspace before, and stays behind the latter."""
-    sizes = (shape.x_shape, shape.w_shape, shape.stride, shape.pad, "winograd")
+    sizes = (shape.x_shape, shape.w_shape, *shape.walk, "winograd")
     need = conv.workspace_bytes(pass_, *sizes, images=images) // 4
     guarded = np.full(need + 64, np.nan, np.float32)
     out = np.full(out_shape(pass_, shape), np.nan, np.float32)
@@ -241,7 +241,7 @@ def test_rounds_no_worse_than_the_direct_way(pass_: str) -> None:
     rng = np.random.default_rng(4)
     inputs = [rng.standard_normal(a.shape, dtype=np.float32) for a in inputs_of(pass_, shape)]
     direct = np.empty(out_shape(pass_, shape), np.float32)
-    getattr(conv, pass_)(*inputs, direct, shape.stride, shape.pad, "direct")
+    getattr(conv, pass_)(*inputs, direct, *shape.walk, "direct")
     want = expected(pass_, shape, inputs)
     assert np.linalg.norm(run(pass_, shape, inputs) - want) < np.linalg.norm(direct - want)
 
@@ -320,7 +320,7 @@ def test_more_images_than_a_grid_has_rows() -> None:
 @pytest.mark.parametrize("pass_", PASSES)
 def test_refuses_what_it_does_not_serve(pass_: str, w_shape: Any, stride: Any, pad: Any, reason: str) -> None:
     with pytest.raises(KernelError, match=f"winograd does not serve this convolution: {reason}"):
-        conv.workspace_bytes(pass_, (2, 3, 9, 9), w_shape, stride, pad, "winograd")
+        conv.workspace_bytes(pass_, (2, 3, 9, 9), w_shape, stride, pad, algorithm="winograd")
 
 
 def test_refuses_an_image_too_large_to_be_indexed() -> None:
@@ -337,5 +337,5 @@ def test_refuses_less_than_one_image(pass_: str) -> None:
     need = winograd.workspace_bytes(pass_, shape, 1)
     for workspace in (None, np.zeros(need // 4 - 1, np.float32)):
         with pytest.raises(KernelError, match=f"winograd needs a workspace of at least {need} bytes"):
-            getattr(conv, pass_)(*inputs_of(pass_, shape), out, shape.stride, shape.pad, "winograd", workspace)
+            getattr(conv, pass_)(*inputs_of(pass_, shape), out, *shape.walk, "winograd", workspace)
     assert not out.any()

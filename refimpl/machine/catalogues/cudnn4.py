@@ -16,6 +16,9 @@ lays out one image's columns.  The precomputed offsets and ALGO_3's counters are
 not measured, are the relative speeds in `DIRECT`, and `HALF`: vDNN's published total of 28 GB for VGG-16(256) says that
 FFT ran on the 112² maps and not on the 224² ones, and that the tiled FFT did not take its place.  So both are taken to
 run at half speed: planes larger than 128², and tiles.
+
+The library learnt groups and dilation in later releases.  Here the direct algorithms and GEMM serve them at their usual
+speeds, and the FFTs do not.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ def options(conv: Convolution) -> list[Option]:
         made.append(_columns(conv))
     if fft_serves(conv):
         made.append(_fft(conv, "FFT", fft_plane(conv), 1))
-    if conv.pass_ != "backward_filter" and conv.stride == (1, 1) and max(conv.filter_height, conv.filter_width) < TILE:
+    if conv.pass_ != "backward_filter" and fft_walks(conv) and max(conv.filter_height, conv.filter_width) < TILE:
         made.append(_fft(conv, "FFT_TILING", (TILE, TILE), tile_positions(conv)))
     return made
 
@@ -71,9 +74,14 @@ def _columns(conv: Convolution) -> Option:
 # -- by FFT ------------------------------------------------------------------------------------------------------------
 
 
+def fft_walks(conv: Convolution) -> bool:
+    """Whether an FFT can serve this convolution: every filter meets every channel, at every place."""
+    return conv.stride == (1, 1) and conv.plain
+
+
 def fft_serves(conv: Convolution) -> bool:
     """Whether the whole-plane FFT serves this convolution."""
-    return conv.stride == (1, 1) and max(conv.padded) <= FFT_LARGEST
+    return fft_walks(conv) and max(conv.padded) <= FFT_LARGEST
 
 
 def fft_plane(conv: Convolution) -> tuple[int, int]:

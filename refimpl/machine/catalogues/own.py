@@ -29,10 +29,8 @@ def options(conv: Convolution) -> list[Option]:
     from kernels import conv as kernels_conv
     from kernels.conv.shape import ConvShape
 
-    x = (conv.images, conv.channels, conv.height, conv.width)
-    w = (conv.filters, conv.channels, conv.filter_height, conv.filter_width)
-    shape = ConvShape.of(x, w, conv.stride, conv.pad)
-    serving = kernels_conv.serves(x, w, conv.stride, conv.pad)
+    shape = ConvShape.of(conv.x_shape, conv.w_shape, **conv.walk)
+    serving = kernels_conv.serves(conv.x_shape, conv.w_shape, **conv.walk)
     return [
         option
         for name in kernels_conv.ALGORITHMS

@@ -10,17 +10,25 @@ Pair = tuple[int, int]
 
 
 def passes(
-    x: tuple[int, int, int, int], filters: int, window: Pair, stride: Pair = (1, 1), pad: Pair = (0, 0)
+    x: tuple[int, int, int, int],
+    filters: int,
+    window: Pair,
+    stride: Pair = (1, 1),
+    pad: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+    groups: int = 1,
 ) -> list[Call]:
     """Forward, backward data and backward filter of a convolution without a bias."""
-    y_size = [(x[2 + axis] + 2 * pad[axis] - window[axis]) // stride[axis] + 1 for axis in (0, 1)]
+    reach = [dilation[axis] * (window[axis] - 1) + 1 for axis in (0, 1)]
+    y_size = [(x[2 + axis] + 2 * pad[axis] - reach[axis]) // stride[axis] + 1 for axis in (0, 1)]
+    depth = x[1] // groups
     maps, weights = (
         [Tensor(name, shape, "map") for name in names]
-        for names, shape in ((("x", "dx"), x), (("w", "dw"), (filters, x[1], *window)))
+        for names, shape in ((("x", "dx"), x), (("w", "dw"), (filters, depth, *window)))
     )
     y, dy = (Tensor(name, (x[0], filters, *y_size), "map", managed=True) for name in ("y", "dy"))
-    context = {"stride": stride, "pad": pad}
-    flops = 2 * y.nbytes // 4 * x[1] * window[0] * window[1]
+    context = {"stride": stride, "pad": pad} | ({} if dilation == (1, 1) else {"dilation": dilation})
+    flops = 2 * y.nbytes // 4 * depth * window[0] * window[1]
     return [
         Call("conv.forward", {"b": None, "x": maps[0], "w": weights[0], "y": y, **context}, [maps[0], weights[0]], [y],
              flops=flops),
@@ -33,9 +41,13 @@ def passes(
 
 @st.composite
 def convolutions(draw: st.DrawFn, largest: int = 40, images: int = 40) -> list[Call]:
-    """The passes of a convolution of any stride and padding, rows and columns on their own."""
+    """The passes of a convolution of any stride, padding, dilation and groups, rows and columns on their own."""
     window = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
     pad = draw(st.tuples(st.integers(0, window[0] - 1), st.integers(0, window[1] - 1)))
-    size = draw(st.tuples(st.integers(window[0], largest), st.integers(window[1], largest)))
-    x = (draw(st.integers(1, images)), draw(st.integers(1, 20)), *size)
-    return passes(x, draw(st.integers(1, 20)), window, draw(st.tuples(st.integers(1, 3), st.integers(1, 3))), pad)
+    dilation = draw(st.sampled_from([(1, 1), (1, 1), (2, 2), (1, 3)]))
+    least = [apart * (taps - 1) + 1 for apart, taps in zip(dilation, window, strict=True)]
+    size = draw(st.tuples(st.integers(least[0], largest), st.integers(least[1], largest)))
+    groups = draw(st.sampled_from([1, 1, 2, 4]))
+    x = (draw(st.integers(1, images)), groups * draw(st.integers(1, 20 // groups)), *size)
+    stride = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    return passes(x, groups * draw(st.integers(1, 20 // groups)), window, stride, pad, dilation, groups)

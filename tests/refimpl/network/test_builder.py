@@ -110,7 +110,16 @@ WRONG = {
     "outputs": (lambda: builder().fc(True - 1), "fc1: outputs is 0; give a whole number of at least 1"),
     "probability": (lambda: builder().dropout(1.0, name="d"), "d: the probability is 1.0; give at least 0 and less"),
     "lrn": (lambda: builder().lrn(17), "lrn: size is 17; the kernels look at up to 16 channels"),
-    "softmax": (lambda: builder().softmax(), "softmax: its input is (2, 3, 8, 8); put a fully connected layer before"),
+    "groups": (lambda: builder().conv(4, 3, groups=2), "conv1: 3 channels and 4 filters cannot be cut into 2 groups"),
+    "no groups": (lambda: builder().conv(4, 3, groups=0), "conv1: groups is 0; give a whole number of at least 1"),
+    "dilated": (lambda: builder().conv(4, 3, dilation=4), "conv1: a window of 9 does not fit into 8 with padding 0"),
+    "five sides": (lambda: builder().conv(4, 3, pad=(1,) * 5), "conv1: pad is (1, 1, 1, 1, 1); give one number, or ("),
+    "a wide side": (
+        lambda: builder().pool(2, pad=(1, 1, 2, 1)),
+        "pool1: padding (1, 1, 2, 1) must be smaller than the window (2, 2)",
+    ),
+    "limit": (lambda: builder().relu(at_most=0), "relu: at_most is 0; give a number above 0"),
+    "ahead": (lambda: builder().lrn(4, ahead=4), "lrn: ahead is 4; give less than the size, 4"),
     "one input": (lambda: [b := builder(), b.join(b.conv(4, 1))], "join: give two or more different layers, not [con"),
     "twice": (lambda: [b := builder(), b.concat(x := b.relu(), x)], "concat: give two or more different layers, not"),
     "sizes": (
@@ -166,7 +175,8 @@ def test_a_refused_layer_leaves_no_trace() -> None:
     b = builder()
     first = b.conv(4, 3)
     refused: list[Callable[[], Layer]] = [
-        lambda: b.conv(4, 99), lambda: b.pool(2, mode="mean"), lambda: b.join(first, b.input), lambda: b.softmax(),
+        lambda: b.conv(4, 99), lambda: b.pool(2, mode="mean"), lambda: b.join(first, b.input),
+        lambda: b.pool_to(4),
     ]  # fmt: skip
     for make in refused:
         with pytest.raises(NetworkError):
