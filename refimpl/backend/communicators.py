@@ -21,9 +21,9 @@ import sys
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,8 @@ from refimpl.backend.errors import RankFailed, RunError
 
 CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache
 GATHERED = 1 << 15  #: a rank's share of at most as many numbers is gathered before it is summed
+LISTEN = 0.1  #: seconds between two looks whether another rank has failed
+GRACE = 2.0  #: seconds in which a rank may still find what the other one failed with
 FAILED = "!"  #: begins the word of a rank that cannot go on
 PATIENCE = 120.0  #: seconds that a thread waits for the others
 
@@ -77,6 +79,15 @@ class Communicator(ABC):
             Whether all ranks fail together, and for the same reason.
         """
         return len(set(self._exchange(f"{FAILED}{status} {why}"))) == 1
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Around what each rank does by itself before the first iteration: after it all ranks are ready, or all fail.
+
+        It may take minutes.  A rank that fails or is interrupted inside makes the others stop at once.
+        """
+        yield
+        self.agree()
 
     def abort(self, why: str) -> None:  # noqa: B027
         """This rank fails where the others wait for its gradients: end them all."""
@@ -186,8 +197,9 @@ def in_threads(size: int, work: Callable[[Communicator], Result]) -> list[Result
 class Mpi(Communicator):
     """One of several processes.
 
-    Signals that stop a process are noted: the ranks agree on them between two iterations.  A process that is killed
-    cannot say so: the launcher ends the others, and a guard (`refimpl.backend.guard`) says which one it was.
+    Signals that stop a process are noted: the ranks agree on them once an iteration.  Before the first one they are
+    raised at once, and the other ranks are told.  A process that is killed cannot say so: the launcher ends the others,
+    and a guard (`refimpl.backend.guard`) says which one it was.
 
     Args:
         program: the command's name, for what the guard says.
@@ -203,10 +215,11 @@ class Mpi(Communicator):
             ) from None
         self._mpi, world = MPI, MPI.COMM_WORLD
         self.rank, self.size = world.rank, world.size
-        self._world, self._reduces, self._words = world, world.Dup(), world.Dup()
+        self._world, self._reduces, self._words, self._failures = world, world.Dup(), world.Dup(), world.Dup()
         machine = world.Split_type(MPI.COMM_TYPE_SHARED)
         self.local_rank, self.local_size = machine.rank, machine.size  #: among the ranks of this machine
-        self._signals = 0
+        self._signals, self._preparing, self._told = 0, False, False
+        self._telling: list[Any] = []
         self._before: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -292,8 +305,39 @@ class Mpi(Communicator):
     def _note(self, number: int, frame: Any) -> None:
         self.interrupted = True
         self._signals += 1
-        if self._signals > 2:
-            raise KeyboardInterrupt  # as an impatient user does
+        if self._preparing or self._signals > 2:  # nothing to be lost, or an impatient user
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """A thread listens for a rank that has failed, and interrupts this one."""
+        done = threading.Event()
+        listener = threading.Thread(target=self._listen, args=(done,), daemon=True)
+        self._preparing = True
+        listener.start()
+        try:
+            if self.interrupted:
+                raise KeyboardInterrupt
+            yield
+        except BaseException:
+            self._preparing = False
+            if not self._told:
+                others = [other for other in range(self.size) if other != self.rank]
+                self._telling = [self._failures.Isend(b"", other) for other in others]
+                raise
+        finally:
+            self._preparing = False
+            done.set()
+            listener.join()
+        self.agree()  # a rank that was told hears why
+
+    def _listen(self, done: threading.Event) -> None:
+        while self._before and not done.wait(LISTEN):
+            if self._failures.Iprobe():
+                if not done.wait(GRACE):
+                    self._told = True
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                return
 
     def abort(self, why: str) -> None:
         if self._guarded:  # which says it, and ends the others

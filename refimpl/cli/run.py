@@ -10,6 +10,7 @@ import statistics
 import sys
 import time
 import zlib
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -124,7 +125,7 @@ def prepared_program(options: argparse.Namespace, network: Network, default: str
     """A program that can be run: with our own algorithms, and proved safe.  `default` names a machine."""
     from refimpl.registry.planning import plan
 
-    machine = machine_of(options, default or ("h100" if options.backend == "emulated" else "here"))
+    machine = machine_of(options, default or running_on(options))
     if machine.catalogue != "own":
         if options.catalogue:
             raise Fail(f"--catalogue {options.catalogue} can be simulated and not run; give --catalogue own")
@@ -132,6 +133,11 @@ def prepared_program(options: argparse.Namespace, network: Network, default: str
     program = plan(network, setup_of(options), machine, options.budget)
     proved(program)
     return program
+
+
+def running_on(options: argparse.Namespace) -> str:
+    """The machine that a program is planned for, where none is named."""
+    return "h100" if options.backend == "emulated" else "here"
 
 
 def trainer_of(program: Program, options: argparse.Namespace, **learning: Any) -> Trainer:
@@ -220,10 +226,16 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             "iterations": last, "all-reduces": network.reduced, **learning, "checkpoint": options.resume,
         },
     )  # fmt: skip
-    program = prepared_program(options, network)
-    with trainer_of(program, options, communicator=communicator, **learning) as trainer, sigterm_as_ctrl_c():
-        if options.resume:
-            resume(trainer, options, learning)
+    with communicator.preparing():
+        if first_rank:
+            machine_of(options, running_on(options))  # a CPU is measured once, and the others read what was measured
+    with ExitStack() as stack:
+        with communicator.preparing():
+            program = prepared_program(options, network)
+            trainer = stack.enter_context(trainer_of(program, options, communicator=communicator, **learning))
+            if options.resume:
+                resume(trainer, options, learning)
+        stack.enter_context(sigterm_as_ctrl_c())
         first = trainer.iteration
         if first >= last:
             raise Fail(f"{options.resume} is at iteration {first} already; give more than {last} steps in all")

@@ -1,52 +1,133 @@
-"""The command `refimpl`, with a fault planted in one rank in the middle of an iteration.
+"""The command `refimpl`, with a fault planted in one rank.
 
-RANK:FAULT@ITERATION, and a file that is written at that moment:
+RANK:FAULT@WHEN, and a file that is written at that moment:
 
     mpiexec -n 2 python -m tests.refimpl.cli.faulty_rank 1:SIGKILL@2=moment run lenet --parallel mpi …
+    mpiexec -n 2 python -m tests.refimpl.cli.faulty_rank FILE
+
+FILE lists, as JSON, faults with a command for each rank.  The same processes run them one after another, and what each
+rank ended with is written beside the file.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import re
+import resource
 import signal
 import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from refimpl.backend import Trainer
-from refimpl.cli import main
+from refimpl.backend import Trainer, cpu, data
+from refimpl.cli import main, run
+from refimpl.machine import files
+
+LONG = 60.0  #: seconds that the other ranks go on preparing, unless they are told to stop
 
 
-def plant(rank: int, fault: str, iteration: int, moment: str) -> None:
-    """`fault`: NaN, "error", or a signal that the rank gets once its losses are known."""
-    step, meet = Trainer.step, Trainer._meet
+def plant(patch: pytest.MonkeyPatch, rank: int, mine: int, fault: str, when: str, moment: Path) -> None:
+    """Plant a fault in `rank`; this one is `mine`.
+
+    Args:
+        fault: NaN, "error", "room" or a signal.
+        when: the iteration, once its losses are known, or what else the rank does: planning, compiling, saving.
+    """
+    step, meet, save, arena = Trainer.step, Trainer._meet, files.os.fsync, cpu.arena
+
+    def strike() -> None:
+        moment.touch()
+        if fault.startswith("SIG"):
+            os.kill(os.getpid(), getattr(signal, fault))
+        if fault == "error":
+            raise RuntimeError("a kernel failed")
 
     def is_here(trainer: Trainer) -> bool:
-        here = trainer.communicator.rank == rank and trainer.iteration == iteration
-        if here and moment:
-            Path(moment).touch()
-        return here
+        return mine == rank and when == str(trainer.iteration)
 
     def faulty_step(trainer: Trainer, images: Any, labels: Any) -> float:
-        return step(trainer, np.full_like(images, 3e38) if fault == "NaN" and is_here(trainer) else images, labels)
+        if fault == "NaN" and is_here(trainer):
+            moment.touch()
+            images = np.full_like(images, 3e38)
+        return step(trainer, images, labels)
 
     def faulty_meet(trainer: Trainer, loss: float) -> None:
         if is_here(trainer) and fault == "SIGINT":
-            os.kill(os.getpid(), signal.SIGINT)
+            strike()
         meet(trainer, loss)
-        if is_here(trainer) and fault == "SIGKILL":
-            os.kill(os.getpid(), signal.SIGKILL)
-        if is_here(trainer) and fault == "error":
-            raise RuntimeError("a kernel failed")
+        if is_here(trainer) and fault != "SIGINT":
+            strike()
 
-    Trainer.step, Trainer._meet = faulty_step, faulty_meet  # type: ignore[method-assign]
+    def faulty_save(descriptor: int) -> None:
+        if mine == rank:
+            strike()
+        save(descriptor)
+
+    def endless(*_: Any, **__: Any) -> Any:
+        if mine == rank:
+            strike()
+        time.sleep(LONG)
+        raise AssertionError("another rank's fault was not told")
+
+    def no_room(*given: Any) -> np.ndarray:
+        """What the operating system answers when a process may have no more memory than it has."""
+        if mine != rank:
+            return arena(*given)
+        moment.touch()
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (0, before[1]))
+        try:
+            return arena(*given)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    patch.setattr(Trainer, "step", faulty_step)
+    patch.setattr(Trainer, "_meet", faulty_meet)
+    if when == "saving":
+        patch.setattr(files.os, "fsync", faulty_save)
+    if when in ("planning", "compiling"):
+        patch.setattr(run, "prepared_program" if when == "planning" else "trainer_of", endless)
+    if fault == "room":
+        patch.setattr(cpu, "arena", no_room)
+
+
+def planted(patch: pytest.MonkeyPatch, text: str) -> None:
+    from mpi4py import MPI
+
+    found = re.fullmatch(r"(\d+):(\w+)@(\w+)=(.+)", text)
+    assert found
+    plant(patch, int(found[1]), MPI.COMM_WORLD.rank, found[2], found[3], Path(found[4]))
+
+
+def several(file: Path) -> None:
+    """One command after another in this process."""
+    from mpi4py import MPI
+
+    rank, ended = MPI.COMM_WORLD.rank, []
+    data.digits()  # what is imported with them takes seconds
+    for case in json.loads(file.read_text()):
+        began = time.time()
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            if case["fault"]:
+                planted(patch, case["fault"])
+            status = main(case["commands"][rank])
+        printed = {"out": out.getvalue(), "err": err.getvalue()}
+        ended.append({"status": status, "began": began, "ended": time.time(), **printed})
+    file.with_suffix(f".{rank}").write_text(json.dumps(ended))
 
 
 if __name__ == "__main__":
-    found = re.fullmatch(r"(\d+):(\w+)@(\d+)=?(.*)", sys.argv[1])
-    assert found
-    plant(int(found[1]), found[2], int(found[3]), found[4])
-    sys.exit(main(sys.argv[2:]))
+    if len(sys.argv) == 2:
+        several(Path(sys.argv[1]))
+    else:
+        with pytest.MonkeyPatch.context() as patch:
+            planted(patch, sys.argv[1])
+            sys.exit(main(sys.argv[2:]))

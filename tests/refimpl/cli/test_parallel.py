@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from refimpl.backend import Communicator, RankFailed, in_threads
+from refimpl.backend import Communicator, RankFailed, checkpoint, in_threads
 from refimpl.cli import parser
 from refimpl.cli.arguments import Fail
 from refimpl.cli.parallel import same_command
@@ -20,6 +21,7 @@ from tests.refimpl.backend.processes import mpiexec, needs_mpi
 
 RUN = ["run", "lenet", "--data", "digits", "--batch", "4", "--backend", "cpu", "--parallel", "mpi", "--steps", "8"]
 TUNED = ["--policy", "superneurons", "--budget", "8MiB", "--bucket", "64KiB"]
+SOON = 10.0  #: seconds from a fault to the end of all ranks
 FAULTY = ["-m", "tests.refimpl.cli.faulty_rank"]
 
 
@@ -31,10 +33,11 @@ def lines(err: str) -> list[str]:
 @needs_mpi
 @pytest.mark.slow
 def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(tmp_path: Path) -> None:
-    saved, twin = str(tmp_path / "saved.npz"), str(tmp_path / "twin.npz")
+    saved, twin, moment = str(tmp_path / "saved.npz"), str(tmp_path / "twin.npz"), tmp_path / "moment"
     command = [*RUN, *TUNED, "--save", saved]
     for rank, resumed in ((0, []), (1, ["--resume", saved])):
-        done = mpiexec([*FAULTY, f"{rank}:SIGINT@{2 + 3 * rank}", *command, *resumed])
+        done = mpiexec([*FAULTY, f"{rank}:SIGINT@{2 + 3 * rank}={moment}", *command, *resumed])
+        assert time.time() - moment.stat().st_mtime < SOON
         said, how = lines(done.stderr)
         assert done.returncode == 130 and done.stdout == ""
         assert said == f"refimpl run: interrupted (rank {rank}) after iteration {4 + 3 * rank}; saved: {saved}"
@@ -61,38 +64,79 @@ def build_digits() -> Any:
 @needs_mpi
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "status", "says"),
+    ("fault", "says"),
     [
-        ("1:SIGKILL", 9, "rank 1 of 2 was killed"),
-        ("0:SIGKILL", 9, "rank 0 of 2 was killed"),
-        ("1:error", 9, "rank 1 of 2 gave up: a kernel failed; all ranks end"),
-        ("1:NaN", 2, "rank 1: iteration 2: the loss is not a number; the first layer that shows it is conv1"),
+        ("1:SIGKILL@2", "rank 1 of 2 was killed"),
+        ("0:SIGKILL@2", "rank 0 of 2 was killed"),
+        ("0:SIGKILL@saving", "rank 0 of 2 was killed"),
+        ("1:error@2", "rank 1 of 2 gave up: a kernel failed; all ranks end"),
     ],
 )
-def test_a_fault_of_one_rank_ends_all_with_one_line(tmp_path: Path, fault: str, status: int, says: str) -> None:
+def test_a_rank_that_ends_without_a_word_ends_all_with_one_line(tmp_path: Path, fault: str, says: str) -> None:
     saved, moment = tmp_path / "saved.npz", tmp_path / "moment"
     np.savez(saved, whole=np.arange(5))
-    done = mpiexec([*FAULTY, f"{fault}@2={moment}", *RUN, "--save", str(saved)])
-    assert time.time() - moment.stat().st_mtime < 10
+    done = mpiexec([*FAULTY, f"{fault}={moment}", *RUN, "--save", str(saved)])
+    assert time.time() - moment.stat().st_mtime < SOON
     (said,) = lines(done.stderr)
-    assert done.returncode == status and "iterations" not in done.stdout and says in said
+    assert done.returncode == 9 and "iterations" not in done.stdout and says in said
     with np.load(saved) as file:
         assert file["whole"].tolist() == [0, 1, 2, 3, 4]
 
 
+#: What is planted in a rank; what rank 1 alone is given; the status of all; the line; iterations in the checkpoint.
+CASES: dict[str, tuple[str, list[str], int, str, int | None]] = {
+    "another network": (
+        "", ["tiny-vgg"], 2, "rank 1 was started with network tiny-vgg, and rank 0 with network lenet; start all", None,
+    ),
+    "another batch": ("", ["--batch", "8"], 2, "rank 1 was started with batch 8, and rank 0 with batch 4; start", None),
+    "another policy": (
+        "", ["--policy", "vdnn-all"], 2,
+        "rank 1 was started with policy vdnn-all, and rank 0 with policy baseline; start all with the same", None,
+    ),
+    "too small a budget": ("", ["--budget", "100KiB"], 3, "rank 1: does not fit in 100 KiB", None),
+    "no memory": ("1:room@preparing", [], 4, "rank 1: no * of memory for the device arena; plan for", None),
+    "Ctrl-C on rank 0 while it plans": ("0:SIGINT@planning", [], 130, "rank 0: interrupted", None),
+    "Ctrl-C on rank 1 while it plans": ("1:SIGINT@planning", [], 130, "rank 1: interrupted", None),
+    "Ctrl-C on rank 1 while it compiles": ("1:SIGINT@compiling", [], 130, "rank 1: interrupted", None),
+    "SIGTERM on rank 1 while it compiles": ("1:SIGTERM@compiling", [], 130, "rank 1: interrupted", None),
+    "NaN": ("1:NaN@2", [], 2, "rank 1: iteration 2: the loss is not a number; the first layer that shows it is c", 2),
+    "Ctrl-C on rank 0": ("0:SIGINT@2", [], 130, "interrupted (rank 0) after iteration 4; saved: ", 4),
+    "Ctrl-C on rank 1": ("1:SIGINT@2", [], 130, "interrupted (rank 1) after iteration 4; saved: ", 4),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """Case → what each of two processes ended with.  The same processes run all cases, since starting them is slow."""
+    folder, listed = tmp_path_factory.mktemp("endings"), []
+    for number, (fault, other, *_) in enumerate(CASES.values()):
+        first = [*RUN, "--save", str(folder / f"{number}.npz")]
+        second = [first[0], *other, *first[2:]] if other[:1] == ["tiny-vgg"] else [*first, *other]
+        planted = f"{fault}={folder / str(number)}" if fault else ""
+        listed.append({"fault": planted, "commands": [first, second]})
+    (folder / "cases.json").write_text(json.dumps(listed))
+    done = mpiexec([*FAULTY, str(folder / "cases.json")])
+    assert done.returncode == 0, done.stderr
+    ranks = [json.loads((folder / f"cases.{rank}").read_text()) for rank in range(2)]
+    for number, endings in enumerate(zip(*ranks, strict=True)):
+        moment, saved = folder / str(number), folder / f"{number}.npz"
+        for one in endings:
+            one["seconds"] = one["ended"] - (moment.stat().st_mtime if moment.exists() else one["began"])
+            one["saved"] = checkpoint.read(saved, build_digits())[1]["iteration"] if saved.exists() else None
+    return dict(zip(CASES, map(list, zip(*ranks, strict=True)), strict=True))
+
+
 @needs_mpi
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("other", "status", "says"),
-    [
-        (["--batch", "8"], 2, "rank 1 was started with batch 8, and rank 0 with batch 4; start all with the same"),
-        (["--budget", "100KiB"], 3, "rank 1: does not fit in 100 KiB"),
-    ],
-)
-def test_ranks_that_cannot_train_together_end_with_one_line(other: list[str], status: int, says: str) -> None:
-    done = mpiexec(["-m", "refimpl", *RUN], ["-m", "refimpl", *RUN, *other])
-    (said,) = lines(done.stderr)
-    assert done.returncode == status and done.stdout == "" and said.startswith(f"refimpl run: {says}")
+@pytest.mark.parametrize("case", CASES)
+def test_a_fault_of_one_rank_ends_all_with_one_line(endings: dict[str, list[dict[str, Any]]], case: str) -> None:
+    _, _, status, says, saved = CASES[case]
+    first, second = endings[case]
+    assert (first["status"], second["status"], first["out"], second["out"]) == (status, status, "", "")
+    said = [line for line in first["err"].splitlines() if not line.startswith("resume with")]
+    assert len(said) == 1 and fnmatchcase(said[0], f"refimpl run: {says}*") and second["err"] == ""
+    assert max(first["seconds"], second["seconds"]) < SOON
+    assert first["saved"] == saved
 
 
 @needs_mpi
