@@ -1,10 +1,10 @@
-"""`refimpl compare`: setups side by side, on one network or several."""
+"""`refimpl compare`: setups side by side, or the best policy of every paper, on one network or several."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import DONE, Fail, add_command, completed_by
@@ -24,20 +24,39 @@ from refimpl.cli.options import (
 )
 from refimpl.cli.pictures import add_picture, checked, save
 from refimpl.cli.plan import least, proved
-from refimpl.cli.terminal import progress, say, show_table
+from refimpl.cli.terminal import progress, say, show_table, wrapped
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
     from refimpl.network import Network
-    from refimpl.planner import Setup
+    from refimpl.planner import Program, Setup, SetupError
+    from refimpl.planner.errors import DoesNotFit
     from refimpl.report.comparison import Compared
     from refimpl.report.tables import Table
 
 MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
 DEAR = ("fits", "stalled")  #: columns left out where a line would be too long: `least` says who fits, time who waits
 NAME = 13  #: letters of a setup's name that stay in one line
+EFFORT = 200  #: plans that the search of the preset combined makes without --effort, where every paper has a row
 SAYS_NOTHING = ("=none", "=yes", "=no")  #: a row is called by slot and module, where the module's name says nothing
-LEFT_OUT = ("steps", "fates")  #: of a plan's document, where many stand side by side
+LEFT_OUT = ("steps", "fates")  #: of a plan's document, where many are side by side
+
+
+@dataclass(frozen=True)
+class Group:
+    """The setups of which one row shows the best: a paper's policies, or one setup."""
+
+    setups: list[tuple[str, Setup | SetupError]]  #: a name, and the setup, or why --set and its like are refused
+    paper: str = ""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A setup's row, and its program or why there is none."""
+
+    setup: Setup | None
+    row: Compared
+    outcome: Program | DoesNotFit | SetupError
 
 
 def add(commands: Any) -> None:
@@ -45,10 +64,10 @@ def add(commands: Any) -> None:
         commands, "compare", "setups side by side",
         "Plan several setups for the same networks, machine and budget, and lay them side by side. "
         'A setup is a preset and slot=module words, in quotes, as in "vdnn-all, join=no".  Without --with: the '
-        "baseline, with both kinds of liveness and with every allocator.  --set, --algorithms and --recompute hold for "
-        "every row that does not say otherwise.",
+        "fastest policy of every paper that fits, and why its other policies are not the row.  --set, --algorithms and "
+        "--recompute hold for every row that does not say otherwise.",
         [
-            "refimpl compare vgg16 --batch 64",
+            "refimpl compare vgg16 --batch 64 --machine rtx-3060 --budget 6GiB",
             'refimpl compare vgg16 resnet50 --with baseline --with "liveness=layer-wise algorithms=memory"',
             'refimpl compare alexnet --budget 2GiB --with "liveness=layer-wise allocator=first-fit" --least',
             "refimpl compare resnet50:superneurons --with vdnn-dyn --with superneurons",
@@ -81,7 +100,7 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from refimpl.network.zoo import build
     from refimpl.registry.budgets import several
-    from refimpl.registry.planning import budget_bytes
+    from refimpl.registry.planning import budget_bytes, unlimited_baseline
     from refimpl.report.tables import compare_table
     from refimpl.text import size
 
@@ -89,11 +108,12 @@ def run(options: argparse.Namespace) -> int:
     wanted = several(options.budget)
     if picture and len(options.networks) * len(wanted) > 1:
         raise Fail("--picture draws the setups of one network within one budget; name one of each")
-    setups, machine = setups_of(options), machine_of(options)
+    groups, machine = groups_of(options), machine_of(options)
+    setups = [setup for group in groups for _, setup in group.setups]
     common = [
         f"{slot.replace('_', '-')}={module}"
         for slot, module in assigned(options).items()
-        if all(setup.shown(slot) == module for setup in setups)
+        if all(isinstance(setup, Exception) or setup.shown(slot) == module for setup in setups)
     ]
     networks = [data_parallel(options, build(name, options.batch), options.workers) for name in options.networks]
     cases = [(network, budget_bytes(budget, network, machine)) for network in networks for budget in wanted]
@@ -101,9 +121,12 @@ def run(options: argparse.Namespace) -> int:
     with progress("planning", len(setups) * len(cases)) as advance:
         for network, budget in cases:
             found.append([])
-            for setup in setups:
-                advance(f"{network.name} {setup.name}")
-                found[-1].append(one(short(setup, common), network, setup, machine, budget, options))
+            for group in groups:
+                tried = []
+                for name, setup in group.setups:
+                    advance(f"{network.name} {name}")
+                    tried.append(planned(name, setup, common, network, machine, budget))
+                found[-1].append(shown(group, tried, network, machine, options))
     how = f"{machine.name} (simulated, {machine.catalogue})"
     titles = [
         " · ".join([f"{network.name}, batch {network.batch}", how, f"budget {size(budget)}", *common])
@@ -116,13 +139,16 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json([document for rows in found for _, document in rows])
         return DONE
-    for number, (title, rows) in enumerate(zip(titles, found, strict=True)):
+    for number, (title, rows, (network, _)) in enumerate(zip(titles, found, cases, strict=True)):
         if number:
             say("")
-        table = compare_table(title, [row for row, _ in rows])
+        baseline = None if options.setups else unlimited_baseline(network, machine).planned_seconds
+        table = compare_table(title, [row for row, _ in rows], baseline)
         if options.least:
-            table = with_least(table, [document["least_budget_bytes"] for _, document in rows])
+            table = with_least(table, [document.get("least_budget_bytes") for _, document in rows])
         show_table(narrowed(without_agreement(table)))
+    if not options.setups and not options.effort:
+        wrapped(f"combined: the fastest of at most {EFFORT} plans; --effort N makes N, and can find a faster one.")
     for network in networks:
         say_share(options, network, machine)
     if picture:
@@ -134,16 +160,17 @@ def with_least(table: Table, least_bytes: list[int | None]) -> Table:
     """The table with one column more."""
     from refimpl.text import size
 
+    at = table.head.index("pool")
     rows = zip(table.rows, least_bytes, strict=True)
-    cells = [[*row[:2], size(nbytes) if nbytes else "", *row[2:]] for row, nbytes in rows]
+    cells = [[*row[:at], size(nbytes) if nbytes else "", *row[at:]] for row, nbytes in rows]
     note = f"{table.note}  least: the smallest budget tried that fits."
-    head = [*table.head[:2], "least", *table.head[2:]]
+    head = [*table.head[:at], "least", *table.head[at:]]
     return replace(table, head=head, rows=cells, numbers=table.numbers | {"least"}, note=note)
 
 
 def without_agreement(table: Table) -> Table:
     """The table without the columns in which all rows that fit say the same; these are named once, below it."""
-    fitting = [row for row in table.rows if row[1] == "yes"]
+    fitting = [row for row in table.rows if row[table.head.index("pool")] != "–"]
     values = {name: {row[i] for row in fitting} for i, name in enumerate(table.head) if name in MAY_AGREE}
     agreed = {name: found.pop() for name, found in values.items() if len(found) == 1}
     if not agreed or len(table.rows) < 2:
@@ -158,8 +185,9 @@ def narrowed(table: Table) -> Table:
     from refimpl.report.tables import GAP, WIDTH
 
     for name in DEAR:
-        widths = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
-        if "least" not in table.head or NAME + sum(widths[1:]) + len(GAP) * len(widths[1:]) <= WIDTH:
+        columns = zip(table.head, *table.rows, strict=True)
+        widths = [NAME if cells[0] in table.wraps else max(map(len, cells)) for cells in columns]
+        if "least" not in table.head or sum(widths) + len(GAP) * (len(widths) - 1) <= WIDTH:
             break
         table = without(table, {name})
     return table
@@ -171,37 +199,85 @@ def without(table: Table, names: Collection[str]) -> Table:
     return replace(table, head=[table.head[i] for i in kept], rows=[[row[i] for i in kept] for row in table.rows])
 
 
-def one(
-    label: str, network: Network, setup: Setup, machine: Machine, budget: int, options: argparse.Namespace
-) -> tuple[Compared, dict[str, Any]]:
-    """One row: for the table and for the document."""
-    from refimpl.planner import DoesNotFit, plan
-    from refimpl.registry.planning import unlimited_baseline
-    from refimpl.report.comparison import compared, misfit
-    from refimpl.report.json import misfit_json, plan_json
+def planned(
+    name: str, setup: Setup | SetupError, common: Collection[str], network: Network, machine: Machine, budget: int
+) -> Planned:
+    """One setup's program and its row."""
+    from refimpl.planner import DoesNotFit, SetupError, plan
+    from refimpl.report.comparison import Compared, compared, misfit
 
+    if isinstance(setup, SetupError):
+        return Planned(None, Compared(name, budget, misfit=f"is refused: {setup}"), setup)
+    label = short(setup, common)
     try:
         program = plan(network, setup, machine, budget)
     except DoesNotFit as error:
-        row, document = misfit(label, budget, error), misfit_json(network, setup, machine, budget, error)
-    else:
-        if options.verify:
-            proved(program)
-        timeline = program.simulate()
-        row = compared(label, program, timeline)
-        baseline = unlimited_baseline(network, machine).planned_seconds if options.json else None
-        document = plan_json(program, timeline, baseline) if options.json else {}
+        return Planned(setup, misfit(label, budget, error), error)
+    return Planned(setup, compared(label, program, program.simulate()), program)
+
+
+def shown(
+    group: Group, tried: list[Planned], network: Network, machine: Machine, options: argparse.Namespace
+) -> tuple[Compared, dict[str, Any]]:
+    """The row of a group and its document: those of the fastest setup that fits, which is proved."""
+    from refimpl.planner import Program
+
+    best = min(tried, key=lambda one: (not one.row.fits, one.row.seconds, one.row.pool_bytes))
+    others = [one for one in tried if one is not best]
+    if options.verify and isinstance(best.outcome, Program):
+        proved(best.outcome)
+    document = document_of(best, network, machine) if options.json else {}
     if options.least:
-        document["least_budget_bytes"] = least(network, setup, machine)
-    return row, {"setup": setup.name} | {key: value for key, value in document.items() if key not in LEFT_OUT}
+        chosen = [best] if best.row.fits else tried
+        needs = [least(network, one.setup, machine) for one in chosen if one.setup]
+        document["least_budget_bytes"] = min((nbytes for nbytes in needs if nbytes), default=None)
+    if group.paper:
+        document["paper"] = group.paper
+        document["others"] = [brief(one) for one in others]
+    return replace(best.row, paper=group.paper, others=tuple(one.row for one in others)), document
 
 
-def setups_of(options: argparse.Namespace) -> list[Setup]:
-    """Every row's setup; what --set and its like say holds where the row says nothing else."""
-    from refimpl.registry.presets import parse
+def document_of(one: Planned, network: Network, machine: Machine) -> dict[str, Any]:
+    """What JSON says of a row."""
+    from refimpl.planner import DoesNotFit, Program
+    from refimpl.registry.planning import unlimited_baseline
+    from refimpl.report.json import misfit_json, plan_json
 
-    rows = (parse(text) for text in options.setups or default_rows())
-    return [setup_named(options, preset, own) for preset, own in rows]
+    if isinstance(one.outcome, Program):
+        baseline = unlimited_baseline(network, machine).planned_seconds
+        document = plan_json(one.outcome, one.outcome.simulate(), baseline)
+    elif one.setup and isinstance(one.outcome, DoesNotFit):
+        document = misfit_json(network, one.setup, machine, one.row.budget, one.outcome)
+    else:
+        return brief(one)
+    name = one.setup.name if one.setup else one.row.name
+    return {"setup": name} | {key: value for key, value in document.items() if key not in LEFT_OUT}
+
+
+def brief(one: Planned) -> dict[str, Any]:
+    """What JSON says of a policy that is not the row of its paper."""
+    how = {"seconds": one.row.seconds} if one.row.fits else {"why": one.row.misfit}
+    return {"setup": one.row.name, "fits": one.row.fits} | how
+
+
+def groups_of(options: argparse.Namespace) -> list[Group]:
+    """Every row's setups; what --set and its like say holds where the row says nothing else."""
+    from refimpl.combined import Combined
+    from refimpl.planner import SetupError
+    from refimpl.registry.presets import PAPERS, parse
+
+    if options.setups:
+        setups = [setup_named(options, preset, own) for preset, own in map(parse, options.setups)]
+        return [Group([(setup.name, setup)]) for setup in setups]
+
+    def of_preset(name: str) -> Setup | SetupError:
+        try:
+            setup = setup_named(options, name, {})
+        except SetupError as error:
+            return error
+        return replace(setup, effort=options.effort or EFFORT) if isinstance(setup, Combined) else setup
+
+    return [Group([(name, of_preset(name)) for name in names], paper) for paper, names in PAPERS.items()]
 
 
 def short(setup: Setup, common: Collection[str] = ()) -> str:
@@ -210,12 +286,3 @@ def short(setup: Setup, common: Collection[str] = ()) -> str:
     own = (word for word in changed if word not in common)
     words = [word if word.endswith(SAYS_NOTHING) else word.partition("=")[2] for word in own]
     return ", ".join([preset] * (preset != "baseline" or not words) + words)
-
-
-def default_rows() -> list[str]:
-    """The baseline with both kinds of liveness, and with every allocator."""
-    from refimpl.registry.modules import MODULES
-
-    others = list(MODULES["allocator"])[1:]
-    rows = ["baseline", "baseline, liveness=layer-wise"]
-    return [*rows, *(f"{rows[-1]}, allocator={name}" for name in others)]

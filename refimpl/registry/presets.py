@@ -89,6 +89,16 @@ PRESETS: dict[str, Preset] = {
     )
 }  # fmt: skip
 
+#: Paper → its presets, the one that does most of the paper first.
+PAPERS: dict[str, tuple[str, ...]] = {
+    "baseline": ("baseline",),
+    "vDNN": ("vdnn-dyn", "vdnn-all", "vdnn-conv"),
+    "vDNN++": ("vdnnpp-dyn", "vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv"),
+    "SuperNeurons": ("superneurons", "superneurons-offload", "superneurons-recompute", "superneurons-liveness"),
+    "AccUDNN": ("accudnn",),
+    "combined": ("combined",),
+}
+
 
 def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:
     """A setup by name, as in `vdnn-all` or `vdnn-all, join=no`.  Raises `SetupError`.

@@ -25,7 +25,9 @@ class Compared:
     seconds: float = 0.0
     stall: float = 0.0  #: seconds in which no kernel ran
     simulated: bool = True
-    misfit: str = ""  #: where and why it does not fit, a few words; empty if it does
+    misfit: str = ""  #: where and why it does not fit, or why it is refused, a few words; empty if it fits
+    paper: str = ""  #: whose best policy this is
+    others: tuple[Compared, ...] = ()  #: the paper's other policies
 
     @property
     def fits(self) -> bool:

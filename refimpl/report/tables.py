@@ -262,26 +262,64 @@ def tried_table(program: Program) -> Table:
     return Table.of("What was tried, in this order", program.tried, columns)
 
 
-def compare_table(name: str, setups: Sequence[Compared]) -> Table:
-    """A line a setup; `name` is what they have in common: network, batch, machine, budget."""
-    least = shortest(setups)
+FITS = Column("fits", lambda setup: "yes" if setup.fits else "no")
+BEST_OF_PAPERS = (
+    Column("paper", "paper"), Column("policy", lambda setup: setup.name if setup.fits else "none fits", wraps=True),
+)  # fmt: skip
+
+
+def compare_table(name: str, setups: Sequence[Compared], baseline_seconds: float | None = None) -> Table:
+    """A line a setup, or the best of every paper's.
+
+    Args:
+        name: what they have in common: network, batch, machine, budget.
+        setups: of one network within one budget.
+        baseline_seconds: what the iterations are compared with; None: the fastest that fits.
+    """
+    least = baseline_seconds or shortest(setups)
 
     def fitting(of: str | Callable[[Compared], Any]) -> Callable[[Compared], Any]:
         return lambda setup: (getattr(setup, of) if isinstance(of, str) else of(setup)) if setup.fits else None
 
+    papers = any(setup.paper for setup in setups)
     columns = (
-        Column("setup", "name", wraps=True), Column("fits", lambda setup: "yes" if setup.fits else "no"),
-        Column("pool", fitting("pool_bytes"), size), Column("live", fitting("live_bytes"), size),
+        *(BEST_OF_PAPERS if papers else (Column("setup", "name", wraps=True), FITS)),
+        Column("pool", fitting("pool_bytes"), size),
+        *([] if papers else [Column("live", fitting("live_bytes"), size)]),
         Column("out", fitting(lambda setup: setup.out_bytes or None), size),
         Column("in", fitting(lambda setup: setup.in_bytes or None), size),
         Column("rebuilt", fitting(lambda setup: setup.recomputed_layers or None), plain),
         Column("iteration", fitting("seconds"), duration),
         Column("", fitting(lambda setup: setup.seconds / least), lambda ratio: f"{ratio:.2f} ×"),
-        Column("stalled", fitting(lambda setup: share(setup.stall, setup.seconds)), plain),
+        *([] if papers else [Column("stalled", fitting(lambda setup: share(setup.stall, setup.seconds)), plain)]),
     )  # fmt: skip
-    note = "pool, live: at their peaks.  out, in: bytes copied in an iteration.  ×: against the fastest that fits."
-    misfits = [f"{setup.name} does not fit: it {setup.misfit}." for setup in setups if not setup.fits]
-    return Table.of(name, setups, columns, "\n".join([*misfits, note]))
+    peaks = "pool: at its peak." if papers else "pool, live: at their peaks."
+    against = f"the baseline with unlimited memory, {duration(least)}" if baseline_seconds else "the fastest that fits"
+    note = f"{peaks}  out, in: bytes copied in an iteration.  ×: against {against}."
+    if papers:
+        why = [line for setup in setups if (line := _others(setup, least))]
+    else:
+        why = [f"{setup.name} does not fit: it {setup.misfit}." for setup in setups if not setup.fits]
+    return Table.of(name, setups, columns, "\n".join([*why, note]))
+
+
+def _others(best: Compared, baseline_seconds: float) -> str:
+    """Why a paper's other policies are not its row: they take longer, or do not fit; empty where there is no other."""
+    told: dict[str, list[str]] = {}
+    for one in best.others if best.fits else (best, *best.others):
+        why = f"takes {one.seconds / baseline_seconds:.2f} ×" if one.fits else one.misfit
+        told.setdefault(why, []).append(one.name)
+    if not best.others:
+        return "".join(f"{best.paper} {why}." for why in told)
+    return f"{best.paper}: " + "; ".join(_said_of(names, why) for why, names in told.items()) + "."
+
+
+def _said_of(names: Sequence[str], said: str) -> str:
+    """Subjects and what is said of one of them: a, b and c fail at conv1."""
+    if len(names) == 1:
+        return f"{names[0]} {said}"
+    verb, _, rest = said.partition(" ")
+    return f"{', '.join(names[:-1])} and {names[-1]} {'are' if verb == 'is' else verb.removesuffix('s')} {rest}"
 
 
 # -- a network ---------------------------------------------------------------------------------------------------------

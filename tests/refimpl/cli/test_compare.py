@@ -3,24 +3,61 @@
 from __future__ import annotations
 
 import json
+from math import inf
 from pathlib import Path
 
 import pytest
 
-from refimpl.cli.compare import default_rows, short
-from refimpl.registry.modules import MODULES
-from refimpl.registry.presets import setup
+from refimpl.cli.compare import short
+from refimpl.machine import MACHINES
+from refimpl.network.zoo import build
+from refimpl.registry.largest import attempt
+from refimpl.registry.presets import PAPERS, PRESETS, setup
 from tests.refimpl.cli.said import Command, Wrong
 
 MACHINE = ("--machine", "titan-x")
 
 
-def test_by_default_both_kinds_of_liveness_and_every_allocator(refimpl: Command) -> None:
-    rows = json.loads(refimpl("compare", "lenet", "--json", *MACHINE).out)
-    assert {row["slots"]["allocator"] for row in rows} == {*MODULES["allocator"]}
-    assert {row["slots"]["liveness"] for row in rows} == {"network-wide", "layer-wise"}
-    assert len(rows) == len(default_rows()) == len(MODULES["allocator"]) + 1
-    assert all(row["fits"] and "steps" not in row for row in rows)
+def test_every_preset_belongs_to_one_paper() -> None:
+    assert sorted(name for names in PAPERS.values() for name in names) == sorted(PRESETS)
+
+
+def test_by_default_the_fastest_policy_of_every_paper_that_fits(refimpl: Command) -> None:
+    """Within this budget some papers have a policy that fits and one that does not, and two papers have none."""
+    budget = 6800 << 10
+    network, machine = build("lenet"), MACHINES["titan-x"]
+    seconds = {}
+    for name, preset in PRESETS.items():
+        program = attempt(network, preset.setup.quick, machine, budget)
+        seconds[name] = program.planned_seconds if program else inf
+    rows = json.loads(refimpl("compare", "lenet", "--json", "--budget", str(budget), *MACHINE).out)
+    assert [row["paper"] for row in rows] == [*PAPERS]
+    for row in rows:
+        names, others = PAPERS[row["paper"]], {other["setup"]: other for other in row["others"]}
+        assert {row["setup"], *others} == set(names) and "steps" not in row
+        assert row["fits"] == any(seconds[name] < inf for name in names)
+        if row["fits"]:
+            assert row["seconds"]["iteration"] == pytest.approx(min(seconds[name] for name in names))
+        for name, other in others.items():
+            assert other.get("seconds", inf) == pytest.approx(seconds[name]) and other["fits"] == ("why" not in other)
+    assert [row["paper"] for row in rows if not row["fits"]] == ["baseline", "vDNN++"]
+
+
+def test_a_policy_that_refuses_what_is_set_says_so(refimpl: Command) -> None:
+    said = refimpl("compare", "lenet", "--set", "join=yes", "--json", *MACHINE)
+    rows = {row["paper"]: row for row in json.loads(said.out)}
+    assert rows["vDNN"]["fits"] and "combined chooses every slot itself" in rows["combined"]["why"]
+    text = refimpl("compare", "lenet", "--algorithms", "memory", "--no-verify", *MACHINE).out
+    assert "vdnn-dyn is refused: vdnn-dyn chooses offload and algorithms itself" in " ".join(text.split())
+
+
+def test_what_is_compared_with_is_the_baseline_without_a_limit(refimpl: Command) -> None:
+    """The search makes as many plans as --effort says; a budget without a limit leaves nothing to search."""
+    asked = ("compare", "lenet", "--effort", "5", *MACHINE)
+    first, _, second = refimpl(*asked, "--budget", "7MiB,1GiB").out.partition("\n\nlenet, ")
+    assert "baseline fails at" in first and "baseline fails at" not in second and "at most" not in second
+    (line,) = (line for line in second.splitlines() if line.startswith("baseline "))
+    assert line.endswith("1.00 ×")
 
 
 def test_rows_are_asked_for_in_words(refimpl: Command) -> None:
