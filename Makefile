@@ -22,7 +22,7 @@ SANITIZED := $(if $(SANITIZE),env REFIMPL_DRIVER_FLAGS="-g -fsanitize=address" \
 	ASAN_OPTIONS=detect_leaks=0:handle_segv=0:alloc_dealloc_mismatch=0 \
 	LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)")
 
-# Extras by what is asked for: the demo's, the tests' and the docs'. GPU=1 and GPU=12 add the CUDA wheels.
+# Extras by target: the demo's, the tests' and the docs'. GPU=1 and GPU=12 add the CUDA wheels.
 ifneq ($(filter-out 1 13 12 emulated,$(GPU)),)
 $(error GPU=$(GPU): give GPU=1 for the CUDA 13 wheels, GPU=12 for the CUDA 12 wheels, or GPU=emulated)
 endif

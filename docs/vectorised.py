@@ -1,4 +1,4 @@
-"""What LLVM vectorises on a CPU, each thing shown by a small kernel: `python docs/vectorised.py` prints the table."""
+"""Loops that LLVM vectorises on a CPU, each in a small kernel: `python docs/vectorised.py` prints the table."""
 
 from __future__ import annotations
 

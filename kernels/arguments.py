@@ -1,4 +1,4 @@
-"""What a kernel may be given: the checks behind every public function, and flat views of the arrays.
+"""Arguments of kernels: the checks that every public function makes, and flat views of the arrays.
 
 NumPy arrays live on the CPU; anything with `__cuda_array_interface__` (Numba's device arrays, CuPy's, PyTorch's) on
 the GPU. A wrong shape, type or stride, or arrays on different devices, is one `KernelError` that names the function
@@ -25,7 +25,7 @@ def is_array(value: Any) -> bool:
 
 
 def place(array: Any) -> Place:
-    """Where an array lives."""
+    """The device of an array."""
     return "cpu" if isinstance(array, np.ndarray) else "gpu"
 
 

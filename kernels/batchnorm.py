@@ -14,7 +14,7 @@ How the sums are made: a channel's values, image after image, are cut into chunk
              the channel's first value, so a mean far larger than the spread costs no precision.
     merge    one thread a channel takes the chunks' results in ascending order; means and M2 by Chan, Golub and LeVeque
              ("Updating formulae and a pairwise algorithm for computing sample variances", 1979).
-The chunks' results lie in the workspace, two numbers a chunk and channel: at least 2 MiB for every 4 GiB of x.  The
+The chunks' results are in the workspace, two numbers a chunk and channel: at least 2 MiB for every 4 GiB of x.  The
 order of every sum follows from the shape.
     apply    one thread an element.
 
@@ -46,7 +46,7 @@ ONE = np.float32(1)
 
 @device
 def place(j: int, start: int, gap: int, by_area: int) -> int:
-    """Where value j of a channel lies: behind its `start`, and with a `gap` of other channels after every image."""
+    """Index of value j of a channel: it begins at `start`, and a `gap` of other channels follows every image."""
     return np.uint32(np.int32(start + j) + np.int32(divide(j, by_area) * np.int32(gap)))
 
 
@@ -329,7 +329,7 @@ def layout(where: str, x_shape: Sequence[int]) -> tuple[int, int, int, int]:
 
 
 def workspace_bytes(x_shape: Sequence[int]) -> int:
-    """Bytes of workspace that `forward` and `backward` ask for."""
+    """Bytes of workspace that `forward` and `backward` need."""
     channels, _, _, chunks = layout("batchnorm.workspace_bytes", x_shape)
     return 2 * chunks * channels * 4
 

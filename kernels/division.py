@@ -18,7 +18,7 @@ from kernels.declare import device
 
 
 def reciprocal(divisor: int) -> int:
-    """What `divide` needs to know about a divisor from 1 to 2**31 - 1: a multiplier (low 32 bits) and a shift (above).
+    """What `divide` needs for a divisor from 1 to 2**31 - 1: a multiplier (low 32 bits) and a shift (above).
 
     With 2**(l-1) < divisor <= 2**l the multiplier is 2**(31+l) / divisor rounded up.  It is too large by less than
     2**-31 of its value, so the product with n < 2**31, shifted right by 31 + l, is never one too many.

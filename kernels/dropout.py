@@ -3,7 +3,7 @@
 No mask is stored.  It follows from a seed, the layer's number, the iteration and the element's index alone, through
 the counter-based generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
 SC 2011): a keyed mixing of a counter into four random words.  So backward makes the mask of forward again, and a
-layer that is computed anew drops the same elements.
+layer that is recomputed drops the same elements.
 
     key      the seed's low and high 32 bits
     counter  (group, layer, the iteration's low and high 32 bits)

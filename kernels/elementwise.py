@@ -1,6 +1,6 @@
 """Element by element: fill, copy and axpy (y += alpha·x), and the launch shape that all such kernels share.
 
-Launch: one dimension, 256 threads a block, four elements a thread.  A thread's elements lie 256 apart, so that
+Launch: one dimension, 256 threads a block, four elements a thread.  A thread's elements are 256 apart, so that
 neighbouring threads touch neighbouring elements (coalesced); a full tile of 1024 elements is read before any of it is
 written, so that each thread has four loads under way when it begins to wait: an element-wise kernel does next to
 nothing but wait for memory.  The last, ragged tile has a branch of its own, which keeps the comparisons out of the

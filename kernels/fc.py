@@ -26,7 +26,7 @@ from kernels.launch import Floats, ceil_div, kernel, launch
 from kernels.shim import cuda
 
 PASSES = ("forward", "backward_data", "backward_filter")
-FEW_ROWS = 32  #: up to so many rows of the result `skinny` is taken
+FEW_ROWS = 32  #: `skinny` is taken up to this number of rows of the result
 ZERO = np.float32(0)
 
 
@@ -129,7 +129,7 @@ def _sizes(where: str, pass_: str, x_shape: tuple[int, ...], w_shape: tuple[int,
 def _check(
     where: str, x: Any, w: Any, y: Any, *, b: Any = None, x_name: str = "x", w_name: str = "w", y_name: str = "y"
 ) -> tuple[int, int, int]:
-    """Checks arrays that stand in for x, w and y; returns (batch, in, out)."""
+    """Checks arrays in the places of x, w and y; returns (batch, in, out)."""
     check(where, **{x_name: x, w_name: w, "b": b, y_name: y})
     if x.ndim < 2 or w.ndim != 2:
         shapes = f"{x_name} has shape {tuple(x.shape)} and {w_name} {tuple(w.shape)}"

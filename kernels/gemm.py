@@ -1,6 +1,6 @@
 """Matrix multiplication, C = alpha·op(A)·op(B) + beta·C, as a ladder of kernels from the obvious one to a fast one.
 
-**Computed.** op(A) is m×k, op(B) k×n and C m×n, all row-major; op(X) is X or its transpose.  Rows may lie further
+**Computed.** op(A) is m×k, op(B) k×n and C m×n, all row-major; op(X) is X or its transpose.  Rows may be further
 apart than they are long (`lda`, `ldb`, `ldc`), and a batch of products has its matrices `stride_a`, `stride_b`,
 `stride_c` elements apart.  With beta = 0, C is only written.  Every rung but `skinny` adds up an element of C over k in
 ascending order in one accumulator; `skinny` cuts k into slices, which follow from m, n and k alone, and adds the
@@ -145,7 +145,7 @@ def gemm_register_1d(
     """A thread computes 8 elements of a column of a 64×64 tile, in registers.
 
     `tiled` reads shared memory twice for one multiply-add, and that is its limit.  Here an element of B, once read,
-    serves 8 of them.  The piece of A is stored transposed, so that a thread's 8 elements of it lie side by side.
+    serves 8 of them.  The piece of A is stored transposed, so that a thread's 8 elements of it are adjacent.
     """
     a_tile = cuda.shared.array((8, 64), np.float32, 16)
     b_tile = cuda.shared.array((8, 64), np.float32, 16)
@@ -239,7 +239,7 @@ def gemm_double_buffered(
     """Two pieces of shared memory in turn: the next piece is on its way from memory while this one is multiplied.
 
     `register_2d` waits for every piece it loads.  Here the loads are started first, into registers, and stored away
-    after the arithmetic, into the other half: nobody reads that one now, so one barrier a piece is enough instead of
+    after the arithmetic, into the other half: no thread reads that one now, so one barrier a piece is enough instead of
     two.
     """
     a_tile = cuda.shared.array((2, 8, 128), np.float32, 16)
@@ -320,9 +320,9 @@ def split_fragments(rows: int, columns: int, trans_a: bool, trans_b: bool, resid
     - A thread's 8×8 elements are four blocks of 4×4, half a tile apart.  Neighbouring threads then read neighbouring
       groups of four floats, 128 bits each, and no two of them the same memory bank.  A's piece gets 4 more columns, so
       that storing it transposed meets few bank conflicts.
-    - Neighbouring threads copy elements that are neighbours in memory, whichever way the matrix lies: along k where a
+    - Neighbouring threads copy elements that are neighbours in memory, however the matrix is stored: along k where a
       row holds k, along the tile's rows or columns otherwise.  That is what the four kernels differ in.
-    - Pieces are 16 deep, and a piece that lies inside the matrices altogether is copied without looking at the edges.
+    - Pieces are 16 deep, and a piece that is wholly inside the matrices is copied without looking at the edges.
     - Four steps of k in a row are written out: loop and address arithmetic once for 256 multiply-adds.
     - `resident` blocks have to fit on a multiprocessor, which bounds their registers.  While one block waits for memory
       the other computes: what two pieces in turn would do, and the registers for that go into deeper pieces instead.

@@ -31,21 +31,21 @@ INSTALL = "pip install 'refimpl[cu13]'"
 
 
 def why_not() -> str | None:
-    """What keeps kernels from running on a GPU here, in one line; None when nothing does."""
+    """The reason why kernels cannot run on a GPU here, in one line; None if they can."""
     if emulated.active():
         return "the GPU of this process is emulated"
     return why_not_at_all()
 
 
 def why_not_at_all() -> str | None:
-    """What keeps kernels from running on a GPU here, a real one or an emulated one."""
+    """The reason why kernels cannot run on a GPU here, a real one or an emulated one."""
     if not cuda.is_available() and (error := cuda.cuda_error()) is not None:
         return "no CUDA driver or no GPU: " + " ".join(str(error).split())
     return why_not_compile()
 
 
 def why_not_compile() -> str | None:
-    """What keeps kernels from being compiled for any GPU, in one line; None when nothing does."""
+    """The reason why kernels cannot be compiled for any GPU, in one line; None if they can."""
     try:
         nvvm.version()
     except Exception as error:  # the binding raises its own types for a library that is absent, too old or broken
@@ -59,7 +59,7 @@ def available() -> bool:
 
 
 def device_name() -> str:
-    """What the GPU calls itself."""
+    """The GPU's name."""
     return str(Device().name)
 
 

@@ -1,4 +1,4 @@
-"""Where branches meet and part: join adds tensors, fork hands one tensor to several readers.
+"""Joins and forks of branches: join adds tensors, fork hands one tensor to several readers.
 
     join  forward   y = x0 + x1 + …, in this order       backward  every dx = dy
     fork  forward   every y = x                          backward  dx = dy0 + dy1 + …, in this order

@@ -9,11 +9,11 @@ The definition is PyTorch's: an even size looks one channel further back than fo
 are zeros.  `ahead` says how many channels it looks forward instead: ONNX's even sizes look size // 2 of them forward.
 
 Both directions also work in place (y is x, dx is dy), which is the reason for their form: one thread owns all channels
-of one position of an image, so nobody else needs what it overwrites.  It walks through them and keeps the last 16
-original values in its own column of a shared array (a ring: channel c lies in slot c % 16; no barrier, since no column
+of one position of an image, so no other thread needs what it overwrites.  It walks through them and keeps the last 16
+original values in its own column of a shared array (a ring: channel c is in slot c % 16; no barrier, since no column
 is shared).  Reads run four channels ahead of the walk, so that several are under way at a time.
 
-Backward makes s again from x instead of taking s or y from the forward pass: the values are in the ring anyway, while y
+Backward recomputes s from x instead of taking s or y from the forward pass: the values are in the ring anyway, while y
 would save one multiplication for four more bytes a value, and would have to be kept until then.
 
 Operations a value: forward 2·size + 5, backward 3·size + 12, an exponential and a logarithm counting as one.

@@ -40,7 +40,7 @@ class ToolchainError(RuntimeError):
 
 
 def why_not() -> str | None:
-    """What is missing to compile kernels here, in one line; None when nothing is."""
+    """What is missing to compile kernels here, in one line; None if nothing is."""
     try:
         nvjitlink.version()
     except Exception as error:  # as in why_not_compile
@@ -117,7 +117,7 @@ class MachineCode:
 
     @cached_property
     def _disassembly(self) -> tuple[list[str], dict[str, int]]:
-        """Instructions, and at which of them each label stands."""
+        """Instructions, and the index that each label points at."""
         instructions: list[str] = []
         labels: dict[str, int] = {}
         for line in disassemble(self.cubin).splitlines():

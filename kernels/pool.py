@@ -2,7 +2,7 @@
 
     max:      y[n, c, p, q] = the largest of x[n, c, h, w] over the window      dx: all to the first largest, row by row
     average:  y[n, c, p, q] = their sum / area                                  dx: dy / area to each of them
-    window:   h from p·stride - pad to p·stride - pad + window - 1, w likewise from q; only what lies in the map is read
+    window:   h from p·stride - pad to p·stride - pad + window - 1, w likewise from q; only what is in the map is read
 
 Padding is (vertical, horizontal), or (top, left, bottom, right): pad is the top's and the left's.
 
@@ -189,7 +189,7 @@ def pool_max_backward(
         plane, cell_row = split(row, cell_rows, by_cell_rows)
         cell_top, cell_bottom = covered(cell_row, stride_height, pad_height, stride_height, height)
         cell_left, cell_right = covered(cell_column, stride_width, pad_width, stride_width, width)
-        if cell_top < cell_bottom and cell_left < cell_right:  # it may lie in the padding altogether
+        if cell_top < cell_bottom and cell_left < cell_right:  # it may be wholly in the padding
             here = np.uint32((plane * height + cell_top) * width + cell_left)
             row_end = np.uint32(here + cell_right - cell_left)
             stop = np.uint32(here + (cell_bottom - cell_top) * width)

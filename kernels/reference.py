@@ -190,13 +190,13 @@ def pool_windows(
     """
     _, _, rows, columns = pool_output_shape(x_shape, window, stride, pad, ceil)
     height, width = x_shape[2:]
-    above, before, below, behind = four_sides(pad)
+    above, before, below, after = four_sides(pad)
     for p in range(rows):
         top = p * stride[0] - above
         bottom = min(top + window[0], height + below)
         for q in range(columns):
             left = q * stride[1] - before
-            right = min(left + window[1], width + behind)
+            right = min(left + window[1], width + after)
             covered = slice(max(top, 0), min(bottom, height)), slice(max(left, 0), min(right, width))
             yield p, q, *covered, (bottom - top) * (right - left)
 
@@ -247,7 +247,7 @@ def pool_backward(
     return rounded(dx)
 
 
-# -- fully connected: w is (outputs, inputs); x may have any shape behind the batch ------------------------------------
+# -- fully connected: w is (outputs, inputs); x may have any shape after the batch -------------------------------------
 
 
 def fc_forward(x: Array, w: Array, b: Array | None = None) -> Array:
@@ -419,7 +419,7 @@ def dropout_mask(
     """Which elements are kept: those whose random word is at least probability · 2³².
 
     Element i takes word i // 256 % 4 of the counter (i // 1024 · 256 + i % 256, layer, iteration's low half, its high
-    half), so that four elements which lie 256 apart share a counter; the key is the seed.
+    half), so that four elements that are 256 apart share a counter; the key is the seed.
     """
     size = int(np.prod(shape))
     counter = np.zeros((-(-size // 1024) * 256, 4), dtype=np.uint64)
@@ -472,7 +472,7 @@ def concat_forward(inputs: Sequence[Array]) -> Array:
 
 
 def concat_backward(dy: Array, channels: Sequence[int]) -> list[Array]:
-    """dy cut into pieces of so many channels."""
+    """dy, cut into one piece for each number in `channels`."""
     return np.split(dy, np.cumsum(channels)[:-1], axis=1)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# Processes that a test starts import this tree, wherever they run.
+# Processes that a test starts import this tree, whatever their folder.
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def campaigns(config: pytest.Config) -> bool:
-    """Whether -m asks for campaigns; `-m "not campaign"` does not."""
+    """Whether -m selects campaigns; `-m "not campaign"` does not."""
     return re.search(r"(?<!not )\bcampaign\b", config.getoption("markexpr")) is not None
 
 
@@ -69,7 +69,7 @@ def torch() -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns run only where `-m` names them, and of the GPU's tests on an emulated one all only where asked for.
+    """Campaigns run only where `-m` names them, and all of the GPU's tests run on an emulated one only on request.
 
     The longest tests begin first, and those that run alone come last.
     """

@@ -48,7 +48,7 @@ def choose(wanted: str | None) -> None:
 
 
 def selection(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """The tests that run on an emulated GPU where not all are asked for."""
+    """The tests that run on an emulated GPU where not all are requested."""
     chosen, families = set(), set()
     for item in items:
         path, _, name = item.nodeid.partition("::")

@@ -22,7 +22,7 @@ FLOORS = (
     ("refimpl.report",),
     ("refimpl.registry",),
     ("refimpl.bench", "refimpl.reproduce", "refimpl.optimum"),
-    ("refimpl",),  # the public names; it imports everything when it is first asked for
+    ("refimpl",),  # the public names; it imports everything when it is first used
     ("refimpl.cli",),
     ("refimpl.__main__",),
 )
@@ -47,7 +47,7 @@ def sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
-    """Dotted names of everything that a module imports, wherever in it."""
+    """Dotted names of everything that a module imports, at any depth."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -56,7 +56,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def room(name: str) -> str | None:
-    """The room that a dotted name lies in; None for what is not ours."""
+    """The room that a dotted name is in; None for what is not ours."""
     rooms = [room for floor in FLOORS for room in floor if name == room or name.startswith(room + ".")]
     return max(rooms, key=len, default=None)
 

@@ -58,7 +58,7 @@ def im2col_columns(
 ) -> None:  # fmt: skip
     """One thread an output position of a map: it copies the position's taps, so they share the two divisions.
 
-    Neighbouring threads have neighbouring positions, which lie side by side in every row of the columns.
+    Neighbouring threads have neighbouring positions, which are adjacent in every row of the columns.
     """
     i = cuda.grid(1)
     positions = out_height * out_width
@@ -189,7 +189,7 @@ def _step(pass_: str, shape: ConvShape, workspace: Any) -> int:
 
 
 def _geometry(shape: ConvShape, count: int) -> tuple[int, ...]:
-    """What the columns kernel and the gather kernel are told about `count` images."""
+    """The arguments of the columns kernel and the gather kernel for `count` images."""
     return (
         count * shape.channels, shape.height, shape.width, shape.filter_height, shape.filter_width,
         shape.out_height, shape.out_width, *shape.stride, *shape.pad,

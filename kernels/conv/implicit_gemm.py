@@ -52,13 +52,13 @@ ACROSS = COLUMNS // 8  #: threads side by side in a tile
 OUTSIDE = 1 << 30  #: a row that is in no map
 ZERO = np.float32(0)
 
-FEW_TILES = 512  #: below so many blocks of 128 rows, blocks of 64 fill a GPU more evenly
-BLOCKS = 1024  #: backward_filter: about so many blocks in all
+FEW_TILES = 512  #: with fewer blocks of 128 rows than this, blocks of 64 fill a GPU more evenly
+BLOCKS = 1024  #: backward_filter: about this many blocks in all
 SHORTEST_SLICE = 256  #: backward_filter: terms of a sum not worth cutting further
 
 
 def tile_product(rows: int) -> Any:
-    """The helper that all kernels here spend their time in, for tiles of so many rows."""
+    """The helper that all kernels here spend their time in, for tiles of `rows` rows."""
     half = rows // 2
     pitch = rows + 4
     size = DEPTH * PITCH
@@ -89,7 +89,7 @@ def tile_product(rows: int) -> Any:
 
 
 def tile_ends(rows: int) -> tuple[Any, Any]:
-    """The helpers with which the two gathering kernels begin and end, for tiles of so many rows."""
+    """The helpers with which the two gathering kernels begin and end, for tiles of `rows` rows."""
     half = rows // 2
 
     @device
@@ -219,7 +219,7 @@ def gather_by_tap(rows: int) -> Kernel:
                     v = np.uint32(y + direction * tap_row)
                     u = np.uint32(x + direction * tap_column)
                     if (v >= np.uint32(height)) | (u >= np.uint32(width)):
-                        remaining = np.int32(0)  # this tap lies outside of the map
+                        remaining = np.int32(0)  # this tap is outside the map
                     source_at = np.uint64(here + direction * (tap_row * width + tap_column))
                     for j in range(right_loads):
                         value = ZERO
@@ -248,7 +248,7 @@ def gather_by_table(rows: int) -> Kernel:
     """The same as `gather_by_tap`, parameter for parameter, with the sum's (channel, tap row, tap column) in one row.
 
     Before each stretch of 8 steps the first 8 threads write down what each step means, in four numbers: how far its
-    source element lies from that of step 0, how many rows and columns it is away, and where its weight lies.
+    source element is from that of step 0, how many rows and columns it is away, and the index of its weight.
     """
     threads = rows * COLUMNS // 64
     pitch = rows + 4
@@ -391,7 +391,7 @@ def filter_gradient(rows: int) -> Kernel:
         weights = channels * filter_height * filter_width
         positions = images * area
 
-        # What each column of the tile means: how far its x lies from the position's corner, and its row and column.
+        # What each column of the tile means: how far its x is from the position's corner, and its row and column.
         if t < COLUMNS:
             weight = np.uint32(min(first_weight + t, weights - 1))
             rest = weight // np.uint32(filter_width)

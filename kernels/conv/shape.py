@@ -1,4 +1,4 @@
-"""The shape of one convolution: what every algorithm is told, and the one place where it is checked.
+"""The shape of one convolution, which every algorithm gets, and the one place where it is checked.
 
     y[n, k, p, q] = b[k] + sum over c, r, s of  w[k, c, r, s] * x[n, c, p*stride_h + r - pad_h, q*stride_w + s - pad_w]
 
@@ -10,7 +10,7 @@ n images, c channels, h × w map, k filters of r × s, p × q outputs.
 filters of a group see its channels alone: c counts the channels of the group of filter k.  With one channel a group the
 convolution is *depthwise*.
 
-**Dilation.** The taps of a filter lie `dilation` rows and columns apart: r and s are multiplied by it.
+**Dilation.** The taps of a filter are `dilation` rows and columns apart: r and s are multiplied by it.
 
 **Padding** is (vertical, horizontal), or (top, left, bottom, right): pad_h is the top's and pad_w the left's.  The
 bottom's and the right's only decide how many outputs there are.

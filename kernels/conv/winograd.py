@@ -198,7 +198,7 @@ def winograd_output(
     m: Floats, y: Floats, images: int, channels: int, height: int, width: int, tiles_high: int, tiles_wide: int,
     point_stride: int,
 ) -> None:  # fmt: skip
-    """The 2×2 outputs Aᵀ·M·A of m[point, channel, image, tile]; what lies below or right of the map is dropped."""
+    """The 2×2 outputs Aᵀ·M·A of m[point, channel, image, tile]; what is below or right of the map is dropped."""
     i = cuda.grid(1)
     tiles = tiles_high * tiles_wide
     if i < channels * images * tiles:
@@ -403,5 +403,5 @@ def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, 
             g, v, m, m=filters, n=channels, k=row, lda=row, ldb=row, ldc=channels, trans_b=True,
             batch=planes, stride_a=g_plane, stride_b=v_plane, stride_c=m_plane, stream=stream,
         )  # fmt: skip
-        add_partials(m, total, POINTS * m_plane, count, first > 0, stream)  # gaps between planes too: nobody reads them
+        add_partials(m, total, POINTS * m_plane, count, first > 0, stream)  # the gaps too, which are never read
     launch(winograd_filter_gradient, ceil_div(pairs, 256), total, dw, pairs, m_plane, stream=stream)

@@ -59,7 +59,7 @@ class Piece:
     """Statements that every thread runs without meeting a barrier, and the loop they are put in."""
 
     statements: list[ast.stmt]
-    loop: list[ast.stmt]  #: the loop's statements as they stand in the block; filled in at the end
+    loop: list[ast.stmt]  #: the loop's statements as in the block; filled in at the end
     needs: set[str] = field(default_factory=set)  #: varying names read before they are certainly set
     sets: set[str] = field(default_factory=set)  #: varying names certainly set
 
@@ -137,7 +137,7 @@ class _Cutter:
         return plain and not names(statement) & self.varying and is_pure(statement, self.lowered.constants)
 
     def _spread(self, body: Sequence[ast.stmt]) -> None:
-        """What a varying variable reaches is varying: repeated until nothing changes."""
+        """Every variable that depends on a varying one is varying: repeated until nothing changes."""
 
         def walk(statements: Sequence[ast.stmt], inside_piece: bool) -> None:
             for s in statements:
@@ -221,7 +221,7 @@ class _Cutter:
         return place
 
     def _control(self, s: ast.stmt) -> list[ast.stmt]:
-        """`if`, `while` or `for` around a barrier: the same for all threads, so it stands around their loops."""
+        """`if`, `while` or `for` around a barrier: the same for all threads, so it is placed around their loops."""
         s = copy.copy(s)
         before: list[ast.stmt] = []
         if isinstance(s, ast.For):
@@ -247,7 +247,7 @@ class _Cutter:
             s.test = self._agreed(s.test, s, before)
             s.body, s.orelse = self._cut(s.body), self._cut(s.orelse)
             return [*before, s]
-        raise self._refusal(s, "a barrier can stand inside `if`, `while` and `for` only")
+        raise self._refusal(s, "a barrier can be inside `if`, `while` and `for` only")
 
     def _agreed(self, value: ast.expr, s: ast.stmt, before: list[ast.stmt]) -> ast.expr:
         """The expression itself where it is uniform; in checked mode the value that all threads turn out to have."""
@@ -351,7 +351,7 @@ class _Cutter:
         return [*head, *piece.statements, *tail]
 
     def _copy(self, array: Array, statement: str) -> list[ast.stmt]:
-        """A loop an axis: LLVM unrolls them and keeps the array in registers, which it does not behind a memcpy."""
+        """A loop an axis: LLVM unrolls them and keeps the array in registers, which it does not do after a memcpy."""
         indices = [f"_{axis}" for axis in "ijkl"[: len(array.shape)]]
         mine, kept = (f"{array.name}[{', '.join(indices)}]", f"_{array.name}_of[{', '.join(['_thread', *indices])}]")
         body = parse(statement.format(mine=mine, kept=kept))

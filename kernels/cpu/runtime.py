@@ -1,4 +1,4 @@
-"""What generated modules import: memory on the stack, and the checks of checked mode."""
+"""Imported by generated modules: memory on the stack, and the checks of checked mode."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INDEX, AGREE, READS_WRITTEN, WRITES_WRITTEN, WRITES_READ = range(1, 6)
 # What checked mode remembers of an element of a shared array: who touched it last, and in which epoch.  Of an epoch's
 # readers two are enough: one of them is not the thread that comes to write.
 SHADOW = np.dtype([(name, np.int64) for name in ("write_epoch", "writer", "read_epoch", "reader", "other_reader")])
-NOBODY = -1
+NO_THREAD = -1
 
 inside = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  #: for what generated code calls and Python does not
 
@@ -117,7 +117,7 @@ def read(index, shadow, site, report):  # type: ignore[no-untyped-def]
         if element.read_epoch != epoch:
             element.read_epoch = epoch
             element.reader = thread
-            element.other_reader = NOBODY
+            element.other_reader = NO_THREAD
         elif element.reader != thread:
             element.other_reader = thread
     return index
@@ -132,7 +132,7 @@ def write(index, shadow, site, report):  # type: ignore[no-untyped-def]
             race(WRITES_WRITTEN, element.writer, site, report)
         if element.read_epoch == epoch and element.reader != thread:
             race(WRITES_READ, element.reader, site, report)
-        if element.read_epoch == epoch and element.other_reader != NOBODY:
+        if element.read_epoch == epoch and element.other_reader != NO_THREAD:
             race(WRITES_READ, element.other_reader, site, report)
         element.write_epoch = epoch
         element.writer = thread

@@ -2,7 +2,7 @@
 
 The module has the kernel's constants and helpers, then
 
-    _one_thread  the kernel's body, if it has no barriers; otherwise its pieces stand in
+    _one_thread  the kernel's body, if it has no barriers; otherwise its pieces are in
     _block       shared and saved memory, and the loops over the block's threads
     run          blocks _first … _last - 1 of the grid, compiled for the kernel's argument types
 

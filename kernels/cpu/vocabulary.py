@@ -121,7 +121,7 @@ def source_tree(function: Callable[..., Any]) -> ast.FunctionDef:
 
 
 def outside_names(function: Callable[..., Any]) -> dict[str, Any]:
-    """What the function's global and closure names stand for."""
+    """The values of the function's global and closure names."""
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells.items()}}
 

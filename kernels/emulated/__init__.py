@@ -33,7 +33,7 @@ __all__ = [
 ]  # fmt: skip
 
 #: How the driver chooses among the work that is ready: only what something waits for, as late as it can be; at once;
-#: any, drawn anew each time; by priorities drawn for the streams; by a thread of its own, while the host goes on.
+#: any, drawn each time; by priorities drawn for the streams; by a thread of its own, while the host goes on.
 ORDERS = ("late", "early", "random", "priority", "free")
 
 #: Which launches are searched for races, which makes them about ten times slower: of each kernel the first with a grid
@@ -159,7 +159,7 @@ def _arrays(kernel: Any) -> list[tuple[int, int, str]]:
 
 
 def findings() -> list[str]:
-    """What the checks have found since `forgive`, each once."""
+    """The checks' findings since `forgive`, each once."""
     if _driver is None:
         return []
     return [_driver.emulated_finding(i).decode(errors="replace") for i in range(_driver.emulated_finding_count())]
@@ -184,7 +184,7 @@ def order(name: str, seed: int = 0) -> None:
 
 
 def environment() -> str:
-    """What has to be said before a command so that it runs in this order again, as a shell has it."""
+    """Shell assignments to put before a command so that it runs in this order again."""
     return f"REFIMPL_ORDER={_order} REFIMPL_RACES={_races}"
 
 
@@ -192,8 +192,8 @@ def environment() -> str:
 
 
 def next_work(label: str, seconds: float = -1.0) -> None:
-    """What this thread gives to a stream from now on: what findings call it, and its seconds on the clock of events
-    (by default a kernel's are those that it took here)."""
+    """Name the work that this thread issues from now on, as findings show it, and set its seconds on the clock of
+    events (by default a kernel takes what it took here)."""
     _driver.emulated_next(label.encode(), seconds)
 
 
@@ -203,8 +203,8 @@ def announcement(label: str) -> Callable[[float], None]:
 
 
 def pass_on(key: int) -> None:
-    """What this thread knows to have happened is known to any thread that takes up the key, and to a stream that waits
-    for a value n at an address if the key is address + n * 2**48."""
+    """Publish under a key what this thread knows to have happened: to any thread that takes up the key, and to a stream
+    that waits for a value n at an address if the key is address + n * 2**48."""
     _driver.emulated_pass_on(ctypes.c_uint64(key))
 
 

@@ -33,7 +33,7 @@ class NoCompiler(RuntimeError):
 
 
 def why_not() -> str | None:
-    """What keeps the emulated GPU from being built here, in one line; None when nothing does."""
+    """The reason why the emulated GPU cannot be built here, in one line; None if it can."""
     if sys.platform != "linux":
         return f"the emulated GPU takes the place of {DRIVER}, which is how the driver is found on Linux alone"
     if _compiler() is None:

@@ -82,7 +82,7 @@ Result cuCtxGetStreamPriorityRange(int *least, int *greatest) { return *least = 
 Result cuMemGetInfo_v2(size_t *available, size_t *total) {
     return *available = memory_total - memory_used, *total = memory_total, SUCCESS;
 }
-/* On the model's clock an allocation or a free that was given seconds makes all streams stand still for so long. */
+/* On the model's clock an allocation or a free that was given seconds stalls all streams for that long. */
 static void hold(void) {
     if (next_work.seconds <= 0) return;
     Work *w = make(IDLE, NONE);

@@ -1,6 +1,6 @@
 /* Allocations: device memory and pinned memory, both memory of the host.
  *
- * Each begins at a page and has a page without access before and behind it, so that even an access that no check sees
+ * Each begins at a page and has a page without access before and after it, so that even an access that no check sees
  * ends the process.  New memory is full of NaN. */
 enum { PAGE = 4096 };
 static int fresh = 0xff; /* what each new byte is */

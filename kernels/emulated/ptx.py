@@ -219,19 +219,19 @@ def live_at_stops(function: Function) -> dict[int, list[str]]:
             elif item.op[0] in ("ret", "exit", "trap"):
                 after[position] = after[position][: bool(item.predicate)]
     live = [0] * (len(body) + 1)  # before each instruction
-    behind = [0] * len(body)
+    live_after = [0] * len(body)
     changed = True
     while changed:
         changed = False
         for position in reversed(range(len(body))):
-            behind[position] = 0
+            live_after[position] = 0
             for next_one in after[position]:
-                behind[position] |= live[next_one]
-            before = read[position] | behind[position] & kept[position]
+                live_after[position] |= live[next_one]
+            before = read[position] | live_after[position] & kept[position]
             if before != live[position]:
                 live[position], changed = before, True
     return {
-        position: [name for i, name in enumerate(names) if behind[position] >> i & 1]
+        position: [name for i, name in enumerate(names) if live_after[position] >> i & 1]
         for position, item in enumerate(body)
         if isinstance(item, Instruction) and item.stops
     }

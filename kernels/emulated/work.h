@@ -69,7 +69,7 @@ static void settle(void) {
     for (Work *w; (w = issued_first) && w->done;) {
         double start = w->earliest;
         if (w->stream) { if (w->stream->now > start) start = w->stream->now; }
-        else /* all streams stand still */
+        else /* all streams stall */
             for (int i = 0; i < stream_count; i++) if (streams[i]->now > start) start = streams[i]->now;
         for (int i = 0; i < w->after_count; i++) if (w->after[i]->end > start) start = w->after[i]->end;
         if (w->time_after && w->time_after->end > start) start = w->time_after->end;

@@ -1,4 +1,4 @@
-"""What original Caffe, the paper's baseline, would need: two accountings, because the authors' version is unknown (R).
+"""Memory of original Caffe, the paper's baseline: two accountings, because the authors' version is unknown (R).
 
 Caffe keeps every top (a layer's output) and its gradient for the whole iteration.  BatchNorm, Scale, ReLU, dropout and
 softmax work in place and have no top of their own.  Where several layers read one map, a Split gives each a gradient of

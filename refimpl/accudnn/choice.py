@@ -47,7 +47,7 @@ TRIED = ("idle", "slack")
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The maps that leave, when they come back, the workspaces that shrink, and the iteration that this makes."""
+    """The maps that leave, when they are prefetched, the workspaces that shrink, and the iteration that this makes."""
 
     model: Model  #: with the smaller workspaces
     coming: Mapping[Candidate, int]  #: map → the step at which its copy in is issued, in that order

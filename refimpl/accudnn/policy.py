@@ -141,8 +141,8 @@ class AccUDNN(Search):
     def last_resorts(self, model: Model | None) -> Iterator[Proposal]:
         """Everything leaves: with the workspaces that have to shrink, then with the least everywhere.
 
-        Where the model sees room and no hole will do, it uses less: workspaces shrink and maps come back as if the
-        budget were the least that it can train in; where that does not fit, each map on demand.
+        Where the model sees room and no hole is large enough, it uses less: workspaces shrink and maps are
+        prefetched as if the budget were the least that it can train in; where that does not fit, each map on demand.
         """
         if model:
             least = model.least()

@@ -67,7 +67,7 @@ def with_room(model: Model, wanted: Mapping[Candidate, int], budget: int) -> dic
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """What a simulated iteration took."""
+    """The seconds of a simulated iteration."""
 
     seconds: float
     starts: np.ndarray  #: of each step, stalls included; the last place is the end of the last step
@@ -154,7 +154,7 @@ def simulate(model: Model, coming: Mapping[Candidate, int], budget: int) -> Simu
 
 
 def scheduled(model: Model, away: Iterable[Candidate], budget: int) -> tuple[dict[Candidate, int], Simulated] | None:
-    """When the maps come back, and what the iteration takes; None where it does not fit.
+    """When the maps are prefetched, and the iteration's seconds; None where it does not fit.
 
     A stall moves all later deadlines, so the maps are scheduled again with the starts that were simulated.
     """

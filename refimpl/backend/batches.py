@@ -1,4 +1,4 @@
-"""Checks of what a user hands in, before anything runs: shapes, types, labels, numbers that are none."""
+"""Checks of what a user hands in, before anything runs: shapes, types, labels, NaN and infinity."""
 
 from __future__ import annotations
 

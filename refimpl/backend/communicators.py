@@ -107,7 +107,7 @@ class Alone(Communicator):
 
 
 def shares(count: int, ranks: int) -> list[int]:
-    """Where each rank's share of `count` numbers begins; last, where the last one ends."""
+    """The index where each rank's share of `count` numbers begins; last, where the last one ends."""
     return [count * rank // ranks for rank in range(ranks + 1)]
 
 
@@ -120,7 +120,7 @@ def sent(nbytes: int, own: int, ranks: int) -> int:
 
 
 class Meeting:
-    """Where the threads of one process wait for each other and lay down what the others are to see."""
+    """The meeting point of the threads of one process: a barrier, and a place for what they exchange."""
 
     def __init__(self, size: int) -> None:
         self.barrier = threading.Barrier(size, timeout=PATIENCE)
@@ -174,7 +174,7 @@ class Threads(Communicator):
 
 
 def in_threads(size: int, work: Callable[[Communicator], Result]) -> list[Result]:
-    """What `work` returns as each of `size` ranks, in their order; raises what the first rank to fail raised."""
+    """Run `work` as each of `size` ranks; its results by rank.  Raises the error of the first rank to fail."""
 
     def run(communicator: Threads) -> Result:
         try:

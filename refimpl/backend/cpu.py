@@ -2,7 +2,7 @@
 
 The arenas are as large as the programs' addresses reach, which is at most the budget: a budget of 12 GiB costs a small
 network nothing.  Launches and copies are executed one after another, in any order that streams and events allow
-(`orders`), and what nobody may read is made unreadable where that is asked for (`poison`).
+(`orders`), and bytes that must not be read are made unreadable on request (`poison`).
 """
 
 from __future__ import annotations
@@ -166,8 +166,8 @@ class CpuReplay(Replay):
         spans.sort(key=lambda span: span.start)
         return Timeline(spans, self._program.streams, seconds, cpu_name(), simulated=False)
 
-    def _run(self, behind: Callable[[int], None]) -> None:
-        """Execute everything, calling `behind` with the position of each launch and copy that is done."""
+    def _run(self, executed: Callable[[int], None]) -> None:
+        """Execute everything, calling `executed` with the position of each launch and copy that is done."""
         poison = self._poison
         if poison is not None:
             poison.begin()
@@ -184,7 +184,7 @@ class CpuReplay(Replay):
                 self._began = perf_counter()  # after what it waited for
                 for run in self._work[position]:
                     run()
-                behind(position)
+                executed(position)
                 if poison is not None:
                     poison.executed(position)
         finally:

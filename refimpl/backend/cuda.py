@@ -59,7 +59,7 @@ class DeviceArray:
 
 @contextmanager
 def device_errors(doing: str) -> Iterator[None]:
-    """What the libraries below raise, as one line that says what was being done."""
+    """Turns an error of the libraries below into one line that says what was being done."""
     try:
         yield
     except Exception as error:
@@ -110,7 +110,7 @@ class CudaDevice(Device):
         self.handles = [driver.CUstream(int(stream.handle)) for stream in self.streams]
 
     def why_not(self) -> str | None:
-        """What keeps programs from running on this device, in one line."""
+        """The reason why programs cannot run on this device, in one line."""
         return gpu.why_not()
 
     def _array(self, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceArray:
@@ -207,7 +207,7 @@ class CudaDevice(Device):
     def close(self) -> None:
         """Wait for what still runs, then give everything back at once: Numba would do it some time later.
 
-        Whoever has a replay still keeps the arena alive by it.
+        A replay that is still referenced keeps the arena alive.
         """
         while self._hosts:
             with suppress(RunError):  # the caller that gave the work has had its error
@@ -308,7 +308,7 @@ class CudaReplay(Replay):
             side.begin()
 
     def _sides(self) -> list[HostSide | NetworkSide]:
-        """What threads of the host do beside the GPU."""
+        """The work of the host's threads beside the GPU."""
         return [side for side in (self._host, self._network) if side is not None]
 
     def finish(self) -> None:

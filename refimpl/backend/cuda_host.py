@@ -1,4 +1,4 @@
-"""The host's own stream on a GPU: threads compress maps while kernels and copies run, and nobody waits idly.
+"""The host's own stream on a GPU: threads compress maps while kernels and copies run, and no thread waits idly.
 
 It is no CUDA stream, but a thread of this process (`host_thread`) that does its pieces in order.  Between it and the
 CUDA streams there are two kinds of wait:
@@ -96,7 +96,7 @@ class HostSide:
         return [(work, piece.began - began, piece.until - began) for work, piece in pieces]
 
     def actions(self, position: int) -> list[Action] | None:
-        """What is to be done for an instruction; None: it has nothing to do with the host's work."""
+        """The calls for an instruction; None if it does not concern the host's work."""
         instruction: Any = self._program.instructions[position]
         if getattr(instruction, "stream", None) == self._host:
             return [] if isinstance(instruction, Wait) else [(self._hand_over, position)]
@@ -135,9 +135,9 @@ class HostSide:
             checked(driver.cuEventSynchronize(event.handle), "to say when a copy was done")
 
     def wait_before(self, position: int) -> None:
-        """Wait for what a stream has been told to wait for before this position: then the GPU gets there.
+        """Wait for what a stream has to wait for before this position: then the GPU gets there.
 
-        Whoever waits for the GPU itself does this first, since that wait has no end that could be set.
+        Call this before a wait for the GPU itself: that wait cannot have a time limit.
         """
         before = [record for wait, record in self._awaited.items() if wait < position and record in self._number]
         reached = max(before, default=-1)

@@ -67,7 +67,7 @@ class NetworkSide:
         return sum(tensor.nbytes for tensor in launch.call.updates)
 
     def actions(self, position: int) -> list[Action]:
-        """What is to be done for a call."""
+        """The launches for a call."""
         launch = self._program.instructions[position]
         assert isinstance(launch, Launch)
         out, back, host = [], [], self._staging.ctypes.data

@@ -1,4 +1,4 @@
-"""What networks are trained on: scikit-learn's digits, synthetic images of any shape, or a user's own arrays.
+"""Training data: scikit-learn's digits, synthetic images of any shape, or a user's own arrays.
 
 Whatever the source, batch k of training follows from the source, the size of a batch and a seed alone: a run that is
 resumed at iteration k sees exactly what it would have seen.
@@ -34,7 +34,7 @@ class DataError(ValueError):
 
 
 class Source(Protocol):
-    """Where batches come from."""
+    """A source of batches."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -234,12 +234,12 @@ def _read(archive: Archive, path: str) -> dict[str, Any]:
 
 # -- synthetic ---------------------------------------------------------------------------------------------------------
 
-PATCHES = 4  #: a class's pattern is so many patches high and wide
+PATCHES = 4  #: a class's pattern is this many patches high and wide
 
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Images drawn when they are asked for: noise over a coarse pattern, one a class, so that they can be learnt.
+    """Images drawn on request: noise over a coarse pattern, one a class, so that they can be learnt.
 
     There is no end to them and nothing is stored: `batches` only says how many make an epoch.
     """
@@ -277,5 +277,5 @@ class Synthetic:
 
 
 def synthetic(shape: tuple[int, ...], classes: int = 10, batches: int = 100, seed: int = 0) -> Synthetic:
-    """A source of synthetic images of (channels, height, width); only the batch that is asked for is ever made."""
+    """A source of synthetic images of (channels, height, width); only the requested batch is ever made."""
     return Synthetic(tuple(shape), classes, batches, seed)

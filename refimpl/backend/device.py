@@ -1,4 +1,4 @@
-"""What the trainer asks of a backend: memories, ways in and out of them, and programs made ready to be replayed."""
+"""The interface of a backend: its memories, copies in and out of them, and programs made ready to be replayed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from refimpl.planner import Allocate, Free, Program
 from refimpl.planner.instructions import HOST_STREAM
 from refimpl.text import size
 
-#: Position of a launch → what the host does when that launch is done, and before anything behind it is started.
+#: Position of a launch → what the host does when that launch is done, and before anything after it is started.
 Pauses = Mapping[int, Callable[[], None]]
 
 
@@ -43,7 +43,7 @@ class CallTimes:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a device takes: bytes of each memory, enough for every program that it is to run, and its own streams."""
+    """A device's resources: bytes of each memory, enough for every program that it is to run, and its own streams."""
 
     arena: int  #: bytes of device memory
     pinned: int  #: bytes of pinned memory

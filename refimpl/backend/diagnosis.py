@@ -1,4 +1,4 @@
-"""Which layer was the first to put out a number that is not finite?
+"""The first layer whose output has a number that is not finite.
 
 The iteration is run again, slowly: after every launch the host looks at all that it wrote.
 """

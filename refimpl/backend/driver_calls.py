@@ -1,6 +1,6 @@
 """A call of the driver for every allocation and every free: what a pool is there to avoid, made to be measured.
 
-The calls have the sizes that the program's own instructions have, and are made where these stand among the launches
+The calls have the sizes that the program's own instructions have, and are made at their places among the launches
 and copies.  What they give is not used: launches are bound to fixed addresses, and those are the arena's.  So such a
 program takes its memory twice, once in the arena and once here.  A free waits until the device has done all it was
 given, and that waiting is part of what it costs, here as in a program that uses what it allocates.
@@ -19,7 +19,7 @@ from refimpl.text import size
 
 
 class DriverMemory:
-    """What has been allocated by real calls, by the address of its twin in the arena."""
+    """Memory allocated by real calls, by the address of its twin in the arena."""
 
     def __init__(self) -> None:
         self._pointers: dict[int, driver.CUdeviceptr] = {}

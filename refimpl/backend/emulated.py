@@ -64,7 +64,7 @@ class EmulatedDevice(CudaDevice):
             emulated.start()
         except (emulated.EmulationError, emulated.NoCompiler) as error:
             raise DeviceFailed(str(error)) from None
-        emulated.forgive()  # what an earlier device was told is no finding of this one
+        emulated.forgive()  # an earlier device's findings are not this one's
         emulated.next_work("")
         super().__init__(sizes)
 

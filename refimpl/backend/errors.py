@@ -1,4 +1,4 @@
-"""What a run can fail with: one clear line each, that says what to do."""
+"""The errors of a run: one clear line each, which says what to do."""
 
 from __future__ import annotations
 

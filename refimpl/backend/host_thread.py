@@ -4,8 +4,8 @@ Another one reduces gradients.
 The work on it is done in order, as on any stream; each piece is shared by as many threads as there are cores.  What a
 map takes once it is compressed is written down: it depends on the map.
 
-A piece that fails, or that never ends, must not become a hang.  Those behind a failed piece are skipped and count as
-ended, and whoever waits is told what went wrong.  A wait is given up at last, and says for which piece it was.
+A piece that fails, or that never ends, must not become a hang.  Those after a failed piece are skipped and count as
+ended, and every waiting thread gets the error.  A wait has a time limit, and its error names the piece.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PATIENCE = 120.0  #: seconds without the end of any piece, after which a wait is
 
 @dataclass(frozen=True)
 class CompressedMap:
-    """What became of a map that was compressed, in the last iteration.  Bytes and seconds."""
+    """The figures of a compressed map in the last iteration.  Bytes and seconds."""
 
     tensor: str
     nbytes: int
@@ -99,23 +99,23 @@ def network_stream(program: Program) -> int | None:
 def needs(program: Program, beside: int | None) -> dict[int, int]:
     """Position of a piece of work → that of the work on the stream `beside` that must be done before it.
 
-    In the program's order.  A stream's work is done in order, so one position stands for all before it, and is given
+    In the program's order.  A stream's work is done in order, so one position includes all before it, and is given
     only where it is a new one.
     """
     waits = awaited(program)
-    behind = [-1] * len(program.streams)  #: of each stream: the last work on `beside` that it is ordered after
+    after = [-1] * len(program.streams)  #: of each stream: the last work on `beside` that it is ordered after
     recorded: dict[int, int] = {}  #: position of a record → the same at that moment
     found: dict[int, int] = {}
     done = -1
     for position, instruction in enumerate(program.instructions):
         if isinstance(instruction, WORK) and instruction.stream == beside:
-            behind[instruction.stream] = position
+            after[instruction.stream] = position
         elif isinstance(instruction, Record):
-            recorded[position] = behind[instruction.stream]
+            recorded[position] = after[instruction.stream]
         elif isinstance(instruction, Wait):
-            behind[instruction.stream] = max(behind[instruction.stream], recorded[waits[position]])
-        elif isinstance(instruction, WORK) and behind[instruction.stream] > done:
-            found[position] = done = behind[instruction.stream]
+            after[instruction.stream] = max(after[instruction.stream], recorded[waits[position]])
+        elif isinstance(instruction, WORK) and after[instruction.stream] > done:
+            found[position] = done = after[instruction.stream]
     return found
 
 
@@ -160,16 +160,16 @@ class Piece:
             try:
                 self._ended()
             finally:
-                del self._work, self._first, self._ended  # whoever keeps the piece keeps no arenas alive by it
+                del self._work, self._first, self._ended  # a reference to the piece must not keep arenas alive
                 self.done.set()
 
 
 class NeverEnded(DeviceFailed):
-    """A piece of the host's work has taken longer than anybody wants to wait."""
+    """A piece of the host's work has exceeded its time limit."""
 
 
 class HostThread:
-    """One thread, which works until nobody can give it work any more; the end of the process does not wait for it."""
+    """One thread, which works until its owner is gone; the end of the process does not wait for it."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Piece | None] = SimpleQueue()
@@ -212,6 +212,6 @@ class HostThread:
 
 
 def _work(queue: SimpleQueue[Piece | None]) -> None:
-    """What the thread does.  It knows the queue alone, so that a `HostThread` nobody has any more can go."""
+    """The thread's loop.  It refers to the queue alone, so that an unreferenced `HostThread` can be collected."""
     while (piece := queue.get()) is not None:
         piece.run()

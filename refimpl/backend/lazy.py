@@ -1,6 +1,6 @@
 """Memory that the operating system gives page by page, as it is touched.
 
-A program's addresses may reach far without filling what lies between: what vDNN++ keeps lies at the right end of the
+A program's addresses may reach far without filling what is between: what vDNN++ keeps is at the right end of the
 budget, and a compressed map has room for its worst.  `numpy.zeros` would do for small sizes; for one near that of the
 machine's memory it may fill all of it with zeros, one by one.
 """
@@ -16,7 +16,7 @@ NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  #: Linux's number; older Pyt
 
 
 def lazy_zeros(nbytes: int) -> np.ndarray:
-    """So many bytes, all zero.  Raises `MemoryError`."""
+    """`nbytes` zeros.  Raises `MemoryError`."""
     if not nbytes or sys.platform != "linux":
         return np.zeros(nbytes, np.uint8)
     try:

@@ -30,7 +30,7 @@ class Damaged(ValueError):
 
 
 class Header(NamedTuple):
-    """What an array is, before it is unpacked."""
+    """An array's type and shape, before it is unpacked."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -63,7 +63,7 @@ class Archive:
         self.names = list(self._members)
 
     def header(self, name: str) -> Header:
-        """What an array is; nothing of it is unpacked."""
+        """An array's type and shape; nothing of it is unpacked."""
         with _taken_apart(name), self._open(name) as member:
             return _header(member, self._members[name])
 

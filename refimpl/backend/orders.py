@@ -26,7 +26,7 @@ class Order(Protocol):
     repeats: bool
 
     def begin(self, streams: int) -> None:
-        """A new iteration of a program with so many streams."""
+        """A new iteration of a program with this number of streams."""
 
     def pick(self, ready: Mapping[int, int], copies: Sequence[bool]) -> int:
         """A stream out of `ready`: stream → position of its next work; `copies[position]`: it is no kernel."""
@@ -59,7 +59,7 @@ class CopiesLate(ProgramOrder):
 
 
 class Drawn:
-    """Drawn from a seed, anew in every iteration: first how fast each stream is, then who comes next."""
+    """Drawn from a seed in every iteration: first how fast each stream is, then who comes next."""
 
     repeats = False
 
@@ -108,7 +108,7 @@ class Arranger:
                 self._queues[instruction.stream].append(position)
 
     def arrange(self, order: Order) -> list[int]:
-        """Positions of all launches and copies, each behind what it has to wait for."""
+        """Positions of all launches and copies, each after what it has to wait for."""
         order.begin(len(self._streams))
         queues = [deque(queue) for queue in self._queues]
         happened: set[int] = set()

@@ -1,4 +1,4 @@
-"""What training starts from: parameters that follow from a seed and from their names, and from nothing else.
+"""Initial parameters, which follow from a seed and from their names, and from nothing else.
 
 Each tensor has a stream of random numbers of its own (NumPy's Philox, its key a hash of seed and name).  So every
 set-up, backend and batch size starts from the same weights, and adding a layer does not change the others'.
@@ -19,7 +19,7 @@ STATE_KINDS = ("weight", "weight gradient", "momentum", "statistic")
 
 
 def state_tensors(network: Network) -> list[Tensor]:
-    """What makes up the state of training, in the network's order."""
+    """The tensors that make up the state of training, in the network's order."""
     return [tensor for tensor in network.resident if tensor.kind in STATE_KINDS]
 
 
@@ -31,7 +31,7 @@ def drawn(name: str, shape: tuple[int, ...], spread: float, seed: int) -> np.nda
 
 
 def seed_of_rank(seed: int, rank: int) -> int:
-    """What one rank's dropout is drawn from; rank 0's is that of a training on its own."""
+    """The seed of one rank's dropout; rank 0's is that of a training with one rank."""
     if not rank:
         return seed
     return int.from_bytes(hashlib.blake2b(f"{seed}/rank {rank}".encode(), digest_size=8).digest(), "little")

@@ -1,4 +1,4 @@
-"""Bytes that nobody may read are made unreadable, so that a missing wait becomes a wrong number.
+"""Bytes that must not be read are made unreadable, so that a missing wait becomes a wrong number.
 
 A *value* is what one write put into some bytes, with everything that changes or reads it before the next write.  Once
 the last of those accesses has been executed the bytes are filled with ones: a NaN for a float, a label of -1.  If the
@@ -43,7 +43,7 @@ class Value:
 
 
 def accesses(instruction: Work) -> Iterator[tuple[Tensor, Place, int, Access]]:
-    """What an instruction does: tensor, where, at which address, how.  A change in place counts as a read."""
+    """The accesses of an instruction: tensor, memory, address, and kind.  A change in place counts as a read."""
     if isinstance(instruction, Launch):
         call = instruction.call
         filled = set(call.writes).difference(call.reads, call.updates)
@@ -61,9 +61,9 @@ class Poison:
 
     def __init__(self, program: Program, arenas: dict[Place, np.ndarray]) -> None:
         self._arenas = arenas
-        self._workspaces: dict[int, Bytes] = {}  #: position of a launch → bytes that mean nothing behind it
+        self._workspaces: dict[int, Bytes] = {}  #: position of a launch → bytes that mean nothing after it
         self._touched: dict[int, list[Value]] = {}
-        self._stale: list[Bytes] = []  #: resident, and written before it is read: nobody needs what it holds
+        self._stale: list[Bytes] = []  #: resident, and written before it is read: its content is not needed
         self._left: dict[Value, int] = {}
         self._find(program)
 

@@ -1,7 +1,7 @@
 """A program written out: a Python script with its launches, copies, records and waits, a line each, in its order.
 
 The script needs `kernels` and nothing of `refimpl`.  It is for reading from top to bottom, and runs on a GPU or on the
-emulated one, where it comes to the same bits as the CUDA back end.  (The back end binds once what the script looks up
+emulated one, where it gives the same bits as the CUDA back end.  (The back end binds once what the script looks up
 in every iteration.)  A name is bound where its tensor is allocated and deleted where its bytes are freed.
 """
 
@@ -192,7 +192,7 @@ if __name__ == "__main__":
 
 
 def written_out(program: Program, command: str, **learning: float) -> str:
-    """A program as a stand-alone script.  `RunError`: it is one that cannot be written out.
+    """A program as a stand-alone script.  `RunError`: this program cannot be written as one.
 
     Args:
         program: planned with our own algorithms, and offloading to the host's memory alone.
@@ -235,7 +235,7 @@ class _Writer:
         self._look_backwards()
 
     def _look_forwards(self) -> None:
-        """What each line has to know of those before it."""
+        """For each line, what it needs to know of those before it."""
         self.by_step: list[list[tuple[int, Instruction]]] = [[] for _ in range(len(self.network.steps) + 1)]
         self.moment: dict[int, str] = {}  #: position of a record → its name: what is done then
         self.work: dict[int, Any] = {}  #: position of a record → the work before it, or of a wait → that after it
@@ -261,7 +261,7 @@ class _Writer:
                     self.number[position] = len(self.number) + 1
 
     def _look_backwards(self) -> None:
-        """What each line has to know of those after it."""
+        """For each line, what it needs to know of those after it."""
         self.reader: dict[CopyIn, Step] = {}  #: the step that reads what is copied in
         after: dict[int, Any] = {}  # by stream
         reads: dict[Tensor, Launch] = {}
@@ -365,7 +365,7 @@ class _Writer:
                 yield from packed(f"{self.name(tensor)} = at", self._place(tensor, at[tensor]), indent="")
 
     def _place(self, tensor: Tensor, address: int) -> list[str]:
-        """What `at` is given."""
+        """The arguments of `at`."""
         dtype = [] if tensor.dtype == "float32" else [f"dtype=np.{tensor.dtype}"]
         return [f"{address:#x}", *map(str, tensor.shape), *dtype]
 
@@ -525,7 +525,7 @@ def escaped(text: str) -> str:
 
 @functools.cache
 def parameters_of(function: str) -> Mapping[str, inspect.Parameter]:
-    """What a function of `kernels` takes, by name and in order."""
+    """The parameters of a function of `kernels`, by name and in order."""
     return inspect.signature(function_of(function)).parameters
 
 

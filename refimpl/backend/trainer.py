@@ -33,7 +33,7 @@ BACKENDS = ("cpu", "cuda", "emulated")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the network makes of images that it does not learn from."""
+    """The network's results on images that it is not trained on."""
 
     loss: float  #: the mean over all images
     accuracy: float  #: the share whose most probable class is their label
@@ -53,7 +53,7 @@ class Trainer:
 
     `seed` decides the first weights and what dropout drops.  `rate`, `momentum` and `decay` (PyTorch's rule) may be
     changed between steps.  On the CPU `order` says in which order instructions are executed, and `poison` makes what
-    nobody may read unreadable; both change nothing in the result of a right program.  With `guard` the host looks at
+    must not be read unreadable; both change nothing in the result of a right program.  With `guard` the host looks at
     the losses before anything is learnt from them, which lets a GPU run empty for a moment;
     without, it never waits inside an iteration, and a loss of NaN or infinity is found when it has been learnt from.
 
@@ -255,7 +255,7 @@ class Trainer:
     # -- NaN and infinity ----------------------------------------------------------------------------------------------
 
     def _find_gate(self) -> int:
-        """The position of the launch behind which the losses are there, and nothing has been learnt yet."""
+        """Position of the launch after which the losses are known and no weight has changed yet."""
         for position, instruction in enumerate(self.program.instructions):
             if isinstance(instruction, Launch) and self.network.losses in instruction.call.writes:
                 return position
@@ -365,7 +365,7 @@ class Trainer:
 
     @property
     def host_seconds_per_instruction(self) -> float | None:
-        """What it costs the host to start an instruction, at best; None on the CPU, which does the work itself."""
+        """Host seconds to start an instruction, at best; None on the CPU, which does the work itself."""
         self._require_open()
         return self.replay.host_seconds_per_instruction
 

@@ -1,4 +1,4 @@
-"""What the bench measures: the cases of every kernel family, their sizes by device, and their rivals.
+"""The bench's cases: those of every kernel family, their sizes by device, and their rivals.
 
 A laptop's two cores get sizes that take milliseconds, a GPU those of a real network.  Bytes are the least that must
 move: each input read once, each output written once.
@@ -51,7 +51,7 @@ def random(device: Device, *shape: int) -> Any:
 
 
 def workspace(device: Device, size: int) -> Any:
-    """A workspace of so many bytes; None for none."""
+    """A workspace of `size` bytes; None for 0."""
     return device.empty(-(-size // 4)) if size else None
 
 
@@ -212,7 +212,7 @@ def conv_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         for name, channels, filters, side, layers in VGG16:
             shape = ConvShape.of((batch, channels, side, side), (filters, channels, 3, 3), (1, 1), (1, 1))
             for pass_ in PASSES:
-                if not (name == "conv1_1" and pass_ == "backward_data"):  # nobody needs the gradient of the images
+                if not (name == "conv1_1" and pass_ == "backward_data"):  # the gradient of the images is not needed
                     yield conv_case(pass_, f"VGG {name}", pass_, shape, list(conv.ALGORITHMS), layers=layers)
     else:
         shape = ConvShape.of((1 if quick else 8, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1))

@@ -35,7 +35,7 @@ PAUSE = 0.03
 
 
 class Rival(NamedTuple):
-    """Somebody else's version of a case; `amount` if it is not the same number of operations or bytes."""
+    """Another library's version of a case; `amount` if it is not the same number of operations or bytes."""
 
     run: Run
     amount: float | None = None
@@ -57,7 +57,7 @@ class Case:
 
 @dataclass
 class Result:
-    """What was measured of a case.  `ratio` is ours over theirs: above 1, we are faster."""
+    """Measured times of a case.  `ratio` is ours over theirs: above 1, we are faster."""
 
     family: str
     what: str
@@ -161,7 +161,7 @@ def launch_cost(device: Device) -> Result:
 
 @dataclass(frozen=True)
 class Target:
-    """What was asked for before anything was measured: `value` finds it among the results."""
+    """A target set before anything was measured: `value` finds it among the results."""
 
     kind: str
     what: str

@@ -36,7 +36,7 @@ PHASES = ("build", "plan", "verify", "simulate")
 
 
 class Case(NamedTuple):
-    """What is planned, and for what.  Without a preset: the baseline with layer-wise liveness."""
+    """A network, its machine and a setup.  Without a preset: the baseline with layer-wise liveness."""
 
     network: str
     batch: int
@@ -59,7 +59,7 @@ ACCUDNN_DEEP = SUPERNEURONS._replace(preset="accudnn")
 TUNE = Case("vgg16", 1, "accudnn", "titan-x", 12 << 30)  #: every batch of X(b) is planned
 NETWORKS = (*(Case(name, 1) for name in DEEP), SUPERNEURONS, Case("vgg416", 32), ACCUDNN, ACCUDNN_DEEP)
 
-#: At most so many seconds for planning, verifying and simulating together; at most such growth.
+#: Limits: seconds for planning, verifying and simulating together; growth.
 TARGETS = {"resnet:2498": 5.0, str(SUPERNEURONS): 20.0, "vgg416": 0.5, str(ACCUDNN): 2.0, str(ACCUDNN_DEEP): 60.0}
 TUNE_SECONDS = 60.0  #: at most
 EXPONENT = 1.1
@@ -174,7 +174,7 @@ def table(report: Report) -> tuple[list[str], list[list[str]]]:
 
 
 def target_rows(report: Report) -> tuple[list[str], list[list[str]]]:
-    """What was asked, beside what was measured."""
+    """The targets, beside what was measured."""
     seconds = {row.network: row.together for row in report.rows}
     growth = report.exponents["together"]
     body = [

@@ -3,7 +3,7 @@
     mpiexec -n 2 refimpl bench --all-reduce tiny-vgg
 
 Both all-reduces, and both iterations, are measured in turns, and the least time of each counts: what else the machine
-does disturbs all alike.  MPI's own may sum in any order, so it comes to other bits from 3 ranks on.
+does disturbs all alike.  MPI's own may sum in any order, so it gives other bits from 3 ranks on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Rows = tuple[list[str], list[list[str]]]  #: head and rows
 
 @dataclass(frozen=True)
 class Reducing:
-    """What was measured on rank 0.  Seconds, bytes."""
+    """Measured on rank 0.  Seconds, bytes."""
 
     name: str  #: network, ranks, processor
     reduced: list[int]  #: gradients of each all-reduce with overlap

@@ -1,7 +1,7 @@
-"""What the bench compares the kernels with: the same computations by NumPy (BLAS inside) and by PyTorch, if present.
+"""The bench's rivals: the same computations by NumPy (BLAS inside) and by PyTorch, if present.
 
 The NumPy convolutions write out the columns and multiply once, image by image: the fastest that plain NumPy has.
-PyTorch is asked for true float32 (no TF32), for cuDNN's own search of the fastest algorithm, and for a deterministic
+PyTorch is set to true float32 (no TF32), for cuDNN's own search of the fastest algorithm, and for a deterministic
 one where the sum is long: the kernels here are deterministic too.
 """
 

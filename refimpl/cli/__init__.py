@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def drop_output(stream: TextIO) -> None:
-    """What a standard stream still has to write goes nowhere, if it cannot be written."""
+    """Discard what a standard stream still has to write, if it cannot be written."""
     try:
         stream.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""What all commands share: reading arguments, one-line errors that offer the nearest name, and exit statuses."""
+"""Shared by all commands: reading arguments, one-line errors that offer the nearest name, and exit statuses."""
 
 from __future__ import annotations
 

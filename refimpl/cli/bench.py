@@ -17,7 +17,7 @@ from refimpl.cli.terminal import progress, say, show
 if TYPE_CHECKING:
     from refimpl.backend import Communicator
 
-ROOT = Path(refimpl.__file__).resolve().parent.parent  #: where docs/ and README.md stand
+ROOT = Path(refimpl.__file__).resolve().parent.parent  #: the folder of docs/ and README.md
 
 
 def add(commands: Any) -> None:

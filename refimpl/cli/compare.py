@@ -39,7 +39,7 @@ DEAR = ("fits", "stalled")  #: columns left out where a line would be too long: 
 NAME = 13  #: letters of a setup's name that stay in one line
 EFFORT = 200  #: plans that the search of the preset combined makes without --effort, where every paper has a row
 SAYS_NOTHING = ("=none", "=yes", "=no")  #: a row is called by slot and module, where the module's name says nothing
-LEFT_OUT = ("steps", "fates")  #: of a plan's document, where many are side by side
+LEFT_OUT = ("steps", "fates")  #: of a plan's document, where there are many in one document
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Planned:
 def add(commands: Any) -> None:
     parser = add_command(
         commands, "compare", "setups side by side",
-        "Plan several setups for the same networks, machine and budget, and lay them side by side. "
+        "Plan several setups for the same networks, machine and budget, and show them side by side. "
         'A setup is a preset and slot=module words, in quotes, as in "vdnn-all, join=no".  Without --with: the '
         "fastest policy of every paper that fits, and why its other policies are not the row.  --set, --algorithms and "
         "--recompute hold for every row that does not say otherwise.",

@@ -1,4 +1,4 @@
-"""What a shell offers for a half-typed line, by argcomplete: commands, options, and the names of this project's things.
+"""Shell completion by argcomplete: commands, options, and the names of this project's things.
 
 Bash and zsh: `eval "$(register-python-argcomplete refimpl)"`; fish: `register-python-argcomplete --shell fish refimpl |
 source`.  The shell then runs the command with `_ARGCOMPLETE` set; argcomplete is imported only in that case.

@@ -74,7 +74,7 @@ def plan_vgg16() -> dict[str, Program]:
 
 
 def means(program: Program) -> str:
-    """What a program does to fit, in a few words."""
+    """The means by which a program fits, in a few words."""
     counts = program.counts
     moved = counts.offloaded_bytes + counts.evicted_bytes
     words = [f"copies {size(moved)} to the host and back"] * bool(moved)
@@ -87,7 +87,7 @@ def means(program: Program) -> str:
 
 @dataclass
 class Training:
-    """What became of it."""
+    """The result, for people."""
 
     losses: list[float] = field(default_factory=list)  #: of every iteration
     right: list[float] = field(default_factory=list)  #: share of the test images, after every epoch

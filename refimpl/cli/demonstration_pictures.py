@@ -24,7 +24,7 @@ SHOWN = 24  #: digits
 
 
 def draw_vgg16(folder: Path, programs: Mapping[str, Program], budget: int) -> None:
-    """What each policy holds, step by step, and the line that none may cross; vDNN's copies beside its kernels."""
+    """Memory of each policy, step by step, and the line that none may cross; vDNN's copies beside its kernels."""
     first = next(iter(programs.values()))
     with style.styled():
         about = (

@@ -1,4 +1,4 @@
-"""`refimpl export`: a program written out as one stand-alone Numba CUDA script."""
+"""`refimpl export`: a program written as one stand-alone Numba CUDA script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
         "Plan a network, prove the program safe, and write it out as one Python script: the arena and the pinned "
         "buffers by name, and layer by layer every launch, copy, record and wait, with the reason.  The script imports "
         "the package kernels and nothing of refimpl.  It trains on a GPU, or emulated with python -m kernels.emulated "
-        "SCRIPT, and comes to the same bits as refimpl run on that device.",
+        "SCRIPT, and gives the same bits as refimpl run on that device.",
         [
             "refimpl export lenet --policy vdnn-all --out lenet_vdnn.py",
             "refimpl export tiny-resnet --batch 16 --policy superneurons --budget 0.5 --rate 0.05",

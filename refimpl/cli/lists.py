@@ -160,7 +160,7 @@ def presets(options: argparse.Namespace) -> int:
 
 
 def filled(made: Setup) -> dict[str, str]:
-    """What a setup holds: its modules, where a slot is not none, and whether its streams join."""
+    """A setup in words: its modules, where a slot is not none, and whether its streams join."""
     from refimpl.registry.modules import switches
 
     beside = {name: value for name, value in switches(made).items() if value == "yes"}

@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def enumerated(network: Network, machine: Machine, budget: int, most: int | None) -> Enumerated | None:
-    """The result of the exhaustive search, if the network is small enough or as many maps were asked for."""
+    """The result of the exhaustive search, if the network is small enough or its number of maps was requested."""
     from refimpl.optimum.exhaustive import MOST, crossing_maps, exhaustive
 
     count = len(crossing_maps(network, machine))
@@ -224,7 +224,7 @@ def fates_of(found: Enumerated) -> str:
 
 
 def notes(found: Found) -> list[str]:
-    """What the figures are, and what they are not."""
+    """A note on how to read the figures."""
     from refimpl.optimum.bound import LEFT_OUT
     from refimpl.text import counted
 

@@ -48,7 +48,7 @@ def as_rank(options: argparse.Namespace, work: Work) -> int:
 
 
 def alone(communicator: Communicator, why: str, status: int) -> int:
-    """This rank cannot go on, and the others are told."""
+    """This rank cannot go on, and the others learn of it."""
     together = communicator.fail(why, status)
     return ended(communicator, why if together else f"rank {communicator.rank}: {why}", status)
 
@@ -62,7 +62,7 @@ def ended(communicator: Communicator, why: str, status: int) -> int:
 
 @contextmanager
 def quiet(silent: bool) -> Iterator[None]:
-    """What is printed inside goes nowhere, if `silent`."""
+    """Discards what is printed inside, if `silent`."""
     with ExitStack() as stack:
         if silent:
             nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))

@@ -204,7 +204,7 @@ def misfit(
 
 
 def proved_line(proof: Proof) -> str:
-    """What was proved, for people."""
+    """The proof, for people."""
     count = counted(len(proof.warnings), "warning") + ", the first" * (len(proof.warnings) > 1)
     warned = f"; {count}: {proof.warnings[0]}" if proof.warnings else ""
     return (

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """What came of one allocator; bytes."""
+    """One allocator's result; bytes."""
 
     allocator: str
     pool_bytes: int

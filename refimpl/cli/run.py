@@ -141,7 +141,7 @@ def running_on(options: argparse.Namespace) -> str:
 
 
 def trainer_of(program: Program, options: argparse.Namespace, **learning: Any) -> Trainer:
-    """A trainer on the backend that was asked for; the first time, its kernels are compiled, which takes a while."""
+    """A trainer on the chosen backend; the first time, its kernels are compiled, which takes a while."""
     from refimpl.machine.here import gpu_at_hand
 
     backend = options.backend if options.backend != "auto" else "cuda" if gpu_at_hand() else "cpu"
@@ -303,14 +303,14 @@ def resume(trainer: Trainer, options: argparse.Namespace, learning: dict[str, An
     """Go on from a checkpoint; what the command says of rate, momentum and decay counts from here on."""
     trainer.restore(options.resume)
     if learning.get("seed", trainer.seed) != trainer.seed:
-        raise Fail(f"{options.resume} was begun with --seed {trainer.seed}; leave --seed out, or begin anew")
+        raise Fail(f"{options.resume} was started with --seed {trainer.seed}; leave out --seed, or --resume")
     for name in ("rate", "momentum", "decay"):
         if name in learning:
             setattr(trainer, name, learning[name])
 
 
 def tuned_of(options: argparse.Namespace) -> TunedFile | None:
-    """What --tuned gives, as if --batch and --rate had been given."""
+    """Apply --tuned as if --batch and --rate had been given."""
     if options.tuned is None:
         return None
     for name in ("batch", "rate"):
@@ -406,13 +406,13 @@ def without(arguments: list[str], option: str) -> list[str]:
 
 
 def driver_calls(trainer: Trainer) -> dict[str, Any] | None:
-    """What the allocating and freeing calls of the last iteration took, where the program makes any."""
+    """Times of the allocating and freeing calls of the last iteration, where the program makes any."""
     calls = trainer.driver_calls
     return asdict(calls) | {"seconds": calls.seconds} if calls else None
 
 
 def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
-    """The share of images it has not learnt from that it names right, and how many they are; None: no room for it."""
+    """Test accuracy, and the number of test images; None if there is no memory for evaluating."""
     import numpy as np
 
     from refimpl.backend import RunError
@@ -435,7 +435,7 @@ def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
 
 
 def report(document: dict[str, Any], program: Program) -> None:
-    """What came of it, for people."""
+    """The result, for people."""
     from refimpl.text import counted, duration, size
 
     losses, peak, seconds = document["losses"], document["peak_bytes"], document["seconds"]
@@ -483,7 +483,7 @@ def report(document: dict[str, Any], program: Program) -> None:
 
 
 def compressing(compressed: list[dict[str, Any]]) -> str:
-    """What became of the maps that threads of the host compressed."""
+    """The figures of the maps that threads of the host compressed."""
     from refimpl.text import duration, size
 
     figures = ("nbytes", "stored", "compress_seconds", "decompress_seconds")

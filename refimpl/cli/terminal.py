@@ -99,7 +99,7 @@ def training_progress(name: str, first: int, last: int) -> Iterator[Callable[[fl
 
 
 def search_progress() -> Callable[[int, int, float], None]:
-    """What a search is told to call after every plan: a line on standard error, if that is a terminal."""
+    """A progress callback for searches: a line on standard error, if that is a terminal."""
 
     def show_plan(plans: int, most: int, seconds: float) -> None:
         best = f"best {duration(seconds)}" if seconds < float("inf") else "nothing fits yet"

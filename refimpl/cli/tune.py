@@ -139,7 +139,7 @@ def one_digit(number: float) -> str:
 
 
 def accountings_table(tuned: Tuned) -> Table:
-    """What fits without the policy, by every accounting."""
+    """The largest batch that fits without the policy, by every accounting."""
     from refimpl.registry.tuning import ACCOUNTINGS
     from refimpl.report.tables import Column, Table, count
     from refimpl.text import size
@@ -313,7 +313,7 @@ def workers_json(row: Workers) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TunedFile:
-    """What `refimpl run --tuned FILE` takes from a file that `refimpl tune --json` wrote."""
+    """The settings that `refimpl run --tuned FILE` takes from a file that `refimpl tune --json` wrote."""
 
     network: str
     batch: int

@@ -54,7 +54,7 @@ class Fates:
         return [name for name, word in self.chosen if word in words]
 
     def changed(self, fates: Mapping[str, Word]) -> Fates:
-        """The same fates but for these maps."""
+        """The same fates, with these maps changed."""
         return Fates.of(self._by_name | dict(fates))
 
     def __str__(self) -> str:

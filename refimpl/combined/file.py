@@ -1,4 +1,4 @@
-"""Fates in a file: one map a line, and the slots that differ from the baseline's, so that the same plan comes back.
+"""Fates in a file: one map a line, and the slots that differ from the baseline's: enough to plan the same again.
 
     # What follows a # is a comment.
     liveness=layer-wise
@@ -33,7 +33,7 @@ FILLED = ("recompute", "offload", "prefetch")  #: the slots that fates fill
 
 @dataclass(frozen=True)
 class Saved:
-    """What a file holds: the fates, and what is in the slots that differ from the baseline's, as `--set` takes it."""
+    """A file's content: the fates, and the slots that differ from the baseline's, as `--set` takes them."""
 
     fates: Fates
     slots: Mapping[str, str]
@@ -44,7 +44,7 @@ def setup_with(fates: Fates, base: Setup = BASELINE, **modules: Any) -> Setup:
 
     Args:
         fates: of the maps.
-        base: what is in the other slots; where it does not prefetch, maps come back just in time.
+        base: what is in the other slots; where it does not prefetch, maps are fetched just in time.
         modules: other modules, by slot; `offload` may be an `Offloaded` that says when maps leave.
     """
     offload = modules.pop("offload", Offloaded())

@@ -18,7 +18,7 @@ class Judge:
     attempt: plans a setup within the budget, or raises `DoesNotFit` or `TooSlow`.
     floor: seconds that no policy can beat.
     most: plans at most.
-    watch: is told of every plan.
+    watch: called with every plan.
     first: whether the first program that fits is enough.
     """
 

@@ -1,4 +1,4 @@
-"""What is known of a network's maps before anything is planned: how long each is away, and what rebuilding costs."""
+"""Figures of a network's maps before anything is planned: how long each is away, and the cost of rebuilding it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from refimpl.planner import PlanContext
 from refimpl.planner.context import fastest_seconds
 
 SMALLEST = 4096  #: bytes; a smaller map stays
-SHARE = 5000  #: a map with less than one part in so many of all bytes stays, too
+SHARE = 5000  #: a map with less than 1/SHARE of all bytes stays, too
 
 
 class Maps:

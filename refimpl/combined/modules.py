@@ -163,7 +163,7 @@ def first_read(tensor: Tensor, context: PlanContext) -> tuple[int, int]:
 
 # -- prefetch ----------------------------------------------------------------------------------------------------------
 
-AFTER_EVICTION = 3  #: steps before its next use that an evicted map comes back, as SuperNeurons prefetches
+AFTER_EVICTION = 3  #: steps before its next use that an evicted map is prefetched, as in SuperNeurons
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class InTime(slots.Prefetch):
 
 
 class BoundInTime:
-    """What has not found a hole at its step is due again at every later one, until the step that needs it."""
+    """A map that found no hole at its step is due again at every later one, until the step that needs it."""
 
     def __init__(self, module: InTime, context: PlanContext) -> None:
         self._needed = {tensor: context.first_backward_use(tensor) for tensor in context.maps_across()}

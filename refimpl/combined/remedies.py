@@ -80,7 +80,7 @@ def with_fates(setup: Setup, fates: Fates) -> Setup:
 
 
 class Losses:
-    """Where a program's kernels lose time, by step.  Seconds."""
+    """Seconds that a program's kernels lose, by step."""
 
     def __init__(self, program: Program) -> None:
         self.waits: defaultdict[int, float] = defaultdict(float)

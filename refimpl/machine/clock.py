@@ -43,7 +43,7 @@ class Clock:
             self.now[stream] = moment
 
     def hold(self, seconds: float) -> None:
-        """All streams finish, and stand still for so long: what a driver call that allocates or frees does."""
+        """All streams finish, then stall for `seconds`, as in a driver call that allocates or frees."""
         moment = max(self.now) + seconds
         self.now = [moment] * len(self.now)
 

@@ -257,7 +257,7 @@ def launches(function: str, arguments: Mapping[str, Any]) -> list[BoundLaunch]:
 
 
 def networks() -> Iterator[Network]:
-    """What is measured: every kernel in a few sizes, from full tiles to nearly empty ones."""
+    """The cases to measure: every kernel in a few sizes, from full tiles to nearly empty ones."""
     for batch, channels, size, filters in ((2, 64, 56, 96), (16, 8, 32, 16)):
         b = Builder("calibration", (batch, 3, size, size))
         b.conv(channels, 3, pad=1)

@@ -107,7 +107,7 @@ class Bench:
         return list(best.items())
 
     def _arena_elements(self, network: Network) -> int:
-        """What the hungriest call takes, with the largest workspace that there is room for."""
+        """Bytes of the largest call, with the largest workspace that there is room for."""
         room = self.device.free_bytes // 4
         most = max(elements(call) for call in self.calls.values())
         if most > room:

@@ -153,7 +153,7 @@ class Machine:
         return sum(self.work_seconds(work) for work in option.work)
 
     def _of(self, call: Call) -> Known:
-        """What is known of a choosable call, worked out once for all equal ones."""
+        """The algorithms and costs of a choosable call, computed once for all equal ones."""
         key = self._key(call)
         known = self._known.get(key)
         if known is None:

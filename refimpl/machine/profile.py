@@ -35,7 +35,7 @@ NO_MATTER = ("layer",)  #: arguments that change what is computed and not how lo
 
 
 def key(call: Call) -> str:
-    """What a profile calls this call: function, shapes, options; a tensor given twice is =NAME the second time."""
+    """A call's key in a profile: function, shapes, options; a tensor given twice is =NAME the second time."""
     seen: dict[int, str] = {}
 
     def text(name: str, value: Any) -> str:
@@ -66,7 +66,7 @@ class Copies:
 
 @dataclass(frozen=True)
 class Profile:
-    """What was measured.  `calls` are seconds by key, `choices` those of the choosable calls."""
+    """Measured times.  `calls` are seconds by key, `choices` those of the choosable calls."""
 
     device: str
     kind: Literal["cpu", "gpu"]

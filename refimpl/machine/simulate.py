@@ -47,7 +47,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What ran when: simulated on `machine`, or measured."""
+    """The spans of an iteration: simulated on `machine`, or measured."""
 
     spans: list[Span]  #: in the order of the program
     streams: tuple[str, ...]
@@ -116,7 +116,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def common(these: Sequence[Interval], those: Sequence[Interval]) -> float:
-    """Seconds that lie in both; each is ascending and without overlaps, as `union` makes them."""
+    """Seconds that are in both; each is ascending and without overlaps, as `union` makes them."""
     ends = [end for _, end in those]
     seconds = 0.0
     for start, end in these:

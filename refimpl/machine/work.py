@@ -1,4 +1,4 @@
-"""What an algorithm has to do: operations and bytes.  A machine turns them into seconds."""
+"""An algorithm's work: operations and bytes.  A machine turns them into seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MachineError(ValueError):
 
 
 class Work(NamedTuple):
-    """What one kernel of an algorithm does, `times` over: operations and bytes are those of all of them together."""
+    """The work of one kernel of an algorithm, run `times` times: operations and bytes of all runs together."""
 
     kind: Kind
     flops: float

@@ -135,7 +135,7 @@ class Pool(ABC):
 
     @abstractmethod
     def _take(self, nbytes: int, stays: bool) -> int | None:
-        """Take whole granules out of a hole: the address.  None where no hole will do, and nothing changes."""
+        """Take whole granules out of a hole: the address.  None where no hole is large enough, and nothing changes."""
 
     @abstractmethod
     def _give(self, address: int, nbytes: int) -> None:

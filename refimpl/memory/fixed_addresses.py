@@ -130,7 +130,7 @@ class CountingPool(FitPool):
 
 
 class FixedAddressesPool(Pool):
-    """The nth allocation gets the nth place; one that asks for other bytes does not fit.
+    """The nth allocation gets the nth place; one of another size does not fit.
 
     At most `limit` bytes are held, as while they were counted: what failed or was refused then, fails again.
     """

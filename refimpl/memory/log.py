@@ -7,7 +7,7 @@ would need for it, and a program of ours can be taken there.  A line, under the 
     Thread,Time,Action,Pointer,Size,Stream
     2342727,15:47:02.841961,allocate,0x10012400000,1048576,0
 
-Time is the time of day to a microsecond; pointer and stream are hexadecimal; the size is in bytes, as asked for and
+Time is the time of day to a microsecond; pointer and stream are hexadecimal; the size is in bytes, as requested and
 not rounded.  An action is `allocate`, `free` or `allocate failure`, whose pointer is null.  (RMM's guide once showed
 seconds since 1970 and the action `deallocate`; both are understood.)
 """
@@ -47,7 +47,7 @@ class Event:
 
     action: Action
     pointer: int  #: the block's address in the recorded run; 0 for a failure
-    nbytes: int  #: as asked for
+    nbytes: int  #: as requested
     seconds: float = 0.0  #: since midnight, or since any other moment
     stream: int = 0  #: 0 is the default stream
     thread: int = 0
@@ -129,13 +129,13 @@ class Misfit:
     """An allocation that did not fit, and the pool at that moment."""
 
     position: int  #: of the event in the log, from 0
-    nbytes: int  #: asked for
+    nbytes: int  #: requested
     statistics: Statistics
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What came of replaying a log in a pool.  Events are named by their position in the log, from 0."""
+    """The result of replaying a log in a pool.  Events are named by their position in the log, from 0."""
 
     statistics: Statistics  #: of the pool after the last event; `peak` is the most that it ever held
     asked_peak: int  #: the most bytes that were alive at once in the recorded run, unrounded

@@ -1,4 +1,4 @@
-"""Zero-value compression of maps on the host: a bit a number says which are zero, and the others lie packed.
+"""Zero-value compression of maps on the host: a bit a number says which are zero, and the others are packed.
 
 A map after a ReLU is full of zeros.  Packed, it is a mask of 32 bits for every 32 numbers, and the numbers that are
 not zero, one after another.  *Zero* is told by the bits: -0.0 and not-a-number are restored exactly, to the bit,

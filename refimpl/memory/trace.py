@@ -13,7 +13,7 @@ class Event(NamedTuple):
     """An allocation, or the free of the block that an earlier event allocated."""
 
     block: int  #: the block's number; every block has its own
-    nbytes: int  #: asked for; 0: the block is freed
+    nbytes: int  #: requested; 0: the block is freed
     stays: bool = False  #: the allocator's hint: kept from forward to backward
     name: str = ""  #: the tensor's
     kind: str = ""  #: the tensor's

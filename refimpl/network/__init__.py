@@ -1,4 +1,4 @@
-"""What is trained: layers, shapes, and which tensor each call reads and writes."""
+"""Networks: layers, shapes, and which tensor each call reads and writes."""
 
 from refimpl.network.accounting import network_wide, network_wide_bytes
 from refimpl.network.builder import Builder

@@ -32,7 +32,7 @@ from refimpl.network.tensor import Tensor
 
 
 class Shared(Protocol):
-    """What the calls of all layers share; a `Network` has it."""
+    """The tensors that the calls of all layers share; a `Network` has it."""
 
     conventions: Conventions
     labels: Tensor

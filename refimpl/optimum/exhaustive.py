@@ -28,7 +28,7 @@ from refimpl.planner.errors import TooSlow
 
 MOST = 8  #: maps; 3 fates each are 6,561 candidates for each combination of the other modules
 WORDS: tuple[Word, ...] = ("keep", "offload", "drop")
-#: What else is enumerated; maps come back just in time, two copies' time early.
+#: What else is enumerated; maps are fetched just in time, two copies' time early.
 KNOBS: Mapping[str, Sequence[Any]] = {
     "algorithms": (FastestThatFits(), OnceDrained(), PerformanceOptimal()),
     "cache": (NoCache(), FarthestNextUse()),
@@ -43,7 +43,7 @@ RECOMPUTE_ALONE: Mapping[str, Sequence[Any]] = {
 
 ROUNDING = 1e-12  #: of 1: of sums of seconds
 
-PlanCount = Callable[[int, int], None]  #: is told how many candidates are done, and of how many
+PlanCount = Callable[[int, int], None]  #: called with the number of candidates done, and of all
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def exhaustive(
         words: the fates to try.
         knobs: slot → its modules to try.
         most: maps whose fates are tried; of a network with more, the smaller ones are kept.
-        watch: is told of the progress.
+        watch: a progress callback.
 
     Returns:
         Of programs that are equally fast, the first in the order of enumeration.

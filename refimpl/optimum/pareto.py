@@ -38,7 +38,7 @@ class Task(NamedTuple):
     """A point of a curve."""
 
     curve: str  #: a setup's name, `BOUND` or `COMBINED`
-    budget: int | None  #: bytes; None asks for the least budget of the setup
+    budget: int | None  #: bytes; None: the least budget of the setup
 
 
 #: Task → seconds of an iteration, or bytes of the least budget; None where nothing fits.
@@ -47,7 +47,7 @@ Points = dict[Task, float | None]
 
 @dataclass(frozen=True)
 class Case:
-    """What all points have in common; it is handed to every process."""
+    """The case that all points have in common; every process gets it."""
 
     network: str
     batch: int
@@ -108,7 +108,7 @@ def solve(
         tasks: in the order in which they are begun.
         points: what is known; each new point is added.
         jobs: processes; 1: this one.
-        keep: is told of each point when it is done.
+        keep: called with each point when it is done.
     """
     left = [task for task in dict.fromkeys(tasks) if task not in points]
     done = one_by_one(case, left) if jobs == 1 else side_by_side(case, left, jobs)
@@ -158,7 +158,7 @@ def kept(path: Path | None, case: Case) -> Iterator[tuple[Points, Callable[[Task
     """The points in a file, and what adds a point to it; without a file none, and nothing.
 
     A file has a line for its case and one for each point.  A line without an end is left from a run that was killed
-    while it wrote, and is written anew.
+    while it wrote, and is rewritten.
     """
     if path is None:
         yield {}, lambda task, value: None

@@ -49,7 +49,7 @@ class Best:
 def best_of_papers(
     network: Network, machine: Machine, budget: int, setups: Mapping[str, Named], watch: Callable[[str], None]
 ) -> list[Best]:
-    """The fastest setup of every paper; `watch` is told of each setup before it is planned."""
+    """The fastest setup of every paper; `watch` is called with each setup before it is planned."""
     best = {named.paper: Best(named.paper) for named in setups.values()}
     for named in setups.values():
         watch(named.name)

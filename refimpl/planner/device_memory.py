@@ -186,7 +186,7 @@ class DeviceMemory:
     # -- when it fails -------------------------------------------------------------------------------------------------
 
     def does_not_fit(self, tensor: Tensor, stays: bool = False) -> DoesNotFit:
-        """The error that says what was asked for, and what is in the way."""
+        """The error, which names the requested block and what is in its way."""
         alive: Counter[str] = Counter()
         for block in self._blocks.values():
             alive[block.tensor.kind if block.tensor.managed else "resident tensor"] += block.nbytes

@@ -71,7 +71,7 @@ class PoolDoesNotFit(DoesNotFit):
 
 @dataclass(frozen=True)
 class Room:
-    """What of a tier is free for maps.  All in bytes."""
+    """The part of a tier that is free for maps.  All in bytes."""
 
     tier: str
     limit: int

@@ -40,7 +40,7 @@ class FixedAddresses(Allocator, PoolSearch):
     """
 
     limit: int | None = None
-    #: (address, bytes) in the order of the allocations: of one program, the one that asks for exactly these blocks
+    #: (address, bytes) in the order of the allocations: of one program, the one that allocates exactly these blocks
     places: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     rounds: int = field(default=ROUNDS, repr=False)  #: of placing all blocks from one order, at most
 

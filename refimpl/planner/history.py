@@ -1,7 +1,7 @@
-"""Who touched the bytes that are free now?  Per range of bytes, per stream, the last access.
+"""The last accesses to bytes that are free now, per range of bytes and per stream.
 
 A freed block leaves its accesses here, and an allocation takes over those of every range it overlaps: so the first
-access to a new block can be put behind the last ones to whatever lay there before.
+access to a new block can be ordered after the last ones to what was there before.
 """
 
 from __future__ import annotations

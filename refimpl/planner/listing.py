@@ -124,7 +124,7 @@ class _Lister:
     def __init__(self, program: Program, detailed: bool) -> None:
         self.program, self.network, self.detailed = program, program.network, detailed
         self.by_step: list[list[tuple[int, Instruction]]] = [[] for _ in range(len(self.network.steps) + 1)]
-        self.recorded: dict[int, tuple[int, Instruction]] = {}  # event → the instruction it is recorded behind
+        self.recorded: dict[int, tuple[int, Instruction]] = {}  # event → the instruction it is recorded after
         before: tuple[int, Instruction] | None = None
         for position, instruction in enumerate(program.instructions):
             self.by_step[instruction.step].append((position, instruction))
@@ -349,7 +349,7 @@ class _Lister:
     def _signatures(self) -> list[int]:
         """One number a step; steps that are alike have the same.
 
-        Frees, waits and the host's work do not count: when a copy is done, and its bytes come back, drifts from one
+        Frees, waits and the host's work do not count: when a copy is done, and its bytes are free, drifts from one
         unit to the next.
         """
         known: dict[tuple[object, ...], int] = {}
@@ -373,7 +373,7 @@ class _Lister:
         yield from _wrapped("  ⋮  ", self.likeness(shown, repeated))
 
     def likeness(self, shown: range, repeated: range) -> str:
-        """What `repeated` steps have in common with those `shown` before them."""
+        """The heading of `repeated` steps that are like those `shown` before them."""
         period = len(shown)
         first, last = (self.network.steps[number - 1].layer for number in (repeated[0], repeated[-1]))
         live = [self.program.rows[number - 1].live_bytes for number in repeated]

@@ -2,10 +2,10 @@
 
 An instruction comes after, per stream, the latest write of all bytes it touches and the latest read of all bytes it
 writes, on the device and in pinned memory.  Where the streams' own order and the waits so far do not imply that, a wait
-goes in front of it, on an event recorded directly behind the instruction waited for.
+goes in front of it, on an event recorded directly after the instruction waited for.
 
 What is implied is known by vector clocks: `seen[s][q]` is the last instruction of stream q that everything to come on
-stream s is ordered behind.  Positions are those of a draft, in which records are still missing; `close` puts them in.
+stream s is ordered after.  Positions are those of a draft, in which records are still missing; `close` puts them in.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Block:
     ) -> None:
         self.tensor, self.address, self.nbytes = tensor, address, nbytes
         self.writes, self.reads = [-1] * streams, [-1] * streams
-        self.prior = prior  #: the accesses to its bytes before it was allocated; None once something is behind them
+        self.prior = prior  #: the accesses to its bytes before it was allocated; None once one access is after them
         self.tier = tier  #: of a host copy: the memory that holds it
         self.valid = False  #: of a host copy: whether it is still what the device had
 
@@ -81,11 +81,11 @@ class Order:
         return all(map(le, accesses, self._seen[stream]))
 
     def work(self, work: Work, seconds: float, reads: Sequence[Block], writes: Sequence[Block]) -> int:
-        """Append a piece of work behind all it must come after; its position.  `writes` may be read too."""
+        """Append a piece of work, ordered after all it depends on; its position.  `writes` may be read too."""
         stream = work.stream
         needed = [-1] * len(self.streams)
         for block in (*reads, *writes):
-            if block.prior is not None:  # everything later on this block will be ordered behind this access
+            if block.prior is not None:  # everything later on this block will be ordered after this access
                 needed = list(map(max, needed, block.prior))
                 block.prior = None
             needed = list(map(max, needed, block.writes))
@@ -106,7 +106,7 @@ class Order:
         return position
 
     def wait(self, stream: int, needed: Sequence[int], step: int) -> None:
-        """Put `stream` behind the instructions `needed`, one a stream, with as few waits as that takes."""
+        """Order `stream` after the instructions `needed`, one a stream, with as few waits as possible."""
         seen = self._seen[stream]
         missing = [(needed[q], q) for q in self.streams if q != stream and needed[q] > seen[q]]
         for position, q in sorted(missing, reverse=True):

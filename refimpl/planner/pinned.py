@@ -113,7 +113,7 @@ class PinnedMemory:
         return PinnedDoesNotFit.of(self._step, tensor.name, tensor.nbytes, rooms)
 
     def _room(self, tier: str, limit: int) -> Room:
-        """What of a tier is free."""
+        """The part of a tier that is free."""
         before = self.fixed_bytes if tier == HOST else 0
         taken = sorted((block.address - before, block.nbytes) for block in self._raw.values() if block.tier == tier)
         starts = [0, *(address + nbytes for address, nbytes in taken)]

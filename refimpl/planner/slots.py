@@ -146,7 +146,7 @@ class Cache(Module, ABC):
 
 
 class BoundCache(Protocol):
-    """Which tensor to evict when an allocation fails.  It is told of every managed tensor (workspaces excepted)."""
+    """Chooses the tensor to evict when an allocation fails.  It hears of every managed tensor except workspaces."""
 
     def enter(self, tensor: Tensor) -> None:
         """The tensor has just been allocated on the device, whatever the reason."""
@@ -179,7 +179,7 @@ class BoundAlgorithms(Protocol):
     """Which algorithm a convolution call uses, and so the size of its workspace."""
 
     def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
-        """Asked for every choosable call of a step, once the step's own tensors are allocated.
+        """Called for every choosable call of a step, once the step's own tensors are allocated.
 
         Returns one of `context.machine.choices(call)`.  The calls of one step share a buffer of the largest size
         chosen; `largest_hole` is the largest free piece for it now, in bytes.  `free_when_drained` are all free bytes
@@ -220,14 +220,14 @@ class Pinned(Module, ABC):
 
 
 class Place(NamedTuple):
-    """Where a buffer is: an address in a tier, and of the host's memory in the part that is for maps."""
+    """A buffer's place: an address in a tier (in the host's memory: in its part for maps)."""
 
     address: int
     tier: str = HOST
 
 
 class BoundPinned(Protocol):
-    """Where in pinned memory, or in another tier, an offloaded map has its buffer."""
+    """Places the buffers of offloaded maps in pinned memory or another tier."""
 
     @property
     def limits(self) -> Mapping[str, int]:
@@ -249,7 +249,7 @@ class BoundPinned(Protocol):
 class BoundCompression(BoundPinned, Protocol):
     """Also which maps the host's threads compress, and when they decompress them.
 
-    It is asked for a `place` before a map is decompressed, too.
+    `place` is called before a map is decompressed, too.
     """
 
     lag: int  #: without a limit, the number of steps from which a map has left until its buffer serves another
@@ -267,5 +267,5 @@ class BoundCompression(BoundPinned, Protocol):
     def next_wanted(self, step: Step) -> Tensor | None:
         """Asked before every backward step, again and again until it answers None: a map to decompress now.
 
-        Its place is asked for before the next question.
+        `place` is called for it before the next question.
         """

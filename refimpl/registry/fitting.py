@@ -1,4 +1,4 @@
-"""What fits: the least budget of a setup, and which setups would do where one does not."""
+"""The least budget of a setup, and the setups that fit where one does not."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Remedies:
-    """What would help where a setup does not fit."""
+    """The alternatives to a setup that does not fit."""
 
     budget_bytes: int
     least_bytes: int | None  #: the least budget of that setup; None: no budget is enough
@@ -103,7 +103,7 @@ class Remedies:
 
 
 def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> Remedies:
-    """What would help where `setup` does not fit into `budget` bytes."""
+    """The alternatives to a `setup` that does not fit into `budget` bytes."""
     found = []
     for changes, other in alternatives(setup) if least_conceivable(network) <= budget else ():
         try:

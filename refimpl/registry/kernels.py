@@ -16,7 +16,7 @@ from kernels.launch import REGISTRY, Kernel
 
 @dataclass(frozen=True)
 class Usage:
-    """What a kernel's machine code uses for one compute capability."""
+    """The resources that a kernel's machine code uses for one compute capability."""
 
     target: str  #: as in "9.0"
     registers: int  #: per thread

@@ -1,4 +1,4 @@
-"""The largest network that fits: of as many images as will do, or of as many layers.
+"""The largest network that fits: by its images, or by its layers.
 
 Only a plan tells whether a network fits, and fitting is not monotone: how blocks and holes fall may let a larger batch
 in where a smaller one fails.  So what is found is the largest that was tried, and one more was tried and failed.
@@ -54,7 +54,7 @@ def largest(
     budget: int,
     watch: Callable[[int], None] = lambda size: None,
 ) -> Largest:
-    """The largest `network_of(size)` tried that fits `budget` bytes, sizes from 1; `watch` is told of every one tried.
+    """The largest `network_of(size)` tried that fits `budget` bytes, sizes from 1; `watch` is called with each.
 
     How the bytes of an unlimited plan grow from size 1 to size 2 says where to begin: where nothing is evicted, the
     answer is there or a little below.  Elsewhere it is at most where one step alone asks too much, and mostly near.

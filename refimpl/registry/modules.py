@@ -134,7 +134,7 @@ def from_outside(slot: str, where: str, name: str) -> Any:
 
 
 def switches(made: Setup) -> dict[str, str]:
-    """What a setup has beside its slots, by name."""
+    """The options of a setup beside its slots, by name."""
     return {name: made.shown(name.replace("-", "_")) for name in SWITCHES}
 
 

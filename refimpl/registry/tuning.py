@@ -1,6 +1,6 @@
 """Tuning by name: a network's X(b) within a budget, the baselines beside it, and what a cluster would make of it.
 
-All times are simulated.  The rules are in `refimpl.accudnn.tuner`; this plans what they ask for.
+All times are simulated.  The rules are in `refimpl.accudnn.tuner`; this plans what they need.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def swapping(curve: Sequence[Point], network_of: Callable[[int], Network], machi
 
 
 def at_work(cluster: Cluster, curve: Sequence[Point], best: int, known: Point, learning: Learning) -> Workers:
-    """What a cluster makes of a curve.
+    """A curve as a cluster of GPUs has it.
 
     Args:
         cluster: its workers and network.

@@ -103,7 +103,7 @@ def _slice(program: Program, step_of_call: dict[Any, Step], span: Span) -> dict[
 
 
 def _arrows(program: Program, spans: dict[int, Span]) -> list[dict[str, Any]]:
-    """Each in the middle of its two slices, to which it is thus bound."""
+    """Each in the middle of its two slices, which binds it to them."""
     events = []
     for number, (out_position, in_position) in enumerate(flows(program), start=1):
         for phase, position in (("s", out_position), ("f", in_position)):

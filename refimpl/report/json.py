@@ -54,7 +54,7 @@ FIELDS = {
     "seconds.iteration": "one iteration, by the timeline",
     "seconds.compute": "in which a kernel ran",
     "seconds.stall": "in which none did",
-    "seconds.baseline": "one iteration of the baseline on this machine; null if it was not asked for",
+    "seconds.baseline": "one iteration of the baseline on this machine; null if it was not planned",
     "slots": "slot → name of its module",
     "chosen": "of a policy that searches: the `setup` it adopted, and all it `tried`, each with `setup`, `fits`, and "
     "`peak_bytes` and `seconds` or `failure`; null for the others",

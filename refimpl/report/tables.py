@@ -204,7 +204,7 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
 
 
 def _reduced(program: Program, timeline: Timeline) -> list[list[str]]:
-    """What the network does in data-parallel training."""
+    """The network's figures in data-parallel training."""
     reduced, ranks = program.network.reduced, program.network.ranks
     if not reduced:
         return []

@@ -195,7 +195,7 @@ def _shares(axes: Axes, seen: Sequence[Bar], lanes: int, start: float, end: floa
 
 
 def busy(spans: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Seconds between each two edges that lie within spans, which are in order and do not overlap."""
+    """Seconds between each two edges that are within spans, which are in order and do not overlap."""
     lengths = spans[:, 1] - spans[:, 0]
     done = np.cumsum(lengths)
     moments = spans.ravel()

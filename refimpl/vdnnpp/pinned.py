@@ -54,7 +54,7 @@ class Buffers:
 
 
 class BestFitOrHome(FitPool):
-    """Best fit, unless the very place that is asked for is free."""
+    """Best fit, unless the very place that is requested is free."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size, PINNED_BYTES, FreeList.smallest)

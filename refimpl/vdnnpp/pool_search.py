@@ -47,7 +47,7 @@ def find_pool(events: Trace, allocator: Allocator) -> PoolSize:
         if size > enough:
             asked, hole = misfit.event.nbytes, misfit.largest_hole
             raise PlacementError(
-                f"{allocator.name} serves this trace in no pool: {misfit.event.name or 'a block'} asks for {asked:,} "
+                f"{allocator.name} serves this trace in no pool: {misfit.event.name or 'a block'} needs {asked:,} "
                 f"bytes, and the only hole it may have keeps {hole:,}; take another allocator"
             )
         size += rounded(rounded(misfit.event.nbytes) - misfit.largest_hole)

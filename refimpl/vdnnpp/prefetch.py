@@ -5,7 +5,7 @@ prefetch yet; a CONV ends the search.  Two things are vDNN++'s:
 
 - Every layer's backward calls it but a ReLU's, which the authors' code takes as part of the layer before, and a
   softmax's.  A POOL's does too.
-- No join follows.  The layer that reads the map waits for its copy, not the layer that asked for it.
+- No join follows.  The layer that reads the map waits for its copy, not the layer that prefetched it.
 
 The authors' code allocates the map before the layer's own dX.  `WINDOW_LATE` allocates dX first, for the study of
 fragmentation.

@@ -81,8 +81,8 @@ def test_the_pinned_arena_is_never_exceeded_and_an_iteration_takes_nothing() -> 
     with trainer(program, backend=BACKEND) as made:
         device: Any = made.device
         assert device.pinned.size >= program.pinned_bytes and device.store.size == program.store_bytes
-        behind = device._counter.ctypes.data - device.pinned.ctypes.data
-        assert behind >= device.pinned.size  # the counter that streams wait for lies in no map's buffer
+        offset = device._counter.ctypes.data - device.pinned.ctypes.data
+        assert offset >= device.pinned.size  # the counter that streams wait for is in no map's buffer
         assert len(device.streams) == host_stream(program)
         made.step(*draw_batch(program.network))
         gpu.synchronize()

@@ -81,7 +81,7 @@ def held() -> int:
 
 @pytest.fixture(scope="module", params=["offload", "superneurons"])
 def program(request: pytest.FixtureRequest) -> Program:
-    """Maps that leave and come back; or all of SuperNeurons in the least memory: evictions, fetches, rebuilds."""
+    """Maps that leave and return; or all of SuperNeurons in the least memory: evictions, fetches, rebuilds."""
     if request.param == "offload":
         return small_program(offload=OffloadSome(), prefetch=PrefetchAhead(2))
     made = least_plan(build("tiny-resnet:superneurons", 4), presets.superneurons(recompute="memory-centric"), MACHINE)

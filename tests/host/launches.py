@@ -98,7 +98,7 @@ def test_a_flat_view_shows_the_same_memory() -> None:
     array = ones(4, 6)
     whole, rows, part = gpu.flat(array), gpu.flat(array[1:3, 2:5]), gpu.flat(array)[6:][1:4]
     assert (whole.pointer, whole.shape) == (address(array), (24,))
-    assert (rows.pointer, rows.shape) == (address(array) + 8 * 4, (6 + 3,))  # two rows, and what lies between them
+    assert (rows.pointer, rows.shape) == (address(array) + 8 * 4, (6 + 3,))  # two rows, and what is between them
     assert (part.pointer, part.shape) == (address(array) + 7 * 4, (3,))
     with pytest.raises(KernelError, match="step 2"):
         whole[::2]

@@ -175,7 +175,7 @@ def test_a_piece_that_fails_is_one_line_and_no_hang(
     with pytest.raises(DeviceFailed, match="^the host's thread failed while compressing .*: .* cannot be compressed$"):
         trainer.step(*draw_batch(trainer.network))
     assert time.monotonic() - began < 5
-    assert len(done) == 1  # what comes behind it stands on nothing
+    assert len(done) == 1  # what follows it has no input
     with pytest.raises(RunError, match="cut off half way"):
         trainer.step(*draw_batch(trainer.network))
     monkeypatch.undo()
@@ -201,7 +201,7 @@ def test_a_piece_that_never_ends_is_an_error(program: Program, monkeypatch: pyte
 
         issued = noted(step)
         wanted = list(calls(trainer))
-        assert guard or len(issued) == len(wanted)  # nobody waited while the work was handed out
+        assert guard or len(issued) == len(wanted)  # no thread waited while the work was issued
         counter = trainer.device._counter  # type: ignore[attr-defined]
         assert counter[0] > len(wanted)  # no stream is held any more
         with pytest.raises(RunError, match="cut off half way"):

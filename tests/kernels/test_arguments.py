@@ -1,6 +1,6 @@
 """What a kernel may be given, how a launch is made from it, and what is said when it cannot be.
 
-Arrays on a GPU are played by `OnDevice`: shape, type and strides, and memory that nobody looks at.
+Arrays on a GPU are played by `OnDevice`: shape, type and strides, and memory that is never read.
 """
 
 from __future__ import annotations

@@ -92,14 +92,14 @@ def inputs_of(pass_: str, shape: ConvShape, seed: int = 0, normal: bool = False)
 
 
 def run(pass_: str, shape: ConvShape, inputs: list[Any], algorithm: str, images: int | None = None) -> Array:
-    """The pass with room for `images` images.  NaN is in output and workspace before, and stays behind the latter."""
+    """The pass with room for `images` images.  NaN is in output and workspace before, and stays after the workspace."""
     need = conv.workspace_bytes(pass_, *sizes_of(shape), algorithm, images=images) // 4
     guarded = np.full(need + 64, np.nan, np.float32)
     out_shape = {"forward": shape.y_shape, "backward_data": shape.x_shape, "backward_filter": shape.w_shape}[pass_]
     out = np.full(out_shape, np.nan, np.float32)
     workspace = guarded[:need] if need else None
     getattr(conv, pass_)(*inputs, out, *shape.walk, algorithm, workspace)
-    assert np.isnan(guarded[need:]).all(), "wrote behind its workspace"
+    assert np.isnan(guarded[need:]).all(), "wrote past its workspace"
     return out
 
 

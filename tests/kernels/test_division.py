@@ -1,4 +1,4 @@
-"""Division by a number known before the launch: exact wherever it is promised."""
+"""Division by a number known before the launch: exact in the promised range."""
 
 from __future__ import annotations
 

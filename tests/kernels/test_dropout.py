@@ -85,7 +85,7 @@ def test_nothing_is_dropped_at_probability_zero() -> None:
     assert np.array_equal(y, x)
 
 
-@pytest.mark.parametrize("element", [700, 1100])  # in a full tile, and in the ragged one behind it
+@pytest.mark.parametrize("element", [700, 1100])  # in a full tile, and in the ragged one after it
 def test_a_word_just_at_the_threshold_keeps_its_element(element: int) -> None:
     group, word = element // 1024 * 256 + element % 256, element // 256 % 4
     threshold = int(reference.philox([group, 7, 3, 0], [SEED % 2**32, SEED // 2**32])[word])

@@ -51,7 +51,7 @@ def shape_of(case: tuple[Any, ...]) -> ConvShape:
 
 
 def columns_by_definition(shape: ConvShape, x: np.ndarray) -> np.ndarray:
-    """(images, channels, r, s, p, q), written as the formula stands."""
+    """(images, channels, r, s, p, q), written like the formula."""
     padded = np.pad(x, ((0, 0), (0, 0), *((pad, pad) for pad in shape.pad)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (shape.filter_height, shape.filter_width), (2, 3))
     return windows[:, :, :: shape.stride[0], :: shape.stride[1]].transpose(0, 1, 4, 5, 2, 3)
@@ -62,13 +62,13 @@ def out_shape(pass_: str, shape: ConvShape) -> tuple[int, ...]:
 
 
 def run(pass_: str, shape: ConvShape, inputs: list[np.ndarray], images: int | None = None) -> np.ndarray:
-    """The pass with room for `images` images.  NaN is in output and workspace before, and stays behind the latter."""
+    """The pass with room for `images` images.  NaN is in output and workspace before, and stays after the workspace."""
     sizes = (shape.x_shape, shape.w_shape, *shape.walk, "im2col")
     need = conv.workspace_bytes(pass_, *sizes, images=images) // 4
     guarded = np.full(need + 64, np.nan, np.float32)
     out = np.full(out_shape(pass_, shape), np.nan, np.float32)
     getattr(conv, pass_)(*inputs, out, *sizes[2:], guarded[:need] if need else None)
-    assert np.isnan(guarded[need:]).all(), "wrote behind its workspace"
+    assert np.isnan(guarded[need:]).all(), "wrote past its workspace"
     return out
 
 

@@ -73,8 +73,8 @@ def test_the_gradient_is_the_slope(case: Case) -> None:
     x = normal(shape)
     _, dy, dx = both(x, options)
     direction = np.random.default_rng(2).choice(np.float32([-1, 1]), shape)
-    ahead, behind = (both(x + step * direction, options)[0] for step in np.float32([1 / 128, -1 / 128]))
-    slope = np.sum(dy.astype(np.float64) * (ahead.astype(np.float64) - behind)) * 64
+    upper, lower = (both(x + step * direction, options)[0] for step in np.float32([1 / 128, -1 / 128]))
+    slope = np.sum(dy.astype(np.float64) * (upper.astype(np.float64) - lower)) * 64
     assert slope == pytest.approx(np.sum(dx.astype(np.float64) * direction), abs=1e-3 * max(1, np.sqrt(x.size)))
 
 

@@ -20,7 +20,7 @@ Options = dict[str, Any]
 
 
 def places(options: Options) -> Options:
-    """The options that say where the windows lie."""
+    """The options that place the windows."""
     return {name: options[name] for name in ("window", "stride", "pad", "ceil")}
 
 
@@ -101,10 +101,10 @@ def test_the_gradient_is_the_slope(case: tuple[tuple[int, ...], Options]) -> Non
     x = rng.permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
     y, dy, dx = both(x, options)
     step = rng.choice(np.float32([-0.25, 0, 0.25]), shape)
-    ahead, behind = np.empty_like(y), np.empty_like(y)
-    pool.forward(x + step, ahead, **options)
-    pool.forward(x - step, behind, **options)
-    slope = np.sum(dy.astype(np.float64) * (ahead.astype(np.float64) - behind)) / 2
+    upper, lower = np.empty_like(y), np.empty_like(y)
+    pool.forward(x + step, upper, **options)
+    pool.forward(x - step, lower, **options)
+    slope = np.sum(dy.astype(np.float64) * (upper.astype(np.float64) - lower)) / 2
     assert slope == pytest.approx(np.sum(dx.astype(np.float64) * step), abs=1e-6 * y.size * x.size)
 
 

@@ -31,8 +31,8 @@ def check_gradient(forward: Callable[[np.ndarray], np.ndarray], x: np.ndarray, d
     rng, step = np.random.default_rng(1), 1e-3
     for _ in range(3):
         direction = rng.standard_normal(x.shape)
-        ahead, behind = (np.sum(reference.wide(dy) * forward(x + h * direction)) for h in (step, -step))
-        slope = (ahead - behind) / (2 * step)
+        upper, lower = (np.sum(reference.wide(dy) * forward(x + h * direction)) for h in (step, -step))
+        slope = (upper - lower) / (2 * step)
         expected = np.sum(reference.wide(dx) * direction)
         scale = np.linalg.norm(reference.wide(dx)) + np.linalg.norm(reference.wide(dy))
         assert abs(slope - expected) < 1e-3 * scale, (slope, expected)

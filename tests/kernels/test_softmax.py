@@ -63,8 +63,8 @@ def test_the_gradient_is_the_slope_of_the_mean_loss(rows: int, classes: int) -> 
     x, labels = drawn(rows, classes)
     _, _, dx = all_three(x, labels)
     direction = np.random.default_rng(1).choice(np.float32([-1, 1]), x.shape)
-    ahead, behind = (all_three(x + step * direction, labels)[1] for step in np.float32([0.0625, -0.0625]))
-    slope = (ahead.mean(dtype=np.float64) - behind.mean(dtype=np.float64)) / 0.125
+    upper, lower = (all_three(x + step * direction, labels)[1] for step in np.float32([0.0625, -0.0625]))
+    slope = (upper.mean(dtype=np.float64) - lower.mean(dtype=np.float64)) / 0.125
     assert slope == pytest.approx(np.sum(dx.astype(np.float64) * direction), abs=2e-3)
 
 

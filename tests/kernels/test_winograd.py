@@ -69,15 +69,15 @@ def out_shape(pass_: str, shape: ConvShape) -> tuple[int, ...]:
 
 
 def run(pass_: str, shape: ConvShape, inputs: list[np.ndarray], images: int | None = None) -> np.ndarray:
-    """The pass with room for `images` images.  NaN is in output and workspace before, and stays behind the latter."""
+    """The pass with room for `images` images.  NaN is in output and workspace before, and stays after the workspace."""
     sizes = (shape.x_shape, shape.w_shape, *shape.walk, "winograd")
     need = conv.workspace_bytes(pass_, *sizes, images=images) // 4
     guarded = np.full(need + 64, np.nan, np.float32)
     out = np.full(out_shape(pass_, shape), np.nan, np.float32)
     getattr(conv, pass_)(*inputs, out, *sizes[2:], guarded[:need])
-    assert np.isnan(guarded[need:]).all(), "wrote behind its workspace"
+    assert np.isnan(guarded[need:]).all(), "wrote past its workspace"
     planes = 16 * (1 + 3 * (images or shape.images))
-    assert np.isnan(guarded[:need]).sum() < 32 * planes, "asked for more than it uses and the lines between the planes"
+    assert np.isnan(guarded[:need]).sum() < 32 * planes, "needs more than it uses and the lines between the planes"
     return out
 
 
@@ -101,7 +101,7 @@ def points_first(tiles: np.ndarray) -> np.ndarray:
 
 
 def assert_points(got: np.ndarray, want: np.ndarray) -> None:
-    """Every point's matrix is as wanted, and the gap behind it untouched."""
+    """Every point's matrix is as wanted, and the gap after it untouched."""
     np.testing.assert_array_equal(got[..., :-GAP], want.reshape(*got.shape[:-1], -1))
     assert np.isnan(got[..., -GAP:]).all()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network
 from refimpl.network.conventions import VDNNPP
 
-#: The three published ones, and mixtures that nobody published.
+#: The three published ones, and mixtures that are not published.
 CONVENTIONS = (
     VDNN,
     SUPERNEURONS,

@@ -61,7 +61,7 @@ def planner(
 
 @dataclass(frozen=True)
 class OffloadSome(slots.Offload):
-    """Offloads a share of the maps, drawn by `seed`, behind their last forward use; `early` behind the first."""
+    """Offloads a share of the maps, drawn by `seed`, after their last forward use; `early` after the first."""
 
     share: float = 1.0
     seed: int = 0
@@ -312,7 +312,7 @@ setups = st.builds(
 
 #: Slow links make copies overlap many steps; fast ones hide them at once.
 def machine(link: float = 12.8e9) -> Machine:
-    """Titan X, offering this project's own algorithms, with a link of so many bytes a second."""
+    """Titan X, offering this project's own algorithms, with a link of `link` bytes a second."""
     return dataclasses.replace(MACHINES["titan-x"].with_catalogue("own"), link=link, copy_start_seconds=0.0)
 
 

@@ -73,7 +73,7 @@ def run_call(
 ) -> None:
     """One call, held to its word."""
     for tensor in (*call.reads, *call.updates):
-        assert tensor.name in arrays, f"{call} reads {tensor}, which nobody has written"
+        assert tensor.name in arrays, f"{call} reads {tensor}, which has not been written"
     for tensor in call.writes:
         arrays.setdefault(tensor.name, np.empty(tensor.shape, tensor.dtype))
         arrays[tensor.name].view(np.uint32)[...] = POISON

@@ -215,7 +215,7 @@ def crafted(whole: bytes) -> dict[str, bytes]:
         warnings.simplefilter("ignore")
         made["a member twice"] = archive([*listed, ("conv.w.npy", plain)])
     made["a name twice"] = archive([*listed, ("conv.w", plain)])
-    made["another member"] = archive([*listed, ("nobody.w.npy", plain)])
+    made["another member"] = archive([*listed, ("unknown.w.npy", plain)])
     made["a name to obey"] = archive([*listed, ("\x1b[2J.npy", plain)])
     made["a path"] = archive([*listed, ("../../conv.w.npy", plain)])
     made["nothing"] = archive([])

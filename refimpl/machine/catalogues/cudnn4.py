@@ -45,7 +45,7 @@ DIRECT = {
 
 
 def options(conv: Convolution) -> list[Option]:
-    """What the library offers for this pass."""
+    """The library's algorithms for this pass."""
     made = [_direct(conv, name, speed) for name, speed in DIRECT[conv.pass_].items()]
     if conv.pass_ == "forward":
         made.append(_columns(conv))

@@ -25,7 +25,7 @@ WINOGRAD = 16 / 36  #: multiplications of F(2×2, 3×3) for one of the direct wa
 
 
 def options(conv: Convolution) -> list[Option]:
-    """What our kernels offer for this pass."""
+    """Our kernels' algorithms for this pass."""
     from kernels import conv as kernels_conv
     from kernels.conv.shape import ConvShape
 

@@ -2,8 +2,8 @@
 
     build("vgg16", batch=256)    build("resnet:2498")    build("alexnet:superneurons")    resnet(50, batch=32)
 
-Behind `:vdnnpp` one is built as in vDNN++'s public code: ReLUs fused, weights' gradients in the pool.  Behind
-`:superneurons` a network is built with SuperNeurons' conventions: fork layers, a map of its own for every ReLU,
+With `:vdnnpp` a network is built as in vDNN++'s public code: ReLUs fused, weights' gradients in the pool.  With
+`:superneurons` it is built with SuperNeurons' conventions: fork layers, a map of its own for every ReLU,
 a resident input of 227², dropout where its paper has it.  Its figures compare only with figures of the same network.
 """
 

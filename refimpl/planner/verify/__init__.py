@@ -6,7 +6,7 @@ A program is a promise: thousands of iterations will replay it blindly.  It is r
    are ordered by the streams and the events (`happens_before.py`); kernels run on the stream 0, the work of the host's
    threads on theirs;
 2. *lifetime*: nothing is touched before it is allocated or after it is freed, no two live blocks overlap, and
-   everything lies inside its arena (`memory.py`);
+   everything is inside its arena (`memory.py`);
 3. *values*: every call reads what the plain network's run would give it, and every call of the network runs, exactly
    once; a rebuild runs a forward call again, and nothing else may (`plain_run.py`);
 4. *release*: everything managed is freed at the end;

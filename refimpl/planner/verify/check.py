@@ -60,8 +60,8 @@ class Check:
         self.algorithms: dict[Call, str | None] = {}  #: of every call that has been run in this iteration
         self.offered: dict[Call, set[tuple[str, int]]] = {}  #: the machine's algorithms, each with its workspace
         self.ran: set[Call] = set()  #: and not as a rebuild
-        self.unread: set[int] = set()  #: positions of copies that nobody has read
-        self.unawaited: dict[int, int] = {}  #: event → position of its record, until somebody waits for it
+        self.unread: set[int] = set()  #: positions of copies that are not read yet
+        self.unawaited: dict[int, int] = {}  #: event → position of its record, until a stream waits for it
         self.idle: dict[int, str] = {}  #: position → why that instruction is of no use
         self.handlers: dict[str, Callable[[Any], None]] = {
             "allocate": self.allocate, "free": self.free, "launch": self.launch, "copy out": self.copy_out,
@@ -117,7 +117,7 @@ class Check:
                     self.refuse(2, f"{tensor} is at {address}, which is no multiple of {CELL} bytes", tensor)
 
     def place_resident(self) -> None:
-        """The resident tensors lie where the program says, with the values of before training."""
+        """The resident tensors are where the program says, with the values of before training."""
         program = self.program
         grain = program.setup.allocator.granularity
         for tensor, address in program.resident.items():
@@ -131,7 +131,7 @@ class Check:
     def begin(self) -> None:
         """A new batch is in the host's buffers; of the iteration before, only what is resident is left.
 
-        That the host touches its buffers between two iterations only is for whoever runs the program to see to.
+        The backend must make sure that the host touches its buffers between two iterations only.
         """
         self.expected = self.plain.iteration()
         self.order.forget_events()
@@ -144,7 +144,7 @@ class Check:
             forgotten.clear()
 
     def end(self) -> None:
-        """What must hold once an iteration is over."""
+        """The checks at the end of an iteration."""
         program, plain = self.program, self.plain
         for call, role in plain.roles.items():  # rule 3
             if call not in self.ran:
@@ -174,9 +174,9 @@ class Check:
             self.refuse(5, f"the arena has {program.arena_bytes} bytes; the budget is {program.budget}")
 
     def useless(self) -> list[str]:
-        """What does no harm and no good, as the iteration just run has shown."""
-        idle = self.idle | dict.fromkeys(self.unread, "nobody reads what it copies")
-        idle |= dict.fromkeys(self.unawaited.values(), "nobody waits for it")
+        """Instructions of no use, as the iteration just run has shown."""
+        idle = self.idle | dict.fromkeys(self.unread, "its copy is never read")
+        idle |= dict.fromkeys(self.unawaited.values(), "no stream waits for it")
         length = len(self.program.instructions)
         return [f"{describe(self.program, at % length)}: {why}" for at, why in sorted(idle.items())]
 
@@ -250,7 +250,7 @@ class Check:
         self.check_stream(it)
         self.order.record(it.stream, it.event)
         if it.event in self.unawaited:
-            self.idle[self.unawaited[it.event]] = "nobody waits for it before it is recorded again"
+            self.idle[self.unawaited[it.event]] = "no stream waits for it before it is recorded again"
         self.unawaited[it.event] = self.position
 
     def wait(self, it: Wait) -> None:
@@ -259,7 +259,7 @@ class Check:
             self.refuse_here(1, f"event {it.event} has not been recorded in this iteration", it)
         self.unawaited.pop(it.event, None)
         if not self.order.wait(it.stream, it.event):
-            self.idle[self.position] = "its stream is behind that event already"
+            self.idle[self.position] = "its stream is ordered after that event already"
 
     # -- rule 1: a piece of work and its accesses ----------------------------------------------------------------------
 
@@ -268,7 +268,7 @@ class Check:
         self.order.work(it.stream, self.position)
 
     def read(self, block: Block, it: Launch | Copy, number: int | None = None) -> None:
-        """A read finds something, and of a launch what the plain run reads; and it is behind the last write."""
+        """A read finds something, and of a launch what the plain run reads; and it is ordered after the last write."""
         if block.number is None or (number is not None and block.number != number):
             self.refuse_value(block, it, number)
         self.order.read(block)
@@ -410,11 +410,11 @@ class Check:
         """Rule 1, broken."""
         it = self.program.instructions[self.position % len(self.program.instructions)]
         assert isinstance(it, Launch | Copy)
-        behind, ahead = stream_name(self.program, it.stream), stream_name(self.program, clash.stream)
+        late, early = stream_name(self.program, it.stream), stream_name(self.program, clash.stream)
         block = clash.block
-        where = f"bytes {block.address} to {block.end}, where {block.tensor} lies now"
-        why = f"it and {self.name(clash.earlier)} both touch {where}; {behind} does not wait for {ahead}"
-        self.refuse_here(1, why, it, block.tensor, clash.earlier, (behind, ahead))
+        where = f"bytes {block.address} to {block.end}, where {block.tensor} is now"
+        why = f"it and {self.name(clash.earlier)} both touch {where}; {late} does not wait for {early}"
+        self.refuse_here(1, why, it, block.tensor, clash.earlier, (late, early))
 
     def refuse_untouchable(self, tensor: Tensor, address: int, it: Instruction) -> NoReturn:
         """Rule 2, broken: the tensor has no live block at this address."""
@@ -442,8 +442,8 @@ class Check:
         return None
 
     def in_the_way(self, address: int, nbytes: int) -> str:
-        """Why a block cannot lie here."""
+        """Why a block cannot be here."""
         other = self.device.overlapped(address, nbytes)
         if other is None:
-            return f"at {address} lies outside of the arena of {self.program.arena_bytes} bytes"
+            return f"at {address} is outside the arena of {self.program.arena_bytes} bytes"
         return f"at {address} overlaps that of {other.tensor}, bytes {other.address} to {other.end}"

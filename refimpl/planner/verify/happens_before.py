@@ -1,10 +1,11 @@
 """Rule 1, order: what is certain to have happened before what.
 
-A stream runs its work in the order in which it was given.  A wait puts all later work of its stream behind all that the
-event's stream had been given, or had waited for, when the event was recorded.  That is all the order there is.
+A stream runs its work in the order in which it was given.  A wait orders all later work of its stream after all that
+the event's stream had been given, or had waited for, when the event was recorded.  That is all the order there is.
 
 A vector clock says the same in numbers: `seen[s][q]` is the position of the last work of stream q that everything to
-come on stream s is behind.  An earlier access on stream q is ordered before one on s if its position is at most that.
+come on stream s is ordered after.  An earlier access on stream q is ordered before one on s if its position is at most
+that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from refimpl.planner.verify.memory import Block
 
 
 class Unordered(Exception):
-    """An access to a block that nothing puts behind the access at position `earlier` on stream `stream`."""
+    """An access to a block that nothing orders after the access at position `earlier` on stream `stream`."""
 
     def __init__(self, block: Block, stream: int, earlier: int) -> None:
         super().__init__()
@@ -37,7 +38,7 @@ class HappensBefore:
         self._events[event] = self.seen[stream][:]
 
     def wait(self, stream: int, event: int) -> bool:
-        """Put the stream behind the event, which has been recorded; whether it was not there already."""
+        """Order the stream after the event, which has been recorded; False if it was already."""
         before = self.seen[stream]
         self.seen[stream] = after = list(map(max, before, self._events[event]))
         return after != before
@@ -51,14 +52,14 @@ class HappensBefore:
         self._now[stream] = position
 
     def read(self, block: Block) -> None:
-        """A read is behind the last write."""
+        """A read must be ordered after the last write."""
         if block.written_at > self._now[block.write_stream]:
             raise Unordered(block, block.write_stream, block.written_at)
         block.read_at[self._stream] = self._position
         self.accesses += 1
 
     def write(self, block: Block) -> None:
-        """A write is behind the last write and every read since.  Whoever is behind it is then behind those as well."""
+        """A write must be ordered after the last write and every read since, so what is after it is after those."""
         for stream, position in block.read_at.items():
             if position > self._now[stream]:
                 raise Unordered(block, stream, position)

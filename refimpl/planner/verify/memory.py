@@ -1,8 +1,8 @@
 """Rule 2, where everything is: blocks, the device arena with its live blocks, pinned memory and the other tiers.
 
-A block carries its own clocks: its last write, and the last read of every stream since then.  Whoever comes next only
-has to be put behind those.  The bytes that belong to nobody lie in a map of ranges, each with the clocks of the block
-that lay there last; a new block takes over the clocks of every range it is cut from.
+A block carries its own clocks: its last write, and the last read of every stream since then.  The next access only
+has to be ordered after those.  Free bytes are in a map of ranges, each with the clocks of the block that was there
+last; a new block takes over the clocks of every range it is cut from.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Block:
         self.write_stream = 0
         self.read_at = read_at  #: stream → position of its last read since then, and what is inherited until then
         self.number: int | None = None  #: of the value it holds; None: nothing
-        self.copied = -1  #: position of the copy that filled it, until somebody reads that
+        self.copied = -1  #: position of the copy that filled it, until that is read
 
     def last_accesses(self) -> dict[int, int]:
-        """Stream → position: whoever is behind these is behind every access so far."""
+        """Stream → position: what is ordered after these is after every access so far."""
         if self.read_at or self.written_at < 0:
-            return self.read_at  # every read is behind the write
+            return self.read_at  # every read is after the write
         return {self.write_stream: self.written_at}
 
 
 class FreeBytes:
-    """A map of ranges that do not overlap.  At first it is one range, which nobody has touched."""
+    """A map of ranges that do not overlap.  At first it is one range, never accessed."""
 
     def __init__(self, size: int) -> None:
         self._starts = [0] if size else []
@@ -46,17 +46,17 @@ class FreeBytes:
         self.moved = 0  #: ranges put in or cut out so far: the work this map has had
 
     def at(self, address: int) -> Block | None:
-        """What was put back exactly here."""
+        """The range that was put back exactly here."""
         return self._ranges.get(address)
 
     def put(self, block: Block) -> None:
-        """The block's bytes are anybody's again."""
+        """The block's bytes are free again."""
         insort(self._starts, block.address)
         self._ranges[block.address] = block
         self.moved += 1
 
     def take(self, start: int, end: int) -> list[Block] | None:
-        """Cut the bytes start..end out of what lies there; None, and nothing happens, if some of them are not here."""
+        """Cut the bytes start..end out of the ranges; None, and nothing happens, if some of them are not here."""
         if start >= end:
             return None
         starts, ranges = self._starts, self._ranges
@@ -80,7 +80,7 @@ class FreeBytes:
         return cut
 
     def forget(self) -> None:
-        """What the ranges hold is worth nothing from now on; their clocks stay."""
+        """The content of the ranges is invalid from now on; their clocks stay."""
         for block in self._ranges.values():
             block.tensor = block.number = None
 
@@ -129,42 +129,42 @@ class HostMemory:
 
     The batch's buffers and the results' stay; any other bytes belong to who wrote there last.
 
-    No instruction frees a buffer of the host.  So all other buffers lie among the free bytes, content and all: a copy
-    out may go over them, and what it goes over is lost.
+    No instruction frees a buffer of the host.  So all other buffers are among the free bytes, with their content: a
+    copy out may overwrite them, and what it overwrites is lost.
     """
 
     def __init__(self, size: int, stays: Mapping[Tensor, int] = {}, name: str = "pinned memory") -> None:
         self.name = name
-        self.anybodys = FreeBytes(size)
+        self.free_bytes = FreeBytes(size)
         self.stays: dict[int, Block] = {}  #: the batch's and the results', by address
         self.lost: dict[Tensor, int] = {}  #: tensor → position of what went over its copy
         self.misplaced = [tensor for tensor, address in stays.items() if not self._keep(tensor, address)]
 
     def _keep(self, tensor: Tensor, address: int) -> bool:
-        if self.anybodys.take(address, address + tensor.nbytes) is None:
+        if self.free_bytes.take(address, address + tensor.nbytes) is None:
             return False
         self.stays[address] = Block(tensor, address, address + tensor.nbytes, {})
         return True
 
     def buffer(self, tensor: Tensor, address: int) -> Block | None:
         """The buffer that holds, or held, this tensor's copy at this address."""
-        block = self.stays.get(address) or self.anybodys.at(address)
+        block = self.stays.get(address) or self.free_bytes.at(address)
         return block if block is not None and block.tensor is tensor else None
 
     def overwrite(self, tensor: Tensor, address: int, nbytes: int, position: int) -> Block | None:
-        """A buffer that may be written to; None if it lies outside of the memory, or on what stays."""
+        """A buffer that may be written to; None if it is outside the memory, or on what stays."""
         block = self.buffer(tensor, address)
         if block is not None:
             return block
-        cut = self.anybodys.take(address, address + nbytes)
+        cut = self.free_bytes.take(address, address + nbytes)
         if cut is None:
             return None
         self.lost.update((gone.tensor, position) for gone in cut if gone.tensor is not None)
         block = Block(tensor, address, address + nbytes, inherited(cut))
-        self.anybodys.put(block)
+        self.free_bytes.put(block)
         return block
 
     def forget(self) -> None:
-        """An iteration is over: nobody may read what it left on the host, the results apart."""
-        self.anybodys.forget()
+        """An iteration is over: what it left on the host must not be read, except the results."""
+        self.free_bytes.forget()
         self.lost.clear()

@@ -1,8 +1,8 @@
 """Rule 3, values: what every call reads when the network is run plainly, all its steps in order, nothing ever moved.
 
 A value is a number that nothing else has: every write of every call makes a new one, and so does everything that is
-there at the start.  A call that reads the same numbers as in the plain run puts out the plain run's values, to the bit:
-kernels are deterministic.  So the program's launches need only be held against the plain run's, call by call, and a
+there at the start.  A call that reads the same numbers as in the plain run writes the plain run's values, bit for bit:
+kernels are deterministic.  So the program's launches need only be compared with the plain run's, call by call, and a
 rebuild, whose inputs must be those of the call's one run, against that same run.
 """
 
@@ -14,7 +14,7 @@ from refimpl.network import Call, Network, Step, Tensor
 
 
 class Role:
-    """What a call of the network does, and to which of its operands, by their index."""
+    """A call of the network: what it does to which of its operands, by their index."""
 
     __slots__ = ("call", "reads", "repeatable", "step", "writes")
 
@@ -66,16 +66,16 @@ class PlainRun:
         return table
 
     def results(self) -> Iterable[Tensor]:
-        """What the user wants to see of an iteration."""
+        """The tensors that the user wants from an iteration."""
         written = {tensor for call in self.roles for tensor in call.writes}
         return [tensor for tensor in (self.network.losses, self.network.predictions) if tensor in written]
 
     def outlives(self) -> Iterable[Tensor]:
-        """What has to be right when an iteration is over; a scratch never holds anything of worth."""
+        """The tensors that must be right after an iteration; a scratch has no content to keep."""
         return [tensor for tensor in self.network.resident if tensor.kind != "scratch"]
 
     def maker(self, number: int | None) -> str:
-        """Who made a value, for people."""
+        """The name of the call that made a value."""
         if number is None:
             return "nothing at all"
         made = self._made[number]

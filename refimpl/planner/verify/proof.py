@@ -1,4 +1,4 @@
-"""What comes of a check: a proof with its figures, or the one thing that is wrong."""
+"""The result of a check: a proof with its figures, or the one thing that is wrong."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from refimpl.planner.instructions import Instruction, Launch, Record, Wait
 from refimpl.planner.program import Program
 from refimpl.text import counted
 
-#: Number → the rule's name.  The rules themselves stand at the top of this folder.
+#: Number → the rule's name.  The rules themselves are in this folder's docstring.
 RULES = {1: "order", 2: "lifetime", 3: "values", 4: "release", 5: "budget"}
 
 
@@ -22,7 +22,7 @@ class Proof:
     copies: int
     waits: int
     events: int
-    accesses: int  #: accesses to a block's bytes, each put behind all it conflicts with, in both iterations
+    accesses: int  #: accesses to a block's bytes, each ordered after all it conflicts with, in both iterations
     peak_bytes: int  #: the most that was held, resident tensors and rounding included
     warnings: tuple[str, ...]  #: what is safe but of no use: a line each
 

@@ -1,7 +1,7 @@
 """A page to look at a program: one HTML file that needs no network, with linked views of one program or of two.
 
     how much    the bytes that the pool holds, stacked by kind       where    every block over addresses and time
-    when        every stream's work, and who waited for whom         beside   the listing, and one tensor's life
+    when        every stream's work, and its waits                   beside   the listing, and one tensor's life
 
 `document.py` makes the data, `model.js` unpacks it, `panels.js` draws the views on canvases, `page.js` holds the page's
 state and its keys, `gestures.js` the mouse and the fingers, `aside.js` the listing, a tensor's life and the differences

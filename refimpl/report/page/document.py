@@ -141,7 +141,7 @@ def document(program: Program, timeline: Timeline, label: str | None = None) -> 
 
 
 def how(timeline: Timeline) -> str:
-    """Where its times come from; those of an emulated GPU are a model's."""
+    """The source of its times; those of an emulated GPU are a model's."""
     return "emulated" if timeline.machine.endswith("emulated") else "simulated" if timeline.simulated else "measured"
 
 

@@ -626,7 +626,7 @@ class AddressPanel extends Panel {
 class StreamPanel extends Panel {
   constructor(board) {
     const lanes = board.model.doc.streams.length;
-    super(board, lanes * LANE + 6, "When", "what each stream runs; arrows show who waited for whom");
+    super(board, lanes * LANE + 6, "When", "what each stream runs; an arrow is a wait");
   }
 
   top(lane) {

@@ -3,7 +3,7 @@
 
 const UNITS = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]];
 
-// A number with so many digits; a half goes to the even one, as in Python (3.0625 is 3.062).
+// A number with the given digits; a half goes to the even one, as in Python (3.0625 is 3.062).
 function rounded(value, digits) {
   const power = 10 ** (digits - 1 - Math.floor(Math.log10(Math.abs(value) || 1)));
   const scaled = value * power;

@@ -106,12 +106,12 @@ def ratio_table(title: str, note: str, rows: Sequence[RatioRow]) -> Table:
 
 
 def prefetch_table(rows: Sequence[RatioRow]) -> Table:
-    """When the same maps come back."""
+    """When the same maps are prefetched."""
     note = (
         "The same maps leave in each line: those that the policy accudnn sends.  late: as late as the deadlines "
         "allow.  early: as early as there is room.  A dash: does not fit."
     )
-    return ratio_table("When the maps come back", note, rows)
+    return ratio_table("When the maps are prefetched", note, rows)
 
 
 def choice_table(rows: Sequence[RatioRow]) -> Table:
@@ -132,7 +132,7 @@ PARTS = (
          cluster_picture),
     Part("policies", "an iteration within a budget, beside the other papers' policies", len([*policies.cells()]),
          policies.policies, lambda rows: [policies_table(rows)], policies_picture),
-    Part("prefetch", "when the same maps come back", len(figures.CASES), figures.prefetch,
+    Part("prefetch", "when the same maps are prefetched", len(figures.CASES), figures.prefetch,
          lambda rows: [prefetch_table(rows)], prefetch_picture),
     Part("choice", "which maps leave", len(figures.CASES), figures.choice,
          lambda rows: [choice_table(rows)], choice_picture),

@@ -2,8 +2,8 @@
 
 memory    how little memory ResNet-152 needs without loss of speed, from a batch that needs 24 GB otherwise
 (batch and cluster are in `tuned`)
-prefetch  the same maps leave; when do they come back?
-choice    they come back late; which maps leave?
+prefetch  the same maps leave; when are they prefetched?
+choice    they are prefetched late; which maps leave?
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def ratio_row(case: tuple[str, int, float], plans: Plans) -> RatioRow:
 
 
 def by_when(network: Network, budget: int) -> Iterator[tuple[str, Program | None]]:
-    """The maps that the policy sends; they come back at other steps."""
+    """The maps that the policy sends; they are prefetched at other steps."""
     adopted = plan(network, ACCUDNN, TITAN_X, budget).setup
     for label, prefetches in WHEN.items():
         yield label, fastest(network, (adopted.replace(prefetch=one) for one in prefetches), budget)

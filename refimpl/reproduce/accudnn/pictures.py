@@ -1,4 +1,4 @@
-"""Pictures of AccUDNN's evaluation: memory, batch and cluster, when the maps come back, which of them leave."""
+"""Pictures of AccUDNN's evaluation: memory, batch and cluster, when the maps are prefetched, which leave."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def ratio_picture(rows: Sequence[RatioRow], title: str) -> Figure:
 
 
 def prefetch_picture(rows: Sequence[RatioRow]) -> Figure:
-    return ratio_picture(rows, "When the same maps come back")
+    return ratio_picture(rows, "When the same maps are prefetched")
 
 
 def choice_picture(rows: Sequence[RatioRow]) -> Figure:

@@ -1,4 +1,4 @@
-"""What memory is worth in time (§4): the tensor cache (Figure 11), and the workspaces of a larger pool (Figure 12).
+"""Memory traded for time (§4): the tensor cache (Figure 11), and the workspaces of a larger pool (Figure 12).
 
 All times are simulated.
 """

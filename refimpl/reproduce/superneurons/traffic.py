@@ -87,7 +87,7 @@ class Row:
 
 
 def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
-    """Every batch of the paper's table; `watch` is told each network before it is planned."""
+    """Every batch of the paper's table; `watch` is called with each network before it is planned."""
     budget = K40C.memory_bytes
     for batch in BATCHES:
         watch(f"alexnet({batch})")

@@ -102,7 +102,7 @@ def reuse_picture(rows: Sequence[ReuseRow]) -> Figure:
 
 
 def deep_picture(rows: Sequence[Row]) -> Figure:
-    """What the dynamic policy holds on the GPU and on the host, beside everything allocated once."""
+    """The dynamic policy's memory on the GPU and on the host, beside everything allocated once."""
     mine = [row for row in rows if row.policy == "dyn"]
     title = "Very deep networks: memory under vdnn-dyn"
     subtitle = "planned with cuDNN 4 · dashed: the 12 GiB of a Titan X"

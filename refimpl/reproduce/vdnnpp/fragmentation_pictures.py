@@ -245,7 +245,7 @@ def _explain(figure: Figure, names: set[str], failed: bool) -> None:
     handles: list[Any] = [Patch(facecolor=colour, label=name) for name, colour in LOOKS.items() if name in names]
     handles += [Patch(facecolor=style.LINE, label="free"), Line2D([], [], label="ideal", **DASHED)]
     if failed:
-        handles.append(Patch(**REFUSED, label="asked for, on the largest hole it could have had"))
+        handles.append(Patch(**REFUSED, label="the refused block, on the largest hole"))
     style.legend_row(figure, handles)
 
 

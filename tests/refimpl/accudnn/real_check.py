@@ -1,7 +1,7 @@
 """Images a second by batch, predicted and measured on this CPU: `python -m tests.refimpl.accudnn.real_check`.
 
 Seconds are processor time with one thread, because other programs may run here too.  A profile and the training that it
-predicts take turns, and the fastest of each counts.  On a CPU copies run in line and hide behind nothing, so the
+predicts take turns, and the fastest of each counts.  On a CPU copies run in line and overlap with nothing, so the
 prediction is the sum of all engines; only a GPU can show that they hide.  X(b) / X(b0) is compared, not X(b): a profile
 takes the fastest turn of each call, an iteration takes them all.
 """

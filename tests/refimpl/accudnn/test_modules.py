@@ -61,7 +61,7 @@ def test_late_beats_the_other_prefetches_on_the_same_maps() -> None:
 
 @pytest.mark.parametrize("preset", ["vdnn-conv", "vdnn-all", "vdnnpp-conv", "superneurons-offload"])
 def test_late_beside_another_paper_s_offload(preset: str) -> None:
-    """The same maps leave at the same steps; they come back no later than their steps need them, or are waited for."""
+    """The same maps leave at the same steps; they are fetched before their steps need them, or are waited for."""
     network = build("vgg16", 64)
     theirs = presets.setup(preset)
     budget = int(1.5 * unlimited(network, theirs, TITAN_X).peak_bytes)

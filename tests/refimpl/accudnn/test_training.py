@@ -1,4 +1,4 @@
-"""Whatever the network, the budget and the order: training under AccUDNN comes to the bits of plain training."""
+"""Whatever the network, the budget and the order: training under AccUDNN gives the bits of plain training."""
 
 from __future__ import annotations
 

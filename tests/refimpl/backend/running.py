@@ -1,4 +1,4 @@
-"""What the backends' tests share: programs of small networks, and what their training must come to."""
+"""Shared by the backends' tests: programs of small networks, and the values that their training must give."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def small_network(batch: int = 3, classes: int = 4) -> Network:
 
 
 def small_program(network: Network | None = None, **modules: Any) -> Program:
-    """Maps go out, come back, are dropped and rebuilt, in as little memory as will do."""
+    """Maps are offloaded, fetched, dropped and rebuilt, in as little memory as possible."""
     given = {"offload": OffloadSome(0.7), "prefetch": PrefetchAhead(2), "recompute": DropSome(0.4)} | modules
     return least_plan(network or small_network(), setup(**given), MACHINE)
 
@@ -54,7 +54,7 @@ def chosen(program: Program) -> Callable[[Call], str]:
 
 
 def plain_training(program: Program, iterations: int, seed: int = 0, evaluate: bool = False) -> Arrays:
-    """Every resident tensor after so many iterations on drawn batches, run without any planning."""
+    """Every resident tensor after a number of iterations on drawn batches, run without any planning."""
     state = new_state(program.network, seed)
     for i in range(iterations):
         images, labels = draw_batch(program.network, seed + i)

@@ -134,7 +134,7 @@ def test_a_state_must_be_whole(program: Any) -> None:
         for change, match in (
             ({"first.w": np.ones((1, 2), np.float32)}, r"first\.w is float32 of shape \(1, 2\); small has"),
             ({"first.b": np.ones(4)}, r"first\.b is float64"),
-            ({"nobody.w": np.ones(4, np.float32)}, r"has 'nobody\.w', which small does not have"),
+            ({"unknown.w": np.ones(4, np.float32)}, r"has 'unknown\.w', which small does not have"),
         ):
             with pytest.raises(CheckpointError, match=match):
                 made.load_state(before | change)

@@ -68,7 +68,7 @@ def test_a_failure_is_told_and_what_stands_on_it_is_skipped() -> None:
     with pytest.raises(DeviceFailed, match="^the host's thread failed while compressing 1: no such map$") as caught:
         thread.finish()
     assert isinstance(caught.value.__cause__, ValueError)
-    assert done == [0] and counted == [0, 1, 2]  # whoever waits for the third does not wait for ever
+    assert done == [0] and counted == [0, 1, 2]  # a wait for the third ends
     thread.start(Piece("compressing 3", lambda: done.append(3)))  # another iteration
     thread.finish()
     assert done == [0, 3]
@@ -98,8 +98,8 @@ def test_the_thread_ends_when_nobody_has_it_any_more() -> None:
     assert not worker.is_alive()
 
 
-def behind(program: Program, position: int) -> set[int]:
-    """The slow twin: everything that is done before what stands at `position`, by streams' order and waits alone."""
+def earlier(program: Program, position: int) -> set[int]:
+    """The slow twin: everything that is done before the work at `position`, by streams' order and waits alone."""
     recorded = {i.event: p for p, i in enumerate(program.instructions) if isinstance(i, Record)}
     found: set[int] = set()
     todo = [position]
@@ -117,14 +117,14 @@ def behind(program: Program, position: int) -> set[int]:
 
 
 def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> None:
-    """In the program's order: what is waited for, so far, holds all that the streams and events ask for."""
+    """In the program's order: what is waited for, so far, holds all that the streams and events require."""
     waiting_for, required = needs(program, host_stream(program)), -1
     assert waiting_for
     asked = 0
     for position, instruction in enumerate(program.instructions):
         required = max(required, waiting_for.get(position, -1))
         if isinstance(instruction, (CopyIn, CopyOut)):
-            before = behind(program, position)
+            before = earlier(program, position)
             host = [p for p in before if isinstance(program.instructions[p], (Compress, Decompress))]
             assert max(host, default=-1) <= required
             asked += bool(host)
@@ -213,7 +213,7 @@ def test_what_each_map_took_is_written_down(program: Program) -> None:
     for one in compressed:
         assert one.nbytes == planned[one.tensor].nbytes and one.planned == planned[one.tensor].planned
         assert one.nbytes // 32 <= one.stored <= one.nbytes + one.nbytes // 32
-        assert 0 < one.density < 1 and one.compress_seconds > 0  # behind a ReLU: some zeros, and not zeros alone
+        assert 0 < one.density < 1 and one.compress_seconds > 0  # after a ReLU: some zeros, and not zeros alone
         assert one.stored >= one.density * one.nbytes
 
 

@@ -23,17 +23,17 @@ WORK = ("launch", "copy out", "copy in")
 def allowed(program: Program, arranged: list[int]) -> bool:
     """The slow obvious way: run through the order, stream by stream, and look at every event."""
     place = {position: i for i, position in enumerate(arranged)}
-    behind: dict[int, set[int]] = {stream: set() for stream in range(len(program.streams))}
+    past: dict[int, set[int]] = {stream: set() for stream in range(len(program.streams))}
     recorded: dict[int, set[int]] = {}
     for position, instruction in enumerate(program.instructions):
         if isinstance(instruction, Record):
-            recorded[instruction.event] = set(behind[instruction.stream])
+            recorded[instruction.event] = set(past[instruction.stream])
         elif isinstance(instruction, Wait):
-            behind[instruction.stream] |= recorded[instruction.event]
+            past[instruction.stream] |= recorded[instruction.event]
         elif isinstance(instruction, (Launch, CopyIn, CopyOut)):
-            if any(place[earlier] > place[position] for earlier in behind[instruction.stream]):
+            if any(place[earlier] > place[position] for earlier in past[instruction.stream]):
                 return False
-            behind[instruction.stream].add(position)
+            past[instruction.stream].add(position)
     return len(place) == sum(i.op in WORK for i in program.instructions)
 
 
@@ -81,7 +81,7 @@ def test_drawn_orders_differ_from_each_other_and_repeat_with_their_seed() -> Non
 
 
 def test_a_program_that_cannot_go_on_says_where() -> None:
-    """Two streams, each waiting for the other's record behind its own wait."""
+    """Two streams, each waiting for a record that follows the other's own wait."""
     program = small_program()
     knot = [Record(0, 0, 0), Record(0, 1, 1), Wait(0, 0, 1), Wait(0, 1, 0)]
     assert Arranger(dataclasses.replace(program, instructions=knot)).arrange(ProgramOrder()) == []

@@ -1,4 +1,4 @@
-"""Whatever network, set-up, budget and order: training comes to the same bits as run plainly, without any planning."""
+"""Whatever network, set-up, budget and order: training gives the same bits as a plain run, without any planning."""
 
 from __future__ import annotations
 

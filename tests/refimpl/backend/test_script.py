@@ -283,7 +283,7 @@ def test_what_a_script_cannot_do_is_refused() -> None:
         written_out(plan(network, wanted("superneurons-offload"), tiers, 1 << 30), "a test")
 
 
-# -- what it comes to --------------------------------------------------------------------------------------------------
+# -- its results ------------------------------------------------------------------------------------------------------
 
 
 def data(program: Program) -> dict[str, np.ndarray]:

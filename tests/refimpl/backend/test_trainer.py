@@ -164,7 +164,7 @@ def test_a_program_that_needs_more_than_the_device_has_is_refused(program: Progr
 
 
 def test_weights_that_somebody_has_moved_train_and_do_not_evaluate(program: Program) -> None:
-    """The program says where they are; the one for evaluating is planned anew and does not know."""
+    """The program says where they are; the one for evaluating has a plan of its own and does not know."""
     away = program.arena_bytes
     tensor, address = next((t, a) for t, a in program.resident.items() if t.kind == "weight")
 
@@ -367,13 +367,13 @@ def test_every_allocation_that_fails_says_so_and_harms_nobody(program: Program, 
         assert differing(other.state(), plain_training(program, 2)) == []
 
 
-# -- numbers that are none ---------------------------------------------------------------------------------------------
+# -- NaN and infinity --------------------------------------------------------------------------------------------------
 
 
 def untouched(made: Trainer, before: dict[str, np.ndarray]) -> bool:
-    """All that an iteration starts from: it makes gradients and the batch's own statistics anew."""
-    anew = re.compile(r"d\(.*|.*\.(mean|inverse_std)")
-    return all(anew.fullmatch(name) for name in differing(made.state(), before))
+    """All that an iteration starts from: it recomputes gradients and the batch's own statistics."""
+    recomputed = re.compile(r"d\(.*|.*\.(mean|inverse_std)")
+    return all(recomputed.fullmatch(name) for name in differing(made.state(), before))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -480,7 +480,7 @@ def test_a_diverging_run_stops_with_a_name() -> None:
 
 
 def interrupting(made: Trainer, at: int, times: int = 1) -> None:
-    """Ctrl-C comes behind the launch number `at` of every iteration from now on."""
+    """Ctrl-C comes after the launch number `at` of every iteration from now on."""
     replay: Any = made.replay
     position = sorted(replay._bound.launches)[at]
 

@@ -68,7 +68,7 @@ def test_it_stops_once_it_has_learnt(digits: data.Data, right: list[float]) -> N
     done = demo.train(pupil, digits, demo.EPOCHS)  # type: ignore[arg-type]
     assert done.right == right[:epochs]
     assert len(done.losses) == len(pupil.batches) == epochs * digits.per_epoch(demo.BATCH)
-    assert len(set(pupil.batches)) == len(pupil.batches)  # shuffled anew in every epoch
+    assert len(set(pupil.batches)) == len(pupil.batches)  # shuffled in every epoch
 
 
 def test_what_was_learnt_is_drawn(tmp_path: Path, digits: data.Data) -> None:

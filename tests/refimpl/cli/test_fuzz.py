@@ -1,4 +1,4 @@
-"""Lines drawn at random for the whole command: none ends in a traceback, a hang, or JSON that is none."""
+"""Lines drawn at random for the whole command: none ends in a traceback, a hang, or invalid JSON."""
 
 from __future__ import annotations
 

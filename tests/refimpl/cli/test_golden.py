@@ -1,7 +1,7 @@
 """What the commands print, word for word: `golden/` has a file a command, and `wrong-use.txt` for slips of the finger.
 
 A file is blocks of a line `$ refimpl …` and what that prints; `[3]` at the end is an exit status other than 0.  After a
-message has been reworded, `python -m tests.refimpl.cli.test_golden` writes the files anew: read the difference before
+message has been reworded, `python -m tests.refimpl.cli.test_golden` rewrites the files: read the difference before
 you commit it.  Other tests look at figures and exit statuses, not at words.
 """
 

@@ -312,7 +312,7 @@ def test_a_checkpoint_of_another_network_and_one_that_is_done(refimpl: Command, 
     assert refimpl("run", *DIGITS, "--steps", 2, "--save", path).status == 0
     assert "is a checkpoint of 'lenet'" in wrong("run", "tiny-vgg", "--backend", "cpu", "--resume", path)
     assert "is at iteration 2 already" in wrong("run", *DIGITS, "--steps", 2, "--resume", path)
-    assert "begun with --seed 0" in wrong("run", *DIGITS, "--steps", 3, "--seed", 1, "--resume", path)
+    assert "started with --seed 0" in wrong("run", *DIGITS, "--steps", 3, "--seed", 1, "--resume", path)
 
 
 def test_without_a_gpu_the_cuda_backend_is_status_4(refimpl: Command) -> None:

@@ -1,4 +1,4 @@
-"""Fates in a file: what every static policy writes comes back as the same plan, and a slip is one line of error."""
+"""Fates in a file: what every static policy writes is read as the same plan, and a slip is one line of error."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_the_loops_agree_with_a_plain_one(values: np.ndarray) -> None:
 
 @pytest.mark.parametrize("nonzeros", range(33))
 def test_every_number_of_nonzeros_in_a_word(nonzeros: int) -> None:
-    """Each way through the loops, with what follows the word left alone, wherever the non-zeros are."""
+    """Each way through the loops, with what follows the word left alone, for all places of the non-zeros."""
     drawn = np.random.default_rng(nonzeros)
     for start in (0, 32 - nonzeros, None):
         where = drawn.permutation(32)[:nonzeros] if start is None else np.arange(start, start + nonzeros)

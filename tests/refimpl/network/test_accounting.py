@@ -1,4 +1,4 @@
-"""The static baselines: their formulas, computed anew from the layers, and the figures that are published."""
+"""The static baselines: their formulas, computed from the layers by other code, and the figures that are published."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ WRONG = {
     ),
     "input's name": (lambda: builder().relu(name="input"), "net: there is a layer named 'input' already"),
     "another's": (lambda: builder().relu(after=builder().relu()), "relu1: relu1 is no layer of net"),
-    "behind": (
+    "after it": (
         lambda: [b := builder(), b.fc(3), b.softmax(), b.relu()],
         "relu1: no layer can follow the softmax",
     ),

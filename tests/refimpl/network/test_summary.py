@@ -1,4 +1,4 @@
-"""A network as rows: each figure computed anew, and the rows as JSON."""
+"""A network as rows: each figure computed by other code, and the rows as JSON."""
 
 from __future__ import annotations
 

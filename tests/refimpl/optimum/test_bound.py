@@ -47,7 +47,7 @@ def seconds_of(network: Network, setups: list[Setup], budget: int) -> dict[str, 
 
 
 def drawn_fates(network: Network, words: list[str]) -> Setup:
-    """Fates in the order of the maps, as many as are given."""
+    """Fates in the order of the maps."""
     names = [one.tensor.name for one in crossings(network, TITAN_X)]
     pairs = dict(zip(names, words, strict=False))
     if network.input.name in pairs:

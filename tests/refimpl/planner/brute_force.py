@@ -262,7 +262,7 @@ class Run:
         self.accesses.append((node, 1, place, place + it.nbytes, out))
 
     def may_write(self, it: CopyOut | Decompress, place: int) -> None:
-        """The batch's buffers are nobody's to write, a result's only that result's."""
+        """Nothing may write the batch's buffers, and only a result its own."""
         network = self.program.network
         for tensor, address in self.program.pinned.items():
             mine = tensor is it.tensor and tensor not in (network.input, network.labels)

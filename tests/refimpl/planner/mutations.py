@@ -37,7 +37,7 @@ def small_program(**modules: object) -> Program:
     return plan(small_network(), setup(**modules), machine(), 1 << 26)
 
 
-#: Modules that make maps leave and come back.
+#: Modules that make maps leave and return.
 MOVING = {"offload": OffloadSome(), "prefetch": PrefetchAhead(1), "pinned": PooledPinned()}
 #: And be compressed meanwhile, early enough for others to get their buffers.
 COMPRESSING = MOVING | {"pinned": Compressed(lag=0), "join": True}
@@ -139,7 +139,7 @@ def early_frees(program: Program, drawn: random.Random) -> Iterator[Mutant]:
 
 
 def wrong_addresses(program: Program, drawn: random.Random) -> Iterator[Mutant]:
-    """One operand of each launch elsewhere: a granule away, or where another tensor lies at some time."""
+    """One operand of each launch elsewhere: a granule away, or where another tensor is at some time."""
     addresses = sorted({it.address for it in program.instructions if it.op == "allocate"})
     for index, it in enumerate(program.instructions):
         if isinstance(it, Launch) and it.addresses:
@@ -185,7 +185,7 @@ WAYS = (removals, swaps, early_frees, wrong_addresses, other_streams, other_buff
 
 
 def anything(program: Program, drawn: random.Random) -> Mutant:
-    """One change of the program, drawn out of all that somebody could make: mostly one field of one instruction."""
+    """One change of the program, drawn out of all that are possible: mostly one field of one instruction."""
     kinds = (
         _field,
         _field,
@@ -343,7 +343,7 @@ def _streams(program: Program, drawn: random.Random) -> Mutant:
 
 
 def _everywhere(program: Program, drawn: random.Random) -> Mutant:
-    """A number replaced wherever it is: what comes of it may well be right."""
+    """A number replaced in all its places: the result may well be right."""
     what = drawn.choice(("address", "pinned_address", "store_address", "event", "stream", "choice"))
     if what == "choice" and any(isinstance(it, Launch) and it.choice for it in program.instructions):
         launches = [it for it in program.instructions if isinstance(it, Launch) and it.choice is not None]

@@ -29,7 +29,7 @@ def tensor(name: str, kibibytes: int = 1, kind: str = "map") -> Tensor:
 
 
 class Bench:
-    """A memory of four KiB, two streams, and somebody who starts copies out."""
+    """A memory of four KiB, two streams, and a source of copies out."""
 
     def __init__(self, allocator: BestFit | DriverCalls | None = None) -> None:
         self.order = Order(2, Clock(2))

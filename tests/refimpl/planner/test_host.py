@@ -1,4 +1,4 @@
-"""The planner's books of the host: whose buffer is given to whom, and what is done with a full pinned memory.
+"""The planner's books of the host: whose buffer is given to which tensor, and what is done with a full pinned memory.
 
 Times are the clock's of the test: the threads of the host compress a thousand bytes a second, and copies take what the
 test says.  None of them decides anything.
@@ -36,7 +36,7 @@ CONVS = [layer for layer in NETWORK.layers if layer.kind == "conv"]
 
 
 class Desk:
-    """A host, and somebody who issues the copies."""
+    """A host, and a source of copies."""
 
     def __init__(self, module: Any = AT_ONCE) -> None:
         self.machine: Machine = dataclasses.replace(MACHINES["titan-x"], host_rate=1e3)
@@ -281,7 +281,7 @@ def fixed(program: Program) -> int:
 @pytest.mark.parametrize("limit", [None, 200 << 10])
 @pytest.mark.parametrize("cache", ["evicts", "rebuilds"])
 def test_compression_beside_a_cache_and_a_recompute(join: bool, limit: int | None, cache: str) -> None:
-    """Within tight budgets maps go more than once, come back on demand, and are revived."""
+    """Within tight budgets maps leave more than once, are fetched on demand, and are revived."""
     network = build("tiny-inception:vdnnpp", 2)
     modules: dict[str, Any] = {"cache": LastUsed(), "offload": OffloadSome(0.6, 3, early=True)}
     if cache == "rebuilds":

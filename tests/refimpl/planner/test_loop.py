@@ -175,7 +175,7 @@ def test_a_plan_is_the_same_whatever_the_link() -> None:
 
 
 def test_a_map_wanted_while_it_drains_is_revived_without_a_copy() -> None:
-    """A slow link, and a prefetch that asks for the map at the very next step."""
+    """A slow link, and a prefetch that needs the map at the very next step."""
     network = chain(2)
     wanted = setup(offload=OffloadSome(), prefetch=PrefetchAhead(99))
     program = plan(network, wanted, machine(1e5), PLENTY)

@@ -88,19 +88,20 @@ def test_a_wait_that_is_implied_and_events_nobody_waits_for() -> None:
     assert planned.verify().warnings == ()
     (warning,) = inserted(planned, index + 1, wait).verify().warnings
     assert warning.startswith(f"instruction {index + 1} (wait of event {wait.event} on ")
-    assert warning.endswith("its stream is behind that event already")
+    assert warning.endswith("its stream is ordered after that event already")
     alone = inserted(planned, index, Record(1, COMPUTE, 500), Record(1, COMPUTE, 500))
     first, second = alone.verify().warnings
-    assert first.endswith("nobody waits for it before it is recorded again") and second.endswith("nobody waits for it")
+    assert first.endswith("no stream waits for it before it is recorded again")
+    assert second.endswith("no stream waits for it")
 
 
-def test_a_copy_nobody_reads() -> None:
+def test_a_copy_that_is_never_read() -> None:
     planned = small_program(**MOVING)
     index = find(planned, "copy in", "conv1")
     twice = inserted(planned, index, planned.instructions[index])
     (warning,) = twice.verify().warnings
     assert warning.startswith(f"instruction {index} (copy in of conv1 on in; ")
-    assert warning.endswith("nobody reads what it copies")
+    assert warning.endswith("its copy is never read")
 
 
 # -- linear ------------------------------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ def deep(blocks: int) -> Program:
 def work(program: Program) -> int:
     check = Check(program)
     check.run()
-    return check.device.free_bytes.moved + check.pinned.anybodys.moved + check.order.accesses
+    return check.device.free_bytes.moved + check.pinned.free_bytes.moved + check.order.accesses
 
 
 def test_the_work_grows_with_the_length_of_the_program() -> None:

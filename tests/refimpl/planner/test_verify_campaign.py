@@ -1,9 +1,9 @@
 """Hand-made programs of every kind: what `verify` accepts trains to the bit, and what it refuses it refuses clearly.
 
-A mutant is a drawn program in which something was changed that somebody writing a program by hand, or a planner with a
+A mutant is a drawn program in which something was changed that a writer of programs by hand, or a planner with a
 bug, could get wrong (`mutations.anything`).  `verify` may end in `Unsafe` and in nothing else.  If it accepts a mutant,
 two iterations on the CPU, in the program's order beside the host's threads and in a drawn one with all dead bytes
-poisoned, come to the bits of the plain network.
+poisoned, give the bits of the plain network.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def wrong(mutant: Program, number: int) -> str | None:
 
 
 def spoil(program: Program, count: int, number: int, tally: Counter[tuple[str, str]]) -> list[str]:
-    """Hold so many mutants of a right program against both claims; one in five has several changes.  What is wrong."""
+    """Hold `count` mutants of a right program against both claims; one in five has several changes.  What is wrong."""
     faults = []
     drawn = random.Random(number)
     for _ in range(count):
@@ -83,7 +83,7 @@ def spoil(program: Program, count: int, number: int, tally: Counter[tuple[str, s
         else:
             tally[what, "accepted"] += 1
             if fault := wrong(mutant, number):
-                faults.append(f"{what}: verify accepts it, and it comes to {fault}")
+                faults.append(f"{what}: verify accepts it, and it gives {fault}")
     return faults
 
 

@@ -48,7 +48,7 @@ def bounced(program: Program) -> tuple[Program, int]:
 
 def test_a_pinned_buffer_overwritten_too_early() -> None:
     planned, start = bounced(small_program())
-    unread = f"instruction {start + 8} (copy out of conv2 on out; step 5, pool1): nobody reads what it copies"
+    unread = f"instruction {start + 8} (copy out of conv2 on out; step 5, pool1): its copy is never read"
     assert unread in planned.verify().warnings
     found = refused(without(planned, start + 7))
     assert (found.rule, found.missing, found.layer) == (1, ("out", "in"), "pool1")
@@ -75,7 +75,7 @@ def test_a_record_too_early_orders_too_little() -> None:
 
 
 def test_a_block_freed_untouched_and_used_again_by_another_stream() -> None:
-    """A map's bytes go to a block that nobody touches, and then to a third: it must still wait for the map's copy."""
+    """A map's bytes go to a block that nothing touches, and then to a third: it must still wait for the map's copy."""
     planned = small_program()
     planned, host = more_pinned(planned, 1 << 12)
     index, free, reuse = next(
@@ -192,7 +192,7 @@ def test_two_live_blocks_overlap(shift: int) -> None:
 def test_a_block_outside_of_the_arena(address: int) -> None:
     planned = small_program()
     found = refused(changed(planned, find(planned, "allocate", "conv2"), address=address))
-    assert found.rule == 2 and "outside of the arena" in str(found)
+    assert found.rule == 2 and "outside the arena" in str(found)
 
 
 def test_a_block_smaller_than_its_tensor() -> None:
@@ -288,7 +288,7 @@ def test_a_workspace_too_small_or_not_there() -> None:
 
 
 def test_a_choice_that_the_machine_does_not_offer() -> None:
-    """A kernel refuses a workspace that is too small, and an algorithm that there is not, but only when it is run."""
+    """A kernel refuses a workspace that is too small, and an unknown algorithm, but only when it is run."""
     planned, index = with_workspace()
     it = planned.instructions[index]
     for given in ({"workspace_bytes": 4}, {"workspace_bytes": 0}, {"algorithm": "another"}):
@@ -302,7 +302,7 @@ def test_a_choice_that_the_machine_does_not_offer() -> None:
 
 
 def test_a_stale_copy_is_found_where_it_is_read() -> None:
-    """conv1 goes out before relu1 changes it in place, and comes back afterwards."""
+    """conv1 is offloaded before relu1 changes it in place, and fetched afterwards."""
     planned, host = more_pinned(small_program(), 1 << 12)
     map_, address = tensor(planned, "conv1"), planned.instructions[find(planned, "allocate", "conv1")].address
     relu = find(planned, "launch", "relu.forward")

@@ -104,7 +104,7 @@ def test_wrong_addresses(planned: Program, op: str) -> None:
 
 
 def test_nothing_goes_over_the_batch_or_a_result(planned: Program) -> None:
-    """The batch lies at the beginning of pinned memory, the results behind it."""
+    """The batch is at the beginning of pinned memory, the results follow it."""
     index = find(planned, "decompress", "conv1")
     for name in (planned.network.input, planned.network.labels, planned.network.losses):
         found = refused(changed(planned, index, pinned_address=planned.pinned[name]))
@@ -124,12 +124,12 @@ def test_other_bytes_than_the_map_has(planned: Program) -> None:
 
 def test_compressed_in_vain_is_worth_a_warning(planned: Program) -> None:
     """The planner compresses nothing in vain: pool1 keeps its buffer.  Here conv1 is compressed twice."""
-    assert not [warning for warning in planned.verify().warnings if "nobody reads what it copies" in warning]
+    assert not [warning for warning in planned.verify().warnings if "its copy is never read" in warning]
     assert not any(isinstance(it, Compress) and it.tensor.name == "pool1" for it in planned.instructions)
     index = find(planned, "compress", "conv1")
     twice = inserted(planned, index, planned.instructions[index])
-    assert [warning for warning in twice.verify().warnings if "nobody reads what it copies" in warning] == [
-        f"instruction {index} (compress of conv1 on host; step 5, pool1): nobody reads what it copies"
+    assert [warning for warning in twice.verify().warnings if "its copy is never read" in warning] == [
+        f"instruction {index} (compress of conv1 on host; step 5, pool1): its copy is never read"
     ]
 
 

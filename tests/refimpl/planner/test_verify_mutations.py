@@ -78,7 +78,7 @@ def test_all_ways_to_spoil_a_small_program_whose_maps_are_compressed() -> None:
     for op in ("compress", "decompress"):
         assert tally[f"{op} removed", "caught"] + tally[f"{op} removed", "harmless"] == ops[op] > 0
     assert tally["decompress removed", "caught"] == ops["decompress"]
-    assert tally["compress removed", "caught"] == ops["decompress"]  # what nobody decompresses is no loss
+    assert tally["compress removed", "caught"] == ops["decompress"]  # what is never decompressed is no loss
     assert tally["compressed map elsewhere", "caught"] > 0
 
 
@@ -145,4 +145,4 @@ def test_verify_and_brute_force_agree_on_every_mutation() -> None:
     for what in ("wait removed", "launch removed", "copy in removed", "copy out removed", "neighbours swapped"):
         assert tally[what, "caught"] > 20
     for what in ("wait removed", "neighbours swapped", "copy on another stream"):
-        assert tally[what, "harmless"] > 20  # a check that refuses everything would agree with nobody
+        assert tally[what, "harmless"] > 20  # a check that refuses everything would never agree

@@ -96,7 +96,7 @@ def several() -> list[Compared]:
     found = [compared(make.__name__, make(), timeline(make)) for make in SMALL]
     with pytest.raises(DoesNotFit) as caught:
         plan(baseline().network, setup(), machine(), 1 << 20)
-    return [*found, misfit("too much to ask for in so little", caught.value.budget, caught.value)]
+    return [*found, misfit("more than fits", caught.value.budget, caught.value)]
 
 
 def test_setups_side_by_side() -> None:

@@ -1,6 +1,6 @@
 """SuperNeurons' tensor cache: its order, its locks, what it moves and what it does not, and plans that live by it.
 
-Wrong caches and wrong planners stand beside the right ones here: what a test says of the right one, it must be able to
+Here are wrong caches and wrong planners beside the right ones: what a test says of the right one, it must be able to
 deny of these.
 """
 
@@ -212,7 +212,7 @@ class Watched:
 
 
 class IgnoresLocks(LeastRecentlyUsed):
-    """Wrong: the last goes, whoever uses it."""
+    """Wrong: the last goes, even if it is in use."""
 
     def bind(self, context: PlanContext) -> Any:
         return WithoutLocks()
@@ -224,7 +224,7 @@ class WithoutLocks(TensorCache):
 
 
 class IgnoresEverything(LeastRecentlyUsed):
-    """Wrong twice: the one that came first goes, whoever uses it, and however often."""
+    """Wrong twice: the one that came first goes, even if it is in use, and however often."""
 
     def bind(self, context: PlanContext) -> Any:
         class Cache(WithoutLocks):
@@ -312,7 +312,7 @@ class Counted:
 
 
 def looks(cache: Any, size: int) -> int:
-    """The most looks that any one operation takes in a cache of so many entries."""
+    """The most looks that any one operation takes in a cache of `size` entries."""
     entries: list[Any] = [Counted() for _ in range(size)]
     for entry in entries:
         cache.enter(entry)
@@ -370,7 +370,7 @@ def tensors(*kibibytes: int) -> list[Tensor]:
 
 
 class EnoughBytes(Mover):
-    """Wrong: once as many bytes have been evicted as are asked for, an allocation must succeed."""
+    """Wrong: once as many bytes have been evicted as are requested, an allocation must succeed."""
 
     def allocate(self, tensor: Tensor, stays: bool = False) -> None:
         freed, memory = 0, self.memory
@@ -464,7 +464,7 @@ def writes(program: Program) -> Counter[str]:
 def test_what_is_copied_out_has_been_written_since_the_copy_before(
     network: Network, recompute: Any, distance: int
 ) -> None:
-    """And what is dropped is never copied: it can be made again."""
+    """And what is dropped is never copied: it can be recomputed."""
     program = least_plan(network, cached(recompute=recompute, prefetch=Ahead(distance)), MACHINE)
     current: set[Tensor] = set()  # the host has what the device has
     for i in program.instructions:
@@ -539,7 +539,7 @@ def test_plans_that_live_by_the_cache_are_right(
     gone."""
     wanted = cached(recompute=recompute, prefetch=Ahead(distance))
     warnings = least_plan(network, wanted, machine(link), room).verify().warnings
-    assert all(warning.endswith("nobody reads what it copies") for warning in warnings)
+    assert all(warning.endswith("its copy is never read") for warning in warnings)
 
 
 @given(networks(), MIXTURES, st.floats(0, 0.5), st.sampled_from((1e6, 1e9)))

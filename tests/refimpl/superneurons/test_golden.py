@@ -1,6 +1,6 @@
 """SuperNeurons' published memory curve: AlexNet, batch 200, all 46 steps under three set-ups, by the command.
 
-Bytes within 0.02 MiB (the published curve was read off a vector figure), tensors exactly.  The data's source stands in
+Bytes within 0.02 MiB (the published curve was read off a vector figure), tensors exactly.  The data's source is in
 tests/data/README.md.
 """
 
@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
 MIB = 2**20
 PLAN = ("plan", "alexnet:superneurons", "--batch", "200", "--json")
 
-#: Set-up, the peak in MiB and where it stands.
+#: Set-up, the peak in MiB and its step.
 PEAKS = {"liveness": (1489.355, 32, "POOL5"), "offload": (1132.056, 39, "POOL2"), "recompute": (886.230, 44, "LRN1")}
 
 

@@ -49,8 +49,8 @@ OUT = [set(out.split()) for *_, out in PAPER]
 
 def test_the_papers_sets_by_its_own_analysis() -> None:
     assert [set(out) for out in out_sets(USES, MADE)] == OUT
-    behind = [set[str](), *OUT]
-    assert all(set(reads.split()) <= behind[step] for step, (_, reads, _, _) in enumerate(PAPER))  # `in` has them
+    after = [set[str](), *OUT]
+    assert all(set(reads.split()) <= after[step] for step, (_, reads, _, _) in enumerate(PAPER))  # `in` has them
 
 
 def test_the_papers_sets_by_one_pass() -> None:
@@ -61,7 +61,7 @@ def test_the_papers_sets_by_one_pass() -> None:
 
 
 def released(made: Sequence[Iterable[Hashable]], last: Sequence[Iterable[Hashable]]) -> list[list[Hashable]]:
-    """What is alive behind each step if a tensor goes where it is said to be used last."""
+    """What is alive after each step if a tensor is freed after its stated last use."""
     alive: dict[Hashable, None] = {}
     sets = []
     for step in range(len(made)):
@@ -169,7 +169,7 @@ def test_a_plan_holds_no_more_than_it_must(network: Network) -> None:
 
 
 def test_a_checkpoint_stays_until_its_segment_has_been_rebuilt() -> None:
-    """CONV → DROPOUT → CONV: no backward step reads what the first CONV puts out, but one rebuilds from it."""
+    """CONV → DROPOUT → CONV: no backward step reads the output of the first CONV, but one rebuilds from it."""
     b = Builder("source", (2, 3, 8, 8), SUPERNEURONS)
     b.conv(4, 3, pad=1, name="source")
     b.dropout()
@@ -184,7 +184,7 @@ def test_a_checkpoint_stays_until_its_segment_has_been_rebuilt() -> None:
         return [step.number for step in network.steps if source in module.dead(step)]
 
     assert goes(bound(network, "memory")) == [reader.backward.number]
-    assert goes(PlanContext(network, K40C)) == [2]  # DROPOUT's forward: had nobody told the analysis, it would be lost
+    assert goes(PlanContext(network, K40C)) == [2]  # DROPOUT's forward: if the analysis did not know, it would be lost
 
 
 # -- in linear time ----------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ PLENTY = 1 << 40  #: bytes
 
 
 def leaving(network: Network, module: OffloadOutputs) -> dict[str, str]:
-    """Map → the layer behind whose forward it leaves."""
+    """Map → the layer after whose forward it leaves."""
     bound = module.bind(PlanContext(network, K40C))
     return {tensor.name: step.layer.name for step in network.steps for tensor in bound.leaves(step)}
 
@@ -97,7 +97,7 @@ class BehindItsProducer(OffloadOutputs):
 
 
 def test_leaving_before_the_relu_has_been_over_it_costs_a_second_copy() -> None:
-    """The planner sees that the first one is out of date, and does not let a wrong value come back."""
+    """The planner sees that the first one is out of date, and does not fetch a wrong value."""
     wrong = stages.offload().replace(offload=BehindItsProducer(CHECKPOINTS.kinds, "wrong", "too early"))
     for network, times in ((long_chain(VDNN), 2), (long_chain(), 1)):  # elsewhere every ReLU has a map of its own
         once, early = (plan(network, one, K40C, PLENTY) for one in (stages.offload(), wrong))
@@ -171,7 +171,7 @@ def test_a_map_is_let_go_behind_its_last_forward_use_though_its_copy_still_runs(
 
 
 def test_the_copy_guards_the_bytes() -> None:
-    """Whoever gets the bytes next waits for the copy: without that wait the program is refused."""
+    """The next block at these bytes waits for the copy: without that wait the program is refused."""
     program = least_plan(long_chain(), stages.offload(), machine(1e6))
     events = {}
     for position, i in enumerate(program.instructions):
@@ -226,7 +226,7 @@ def test_a_longer_distance_costs_memory_and_saves_waiting() -> None:
 
 
 def test_distance_0_and_a_prefetch_that_points_backwards() -> None:
-    """0 is on demand but for the name; what points behind the step that needs the map is refused."""
+    """0 is on demand but for the name; a number that points past the step that needs the map is refused."""
     network = build("alexnet:superneurons", 20)
     at_once = plan(network, stages.offload(distance=0), K40C, PLENTY)
     demanded = plan(network, stages.offload(distance=0).replace(prefetch=NoPrefetch()), K40C, PLENTY)
@@ -274,7 +274,7 @@ def test_what_was_dropped_is_rebuilt_and_never_fetched() -> None:
     context.decide("drop", "test", dict.fromkeys(dropped, "test"))
     ahead = Ahead().bind(context)
     asked = {tensor for step in program.network.steps for tensor in ahead.due(step)}
-    assert asked == set(context.maps_across()) - dropped  # nor asked for, though it may still drain
+    assert asked == set(context.maps_across()) - dropped  # nor prefetched, though it may still drain
 
 
 # -- beside vDNN's modules ---------------------------------------------------------------------------------------------

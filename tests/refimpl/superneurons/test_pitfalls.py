@@ -1,6 +1,6 @@
 """What goes wrong in structure layers when SuperNeurons is built: both pitfalls made on purpose, and noticed.
 
-Its other pitfalls stand where their modules are tested: the cache's in `test_cache`, the copies' in `test_offload`.
+Its other pitfalls are where their modules are tested: the cache's in `test_cache`, the copies' in `test_offload`.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def test_whole_buffers_are_no_concatenation_of_channels(images: int, right: bool
     assert np.array_equal(y, whole_buffers(parts)) == right
 
 
-# -- a JOIN that sums into an input which somebody still reads ---------------------------------------------------------
+# -- a JOIN that sums into an input that is still read -----------------------------------------------------------------
 
 
 def read_twice() -> Network:
-    """Two branches and their sum; the first is read again behind it."""
+    """Two branches and their sum; the first is read again after it."""
     b = Builder("read twice", (2, 3, 4, 4))
     trunk = b.conv(4, 1, name="trunk")
     left = b.conv(4, 1, name="left")

@@ -115,7 +115,7 @@ class Watched:
         return self.recompute.segmentation
 
     def segment_maps(self, layer: Layer) -> set[Tensor]:
-        """All that the segment puts out which a layer belongs to or reads from; nothing if there is none."""
+        """All outputs of the segment that a layer belongs to or reads from; empty if there is none."""
         near = (s for s in self.segmentation.segments if layer in s.layers or layer.producers[0] in s.layers)
         return {y for segment in near for inside in segment.layers for y in inside.outputs}
 
@@ -175,14 +175,14 @@ def test_a_fork_a_join_and_the_data_are_checkpoints_too() -> None:
     left = b.relu(name="left")
     right = b.dropout(name="right", after=trunk)
     b.join(left, right, name="join")
-    b.relu(name="behind")
+    b.relu(name="after")
     b.fc(2)
     b.softmax()
     assert spelled(segmentation(b.build()).segments) == [
         ("input", ["first"]),
         ("first.fork.1", ["left"]),
         ("first.fork.2", ["right"]),
-        ("join", ["behind"]),
+        ("join", ["after"]),
     ]
 
 
@@ -264,7 +264,7 @@ def test_segments_are_the_maximal_runs_of_cheap_layers(network: Network) -> None
 def test_dropped_is_what_cheap_layers_put_out_and_backward_reads_behind_its_last_forward_use() -> None:
     network = chain("conv", "batchnorm", "dropout", "relu", "conv")
     plan = watched(network, COST_AWARE)
-    # batchnorm1 feeds a dropout, whose backward reads dy alone: nobody rebuilds it for its own sake.
+    # batchnorm1 feeds a dropout, whose backward reads dy alone: it is never rebuilt for its own sake.
     assert {t.name for t, fate in plan.program.fates.items() if fate.name == "drop"} == {"dropout1", "relu1"}
     forward = [{t.name for t in run.alive if t.kind == "map"} for run in plan.runs if run.step.forward]
     assert forward[:6] == [
@@ -300,7 +300,7 @@ def test_the_source_is_there_for_every_step_that_rebuilds() -> None:
 
 
 def test_a_backward_step_rebuilds_only_what_it_reads() -> None:
-    """Dropout reads dy alone, and batch normalisation does without what it put out."""
+    """Dropout reads dy alone, and batch normalisation does without its output."""
     plan = watched(chain("conv", "pool", "batchnorm", "dropout", "relu", "conv"), MEMORY_CENTRIC)
     assert plan.again == {
         "conv2": ["pool1", "batchnorm1", "dropout1", "relu1"],
@@ -319,7 +319,7 @@ def test_behind_a_managed_batch_the_batch_is_the_source() -> None:
 
 
 def test_a_relu_in_place_runs_again_only_with_the_layer_it_overwrites() -> None:
-    """Behind a convolution the overwritten map is the checkpoint, and stays as it is."""
+    """After a convolution the overwritten map is the checkpoint, and stays as it is."""
     after_norm = watched(chain("conv", "batchnorm", "relu", "pool", "conv", conventions=VDNN), MEMORY_CENTRIC)
     assert after_norm.again == {"conv2": ["batchnorm1", "relu1", "pool1"], "pool1": ["batchnorm1", "relu1"]}
     after_conv = watched(chain("conv", "relu", "pool", "conv", conventions=VDNN), MEMORY_CENTRIC)
@@ -328,7 +328,7 @@ def test_a_relu_in_place_runs_again_only_with_the_layer_it_overwrites() -> None:
 
 # -- the three strategies on one small network, by hand ----------------------------------------------------------------
 
-#: conv1, relu1, lrn1 put out 1024 bytes, pool1, conv2 and relu2 256, pool2 64, fc1 and softmax1 12.
+#: conv1, relu1, lrn1 write 1024 bytes, pool1, conv2 and relu2 256, pool2 64, fc1 and softmax1 12.
 TWO_SEGMENTS = ("conv", "relu", "lrn", "pool", "conv", "relu", "pool")
 
 
@@ -384,7 +384,7 @@ def test_cost_aware_keeps_the_segment_that_fits_the_memory_centric_peak() -> Non
 
 @pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
 def test_a_rebuild_comes_before_the_steps_gradient(how: Recompute) -> None:
-    """Else the transient of memory-centric, 4096 at pool1, would stand as high as speed-centric's 4608."""
+    """Else the transient of memory-centric, 4096 at pool1, would be as high as speed-centric's 4608."""
     plan = watched(chain(*TWO_SEGMENTS), how)
     assert all(run.alive.isdisjoint(run.step.writes) for run in plan.runs if run.rebuild)
     highest = max(row.transient_bytes for row in plan.program.rows)
@@ -647,7 +647,7 @@ def test_under_a_cache_that_pushes_out_what_can_be_rebuilt(
 
 
 def test_a_chain_in_forward_leaves_what_a_forward_step_will_still_read() -> None:
-    """A cache has pushed out what `left` put out, and `other` wants it; `both` will read `norm` again."""
+    """A cache has evicted the output of `left`, and `other` wants it; `both` will read `norm` again."""
     b = Builder("forward", (1, 2, 4, 4), VDNN)
     b.conv(2, 1)
     norm = b.batchnorm(name="norm")
@@ -665,7 +665,7 @@ def test_a_chain_in_forward_leaves_what_a_forward_step_will_still_read() -> None
 
 
 def test_what_a_cache_pushes_out_in_forward_is_rebuilt_in_forward_too() -> None:
-    """A map with two readers far apart is evicted in between, without a copy, and comes back from its checkpoint."""
+    """A map with two readers far apart is evicted in between, without a copy, and is rebuilt from its checkpoint."""
     b = Builder("far apart", (2, 16, 8, 8), VDNN)
     far = b.lrn(3, name="far")
     for _ in range(3):
@@ -762,7 +762,7 @@ def by_hand(keeps: tuple[bool, ...]) -> Recompute:
 
 
 def drawn(seed: int) -> Network:
-    """Two to four convolutions, each with two or three cheap layers behind it, and now and then a way round them."""
+    """Two to four convolutions, each with two or three cheap layers after it, and now and then a way round them."""
     r = random.Random(seed)
     b = Builder(f"drawn {seed}", (1, r.randint(1, 4), 8, 8), SUPERNEURONS)
     for _ in range(r.randint(2, 4)):

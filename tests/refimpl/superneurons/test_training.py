@@ -1,4 +1,4 @@
-"""Whatever the network, the techniques, the budget and the order: training comes to the bits of plain training.
+"""Whatever the network, the techniques, the budget and the order: training gives the bits of plain training.
 
 SuperNeurons' presets, and its modules mixed with vDNN's and with every allocator.  Every setup that is not refused must
 plan within its budget, be proved safe, keep its books, and train to the state of the network run plainly, with the
@@ -66,7 +66,7 @@ stages = st.builds(
     st.sampled_from(ALGORITHMS),
 )
 
-#: What may stand in a slot: the plain modules, vDNN's and SuperNeurons', and some parameters that have no name.
+#: What may be in a slot: the plain modules, vDNN's and SuperNeurons', and some parameters that have no name.
 MODULES = {
     slot: [module for module in known if not module.name.startswith("vdnnpp-")] for slot, known in IN_SLOTS.items()
 }
@@ -75,7 +75,7 @@ MODULES["prefetch"] += [superneurons.Ahead(distance) for distance in (0, 1, 7)]
 
 @st.composite
 def mixtures(draw: Any) -> Setup:
-    """Any module in any slot, as long as they can stand together; two in three with the cache."""
+    """Any module in any slot, as long as they can work together; two in three with the cache."""
     modules = {slot: draw(st.sampled_from(known)) for slot, known in MODULES.items()}
     if draw(st.integers(0, 2)):
         modules["cache"] = superneurons.LeastRecentlyUsed()
@@ -148,7 +148,7 @@ def the_books_balance(program: Program) -> None:
     assert all(row.live_bytes <= min(row.transient_bytes, row.pool_bytes) for row in program.rows)
 
 
-_known: dict[Any, Arrays] = {}  #: what plain training came to, by network and algorithms: presets share it
+_known: dict[Any, Arrays] = {}  #: the result of plain training, by network and algorithms: presets share it
 
 
 def plainly(program: Program) -> Arrays:
@@ -223,7 +223,7 @@ def test_deep_networks_too(network: Network, wanted: Setup, spare: float, order:
 
 
 def chain() -> Network:
-    """Pairs of convolutions, one of which reads what the other put out, and cheap layers after them."""
+    """Pairs of convolutions, one of which reads the other's output, and cheap layers after them."""
     b = Builder("chain", (2, 3, 16, 16))
     for channels in (4, 8, 8):
         b.conv(channels, 3, pad=1)
@@ -270,7 +270,7 @@ def test_the_teaching_networks_under_every_preset(name: str, convention: str, la
 
 
 def conv_dropout_conv() -> Network:
-    """Dropout and batch normalisation alone in a segment, and behind one another."""
+    """Dropout and batch normalisation alone in a segment, and one after the other."""
     b = Builder("masked", (3, 2, 8, 8))
     b.conv(4, 3, pad=1)
     b.batchnorm()
@@ -290,7 +290,7 @@ def conv_dropout_conv() -> Network:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("preset", ["superneurons-recompute", "superneurons"])
 def test_rebuilt_masks_and_statistics_are_what_they_were(preset: str, way: str) -> None:
-    """Dropout and batch normalisation run again, and put out what they had put out, to the last bit."""
+    """Dropout and batch normalisation run again, and write the same output, to the last bit."""
     program = holds(conv_dropout_conv(), wanted(preset, recompute=way), 0.0, CopiesLate(), MACHINES[-1])
     put_out: defaultdict[str, list[bytes]] = defaultdict(list)
     with trainer(program) as made:

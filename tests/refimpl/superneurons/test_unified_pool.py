@@ -64,7 +64,7 @@ def placed(program: Program) -> list[tuple[object, ...]]:
 
 
 def spread() -> Program:
-    """A program whose maps lie in three tiers, some at the same address of two."""
+    """A program whose maps are in three tiers, some at the same address of two."""
     network = small_network()
     sizes = [pinned_size(it.nbytes) for it in copies(plan(network, setup(**MOVING), machine(), PLENTY))]
     on = tiered(network, ("peer", sum(sizes[:2])), ("host", max(sizes[2:])), ("remote", None))

@@ -33,7 +33,7 @@ PLENTY = 1 << 40  #: bytes
 SMALL = dataclasses.replace(machine(), launch_seconds=0.0)
 CONVOLVING = ("conv", "conv", "conv", "pool", "relu", "join")
 
-#: All that can stand beside dynamic workspaces.
+#: All that can be used beside dynamic workspaces.
 STAGES = {
     "liveness": stages.liveness(DynamicWorkspace()),
     "offload": stages.offload(DynamicWorkspace()),

@@ -93,7 +93,7 @@ def forked() -> Network:
     return b.build()
 
 
-def without_waits(program: Program, stream: int, behind: type, backward: bool) -> Program:
+def without_waits(program: Program, stream: int, after: type, backward: bool) -> Program:
     """The program without the waits of one stream for instructions of a type, in one direction."""
     waited_for: dict[int, Any] = {}
     last: dict[int, Any] = {}  # stream → its latest launch or copy
@@ -103,7 +103,7 @@ def without_waits(program: Program, stream: int, behind: type, backward: bool) -
             waited_for[i.event] = last[i.stream]
         elif isinstance(i, (Launch, CopyIn, CopyOut)):
             last[i.stream] = i
-        drop = isinstance(i, Wait) and i.stream == stream and isinstance(waited_for[i.event], behind)
+        drop = isinstance(i, Wait) and i.stream == stream and isinstance(waited_for[i.event], after)
         if not (drop and (i.step > program.network.depth) == backward):
             kept.append(i)
     assert len(kept) < len(program.instructions), "there was nothing to leave out"
@@ -111,7 +111,7 @@ def without_waits(program: Program, stream: int, behind: type, backward: bool) -
 
 
 def same_bits(program: Program, order: Order) -> bool:
-    """Whether an iteration in this order comes to what training plainly comes to."""
+    """Whether an iteration in this order gives the values of plain training."""
     try:
         _, state = trained(program, 1, order=order, poison=True)
     except NotFinite:  # poison, read
@@ -168,12 +168,12 @@ def test_1_the_last_consumer_sends_its_x_once(network: Network) -> None:
 # -- 2. X is free after the copy and the kernel ------------------------------------------------------------------------
 
 
-def test_2_x_is_free_behind_its_copy_and_its_last_reader() -> None:
+def test_2_x_is_free_after_its_copy_and_its_last_reader() -> None:
     program = least_plan(chain(), vdnn_all(), MACHINE)
     program.verify()
     assert same_bits(program, CopiesLate())
 
-    kernel_only = without_waits(program, COMPUTE, behind=CopyOut, backward=False)
+    kernel_only = without_waits(program, COMPUTE, after=CopyOut, backward=False)
     assert "does not wait" in str(refused(kernel_only))
     assert not same_bits(kernel_only, CopiesLate())
 
@@ -196,7 +196,7 @@ def test_3_a_prefetch_waits_for_whoever_had_its_block_before() -> None:
     assert program.counts.prefetched_bytes > 0
     assert same_bits(program, CopiesEarly())
 
-    racing = without_waits(program, stream=1, behind=Launch, backward=True)
+    racing = without_waits(program, stream=1, after=Launch, backward=True)
     unsafe = refused(racing)
     assert "copy in" in str(unsafe) and "does not wait" in str(unsafe)
     assert not same_bits(racing, CopiesEarly())
@@ -234,16 +234,16 @@ def test_4_a_conv_holds_three_large_maps_and_not_four() -> None:
 
 
 def synchronous(program: Program) -> Program:
-    """Wrong: every copy as from pageable memory, where the host, and so everything behind it, waits for its end."""
+    """Wrong: every copy as from pageable memory, where the host, and so everything after it, waits for its end."""
     made: list[Instruction] = []
     event = 1 + max(i.event for i in program.instructions if isinstance(i, Record))
     for i in program.instructions:
         if not isinstance(i, (CopyIn, CopyOut)):
             made.append(i)
             continue
-        before, behind = event, event + 1
+        before, after = event, event + 1
         made += [Record(i.step, COMPUTE, before), Wait(i.step, i.stream, before), i]
-        made += [Record(i.step, i.stream, behind), Wait(i.step, COMPUTE, behind)]
+        made += [Record(i.step, i.stream, after), Wait(i.step, COMPUTE, after)]
         event += 2
     return with_instructions(program, made)
 
@@ -420,7 +420,7 @@ class Watched(BestFit):
 
 
 def uneven(channels: tuple[int, ...]) -> Network:
-    """A chain of convolutions with so many channels; 0 is a pooling."""
+    """A chain of convolutions with these channels; 0 is a pooling."""
     b = Builder("uneven", (2, 3, 16, 16))
     for count in channels:
         if count:
@@ -464,7 +464,7 @@ def test_9_a_larger_pool_may_fail_and_every_failure_reports_the_largest_hole() -
     _, true = failure(Watched(kind=SaysWhatIsFree))
     assert not true
 
-    first_fit = vdnn_all().replace(allocator=FirstFit())  # is monotone: whoever wants a bisection may take it
+    first_fit = vdnn_all().replace(allocator=FirstFit())  # is monotone: a bisection would be right for it
     enough = plan(network, first_fit, TITAN_X, PLENTY).arena_bytes
     for budget in range(enough, enough + 8192, 512):
         assert plan(network, first_fit, TITAN_X, budget).arena_bytes == enough

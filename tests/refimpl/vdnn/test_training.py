@@ -1,7 +1,7 @@
-"""Whatever the network, the policy, the budget and the order: training under vDNN comes to the bits of plain training.
+"""Whatever the network, the policy, the budget and the order: training under vDNN gives the bits of plain training.
 
 Plainly means run without any planning, with the algorithms that the program chose: what a policy decides (what leaves,
-when it comes back, where it lies) must not show in a single bit.
+when it is fetched, where it is placed) must not show in a single bit.
 """
 
 from __future__ import annotations

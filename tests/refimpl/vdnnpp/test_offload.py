@@ -81,7 +81,7 @@ def test_every_second_convolution_from_the_first() -> None:
 def test_the_last_layer_that_is_not_softmax_or_relu_keeps_its_input(
     kinds: str, chosen: dict[OffloadInputs, str]
 ) -> None:
-    """It is needed again at once.  Behind an FC, which no policy offloads, all others count."""
+    """It is needed again at once.  After an FC, which no policy offloads, all others count."""
     layers = [SimpleNamespace(kind=kind, number=str(number)) for number, kind in enumerate(kinds.split())]
     for module, numbers in chosen.items():
         found: Any = module.layers(SimpleNamespace(layers=layers))  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def test_no_map_that_would_be_compressed_is_negative(network: Network) -> None:
 
 
 def test_the_input_and_what_convolutions_put_out_may_be_negative() -> None:
-    """In a residual network a convolution has a norm behind it, and no ReLU of its own."""
+    """In a residual network a convolution is followed by a norm, and no ReLU of its own."""
     network = build("tiny-resnet:vdnnpp", 2)
     found = never_negative(network)
     assert network.input not in found
@@ -119,7 +119,7 @@ def test_a_map_is_compressed_only_between_its_relu_and_backward() -> None:
 def test_only_what_cannot_be_negative_is_ever_compressed(
     network: Network, drawn: Setup, link: float, limit: int | None
 ) -> None:
-    """Nor before its ReLU has been over it, nor once a gradient lies in its place: a cache may push it out then."""
+    """Nor before its ReLU has run, nor once a gradient is in its place: a cache may push it out then."""
     try:
         program = least_plan(network, drawn.replace(pinned=Compressed(limit=limit)), machine(link))
     except PinnedDoesNotFit:
@@ -192,7 +192,7 @@ def vgg(batch: int = 16) -> Program:
 
 
 def test_vgg16s_conv_set_keeps_213_of_545_mib() -> None:
-    """C: with the authors' densities, of what layers 0 to 17 put out; x(0), the input, stays as it is."""
+    """C: with the authors' densities, of the outputs of layers 0 to 17; x(0), the input, stays as it is."""
     program = vgg()
     network = program.network
     left = [it.tensor for it in program.instructions if isinstance(it, CopyOut) and it.why == "offload"]
@@ -322,7 +322,7 @@ def test_the_pinned_arena_is_never_exceeded() -> None:
 
 
 def test_nothing_pins_memory_inside_an_iteration() -> None:
-    """One arena, known before the first iteration: no instruction asks for pinned memory, all addresses are within."""
+    """One arena, known before the first iteration: no instruction allocates pinned memory, all addresses are within."""
     program = plan(build("alexnet:vdnnpp", 16), setup("vdnnpp-all"), GTX_970, PLENTY)
     assert {it.op for it in program.instructions} == {
         "allocate", "free", "launch", "copy out", "copy in", "compress", "decompress", "record", "wait",

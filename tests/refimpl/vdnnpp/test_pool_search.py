@@ -324,7 +324,7 @@ def test_what_stays_is_only_ever_given_the_right_most_hole() -> None:
 
 def test_a_trace_that_no_pool_serves_is_an_error_and_no_endless_search() -> None:
     events = events_of(("A", 1), ("B", 2), ("A", 0), ("C", 2))
-    with pytest.raises(PlacementError, match=r"both-ends serves this trace in no pool: C asks for 1,024 bytes, .* 512"):
+    with pytest.raises(PlacementError, match=r"both-ends serves this trace in no pool: C needs 1,024 bytes, .* 512"):
         find_pool(events, BothEnds())
     assert find_pool(events, BestFit()).pool_bytes == 5 * UNIT
 
@@ -375,7 +375,7 @@ def test_what_is_found_fits(events: list[Event], allocator: Allocator) -> None:
 
 
 def most_alive(events: Sequence[Event]) -> int:
-    """The ideal, slowly: every moment summed anew."""
+    """The ideal, slowly: every moment summed by itself."""
     known = lives(events)
     moments = range(len(events))
     return max(sum(life.nbytes for life in known.values() if life.begin <= at < life.end) for at in moments)

@@ -74,7 +74,7 @@ def test_a_poolings_backward_searches_too_and_a_softmaxs_does_not() -> None:
 
 @given(networks())
 def test_a_relus_and_a_softmaxs_backward_ask_for_nothing(network: Network) -> None:
-    """On any network, forked ones included; each map is asked for once."""
+    """On any network, forked ones included; each map is prefetched once."""
     context = PlanContext(network, TITAN_X)
     context.decide("offload", "test", ALL.bind(context).offloads())
     bound = WINDOW.bind(context)

@@ -184,7 +184,7 @@ def test_no_kernel_waits_for_an_offload_where_there_is_room(name: str) -> None:
 
 
 def waits_for_others(program: Program) -> list[str]:
-    """Kernels of the backward pass, behind its first step, that wait for anything but a copy of what they read."""
+    """Kernels of the backward pass, after its first step, that wait for anything but a copy of what they read."""
     steps, found = program.network.steps, []
     for wait, work in awaited(program):
         if wait.stream == COMPUTE and wait.step > program.network.depth + 1:
@@ -257,7 +257,7 @@ class KernelAlone(DeviceMemory):
 
 
 def same_bits(program: Program, order: Order) -> bool:
-    """Whether an iteration in this order comes to what training plainly comes to."""
+    """Whether an iteration in this order gives the values of plain training."""
     try:
         _, state = trained(program, 1, order=order, poison=True)
     except NotFinite:  # poison, read
@@ -463,7 +463,7 @@ def test_slower_than_vdnn_is_rare_on_drawn_networks() -> None:
 
 
 def test_the_barrier_can_cost_more_than_the_join() -> None:
-    """One convolution, whose X is the batch: vDNN fetches it again while forward runs, vDNN++ only behind it."""
+    """One convolution, whose X is the batch: vDNN fetches it again while forward runs, vDNN++ only after it."""
     b = Builder("one", (3, 1, 6, 6), VDNNPP)
     b.conv(1, 1)
     b.pool(6)

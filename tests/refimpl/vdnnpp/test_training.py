@@ -31,12 +31,12 @@ from tests.refimpl.plainly import draw_batch
 pytestmark = pytest.mark.vdnnpp
 
 KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e13, link=1e11, flops=1e9)
-BEHIND = dataclasses.replace(MACHINE, host_rate=1e9)  # the threads take as long as many layers
+SLOW_HOST = dataclasses.replace(MACHINE, host_rate=1e9)  # the threads take as long as many layers
 ITERATIONS = 2
-GUARD = 4096  #: bytes behind each of the host's arenas that nobody may touch
+GUARD = 4096  #: bytes after each of the host's arenas that must not change
 BYTE = 0x5A
 
-#: Only maps behind a ReLU are compressed, so there are more of those than elsewhere.
+#: Only maps after a ReLU are compressed, so there are more of those than elsewhere.
 KINDS = ("conv", "conv", "pool", "relu", "relu", "relu", "dropout", "lrn", "batchnorm", "join", "concat")
 drawn_networks = st.one_of(
     networks(layers=14, side=8, kinds=KINDS, conventions=VDNNPP),
@@ -71,7 +71,7 @@ def mixtures() -> st.SearchStrategy[Setup]:
 
 
 def guarded(made: Trainer) -> Iterator[np.ndarray]:
-    """Rows of bytes behind the pinned arena and the store, put there before the program is made ready again."""
+    """Rows of bytes after the pinned arena and the store, put there before the program is made ready again."""
     device: Any = made.device
     for name in ("pinned", "store"):
         old = getattr(device, name)
@@ -85,11 +85,11 @@ def guarded(made: Trainer) -> Iterator[np.ndarray]:
 def holds(network: Network, program: Program, order: Order, poison: bool) -> int:
     """Train, with an eye on everything; the bytes that were compressed in an iteration."""
     with trainer(program, order=order, poison=poison) as made:
-        behind = list(guarded(made))
+        guards = list(guarded(made))
         assert made.device.pinned.size >= program.pinned_bytes
         losses = [made.step(*draw_batch(network, i)) for i in range(ITERATIONS)]
         state, found = made.state(), made.compressed
-        assert all((row == BYTE).all() for row in behind)
+        assert all((row == BYTE).all() for row in guards)
         assert made.recounted_peak == program.peak_bytes <= program.budget
     expected = plain_training(program, ITERATIONS)
     assert differing(state, expected) == []
@@ -115,7 +115,7 @@ def test_no_preset_changes_a_bit(network: Network, wanted: Setup, tightness: flo
 def test_no_mixture_changes_a_bit(
     network: Network, wanted: Setup, tightness: float, order: Order, poison: bool, slow: bool
 ) -> None:
-    holds(network, least_plan(network, wanted, BEHIND if slow else KEEPS_UP, tightness), order, poison)
+    holds(network, least_plan(network, wanted, SLOW_HOST if slow else KEEPS_UP, tightness), order, poison)
 
 
 @given(drawn_networks, st.sampled_from(PRESETS), st.floats(0, 1), orders, st.booleans())

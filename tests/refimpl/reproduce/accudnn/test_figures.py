@@ -51,7 +51,7 @@ def test_the_least_without_loss_is_fast_and_a_little_less_is_not() -> None:
 
 @pytest.mark.slow
 def test_when_is_worth_more_than_which(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ours: late never loses to another time; which map is first matters less than when they come back."""
+    """Ours: late never loses to another time; which map is first matters less than when they are prefetched."""
     monkeypatch.setattr(figures, "CASES", figures.CASES[::3])  # a forked network and a chain
     whens, whichs = figures.prefetch(quietly).rows, figures.choice(quietly).rows
     for when, which in zip(whens, whichs, strict=True):

@@ -29,7 +29,7 @@ def few() -> list[Row]:
 
 
 def again(row: Row, more: int) -> bool:
-    """Whether the network of a row fits with so many images or units more."""
+    """Whether the network of a row fits with `more` images or units added."""
     setup = (SETUPS | WITHOUT)[row.setup]
     if row.depth is None:
         return attempt(build(f"{row.network}:superneurons", row.batch + more), setup, K40C, BUDGET) is not None

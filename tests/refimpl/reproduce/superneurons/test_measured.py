@@ -55,7 +55,7 @@ def test_the_comparison_is_of_the_named_batch_with_the_same_convolutions(found: 
 
 
 def test_everything_held_takes_the_algorithms_call_by_call() -> None:
-    """Under a budget SuperNeurons chooses anew at every call; without one it would choose otherwise."""
+    """Under a budget SuperNeurons chooses at every call; without one it would choose otherwise."""
     network, here = build("tiny-vgg", 32), machine("here")
     tight, plenty = (plan(network, presets.superneurons(), here, budget) for budget in (6 << 20, 1 << 30))
     same = measured.SameAlgorithms.as_in(tight)

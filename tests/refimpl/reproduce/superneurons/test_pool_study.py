@@ -69,7 +69,7 @@ def test_any_setup_can_be_studied() -> None:
 
 
 def test_the_trace_is_what_the_plan_did() -> None:
-    """Replayed in a pool of the same kind every block lies where the plan put it; nothing is left over."""
+    """Replayed in a pool of the same kind every block is where the plan put it; nothing is left over."""
     network = build("tiny-resnet:superneurons", 4)
     program = plan(network, stages.offload(), K40C, UNLIMITED)
     pool, address = Heap().open(UNLIMITED), {}

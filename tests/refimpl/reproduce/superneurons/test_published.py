@@ -18,7 +18,7 @@ GOLDEN = ROOT / "tests" / "data" / "superneurons_alexnet200.csv"
 
 
 def figures() -> Iterator[Published]:
-    """Every one, wherever in the module it stands."""
+    """Every one in the module."""
     for value in vars(published).values():
         yield from within(value)
 

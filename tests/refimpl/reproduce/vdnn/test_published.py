@@ -14,7 +14,7 @@ pytestmark = pytest.mark.vdnn
 
 
 def figures(value: object) -> Iterator[Published]:
-    """Every one, in order, wherever in the module it is."""
+    """Every one in the module, in order."""
     if isinstance(value, Published):
         yield value
     elif isinstance(value, (dict, tuple)):

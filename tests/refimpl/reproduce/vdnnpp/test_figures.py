@@ -66,7 +66,7 @@ def row(found: Found, **wanted: Any) -> Any:
 
 
 def test_only_what_the_abstract_says_is_published(speed: Found, pinned: Found) -> None:
-    """Every reading is there, and each is missed: nobody knows which one is meant."""
+    """Every reading is there, and each is missed: it is not known which one is meant."""
     found = [*speed.figures, *pinned.figures]
     assert {(f.published.value, f.published.unit, f.published.mark) for f in found} == {(60, "%", "P")}
     assert all(f.published.source.startswith("IPDPS 2019, abstract") for f in found)
@@ -145,7 +145,7 @@ def test_never_slower_with_the_algorithms_given(speed: Found) -> None:
 
 
 def test_the_1x1s_copy_hides_under_the_5x5(demonstration: Found) -> None:
-    """vDNN waits behind every 1×1 for its copy; vDNN++ runs on."""
+    """vDNN waits after every 1×1 for its copy; vDNN++ runs on."""
     forward = {who: [r for r in demonstration.rows if (r.setup, r.direction) == (who, "forward")]
                for who in ("vDNN", "vDNN++")}  # fmt: skip
     for who, rows in forward.items():

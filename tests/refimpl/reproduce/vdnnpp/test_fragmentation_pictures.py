@@ -101,7 +101,7 @@ def test_no_two_blocks_of_a_panel_overlap() -> None:
 
 
 def test_a_pool_of_the_ideal_size_shows_what_had_no_hole() -> None:
-    """AlexNet, conv, best fit: d(conv2) asks for 91.12 MiB in step 21, and the largest hole lies at 0."""
+    """AlexNet, conv, best fit: d(conv2) needs 91.12 MiB in step 21, and the largest hole is at 0."""
     axes = drawn().axes[0]
     words = [text.get_text() for text in axes.texts]
     assert words == ["d(conv2) asks 91.12 MiB,\nlargest hole 75.48 MiB"]
@@ -131,7 +131,7 @@ def test_kinds_are_told_apart() -> None:
     (legend,) = drawn("none").legends
     words = [text.get_text() for text in legend.get_texts()]
     assert words == [
-        "stays", "gradient map", "weight gradient", "free", "ideal", "asked for, on the largest hole it could have had"
+        "stays", "gradient map", "weight gradient", "free", "ideal", "the refused block, on the largest hole"
     ]  # fmt: skip
 
 
