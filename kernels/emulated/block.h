@@ -103,9 +103,6 @@ static int launch(Launch *L) {
     memset(C, 0, sizeof *C), memset(locals, 0xff, (size_t)n * LOCAL_BYTES);
     C->shared = aligned_alloc(256, (shared_bytes + 255) / 256 * 256);
     C->launch = L, C->parameters = L->parameters, C->block = L->block, C->grid = L->grid;
-    for (int i = 0; i < SITES; i++) C->site[i] = (Site){1, 0, -1};
-    for (int i = 0; i < SHARED_ARRAYS; i++) memset(C->valid + shared_arrays[i].offset / 4, 1, (shared_arrays[i].bytes + 3) / 4);
-    memset(C->valid + SHARED_TOTAL / 4, 1, (L->dynamic_shared_bytes + 3) / 4);
     for (unsigned i = 0; i < n; i++) {
         order[i] = i, threads[i].linear = i, states[i].local = locals + (size_t)i * LOCAL_BYTES;
         threads[i].tid = (Dim3){i % L->block.x, i / L->block.x % L->block.y, i / L->block.x / L->block.y};

@@ -22,7 +22,7 @@ typedef struct {
 /* What a thread brings to a warp operation, and what it takes away. */
 enum { SHFL_IDX, SHFL_UP, SHFL_DOWN, SHFL_BFLY, VOTE_ALL, VOTE_ANY, VOTE_UNI, VOTE_BALLOT, MATCH_ANY, WARP_BARRIER };
 typedef struct { int kind, site; uint32_t mask, value, b, c, result, flag; } WarpStop;
-typedef struct { uint64_t lo, last; int array; } Site; /* an access at a is inside if a - lo <= last */
+typedef struct { uint64_t lo, places; int array; } Site; /* the array that an access was inside last time: see `outside` */
 typedef struct { /* a word's shadow: who wrote it last, and who read it */
     uint64_t writer, reader;
 } Shadow;
@@ -36,7 +36,6 @@ typedef struct {
     uint32_t phase; /* barriers that the block has passed */
     Shadow *shared_shadow, **global_shadow;
     Site site[SITES + 1];
-    uint8_t valid[(SHARED_TOTAL + DYNAMIC_SHARED) / 4 + 1]; /* words of shared memory that are inside an array */
 } Context;
 
 INLINE float u2f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
@@ -114,6 +113,18 @@ static __attribute__((noinline, unused)) void look_for_races(Context *C, const T
 
 /* --- Memory: every access is checked, then it is a pointer ----------------------------------------------------------- */
 
+/* Whether an access at a is outside of its site's array, or misaligned: the low bits of a - lo, which are 0 in an aligned
+ * one, are rotated to the top.  So one comparison decides both.  `places`: aligned places inside; none before the first. */
+INLINE int outside(const Site *s, uint64_t a, unsigned alignment) {
+    uint64_t at = a - s->lo;
+    int low_bits = __builtin_ctz(alignment);
+    return (at >> low_bits | at << (-low_bits & 63)) >= s->places;
+}
+/* From now on this site's accesses are compared with an array of this many bytes. */
+INLINE void remember(Context *C, int site, int array, uint64_t lo, uint64_t hi, unsigned bytes, unsigned alignment) {
+    lo = (lo + alignment - 1) & -(uint64_t)alignment;
+    C->site[site] = (Site){lo, (hi - bytes - lo) / alignment + 1, array};
+}
 COLD void resolve(Context *C, const Thread *T, uint64_t a, unsigned bytes, int site, int how, unsigned alignment) {
     Launch *launch = C->launch;
     char text[300], more[900] = "; the arrays:";
@@ -125,7 +136,7 @@ COLD void resolve(Context *C, const Thread *T, uint64_t a, unsigned bytes, int s
     for (int i = 0; i < launch->array_count; i++) {
         Array *array = &launch->arrays[i];
         if (a >= array->lo && a + bytes <= array->hi) {
-            C->site[site] = (Site){array->lo, array->hi - bytes - array->lo, i};
+            remember(C, site, i, array->lo, array->hi, bytes, alignment);
             if (how != WRITE) array->read = 1;
             if (how >= WRITE) array->written = 1;
             return;
@@ -142,24 +153,34 @@ COLD void resolve(Context *C, const Thread *T, uint64_t a, unsigned bytes, int s
 }
 INLINE void *global(Context *C, const Thread *T, uint64_t a, unsigned bytes, unsigned alignment, int site, int how) {
     Site *s = &C->site[site];
-    if (UNLIKELY((a - s->lo > s->last) | ((a & (alignment - 1)) != 0))) resolve(C, T, a, bytes, site, how, alignment);
+    if (UNLIKELY(outside(s, a, alignment))) resolve(C, T, a, bytes, site, how, alignment);
 #if RACES
-    const char *name = C->launch->arrays[s->array].name;
-    look_for_races(C, T, C->global_shadow[s->array] + (a - s->lo) / 4, (bytes + 3) / 4, how, site, name, (a - s->lo) / 4);
+    const Array *array = &C->launch->arrays[s->array];
+    uint64_t word = (a - array->lo) / 4;
+    look_for_races(C, T, C->global_shadow[s->array] + word, (bytes + 3) / 4, how, site, array->name, word);
 #endif
     return (void *)a;
 }
-INLINE void *shared(Context *C, const Thread *T, uint64_t a, unsigned bytes, unsigned alignment, int site, int how) {
+COLD void resolve_shared(Context *C, const Thread *T, uint64_t a, unsigned bytes, int site, int how, unsigned alignment) {
     char text[300], named[120];
-    if (UNLIKELY((a > SHARED_TOTAL + DYNAMIC_SHARED - bytes) | ((a & (alignment - 1)) != 0)) || UNLIKELY(!C->valid[a >> 2]) ||
-        (bytes > 4 && UNLIKELY(!C->valid[(a + bytes - 4) >> 2]))) {
-        name_shared(named, sizeof named, a);
-        snprintf(text, sizeof text, "%s of %u bytes of %s", a & (alignment - 1) ? how < WRITE ? "a misaligned read" : "a misaligned write"
-                 : how < WRITE ? "a read outside of the array" : "a write outside of the array", bytes, named);
-        fail(C, T, text, site, "");
+    for (unsigned i = 0; i <= SHARED_ARRAYS && !(a & (alignment - 1)); i++) {
+        uint64_t lo = i < SHARED_ARRAYS ? shared_arrays[i].offset : SHARED_TOTAL; /* after the others: dynamic shared memory */
+        uint64_t hi = lo + (i < SHARED_ARRAYS ? shared_arrays[i].bytes : C->launch->dynamic_shared_bytes);
+        if (a >= lo && a + bytes <= hi) {
+            remember(C, site, i, lo, hi, bytes, alignment);
+            return;
+        }
     }
+    name_shared(named, sizeof named, a);
+    snprintf(text, sizeof text, "%s of %u bytes of %s", a & (alignment - 1) ? how < WRITE ? "a misaligned read" : "a misaligned write"
+             : how < WRITE ? "a read outside of the array" : "a write outside of the array", bytes, named);
+    fail(C, T, text, site, "");
+}
+INLINE void *shared(Context *C, const Thread *T, uint64_t a, unsigned bytes, unsigned alignment, int site, int how) {
+    if (UNLIKELY(outside(&C->site[site], a, alignment))) resolve_shared(C, T, a, bytes, site, how, alignment);
 #if RACES
     Shadow *word = C->shared_shadow + a / 4;
+    char text[300], named[120];
     if (how != WRITE)
         for (unsigned i = 0; i < (bytes + 3) / 4; i++)
             if (UNLIKELY((word[i].writer & WHO) >> 28 != C->block_number + 1)) {

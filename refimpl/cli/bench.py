@@ -1,4 +1,4 @@
-"""`refimpl bench`: every kernel family measured here, the planner, training, or the all-reduce between processes."""
+"""`refimpl bench`: the kernels measured here, the planner, training, the emulated GPU, the all-reduce of processes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ def add(commands: Any) -> None:
         commands, "bench", "measure every kernel here",
         "Measure every kernel family here, beside NumPy and PyTorch (on a GPU: cuBLAS and cuDNN); or how long "
         "planning, verifying and simulating take, and how that grows with a network's depth; or an iteration of "
-        "training on the CPU, beside PyTorch's; or the all-reduce between processes that mpiexec has started.",
+        "training on the CPU, beside PyTorch's; or the emulated GPU; or the all-reduce between processes that mpiexec "
+        "has started.",
         [
             "refimpl bench --quick",
             "refimpl bench --family conv --json",
             "refimpl bench --planner",
             "refimpl bench --training",
+            "refimpl bench --emulated",
             "mpiexec -n 2 refimpl bench --all-reduce tiny-vgg",
         ],
     )  # fmt: skip
@@ -42,6 +44,7 @@ def add(commands: Any) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--planner", action="store_true", help="the planner and not the kernels")
     what.add_argument("--training", action="store_true", help="iterations of training and not the kernels")
+    what.add_argument("--emulated", action="store_true", help="how fast the emulated GPU is, and not the kernels")
     what.add_argument(
         "--all-reduce", metavar="NETWORK", help="the all-reduce of data-parallel training, between mpiexec's processes"
     )
@@ -55,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
         return planner(options)
     if options.training:
         return training(options)
+    if options.emulated:
+        return emulated(options)
     if options.all_reduce:
         return as_rank(options, all_reduce)
     from refimpl.machine.devices import NoDevice, device_at_hand
@@ -150,6 +155,29 @@ def training(options: argparse.Namespace) -> int:
             say(report.disturbed)
         if any(row.pytorch is None for row in report.rows):
             say("PyTorch is not installed here: pip install torch")
+    if options.write:
+        written(measuring.write(report, ROOT))
+    return DONE
+
+
+def emulated(options: argparse.Namespace) -> int:
+    """A product of matrices, an iteration and a cold start on the emulated GPU."""
+    if options.family or options.device or options.probe:
+        raise Fail("--emulated measures the emulated GPU alone: leave out --family, --device and --probe")
+    if options.write and options.quick:
+        raise Fail("--write keeps what was measured with all turns: leave out --quick")
+    from refimpl.backend import DeviceFailed
+    from refimpl.bench import emulated as measuring
+
+    try:
+        report = measuring.run(3 if options.quick else 10, with_cold_start=not options.quick)
+    except DeviceFailed as error:
+        raise Fail(str(error), DEVICE_FAILED) from None
+    if options.json:
+        print(report.json())
+    else:
+        show("the emulated GPU", *measuring.table(report), wraps=["on the emulated GPU"])
+        say(f"{report.name}; processor time, the least of {report.turns} turns. No figure is a GPU's.")
     if options.write:
         written(measuring.write(report, ROOT))
     return DONE

@@ -142,6 +142,15 @@ def shared_array_for_another_block(x: Any, y: Any, n: int) -> None:
     y[t] = s[t]
 
 
+@fault("outside of the array", grid=1, block=7)
+def shared_bytes_past_the_end(x: Any, y: Any, n: int) -> None:
+    s = cuda.shared.array(6, np.uint8)
+    t = cuda.threadIdx.x
+    s[t] = t
+    cuda.syncthreads()
+    y[t] = s[t]
+
+
 @fault("outside of the array", grid=1, block=(8, 8))
 def shared_columns_swapped(x: Any, y: Any, n: int) -> None:
     s = cuda.shared.array((4, 16), np.float32)

@@ -149,6 +149,7 @@ def fault_of(line: list[str]) -> tuple[int | None, str]:
 def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is trained or measured, and files are written into a folder of the test's own."""
     from kernels import machine_code
+    from refimpl.bench import emulated as emulated_bench
     from refimpl.bench import kernels as kernels_bench
     from refimpl.bench import planning as planner_bench
     from refimpl.cli import demonstration
@@ -160,7 +161,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     for place, name in (
         (run, "trainer_of"), (trace, "trainer_of"), (measure, "measure"), (kernels_bench, "run"),
-        (planner_bench, "run"), (demonstration, "main"),
+        (planner_bench, "run"), (emulated_bench, "run"), (demonstration, "main"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
     papers, solve = setups.of_papers(), bound.Programme.solve  # all setups take a minute, and so may the solver
