@@ -21,6 +21,10 @@ Two ways to walk the sum in forward and backward_data, chosen from the shape alo
     by table   channels and taps in one row, what each means in a small table in shared memory.  More instructions,
                but no idle steps where there are fewer channels than a stretch is long (first layers).
 
+Groups are products of their own, side by side in the grid: a block computes a tile of one group.  They are walked by
+table, and so is a dilation that differs from axis to axis.  A tile has 64 rows, of which a group of few filters fills
+but a few: a depthwise convolution, one row of 64.
+
 backward_filter has few tiles and a very long sum, so the sum is cut into slices (`slices`: from the shape alone).
 Their partial results go into the workspace, and a second kernel adds them in ascending order.  Without a workspace the
 same kernel goes through the slices one after another and adds each to dw: the same additions in the same order, hence
@@ -31,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -51,6 +55,7 @@ HALF = COLUMNS // 2
 ACROSS = COLUMNS // 8  #: threads side by side in a tile
 OUTSIDE = 1 << 30  #: a row that is in no map
 ZERO = np.float32(0)
+MOST_GROUPS = 65535  #: a grid's z dimension
 
 FEW_TILES = 512  #: with fewer blocks of 128 rows than this, blocks of 64 fill a GPU more evenly
 BLOCKS = 1024  #: backward_filter: about this many blocks in all
@@ -93,20 +98,20 @@ def tile_ends(rows: int) -> tuple[Any, Any]:
     half = rows // 2
 
     @device
-    def start(bias: Floats, with_bias: int, first_filter: int, filters: int, acc: Floats) -> None:
+    def start(bias: Floats, with_bias: int, first_filter: int, filters: int, bias_first: int, acc: Floats) -> None:
         """The sums start from the bias."""
         for i in range(8):
             k = first_filter + i % 4 + i // 4 * half
             value = ZERO
             if with_bias != 0 and k < filters:
-                value = bias[np.uint32(k)]
+                value = bias[np.uint32(bias_first + k)]
             for j in range(8):
                 acc[i, j] = value
 
     @device
     def store(
-        acc: Floats, out: Floats, first_filter: int, first_position: int, positions: int, filters: int, area: int,
-        columns_out: int, out_first: int, out_row: int, out_column: int, out_area: int,
+        acc: Floats, out: Floats, first_filter: int, first_position: int, positions: int, filters: int, maps: int,
+        area: int, columns_out: int, out_first: int, out_row: int, out_column: int, out_area: int,
     ) -> None:  # fmt: skip
         """This thread's 8×8 results go where they belong; those of a tile that sticks out are dropped."""
         for j in range(8):
@@ -116,7 +121,7 @@ def tile_ends(rows: int) -> tuple[Any, Any]:
                 place = np.uint32(np.uint32(position) % np.uint32(area))
                 down = np.int64(place // np.uint32(columns_out))
                 across = np.int64(place % np.uint32(columns_out))
-                at = out_first + (n * filters + first_filter) * out_area + down * out_row + across * out_column
+                at = out_first + (n * maps + first_filter) * out_area + down * out_row + across * out_column
                 for i in range(4):
                     if first_filter + i < filters:
                         out[np.uint32(at + i * out_area)] = acc[i, j]
@@ -141,14 +146,18 @@ def gather_by_tap(rows: int) -> Kernel:
     source_row, ..._column    -pad                            output position read by the phase's first input at tap 0
     row_step, column_step     stride                          1
     taps_h, taps_w            r, s                            taps that meet the phase
-    direction                 +1: taps lead on                -1: taps lead back
+    lead_h, lead_w            +1: taps lead on (dilation)     -1: taps lead back
     weight_first              0                               first tap of the phase
     weight_row, ..._column    s, 1                            stride_h·s, stride_w
     weight_filter             c·r·s                           r·s
     weight_channel            r·s                             c·r·s
+    weight_group              k·c·r·s                         k·c·r·s
     out_first                 0                               first input of the phase
     out_row, out_column       q, 1                            stride_h·w, stride_w
     out_area                  p·q                             h·w
+
+    Of these only `gather_by_table` in groups looks at weight_group, and at lead_w where it is not lead_h; channels and
+    filters are those of a group.
     """
     threads = rows * COLUMNS // 64
     pitch = rows + 4
@@ -165,9 +174,10 @@ def gather_by_tap(rows: int) -> Kernel:
     def gather(
         source: Floats, weights: Floats, bias: Floats, out: Floats, with_bias: int,
         images: int, channels: int, height: int, width: int, filters: int, rows_out: int, columns_out: int,
-        source_row: int, source_column: int, row_step: int, column_step: int, taps_h: int, taps_w: int, direction: int,
-        weight_first: int, weight_row: int, weight_column: int, weight_filter: int, weight_channel: int,
-        out_first: int, out_row: int, out_column: int, out_area: int,
+        source_row: int, source_column: int, row_step: int, column_step: int, taps_h: int, taps_w: int,
+        lead_h: int, lead_w: int, weight_first: int, weight_row: int, weight_column: int, weight_filter: int,
+        weight_channel: int, weight_group: int, out_first: int, out_row: int, out_column: int,
+        out_area: int,
     ) -> None:  # fmt: skip
         """A tile of outputs a block, 8×8 a thread: the sum tap by tap, 8 channels at a time."""
         left = cuda.shared.array(left_size, np.float32, 16)
@@ -203,7 +213,7 @@ def gather_by_tap(rows: int) -> Kernel:
         for i in range(left_loads):
             k = min(first_filter + load_row + i * left_rows, filters - 1)
             weight_at[i] = np.uint64(k * weight_filter + load_step * weight_channel + weight_first)
-        start(bias, with_bias, first_filter + row, filters, acc)
+        start(bias, with_bias, first_filter + row, filters, 0, acc)
 
         done = 0
         while done < channels:
@@ -216,11 +226,11 @@ def gather_by_tap(rows: int) -> Kernel:
                         if np.int32(load_step) < remaining:
                             value = weights[weight_at[i] + tap]
                         left[load_step * pitch + load_row + i * left_rows] = value
-                    v = np.uint32(y + direction * tap_row)
-                    u = np.uint32(x + direction * tap_column)
+                    v = np.uint32(y + lead_h * tap_row)
+                    u = np.uint32(x + lead_h * tap_column)
                     if (v >= np.uint32(height)) | (u >= np.uint32(width)):
                         remaining = np.int32(0)  # this tap is outside the map
-                    source_at = np.uint64(here + direction * (tap_row * width + tap_column))
+                    source_at = np.uint64(here + lead_h * (tap_row * width + tap_column))
                     for j in range(right_loads):
                         value = ZERO
                         if np.int32(load_channel + j * right_steps) < remaining:
@@ -237,18 +247,21 @@ def gather_by_tap(rows: int) -> Kernel:
             done += DEPTH
 
         store(
-            acc, out, first_filter + row, first_position + column, images * area, filters, area, columns_out,
+            acc, out, first_filter + row, first_position + column, images * area, filters, filters, area, columns_out,
             out_first, out_row, out_column, out_area,
         )  # fmt: skip
 
     return gather
 
 
-def gather_by_table(rows: int) -> Kernel:
+def gather_by_table(rows: int, in_groups: bool = False) -> Kernel:
     """The same as `gather_by_tap`, parameter for parameter, with the sum's (channel, tap row, tap column) in one row.
 
     Before each stretch of 8 steps the first 8 threads write down what each step means, in four numbers: how far its
     source element is from that of step 0, how many rows and columns it is away, and the index of its weight.
+
+    In groups, block (i, j, z) computes tile (i, j) of group z; otherwise there is one group, and the compiler leaves
+    out what the groups take.
     """
     threads = rows * COLUMNS // 64
     pitch = rows + 4
@@ -262,16 +275,16 @@ def gather_by_table(rows: int) -> Kernel:
 
     @device
     def describe(
-        table: Ints, step: int, steps: int, t: int, height: int, width: int, taps_h: int, taps_w: int, direction: int,
-        weight_first: int, weight_row: int, weight_column: int, weight_channel: int,
+        table: Ints, step: int, steps: int, t: int, height: int, width: int, taps_h: int, taps_w: int, lead_h: int,
+        lead_w: int, weight_first: int, weight_row: int, weight_column: int, weight_channel: int,
     ) -> None:  # fmt: skip
         """Thread t writes line t of the table; a step beyond the last is so far away that it is outside of any map."""
         rest = np.uint32(step) // np.uint32(taps_w)
         tap_column = np.int64(np.uint32(step) % np.uint32(taps_w))
         tap_row = np.int64(rest % np.uint32(taps_h))
         channel = np.int64(rest // np.uint32(taps_h))
-        down = direction * tap_row
-        across = direction * tap_column
+        down = lead_h * tap_row
+        across = (lead_w if in_groups else lead_h) * tap_column
         table[t, 0] = np.int32((channel * height + down) * width + across)
         table[t, 1] = np.int32(down if step < steps else OUTSIDE)
         table[t, 2] = np.int32(across)
@@ -279,13 +292,16 @@ def gather_by_table(rows: int) -> Kernel:
             weight_first + channel * weight_channel + tap_row * weight_row + tap_column * weight_column
         )
 
-    @kernel(block=threads, name=f"conv_gather_by_table_{rows}", launch_bounds=(threads, 512 // threads))
+    kind = "in_groups" if in_groups else "by_table"
+
+    @kernel(block=threads, name=f"conv_gather_{kind}_{rows}", launch_bounds=(threads, 512 // threads))
     def gather(
         source: Floats, weights: Floats, bias: Floats, out: Floats, with_bias: int,
         images: int, channels: int, height: int, width: int, filters: int, rows_out: int, columns_out: int,
-        source_row: int, source_column: int, row_step: int, column_step: int, taps_h: int, taps_w: int, direction: int,
-        weight_first: int, weight_row: int, weight_column: int, weight_filter: int, weight_channel: int,
-        out_first: int, out_row: int, out_column: int, out_area: int,
+        source_row: int, source_column: int, row_step: int, column_step: int, taps_h: int, taps_w: int,
+        lead_h: int, lead_w: int, weight_first: int, weight_row: int, weight_column: int, weight_filter: int,
+        weight_channel: int, weight_group: int, out_first: int, out_row: int, out_column: int,
+        out_area: int,
     ) -> None:  # fmt: skip
         """A tile of outputs a block, 8×8 a thread: the sum over channels and taps in one row, by a table."""
         left = cuda.shared.array(left_size, np.float32, 16)
@@ -312,13 +328,16 @@ def gather_by_table(rows: int) -> Kernel:
         x = np.int64(place % np.uint32(columns_out))
         y = source_row + y * row_step
         x = source_column + x * column_step
-        here = (image * channels * height + y) * width + x
+        group = np.int64(cuda.blockIdx.z) if in_groups else 0
+        groups = np.int64(cuda.gridDim.z) if in_groups else 1
+        here = ((image * groups + group) * channels * height + y) * width + x
+        first_weight = weight_first + group * weight_group
         steps = channels * taps_h * taps_w
-        start(bias, with_bias, first_filter + row, filters, acc)
+        start(bias, with_bias, first_filter + row, filters, group * filters, acc)
 
         if t < DEPTH and steps > 0:
-            describe(table, np.int64(t), steps, t, height, width, taps_h, taps_w, direction,
-                     weight_first, weight_row, weight_column, weight_channel)  # fmt: skip
+            describe(table, np.int64(t), steps, t, height, width, taps_h, taps_w, lead_h, lead_w,
+                     first_weight, weight_row, weight_column, weight_channel)  # fmt: skip
         cuda.syncthreads()
         step = 0
         while step < steps:
@@ -337,25 +356,27 @@ def gather_by_table(rows: int) -> Kernel:
             step += DEPTH
             cuda.syncthreads()  # the tiles are complete, and the table has been read
             if t < DEPTH:
-                describe(table, step + t, steps, t, height, width, taps_h, taps_w, direction,
-                         weight_first, weight_row, weight_column, weight_channel)  # fmt: skip
+                describe(table, step + t, steps, t, height, width, taps_h, taps_w, lead_h, lead_w,
+                         first_weight, weight_row, weight_column, weight_channel)  # fmt: skip
             if first_filter + row < filters:
                 multiply(left, right, row, column, a, b, acc)
             cuda.syncthreads()
 
         store(
-            acc, out, first_filter + row, first_position + column, images * area, filters, area, columns_out,
-            out_first, out_row, out_column, out_area,
+            acc, out, first_filter + row, first_position + column, images * area, filters, filters * groups, area,
+            columns_out, out_first + group * filters * out_area, out_row, out_column, out_area,
         )  # fmt: skip
 
     return gather
 
 
-def filter_gradient(rows: int) -> Kernel:
+def filter_gradient(rows: int, in_groups: bool = False) -> Kernel:
     """A tile of dw, filters × weights (c·r·s), summed over one slice of the positions (n·p·q) after another.
 
     Block (i, j, z) takes columns i and rows j of tiles, and the slices from z·slices_a_block on.  Its first slice's sum
     is written to `out` (dw, or partial result z in the workspace), the sums of the others are added to that.
+
+    In groups, z counts the groups of every slice; channels and filters are those of a group.
     """
     threads = rows * COLUMNS // 64
     half = rows // 2
@@ -367,11 +388,14 @@ def filter_gradient(rows: int) -> Kernel:
     spread = threads // DEPTH
     multiply = tile_product(rows)
 
-    @kernel(block=threads, name=f"conv_filter_gradient_{rows}", launch_bounds=(threads, 512 // threads))
+    kind = "filter_gradient_in_groups" if in_groups else "filter_gradient"
+
+    @kernel(block=threads, name=f"conv_{kind}_{rows}", launch_bounds=(threads, 512 // threads))
     def gradient(
         x: Floats, dy: Floats, out: Floats, images: int, channels: int, height: int, width: int, filters: int,
         filter_height: int, filter_width: int, out_height: int, out_width: int, stride_h: int, stride_w: int,
         pad_h: int, pad_w: int, slice_length: int, slices_a_block: int, by_area: int, by_width: int,
+        groups: int, dilation_h: int, dilation_w: int,
     ) -> None:  # fmt: skip
         """A tile of weights and a slice of the positions a block, 8×8 weights a thread."""
         left = cuda.shared.array(left_size, np.float32, 16)
@@ -395,15 +419,18 @@ def filter_gradient(rows: int) -> Kernel:
         if t < COLUMNS:
             weight = np.uint32(min(first_weight + t, weights - 1))
             rest = weight // np.uint32(filter_width)
-            s = np.int64(weight % np.uint32(filter_width)) - pad_w
-            r = np.int64(rest % np.uint32(filter_height)) - pad_h
+            s = np.int64(weight % np.uint32(filter_width)) * (dilation_w if in_groups else 1) - pad_w
+            r = np.int64(rest % np.uint32(filter_height)) * (dilation_h if in_groups else 1) - pad_h
             c = np.int64(rest // np.uint32(filter_height))
             table[t, 0] = np.int32((c * height + r) * width + s)
             table[t, 1] = np.int32(r)
             table[t, 2] = np.int32(s)
         cuda.syncthreads()
 
-        first_slice = np.int64(cuda.blockIdx.z) * slices_a_block
+        part = np.int64(cuda.blockIdx.z)  # number of the partial result: slice and group
+        group = part % groups if in_groups else 0
+        maps = groups if in_groups else 1
+        first_slice = (part // groups if in_groups else part) * slices_a_block
         done = 0
         while done < slices_a_block:
             for i in range(8):
@@ -419,8 +446,8 @@ def filter_gradient(rows: int) -> Kernel:
                 p = np.int64(divide(place, by_width))
                 v = p * stride_h
                 u = (place - p * out_width) * stride_w
-                dy_at = n * filters * area + place
-                x_at = (n * channels * height + v) * width + u
+                dy_at = (n * maps + group) * filters * area + place
+                x_at = ((n * maps + group) * channels * height + v) * width + u
                 for i in range(left_loads):
                     k = min(first_filter + load_row + i * spread, filters - 1)
                     value = ZERO
@@ -445,7 +472,7 @@ def filter_gradient(rows: int) -> Kernel:
                 for j in range(8):
                     e = first_weight + column + j % 4 + j // 4 * HALF
                     if k < filters and e < weights:
-                        at = np.uint32((np.int64(cuda.blockIdx.z) * filters + k) * weights + e)
+                        at = np.uint32((part * filters + k) * weights + e)
                         if done == 0:
                             out[at] = acc[i, j]
                         else:
@@ -469,7 +496,9 @@ def conv_sum_partials(partials: Floats, dw: Floats, count: int, slices: int) -> 
 BY_TAP = {rows: gather_by_tap(rows) for rows in (64, 128)}
 BY_TABLE_ROWS = 64
 BY_TABLE = gather_by_table(BY_TABLE_ROWS)
+IN_GROUPS = gather_by_table(BY_TABLE_ROWS, in_groups=True)
 FILTER_GRADIENT = {rows: filter_gradient(rows) for rows in (64, 128)}
+FILTER_GRADIENT_IN_GROUPS = filter_gradient(BY_TABLE_ROWS, in_groups=True)
 
 
 @dataclass(frozen=True)
@@ -478,22 +507,33 @@ class Phase:
 
     With stride 2 an input at an even place (padding counted) is met by the filter's even taps alone, one at an odd
     place by the odd ones.  Within a phase backward_data is a plain correlation, and nothing is multiplied by zero.
+    Where stride and dilation have a common divisor, as 2 and 2, some phases are met by no tap.
     """
 
     first: int  #: the first input of the phase
     count: int  #: inputs in it
-    source: int  #: the output that the first input reads at the first tap; later taps read outputs before it
+    source: int  #: the output that the first input reads at the first tap
     tap: int  #: the first tap
     taps: int  #: taps that meet the phase; none where the stride is larger than the filter: a gradient of zero
+    step: int  #: from one of these taps to the next
+    lead: int  #: outputs from the one that a tap reads to the one that the next reads: before it, so below 0
 
 
-def phases(size: int, filter_size: int, stride: int, pad: int) -> Iterator[Phase]:
-    """The phases of one axis.  Tap r of an input h reads output (h + pad - r) / stride, so r ≡ h + pad (mod stride)."""
-    for tap in range(stride):
-        first = (tap - pad) % stride
+def phases(size: int, filter_size: int, stride: int, pad: int, dilation: int = 1) -> Iterator[Phase]:
+    """The phases of one axis.
+
+    Tap r of input h reads output (h + pad - r·dilation) / stride, so r·dilation ≡ h + pad (mod stride).
+    """
+    common = gcd(stride, dilation)
+    step, lead = stride // common, -dilation // common
+    for rest in range(stride):
+        first = (rest - pad) % stride
         if first < size:
-            taps = max(0, ceil_div(filter_size - tap, stride))
-            yield Phase(first, ceil_div(size - first, stride), (first + pad - tap) // stride, tap, taps)
+            meeting = (tap for tap in range(min(step, filter_size)) if (tap * dilation - rest) % stride == 0)
+            tap = next(meeting, filter_size)
+            taps = ceil_div(filter_size - tap, step)
+            source = (first + pad - tap * dilation) // stride if taps else 0
+            yield Phase(first, ceil_div(size - first, stride), source, tap if taps else 0, taps, step, lead)
 
 
 def tile_rows(results: int, columns: int) -> int:
@@ -502,26 +542,40 @@ def tile_rows(results: int, columns: int) -> int:
     return 64 if ceil_div(results, 64) < 2 * wide or wide * ceil_div(columns, COLUMNS) < FEW_TILES else 128
 
 
-def _plan(filters: int, channels: int, positions: int) -> tuple[Kernel, tuple[int, int]]:
-    """Which gathering kernel, and its grid: by table where over a fifth of the steps would be idle otherwise."""
-    by_table = 4 * ceil_div(channels, DEPTH) * DEPTH > 5 * channels
+def _plan(
+    filters: int, channels: int, positions: int, groups: int, lead: tuple[int, int]
+) -> tuple[Kernel, tuple[int, int, int]]:
+    """Which gathering kernel, and its grid: by table where over a fifth of the steps would be idle otherwise.
+
+    `filters` and `channels` are those of a group.
+    """
+    in_groups = groups > 1 or lead[0] != lead[1]
+    by_table = in_groups or 4 * ceil_div(channels, DEPTH) * DEPTH > 5 * channels
     rows = BY_TABLE_ROWS if by_table else tile_rows(filters, positions)
-    return (BY_TABLE if by_table else BY_TAP[rows]), (ceil_div(positions, COLUMNS), ceil_div(filters, rows))
+    run = IN_GROUPS if in_groups else BY_TABLE if by_table else BY_TAP[rows]
+    return run, (ceil_div(positions, COLUMNS), ceil_div(filters, rows), groups)
+
+
+def gradient_rows(shape: ConvShape) -> int:
+    """Rows of backward_filter's tiles."""
+    return tile_rows(shape.filters, prod(shape.w_shape[1:])) if shape.plain else BY_TABLE_ROWS
 
 
 def slices(shape: ConvShape) -> tuple[int, int]:
     """backward_filter's sum: how many slices, and how many terms in each (the last may have fewer)."""
     terms = shape.images * shape.out_height * shape.out_width
     weights = prod(shape.w_shape[1:])
-    rows = tile_rows(shape.filters, weights)
-    tiles = ceil_div(shape.filters, rows) * ceil_div(weights, COLUMNS)
+    rows = gradient_rows(shape)
+    tiles = shape.groups * ceil_div(shape.group_filters, rows) * ceil_div(weights, COLUMNS)
     count = max(1, min(BLOCKS // tiles, terms // SHORTEST_SLICE))
     length = ceil_div(ceil_div(terms, count), DEPTH) * DEPTH
     return ceil_div(terms, length), length
 
 
 def why_not(pass_: str, shape: ConvShape) -> str | None:
-    return None if shape.plain else "it serves neither groups nor dilation"
+    if shape.groups > MOST_GROUPS:
+        return f"it takes at most {MOST_GROUPS} groups, these are {shape.groups}"
+    return None
 
 
 def workspace_bytes(pass_: str, shape: ConvShape, images: int | None = None) -> int:
@@ -533,29 +587,32 @@ def workspace_bytes(pass_: str, shape: ConvShape, images: int | None = None) -> 
 def forward(shape: ConvShape, x: Any, w: Any, b: Any, y: Any, workspace: Any, stream: Any) -> None:
     taps = shape.filter_height * shape.filter_width
     area = shape.out_height * shape.out_width
-    run, grid = _plan(shape.filters, shape.channels, shape.images * area)
+    depth, filters = shape.group_channels, shape.group_filters
+    run, grid = _plan(filters, depth, shape.images * area, shape.groups, shape.dilation)
     bias = w if b is None else b  # a kernel cannot be given None; with_bias says that it is not read
     launch(
         run, grid, x, w, bias, y, int(b is not None),
-        shape.images, shape.channels, shape.height, shape.width, shape.filters, shape.out_height, shape.out_width,
-        -shape.pad[0], -shape.pad[1], *shape.stride, shape.filter_height, shape.filter_width, 1,
-        0, shape.filter_width, 1, shape.channels * taps, taps,
+        shape.images, depth, shape.height, shape.width, filters, shape.out_height, shape.out_width,
+        -shape.pad[0], -shape.pad[1], *shape.stride, shape.filter_height, shape.filter_width, *shape.dilation,
+        0, shape.filter_width, 1, depth * taps, taps, filters * depth * taps,
         0, shape.out_width, 1, area, stream=stream,
     )  # fmt: skip
 
 
 def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, workspace: Any, stream: Any) -> None:
     taps = shape.filter_height * shape.filter_width
-    (stride_h, stride_w), (pad_h, pad_w) = shape.stride, shape.pad
-    for v in phases(shape.height, shape.filter_height, stride_h, pad_h):
-        for u in phases(shape.width, shape.filter_width, stride_w, pad_w):
-            run, grid = _plan(shape.channels, shape.filters, shape.images * v.count * u.count)
+    (stride_h, stride_w), (pad_h, pad_w), (apart_h, apart_w) = shape.stride, shape.pad, shape.dilation
+    depth, filters = shape.group_channels, shape.group_filters
+    for v in phases(shape.height, shape.filter_height, stride_h, pad_h, apart_h):
+        for u in phases(shape.width, shape.filter_width, stride_w, pad_w, apart_w):
+            positions = shape.images * v.count * u.count
+            run, grid = _plan(depth, filters, positions, shape.groups, (v.lead, u.lead))
             launch(
                 run, grid, dy, w, w, dx, 0,
-                shape.images, shape.filters, shape.out_height, shape.out_width, shape.channels, v.count, u.count,
-                v.source, u.source, 1, 1, v.taps, u.taps, -1,
-                v.tap * shape.filter_width + u.tap, stride_h * shape.filter_width, stride_w,
-                taps, shape.channels * taps,
+                shape.images, filters, shape.out_height, shape.out_width, depth, v.count, u.count,
+                v.source, u.source, 1, 1, v.taps, u.taps, v.lead, u.lead,
+                v.tap * shape.filter_width + u.tap, v.step * shape.filter_width, u.step,
+                taps, depth * taps, filters * depth * taps,
                 v.first * shape.width + u.first, stride_h * shape.width, stride_w, shape.height * shape.width,
                 stream=stream,
             )  # fmt: skip
@@ -564,14 +621,16 @@ def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, workspace: Any, st
 def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, stream: Any) -> None:
     count, length = slices(shape)
     weights = prod(shape.w_shape[1:])
-    rows = tile_rows(shape.filters, weights)
+    rows = gradient_rows(shape)
+    run = FILTER_GRADIENT[rows] if shape.plain else FILTER_GRADIENT_IN_GROUPS
     split = workspace is not None and count > 1
+    grid = ceil_div(weights, COLUMNS), ceil_div(shape.group_filters, rows), shape.groups * (count if split else 1)
     launch(
-        FILTER_GRADIENT[rows], (ceil_div(weights, COLUMNS), ceil_div(shape.filters, rows), count if split else 1),
-        x, dy, workspace if split else dw, shape.images, shape.channels, shape.height, shape.width, shape.filters,
+        run, grid, x, dy, workspace if split else dw,
+        shape.images, shape.group_channels, shape.height, shape.width, shape.group_filters,
         shape.filter_height, shape.filter_width, shape.out_height, shape.out_width, *shape.stride, *shape.pad,
         length, 1 if split else count, reciprocal(shape.out_height * shape.out_width), reciprocal(shape.out_width),
-        stream=stream,
+        shape.groups, *shape.dilation, stream=stream,
     )  # fmt: skip
     if split:
         size = prod(shape.w_shape)

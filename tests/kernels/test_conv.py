@@ -286,6 +286,11 @@ def test_the_tile_follows_from_the_shape() -> None:
     assert kernels_of("backward_data", shape_of((1, 3, 9, 9, 8, 3, 3, (1, 1), (0, 0)))) == ["conv_gather_by_tap_64"]
     assert kernels_of("backward_data", shape_of((1, 3, 9, 9, 8, 3, 3, (2, 1), (0, 0)))) == ["conv_gather_by_tap_64"] * 2
     assert kernels_of("backward_filter", shape_of((1, 3, 9, 9, 8, 3, 3, (1, 1), (0, 0)))) == ["conv_filter_gradient_64"]
+    depthwise, square = AWKWARD["depthwise"], AWKWARD["dilated"]
+    assert kernels_of("forward", shape_of(depthwise)) == ["conv_gather_in_groups_64"]
+    assert kernels_of("backward_filter", shape_of(depthwise)) == ["conv_filter_gradient_in_groups_64"]
+    assert kernels_of("forward", shape_of(square)) == ["conv_gather_by_table_64"], "one dilation for both axes"
+    assert kernels_of("forward", shape_of(AWKWARD["dilated by 3 and 2"])) == ["conv_gather_in_groups_64"]
     assert kernels_of("backward_filter", shape_of(SLICED)) == ["conv_filter_gradient_64", "conv_sum_partials"]
     assert implicit_gemm.tile_rows(128, 512 * 128) == 128
     assert implicit_gemm.tile_rows(128, 512 * 128 - 128) == 64, "too few tiles"
@@ -301,18 +306,25 @@ def test_tiles_of_128_rows(pass_: str, monkeypatch: pytest.MonkeyPatch) -> None:
         check_against_numpy(pass_, shape, "implicit_gemm")
 
 
-@given(size=st.integers(1, 20), filter_size=st.integers(1, 9), stride=st.integers(1, 6), pad=st.integers(0, 5))
+@given(
+    size=st.integers(1, 20),
+    filter_size=st.integers(1, 9),
+    stride=st.integers(1, 6),
+    pad=st.integers(0, 5),
+    dilation=st.integers(1, 6),
+)
 def test_phases_meet_every_input_once_and_every_pair_of_input_and_tap(
-    size: int, filter_size: int, stride: int, pad: int
+    size: int, filter_size: int, stride: int, pad: int, dilation: int
 ) -> None:
-    """Input h and tap r belong to output p exactly where h + pad = p·stride + r."""
+    """Input h and tap r belong to output p exactly where h + pad = p·stride + r·dilation."""
     found, inputs = Counter(), Counter()
-    for phase in implicit_gemm.phases(size, filter_size, stride, pad):
+    for phase in implicit_gemm.phases(size, filter_size, stride, pad, dilation):
         for t, i in itertools.product(range(phase.count), range(phase.taps)):
-            found[phase.first + t * stride, phase.tap + i * stride, phase.source + t - i] += 1
+            found[phase.first + t * stride, phase.tap + i * phase.step, phase.source + t + i * phase.lead] += 1
         inputs.update(phase.first + t * stride for t in range(phase.count))
     everything = itertools.product(range(size), range(filter_size))
-    want = {(h, r, (h + pad - r) // stride): 1 for h, r in everything if (h + pad - r) % stride == 0}
+    met = {(h, r): h + pad - r * dilation for h, r in everything}
+    want = {(h, r, place // stride): 1 for (h, r), place in met.items() if place % stride == 0}
     assert found == want
     assert inputs == dict.fromkeys(range(size), 1)
 
@@ -323,7 +335,8 @@ def test_checked(order: str | int) -> None:
     """Every index inside its array, nothing read before it is written, and no thread ahead of another."""
     with cpu.checked(order=order):
         for pass_, algorithm in itertools.product(PASSES, ("direct", "implicit_gemm")):
-            for case in ((2, 9, 5, 6, 7, 3, 2, (2, 1), (1, 2)), (1, 3, 7, 5, 66, 3, 3, (1, 1), (1, 1)), SLICED):
+            cases = AWKWARD["depthwise, stride 2"], AWKWARD["dilated groups"], AWKWARD["dilated by 3 and 2"], SLICED
+            for case in ((2, 9, 5, 6, 7, 3, 2, (2, 1), (1, 2)), (1, 3, 7, 5, 66, 3, 3, (1, 1), (1, 1)), *cases):
                 check_against_numpy(pass_, shape_of(case), algorithm)
         test_bias_and_its_gradient((2, 3, 5, 7))
 

@@ -37,8 +37,29 @@ def with_lrn(batch: int, conventions: Conventions, shape: tuple[int, int, int]) 
     return b.build()
 
 
+def every_option(batch: int, conventions: Conventions, shape: tuple[int, int, int]) -> Network:
+    """Groups, dilation, padding of a single side, a clipped ReLU, ONNX's even LRN; it ends in maps, not in a row."""
+    b = Builder("every-option", (batch, *shape), conventions)
+    b.conv(6, 3, stride=2, pad=(0, 0, 1, 1))
+    b.relu(at_most=0.7)
+    b.conv(6, 3, pad=1, groups=6, bias=False)
+    b.batchnorm()
+    x = b.relu(at_most=1)
+    b.lrn(size=4, alpha=0.5, k=2.0, ahead=2)
+    b.conv(8, 3, pad=2, groups=2, dilation=2)
+    y = b.pool(3, 2, pad=(1, 0, 0, 1), mode="average", ceil=True, count_padding=False)
+    z = b.pool(3, 2, pad=(0, 0, 1, 1), ceil=True, after=b.conv(4, (1, 3), pad=(0, 1, 0, 2), dilation=(1, 2), after=x))
+    b.concat(y, z)
+    b.conv(10, 3, pad=(2, 1), dilation=(3, 1))
+    b.pool_to((1, 3))
+    b.flatten(b.global_pool("max"))
+    b.softmax()
+    return b.build()
+
+
 NETWORKS: dict[str, Callable[..., Network]] = {
     "lenet": lenet, "tiny-vgg": tiny_vgg, "tiny-resnet": tiny_resnet, "tiny-inception": tiny_inception, "lrn": with_lrn,
+    "every option": every_option,
 }  # fmt: skip
 CONVENTIONS = {"vdnn": VDNN, "superneurons": SUPERNEURONS, "vdnnpp": VDNNPP}
 
@@ -122,7 +143,8 @@ def by_reference(network: Network, state: Arrays, images: np.ndarray) -> np.ndar
         x, options = inputs[0], layer.options
         given = {name: state[parameter.weight.name] for name, parameter in layer.parameters.items()}
         if layer.kind == "conv":
-            y = reference.conv_forward(x, given["w"], given.get("b"), options["stride"], options["pad"])
+            walk = options["stride"], options["pad"], options["dilation"]
+            y = reference.conv_forward(x, given["w"], given.get("b"), *walk)
         elif layer.kind == "fc":
             y = reference.fc_forward(x, given["w"], given.get("b"))
         elif layer.kind == "batchnorm":
@@ -134,8 +156,8 @@ def by_reference(network: Network, state: Arrays, images: np.ndarray) -> np.ndar
             y = x
         else:
             y = getattr(reference, f"{layer.kind}_forward")(x, **options)
-        maps[layer] = reference.relu_forward(y) if layer.has_relu else y
-    return maps[network.layers[-1]]
+        maps[layer] = reference.relu_forward(y, **layer.relu_options) if layer.has_relu else y
+    return maps[network.layers[-1]].reshape(len(images), -1)
 
 
 @pytest.mark.slow
