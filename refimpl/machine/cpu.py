@@ -99,7 +99,7 @@ def _by_table(a: Arguments, grid: Sequence[int], rows: int) -> Units:
 def _filter_gradient(a: Arguments, grid: Sequence[int], rows: int) -> Units:
     weights = a["channels"] * a["filter_height"] * a["filter_width"]
     positions = a["images"] * a["out_height"] * a["out_width"]
-    steps = grid[0] * grid[1] * positions
+    steps = grid[0] * grid[1] * a["groups"] * positions
     working = _resting(a["filters"], rows) * _resting(weights, 128)
     return steps * rows * working, steps * (rows + 128), prod(grid) * rows
 
@@ -109,6 +109,11 @@ def _direct(a: Arguments, grid: Sequence[int]) -> Units:
     if "images" in a:
         return (a["total"] * a["images"] * a["out_height"] * a["out_width"],)
     return (a["total"] * taps * a["channels"],)
+
+
+def _grouped(a: Arguments, grid: Sequence[int]) -> Units:
+    terms = a["filter_height"] * a["filter_width"] * a["group_filters" if "dx" in a else "group_channels"]
+    return a["total"], a["total"] * terms
 
 
 def _max_backward(a: Arguments, grid: Sequence[int]) -> Units:
@@ -137,10 +142,14 @@ UNITS: dict[str, Callable[..., Units]] = {
     "gemm_skinny_sum": lambda a, grid: (a["size"] * a["slices"],),
     "conv_gather_by_tap": _by_tap,
     "conv_gather_by_table": _by_table,
+    "conv_gather_in_groups": _by_table,
     "conv_filter_gradient": _filter_gradient,
+    "conv_filter_gradient_in_groups": _filter_gradient,
     "conv_sum_partials": lambda a, grid: (a["count"] * a["slices"],),
     "conv_bias_gradient": lambda a, grid: (grid[0] * a["images"] * a["area"],),
     "conv_direct": _direct,
+    "conv_grouped_backward_filter": lambda a, grid: (grid[0] * a["terms"],),
+    "conv_grouped": _grouped,
     "im2col_columns": _taps,
     "im2col_gather": _taps,
     "im2col_add_partials": lambda a, grid: (a["size"] * a["count"],),
@@ -275,6 +284,8 @@ def networks() -> Iterator[Network]:
         b.concat(joined, pooled)
         b.pool(2, 2)
         b.conv(4 * filters, 3, pad=1)
+        b.conv(4 * filters, 3, pad=1, groups=4 * filters if filters > 64 else filters // 2)
+        b.relu(at_most=6)
         b.conv(2 * filters, 1)
         b.pool(2, 2, mode="average")
         b.fc(1024)

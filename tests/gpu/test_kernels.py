@@ -106,19 +106,27 @@ def matrix_case(
     return Case(name, arrays, run, expected)
 
 
-CONVOLUTIONS = {  # x, w, stride, padding
+CONVOLUTIONS: dict[str, tuple[Any, ...]] = {  # x, w, stride, padding[, dilation]
     "3x3": ((4, sized(64, 12), *sized((56, 56), (15, 13))), (64, sized(64, 12), 3, 3), (1, 1), (1, 1)),
     "first layer": (sized((4, 3, 112, 112), (2, 3, 24, 22)), (sized(64, 17), 3, 7, 7), (2, 2), (3, 3)),
     "1x1": (sized((8, 128, 28, 28), (3, 21, 9, 7)), sized((96, 128, 1, 1), (33, 21, 1, 1)), (1, 1), (0, 0)),
     "5x5, primes": (sized((3, 17, 31, 29), (2, 5, 11, 13)), sized((23, 17, 5, 5), (7, 5, 5, 5)), (1, 1), (2, 2)),
     "1x7": (sized((4, 32, 17, 17), (2, 8, 9, 9)), sized((48, 32, 1, 7), (11, 8, 1, 7)), (1, 2), (0, 3)),
+    "depthwise": (sized((8, 96, 56, 56), (2, 6, 11, 9)), (sized(96, 6), 1, 3, 3), (2, 2), (0, 0, 1, 1)),
+    "groups, dilated": (
+        sized((4, 128, 28, 28), (2, 6, 9, 11)),
+        sized((256, 32, 3, 3), (8, 3, 3, 3)),
+        (1, 1),
+        (2, 3),
+        (2, 3),
+    ),
 }
 
 
 def convolution_cases() -> Iterator[Case]:
     for algorithm, module in conv.ALGORITHMS.items():
-        for form, (x_shape, w_shape, stride, pad) in CONVOLUTIONS.items():
-            shape = ConvShape.of(x_shape, w_shape, stride, pad)
+        for form, (x_shape, w_shape, *walk) in CONVOLUTIONS.items():
+            shape = ConvShape.of(x_shape, w_shape, *walk)
             for pass_ in PASSES:
                 if module.why_not(pass_, shape) is None:
                     yield convolution_case(f"conv.{pass_} {algorithm}, {form}", pass_, algorithm, shape)
@@ -132,7 +140,7 @@ def convolution_cases() -> Iterator[Case]:
 
 
 def convolution_case(name: str, pass_: str, algorithm: str, shape: ConvShape) -> Case:
-    geometry: Any = {"stride": shape.stride, "pad": shape.pad}
+    geometry: Any = dict(zip(("stride", "pad", "dilation"), shape.walk, strict=True))
     words = conv.workspace_bytes(pass_, shape.x_shape, shape.w_shape, **geometry, algorithm=algorithm) // 4
 
     def arrays() -> Arrays:

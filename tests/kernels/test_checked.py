@@ -119,6 +119,7 @@ CONVOLUTIONS = [  # x, w, stride, pad
     ((1, 20, 5, 5), (70, 20, 3, 3), (1, 1), (1, 0)),
     ((2, 17, 9, 8), (5, 17, 3, 2), (2, 3), (1, 0)),
     ((3, 1, 6, 6), (2, 1, 1, 1), (1, 1), (0, 0)),
+    ((2, 6, 7, 8), (9, 2, 3, 2), (2, 1), (1, 0, 0, 2)),
     ((2, 70, 17, 17), (70, 70, 3, 2), (1, 1), (1, 0)),
 ]
 
@@ -149,10 +150,10 @@ def conv_case(algorithm: str, index: int, patch: Callable[[], Any] = contextlib.
 
 
 for name in conv.ALGORITHMS:
-    for number in range(4):
+    for number in range(5):
         conv_case(name, number)
 # The tiles of 128 rows are for outputs too large for this mode; so here every output counts as large.
-conv_case("implicit_gemm", 4, lambda: mock.patch.object(conv.implicit_gemm, "FEW_TILES", 1))
+conv_case("implicit_gemm", 5, lambda: mock.patch.object(conv.implicit_gemm, "FEW_TILES", 1))
 
 
 def pool_case(mode: str, options: dict[str, Any]) -> None:

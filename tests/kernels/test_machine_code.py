@@ -17,15 +17,18 @@ from kernels.machine_code import TARGETS, MachineCode, Target, ToolchainError, c
 from kernels.shim import cuda
 
 FAMILIES = (
-    "gemm", "fc", "conv.direct", "conv.implicit_gemm", "conv.im2col", "conv.winograd", "conv.bias", "pool", "relu",
-    "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "elementwise", "sgd",
+    "gemm", "fc", "conv.direct", "conv.grouped", "conv.implicit_gemm", "conv.im2col", "conv.winograd", "conv.bias",
+    "pool", "relu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "elementwise", "sgd",
 )  # fmt: skip
 for family in FAMILIES:
     import_module(f"kernels.{family}")
 NAMES = [name for name, each in REGISTRY.items() if each.family in FAMILIES]
 
 # The fastest rungs, where nearly all time of a network is spent; each comes in several tile sizes.
-FASTEST = ("gemm_split_fragments_", "conv_gather_by_tap_", "conv_gather_by_table_", "conv_filter_gradient_")
+FASTEST = (
+    "gemm_split_fragments_", "conv_gather_by_tap_", "conv_gather_by_table_", "conv_gather_in_groups_",
+    "conv_filter_gradient_",
+)  # fmt: skip
 
 REGISTERS_OF_A_MULTIPROCESSOR = 65536
 SHARED_BYTES_OF_A_BLOCK = 48 * 1024  # what a kernel may use without asking for more

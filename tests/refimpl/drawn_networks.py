@@ -46,11 +46,18 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
     height, width = x.shape[2:]
     if kind == "conv":
         window = draw(st.sampled_from([1, 3, (1, 3)]))
-        pad = {1: 0, 3: 1, (1, 3): (0, 1)}[window]
-        b.conv(draw(st.integers(1, 4)), window, draw(st.integers(1, 2)), pad, bias=draw(st.booleans()), after=x)
+        apart = draw(st.sampled_from([1, 1, 2]))
+        pad = {1: 0, 3: apart, (1, 3): (0, apart, 0, apart + draw(st.integers(0, 1)))}[window]
+        channels = x.shape[1]
+        groups = draw(st.sampled_from([1, *(size for size in (2, channels) if channels % size == 0)]))
+        filters = draw(st.integers(1, 4)) if groups == 1 else groups * draw(st.integers(1, 2))
+        stride, bias = draw(st.integers(1, 2)), draw(st.booleans())
+        b.conv(filters, window, stride, pad, bias=bias, after=x, groups=groups, dilation=apart)
     elif kind == "pool":
-        mode, ceil = draw(st.sampled_from(["max", "average"])), draw(st.booleans())
-        b.pool((min(2, height), min(2, width)), draw(st.integers(1, 2)), mode=mode, ceil=ceil, after=x)
+        mode, ceil, counted = draw(st.sampled_from(["max", "average"])), draw(st.booleans()), draw(st.booleans())
+        window, stride = (min(2, height), min(2, width)), draw(st.integers(1, 2))
+        pad = (0, 0, window[0] - 1, 0) if draw(st.booleans()) else 0
+        b.pool(window, stride, pad, mode, ceil, count_padding=counted, after=x)
     elif kind in ("join", "concat"):
         first = 1 if kind == "join" else 2
         same = [y for y in earlier if y is not x and y.shape[first:] == x.shape[first:]]
@@ -60,5 +67,7 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
             (b.join if kind == "join" else b.concat)(*order)
         else:
             b.relu(after=x)
+    elif kind == "relu":
+        b.relu(after=x, at_most=draw(st.sampled_from([None, None, 0.5])))
     else:
         getattr(b, kind)(after=x)
