@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from refimpl.network.call import Call
 from refimpl.network.tensor import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Direction = Literal["forward", "backward"]
 LayerKind = Literal[
@@ -31,6 +34,19 @@ class Parameter:
     weight: Tensor
     gradient: Tensor
     momentum: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class FirstValues:
+    """What a weight or a running statistic starts from, and where its trained values belong."""
+
+    source: str  #: its name in the module's state_dict, or in the file
+    values: np.ndarray  #: float32, in our layout
+    transposed: bool = False  #: the source has the transpose
+
+    def as_source(self, trained: np.ndarray) -> np.ndarray:
+        """Trained values in the source's layout."""
+        return trained.T if self.transposed else trained
 
 
 class Layer:

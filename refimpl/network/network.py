@@ -12,7 +12,7 @@ from refimpl.network.call import Call
 from refimpl.network.collector import collector_paused
 from refimpl.network.conventions import Conventions
 from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
-from refimpl.network.layer import Direction, Layer, NetworkError, Parameter, Step
+from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Parameter, Step
 from refimpl.network.routes import depth_first
 from refimpl.network.shapes import normalisation_workspace
 from refimpl.network.tensor import Kind, Tensor
@@ -35,6 +35,8 @@ class Network:
         self.name, self.conventions = name, conventions
         self.batch = data.shape[0]  #: images of one rank
         self.ranks = 1  #: that train together
+        self.file: str | None = None  #: the ONNX file that it came from
+        self.initial: dict[str, FirstValues] = {}  #: tensor → values from a file or a module; the others' are drawn
         self.layers = depth_first(data, lambda layer: layer.producers, lambda layer: layer.consumers)[1:]
         self.managed: list[Tensor] = []  #: every managed tensor, in the order of its first use, workspaces excepted
         self.resident: list[Tensor] = []  #: every resident tensor

@@ -1,0 +1,264 @@
+"""The common middle of both importers: a short list of nodes, from which the Builder makes a network.
+
+An importer translates a file or a module into a `Graph`.  `built` walks it and calls one method of the Builder a node.
+Every node says which shape its output has where it comes from, and the Builder's own shape is compared with it: a
+difference in padding, rounding or the order of numbers is found here and not in a wrong result.
+
+| operation | attributes | weights |
+| --- | --- | --- |
+| conv | stride, pad, dilation, groups | w, b |
+| linear | | w, b |
+| relu | at_most: 6 or None | |
+| pool | mode, window, stride, pad, ceil, count_padding | |
+| pool_to, global_pool | mode, size | |
+| batchnorm | momentum, epsilon | gamma, beta, running_mean, running_variance |
+| lrn | size, alpha, beta, k | |
+| dropout | probability | |
+| pad | pad: zeros at the top, left, bottom and right, before a convolution | |
+| concat, add, softmax, identity, reshape | | |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NamedTuple
+
+from refimpl.network.builder import Builder
+from refimpl.network.layer import FirstValues, Layer, NetworkError
+from refimpl.network.network import Network
+from refimpl.text import offer
+
+UNSUPPORTED = "unsupported"  #: the operation of a node that says why: it matters only if the output needs it
+BATCH = 32  #: images, where no batch is given
+LONGEST_NAME = 200  #: letters
+NO_PAD = (0, 0, 0, 0)
+
+
+class Unsupported(Exception):
+    """Why an operation cannot be translated."""
+
+
+@dataclass
+class Node:
+    """One operation with one output, which has the node's name."""
+
+    name: str
+    operation: str
+    inputs: list[str]  #: names of nodes, or of the graph's input
+    shape: tuple[int, ...]  #: of the output, for one image
+    attributes: dict[str, Any] = field(default_factory=dict)
+    weights: dict[str, FirstValues] = field(default_factory=dict)
+
+
+@dataclass
+class Graph:
+    """A network as a file or a module has it, for one image, in an order in which it can be computed."""
+
+    name: str
+    origin: str  #: "PyTorch" or "ONNX"
+    input: str
+    shape: tuple[int, ...]  #: of an image
+    nodes: list[Node]
+    outputs: list[str]
+
+
+class Value(NamedTuple):
+    """What a node has become: a layer whose output is read as `shape`, with zeros around it."""
+
+    layer: Layer
+    shape: tuple[int, ...]
+    pad: tuple[int, int, int, int] = NO_PAD
+
+
+def built(graph: Graph, batch: int, output: str | None = None) -> Network:
+    """The network of a graph, with its first weights in `network.initial`.
+
+    Args:
+        graph: what an importer made.
+        batch: images.
+        output: the node that the loss reads (None: the graph's only output).
+
+    Raises:
+        NetworkError: one line that names the node, and what can be done.
+    """
+    nodes = {node.name: node for node in graph.nodes}
+    end = _end(graph, nodes, output)
+    needed = _needed(graph, nodes, end)
+    shape = (*graph.shape, 1, 1)[:3] if len(graph.shape) < 3 else graph.shape
+    b = Builder(graph.name, (batch, *shape))
+    values = {graph.input: Value(b.input, graph.shape)}
+    layers: list[tuple[Layer, Node]] = []
+    for node in graph.nodes:
+        if node.name not in needed:
+            continue
+        _check_name(node.name)
+        inputs = [values[name] for name in node.inputs]
+        if node.operation == "softmax" and node.name != end:
+            raise NetworkError(f"{node.name}: a softmax inside the network is not supported; only its end can be one")
+        made = OPERATIONS[node.operation](b, node, inputs)
+        if made.layer not in (value.layer for value in inputs):
+            layers.append((made.layer, node))
+        values[node.name] = _checked(graph, node, made)
+    last = values[end]
+    if last.layer is b.input or len(last.shape) != 1 or last.pad != NO_PAD:
+        shown = " × ".join(map(str, ("images", *last.shape)))
+        raise NetworkError(f"{end}: the output is {shown}; only a classifier's, images × classes, can be trained here")
+    b.softmax(name=end if nodes[end].operation == "softmax" else None, after=last.layer)
+    network = b.build()
+    _give_weights(network, layers)
+    return network
+
+
+def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
+    if output is not None:
+        if output not in nodes:
+            raise NetworkError(f"{graph.name} has no node {output!r}{offer(output, graph.outputs)}")
+        return output
+    if len(graph.outputs) != 1:
+        raise NetworkError(
+            f"{graph.name} has {len(graph.outputs)} outputs; end it at one node, with --output NODE or output=NODE: "
+            + ", ".join(graph.outputs)
+        )
+    if graph.outputs[0] not in nodes:
+        raise NetworkError(f"{graph.name}: no node computes the output {graph.outputs[0]}")
+    return graph.outputs[0]
+
+
+def _needed(graph: Graph, nodes: Mapping[str, Node], end: str) -> set[str]:
+    """The nodes from which the end can be reached."""
+    needed, waiting = {end}, [end]
+    while waiting:
+        for name in nodes[waiting.pop()].inputs:
+            if name not in needed and name != graph.input:
+                needed.add(name)
+                waiting.append(name)
+    return needed
+
+
+def _check_name(name: str) -> None:
+    if not name.isprintable() or len(name) > LONGEST_NAME:
+        raise NetworkError(f"a node's name is {name[:40]!r}…; give it at most {LONGEST_NAME} printable letters")
+
+
+def _checked(graph: Graph, node: Node, made: Value) -> Value:
+    """What was made, if it has the shape that the node has in PyTorch or in the file."""
+    found, wanted = made.layer.shape[1:], node.shape
+    if made.pad != NO_PAD:
+        return made
+    same = found == wanted or (
+        prod(found) == prod(wanted) and (len(wanted) == 1 or _squeezed(found) == _squeezed(wanted))
+    )
+    if not same:
+        raise NetworkError(f"{node.name}: {_by(found)} an image here, {_by(wanted)} in {graph.origin}: not supported")
+    return made._replace(shape=wanted)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "one number"
+
+
+def _squeezed(shape: tuple[int, ...]) -> list[int]:
+    return [size for size in shape if size != 1]
+
+
+def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
+    """Fill `network.initial`."""
+    owners: dict[str, str] = {}
+    for layer, node in layers:
+        tensors = {name: parameter.weight for name, parameter in layer.parameters.items()} | layer.statistics
+        for name, weight in node.weights.items():
+            tensor = tensors[name]
+            if weight.values.shape != tensor.shape:
+                found, wanted = _by(weight.values.shape), _by(tensor.shape)
+                raise NetworkError(f"{node.name}: the weight {weight.source} is {found}, and {wanted} is needed")
+            first = owners.setdefault(weight.source, node.name)
+            if first != node.name and weight.values.ndim > 1:
+                raise NetworkError(
+                    f"{node.name} and {first} share the weight {weight.source}: give each one of its own"
+                )
+            network.initial[tensor.name] = weight
+
+
+# -- one function an operation -----------------------------------------------------------------------------------------
+
+
+def _maps(node: Node, value: Value) -> Layer:
+    """The layer whose maps are the input as they are."""
+    if value.pad != NO_PAD:
+        raise NetworkError(f"{node.name}: zeros around its input are supported before a convolution only")
+    if value.shape != value.layer.shape[1:] and prod(value.shape[1:]) != prod(value.layer.shape[2:]):
+        found, wanted = _by(value.layer.shape[1:]), _by(value.shape)
+        raise NetworkError(f"{node.name}: its input is {found} reshaped to {wanted}; only a linear layer can read that")
+    return value.layer
+
+
+def _plain(node: Node, value: Value) -> Layer:
+    """The layer whose numbers are the input's, in the same order."""
+    if value.pad != NO_PAD:
+        raise NetworkError(f"{node.name}: zeros around its input are supported before a convolution only")
+    return value.layer
+
+
+def _conv(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    (value,), w = inputs, node.weights["w"].values
+    given = {**node.attributes, "pad": tuple(a + b for a, b in zip(node.attributes["pad"], value.pad, strict=True))}
+    x = _maps(node, value._replace(pad=NO_PAD))
+    layer = b.conv(w.shape[0], (w.shape[2], w.shape[3]), bias="b" in node.weights, name=node.name, after=x, **given)
+    return Value(layer, node.shape)
+
+
+def _linear(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    (value,) = inputs
+    if len(value.shape) != 1:
+        raise NetworkError(f"{node.name}: a linear layer reads {_by(value.shape)} an image; flatten it before")
+    w = node.weights["w"].values
+    return Value(b.fc(w.shape[0], bias="b" in node.weights, name=node.name, after=_plain(node, value)), node.shape)
+
+
+def _method(of: str, read: Callable[[Node, Value], Layer]) -> Callable[[Builder, Node, list[Value]], Value]:
+    """A layer with one input, whose options are the node's attributes."""
+
+    def make(b: Builder, node: Node, inputs: list[Value]) -> Value:
+        (value,) = inputs
+        return Value(getattr(b, of)(name=node.name, after=read(node, value), **node.attributes), node.shape)
+
+    return make
+
+
+def _several(of: str) -> Callable[[Builder, Node, list[Value]], Value]:
+    """A concat or a join; of one input it is that input."""
+
+    def make(b: Builder, node: Node, inputs: list[Value]) -> Value:
+        layers = [_plain(node, value) for value in inputs]
+        return Value(layers[0] if len(layers) == 1 else getattr(b, of)(*layers, name=node.name), node.shape)
+
+    return make
+
+
+def _as_it_is(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    """The same numbers, perhaps read as a matrix; a softmax at the end is added by `built`."""
+    (value,) = inputs
+    return Value(_plain(node, value), node.shape)
+
+
+def _refused(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    raise NetworkError(
+        f"{node.name}: {node.attributes['why']}; replace it, or end the network before it "
+        "with --output NODE or output=NODE"
+    )
+
+
+def _pad(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    (value,) = inputs
+    return Value(_maps(node, value), node.shape, node.attributes["pad"])
+
+
+OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {
+    "conv": _conv, "linear": _linear, "relu": _method("relu", _plain), "pool": _method("pool", _maps),
+    "pool_to": _method("pool_to", _maps), "global_pool": _method("global_pool", _maps),
+    "batchnorm": _method("batchnorm", _maps), "lrn": _method("lrn", _maps), "dropout": _method("dropout", _plain),
+    "concat": _several("concat"), "add": _several("join"), "pad": _pad, UNSUPPORTED: _refused,
+    "softmax": _as_it_is, "identity": _as_it_is, "reshape": _as_it_is,
+}  # fmt: skip

@@ -1,0 +1,316 @@
+"""ONNX files, read with care, and written back with other weights.
+
+A file may come from anywhere, so nothing in it is trusted: its size is looked at before it is read, a weight's data
+must have exactly the bytes of its shape, data outside the file must be below the file's folder, and the library's own
+checker and shape inference see the graph before we do.  Nothing in an ONNX file is code, and nothing is executed.
+
+A file is *normalised* first: constants, copies and transposes of weights become weights of their own, each read by one
+node.  Then every weight that a layer reads is an initializer under the name by which the layer reads it, and trained
+values are written back by that name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from refimpl.network.layer import NetworkError
+from refimpl.text import shown, size
+
+MOST_BYTES = (1 << 31) - 1  #: of a file; no protobuf message is larger
+MOST_NODES = 100_000
+MOST_COPIED = 64 << 20  #: bytes of small weights that several nodes read, and that become one each
+SMALL = 1 << 10  #: bytes: smaller weights are shown to the shape inference, which wants to see shapes and axes
+DOMAINS = ("", "ai.onnx")
+
+
+class OnnxFile:
+    """A file's graph, checked and normalised."""
+
+    def __init__(self, path: str) -> None:
+        self.onnx = _library()
+        self.path = str(path)
+        self.name = os.path.basename(self.path)
+        self.model = self._parsed()
+        self.graph = self.model.graph
+        self._refuse_what_is_too_much()
+        self._load_external()
+        self._check()
+        self._normalise()
+        self.weights = {tensor.name: tensor for tensor in self.graph.initializer}
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def _parsed(self) -> Any:
+        if not os.path.isfile(self.path):
+            raise NetworkError(f"there is no file {self.path}")
+        nbytes = os.path.getsize(self.path)
+        if nbytes > MOST_BYTES:
+            raise NetworkError(f"{self.path} has {size(nbytes)}; an ONNX file has at most {size(MOST_BYTES)}")
+        model = self.onnx.ModelProto()
+        try:
+            with open(self.path, "rb") as file:
+                model.ParseFromString(file.read())
+        except OSError as error:
+            raise NetworkError(f"{self.path} cannot be read: {error.strerror or error}") from None
+        except Exception as error:  # protobuf's, of a class that depends on its version
+            raise self.refused(f"it is not an ONNX file, or not a whole one: {error}") from None
+        return model
+
+    def refused(self, why: object) -> NetworkError:
+        """The error for this file: one line, at most 300 letters of what the library says."""
+        text = " ".join(str(why).split())
+        text = "".join(letter if letter.isprintable() else "?" for letter in text)
+        return NetworkError(f"{self.path}: {text[:300]}")
+
+    def _refuse_what_is_too_much(self) -> None:
+        graph = self.graph
+        if not graph.node:
+            raise self.refused("it is not an ONNX file, or it has no graph")
+        if len(graph.node) > MOST_NODES:
+            raise self.refused(f"it has {len(graph.node):,} nodes; {MOST_NODES:,} are supported")
+        if self.model.functions:
+            raise self.refused("it has functions of its own; inline them with onnx.inliner.inline_local_functions")
+        if graph.sparse_initializer:
+            raise self.refused("it has sparse weights; export it with dense ones")
+        for node in graph.node:
+            if node.domain not in DOMAINS:
+                raise self.refused(f"{label(node)}: the domain {shown(node.domain)} of {node.op_type} is unknown")
+            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+                raise self.refused(f"{label(node)}: {node.op_type} has a graph inside, which is not supported")
+        names = Counter(tensor.name for tensor in graph.initializer)
+        for name, count in names.items():
+            if count > 1:
+                raise self.refused(f"{count} weights are named {shown(name)}")
+        for tensor in self._tensors():
+            if min(tensor.dims, default=0) < 0:
+                raise self.refused(f"{tensor.name} has the shape {tuple(tensor.dims)}")
+
+    def _tensors(self) -> Iterator[Any]:
+        """Every tensor with data: initializers, and those of constants."""
+        yield from self.graph.initializer
+        for node in self.graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+
+    def _load_external(self) -> None:
+        """Put data from other files into the model: regular files below this one's folder, each byte at most once."""
+        outside = [tensor for tensor in self._tensors() if tensor.data_location == self.onnx.TensorProto.EXTERNAL]
+        folder = os.path.realpath(os.path.dirname(self.path) or ".")
+        room: dict[str, int] = {}
+        for tensor in outside:
+            about = {entry.key: entry.value for entry in tensor.external_data}
+            location = about.get("location", "")
+            found = os.path.realpath(os.path.join(folder, location))
+            inside = os.path.commonpath([folder, found]) == folder
+            if not location or os.path.isabs(location) or ".." in location.split("/") or "\0" in location or not inside:
+                raise self.refused(f"{tensor.name}: its data is in {shown(location)}, which is outside of the folder")
+            if not os.path.isfile(found):
+                raise self.refused(f"{tensor.name}: its data is in {shown(location)}, and there is no such file")
+            self._require_float(tensor)
+            nbytes = 4 * prod(tensor.dims)
+            try:
+                offset, length = int(about.get("offset", 0)), int(about.get("length", nbytes))
+            except ValueError:
+                offset = length = -1
+            whole = os.path.getsize(found)
+            room[found] = room.get(found, whole) - nbytes
+            if offset < 0 or length != nbytes or offset + length > whole or room[found] < 0:
+                raise self.refused(f"{tensor.name}: {shown(location)} does not have the {size(nbytes)} of its shape")
+            with open(found, "rb") as file:
+                file.seek(offset)
+                tensor.raw_data = file.read(nbytes)
+            tensor.data_location = self.onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
+
+    def _require_float(self, tensor: Any) -> None:
+        if tensor.data_type != self.onnx.TensorProto.FLOAT:
+            raise self.refused(f"{tensor.name} is {self._type(tensor.data_type)}; convert the weights to float32")
+
+    def _type(self, number: int) -> str:
+        return self.onnx.TensorProto.DataType.Name(number).lower() if number in range(1, 30) else f"of type {number}"
+
+    def values(self, tensor: Any) -> np.ndarray:
+        """A weight: float32, with exactly as many bytes as its shape has."""
+        self._require_float(tensor)
+        count = prod(tensor.dims)
+        given = len(tensor.raw_data) / 4 if tensor.HasField("raw_data") else len(tensor.float_data)
+        if given != count:
+            raise self.refused(f"{tensor.name}: its shape {tuple(tensor.dims)} does not fit its {given:g} numbers")
+        if tensor.HasField("raw_data"):
+            flat = np.frombuffer(tensor.raw_data, "<f4")
+        else:
+            flat = np.array(tensor.float_data, np.float32)
+        return flat.astype(np.float32, copy=False).reshape(tuple(tensor.dims))
+
+    def numbers(self, name: str) -> list[float] | None:
+        """A small constant of any type as a list: axes, limits; None: it is no constant, or a large one."""
+        tensor = self.weights.get(name)
+        if tensor is None or prod(tensor.dims) > SMALL or len(tensor.raw_data) > 8 * SMALL:
+            return None
+        try:
+            return [float(value) for value in self.onnx.numpy_helper.to_array(tensor).reshape(-1)]
+        except Exception as error:
+            raise self.refused(f"{tensor.name}: {error}") from None
+
+    # -- the library's checks ------------------------------------------------------------------------------------------
+
+    def _skeleton(self) -> Any:
+        """The model without its large weights, which are inputs of their type and shape."""
+        model, graph = self.onnx.ModelProto(), self.graph
+        model.ir_version = self.model.ir_version
+        model.opset_import.extend(self.model.opset_import)
+        model.graph.name = graph.name or "graph"
+        model.graph.node.extend(graph.node)
+        model.graph.output.extend(graph.output)
+        there = {value.name for value in graph.input}
+        model.graph.input.extend(graph.input)
+        for tensor in graph.initializer:
+            if prod(tensor.dims) * 4 <= SMALL:
+                model.graph.initializer.append(tensor)
+            elif tensor.name not in there:
+                made = self.onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+                model.graph.input.append(made)
+        return model
+
+    def _check(self) -> None:
+        try:
+            self.onnx.checker.check_model(self._skeleton())
+        except Exception as error:
+            raise self.refused(error) from None
+
+    def shapes(self) -> tuple[str, int, dict[str, tuple[int, ...]]]:
+        """The input's name, the batch in the file (2 where it leaves that open), and the shape of every value."""
+        skeleton = self._skeleton()
+        inputs = [value for value in self.graph.input if value.name not in self.weights]
+        if len(inputs) != 1:
+            raise self.refused(f"it has {len(inputs)} inputs; networks with one input, the images, can be imported")
+        kind = inputs[0].type.tensor_type
+        if kind.elem_type != self.onnx.TensorProto.FLOAT:
+            raise self.refused(f"its input {inputs[0].name} is {self._type(kind.elem_type)}; float32 can be imported")
+        (value,) = [value for value in skeleton.graph.input if value.name == inputs[0].name]
+        dims = value.type.tensor_type.shape.dim
+        if not 2 <= len(dims) <= 4 or any(dim.dim_value < 1 for dim in dims[1:]):
+            found = ", ".join(dim.dim_param or str(dim.dim_value) for dim in dims)
+            raise self.refused(f"its input has the shape ({found}); export it with fixed channels, height and width")
+        batch = dims[0].dim_value if dims[0].dim_value > 0 else 2
+        dims[0].dim_value = batch
+        for output in skeleton.graph.output:
+            output.type.tensor_type.ClearField("shape")
+        try:
+            inferred = self.onnx.shape_inference.infer_shapes(
+                skeleton, check_type=True, strict_mode=True, data_prop=True
+            )
+        except Exception as error:
+            raise self.refused(error) from None
+        known = {}
+        for one in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+            dims = one.type.tensor_type.shape.dim
+            if all(dim.HasField("dim_value") for dim in dims):
+                known[one.name] = tuple(dim.dim_value for dim in dims)
+        return inputs[0].name, batch, known
+
+    # -- normalising ---------------------------------------------------------------------------------------------------
+
+    def _normalise(self) -> None:
+        """Make every weight an initializer that one node reads: constants, copies and transposes, too."""
+        weights = {tensor.name: tensor for tensor in self.graph.initializer}
+        kept = []
+        copied = 0
+        for node in self.graph.node:
+            made = self._constant(node, weights)
+            if made is None:
+                kept.append(node)
+                continue
+            copied += made.ByteSize()
+            if copied > MOST_BYTES:
+                raise self.refused("its constants are too large")
+            made.name = node.output[0]
+            weights[made.name] = made
+        read: Counter[str] = Counter()
+        copied = 0
+        for number, node in enumerate(kept):
+            for place, name in enumerate(node.input):
+                if name in weights and len(weights[name].dims) == 1:
+                    read[name] += 1
+                    if read[name] > 1:
+                        copied += weights[name].ByteSize()
+                        if copied > MOST_COPIED:
+                            raise self.refused(f"too many nodes share the weight {shown(name)}")
+                        one = self._copied(weights[name], f"{name}.{number}.{place}")
+                        weights[one.name] = one
+                        node.input[place] = one.name
+        there = {tensor.name for tensor in self.graph.initializer}
+        self.graph.initializer.extend(tensor for name, tensor in weights.items() if name not in there)
+        if len(kept) < len(self.graph.node):
+            nodes = self.onnx.GraphProto()
+            nodes.node.extend(kept)
+            del self.graph.node[:]
+            self.graph.node.extend(nodes.node)
+
+    def _constant(self, node: Any, weights: Mapping[str, Any]) -> Any:
+        """The weight that a node makes of constants alone; None: it is another node."""
+        given = {attribute.name: attribute for attribute in node.attribute}
+        if node.op_type == "Constant":
+            if "value" in given:
+                return self._copied(given["value"].t)
+            for name, attribute in given.items():
+                kind = np.int64 if name.endswith(("int", "ints")) else np.float32
+                if name in ("value_int", "value_ints", "value_float", "value_floats"):
+                    value = self.onnx.helper.get_attribute_value(attribute)
+                    return self.onnx.numpy_helper.from_array(np.array(value, kind))
+        source = weights.get(node.input[0]) if node.input else None
+        if source is not None and node.op_type == "Identity":
+            return self._copied(source)
+        if source is not None and node.op_type == "Transpose" and len(source.dims) == 2:
+            axes = list(given["perm"].ints) if "perm" in given else [1, 0]
+            if axes == [1, 0]:
+                return self.onnx.numpy_helper.from_array(np.ascontiguousarray(self.values(source).T))
+        return None
+
+    def _copied(self, tensor: Any, name: str = "") -> Any:
+        made = self.onnx.TensorProto()
+        made.CopyFrom(tensor)
+        made.name = name or tensor.name
+        return made
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def with_weights(self, trained: Mapping[str, np.ndarray]) -> bytes:
+        """The file with other values of its weights, all of them inside."""
+        for name, values in trained.items():
+            tensor = self.weights.get(name)
+            if tensor is None or self.values(tensor).shape != values.shape:
+                raise self.refused(f"it has no weight {name} of shape {values.shape} any more; it has been changed")
+            tensor.ClearField("float_data")
+            tensor.raw_data = np.ascontiguousarray(values, "<f4").tobytes()
+        try:
+            whole: bytes = self.model.SerializeToString()
+        except ValueError:
+            whole = b""
+        if not whole or len(whole) > MOST_BYTES:
+            raise self.refused(f"with its weights inside it would have more than {size(MOST_BYTES)}")
+        return whole
+
+
+def label(node: Any) -> str:
+    """A node's name, or that of its output."""
+    return str(node.name or (node.output[0] if node.output else "a node"))
+
+
+def _library() -> Any:
+    try:
+        import onnx
+        import onnx.checker
+        import onnx.helper
+        import onnx.numpy_helper
+        import onnx.shape_inference
+    except ImportError:
+        raise NetworkError("reading ONNX files needs the package onnx: pip install 'refimpl[onnx]'") from None
+    return onnx

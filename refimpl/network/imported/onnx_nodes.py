@@ -1,0 +1,323 @@
+"""Networks from ONNX files: each operator that we understand has a small function; the table at the end has them all.
+
+An optional input may be absent, an attribute may have its default, and newer files have inputs where older ones have
+attributes; `Call` hides the difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from refimpl.network.imported.graph import BATCH, UNSUPPORTED, Graph, Node, Unsupported, built
+from refimpl.network.imported.onnx_file import OnnxFile, label
+from refimpl.network.layer import FirstValues
+from refimpl.network.network import Network
+
+
+def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None) -> Network:
+    """A network from an ONNX file, with the file's weights.
+
+    Args:
+        path: of the file; data outside it must be in files below its folder.
+        batch: images; a batch in the file plays no part.
+        output: the name of the node, or of its output, that the loss reads (None: the file's only output).
+
+    Raises:
+        NetworkError: one line that names the node, and what can be done.
+    """
+    network = built(graph_of(OnnxFile(str(path))), batch, output)
+    network.file = str(path)
+    return network
+
+
+def written_onnx(path: str, trained: Mapping[str, np.ndarray]) -> bytes:
+    """The file `path` with trained values in the place of its weights, by name."""
+    return OnnxFile(path).with_weights(trained)
+
+
+def graph_of(file: OnnxFile) -> Graph:
+    """The file's graph in our operations."""
+    name, batch, shapes = file.shapes()
+    translation = _Translation(file, batch, shapes)
+    translation.names[name] = ""
+    nodes = [made for node in file.graph.node if (made := translation.node(node)) is not None]
+    outputs = [translation.names[value.name] for value in file.graph.output if value.name in translation.names]
+    return Graph(file.name, "ONNX", "", shapes[name][1:], nodes, outputs)
+
+
+class _Translation:
+    def __init__(self, file: OnnxFile, batch: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.file, self.batch, self.shapes = file, batch, shapes
+        self.names: dict[str, str] = {}  #: value → our node that computes it
+        self.made: dict[str, Node] = {}  #: value → that node
+        self.readers = Counter(name for node in file.graph.node for name in node.input)
+        self.opset = next((one.version for one in file.model.opset_import if one.domain in ("", "ai.onnx")), 0)
+
+    def node(self, node: Any) -> Node | None:
+        """A node in our operations; None: it computes no map, but a shape or an axis."""
+        call = Call(self, node)
+        if not call.inputs or not node.output:
+            return None
+        try:
+            operator = OPERATORS.get(node.op_type)
+            if operator is None:
+                raise Unsupported(f"the operator {node.op_type} is not supported")
+            operation, attributes, *weights = operator(call)
+            if call.shape is None:
+                raise Unsupported(f"{node.op_type} makes no batch of maps or of rows")
+        except Unsupported as error:
+            operation, attributes, weights = UNSUPPORTED, {"why": str(error)}, []
+        made = Node(label(node), operation, call.inputs, call.shape or (), attributes, *weights)
+        self.names[node.output[0]], self.made[node.output[0]] = made.name, made
+        return made
+
+
+class Call:
+    """One node: its attributes and its inputs."""
+
+    def __init__(self, translation: _Translation, node: Any) -> None:
+        self.of, self.node = translation, node
+        get = translation.file.onnx.helper.get_attribute_value
+        self.attributes = {attribute.name: get(attribute) for attribute in node.attribute}
+        self.inputs = [translation.names[name] for name in node.input if name in translation.names]
+        size = translation.shapes.get(node.output[0], ()) if node.output else ()
+        #: of the output, for one image; None: it is no batch
+        self.shape = size[1:] if len(size) > 1 and size[0] == translation.batch else None
+
+    def shape_of_input(self) -> tuple[int, ...]:
+        return self.of.shapes.get(self.node.input[0], ())
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """An attribute; a text is decoded."""
+        value = self.attributes.get(name, default)
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+    def pair(self, name: str, default: int) -> tuple[int, int]:
+        """One whole number of at least 1 for each axis."""
+        values = self.attribute(name, (default, default))
+        if len(values) != 2 or min(values) < 1:
+            raise Unsupported(f"{name} is {list(values)}; two numbers of at least 1 are supported")
+        return int(values[0]), int(values[1])
+
+    def optional(self, place: int) -> str:
+        """The name of an input, which may be absent."""
+        return self.node.input[place] if len(self.node.input) > place else ""
+
+    def numbers(self, attribute: str, place: int) -> list[float] | None:
+        """Numbers that are an attribute or, in newer files, an input."""
+        if attribute in self.attributes:
+            value = self.attributes[attribute]
+            return [float(one) for one in (value if isinstance(value, Sequence) else [value])]
+        name = self.optional(place)
+        if not name:
+            return None
+        found = self.of.file.numbers(name)
+        if found is None:
+            raise Unsupported(f"its {attribute} is computed; only a constant is supported")
+        return found
+
+    def weight(self, place: int, transposed: bool = False) -> FirstValues:
+        tensor = self.of.file.weights.get(self.optional(place))
+        if tensor is None:
+            raise Unsupported(f"its input {self.optional(place)} is computed; only a weight of the file is supported")
+        values = self.of.file.values(tensor)
+        return FirstValues(tensor.name, np.array(values.T if transposed else values, order="C"), transposed)
+
+    def require(self, **values: Any) -> None:
+        """Refuse an attribute that has neither its default, which is given, nor this value."""
+        for name, value in values.items():
+            if self.attribute(name, value) != value:
+                raise Unsupported(f"{name}={self.attribute(name, value)} is not supported, only {value}")
+
+    def padding(self, window: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, ...]:
+        """Top, left, bottom, right."""
+        how = self.attribute("auto_pad", "NOTSET")
+        if how == "NOTSET":
+            pads = tuple(int(pad) for pad in self.attribute("pads", (0, 0, 0, 0)))
+            if len(pads) != 4:
+                raise Unsupported(f"pads is {list(pads)}; four numbers are supported")
+            return pads
+        if how == "VALID":
+            return 0, 0, 0, 0
+        before, after = [], []
+        for size, k, s, d in zip(self.shape_of_input()[2:], window, stride, dilation, strict=True):
+            total = max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+            less, more = total // 2, total - total // 2
+            before.append(less if how == "SAME_UPPER" else more)
+            after.append(more if how == "SAME_UPPER" else less)
+        return *before, *after
+
+
+# -- the operators: what each is here, its attributes, its weights -----------------------------------------------------
+
+Translated = tuple[Any, ...]
+
+
+def _conv(call: Call) -> Translated:
+    weights = {"w": call.weight(1)} | ({"b": call.weight(2)} if call.optional(2) else {})
+    window = weights["w"].values.shape[2:]
+    if len(window) != 2:
+        raise Unsupported(f"a convolution over {len(window)} axes is not supported, only over two")
+    stride, dilation = call.pair("strides", 1), call.pair("dilations", 1)
+    pad = call.padding(window, stride, dilation)
+    how = {"stride": stride, "pad": pad, "dilation": dilation, "groups": int(call.attribute("group", 1))}
+    return "conv", how, weights
+
+
+def _gemm(call: Call) -> Translated:
+    call.require(transA=0, alpha=1.0, beta=1.0)
+    weights = {"w": call.weight(1, transposed=not call.attribute("transB", 0))}
+    if call.optional(2):
+        weights["b"] = call.weight(2)
+    return "linear", {}, weights
+
+
+def _matmul(call: Call) -> Translated:
+    return "linear", {}, {"w": call.weight(1, transposed=True)}
+
+
+def _add(call: Call) -> Translated:
+    """The sum of maps, or the bias of the linear layer before it."""
+    given = list(call.node.input)
+    constant = [place for place, name in enumerate(given) if name in call.of.file.weights]
+    if len(constant) == 1 and len(given) == 2:
+        before = given[1 - constant[0]]
+        linear = call.of.made.get(before)
+        if linear and linear.operation == "linear" and "b" not in linear.weights and call.of.readers[before] == 1:
+            linear.weights["b"] = call.weight(constant[0])
+            return "identity", {}
+    if len(call.inputs) < len(given):
+        raise Unsupported("an addition of a constant is supported after a linear layer only, as its bias")
+    return "add", {}
+
+
+def _relu(call: Call) -> Translated:
+    return "relu", {}
+
+
+def _clip(call: Call) -> Translated:
+    low, high = call.numbers("min", 1), call.numbers("max", 2)
+    call.inputs = call.inputs[:1]
+    if low == [0.0] and high == [6.0]:
+        return "relu", {"at_most": 6}
+    if low == [0.0] and (high is None or high[0] > 3e38):
+        return "relu", {}
+    raise Unsupported(f"limits of {low} and {high} are not supported, only ReLU's and ReLU6's")
+
+
+def _pool(mode: str) -> Callable[[Call], Translated]:
+    def translated(call: Call) -> Translated:
+        window, stride, dilation = call.pair("kernel_shape", 1), call.pair("strides", 1), call.pair("dilations", 1)
+        if dilation != (1, 1):
+            raise Unsupported("a dilated pooling is not supported")
+        pad = call.padding(window, stride, dilation)
+        how = {
+            "mode": mode,
+            "window": window,
+            "stride": stride,
+            "pad": pad,
+            "ceil": bool(call.attribute("ceil_mode", 0)),
+        }
+        if mode == "average":
+            how["count_padding"] = bool(call.attribute("count_include_pad", 0)) or not any(pad)
+        return "pool", how
+
+    return translated
+
+
+def _global(mode: str) -> Callable[[Call], Translated]:
+    return lambda call: ("global_pool", {"mode": mode})
+
+
+def _reduce(mode: str) -> Callable[[Call], Translated]:
+    def translated(call: Call) -> Translated:
+        axes = call.numbers("axes", 1)
+        call.inputs = call.inputs[:1]
+        if len(call.shape_of_input()) != 4 or sorted(int(axis) % 4 for axis in axes or ()) != [2, 3]:
+            raise Unsupported(f"a reduction over {axes} is not supported, only over height and width")
+        return "global_pool", {"mode": mode}
+
+    return translated
+
+
+def _batchnorm(call: Call) -> Translated:
+    call.require(spatial=1)
+    names = ("gamma", "beta", "running_mean", "running_variance")
+    how = {
+        "momentum": round(1 - call.attribute("momentum", 0.9), 6),  # the share that stays, here that of the new
+        "epsilon": _short(call.attribute("epsilon", 1e-5)),
+    }
+    return "batchnorm", how, {name: call.weight(place) for place, name in enumerate(names, 1)}
+
+
+def _lrn(call: Call) -> Translated:
+    how = {"size": int(call.attribute("size", 0)), "alpha": _short(call.attribute("alpha", 1e-4))}
+    if how["size"] % 2 == 0:
+        raise Unsupported(f"a local response normalisation over {how['size']} channels is not supported; odd sizes are")
+    return "lrn", how | {"beta": _short(call.attribute("beta", 0.75)), "k": _short(call.attribute("bias", 1.0))}
+
+
+def _short(value: float) -> float:
+    """The shortest decimal number that a float32 can be: 1e-05 and not 9.99999974737875e-06."""
+    return float(str(np.float32(value)))
+
+
+def _dropout(call: Call) -> Translated:
+    ratio = (call.numbers("ratio", 1) or [0.5])[0]
+    call.inputs = call.inputs[:1]
+    return ("dropout", {"probability": _short(ratio)}) if ratio else ("identity", {})
+
+
+def _concat(call: Call) -> Translated:
+    axis, given = call.attribute("axis", 1), call.node.input
+    if len(call.inputs) < len(given):
+        raise Unsupported("a concatenation with a constant is not supported")
+    if axis != 1 and not (call.shape and axis == -len(call.shape)):
+        raise Unsupported(f"a concatenation along axis {axis} is not supported, only along the channels")
+    return "concat", {}
+
+
+def _softmax(call: Call) -> Translated:
+    if (
+        call.shape is None
+        or len(call.shape) != 1
+        or call.attribute("axis", -1 if call.of.opset > 12 else 1) not in (1, -1)
+    ):
+        raise Unsupported("a softmax is supported over the classes only")
+    return "softmax", {}
+
+
+def _pad(call: Call) -> Translated:
+    pads, value = call.numbers("pads", 1), call.numbers("value", 2)
+    call.inputs = call.inputs[:1]
+    call.require(mode="constant")
+    if (
+        value not in (None, [], [0.0])
+        or call.optional(3)
+        or pads is None
+        or len(pads) != 8
+        or any(pads[:2] + pads[4:6])
+    ):
+        raise Unsupported("only zeros around height and width are supported")
+    return "pad", {"pad": tuple(int(pads[place]) for place in (2, 3, 6, 7))}
+
+
+def _reshape(call: Call) -> Translated:
+    if call.shape is None:
+        raise Unsupported("a reshape that mixes the images of a batch is not supported")
+    call.inputs = call.inputs[:1]
+    return "reshape", {}
+
+
+OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
+    "Conv": _conv, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add, "Relu": _relu, "Clip": _clip,
+    "MaxPool": _pool("max"), "AveragePool": _pool("average"), "GlobalMaxPool": _global("max"),
+    "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
+    "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,
+    "Softmax": _softmax, "LogSoftmax": _softmax,
+} | dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"), _reshape)  # fmt: skip

@@ -1,0 +1,361 @@
+"""Networks from PyTorch, and trained weights back into a module.
+
+`torch.export` runs the module once without computing anything and lists the operators that it calls, whether a module
+or a function called them, with every argument and every shape.  Each operator that we understand has a small function
+here that translates its arguments; the table at the end has them all.  PyTorch is imported only here, when it is used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from refimpl.network.imported.graph import UNSUPPORTED, Graph, Node, Unsupported, built
+from refimpl.network.layer import FirstValues, NetworkError
+from refimpl.network.network import Network
+
+LEAVES = "torch.nn.modules."  #: a module of a class from here is one operation, and its name is the node's
+CONTAINERS = "torch.nn.modules.container."
+
+
+def from_torch(module: Any, shape: Sequence[int], output: str | None = None) -> Network:
+    """A network from a `torch.nn.Module`, with the module's weights.
+
+    The module is read as it trains: with dropout, and with the batch's statistics in batch normalisation.  It is not
+    changed, and its weights are copied.
+
+    Args:
+        module: a classifier with one input; it may end in logits, a softmax or a log-softmax.
+        shape: of its input: (images, channels, height, width).
+        output: the name of the node that the loss reads (None: the module's only output).
+
+    Raises:
+        NetworkError: one line that names the node, and what can be done.
+    """
+    try:
+        import torch
+    except ImportError:
+        raise NetworkError("PyTorch is not installed: pip install torch") from None
+    if not isinstance(module, torch.nn.Module):
+        raise NetworkError(f"{type(module).__name__} is not a torch.nn.Module")
+    shape = tuple(shape)
+    if not 2 <= len(shape) <= 4 or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise NetworkError(f"the shape is {shape}; give (images, channels, height, width)")
+    return built(_Translation(torch, module, shape).graph, shape[0], output)
+
+
+def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
+    """Write trained values into a module's parameters and buffers.  A wrong one changes nothing.
+
+    Args:
+        module: of the architecture that the network came from.
+        trained: name in the module's state_dict → values.
+    """
+    import torch
+
+    state = module.state_dict()
+    for name, values in trained.items():
+        if name not in state:
+            raise NetworkError(f"the module {type(module).__name__} has no weight {name}")
+        if tuple(state[name].shape) != values.shape or state[name].dtype != torch.float32:
+            found = f"{state[name].dtype} of shape {tuple(state[name].shape)}"
+            raise NetworkError(f"the module's weight {name} is {found}; trained was float32 of shape {values.shape}")
+    with torch.no_grad():
+        for name, values in trained.items():
+            state[name].copy_(torch.from_numpy(np.array(values)))  # a state_dict's tensors are the module's own
+
+
+def _exported(torch: Any, module: Any, shape: tuple[int, ...]) -> Any:
+    """What `torch.export` makes of the module as it trains."""
+    modes = {part: part.training for part in module.modules()}
+    device = next((parameter.device for parameter in module.parameters()), None)
+    try:
+        module.train()
+        with torch.no_grad():
+            return torch.export.export(module, (torch.zeros(shape, device=device),), strict=False)
+    except Exception as error:
+        first = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        raise NetworkError(
+            f"torch.export cannot follow {type(module).__name__} on an input of {shape}: {first}"
+        ) from None
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+class _Translation:
+    """The graph of one module."""
+
+    def __init__(self, torch: Any, module: Any, shape: tuple[int, ...]) -> None:
+        exported = _exported(torch, module, shape)
+        signature = exported.graph_signature
+        stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        self.batch, self.state = shape[0], exported.state_dict
+        self.frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
+        self.sources: dict[Any, str] = {}  #: node of the export → the parameter or buffer that it is
+        self.names: dict[Any, str] = {}  #: node of the export → our node that has its value now
+        self.nodes: list[Node] = []
+        self._counts = Counter({"input": 1})  # the name of the images
+        outputs: list[str] = []
+        for node in exported.graph.nodes:
+            if node.op == "placeholder" and node.name in stored:
+                self.sources[node] = stored[node.name]
+            elif node.op == "placeholder" and node.name in signature.user_inputs:
+                self.names[node] = ""
+            elif node.op == "call_function":
+                self._translate(node)
+            elif node.op == "output":
+                outputs = [self.names[value] for value in node.args[0] if value in self.names]
+        self.graph = Graph(type(module).__name__, "PyTorch", "", shape[1:], self.nodes, outputs)
+
+    def _translate(self, node: Any) -> None:
+        call = Call(self, node)
+        if not call.inputs:
+            return  # it counts batches
+        try:
+            operator = OPERATORS.get(call.operator)
+            if operator is None:
+                raise Unsupported(f"the operator {node.target} is not supported")
+            operation, attributes, *weights = operator(call)
+            if call.shape is None:
+                raise Unsupported(f"{node.target} makes no batch of maps or of rows")
+        except Unsupported as error:
+            operation, attributes, weights = UNSUPPORTED, {"why": str(error)}, []
+        made = Node(self._name(node), operation, call.inputs, call.shape or (), attributes, *weights)
+        self.names[node] = made.name
+        self.nodes.append(made)
+        if call.in_place:  # who reads its input from here on reads its output
+            self.names[node.args[0]] = made.name
+
+    def _name(self, node: Any) -> str:
+        """The module's path where a layer of PyTorch's was called, else the caller's path and the operator."""
+        path, kind = [*node.meta.get("nn_module_stack", {"": ("", "")}).values()][-1]
+        kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+        if not kind.startswith(LEAVES) or kind.startswith(CONTAINERS):
+            path = f"{path}.{_operator(node)}".lstrip(".")
+        self._counts[path] += 1
+        return path if self._counts[path] == 1 else f"{path}_{self._counts[path]}"
+
+
+def _operator(node: Any) -> str:
+    """As in "conv2d": without the overload, and without the underscore of an operator that works in place."""
+    return str(getattr(node.target, "_opname", getattr(node.target, "__name__", node.target))).rstrip("_")
+
+
+class Call:
+    """One call of an operator, its arguments by name."""
+
+    def __init__(self, translation: _Translation, node: Any) -> None:
+        self.of, self.node, self.operator = translation, node, _operator(node)
+        schema: Any = getattr(node.target, "_schema", None)
+        self.in_place = schema is not None and schema.name.endswith("_")
+        self.arguments: dict[str, Any] = {}
+        if schema is not None:
+            names = [argument.name for argument in schema.arguments]
+            defaults = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+            self.arguments = defaults | dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        self.inputs = [translation.names[value] for value in node.all_input_nodes if value in translation.names]
+        value = node.meta.get("val")
+        value = value[0] if isinstance(value, tuple | list) else value
+        size = tuple(value.shape) if hasattr(value, "shape") else ()
+        #: of the output, for one image; None: it is no batch
+        self.shape = tuple(map(int, size[1:])) if len(size) > 1 and size[0] == translation.batch else None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def pair(self, name: str) -> tuple[int, int]:
+        """A number for both axes, or one for each."""
+        given = self[name]
+        values = tuple(given) if isinstance(given, list | tuple) else (given,)
+        return (int(values[0]), int(values[-1]))
+
+    def weights(self, **parameters: str) -> dict[str, FirstValues]:
+        """Our name = the argument's name; an argument that is None is left out."""
+        return {ours: self._weight(name) for ours, name in parameters.items() if self[name] is not None}
+
+    def _weight(self, name: str) -> FirstValues:
+        source = self.of.sources.get(self[name])
+        if source is None:
+            raise Unsupported(f"its {name} is computed by {self[name]}; only a parameter or a buffer is supported")
+        if source in self.of.frozen:
+            raise Unsupported(f"{source} is frozen, and every weight is trained here; call requires_grad_(True)")
+        tensor = self.of.state[source].detach().cpu()
+        if str(tensor.dtype) != "torch.float32":
+            raise Unsupported(f"{source} is {tensor.dtype}; give the module in float32")
+        return FirstValues(source, tensor.numpy().copy())
+
+    def require(self, **values: Any) -> None:
+        """Refuse an argument with another value than these."""
+        for name, value in values.items():
+            if self[name] != value:
+                raise Unsupported(f"{name}={self[name]} is not supported, only {value}")
+
+
+# -- the operators: what each is here, its attributes, its weights -----------------------------------------------------
+
+Translated = tuple[Any, ...]
+
+
+def _conv2d(call: Call) -> Translated:
+    weights = call.weights(w="weight", b="bias")
+    dilation = call.pair("dilation")
+    if isinstance(call["padding"], str):
+        spans = [(size - 1) * d for size, d in zip(weights["w"].values.shape[2:], dilation, strict=True)]
+        spans = spans if call["padding"] == "same" else [0, 0]
+        pad = (spans[0] // 2, spans[1] // 2, spans[0] - spans[0] // 2, spans[1] - spans[1] // 2)
+    else:
+        pad = call.pair("padding") * 2
+    how = {"stride": call.pair("stride"), "pad": pad, "dilation": dilation, "groups": call["groups"]}
+    return "conv", how, weights
+
+
+def _linear(call: Call) -> Translated:
+    return "linear", {}, call.weights(w="weight", b="bias")
+
+
+def _relu(call: Call) -> Translated:
+    return "relu", {}
+
+
+def _relu6(call: Call) -> Translated:
+    return "relu", {"at_most": 6}
+
+
+def _clamped(low: str, high: str) -> Callable[[Call], Translated]:
+    """A ReLU or a ReLU6 written as limits."""
+
+    def translated(call: Call) -> Translated:
+        limits = call[low], call.arguments.get(high)
+        if limits == (0, None):
+            return _relu(call)
+        if limits == (0, 6):
+            return _relu6(call)
+        raise Unsupported(f"limits of {limits[0]} and {limits[1]} are not supported, only ReLU's and ReLU6's")
+
+    return translated
+
+
+def _pool(mode: str) -> Callable[[Call], Translated]:
+    def translated(call: Call) -> Translated:
+        how = {"mode": mode, "window": call.pair("kernel_size"), "pad": call.pair("padding"), "ceil": call["ceil_mode"]}
+        how["stride"] = call.pair("stride" if call["stride"] else "kernel_size")
+        if mode == "max":
+            if call.pair("dilation") != (1, 1):
+                raise Unsupported("a dilated pooling is not supported")
+        else:
+            call.require(divisor_override=None)
+            how["count_padding"] = call["count_include_pad"]
+        return "pool", how
+
+    return translated
+
+
+def _pool_to(mode: str) -> Callable[[Call], Translated]:
+    def translated(call: Call) -> Translated:
+        assert call.shape is not None
+        return "pool_to", {"mode": mode, "size": call.shape[-2:]}
+
+    return translated
+
+
+def _global(mode: str) -> Callable[[Call], Translated]:
+    def translated(call: Call) -> Translated:
+        if sorted(axis % 4 for axis in call["dim"] or ()) != [2, 3]:
+            raise Unsupported(f"a reduction over {call['dim']} is not supported, only over height and width")
+        return "global_pool", {"mode": mode}
+
+    return translated
+
+
+def _batch_norm(call: Call) -> Translated:
+    if call["weight"] is None or call["running_mean"] is None or call["momentum"] is None:
+        raise Unsupported("a batch normalisation needs affine=True, track_running_stats=True and a momentum")
+    how = {"momentum": call["momentum"], "epsilon": call["eps"]}
+    return "batchnorm", how, call.weights(
+        gamma="weight", beta="bias", running_mean="running_mean", running_variance="running_var"
+    )  # fmt: skip
+
+
+def _dropout(call: Call) -> Translated:
+    return ("dropout", {"probability": call["p"]}) if call["train"] and call["p"] else ("identity", {})
+
+
+def _lrn(call: Call) -> Translated:
+    """x / (k + alpha · mean of the squares in a window of channels)^beta, as PyTorch spells it out, read backwards."""
+    x, below = call["self"], call["other"]
+    chain: list[Call] = []
+    for operator in LRN:
+        if _operator(below) != operator:
+            raise Unsupported("a division is supported as the end of a local response normalisation only")
+        chain.append(Call(call.of, below))
+        below = below.args[0]
+    power, sum_, scaled, *_, mean, padded, _, square = chain
+    if square["self"] is not x or square["other"] is not x:
+        raise Unsupported("a division is supported as the end of a local response normalisation only")
+    size = mean["kernel_size"][0]
+    if padded["pad"][-2:] != [size // 2, (size - 1) // 2]:
+        raise Unsupported("this local response normalisation has a window of another kind")
+    call.inputs = [call.of.names[x]]
+    return "lrn", {"size": size, "alpha": scaled["other"], "beta": power["exponent"], "k": sum_["other"]}
+
+
+#: What PyTorch makes of a local response normalisation, from the divisor up.
+LRN = ("pow", "add", "mul", "view", "squeeze", "avg_pool3d", "pad", "view", "mul")
+
+
+def _cat(call: Call) -> Translated:
+    if call["dim"] != 1 and not (call.shape and call["dim"] == -len(call.shape)):
+        raise Unsupported(f"a concatenation along axis {call['dim']} is not supported, only along the channels")
+    call.inputs = [call.of.names.get(value, str(value)) for value in call["tensors"]]
+    return "concat", {}
+
+
+def _add(call: Call) -> Translated:
+    values = [call["self"], call["other"]]
+    if any(value not in call.of.names for value in values) or call["alpha"] != 1:
+        raise Unsupported("an addition of a number or of a weight is not supported, only of two maps")
+    call.inputs = [call.of.names[value] for value in values]
+    return "add", {}
+
+
+def _pad(call: Call) -> Translated:
+    call.require(mode="constant")
+    if call["value"] or len(call["pad"]) != 4:
+        raise Unsupported("only zeros around height and width are supported")
+    left, right, top, bottom = call["pad"]
+    return "pad", {"pad": (top, left, bottom, right)}
+
+
+def _softmax(call: Call) -> Translated:
+    if call.shape is None or len(call.shape) != 1 or call["dim"] not in (1, -1):
+        raise Unsupported("a softmax is supported over the classes only")
+    return "softmax", {}
+
+
+def _reshape(call: Call) -> Translated:
+    if call.shape is None:
+        raise Unsupported("a reshape that mixes the images of a batch is not supported")
+    return "reshape", {}
+
+
+def _first(call: Call) -> Translated:
+    """The maps of a pooling that has their positions, too."""
+    if call.node.args[1] != 0:
+        raise Unsupported("only the first output of this operator is supported")
+    return "identity", {}
+
+
+OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
+    "conv2d": _conv2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn, "cat": _cat, "concat": _cat,
+    "relu": _relu, "relu6": _relu6, "hardtanh": _clamped("min_val", "max_val"), "clamp": _clamped("min", "max"),
+    "clamp_min": _clamped("min", ""), "max_pool2d": _pool("max"), "max_pool2d_with_indices": _pool("max"),
+    "avg_pool2d": _pool("average"), "adaptive_avg_pool2d": _pool_to("average"), "adaptive_max_pool2d": _pool_to("max"),
+    "mean": _global("average"), "amax": _global("max"), "dropout": _dropout, "add": _add, "pad": _pad,
+    "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax, "getitem": _first,
+} | dict.fromkeys(
+    ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), _reshape
+)  # fmt: skip
