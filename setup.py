@@ -16,11 +16,13 @@ CU12 = ["numba-cuda[cu12]"]
 MPI = ["mpi4py>=4", "mpich"]
 # The solver of the lower bound (refimpl optimum, refimpl pareto).
 HIGHS = "highspy>=1.8"
+# Reading and writing ONNX files.
+ONNX = "onnx>=1.16"
 
 # What the tests and the linters need, whatever the CUDA version.
 TOOLS = [
     "pytest>=8", "pytest-xdist>=3.6", "hypothesis", "nbclient", "nbformat", "ipykernel",
-    "ruff", "mypy", "nvidia-cuda-nvdisasm", HIGHS,
+    "ruff", "mypy", "nvidia-cuda-nvdisasm", HIGHS, ONNX,
     "playwright==1.58.*",  # for the browsers that are installed; later ones cannot drive Firefox ESR
 ]  # fmt: skip
 
@@ -59,6 +61,7 @@ setup(
         "test12": [*TOOLS, *MPI, *CU12],
         "mpi": MPI,
         "optimum": [HIGHS],
+        "onnx": [ONNX],
         "docs": ["sphinx>=8.1,<10", "myst-nb>=1.4", "furo", "ipykernel"],
         "tutorials": ["jupyterlab", "ipykernel"],
     },

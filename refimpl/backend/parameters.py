@@ -1,7 +1,8 @@
-"""Initial parameters, which follow from a seed and from their names, and from nothing else.
+"""What training starts from: values from the file or module that a network came from, or else drawn parameters.
 
-Each tensor has a stream of random numbers of its own (NumPy's Philox, its key a hash of seed and name).  So every
-set-up, backend and batch size starts from the same weights, and adding a layer does not change the others'.
+These follow from a seed and from their names, and from nothing else.  Each tensor has a stream of random numbers of its
+own (NumPy's Philox, its key a hash of seed and name).  So every set-up, backend and batch size starts from the same
+weights, and adding a layer does not change the others'.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def first_values(network: Network) -> Iterator[tuple[Tensor, float, float]]:
 def initial_state(network: Network, seed: int) -> Iterator[tuple[Tensor, np.ndarray]]:
     """Every tensor of the state with its first values, one after another: they need not be in memory all at once."""
     for tensor, value, deviation in first_values(network):
-        if deviation:
+        if tensor.name in network.initial:
+            yield tensor, network.initial[tensor.name].values
+        elif deviation:
             yield tensor, drawn(tensor.name, tensor.shape, deviation, seed)
         else:
             yield tensor, np.full(tensor.shape, value, np.float32)

@@ -24,7 +24,10 @@ from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import Order
 from refimpl.backend.parameters import initial_state, seed_of_rank, state_tensors
 from refimpl.machine import Timeline
+from refimpl.machine.files import replacing
 from refimpl.network import Tensor
+from refimpl.network.imported.onnx_file import OnnxFile
+from refimpl.network.imported.torch_module import fill_module
 from refimpl.planner import DoesNotFit, Launch, Program
 from refimpl.planner.baseline import pinned_size
 
@@ -51,11 +54,11 @@ def not_finite(loss: float) -> str:
 class Trainer:
     """Trains `program.network` as the program says.
 
-    `seed` decides the first weights and what dropout drops.  `rate`, `momentum` and `decay` (PyTorch's rule) may be
-    changed between steps.  On the CPU `order` says in which order instructions are executed, and `poison` makes what
-    must not be read unreadable; both change nothing in the result of a right program.  With `guard` the host looks at
-    the losses before anything is learnt from them, which lets a GPU run empty for a moment;
-    without, it never waits inside an iteration, and a loss of NaN or infinity is found when it has been learnt from.
+    `seed` decides the first weights, if the network brought none with it, and what dropout drops.  `rate`, `momentum`
+    and `decay` (PyTorch's rule) may be changed between steps.  On the CPU `order` says in which order instructions are
+    executed, and `poison` makes what must not be read unreadable; both change nothing in the result of a right program.
+    With `guard` the host looks at the losses before anything is learnt from them, which lets a GPU run empty for a
+    moment; without, it never waits inside an iteration, and a loss of NaN or infinity is found when it has been learnt from.
 
     With a `communicator` of several ranks this trainer is one of them: each has a program of the same data-parallel
     network, and gives `step` its own part of the batch.  All start from the same weights, and their gradients are
@@ -346,6 +349,38 @@ class Trainer:
         self.load_state(state)
         for name, value in settings.items():
             setattr(self, name, value)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """The trained weights and running statistics of a network from a file or a module, by their names there."""
+        self._require_whole()
+        initial = self.network.initial
+        if not initial:
+            raise RunError(f"{self.network.name} came from no file and no module, so its weights have no names there")
+        found = {}
+        for tensor in state_tensors(self.network):
+            if first := initial.get(tensor.name):
+                values = self.device.read(self.program.resident[tensor], tensor.shape, tensor.dtype)
+                found[first.source] = first.as_source(values)
+        return found
+
+    def to_torch(self, module: Any) -> None:
+        """Write the trained weights and running statistics into a `torch.nn.Module` of the network's architecture.
+
+        A module in which one is missing or has another shape is not changed.  The module's counts of batches,
+        `num_batches_tracked`, stay as they are.
+        """
+        fill_module(module, self.weights())
+
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the ONNX file that the network came from, with the trained weights and running statistics."""
+        if self.network.file is None:
+            raise RunError(f"{self.network.name} came from no ONNX file; only such a network can be written as one")
+        whole = OnnxFile(self.network.file).with_weights(self.weights())
+        try:
+            with replacing(path) as file:
+                file.write(whole)
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror or error}") from None
 
     def _require_open(self) -> None:
         if self._closed:

@@ -39,6 +39,7 @@ from refimpl.cli import (
 )
 from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, status_of, told
 from refimpl.cli.completion import complete
+from refimpl.cli.options import end_at_output
 from refimpl.reproduce import titles
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
@@ -84,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options = command.parse_args(arguments)
             options.arguments = arguments
             prog = options.parser.prog
+            end_at_output(options)
             return int(options.run(options))
         finally:
             sys.stdout.flush()

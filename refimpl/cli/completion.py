@@ -24,7 +24,9 @@ def names(kind: str, start: str) -> Iterable[str]:
     if kind == "networks":
         from refimpl.network.zoo import NETWORKS
 
-        return [name for name in NETWORKS if ":" in start or ":" not in name] + ["resnet:"] * (":" not in start)
+        files = (name for name in os.listdir() if name.endswith(".onnx"))
+        named = (name for name in NETWORKS if ":" in start or ":" not in name)
+        return [*named, *files] + ["resnet:"] * (":" not in start)
     if kind == "machines":
         from refimpl.machine import MACHINES
 

@@ -26,9 +26,13 @@ def add_network(parser: Parser, several: bool = False, batch: bool = True, optio
         "networks" if several else "network",
         metavar="NETWORK",
         nargs="+" if several else "?" if optional else None,
-        help="its name, as in vgg16, resnet:137 or alexnet:superneurons; refimpl list networks has them all",
+        help="its name, as in vgg16, resnet:137 or alexnet:superneurons (refimpl list networks has them all), or a "
+        "file of your own: my_model.onnx, or my_networks.py:make",
     )
     completed_by(action, "networks")
+    parser.add_argument(
+        "--output", metavar="NODE", help="end an ONNX file's network at this node (default: the file's only output)"
+    )
     if batch:
         parser.add_argument(
             "--batch", type=whole(), metavar="N", help="images in a batch (default: as its paper measured it)"
@@ -144,6 +148,21 @@ def add_json(parser: Parser) -> None:
 
 
 # -- what they stand for -----------------------------------------------------------------------------------------------
+
+
+def end_at_output(options: argparse.Namespace) -> None:
+    """Make --output a part of the network's name, as in my_model.onnx:NODE, which is what everything else reads."""
+    if getattr(options, "output", None) is None:
+        return
+    names = options.networks if "networks" in options else [options.network]
+    for name in names:
+        if not str(name).lower().endswith(".onnx"):
+            raise Fail(f"--output {options.output} is for ONNX files, and {name} is not one")
+    ended = [f"{name}:{options.output}" for name in names]
+    if "networks" in options:
+        options.networks = ended
+    else:
+        (options.network,) = ended
 
 
 def network_of(options: argparse.Namespace) -> Network:

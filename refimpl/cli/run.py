@@ -74,6 +74,7 @@ def add(commands: Any) -> None:
             "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
             "mpiexec -n 2 refimpl run tiny-resnet --data digits --batch 16 --parallel mpi --policy superneurons",
             "refimpl run lenet --backend emulated --machine h100 --policy vdnn-all",
+            "refimpl run my_model.onnx --data images.npz --save state.npz --export trained.onnx",
             "refimpl run tiny-vgg:vdnnpp --batch 64 --policy vdnnpp-all --verbose",
         ],
     )  # fmt: skip
@@ -100,6 +101,7 @@ def add(commands: Any) -> None:
         "--seed", type=whole(0, (1 << 64) - 1), metavar="N", help="of weights, dropout and shuffling (default: 0)"
     )
     parser.add_argument("--save", metavar="FILE", help="write a checkpoint at the end")
+    parser.add_argument("--export", metavar="FILE", help="write the network's ONNX file with the trained weights")
     parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint")
     parser.add_argument("--page", metavar="FILE", help="write a page with one more iteration beside the planned one")
     add_setup(parser)
@@ -210,6 +212,8 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
         writable("--save", options.save)
     if options.page and first_rank:
         writable("--page", options.page)
+    if options.export and first_rank:
+        writable("--export", options.export)
     tuned = tuned_of(options)
     learning = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
     learning = {name: value for name, value in learning.items() if value is not None}
@@ -217,6 +221,8 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     network = data_parallel(options, network_for(options, source), communicator.size)
     if tuned and tuned.network != network.name:
         raise Fail(f"--tuned {options.tuned} is for {tuned.network}, not for {network.name}: tune that network")
+    if options.export and network.file is None:
+        raise Fail(f"--export {options.export}: {network.name} came from no ONNX file; only such a one can be written")
     source = source or data.synthetic(network.input.shape[1:], classes=network.predictions.shape[1])
     last = length_of(options, source, network.batch * network.ranks)
     same_command(
@@ -250,6 +256,8 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
                 return DONE
             if options.save:
                 trainer.save(options.save)
+            if options.export:
+                trainer.to_onnx(options.export)
             compressed = trainer.compressed
             accuracy, tested = test(trainer, source)
             if timeline is not None:
@@ -270,7 +278,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             "peak_bytes": {"predicted": program.peak_bytes, "recounted": trainer.recounted_peak},
             "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
             "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
-            "driver_calls": driver_calls(trainer), "checkpoint": options.save,
+            "driver_calls": driver_calls(trainer), "checkpoint": options.save, "exported": options.export,
             "pinned_bytes": program.pinned_bytes, "compressed": [asdict(one) for one in compressed],
             "ranks": network.ranks, "wire_bytes": wire_bytes,
         }  # fmt: skip
@@ -480,6 +488,8 @@ def report(document: dict[str, Any], program: Program) -> None:
         say("On host   no map compressed: by the plan the host's threads are too slow to be done with one in time")
     if document["checkpoint"]:
         say(f"Saved     {document['checkpoint']}")
+    if document["exported"]:
+        say(f"Exported  {document['exported']}")
 
 
 def compressing(compressed: list[dict[str, Any]]) -> str:

@@ -12,7 +12,7 @@ difference in padding, rounding or the order of numbers is found here and not in
 | pool | mode, window, stride, pad, ceil, count_padding | |
 | pool_to, global_pool | mode, size | |
 | batchnorm | momentum, epsilon | gamma, beta, running_mean, running_variance |
-| lrn | size, alpha, beta, k | |
+| lrn | size, ahead, alpha, beta, k | |
 | dropout | probability | |
 | pad | pad: zeros at the top, left, bottom and right, before a convolution | |
 | concat, add, softmax, identity, reshape | | |
@@ -20,6 +20,7 @@ difference in padding, rounding or the order of numbers is found here and not in
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -28,11 +29,12 @@ from typing import Any, NamedTuple
 from refimpl.network.builder import Builder
 from refimpl.network.layer import FirstValues, Layer, NetworkError
 from refimpl.network.network import Network
-from refimpl.text import offer
+from refimpl.text import closest, shown
 
 UNSUPPORTED = "unsupported"  #: the operation of a node that says why: it matters only if the output needs it
 BATCH = 32  #: images, where no batch is given
 LONGEST_NAME = 200  #: letters
+STRANGE = re.compile(r"[^\w./:+-]")  #: letters that no layer's name has: names are printed, and written into scripts
 NO_PAD = (0, 0, 0, 0)
 
 
@@ -62,6 +64,7 @@ class Graph:
     shape: tuple[int, ...]  #: of an image
     nodes: list[Node]
     outputs: list[str]
+    file: str | None = None  #: that trained weights can be written back to
 
 
 class Value(NamedTuple):
@@ -70,6 +73,11 @@ class Value(NamedTuple):
     layer: Layer
     shape: tuple[int, ...]
     pad: tuple[int, int, int, int] = NO_PAD
+
+
+def cleaned(name: str) -> str:
+    """A node's name as our layers may have it."""
+    return STRANGE.sub("_", name[:LONGEST_NAME])
 
 
 def built(graph: Graph, batch: int, output: str | None = None) -> Network:
@@ -93,7 +101,6 @@ def built(graph: Graph, batch: int, output: str | None = None) -> Network:
     for node in graph.nodes:
         if node.name not in needed:
             continue
-        _check_name(node.name)
         inputs = [values[name] for name in node.inputs]
         if node.operation == "softmax" and node.name != end:
             raise NetworkError(f"{node.name}: a softmax inside the network is not supported; only its end can be one")
@@ -107,15 +114,18 @@ def built(graph: Graph, batch: int, output: str | None = None) -> Network:
         raise NetworkError(f"{end}: the output is {shown}; only a classifier's, images × classes, can be trained here")
     b.softmax(name=end if nodes[end].operation == "softmax" else None, after=last.layer)
     network = b.build()
+    network.file = graph.file
     _give_weights(network, layers)
     return network
 
 
 def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
     if output is not None:
-        if output not in nodes:
-            raise NetworkError(f"{graph.name} has no node {output!r}{offer(output, graph.outputs)}")
-        return output
+        if cleaned(output) not in nodes:
+            near = closest(output, nodes)
+            offered = f"did you mean {near}?" if near else f"its outputs are {', '.join(graph.outputs)}"
+            raise NetworkError(f"{graph.name} has no node {shown(output)}; {offered}")
+        return cleaned(output)
     if len(graph.outputs) != 1:
         raise NetworkError(
             f"{graph.name} has {len(graph.outputs)} outputs; end it at one node, with --output NODE or output=NODE: "
@@ -135,11 +145,6 @@ def _needed(graph: Graph, nodes: Mapping[str, Node], end: str) -> set[str]:
                 needed.add(name)
                 waiting.append(name)
     return needed
-
-
-def _check_name(name: str) -> None:
-    if not name.isprintable() or len(name) > LONGEST_NAME:
-        raise NetworkError(f"a node's name is {name[:40]!r}…; give it at most {LONGEST_NAME} printable letters")
 
 
 def _checked(graph: Graph, node: Node, made: Value) -> Value:
@@ -174,7 +179,7 @@ def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
                 found, wanted = _by(weight.values.shape), _by(tensor.shape)
                 raise NetworkError(f"{node.name}: the weight {weight.source} is {found}, and {wanted} is needed")
             first = owners.setdefault(weight.source, node.name)
-            if first != node.name and weight.values.ndim > 1:
+            if first != node.name:
                 raise NetworkError(
                     f"{node.name} and {first} share the weight {weight.source}: give each one of its own"
                 )

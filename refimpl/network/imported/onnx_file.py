@@ -12,6 +12,7 @@ values are written back by that name.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from refimpl.network.imported.graph import cleaned
 from refimpl.network.layer import NetworkError
 from refimpl.text import shown, size
 
@@ -68,6 +70,9 @@ class OnnxFile:
         text = "".join(letter if letter.isprintable() else "?" for letter in text)
         return NetworkError(f"{self.path}: {text[:300]}")
 
+    def refused_weight(self, tensor: Any, why: object) -> NetworkError:
+        return self.refused(f"the weight {cleaned(tensor.name)}: {why}")
+
     def _refuse_what_is_too_much(self) -> None:
         graph = self.graph
         if not graph.node:
@@ -89,7 +94,7 @@ class OnnxFile:
                 raise self.refused(f"{count} weights are named {shown(name)}")
         for tensor in self._tensors():
             if min(tensor.dims, default=0) < 0:
-                raise self.refused(f"{tensor.name} has the shape {tuple(tensor.dims)}")
+                raise self.refused_weight(tensor, f"it has the shape {tuple(tensor.dims)}")
 
     def _tensors(self) -> Iterator[Any]:
         """Every tensor with data: initializers, and those of constants."""
@@ -107,12 +112,12 @@ class OnnxFile:
         for tensor in outside:
             about = {entry.key: entry.value for entry in tensor.external_data}
             location = about.get("location", "")
-            found = os.path.realpath(os.path.join(folder, location))
-            inside = os.path.commonpath([folder, found]) == folder
-            if not location or os.path.isabs(location) or ".." in location.split("/") or "\0" in location or not inside:
-                raise self.refused(f"{tensor.name}: its data is in {shown(location)}, which is outside of the folder")
+            found = os.path.realpath(os.path.join(folder, location.replace("\0", "?")))
+            odd = not location or os.path.isabs(location) or ".." in re.split(r"[/\\]", location)
+            if odd or os.path.commonpath([folder, found]) != folder:
+                raise self.refused_weight(tensor, f"its data is in {shown(location)}, which is outside of the folder")
             if not os.path.isfile(found):
-                raise self.refused(f"{tensor.name}: its data is in {shown(location)}, and there is no such file")
+                raise self.refused_weight(tensor, f"its data is in {shown(location)}, and there is no such file")
             self._require_float(tensor)
             nbytes = 4 * prod(tensor.dims)
             try:
@@ -122,7 +127,7 @@ class OnnxFile:
             whole = os.path.getsize(found)
             room[found] = room.get(found, whole) - nbytes
             if offset < 0 or length != nbytes or offset + length > whole or room[found] < 0:
-                raise self.refused(f"{tensor.name}: {shown(location)} does not have the {size(nbytes)} of its shape")
+                raise self.refused_weight(tensor, f"{shown(location)} does not have the {size(nbytes)} of its shape")
             with open(found, "rb") as file:
                 file.seek(offset)
                 tensor.raw_data = file.read(nbytes)
@@ -131,7 +136,7 @@ class OnnxFile:
 
     def _require_float(self, tensor: Any) -> None:
         if tensor.data_type != self.onnx.TensorProto.FLOAT:
-            raise self.refused(f"{tensor.name} is {self._type(tensor.data_type)}; convert the weights to float32")
+            raise self.refused_weight(tensor, f"it is {self._type(tensor.data_type)}; convert the weights to float32")
 
     def _type(self, number: int) -> str:
         return self.onnx.TensorProto.DataType.Name(number).lower() if number in range(1, 30) else f"of type {number}"
@@ -142,7 +147,7 @@ class OnnxFile:
         count = prod(tensor.dims)
         given = len(tensor.raw_data) / 4 if tensor.HasField("raw_data") else len(tensor.float_data)
         if given != count:
-            raise self.refused(f"{tensor.name}: its shape {tuple(tensor.dims)} does not fit its {given:g} numbers")
+            raise self.refused_weight(tensor, f"its shape {tuple(tensor.dims)} does not fit its {given:g} numbers")
         if tensor.HasField("raw_data"):
             flat = np.frombuffer(tensor.raw_data, "<f4")
         else:
@@ -157,7 +162,7 @@ class OnnxFile:
         try:
             return [float(value) for value in self.onnx.numpy_helper.to_array(tensor).reshape(-1)]
         except Exception as error:
-            raise self.refused(f"{tensor.name}: {error}") from None
+            raise self.refused_weight(tensor, f"{error}") from None
 
     # -- the library's checks ------------------------------------------------------------------------------------------
 
@@ -193,11 +198,11 @@ class OnnxFile:
             raise self.refused(f"it has {len(inputs)} inputs; networks with one input, the images, can be imported")
         kind = inputs[0].type.tensor_type
         if kind.elem_type != self.onnx.TensorProto.FLOAT:
-            raise self.refused(f"its input {inputs[0].name} is {self._type(kind.elem_type)}; float32 can be imported")
+            raise self.refused(f"its input is {self._type(kind.elem_type)}; float32 can be imported")
         (value,) = [value for value in skeleton.graph.input if value.name == inputs[0].name]
         dims = value.type.tensor_type.shape.dim
         if not 2 <= len(dims) <= 4 or any(dim.dim_value < 1 for dim in dims[1:]):
-            found = ", ".join(dim.dim_param or str(dim.dim_value) for dim in dims)
+            found = ", ".join(cleaned(dim.dim_param) or str(dim.dim_value) for dim in dims)
             raise self.refused(f"its input has the shape ({found}); export it with fixed channels, height and width")
         batch = dims[0].dim_value if dims[0].dim_value > 0 else 2
         dims[0].dim_value = batch
@@ -287,7 +292,7 @@ class OnnxFile:
         for name, values in trained.items():
             tensor = self.weights.get(name)
             if tensor is None or self.values(tensor).shape != values.shape:
-                raise self.refused(f"it has no weight {name} of shape {values.shape} any more; it has been changed")
+                raise self.refused(f"it has been changed: there is no weight {cleaned(name)} of shape {values.shape}")
             tensor.ClearField("float_data")
             tensor.raw_data = np.ascontiguousarray(values, "<f4").tobytes()
         try:
@@ -300,8 +305,8 @@ class OnnxFile:
 
 
 def label(node: Any) -> str:
-    """A node's name, or that of its output."""
-    return str(node.name or (node.output[0] if node.output else "a node"))
+    """A node's name, or that of its output, as our layers may have it."""
+    return cleaned(node.name or (node.output[0] if node.output else "a node"))
 
 
 def _library() -> Any:

@@ -6,48 +6,40 @@ attributes; `Call` hides the difference.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.graph import BATCH, UNSUPPORTED, Graph, Node, Unsupported, built
+from refimpl.network.imported.graph import UNSUPPORTED, Graph, Node, Unsupported, cleaned
 from refimpl.network.imported.onnx_file import OnnxFile, label
-from refimpl.network.layer import FirstValues
-from refimpl.network.network import Network
+from refimpl.network.layer import FirstValues, NetworkError
 
 
-def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None) -> Network:
-    """A network from an ONNX file, with the file's weights.
-
-    Args:
-        path: of the file; data outside it must be in files below its folder.
-        batch: images; a batch in the file plays no part.
-        output: the name of the node, or of its output, that the loss reads (None: the file's only output).
-
-    Raises:
-        NetworkError: one line that names the node, and what can be done.
-    """
-    network = built(graph_of(OnnxFile(str(path))), batch, output)
-    network.file = str(path)
-    return network
+def graph_of_file(path: str) -> Graph:
+    """The file's graph in our operations."""
+    try:
+        about = os.stat(path)
+    except (OSError, ValueError):
+        raise NetworkError(f"there is no file {path}") from None
+    return _graph(path, about.st_mtime_ns, about.st_size)
 
 
-def written_onnx(path: str, trained: Mapping[str, np.ndarray]) -> bytes:
-    """The file `path` with trained values in the place of its weights, by name."""
-    return OnnxFile(path).with_weights(trained)
+@lru_cache(maxsize=1)  # a search plans one network at many batches
+def _graph(path: str, *changes: int) -> Graph:
+    return graph_of(OnnxFile(path))
 
 
 def graph_of(file: OnnxFile) -> Graph:
-    """The file's graph in our operations."""
     name, batch, shapes = file.shapes()
     translation = _Translation(file, batch, shapes)
     translation.names[name] = ""
     nodes = [made for node in file.graph.node if (made := translation.node(node)) is not None]
     outputs = [translation.names[value.name] for value in file.graph.output if value.name in translation.names]
-    return Graph(file.name, "ONNX", "", shapes[name][1:], nodes, outputs)
+    return Graph(file.name, "ONNX", "", shapes[name][1:], nodes, outputs, file.path)
 
 
 class _Translation:
@@ -124,7 +116,9 @@ class Call:
     def weight(self, place: int, transposed: bool = False) -> FirstValues:
         tensor = self.of.file.weights.get(self.optional(place))
         if tensor is None:
-            raise Unsupported(f"its input {self.optional(place)} is computed; only a weight of the file is supported")
+            raise Unsupported(
+                f"its input {cleaned(self.optional(place))} is computed; only a weight of the file is supported"
+            )
         values = self.of.file.values(tensor)
         return FirstValues(tensor.name, np.array(values.T if transposed else values, order="C"), transposed)
 
@@ -256,9 +250,8 @@ def _batchnorm(call: Call) -> Translated:
 
 
 def _lrn(call: Call) -> Translated:
-    how = {"size": int(call.attribute("size", 0)), "alpha": _short(call.attribute("alpha", 1e-4))}
-    if how["size"] % 2 == 0:
-        raise Unsupported(f"a local response normalisation over {how['size']} channels is not supported; odd sizes are")
+    size = int(call.attribute("size", 0))
+    how = {"size": size, "ahead": size // 2, "alpha": _short(call.attribute("alpha", 1e-4))}
     return "lrn", how | {"beta": _short(call.attribute("beta", 0.75)), "k": _short(call.attribute("bias", 1.0))}
 
 

@@ -8,43 +8,29 @@ here that translates its arguments; the table at the end has them all.  PyTorch 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.graph import UNSUPPORTED, Graph, Node, Unsupported, built
+from refimpl.network.imported.graph import UNSUPPORTED, Graph, Node, Unsupported, cleaned
 from refimpl.network.layer import FirstValues, NetworkError
-from refimpl.network.network import Network
 
 LEAVES = "torch.nn.modules."  #: a module of a class from here is one operation, and its name is the node's
 CONTAINERS = "torch.nn.modules.container."
 
 
-def from_torch(module: Any, shape: Sequence[int], output: str | None = None) -> Network:
-    """A network from a `torch.nn.Module`, with the module's weights.
-
-    The module is read as it trains: with dropout, and with the batch's statistics in batch normalisation.  It is not
-    changed, and its weights are copied.
-
-    Args:
-        module: a classifier with one input; it may end in logits, a softmax or a log-softmax.
-        shape: of its input: (images, channels, height, width).
-        output: the name of the node that the loss reads (None: the module's only output).
-
-    Raises:
-        NetworkError: one line that names the node, and what can be done.
-    """
+def graph_of(module: Any, shape: tuple[int, ...]) -> Graph:
+    """The module's graph in our operations, for an input of this shape."""
     try:
         import torch
     except ImportError:
         raise NetworkError("PyTorch is not installed: pip install torch") from None
     if not isinstance(module, torch.nn.Module):
         raise NetworkError(f"{type(module).__name__} is not a torch.nn.Module")
-    shape = tuple(shape)
     if not 2 <= len(shape) <= 4 or not all(isinstance(size, int) and size > 0 for size in shape):
         raise NetworkError(f"the shape is {shape}; give (images, channels, height, width)")
-    return built(_Translation(torch, module, shape).graph, shape[0], output)
+    return _Translation(torch, module, shape).graph
 
 
 def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
@@ -136,6 +122,7 @@ class _Translation:
         kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
         if not kind.startswith(LEAVES) or kind.startswith(CONTAINERS):
             path = f"{path}.{_operator(node)}".lstrip(".")
+        path = cleaned(path)
         self._counts[path] += 1
         return path if self._counts[path] == 1 else f"{path}_{self._counts[path]}"
 
@@ -298,7 +285,7 @@ def _lrn(call: Call) -> Translated:
         raise Unsupported("a division is supported as the end of a local response normalisation only")
     size = mean["kernel_size"][0]
     if padded["pad"][-2:] != [size // 2, (size - 1) // 2]:
-        raise Unsupported("this local response normalisation has a window of another kind")
+        raise Unsupported("a division is supported as the end of a local response normalisation only")
     call.inputs = [call.of.names[x]]
     return "lrn", {"size": size, "alpha": scaled["other"], "beta": power["exponent"], "k": sum_["other"]}
 

@@ -1,6 +1,7 @@
 """The networks that have a name: those the papers were measured on, and small ones for teaching and testing.
 
     build("vgg16", batch=256)    build("resnet:2498")    build("alexnet:superneurons")    resnet(50, batch=32)
+    build("my_model.onnx")    from_onnx("my_model.onnx", batch=64)    from_torch(module, (64, 3, 224, 224))
 
 With `:vdnnpp` a network is built as in vDNN++'s public code: ReLUs fused, weights' gradients in the pool.  With
 `:superneurons` it is built with SuperNeurons' conventions: fork layers, a map of its own for every ReLU,
@@ -15,6 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from refimpl.network.conventions import SUFFIXES, SUPERNEURONS, VDNNPP, Conventions
+from refimpl.network.imported import from_file, from_onnx, from_torch
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_vdnnpp
@@ -28,9 +30,10 @@ from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vg
 from refimpl.text import closest
 
 __all__ = [
-    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "googlenet",
-    "inceptionv4", "lenet", "overfeat", "resnet", "resnet50", "resnet101", "resnet152", "tiny_inception", "tiny_resnet",
-    "tiny_vgg", "vdnnpp_demo", "vgg", "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
+    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "from_onnx",
+    "from_torch", "googlenet", "inceptionv4", "lenet", "overfeat", "resnet", "resnet50", "resnet101", "resnet152",
+    "tiny_inception", "tiny_resnet", "tiny_vgg", "vdnnpp_demo", "vgg", "vgg11", "vgg16", "vgg19", "vgg116", "vgg216",
+    "vgg316", "vgg416",
 ]  # fmt: skip
 
 ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
@@ -116,7 +119,12 @@ FAMILIES = {"resnet:DEPTH": _DEEP} | {
 
 
 def build(name: str, batch: int | None = None) -> Network:
-    """The network of that name for `batch` images (None: as many as its paper measured it with)."""
+    """The network of that name for `batch` images (None: as many as its paper measured it with).
+
+    A name may be a file's, as in my_model.onnx, my_model.onnx:NODE or my_networks.py:make (None: 32 images).
+    """
+    if network := from_file(name, batch):
+        return network
     recipe = _find(name)
     return recipe.make(batch=recipe.batch if batch is None else batch)
 

@@ -1,0 +1,111 @@
+"""Where a network can come from: a PyTorch module, an ONNX file, a function of a Python file.
+
+As a name, a file is `my_model.onnx`, `my_model.onnx:NODE` or `my_networks.py:make`.  A function is called with
+`batch=N` and returns a network: what `from_torch` makes of a module, or what a Builder builds.  A Python file is
+executed, an ONNX file never.  NumPy, onnx and PyTorch are imported when they are needed: a named network needs none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from refimpl.network.builder import Builder
+from refimpl.network.imported.graph import BATCH, built
+from refimpl.network.layer import NetworkError
+from refimpl.network.network import Network
+from refimpl.text import offer
+
+FILE = re.compile(r"(?P<path>.*?\.(?P<kind>onnx|py))(:(?P<part>.+))?", re.IGNORECASE | re.DOTALL)
+
+
+def from_torch(module: Any, shape: Sequence[int], output: str | None = None) -> Network:
+    """A network from a `torch.nn.Module`, with the module's weights.
+
+    The module is read as it trains: with dropout, and with the batch's statistics in batch normalisation.  It is not
+    changed, and its weights are copied.
+
+    Args:
+        module: a classifier with one input; it may end in logits, a softmax or a log-softmax.
+        shape: of its input: (images, channels, height, width).
+        output: the name of the node that the loss reads (None: the module's only output).
+
+    Raises:
+        NetworkError: one line that names the node, and what can be done.
+    """
+    from refimpl.network.imported.torch_module import graph_of
+
+    return built(graph_of(module, tuple(shape)), shape[0], output)
+
+
+def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None) -> Network:
+    """A network from an ONNX file, with the file's weights.
+
+    Args:
+        path: of the file; weights outside it must be in files below its folder.
+        batch: images; a batch in the file plays no part.
+        output: the name of the node that the loss reads (None: the file's only output).
+
+    Raises:
+        NetworkError: one line that names the node, and what can be done.
+    """
+    from refimpl.network.imported.onnx_nodes import graph_of_file
+
+    return built(graph_of_file(str(path)), batch, output)
+
+
+def from_file(name: str, batch: int | None) -> Network | None:
+    """The network of a file; None: the name is no file's."""
+    found = FILE.fullmatch(name.strip())
+    if found is None:
+        return None
+    size = BATCH if batch is None else batch
+    if found["kind"].lower() == "onnx":
+        return from_onnx(found["path"], size, found["part"])
+    if found["part"] is None:
+        raise NetworkError(f"{name}: name the function that makes the network, as in {name}:make")
+    return _called(found["path"], found["part"], size)
+
+
+def _called(path: str, function: str, batch: int) -> Network:
+    if not os.path.isfile(path):
+        raise NetworkError(f"there is no file {path}")
+    known = vars(_executed(path, os.stat(path).st_mtime_ns))
+    make = known.get(function)
+    if not callable(make):
+        functions = [name for name, value in known.items() if callable(value)]
+        raise NetworkError(f"{path} has no function {function!r}{offer(function, functions)}")
+    try:
+        made = make(batch=batch)
+    except NetworkError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise NetworkError(f"{path}: {function}(batch={batch}) failed: {type(error).__name__}: {error}") from None
+    if isinstance(made, Builder):
+        made = made.build()
+    if not isinstance(made, Network):
+        hint = "return refimpl.networks.from_torch(module, (batch, channels, height, width))"
+        raise NetworkError(f"{path}: {function} returned a {type(made).__name__}, not a network; {hint}")
+    return made
+
+
+@lru_cache(maxsize=1)
+def _executed(path: str, changed: int) -> Any:
+    """The file as a module; what it imports is looked for in its folder, too."""
+    specification = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.path.append(os.path.dirname(os.path.abspath(path)))
+    try:
+        specification.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise NetworkError(f"{path} cannot be executed: {type(error).__name__}: {error}") from None
+    finally:
+        sys.path.pop()
+    return module
