@@ -24,7 +24,7 @@ from refimpl.cli.options import (
 )
 from refimpl.cli.pictures import add_picture, checked, save
 from refimpl.cli.plan import least, proved
-from refimpl.cli.terminal import progress, say, show_table, wrapped
+from refimpl.cli.terminal import Advance, progress, say, show_table, wrapped
 
 if TYPE_CHECKING:
     from refimpl.machine import Machine
@@ -125,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
                 tried = []
                 for name, setup in group.setups:
                     advance(f"{network.name} {name}")
-                    tried.append(planned(name, setup, common, network, machine, budget))
+                    tried.append(planned(name, watched(setup, advance), common, network, machine, budget))
                 found[-1].append(shown(group, tried, network, machine, options))
     how = f"{machine.name} (simulated, {machine.catalogue})"
     titles = [
@@ -235,6 +235,15 @@ def shown(
         document["paper"] = group.paper
         document["others"] = [brief(one) for one in others]
     return replace(best.row, paper=group.paper, others=tuple(one.row for one in others)), document
+
+
+def watched(setup: Setup | SetupError, advance: Advance) -> Setup | SetupError:
+    """The setup; a long search says in the bar how far it is."""
+    from refimpl.combined import Combined
+
+    if not isinstance(setup, Combined):
+        return setup
+    return replace(setup, watch=lambda plans, most, seconds: advance(f"{setup.name}, plan {plans} of {most}", by=0))
 
 
 def document_of(one: Planned, network: Network, machine: Machine) -> dict[str, Any]:

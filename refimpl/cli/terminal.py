@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from refimpl.text import duration
 
@@ -71,8 +71,14 @@ def wrapped(text: str) -> None:
     console().print(escape(text))
 
 
+class Advance(Protocol):
+    """Says what is done now; `by` things have begun since the last call."""
+
+    def __call__(self, name: str, by: int = 1) -> None: ...
+
+
 @contextmanager
-def progress(doing: str, total: int, completed: int = -1) -> Iterator[Callable[[str], None]]:
+def progress(doing: str, total: int, completed: int = -1) -> Iterator[Advance]:
     """A bar on standard error, if that is a terminal; call what is given with the name of each thing that begins."""
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -88,7 +94,7 @@ def progress(doing: str, total: int, completed: int = -1) -> Iterator[Callable[[
     )
     with bar:
         task = bar.add_task(doing, total=total, completed=completed)
-        yield lambda name: bar.update(task, description=escape(f"{doing} {name:<32.32}".strip()), advance=1)
+        yield lambda name, by=1: bar.update(task, description=escape(f"{doing} {name:<32.32}".strip()), advance=by)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.cli.compare import short
+from refimpl.cli.compare import short, watched
+from refimpl.combined import Combined
 from refimpl.machine import MACHINES
 from refimpl.network.zoo import build
 from refimpl.registry.largest import attempt
@@ -41,6 +42,14 @@ def test_by_default_the_fastest_policy_of_every_paper_that_fits(refimpl: Command
         for name, other in others.items():
             assert other.get("seconds", inf) == pytest.approx(seconds[name]) and other["fits"] == ("why" not in other)
     assert [row["paper"] for row in rows if not row["fits"]] == ["baseline", "vDNN++"]
+
+
+def test_a_long_search_says_in_the_bar_how_far_it_is() -> None:
+    told: list[tuple[str, int]] = []
+    setup = watched(PRESETS["combined"].setup, lambda name, by=1: told.append((name, by)))
+    assert isinstance(setup, Combined)
+    setup.watch(3, 200, 1.0)
+    assert told == [("combined, plan 3 of 200", 0)]  # nothing else has begun
 
 
 def test_a_policy_that_refuses_what_is_set_says_so(refimpl: Command) -> None:
