@@ -17,6 +17,7 @@ os.environ["REFIMPL_CALIBRATE"] = "0"  # the same plans on every machine that bu
 import commands  # noqa: E402
 import drawings  # noqa: E402
 import generate  # noqa: E402
+import readme  # noqa: E402
 import reference  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
@@ -41,13 +42,15 @@ autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
 
-# Notebooks are stored without outputs; they run when they or the project changed.
+# The pages' cells run when the project changed.  The tutorials do not run here: they are stored with their outputs, and
+# tests/test_tutorials.py keeps these current.
 sources = sorted(path for folder in ("kernels", "refimpl", "docs/slots") for path in (ROOT / folder).rglob("*.py"))
 state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE / "_build" / f".jupyter_cache-{state}")
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
+nb_execution_excludepatterns = ["_generated/tutorials/*"]
 nb_merge_streams = True
 
 html_theme = "furo"
@@ -77,7 +80,9 @@ pages = {
 for name, text in pages.items():
     (generated / name).parent.mkdir(parents=True, exist_ok=True)
     (generated / name).write_text(text, encoding="utf-8")
-shutil.copytree(ROOT / "tutorials", generated / "tutorials", dirs_exist_ok=True)
+(generated / "tutorials").mkdir()
+for path in sorted((ROOT / "tutorials").glob("*.ipynb")):
+    (generated / "tutorials" / path.name).write_text(generate.tutorial(path.read_text("utf-8")), encoding="utf-8")
 
 # Parts of other pages are no pages.
 exclude_patterns += [
@@ -86,23 +91,9 @@ exclude_patterns += [
 exclude_patterns += ["_generated/slots"]
 
 
-# Two pages that `docs/reports.md` links to, as `refimpl view` writes them.
+# The second page that `docs/reports.md` links to; the first is stored, and `docs/readme.py` writes it.
 (generated / "pages").mkdir()
-for name, against in (("vgg16", []), ("against", ["--against", "superneurons"])):
-    view = [
-        "view",
-        "vgg16",
-        "--batch",
-        "64",
-        "--policy",
-        "vdnn-all",
-        "--budget",
-        "6GiB",
-        "--machine",
-        "titan-x",
-        *against,
-    ]
-    cli.main([*view, "--out", str(generated / "pages" / f"{name}.html")])
+cli.main([*readme.VIEW, "--against", "superneurons", "--out", str(generated / "pages" / "against.html")])
 html_extra_path = [str(generated / "pages")]
 exclude_patterns += ["_generated/pages"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from refimpl.registry import kernels as listing
@@ -28,6 +29,12 @@ def measurements_page(folder: Path) -> str:
     names = sorted((path.stem for path in folder.glob("*.md")), key=lambda name: name[-10:], reverse=True)
     listed = "\n".join(f"/measurements/{name}" for name in names)
     return f"{MEASUREMENTS}```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n" if names else f"{MEASUREMENTS}None yet.\n"
+
+
+def tutorial(notebook: str) -> str:
+    """A stored notebook with its links to docs/ as they are for a copy in docs/_generated/tutorials/."""
+    pages = re.sub(r"\[([^\]]+)\]\(\.\./docs/(_static/[^)]+)\)", r"<a href='../../\2'>\1</a>", notebook)
+    return pages.replace("](../docs/", "](../../")
 
 
 def kernels_page() -> str:

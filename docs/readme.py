@@ -1,6 +1,7 @@
-"""The outputs that README and tour show, rewritten by the commands above them: `python docs/readme.py`.
+"""What README and tour show, rewritten by its commands: `python docs/readme.py`.
 
-A block of the language `console` is a line `$ refimpl …` and what it prints.  A test holds the README to it.
+A block of the language `console` is a line `$ refimpl …` and what it prints.  A page to look at a program is stored for
+links to it.  Tests compare both.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from refimpl import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs" / "tour.md")
+SAMPLE = ROOT / "docs" / "_static" / "vgg16.html"
+VIEW = shlex.split("view vgg16 --batch 64 --policy vdnn-all --machine titan-x --budget 6GiB")
 BLOCK = re.compile(r"^```console\n\$ (refimpl [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def printed(command: str) -> str:
-    """What the command prints, without blanks at the ends of lines."""
+    """The command's output, without blanks at the ends of lines."""
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(out):
         cli.main(shlex.split(command)[1:])
@@ -37,3 +40,4 @@ if __name__ == "__main__":
     os.environ["REFIMPL_CALIBRATE"] = "0"  # the same plans on every machine
     for page in PAGES:
         page.write_text(rewritten(page.read_text(encoding="utf-8")), encoding="utf-8")
+    cli.main([*VIEW, "--out", str(SAMPLE)])

@@ -220,7 +220,7 @@ def test_every_slot_has_a_page(slot: str) -> None:
 
 
 def rows_of(page: str) -> set[str]:
-    """What stands first in the rows of a page's tables: words with a comma between them each for itself."""
+    """The first cells of the rows of a page's tables: words with a comma between them each for itself."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     return {word.strip(" `") for cell in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE) for word in cell.split(",")}
 
@@ -492,6 +492,38 @@ def test_the_readme_prints_what_the_commands_print() -> None:
         assert readme.rewritten(text) == text, "run: python docs/readme.py"
     changed = texts[1].replace("does not fit in 12 GiB", "fits in 12 GiB", 1)
     assert changed != texts[1] and readme.rewritten(changed) == texts[1]
+
+
+def test_the_page_about_a_module_of_ones_own_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followed as written: the file is saved, and every command below it runs."""
+    page = ROOT / "docs" / "slots" / "index.md"
+    (module,) = fences(page, "python")
+    (tmp_path / "my_modules.py").write_text(module)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "my_modules", raising=False)
+    calls = [line for line in commands(page) if "my_modules:BigMaps" in line]
+    assert [call.split()[1] for call in calls] == ["plan", "plan", "view", "run"]
+    for call in calls:
+        assert cli.main(shlex.split(call)[1:]) == 0
+    assert (tmp_path / "my.html").stat().st_size > 10_000
+
+
+def test_the_page_about_a_network_of_ones_own_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (script,) = fences(ROOT / "docs" / "networks.md", "python")
+    monkeypatch.chdir(tmp_path)
+    exec(compile(script, "my_network.py", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out.count("s an iteration") >= 3 and (tmp_path / "mine.html").exists()
+
+
+def test_the_sample_page_is_current(tmp_path: Path) -> None:
+    readme = script("readme")
+    cli.main([*readme.VIEW, "--out", str(tmp_path / "page.html")])
+    assert (tmp_path / "page.html").read_bytes() == readme.SAMPLE.read_bytes(), "run: python docs/readme.py"
+    links = [(ROOT / page).read_text("utf-8") for page in ("README.md", "docs/index.md")]
+    assert "(docs/_static/vgg16.html)" in links[0] and '"_static/vgg16.html"' in links[1]
 
 
 @pytest.mark.slow

@@ -9,11 +9,12 @@
     chrome_trace        for ui.perfetto.dev and chrome://tracing
     torch_snapshot      for PyTorch's memory viewer
     rmm_log             for RMM's tools, and for our own replay
+    notebook            helpers of the tutorials: tables, pictures, checks of exercises
 
 Nothing is imported here: a command loads only the modules that it needs, and matplotlib only to draw.
 """
 
 __all__ = [
-    "chrome_trace", "comparison", "comparison_picture", "figures", "json", "markdown", "memory_pictures", "rmm_log",
-    "style", "tables", "timeline_picture", "times", "torch_snapshot",
+    "chrome_trace", "comparison", "comparison_picture", "figures", "json", "markdown", "memory_pictures",
+    "notebook", "rmm_log", "style", "tables", "timeline_picture", "times", "torch_snapshot",
 ]  # fmt: skip
