@@ -58,7 +58,8 @@ class Trainer:
     and `decay` (PyTorch's rule) may be changed between steps.  On the CPU `order` says in which order instructions are
     executed, and `poison` makes what must not be read unreadable; both change nothing in the result of a right program.
     With `guard` the host looks at the losses before anything is learnt from them, which lets a GPU run empty for a
-    moment; without, it never waits inside an iteration, and a loss of NaN or infinity is found when it has been learnt from.
+    moment; without, it never waits inside an iteration, and a loss of NaN or infinity is found when it has been learnt
+    from.
 
     With a `communicator` of several ranks this trainer is one of them: each has a program of the same data-parallel
     network, and gives `step` its own part of the batch.  All start from the same weights, and their gradients are
