@@ -109,6 +109,26 @@ def test_five_networks() -> None:
     assert not found[False] and found.total() == 5 * len(TIMELESS) * len(SHARES) * 8
 
 
+@pytest.mark.campaign
+@pytest.mark.parametrize(("name", "networks", "machines"), [("accudnn", NETWORKS, 8), ("combined", NETWORKS[:1], 2)])
+def test_what_it_costs_to_ask_a_model_of_another_machine(name: str, networks: tuple, machines: int) -> None:
+    """The time of the nominal plan over that of the machine's own, on that machine: its mean and its most."""
+    setup = presets.setup(name)
+    for share in SHARES:
+        ratios = []
+        for network in (build(*of) for of in networks):
+            budget = int(share * ideal_bytes(network, presets.setup("accudnn")))
+            nominal = attempt(network, setup, TITAN_X, budget)
+            for number in range(machines):
+                own = attempt(network, setup, perturbed(number), budget)
+                assert (own is None) == (nominal is None)
+                if own and nominal:
+                    on = perturbed(number)
+                    ratios.append(nominal.simulate(on).seconds / own.simulate(on).seconds)
+        print(f"| {name} | {share} | {len(ratios)} | {statistics.mean(ratios):.3f} | {max(ratios):.3f} |", flush=True)
+        assert share < 1.3 or statistics.mean(ratios) <= 1.03
+
+
 # -- what compression costs where the host's threads, or the link, are unlike the model --------------------------------
 
 
