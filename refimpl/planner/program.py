@@ -65,6 +65,13 @@ class Program:
         """The step with the most live bytes."""
         return max(self.rows, key=lambda row: row.live_bytes)
 
+    @property
+    def adopted(self) -> Trial | None:
+        """The trial that this program was planned in, if a search planned it."""
+        names = self.setup.name.split(": ")
+        found = (trial for trial in self.tried if trial.setup in names and trial.seconds == self.planned_seconds)
+        return next(found, None)
+
     def lifetimes(self) -> list[Lifetime]:
         """Every block of the iteration, managed tensors and workspaces, in the order of allocation."""
         frees = {}  # position of an allocation → position of its free

@@ -131,6 +131,8 @@ class Setup:
     @property
     def quick(self) -> Setup:
         """The setup that a hint plans: this one; of a long search, one that tries fewer candidates."""
+        if isinstance(self.allocator, slots.PoolSearch):
+            return dataclasses.replace(self, allocator=self.allocator.quick)
         return self
 
     @property

@@ -204,6 +204,11 @@ class PoolSearch(ABC):
             fixed_order: whether the iteration's allocations are the same in every pool that they fit.
         """
 
+    @property
+    def quick(self) -> Any:
+        """The same search for a hint: it finds no other pool, but where nothing fits, it need not say what would."""
+        return self
+
 
 # -- pinned ------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from functools import cache
 
 from refimpl.machine import Machine
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
 from refimpl.planner.errors import PinnedDoesNotFit, PoolDoesNotFit
 from refimpl.registry.largest import attempt, least_conceivable, unlimited
 from refimpl.registry.modules import MODULES
@@ -27,7 +27,7 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
     A setup that searches for its pool knows the least.  Elsewhere fitting is not monotone (a larger pool can fail where
     a smaller one fits), so a smaller budget that was not tried may do too.  The peak of an unlimited plan is tried
     first: where nothing is evicted and no hole is lost, it is the answer, and elsewhere the answer is near.  Where
-    bytes drained meanwhile, that peak without them is tried before it.
+    bytes drained meanwhile, that peak without them is tried before it; the answer of a search is near this one.
     """
     setup = setup.frugal
 
@@ -48,7 +48,7 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
     except PinnedDoesNotFit:
         return None
     enough, without_draining = (-(-peak // MIB) for peak in (roomy.peak_bytes, undrained_peak(roomy)))
-    if without_draining < enough and fits(without_draining):
+    if without_draining < enough and (fits(without_draining) or isinstance(setup, Search)):
         enough = without_draining
     further = 1
     while not fits(enough):

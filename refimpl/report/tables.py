@@ -252,12 +252,13 @@ def tried_table(program: Program) -> Table:
     by_a_model = (
         Column("predicted", "predicted", duration), Column("chosen", lambda trial: trial.note or None, wraps=True),
     )  # fmt: skip
+    adopted = program.adopted
     columns = (
         Column("setup", "setup"), Column("fits", lambda trial: "yes" if trial.fits else "no"),
         Column("pool", lambda trial: trial.peak_bytes, size),
         Column("iteration", lambda trial: trial.seconds, duration),
         *(by_a_model if any(trial.predicted for trial in program.tried) else ()),
-        Column("", lambda trial: "adopted" if program.setup.name.endswith(trial.setup) else trial.failure, wraps=True),
+        Column("", lambda trial: "adopted" if trial is adopted else trial.failure, wraps=True),
     )  # fmt: skip
     return Table.of("What was tried, in this order", program.tried, columns)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from refimpl.memory import UNLIMITED, Allocator, BothEnds
@@ -65,7 +65,11 @@ class FoundPool(BothEnds, slots.PoolSearch):
     each lag the order of allocations and frees is fixed, so what fits the pool in the search fits it in training.
 
     Where the order is not fixed, the pool is as large as the budget, and the first lag that fits is taken.
+
+    `hint`: where even bytes that are free at once are too many, the error names these, and no pool is searched for.
     """
+
+    hint: bool = field(default=False, repr=False)
 
     name: ClassVar[str] = "vdnnpp-pool"
     summary: ClassVar[str] = "right placement, in a pool whose size is searched for before training"
@@ -73,6 +77,8 @@ class FoundPool(BothEnds, slots.PoolSearch):
     def search(self, attempt: Callable[..., Program], budget: int, fixed_order: bool) -> Program:
         if not fixed_order:
             return self.first_that_fits(attempt, budget)
+        if self.hint and (least := ideal(trace_of(attempt(UNLIMITED, LAGS[-1])))) > budget:
+            raise PoolDoesNotFit(None, "the pool", least, budget, budget, budget, {})
         pools = []
         for lag in LAGS:
             roomy = attempt(UNLIMITED, lag)
@@ -92,5 +98,14 @@ class FoundPool(BothEnds, slots.PoolSearch):
 
     def pool_bytes(self, program: Program) -> int:
         """The pool that the search finds for a program, its resident tensors included."""
-        resident = [Event(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
-        return find_pool([*resident, *program.allocation_trace()], self).pool_bytes
+        return find_pool(trace_of(program), self).pool_bytes
+
+    @property
+    def quick(self) -> FoundPool:
+        return dataclasses.replace(self, hint=True)
+
+
+def trace_of(program: Program) -> Trace:
+    """A program's allocations and frees; its resident tensors come first."""
+    resident = [Event(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
+    return [*resident, *program.allocation_trace()]

@@ -63,13 +63,13 @@ def test_a_step_s_rungs_go_down_in_bytes_and_up_in_seconds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "batch", "within"), [("alexnet", 256, 0.005), ("vgg16", 128, 0.005), ("resnet50", 32, 0.05)]
+    ("name", "batch", "within"), [("alexnet", 256, 0.025), ("vgg16", 128, 0.005), ("resnet50", 32, 0.04)]
 )
 def test_its_simulation_is_the_planner_s_clock(name: str, batch: int, within: float) -> None:
-    """With fixed addresses no hole is too small, and the bytes of running copies are taken over as rarely as can be."""
+    """With fixed addresses no hole is too small, and the bytes of running copies are seldom taken over."""
     network = build(name, batch)
     model = model_of(network)
-    compared = 0
+    off = []
     for share in np.linspace(0.35, 0.9, 8):
         budget = int(model.least() + share * (model.base.max() - model.least()))
         decision = choose(model, budget)
@@ -84,9 +84,8 @@ def test_its_simulation_is_the_planner_s_clock(name: str, batch: int, within: fl
             program = plan(network, setup, TITAN_X, budget)
         except DoesNotFit:
             continue
-        assert program.planned_seconds == pytest.approx(decision.seconds, rel=within)
-        compared += 1
-    assert compared >= 5
+        off.append(abs(decision.seconds / program.planned_seconds - 1))
+    assert len(off) >= 5 and max(off) < within and np.median(off) < 0.001
 
 
 @given(networks(layers=14), st.floats(0, 1))

@@ -59,6 +59,13 @@ def test_a_map_that_is_needed_at_once_is_fetched_before_one_that_is_not() -> Non
     assert wrong and wrong.seconds == 20
 
 
+def test_a_map_comes_back_when_it_has_left() -> None:
+    """The copy in is issued at 7; the copy out takes from 6 to 10, so step 7, which begins at 9, waits until 14."""
+    y3 = FIVE.candidates[2]
+    run = simulate(FIVE, {y3: 5}, 100)
+    assert run and run.waits == {y3: 5} and run.starts[7] == 14
+
+
 def test_by_time_alone_a_map_comes_back_earlier() -> None:
     y1 = FOUR.candidates[0]
     assert triggers(FOUR, [y1], 100, FOUR.starts) == {y1: 6}
