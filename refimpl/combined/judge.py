@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from typing import NamedTuple
 
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, Trial
+from refimpl.planner.errors import AddressesDoNotFit
 
 Attempt = Callable[..., Program]  #: `attempt(setup, give_up=seconds)` plans within the budget
 #: Called with the plans so far, the most that will be made, and the best seconds.
 SearchProgress = Callable[[int, int, float], None]
 NOT_BETTER = 1 + 1e-6  #: times the floor: nothing is left to gain
+
+
+class Met(NamedTuple):
+    """A setup that was planned, its program, and the seconds that the search compares.
+
+    The program's own setup may have the addresses that were found for it.  Where none were found, it is the program
+    whose bytes were counted: it may lead to one that fits, and takes as much longer as it would need more memory.
+    """
+
+    setup: Setup
+    program: Program
+    seconds: float
+    fits: bool = True
 
 
 class Judge:
@@ -28,6 +43,7 @@ class Judge:
         self.count = 0
         self.best: Program | None = None
         self.failure: DoesNotFit | None = None  #: of the last setup that did not fit
+        self._misplaced: AddressesDoNotFit | None = None  #: how the last plan failed
         self.seconds = inf  #: of the best
         self.tried: list[Trial] = []  #: every improvement
 
@@ -48,16 +64,26 @@ class Judge:
         self._watch(self.count, self.most, self.seconds)
         return program
 
+    def met(self, setup: Setup, give_up: float = inf) -> Met | None:
+        """The same, or the program whose bytes fit if they are only counted."""
+        if program := self.planned(setup, give_up):
+            return Met(setup, program, program.planned_seconds)
+        if error := self._misplaced:
+            return Met(setup, error.counted, error.counted.planned_seconds * error.asked / error.budget, False)
+        return None
+
     def searched(self, search: Search, context: PlanContext) -> Program | None:
         """The program that another search adopts."""
         return self._adopted(lambda: search.search(self._attempt, context), search.name)
 
     def _adopted(self, attempt: Callable[[], Program], name: str) -> Program | None:
         """The program, kept if it is the fastest so far."""
+        self._misplaced = None
         try:
             program = attempt()
         except DoesNotFit as error:
             self.failure = error
+            self._misplaced = error if isinstance(error, AddressesDoNotFit) else None
             return None
         except (TooSlow, SetupError):
             return None

@@ -20,21 +20,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from refimpl.accudnn import Capped
+from refimpl.accudnn import Capped, Late
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates, Word
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Dropped, InTime, Offloaded
-from refimpl.combined.seeds import ADDRESSES, ALGORITHMS
+from refimpl.combined.seeds import ADDRESSES, ALGORITHMS, EARLY
 from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
 from refimpl.network import Tensor
-from refimpl.planner import Launch, Program, Setup
+from refimpl.planner import CopyIn, Launch, Program, Setup
 from refimpl.planner.baseline import MemoryOptimal, NoCache, NoPrefetch
 from refimpl.superneurons import Ahead, LeastRecentlyUsed
 from refimpl.vdnn import LITERAL, WINDOW
 from refimpl.vdnnpp import WINDOW as WINDOW_ANY
 from refimpl.vdnnpp import WINDOW_LATE
 
+EARLIER = (1, 2, 4)  #: steps that a copy in may begin earlier
 LEADS = (1.0, 2.0, 4.0, 8.0)
 IN_TIME = tuple(InTime(lead, guard, slack) for lead in LEADS for guard, slack in ((True, 0), (True, 0.05), (False, 0)))
 
@@ -43,7 +44,7 @@ KNOBS: dict[str, tuple[Any, ...]] = {
     "prefetch": (*IN_TIME, WINDOW, LITERAL, WINDOW_ANY, WINDOW_LATE, Ahead(), NoPrefetch()),
     "algorithms": (*ALGORITHMS, MemoryOptimal()),
     "cache": (FarthestNextUse(), NoCache(), LeastRecentlyUsed()),
-    "allocator": (BestFit(), BothEnds(), FirstFit(), BlockHeap(), ADDRESSES),
+    "allocator": (BestFit(), BothEnds(), FirstFit(), BlockHeap(), ADDRESSES, EARLY),
     "late": (False, True),
     "copy_streams": ("separate", "shared"),
     "join": (False, True),
@@ -86,6 +87,8 @@ class Losses:
         self.waits: defaultdict[int, float] = defaultdict(float)
         self.rebuilds: defaultdict[Tensor, float] = defaultdict(float)
         #: Step → seconds by which its algorithms are slower than the fastest, and the bytes that these would need more.
+        #: Map → the step at which its copy in began.
+        self.came = {it.tensor.name: it.step for it in program.instructions if isinstance(it, CopyIn) and it.step}
         self.slower: dict[int, tuple[float, int]] = {}
         self.caps: dict[int, int] = {}  #: step → the workspace of its slower algorithms
         end = 0.0
@@ -207,5 +210,18 @@ class Remedies:
                     if self.maps.idle[x][1] > number:
                         self.add([x], "offload", 0.2 * seconds)
                         self.add([x], "drop", 0.1 * seconds)
+                    if x.name in self.losses.came:
+                        for steps in EARLIER:
+                            self._begin(x, steps, 0.5 * seconds)
+                for x in away:
+                    if x.name in self.losses.came and self.losses.came[x.name] <= number:
+                        self._begin(x, 1, 0.2 * seconds)
+                        self._begin(x, -1, 0.1 * seconds)
             for lead in LEADS:
                 self.promise[Change(knob="prefetch", value=InTime(lead))] += 0.3 * seconds
+
+    def _begin(self, x: Tensor, earlier: int, seconds: float) -> None:
+        """The copy in of one map begins some steps earlier, all others as they did."""
+        came = self.losses.came | {x.name: self.losses.came[x.name] - earlier}
+        coming = Late(tuple(sorted(came.items(), key=lambda item: (item[1], item[0]))))
+        self.promise[Change(knob="prefetch", value=coming)] += seconds

@@ -18,12 +18,12 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates, Word
 from refimpl.combined.file import leaves_late, setup_with, words
-from refimpl.combined.judge import Judge, SearchProgress
+from refimpl.combined.judge import Judge, Met, SearchProgress
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Offloaded
 from refimpl.combined.papers import planned_quickly
@@ -61,7 +61,7 @@ class Combined(Search):
         most = self.effort or judgements(len(context.network.steps))
         judge = Judge(attempt, maps.floor, most, self.watch, self.first)
         try:
-            points = [] if self.first else [point(program) for program in of_papers(judge, context)[:POINTS]]
+            points = [] if self.first else points_of(of_papers(judge, context)[:POINTS])
             if self.first:
                 any(judge.planned(setup) for setup in frugal(maps))
             if not judge.over:
@@ -112,6 +112,13 @@ def of_papers(judge: Judge, context: PlanContext) -> list[Program]:
     return sorted(found, key=lambda program: program.planned_seconds)
 
 
+def points_of(programs: list[Program]) -> list[Setup]:
+    """Programs as points of the search; where blocks have fixed addresses, also with other ones."""
+    points = [point(program) for program in programs]
+    fixed = [one for one in points if isinstance(one.allocator, FixedAddresses)]
+    return points + [dataclasses.replace(one, allocator=FixedAddresses(early=True)) for one in fixed]
+
+
 def point(program: Program) -> Setup:
     """A paper's program as a point of the search: its fates, and its other modules where the search has them."""
     setup = program.setup
@@ -127,17 +134,6 @@ def point(program: Program) -> Setup:
 
 
 # -- seeds and changes -------------------------------------------------------------------------------------------------
-
-
-class Met(NamedTuple):
-    """A setup that was planned; its program's own may have the addresses that were found for it."""
-
-    setup: Setup
-    program: Program
-
-    @property
-    def seconds(self) -> float:
-        return self.program.planned_seconds
 
 
 class Climb:
@@ -163,9 +159,9 @@ class Climb:
             if judge.over:
                 break
             near = 1.0 if isinstance(setup.allocator, FixedAddresses) and setup not in points else NEAR
-            program = None if judge.knows(setup) else judge.planned(setup, near * judge.seconds)
-            if program:
-                found.append(Met(setup, program))
+            met = None if judge.knows(setup) else judge.met(setup, near * judge.seconds)
+            if met and met.fits:
+                found.append(met)
         return sorted(found, key=lambda met: met.seconds)
 
     def starts(self, seeds: list[Met], most: int) -> list[Met]:
@@ -173,7 +169,7 @@ class Climb:
         kinds: dict[Any, Met] = {}
         for met in seeds:
             dropped = len(fates_of(met.setup).named("drop")) * 4 // max(1, len(self.maps.large))
-            kinds.setdefault((met.setup.algorithms, dropped, met.setup.prefetch, met.setup.allocator), met)
+            kinds.setdefault((met.setup.algorithms, dropped, met.setup.prefetch, type(met.setup.allocator)), met)
         return [*kinds.values()][:most]
 
     def climb(self, start: Met, turns: int, hot: float) -> Met:
@@ -196,10 +192,10 @@ class Climb:
                 misses += 1
                 continue
             left -= 1
-            program = judge.planned(setup, edge)
-            if program and program.planned_seconds <= edge:
-                now, ranked = Met(setup, program), []
-                if now.seconds < best.seconds:
+            met = judge.met(setup, edge)
+            if met and met.seconds <= edge:
+                now, ranked = met, []
+                if now.fits and now.seconds < best.seconds:
                     best = now
             elif left % 50 == 0 and now is not best:
                 now, ranked = best, []

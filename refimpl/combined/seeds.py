@@ -34,6 +34,7 @@ from refimpl.planner.baseline import FastestThatFits, MemoryOptimal
 FASTEST = Capped(())  #: the fastest algorithms; the search may cap the workspace of a step
 ALGORITHMS: tuple[slots.Algorithms, ...] = (OnceDrained(), FastestThatFits(), FASTEST)
 ADDRESSES = FixedAddresses(rounds=8)  #: fixed beforehand, without much patience
+EARLY = FixedAddresses(early=True, rounds=8)  #: and so that copies in need not wait for kernels
 FEW = 100  #: steps of a network for which addresses are fixed beforehand in every seed: with more blocks it takes long
 SHARES = (0, 8, 4, 2, 6)  #: eighths, in the order in which they are tried
 QUARTILES = (0.25, 0.5, 0.75)  #: of the bytes that can be dropped

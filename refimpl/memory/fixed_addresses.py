@@ -11,7 +11,7 @@ allocator.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -45,19 +45,18 @@ def lives(events: Trace) -> dict[int, Life]:
 
 def placed(known: Mapping[int, Life], order: Sequence[int]) -> dict[int, int]:
     """Block → address: in this order, each at the lowest address that is free over its whole life."""
-    import numpy as np
-
-    begins, ends, bottoms, tops = (np.zeros(len(order), dtype=np.int64) for _ in range(4))
+    found: list[tuple[int, int, int, int]] = []  # address, end, and the life of those placed: the lowest first
     addresses: dict[int, int] = {}
-    for count, block in enumerate(order):
+    for block in order:
         begin, end, nbytes = known[block]
-        beside = (begins[:count] < end) & (ends[:count] > begin)
-        lower = bottoms[:count][beside]
-        upwards = np.argsort(lower)
-        below = np.maximum.accumulate(np.append(0, tops[:count][beside][upwards]))  # where a gap begins
-        gaps = lower[upwards] - below[:-1] >= nbytes
-        address = int(below[gaps.argmax() if gaps.any() else -1])
-        begins[count], ends[count], bottoms[count], tops[count] = begin, end, address, address + nbytes
+        address = 0
+        for bottom, top, first, last in found:
+            if first < end and last > begin:
+                if bottom - address >= nbytes:
+                    break
+                if top > address:
+                    address = top
+        insort(found, (address, address + nbytes, begin, end))
         addresses[block] = address
     return addresses
 

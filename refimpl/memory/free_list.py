@@ -65,9 +65,18 @@ class FreeList:
 
     def cut_left(self, hole: int, nbytes: int) -> int:
         """Take the left end of a hole; returns its address."""
-        left = self._remove(hole) - nbytes
-        if left:
-            self._insert(hole + nbytes, left)
+        whole = self._bytes[hole]
+        if whole == nbytes:
+            self._remove(hole)
+            return hole
+        address, left = hole + nbytes, whole - nbytes
+        del self._bytes[hole]
+        self._bytes[address] = left
+        self._address_of_end[hole + whole] = address
+        place = bisect_left(self._by_size, (whole, hole))
+        del self._by_size[place]
+        insort(self._by_size, (left, address), 0, place)
+        self._by_address.shrink(hole, whole, address)
         return hole
 
     def cut_right(self, hole: int, nbytes: int) -> int:
@@ -136,6 +145,14 @@ class _ByAddress:
         if not run:
             del self._runs[at], self._heads[at], self._largest[at]
             return
+        if nbytes == self._largest[at]:
+            self._largest[at] = None
+
+    def shrink(self, address: int, nbytes: int, begin: int) -> None:
+        """A hole loses its left end, and begins at `begin`."""
+        at = bisect_right(self._heads, address) - 1
+        run = self._runs[at]
+        run[bisect_left(run, address)] = begin
         if nbytes == self._largest[at]:
             self._largest[at] = None
 

@@ -11,21 +11,52 @@ from itertools import accumulate
 
 from refimpl.machine import HOST, Machine
 from refimpl.memory import UNLIMITED
-from refimpl.network import Network, Step, Tensor
+from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner.errors import PinnedDoesNotFit, Room
 from refimpl.planner.instructions import Fate, FateName, pinned_size
 
 
 @lru_cache(maxsize=8)
+def call_seconds(network: Network, machine: Machine) -> dict[Call, float]:
+    """Seconds of every call, with its fastest algorithm if it has several."""
+    return {call: machine.seconds(call) for step in network.steps for call in step.calls}
+
+
+@lru_cache(maxsize=8)
 def fastest_seconds(network: Network, machine: Machine) -> tuple[float, ...]:
     """Seconds of every step with the fastest algorithms, in the order of the steps."""
-    return tuple(sum(map(machine.seconds, step.calls)) for step in network.steps)
+    seconds = call_seconds(network, machine)
+    return tuple(sum(seconds[call] for call in step.calls) for step in network.steps)
 
 
 @lru_cache(maxsize=8)
 def fastest_rest(network: Network, machine: Machine) -> tuple[float, ...]:
     """Seconds that every step and all later ones take at least, in the order of the steps."""
     return tuple(accumulate(reversed(fastest_seconds(network, machine))))[::-1]
+
+
+@lru_cache(maxsize=8)
+def uses_of(network: Network) -> Mapping[Tensor, Sequence[Step]]:
+    """Managed tensor → the steps that use it, in order."""
+    uses: dict[Tensor, list[Step]] = {tensor: [] for tensor in network.managed}
+    for step in network.steps:
+        for tensor in step.uses:
+            uses[tensor].append(step)
+    return uses
+
+
+@lru_cache(maxsize=8)
+def last_forward_uses(network: Network) -> Mapping[Tensor, int]:
+    """Managed tensor → the number of the last forward step that uses it; 0 if none does."""
+    uses = uses_of(network)
+    return {tensor: max((step.number for step in uses[tensor] if step.forward), default=0) for tensor in uses}
+
+
+@lru_cache(maxsize=8)
+def results_of(network: Network) -> Sequence[Tensor]:
+    """The network's outputs that a call writes: they are copied to the host."""
+    written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
+    return tuple(tensor for tensor in (network.losses, network.predictions) if tensor in written)
 
 
 class PlanContext:
@@ -35,8 +66,8 @@ class PlanContext:
         self.network, self.machine = network, machine
         self.budget = machine.memory_bytes if budget is None else budget  #: bytes
         self.batch = (network.input, network.labels)  #: their host copies are the user's, and always there
-        written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
-        self.results = [tensor for tensor in (network.losses, network.predictions) if tensor in written]
+        self.uses = uses_of(network)  #: managed tensor → the steps that use it, in order
+        self.results = results_of(network)
         #: Tier → bytes for maps, the preferred tier first; the host's without the batch's and the results' buffers.
         self.tiers = {tier.name: UNLIMITED if tier.nbytes is None else tier.nbytes for tier in machine.tiers}
         fixed = sum(pinned_size(tensor.nbytes) for tensor in (*self.batch, *self.results))
@@ -45,10 +76,6 @@ class PlanContext:
             raise PinnedDoesNotFit.of(None, "the batch and the results", fixed, [room])
         if self.tiers[HOST] < UNLIMITED:
             self.tiers[HOST] -= fixed
-        self.uses: dict[Tensor, list[Step]] = {tensor: [] for tensor in network.managed}
-        for step in network.steps:
-            for tensor in step.uses:
-                self.uses[tensor].append(step)
         #: Maps that do not stay → their fate.  Filled while the modules are bound.
         self.fates: dict[Tensor, Fate] = {}
         #: Checkpoint → the backward steps that rebuild something from it.  Filled when `recompute` has been bound.
@@ -77,7 +104,7 @@ class PlanContext:
 
     def last_forward_use(self, tensor: Tensor) -> int:
         """Number of the last forward step that uses the tensor; 0 if none does."""
-        return max((step.number for step in self.uses[tensor] if step.forward), default=0)
+        return last_forward_uses(self.network)[tensor]
 
     def last_forward_write(self, tensor: Tensor, before: int) -> int:
         """Number of the last forward step before step `before` that writes the tensor or changes it in place."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from refimpl.network import Step
 from refimpl.text import duration, size
+
+if TYPE_CHECKING:
+    from refimpl.planner.program import Program
 
 
 @dataclass(eq=False)
@@ -109,8 +113,9 @@ class PinnedDoesNotFit(DoesNotFit):
 class AddressesDoNotFit(DoesNotFit):
     """All bytes fit while they are counted, but no addresses for all blocks were found within the budget."""
 
-    def __init__(self, asked: int, budget: int) -> None:
-        super().__init__(None, "all blocks", asked, budget, budget, budget, {})
+    def __init__(self, asked: int, counted: Program) -> None:
+        super().__init__(None, "all blocks", asked, counted.budget, counted.budget, counted.budget, {})
+        self.counted = counted  #: the program whose bytes were only counted
 
     @property
     def where(self) -> str:

@@ -6,6 +6,7 @@ import dataclasses
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
 from refimpl.memory import UNLIMITED, Allocator, Fixed, Life, Pool, PoolError
@@ -22,7 +23,7 @@ from refimpl.memory.fixed_addresses import (
 )
 from refimpl.memory.trace import rounded
 from refimpl.planner.errors import AddressesDoNotFit
-from refimpl.planner.instructions import Allocate, CopyOut, Free
+from refimpl.planner.instructions import Allocate, CopyIn, CopyOut, Free, Launch
 from refimpl.planner.program import Program
 from refimpl.planner.slots import PoolSearch
 
@@ -40,6 +41,7 @@ class FixedAddresses(Allocator, PoolSearch):
     """
 
     limit: int | None = None
+    early: bool = False  #: a block for a copy in takes bytes that are free early, so that the copy waits less
     #: (address, bytes) in the order of the allocations: of one program, the one that allocates exactly these blocks
     places: tuple[tuple[int, int], ...] = field(default=(), repr=False)
     rounds: int = field(default=ROUNDS, repr=False)  #: of placing all blocks from one order, at most
@@ -73,16 +75,22 @@ class FixedAddresses(Allocator, PoolSearch):
         budget = counted.budget
         resident = sum(rounded(tensor.nbytes) for tensor in counted.network.resident)
         draining = lives_of(counted)
+        if self.early:
+            draining = begun_early(draining, counted, budget - resident)
         most = max(FEWEST_ROUNDS, min(self.rounds, PLACINGS // max(1, len(draining))))
         least = UNLIMITED
+        tried: list[dict[int, Life]] = []
         for share in SHARES:
             known = {block: life.until(share) for block, life in draining.items()}
+            if known in tried:  # nothing drains
+                continue
+            tried.append(known)
             for order in ORDERS:
                 fixed = rounds(known, order(known), budget - resident, most)
                 least = min(least, resident + fixed.pool_bytes)
                 if least <= budget:
                     return dataclasses.replace(self, places=places(counted, fixed))
-        raise AddressesDoNotFit(least, budget)
+        raise AddressesDoNotFit(least, counted)
 
 
 def fixed_addresses(program: Program, fixed: Fixed | None = None) -> FixedAddresses:
@@ -145,4 +153,62 @@ def lives_of(program: Program) -> dict[int, DrainingLife]:
         life = found[block]
         drained = max(life.end, after[bisect_left(starts, moment)])
         found[block] = life._replace(drained=min(life.drained, drained))
+    return found
+
+
+def begun_early(lives: dict[int, DrainingLife], program: Program, room: int) -> dict[int, DrainingLife]:
+    """The same lives, but a block for a copy in begins before the launches in whose time the copy could run.
+
+    It begins no earlier than there is room, if every block ends with the last launch that uses it.  What is placed so
+    shares no byte with blocks that these launches use, and the copy need not wait for them.
+
+    Args:
+        lives: of all blocks.
+        program: whose bytes were only counted.
+        room: bytes for all blocks.
+    """
+    spans = {id(span.instruction): span for stream in ("compute", "in") for span in program.simulate().on(stream)}
+    live: dict[int, int] = {}  # address → block
+    used, allocated, copied = dict[int, int](), 0, dict[int, CopyIn]()  # block → its last use, how it is copied in
+    needed: dict[int, float] = {}  # block → when the first launch that uses it would begin at the earliest
+    launches: list[tuple[int, float]] = []  # position, end
+    ends = dict[int, int]()
+    for position, it in enumerate(program.instructions):
+        if isinstance(it, Allocate):
+            live[it.address] = len(live) + len(ends)
+            allocated = position
+        elif isinstance(it, Free):
+            block = live.pop(it.address)
+            ends[block] = max(used.get(block, 0), allocated) + 1
+        elif isinstance(it, CopyIn) and it.address in live:
+            copied[live[it.address]] = it
+        elif isinstance(it, Launch):
+            for address in (*it.addresses, *(it.workspace or ())[:1]):
+                if address in live:
+                    used[live[address]] = position
+                    needed.setdefault(live[address], launches[-1][1] if launches else 0.0)
+            launches.append((position, spans[id(it)].end))
+    found = {
+        block: life._replace(end=ends[block], drained=ends[block])
+        if life.drained == life.end and block in ends
+        else life
+        for block, life in lives.items()
+    }
+    change = [0] * (len(program.instructions) + 1)
+    for life in found.values():
+        change[life.begin] += life.nbytes
+        change[life.end] -= life.nbytes
+    held = [*accumulate(change)]
+    for block, copy in copied.items():
+        if block not in needed:  # evicted before any launch used it
+            continue
+        life, span = found[block], spans[id(copy)]
+        wanted, begin = needed[block] - (span.end - span.start), life.begin
+        for position, end in reversed(launches[: bisect_left(launches, (begin, 0.0))]):
+            if end <= wanted or max(held[position:begin]) + life.nbytes > room:
+                break
+            for at in range(position, begin):
+                held[at] += life.nbytes
+            begin = position
+        found[block] = life._replace(begin=begin)
     return found

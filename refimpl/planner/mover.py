@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
-from refimpl.planner.context import PlanContext
+from refimpl.planner.context import PlanContext, call_seconds
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.errors import NotTheFastest
 from refimpl.planner.instructions import COMPUTE, CopyIn, CopyOut, Launch
@@ -67,6 +67,7 @@ class Mover:
         self.streams = streams
         self.recompute, self.cache, self.algorithms, self.fastest = recompute, cache, algorithms, fastest
         self.batch = context.batch
+        self._seconds = call_seconds(context.network, context.machine)
         self.counts: Counter[str] = Counter()
         self._locked: set[Tensor] = set()  # never evicted: what the running step uses
         self._rebuilt: dict[Tensor, None] = {}  # in the running step
@@ -279,7 +280,8 @@ class Mover:
             addresses = tuple([block.address for block in memory.blocks(call.operands)])
             stream = self.streams.network if call.collective else COMPUTE
             launch = Launch(self.order.now, call, addresses, choice, space, rebuild, stream)
-            self.order.work(launch, machine.seconds(call, choice), reads, writes)
+            seconds = machine.seconds(call, choice) if choice else self._seconds[call]
+            self.order.work(launch, seconds, reads, writes)
 
     def release_workspace(self, workspace: Workspace) -> None:
         if workspace.buffer is not None:

@@ -100,6 +100,16 @@ def test_a_block_lives_until_its_release_and_drains_until_its_copy_is_done() -> 
     assert draining  # the link is slow
 
 
+def test_a_copy_in_that_begins_early_takes_bytes_that_are_free_early() -> None:
+    """AccUDNN's program: the batch comes back into a workspace that is free before other blocks of its step."""
+    network, budget = build("alexnet", 256), 1467 * MIB
+    late = plan(network, presets.setup("accudnn"), TITAN_X, budget)
+    assert isinstance(late.setup.allocator, FixedAddresses)
+    early = plan(network, late.setup.replace(allocator=FixedAddresses(early=True)), TITAN_X, budget)
+    early.verify()
+    assert early.planned_seconds < late.planned_seconds
+
+
 def test_blocks_that_are_large_for_long_are_placed_first() -> None:
     """Neither the largest block first nor the oldest first needs so few bytes; all three orders are tried."""
     spans = ((4, 8, 3), (0, 5, 2), (2, 9, 4), (1, 3, 4), (6, 7, 4))
