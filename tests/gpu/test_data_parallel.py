@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from kernels import emulated
-from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer
+from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer, in_threads
 from refimpl.network.zoo import build
 from refimpl.planner import Program, plan
 from refimpl.registry.presets import setup
 from tests.device import BACKEND
+from tests.refimpl.backend.ranks import LEARNT
 from tests.refimpl.backend.running import MACHINE, differing
 from tests.refimpl.plainly import draw_batch
 
@@ -58,6 +59,24 @@ def test_two_equal_ranks_learn_what_one_learns(policy: str) -> None:
                 timeline = trainer.timeline()
                 assert len(timeline.on("network")) == len(made.network.reduced) > 1
     assert differing(*states) == []
+
+
+def test_ranks_with_different_images_learn_what_they_learn_on_the_cpu() -> None:
+    """A rank on the GPU and one on the CPU: their gradients meet in pinned memory, and their weights stay together."""
+
+    def learn(communicator: Communicator, backends: tuple[str, str]) -> dict[str, np.ndarray]:
+        made = program("vdnn-all", 2)
+        with Trainer(made, backends[communicator.rank], communicator=communicator) as trainer:
+            for iteration in range(3):
+                trainer.step(*draw_batch(made.network, 2 * iteration + communicator.rank))
+            state = trainer.state()
+            return {tensor.name: state[tensor.name] for tensor in made.network.resident if tensor.kind in LEARNT}
+
+    on_gpu, beside = in_threads(2, lambda communicator: learn(communicator, (BACKEND, "cpu")))
+    on_cpu, _ = in_threads(2, lambda communicator: learn(communicator, ("cpu", "cpu")))
+    for name, expected in on_cpu.items():
+        for found in (on_gpu, beside):
+            np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_a_rank_that_has_ended_ends_the_iteration_and_not_the_process() -> None:

@@ -6,6 +6,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ needs_mpi = pytest.mark.skipif(
 )
 
 
-def mpiexec(*ranks: list[str], copies: int = 2) -> subprocess.CompletedProcess[str]:
+def mpiexec(*ranks: list[str], copies: int = 2, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """Run Python as `copies` ranks, all with the same arguments, or as one rank each with its own."""
     each = [["-n", str(copies // len(ranks)), sys.executable, *map(str, rank)] for rank in ranks]
-    arguments = [str(MPIEXEC), *each[0], *(word for rank in each[1:] for word in (":", *rank))]
+    arguments = [str(MPIEXEC), *options, *each[0], *(word for rank in each[1:] for word in (":", *rank))]
     return subprocess.run(arguments, capture_output=True, text=True, timeout=240)

@@ -42,11 +42,13 @@ def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(tmp_path: Pa
         assert done.returncode == 130 and done.stdout == ""
         assert said == f"refimpl run: interrupted (rank {rank}) after iteration {4 + 3 * rank}; saved: {saved}"
         assert how.startswith("resume with: mpiexec -n 2 refimpl run lenet") and how.endswith(f"--resume {saved}")
-    done = mpiexec(["-m", "refimpl", *command, "--resume", saved, "--json"])
+    page = tmp_path / "page.html"
+    done = mpiexec(["-m", "refimpl", *command, "--resume", saved, "--json", "--page", str(page)])
     assert (done.returncode, done.stderr) == (0, "")
     document = json.loads(done.stdout)
     assert (document["ranks"], document["first_iteration"], document["iterations"]) == (2, 7, 8)
     assert document["wire_bytes"] == wire_bytes(4 * build_digits().parameter_count, 2)
+    assert "comm.mean" in page.read_text(encoding="utf-8")
 
     options = parser().parse_args([*RUN, *TUNED, "--save", twin, "--json"])
     assert in_threads(2, lambda communicator: trained(options, communicator)) == [0, 0]
