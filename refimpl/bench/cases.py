@@ -43,6 +43,10 @@ VGG16 = (
 )
 
 
+#: Layers with groups: of MobileNet v2 and of ResNeXt-50 (32×4d); name, channels, groups.
+GROUPED = (("depthwise", 144, 144), ("32 groups", 128, 32))
+
+
 def random(device: Device, *shape: int) -> Any:
     """An array of the device with normally distributed values (repeated in large arrays: drawing them takes long)."""
     count = math.prod(shape)
@@ -169,7 +173,8 @@ def conv_launches(device: Device, pass_: str, shape: ConvShape, algorithm: str, 
     """The launches of one algorithm, for as many images at a time as the device's memory allows; none if it cannot."""
     if conv.ALGORITHMS[algorithm].why_not(pass_, shape) is not None:
         return []
-    how = {"stride": shape.stride, "pad": shape.pad, "algorithm": algorithm}
+    stride, pad, dilation = shape.walk
+    how = {"stride": stride, "pad": pad, "dilation": dilation, "algorithm": algorithm}
     images, limit = shape.images, device.free_bytes // 3
     while images > 1 and need(pass_, shape, images, how) > limit:
         images = -(-images // 2)
@@ -231,6 +236,11 @@ def conv_cases(gpu: bool, quick: bool) -> Iterator[Case]:
                 yield conv_case(
                     f"{channels} channels, {algorithm}", times(*shape.x_shape), "forward", shape, [algorithm]
                 )
+    for name, channels, groups in GROUPED[:1] if quick else GROUPED:
+        shape = ConvShape.of((32 if gpu else 4, channels, 56, 56), (channels, channels // groups, 3, 3), (1, 1), (1, 1))
+        for pass_ in PASSES:
+            for algorithm in ("direct", "implicit_gemm"):
+                yield conv_case(f"{name}, {pass_}, {algorithm}", times(*shape.x_shape), pass_, shape, [algorithm])
 
 
 # -- bound by bandwidth ------------------------------------------------------------------------------------------------

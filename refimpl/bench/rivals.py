@@ -15,11 +15,10 @@ from kernels.conv.shape import ConvShape
 
 
 def columns(shape: ConvShape, image: np.ndarray) -> np.ndarray:
-    """One padded image as a matrix: a row for each (channel, r, s) of the filter, a column for each output position."""
-    c, _, _ = image.shape
+    """One padded image as a matrix a group: a row for each (channel, r, s) of the filter, a column for each output."""
     r, s, (dy, dx) = shape.filter_height, shape.filter_width, shape.stride
     windows = np.lib.stride_tricks.sliding_window_view(image, (r, s), axis=(1, 2))[:, ::dy, ::dx]
-    return windows.transpose(0, 3, 4, 1, 2).reshape(c * r * s, -1)
+    return windows.transpose(0, 3, 4, 1, 2).reshape(shape.groups, shape.group_channels * r * s, -1)
 
 
 def padded(shape: ConvShape, x: np.ndarray) -> np.ndarray:
@@ -27,18 +26,23 @@ def padded(shape: ConvShape, x: np.ndarray) -> np.ndarray:
     return np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
 
 
+def in_groups(shape: ConvShape, filters: np.ndarray) -> np.ndarray:
+    """Filters, or an image's outputs, as a matrix a group with a row a filter."""
+    return filters.reshape(shape.groups, shape.group_filters, -1)
+
+
 def numpy_conv_forward(shape: ConvShape, x: np.ndarray, w: np.ndarray, y: np.ndarray) -> None:
-    matrix = w.reshape(shape.filters, -1)
+    matrix = in_groups(shape, w)
     for image, out in zip(padded(shape, x), y, strict=True):
-        np.matmul(matrix, columns(shape, image), out=out.reshape(shape.filters, -1))
+        np.matmul(matrix, columns(shape, image), out=in_groups(shape, out))
 
 
 def numpy_conv_backward_data(shape: ConvShape, dy: np.ndarray, w: np.ndarray, dx: np.ndarray) -> None:
     n, c, h, wd = shape.x_shape
     p, q, (sh, sw), (ph, pw) = shape.out_height, shape.out_width, shape.stride, shape.pad
-    matrix = w.reshape(shape.filters, -1).T
+    matrix = in_groups(shape, w).transpose(0, 2, 1)
     for i in range(n):
-        parts = (matrix @ dy[i].reshape(shape.filters, -1)).reshape(c, shape.filter_height, shape.filter_width, p, q)
+        parts = (matrix @ in_groups(shape, dy[i])).reshape(c, shape.filter_height, shape.filter_width, p, q)
         whole = np.zeros((c, h + 2 * ph, wd + 2 * pw), np.float32)
         for r in range(shape.filter_height):
             for s in range(shape.filter_width):
@@ -47,10 +51,10 @@ def numpy_conv_backward_data(shape: ConvShape, dy: np.ndarray, w: np.ndarray, dx
 
 
 def numpy_conv_backward_filter(shape: ConvShape, x: np.ndarray, dy: np.ndarray, dw: np.ndarray) -> None:
-    out = dw.reshape(shape.filters, -1)
+    out = in_groups(shape, dw)
     out[:] = 0
     for image, gradient in zip(padded(shape, x), dy, strict=True):
-        out += gradient.reshape(shape.filters, -1) @ columns(shape, image).T
+        out += in_groups(shape, gradient) @ columns(shape, image).transpose(0, 2, 1)
 
 
 def torch_or_none() -> Any:
@@ -68,13 +72,11 @@ def torch_or_none() -> Any:
 def torch_conv(torch: Any, pass_: str, shape: ConvShape, a: Any, b: Any, out: Any) -> Any:
     """One pass of a convolution by PyTorch; a and b are its inputs in the order the kernels' functions take them."""
     if pass_ == "forward":
-        return torch.nn.functional.conv2d(a, b, stride=shape.stride, padding=shape.pad)
+        return torch.nn.functional.conv2d(a, b, None, *shape.walk, shape.groups)
     dy, x, w = (a, out, b) if pass_ == "backward_data" else (b, a, out)
     wanted = [pass_ == "backward_data", pass_ == "backward_filter", False]
     torch.backends.cudnn.deterministic = pass_ == "backward_filter"
     try:
-        return torch.ops.aten.convolution_backward(
-            dy, x, w, None, shape.stride, shape.pad, (1, 1), False, (0, 0), 1, wanted
-        )
+        return torch.ops.aten.convolution_backward(dy, x, w, None, *shape.walk, False, (0, 0), shape.groups, wanted)
     finally:
         torch.backends.cudnn.deterministic = False

@@ -76,10 +76,11 @@ def test_a_launch_costs_less_when_its_arguments_are_bound() -> None:
     assert 0 < measured.ours < measured.beside["plain call"]
 
 
+@pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("pass_", PASSES)
-def test_the_rivals_compute_the_same_convolution(pass_: str) -> None:
+def test_the_rivals_compute_the_same_convolution(pass_: str, groups: int) -> None:
     """A bench that compares different computations would be worth nothing."""
-    shape = ConvShape.of((2, 3, 9, 8), (4, 3, 3, 2), (2, 1), (1, 0))
+    shape = ConvShape.of((2, 6, 9, 8), (9, 6 // groups, 3, 2), (2, 1), (1, 0))
     random = np.random.default_rng(0)
     x, w, y = (random.standard_normal(s, dtype=np.float32) for s in (shape.x_shape, shape.w_shape, shape.y_shape))
     arrays = {"forward": (x, w, y), "backward_data": (y, w, x), "backward_filter": (x, y, w)}[pass_]
