@@ -3,7 +3,7 @@
     mpiexec -bind-to core -n 2 refimpl bench --all-reduce tiny-vgg
 
 Both all-reduces, and both iterations, are measured in turns, and the median of each counts: what else the machine does
-disturbs all alike.  Ours is in place, and its gradients are not one array; MPI's own is of one array, as it is called most
+disturbs all alike.  Ours is in place, and its gradients are not one array; MPI's own is of one, as it is called most
 simply.  That one may sum in any order, so it gives other bits from 3 ranks on.
 """
 

@@ -29,7 +29,7 @@ import torchvision
 from torch.nn import functional
 
 import refimpl
-from refimpl.network import Layer, Network
+from refimpl.network import Network
 from refimpl.planner import DoesNotFit
 from tests.refimpl.by_torch import _dropout
 
