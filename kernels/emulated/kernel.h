@@ -90,10 +90,14 @@ COLD void raced(Context *C, const Thread *T, int site, const char *what, const c
     fail(C, T, text, site, more);
 }
 /* `array`: its name; NULL in shared memory, where only the threads of one block meet. */
-static __attribute__((noinline, unused)) void look_for_races(Context *C, const Thread *T, Shadow *word, unsigned words, int how, int site, const char *array, uint64_t index) {
+static __attribute__((noinline, unused)) void look_for_races(Context *C, const Thread *T, Shadow *word, unsigned bytes, int how, int site, const char *array, uint64_t index) {
     uint64_t me = STAMP(C, T);
     int shared = !array;
-    for (unsigned i = 0; i < words; i++, word++) {
+    if (bytes < 4) { /* other threads may use the word's other bytes: it is written, and not searched */
+        if (how >= WRITE) word->writer = me;
+        return;
+    }
+    for (unsigned i = 0; i < bytes / 4; i++, word++) {
         uint64_t writer = word->writer & WHO, reader = word->reader & WHO;
         if (!((how == UPDATE || how == PEEK) && word->writer & ATOMIC) && unordered(writer, me, shared))
             raced(C, T, site, how < WRITE ? "a read beside a write" : "two writes", array, index + i, writer);
@@ -157,7 +161,7 @@ INLINE void *global(Context *C, const Thread *T, uint64_t a, unsigned bytes, uns
 #if RACES
     const Array *array = &C->launch->arrays[s->array];
     uint64_t word = (a - array->lo) / 4;
-    look_for_races(C, T, C->global_shadow[s->array] + word, (bytes + 3) / 4, how, site, array->name, word);
+    look_for_races(C, T, C->global_shadow[s->array] + word, bytes, how, site, array->name, word);
 #endif
     return (void *)a;
 }
@@ -188,7 +192,7 @@ INLINE void *shared(Context *C, const Thread *T, uint64_t a, unsigned bytes, uns
                 snprintf(text, sizeof text, "a read of %s, which no thread of the block has written", named);
                 fail(C, T, text, site, "");
             }
-    look_for_races(C, T, word, (bytes + 3) / 4, how, site, NULL, a / 4);
+    look_for_races(C, T, word, bytes, how, site, NULL, a / 4);
 #endif
     return C->shared + a;
 }
