@@ -20,7 +20,7 @@ from refimpl.accudnn.modules import Capped, Late, modules_of, steps_of
 from refimpl.memory import Allocator, BestFit, FirstFit
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Search, Setup, Trial
 from refimpl.planner.baseline import NoOffload, NoPrefetch
-from refimpl.planner.errors import AddressesDoNotFit
+from refimpl.planner.fixed import AddressesDoNotFit
 from refimpl.planner.search import try_out
 from refimpl.planner.setup import FIELDS
 from refimpl.planner.slots import Prefetch

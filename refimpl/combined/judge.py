@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, Trial
-from refimpl.planner.errors import AddressesDoNotFit
+from refimpl.planner.fixed import AddressesDoNotFit
 
 Attempt = Callable[..., Program]  #: `attempt(setup, give_up=seconds)` plans within the budget
 #: Called with the plans so far, the most that will be made, and the best seconds.

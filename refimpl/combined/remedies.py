@@ -6,7 +6,7 @@ A step loses time in three ways: it rebuilds, it runs a slower algorithm than th
 | --- | --- |
 | a map is rebuilt | keep it, or offload it |
 | a slower algorithm runs | make room for the workspace: what is idle there leaves, one map or as many as are needed |
-| a backward step waits | the maps that it reads are kept, or dropped; copies begin earlier |
+| a backward step waits | the maps that it reads are kept, or dropped; copies begin earlier, all or one of them |
 | a forward step waits | what left before it is dropped instead, or stays |
 
 Each remedy has a promise, the seconds that it may win; the search tries the more promising more often.

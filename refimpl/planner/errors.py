@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from refimpl.network import Step
 from refimpl.text import duration, size
-
-if TYPE_CHECKING:
-    from refimpl.planner.program import Program
 
 
 @dataclass(eq=False)
@@ -107,22 +103,4 @@ class PinnedDoesNotFit(DoesNotFit):
             f"does not fit in {size(self.budget)} of pinned memory: {self.step or 'before the first step'} asks "
             f"{size(self.asked)} for {self.tensor}; {rooms}; raise the limit of a tier, or take a setup that offloads "
             "less" + (f". {self.hint}" if self.hint else "")
-        )
-
-
-class AddressesDoNotFit(DoesNotFit):
-    """All bytes fit while they are counted, but no addresses for all blocks were found within the budget."""
-
-    def __init__(self, asked: int, counted: Program) -> None:
-        super().__init__(None, "all blocks", asked, counted.budget, counted.budget, counted.budget, {})
-        self.counted = counted  #: the program whose bytes were only counted
-
-    @property
-    def where(self) -> str:
-        return "fixed addresses"
-
-    def __str__(self) -> str:
-        return (self.who and f"{self.who} ") + (
-            f"does not fit in {size(self.budget)}: the addresses found for all blocks take {size(self.asked)}"
-            + (f". {self.hint}" if self.hint else "")
         )

@@ -22,15 +22,34 @@ from refimpl.memory.fixed_addresses import (
     rounds,
 )
 from refimpl.memory.trace import rounded
-from refimpl.planner.errors import AddressesDoNotFit
+from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.instructions import Allocate, CopyIn, CopyOut, Free, Launch
 from refimpl.planner.program import Program
 from refimpl.planner.slots import PoolSearch
+from refimpl.text import size
 
 SHARES = (1.0, 0.5, 0.0)  #: of the time in which a block drains that nothing else may have its bytes
 ORDERS = (by_size, by_area, by_age)  #: in which the blocks are placed
 PLACINGS = 4000  #: of one block, from one order: of many blocks there are fewer rounds
 FEWEST_ROUNDS = 4
+
+
+class AddressesDoNotFit(DoesNotFit):
+    """All bytes fit while they are counted, but no addresses for all blocks were found within the budget."""
+
+    def __init__(self, asked: int, counted: Program) -> None:
+        super().__init__(None, "all blocks", asked, counted.budget, counted.budget, counted.budget, {})
+        self.counted = counted  #: the program whose bytes were only counted
+
+    @property
+    def where(self) -> str:
+        return "fixed addresses"
+
+    def __str__(self) -> str:
+        return (self.who and f"{self.who} ") + (
+            f"does not fit in {size(self.budget)}: the addresses found for all blocks take {size(self.asked)}"
+            + (f". {self.hint}" if self.hint else "")
+        )
 
 
 @dataclass(frozen=True)
@@ -167,12 +186,15 @@ def begun_early(lives: dict[int, DrainingLife], program: Program, room: int) -> 
         program: whose bytes were only counted.
         room: bytes for all blocks.
     """
-    spans = {id(span.instruction): span for stream in ("compute", "in") for span in program.simulate().on(stream)}
+    done = {id(span.instruction): span.end for span in program.simulate().on("compute")}
     live: dict[int, int] = {}  # address → block
-    used, allocated, copied = dict[int, int](), 0, dict[int, CopyIn]()  # block → its last use, how it is copied in
-    needed: dict[int, float] = {}  # block → when the first launch that uses it would begin at the earliest
     launches: list[tuple[int, float]] = []  # position, end
-    ends = dict[int, int]()
+    used, ends = dict[int, int](), dict[int, int]()  # block → its last launch; its end, before the next allocation
+    copies, latest = (
+        dict[int, float](),
+        dict[int, float](),
+    )  # block → its copy's seconds; when that begins at the latest
+    allocated = 0
     for position, it in enumerate(program.instructions):
         if isinstance(it, Allocate):
             live[it.address] = len(live) + len(ends)
@@ -181,31 +203,29 @@ def begun_early(lives: dict[int, DrainingLife], program: Program, room: int) -> 
             block = live.pop(it.address)
             ends[block] = max(used.get(block, 0), allocated) + 1
         elif isinstance(it, CopyIn) and it.address in live:
-            copied[live[it.address]] = it
+            copies[live[it.address]] = program.machine.copy_seconds(it.nbytes, "in", it.tier)
         elif isinstance(it, Launch):
+            begins = launches[-1][1] if launches else 0.0
             for address in (*it.addresses, *(it.workspace or ())[:1]):
-                if address in live:
-                    used[live[address]] = position
-                    needed.setdefault(live[address], launches[-1][1] if launches else 0.0)
-            launches.append((position, spans[id(it)].end))
-    found = {
-        block: life._replace(end=ends[block], drained=ends[block])
-        if life.drained == life.end and block in ends
-        else life
-        for block, life in lives.items()
-    }
+                if (block := live.get(address, -1)) >= 0:
+                    used[block] = position
+                    latest.setdefault(block, begins - copies.get(block, 0.0))
+            launches.append((position, done[id(it)]))
+    found = dict(lives)
     change = [0] * (len(program.instructions) + 1)
-    for life in found.values():
+    for block, life in lives.items():
+        if life.drained == life.end and block in ends:  # nothing drains
+            found[block] = life = life._replace(end=ends[block], drained=ends[block])
         change[life.begin] += life.nbytes
         change[life.end] -= life.nbytes
     held = [*accumulate(change)]
-    for block, copy in copied.items():
-        if block not in needed:  # evicted before any launch used it
+    for block in copies:
+        if block not in latest:  # evicted before a launch used it
             continue
-        life, span = found[block], spans[id(copy)]
-        wanted, begin = needed[block] - (span.end - span.start), life.begin
+        life = found[block]
+        begin = life.begin
         for position, end in reversed(launches[: bisect_left(launches, (begin, 0.0))]):
-            if end <= wanted or max(held[position:begin]) + life.nbytes > room:
+            if end <= latest[block] or max(held[position:begin]) + life.nbytes > room:
                 break
             for at in range(position, begin):
                 held[at] += life.nbytes

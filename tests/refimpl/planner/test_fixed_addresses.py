@@ -14,8 +14,7 @@ from refimpl.memory.fixed_addresses import CountingPool, by_age, by_area, by_siz
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, Program, Setup, plan
-from refimpl.planner.errors import AddressesDoNotFit
-from refimpl.planner.fixed import ORDERS, lives_of
+from refimpl.planner.fixed import ORDERS, AddressesDoNotFit, lives_of
 from refimpl.planner.instructions import Allocate, Free
 from refimpl.planner.loop import Planner
 from refimpl.registry import presets
