@@ -34,7 +34,7 @@ from refimpl.backend import guard
 from refimpl.backend.errors import RankFailed, RunError
 
 CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache
-GATHERED = 1 << 15  #: a rank's share of at most as many numbers is gathered before it is summed
+GATHERED = 1 << 18  #: gradients of at most as many numbers are gathered in one message
 LISTEN = 0.1  #: seconds between two looks whether another rank has failed
 GRACE = 2.0  #: seconds in which a rank may still find what the other one failed with
 FAILED = "!"  #: begins the word of a rank that cannot go on
@@ -237,48 +237,53 @@ class Mpi(Communicator):
     # -- the mean ------------------------------------------------------------------------------------------------------
 
     def mean(self, gradients: Sequence[np.ndarray]) -> Callable[[], None]:
-        """Both exchanges are made ready once, as persistent requests on the gradients' own memory.
+        """Both exchanges are made ready once, as persistent requests for a message a gradient.
 
-        Large gradients are summed where they are.  Small ones are first gathered: one sum for all of them.
+        Small gradients are put side by side first: copying them takes less than many messages.
         """
-        mpi, rank, size = self._mpi, self.rank, self.size
+        rank, size, reduces = self.rank, self.size, self._reduces
         if size == 1:
             return lambda: None
         flat = [gradient.reshape(-1) for gradient in gradients]
-        bounds = shares(sum(piece.size for piece in flat), size)
+        count = sum(piece.size for piece in flat)
+        copies: list[tuple[memoryview, memoryview]] = []  # they copy small arrays faster than NumPy does
+        if len(flat) > 1 and count <= GATHERED:
+            gathered = np.empty(count, np.float32)
+            copies = [(one.data, place.data) for one, place in zip(flat, split_like(gathered, flat), strict=True)]
+            flat = [gathered]
+        bounds = shares(count, size)
         pieces = [cut(flat, start, end) for start, end in pairwise(bounds)]
-        own, count = pieces[rank], bounds[rank + 1] - bounds[rank]
-        base = min(flat, key=mpi.Get_address)  # MPICH is several times slower with addresses from MPI_BOTTOM
-        memory = [self._memory(share, base) for share in pieces]
-        received = np.empty((size, count), np.float32)
-        gathered = len(own) > 1 and count <= GATHERED
-        summed = [received[rank]] if gathered else own
-        places = list(zip(own, slices(received[rank], own), strict=True)) if gathered else []
+        sent_bytes = sent(4 * count, 4 * (bounds[rank + 1] - bounds[rank]), size)
+        once = size == 2 and count <= CHUNK  # each sums everything: as many bytes, in one message instead of two
+        if once:
+            pieces = [flat, flat]
+        own = pieces[rank]
+        received = [split_like(np.empty(sum(one.size for one in own), np.float32), own) for _ in range(size)]
+        received[rank] = own
         others = [(rank + step) % size for step in range(1, size)]
-        reduces = self._reduces
-        to_all = [reduces.Recv_init(received[other], other, 0) for other in others]
-        to_all += [reduces.Send_init(memory[other], other, 0) for other in others]
-        from_all = [reduces.Recv_init(memory[other], other, 1) for other in others]
-        from_all += [reduces.Send_init(received[rank] if gathered else memory[rank], other, 1) for other in others]
-        rows = [summed if other == rank else slices(received[other], summed) for other in range(size)]
-        chunks = [row for pieces in zip(*rows, strict=True) for row in zip(*map(chunked, pieces), strict=True)]
+        to_owners = [reduces.Recv_init(one, other, tag) for other in others for tag, one in enumerate(received[other])]
+        to_owners += [reduces.Send_init(one, other, tag) for other in others for tag, one in enumerate(pieces[other])]
+        from_owners = [reduces.Recv_init(one, other, tag) for other in others for tag, one in enumerate(pieces[other])]
+        from_owners += [reduces.Send_init(one, other, tag) for other in others for tag, one in enumerate(own)]
+        chunks = [rows for arrays in zip(*received, strict=True) for rows in zip(*map(chunked, arrays), strict=True)]
         factor = np.array(1 / size, np.float32)
-        sent_bytes = sent(4 * bounds[-1], 4 * count, size)
-        start, wait = mpi.Prequest.Startall, mpi.Request.Waitall
+        start, wait = self._mpi.Prequest.Startall, self._mpi.Request.Waitall
 
-        def reduce(_kept: Sequence[np.ndarray] = flat) -> None:  # MPI knows their memory by its address alone
-            start(to_all)
-            if gathered:
-                np.concatenate(own, out=received[rank])
-            wait(to_all)
-            for total, *more in chunks:
-                for other in more:
+        def reduce() -> None:
+            for gradient, place in copies:
+                place[:] = gradient
+            start(to_owners)
+            wait(to_owners)
+            for rows in chunks:
+                total = rows[0]
+                for other in rows[1:]:
                     np.add(total, other, out=total)
-                np.multiply(total, factor, out=(total, *more)[rank])
-            for piece, mean in places:
-                piece[:] = mean
-            start(from_all)
-            wait(from_all)
+                np.multiply(total, factor, out=rows[rank])
+            if not once:
+                start(from_owners)
+                wait(from_owners)
+            for gradient, place in copies:
+                gradient[:] = place
             self.sent_bytes += sent_bytes
 
         return reduce
@@ -287,15 +292,6 @@ class Mpi(Communicator):
         """MPI's own all-reduce, in whatever order: for comparison."""
         total = np.empty_like(numbers)
         return lambda: self._reduces.Allreduce(numbers, total)
-
-    def _memory(self, pieces: Sequence[np.ndarray], base: np.ndarray) -> Any:
-        """Some arrays as what MPI sends or receives as one message; `base` is the first array in memory."""
-        if len(pieces) == 1:
-            return pieces[0]
-        address = self._mpi.Get_address
-        places = [address(piece) - address(base) for piece in pieces]
-        made = self._mpi.FLOAT.Create_hindexed([piece.size for piece in pieces], places)
-        return [base, 1, made.Commit()]
 
     def _exchange(self, word: str) -> list[str]:
         return list(self._words.allgather(word))
@@ -369,8 +365,8 @@ def cut(pieces: Sequence[np.ndarray], start: int, end: int) -> list[np.ndarray]:
     return [piece for piece in found if piece.size]
 
 
-def slices(row: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """A row of numbers, cut into pieces of the same sizes as those given."""
+def split_like(row: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """A row of numbers, cut into arrays of the sizes of others."""
     return np.split(row, np.cumsum([piece.size for piece in pieces])[:-1]) if pieces else []
 
 
