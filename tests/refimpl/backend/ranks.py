@@ -22,31 +22,32 @@ from refimpl.bench.reducing import seconds_of
 from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
 
-SHAPES = ((3, 5), (1,), (40_000,), (7, 11))  #: more numbers than are summed at once, and no multiple of 2, 3 or 4
+#: Few numbers, more than are summed at once, and more than are put side by side; no multiple of 2, 3 or 4.
+SHAPES = tuple(((3, 5), (1,), (largest,), (7, 11)) for largest in (30, 40_000, 300_000))
 
 
-def gradients(rank: int) -> list[np.ndarray]:
+def gradients(rank: int, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarray]:
     random = np.random.default_rng(rank)
-    return [random.standard_normal(shape, dtype=np.float32) for shape in SHAPES]
+    return [random.standard_normal(shape, dtype=np.float32) for shape in shapes]
 
 
 def contract(communicator: Communicator) -> None:
     """What every communicator keeps."""
     rank, size = communicator.rank, communicator.size
     assert communicator.agree() == [""] * size
-    mine = gradients(rank)
-    reduce = communicator.mean(mine)
-    reduce()
-    for position, found in enumerate(mine):
-        expected = gradients(0)[position]
-        for other in range(1, size):
-            expected = expected + gradients(other)[position]
-        np.testing.assert_array_equal(found, expected * np.float32(1 / size))
-    for one in mine:
-        one[:] = np.float32(rank)
-    reduce()
-    assert all(float(number) == (size - 1) / 2 for one in mine for number in one.ravel()[[0, -1]])
-    nbytes = 2 * sum(one.nbytes for one in mine)
+    nbytes = 0
+    for shapes in SHAPES:
+        mine, of_ranks = gradients(rank, shapes), [gradients(other, shapes) for other in range(size)]
+        reduce = communicator.mean(mine)
+        reduce()
+        for found, first, *others in zip(mine, *of_ranks, strict=True):
+            expected = sum(others, first)
+            np.testing.assert_array_equal(found, expected * np.float32(1 / size))
+        for one in mine:
+            one[:] = np.float32(rank)
+        reduce()
+        assert all(float(number) == (size - 1) / 2 for one in mine for number in one.ravel()[[0, -1]])
+        nbytes += 2 * sum(one.nbytes for one in mine)
     assert sum(map(int, communicator.agree(str(communicator.sent_bytes)))) == wire_bytes(nbytes, size)
 
     order = np.array([1e8, 1.0, -1e8, 0.0][rank : rank + 1], np.float32)  # (1e8 + 1) - 1e8 = 0 in float32
