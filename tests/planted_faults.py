@@ -971,8 +971,8 @@ PARALLEL = (
     Fault(
         "each process adds its own gradient first",
         "refimpl/backend/communicators.py",
-        "of_ranks = [mine if other == rank else received[other, where] for other in range(size)]",
-        "of_ranks = [mine, *(received[other, where] for other in range(size) if other != rank)]",
+        "total = rows[0]\n                for other in rows[1:]:",
+        "total = rows[rank].copy()\n                for other in (*rows[:rank], *rows[rank + 1 :]):",
         "tests/refimpl/backend/test_communicators.py",
         slow=True,
     ),

@@ -75,6 +75,13 @@ def test_a_program_is_planned_and_simulated_with_the_costs(costs: dict[str, Unit
         assert seconds == sorted(seconds) and seconds[0] == made.seconds(call)
 
 
+def test_an_all_reduce_takes_what_the_network_takes(costs: dict[str, Units]) -> None:
+    """It is no kernel, so nothing of it was measured."""
+    program = plan(zoo.build("lenet", 4).data_parallel(2), setup("baseline"), calibrated(costs), 1 << 30)
+    seconds = program.machine.ring.reduce_seconds(sum(program.network.reduced), 2)
+    assert program.simulate().busy("network") == pytest.approx(seconds)
+
+
 def test_fewer_blocks_than_cores_leave_cores_idle(costs: dict[str, Units]) -> None:
     """backward_filter without a workspace has a block for each tile of the weights alone."""
     call = next(
