@@ -24,6 +24,11 @@ write to one place and the order of every sum is fixed.  Which windows these are
     average: one thread an element.
              Two operations a window over it; reads dy, writes dx: 5 bytes an element of x (2×2, stride 2).
 
+`forward_to` pools to maps of a given size, whatever the size of x (PyTorch's adaptive pooling): window p of P goes over
+the rows from ⌊p·height / P⌋ to ⌈(p + 1)·height / P⌉ - 1, so windows differ by a row and may overlap.  Backward has one
+thread an element, which goes over the windows that hold it; for a largest value it looks whether an equal one is before
+it in the window.
+
 A window that holds a NaN has the largest value NaN, and its gradient reaches no element: NaN equals nothing.
 """
 
@@ -290,6 +295,73 @@ def pool_average_backward(
         dx[i] = gradient
 
 
+@device
+def part(i: int, size: int, parts: int) -> Pair:
+    """First and last + 1 of the rows (columns) of part i, of `parts` that `size` rows (columns) are cut into."""
+    first = np.uint32(i * size) // np.uint32(parts)
+    return np.int32(first), np.int32(np.uint32((i + 1) * size + parts - 1) // np.uint32(parts))
+
+
+@kernel(block=BLOCK)
+def pool_to_forward(
+    x: Floats, y: Floats, mean: int, total: int, height: int, width: int, out_height: int, out_width: int,
+    by_out_height: int, by_out_width: int,
+) -> None:  # fmt: skip
+    """One thread an output: the mean or the largest value of its part of the map."""
+    i = np.uint32(cuda.grid(1))
+    if i < total:
+        row, q = split(i, out_width, by_out_width)
+        plane, p = split(row, out_height, by_out_height)
+        top, bottom = part(p, height, out_height)
+        left, right = part(q, width, out_width)
+        sum_ = ZERO
+        largest = -INFINITY
+        for h in range(top, bottom):
+            for w in range(left, right):
+                value = x[np.uint32((plane * height + h) * width + w)]
+                sum_ += value
+                if value > largest or value != value:  # NaN wins, and then nothing is greater than it
+                    largest = value
+        if mean != 0:
+            largest = sum_ / np.float32((bottom - top) * (right - left))
+        y[i] = largest
+
+
+@kernel(block=BLOCK)
+def pool_to_backward(
+    x: Floats, y: Floats, dy: Floats, dx: Floats, mean: int, total: int, height: int, width: int,
+    out_height: int, out_width: int, by_height: int, by_width: int,
+) -> None:  # fmt: skip
+    """One thread an input: it gathers what the windows that hold it give."""
+    i = np.uint32(cuda.grid(1))
+    if i < total:
+        row, w = split(i, width, by_width)
+        plane, h = split(row, height, by_height)
+        p_first, p_end = part(h, out_height, height)  # the windows over a row are to it as rows are to a window
+        q_first, q_end = part(w, out_width, width)
+        gradient = ZERO
+        for p in range(p_first, p_end):
+            top, bottom = part(p, height, out_height)
+            for q in range(q_first, q_end):
+                left, right = part(q, width, out_width)
+                window = np.uint32((plane * out_height + p) * out_width + q)
+                if mean != 0:
+                    gradient += dy[window] / np.float32((bottom - top) * (right - left))
+                elif x[i] == y[window]:
+                    v = top
+                    u = left
+                    here = np.uint32((plane * height + v) * width + u)
+                    while here != i and x[here] != y[window]:
+                        u = np.int32(u + 1)
+                        if u == right:
+                            u = left
+                            v = np.int32(v + 1)
+                        here = np.uint32((plane * height + v) * width + u)
+                    if here == i:
+                        gradient += dy[window]
+        dx[i] = gradient
+
+
 def four_sides(pad: Pad) -> tuple[int, ...]:
     """Padding as (top, left, bottom, right)."""
     return (*pad, *pad) if len(pad) == 2 else tuple(pad)
@@ -396,3 +468,41 @@ def backward(
         border = four_sides(pad) if count_padding else (0, 0, 0, 0)
         sizes = total, *maps, *by_maps, *out, *window, *stride, *by_stride, *pad[:2], *border
         launch(pool_average_backward, ceil_div(total, BLOCK), dy, dx, *sizes, stream=stream)
+
+
+def forward_to(x: Any, y: Any, *, out: Pair, mode: str = "average", stream: Any = None) -> None:
+    """Fill y, whose maps are of height and width `out`, with the pooling of x's maps to that size."""
+    check_mode(mode)
+    check("pool.forward_to", x=x, y=y)
+    check_shape("pool.forward_to", "y", y, shape_to("pool.forward_to", x.shape, out))
+    total, by_out = math.prod(y.shape), (reciprocal(out[0]), reciprocal(out[1]))
+    sizes = int(mode == "average"), total, *x.shape[2:], *out, *by_out
+    launch(pool_to_forward, ceil_div(total, BLOCK), x, y, *sizes, stream=stream)
+
+
+def backward_to(x: Any, y: Any, dy: Any, dx: Any, *, out: Pair, mode: str = "average", stream: Any = None) -> None:
+    """Fill dx, the gradient of x by `forward_to`.  The gradient of an average needs neither x nor y."""
+    check_mode(mode)
+    check("pool.backward_to", dx=dx, x=x, y=y, dy=dy)
+    y_shape = shape_to("pool.backward_to", dx.shape, out)
+    check_shape("pool.backward_to", "x", x, dx.shape)
+    check_shape("pool.backward_to", "y", y, y_shape)
+    check_shape("pool.backward_to", "dy", dy, y_shape)
+    if mode == "average":
+        x = y = dy  # a kernel cannot be given None; these are not read
+    elif x is None or y is None:
+        raise KernelError("pool.backward_to: the gradient of the largest value needs x and y; they are None")
+    maps = tuple(dx.shape[2:])
+    sizes = int(mode == "average"), math.prod(dx.shape), *maps, *out, reciprocal(maps[0]), reciprocal(maps[1])
+    launch(pool_to_backward, ceil_div(math.prod(dx.shape), BLOCK), x, y, dy, dx, *sizes, stream=stream)
+
+
+def shape_to(where: str, x_shape: Sequence[int], out: Pair) -> tuple[int, ...]:
+    """The shape of maps pooled to the size `out`."""
+    if len(x_shape) != 4 or len(out) != 2 or min(out) < 1:
+        raise KernelError(
+            f"{where}: maps of shape {tuple(x_shape)} cannot be pooled to {out}; give a height and a width"
+        )
+    if max((size + 1) * (parts + 1) for size, parts in zip(x_shape[2:], out, strict=True)) > LARGEST:
+        raise KernelError(f"{where}: {tuple(x_shape[2:])} pooled to {out}: too large")
+    return *x_shape[:2], *out

@@ -247,6 +247,41 @@ def pool_backward(
     return rounded(dx)
 
 
+def pool_to_windows(x_shape: Sequence[int], out: Pair) -> Iterator[tuple[int, int, slice, slice]]:
+    """Output row and column, and the rows and columns of x: parts of the map, each rounded outwards."""
+
+    def parts(size: int, count: int) -> list[slice]:
+        return [slice(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+
+    for p, rows in enumerate(parts(x_shape[2], out[0])):
+        for q, columns in enumerate(parts(x_shape[3], out[1])):
+            yield p, q, rows, columns
+
+
+def pool_forward_to(x: Array, out: Pair, mode: str = "average") -> Array:
+    """Pooling to maps of a given size."""
+    y = np.zeros((*x.shape[:2], *out))
+    for p, q, rows, columns in pool_to_windows(x.shape, out):
+        seen = wide(x[:, :, rows, columns])
+        y[:, :, p, q] = seen.max(axis=(2, 3)) if mode == "max" else seen.mean(axis=(2, 3))
+    return rounded(y)
+
+
+def pool_backward_to(x: Array, y: Array, dy: Array, out: Pair, mode: str = "average") -> Array:
+    """The gradient of x.  Of several largest values in a window, the first (row by row) gets all."""
+    dx = np.zeros(x.shape)
+    image, channel = np.indices(x.shape[:2])
+    for p, q, rows, columns in pool_to_windows(x.shape, out):
+        seen, given = dx[:, :, rows, columns], wide(dy[:, :, p, q])
+        if mode == "max":
+            first = (x[:, :, rows, columns] == y[:, :, p, q, None, None]).reshape(*x.shape[:2], -1).argmax(axis=2)
+            row, column = np.unravel_index(first, seen.shape[2:])
+            seen[image, channel, row, column] += given
+        else:
+            seen += given[:, :, None, None] / (seen.shape[2] * seen.shape[3])
+    return rounded(dx)
+
+
 # -- fully connected: w is (outputs, inputs); x may have any shape after the batch -------------------------------------
 
 

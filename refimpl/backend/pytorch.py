@@ -171,7 +171,7 @@ def _own(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dro
     if layer.kind == "fc":
         return functional.linear(x.flatten(1), given["w"], given.get("b"))
     if layer.kind == "pool":
-        return _pooled(x, options)[..., : layer.shape[2], : layer.shape[3]]
+        return _pooled(x, options)[..., : layer.shape[2], : layer.shape[3]]  # there may be a window too many
     if layer.kind == "relu":
         return _rectified(x, options, layer.in_place and may_be_overwritten(layer.producers[0]))
     if layer.kind == "lrn":
@@ -211,10 +211,13 @@ def _padded(x: Any, pad: tuple[int, ...], value: float) -> Any:
 
 
 def _pooled(x: Any, options: Mapping[str, Any]) -> Any:
-    """A pooling; with rounding up and padding that differs from side to side there may be a window too many."""
+    """A pooling; padding that differs from side to side is done before, so rounding up may add a window."""
     import torch
     from torch.nn import functional
 
+    if "out" in options:
+        adaptive = {"max": functional.adaptive_max_pool2d, "average": functional.adaptive_avg_pool2d}
+        return adaptive[options["mode"]](x, options["out"])
     window, stride, pad, ceil = (options[name] for name in ("window", "stride", "pad", "ceil"))
     counted = options.get("count_padding", True)
     if options["mode"] == "max":

@@ -108,8 +108,7 @@ class Builder:
             count_padding: whether an average counts the padding as zeros.
         """
         layer = self._new("pool", name, [after or self.last])
-        if mode not in ("max", "average"):
-            raise NetworkError(f"{layer}: there is no pooling mode {mode!r}; give max or average")
+        _mode(layer, mode)
         options: dict[str, Any] = self._moved_window(layer, window, window if stride is None else stride, pad)
         uncounted = {} if count_padding or mode == "max" else {"count_padding": False}
         layer.options = {**options, "mode": mode, "ceil": ceil, **uncounted}
@@ -118,7 +117,8 @@ class Builder:
     def pool_to(self, size: Size, mode: str = "average", name: str | None = None, after: Layer | None = None) -> Layer:
         """Pooling to maps of this height and width, by windows that share the map out among them.
 
-        Maps that have this size already need no layer: then the layer before is returned.
+        Where the size does not divide the map's, windows differ by a row or a column and overlap, as in PyTorch's
+        adaptive pooling.  Maps that have this size already need no layer: then the layer before is returned.
         """
         before = after or self.last
         if len(before.shape) != 4:
@@ -127,12 +127,11 @@ class Builder:
         maps = before.shape[2:]
         if out == maps:
             return before
-        if maps[0] % out[0] or maps[1] % out[1]:
-            raise NetworkError(
-                f"{name or 'pool_to'}: maps of {maps[0]}×{maps[1]} cannot be cut into {out[0]}×{out[1]} equal windows; "
-                "give images of another size, or pool to a size that divides the maps'"
-            )
-        return self.pool((maps[0] // out[0], maps[1] // out[1]), mode=mode, name=name, after=before)
+        if not (maps[0] % out[0] or maps[1] % out[1]):
+            return self.pool((maps[0] // out[0], maps[1] // out[1]), mode=mode, name=name, after=before)
+        layer = self._new("pool", name, [before])
+        layer.options = {"out": out, "mode": _mode(layer, mode)}
+        return self._add(layer, (*before.shape[:2], *out))
 
     def global_pool(self, mode: str = "average", name: str | None = None, after: Layer | None = None) -> Layer:
         """Pooling of every map to a single number."""
@@ -363,6 +362,12 @@ def _whole(where: Layer | str, number: Any, what: str, least: int = 1) -> int:
     if whole != number or whole < least:
         raise NetworkError(f"{where}: {what} is {number!r}; give a whole number of at least {least}")
     return whole
+
+
+def _mode(layer: Layer, mode: str) -> str:
+    if mode not in ("max", "average"):
+        raise NetworkError(f"{layer}: there is no pooling mode {mode!r}; give max or average")
+    return mode
 
 
 def _pair(where: Layer | str, size: Any, what: str, least: int) -> tuple[int, int]:

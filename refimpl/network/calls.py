@@ -102,6 +102,16 @@ def _plain_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call(f"{layer.kind}.forward", {"x": layer.x, "y": layer.y, **layer.options}, [layer.x], [layer.y])]
 
 
+def _pool_forward(network: Shared, layer: Layer) -> list[Call]:
+    arguments = {"x": layer.x, "y": layer.y, **layer.options}
+    return [Call(f"pool.{_pooling(layer, 'forward')}", arguments, [layer.x], [layer.y])]
+
+
+def _pooling(layer: Layer, direction: str) -> str:
+    """The function of `kernels.pool`: by windows of one size, or to maps of a given size."""
+    return f"{direction}_to" if "out" in layer.options else direction
+
+
 def _relu_forward(network: Shared, layer: Layer) -> list[Call]:
     x, y = layer.x, layer.y
     arguments = {"x": x, "y": y, **layer.options}
@@ -157,7 +167,7 @@ def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
 
 
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
-    "conv": _linear_forward, "fc": _linear_forward, "pool": _plain_forward, "relu": _relu_forward,
+    "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "relu": _relu_forward,
     "lrn": _plain_forward, "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, "softmax": _softmax_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip
@@ -257,7 +267,7 @@ class Backward:
         x, y, dy = layer.x, layer.y, self._dy(layer)
         dx, then = self._into(layer, x)
         arguments = {"x": x, "y": y, "dy": dy, "dx": dx, **layer.options}
-        return [Call("pool.backward", arguments, [x, y, dy], [dx]), *then]
+        return [Call(f"pool.{_pooling(layer, 'backward')}", arguments, [x, y, dy], [dx]), *then]
 
     def _relu(self, layer: Layer) -> list[Call]:
         x, y, dy = layer.x, layer.y, self._dy(layer)

@@ -23,7 +23,9 @@ def cases(draw: Callable[..., Any]) -> Case:
     """More channels than slots, fewer channels than a window, any number of further axes; a strong normalisation."""
     shape = draw(st.integers(1, 3)), draw(st.integers(1, 40)), *draw(st.lists(st.integers(1, 7), max_size=3))
     strength = {"alpha": draw(st.sampled_from([1e-4, 0.3, 2.0])), "beta": draw(st.sampled_from([0.5, 0.75, 1.0]))}
-    return shape, {"size": draw(st.integers(1, lrn.SLOTS)), "k": draw(st.sampled_from([1.0, 2.0])), **strength}
+    size = draw(st.integers(1, lrn.SLOTS))
+    ahead = draw(st.sampled_from([None, size // 2, size - 1]))  # ONNX's even sizes look size // 2 channels ahead
+    return shape, {"size": size, "ahead": ahead, "k": draw(st.sampled_from([1.0, 2.0])), **strength}
 
 
 def normal(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:

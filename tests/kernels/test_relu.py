@@ -27,35 +27,39 @@ def values(*shape: int, seed: int = 0) -> np.ndarray:
     return (rng.standard_normal(shape) * zeros).astype(np.float32)
 
 
-@given(shape=SHAPES)
-def test_forward(shape: tuple[int, ...]) -> None:
+LIMITS = st.sampled_from([None, 0.5, 6])
+
+
+@given(shape=SHAPES, at_most=LIMITS)
+def test_forward(shape: tuple[int, ...], at_most: float | None) -> None:
     x = values(*shape)
     y = np.full_like(x, np.nan)
-    relu.forward(x, y)
-    assert np.array_equal(y, reference.relu_forward(x))
-    relu.forward(x, x)
+    relu.forward(x, y, at_most=at_most)
+    assert np.array_equal(y, reference.relu_forward(x, at_most))
+    relu.forward(x, x, at_most=at_most)
     assert x.tobytes() == y.tobytes()
 
 
-@given(shape=SHAPES)
-def test_backward(shape: tuple[int, ...]) -> None:
-    y, dy = reference.relu_forward(values(*shape)), values(*shape, seed=1)
+@given(shape=SHAPES, at_most=LIMITS)
+def test_backward(shape: tuple[int, ...], at_most: float | None) -> None:
+    y, dy = reference.relu_forward(values(*shape), at_most), values(*shape, seed=1)
     dx = np.full_like(y, np.nan)
-    relu.backward(y, dy, dx)
-    assert np.array_equal(dx, reference.relu_backward(y, dy))
-    relu.backward(y, dy, dy)
+    relu.backward(y, dy, dx, at_most=at_most)
+    assert np.array_equal(dx, reference.relu_backward(y, dy, at_most))
+    relu.backward(y, dy, dy, at_most=at_most)
     assert dy.tobytes() == dx.tobytes()
 
 
-def test_as_in_pytorch(torch: Any) -> None:
+@pytest.mark.parametrize("at_most", [None, 1])
+def test_as_in_pytorch(torch: Any, at_most: float | None) -> None:
     x, dy = values(3, 700), values(3, 700, seed=1)
-    x[0, :4] = np.nan, np.inf, -np.inf, np.float32(1e-45)
+    x[0, :6] = np.nan, np.inf, -np.inf, np.float32(1e-45), 1, -1
     given = torch.tensor(x, requires_grad=True)
-    expected = torch.relu(given)
+    expected = torch.relu(given) if at_most is None else torch.nn.functional.hardtanh(given, 0, at_most)
     expected.backward(torch.tensor(dy))
     y, dx = np.empty_like(x), np.empty_like(x)
-    relu.forward(x, y)
-    relu.backward(y, dy, dx)
+    relu.forward(x, y, at_most=at_most)
+    relu.backward(y, dy, dx, at_most=at_most)
     assert np.array_equal(y, expected.detach().numpy(), equal_nan=True)
     assert np.array_equal(dx, given.grad.numpy())
 
@@ -81,3 +85,5 @@ def test_errors() -> None:
         relu.backward(x, x, other)
     with pytest.raises(KernelError, match=r"relu.forward: x has strides \(1, 4\) elements; make it contiguous"):
         relu.forward(other.T, x)
+    with pytest.raises(KernelError, match="relu.forward: at_most is 0; give a number above 0"):
+        relu.forward(x, x, at_most=0)

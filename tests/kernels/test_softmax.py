@@ -47,6 +47,12 @@ def test_against_the_reference(rows: int, classes: int) -> None:
     close(dx, reference.softmax_backward(y, labels))
 
 
+def test_maps_are_rows() -> None:
+    x, labels = drawn(3, 40)
+    found = all_three(x.reshape(3, 10, 2, 2), labels)
+    assert [part.tobytes() for part in found] == [part.tobytes() for part in all_three(x, labels)]
+
+
 @given(rows=ROWS, classes=CLASSES)
 def test_against_pytorch(torch: Any, rows: int, classes: int) -> None:
     x, labels = drawn(rows, classes)

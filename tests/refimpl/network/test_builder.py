@@ -176,7 +176,7 @@ def test_a_refused_layer_leaves_no_trace() -> None:
     first = b.conv(4, 3)
     refused: list[Callable[[], Layer]] = [
         lambda: b.conv(4, 99), lambda: b.pool(2, mode="mean"), lambda: b.join(first, b.input),
-        lambda: b.pool_to(4),
+        lambda: b.pool_to(0),
     ]  # fmt: skip
     for make in refused:
         with pytest.raises(NetworkError):

@@ -38,7 +38,7 @@ def with_lrn(batch: int, conventions: Conventions, shape: tuple[int, int, int]) 
 
 
 def every_option(batch: int, conventions: Conventions, shape: tuple[int, int, int]) -> Network:
-    """Groups, dilation, padding of a single side, a clipped ReLU, ONNX's even LRN; it ends in maps, not in a row."""
+    """Groups, dilation, padding of one side, a clipped ReLU, ONNX's even LRN, pooling to a size; it ends in maps."""
     b = Builder("every-option", (batch, *shape), conventions)
     b.conv(6, 3, stride=2, pad=(0, 0, 1, 1))
     b.relu(at_most=0.7)
@@ -50,8 +50,8 @@ def every_option(batch: int, conventions: Conventions, shape: tuple[int, int, in
     y = b.pool(3, 2, pad=(1, 0, 0, 1), mode="average", ceil=True, count_padding=False)
     z = b.pool(3, 2, pad=(0, 0, 1, 1), ceil=True, after=b.conv(4, (1, 3), pad=(0, 1, 0, 2), dilation=(1, 2), after=x))
     b.concat(y, z)
-    b.conv(10, 3, pad=(2, 1), dilation=(3, 1))
-    b.pool_to((1, 3))
+    last = b.conv(10, 3, pad=(2, 1), dilation=(3, 1))
+    b.join(b.pool_to((2, 2)), b.pool_to((2, 2), "max", after=last))
     b.flatten(b.global_pool("max"))
     b.softmax()
     return b.build()
@@ -155,7 +155,7 @@ def by_reference(network: Network, state: Arrays, images: np.ndarray) -> np.ndar
         elif layer.kind == "dropout":
             y = x
         else:
-            y = getattr(reference, f"{layer.kind}_forward")(x, **options)
+            y = getattr(reference, f"{layer.kind}_forward{'_to' if 'out' in options else ''}")(x, **options)
         maps[layer] = reference.relu_forward(y, **layer.relu_options) if layer.has_relu else y
     return maps[network.layers[-1]].reshape(len(images), -1)
 
