@@ -33,6 +33,7 @@ from refimpl.text import closest, shown
 
 UNSUPPORTED = "unsupported"  #: the operation of a node that says why: it matters only if the output needs it
 BATCH = 32  #: images, where no batch is given
+MOST_NUMBERS = (1 << 31) - 1  #: of one image's maps
 LONGEST_NAME = 200  #: letters
 STRANGE = re.compile(r"[^\w./:+-]")  #: letters that no layer's name has: names are printed, and written into scripts
 NO_PAD = (0, 0, 0, 0)
@@ -68,7 +69,7 @@ class Graph:
 
 
 class Value(NamedTuple):
-    """What a node has become: a layer whose output is read as `shape`, with zeros around it."""
+    """What a node has become: a layer whose output is read as `shape`, and then with zeros around it."""
 
     layer: Layer
     shape: tuple[int, ...]
@@ -97,10 +98,12 @@ def built(graph: Graph, batch: int, output: str | None = None) -> Network:
     shape = (*graph.shape, 1, 1)[:3] if len(graph.shape) < 3 else graph.shape
     b = Builder(graph.name, (batch, *shape))
     values = {graph.input: Value(b.input, graph.shape)}
+    _check_size("the input", graph.shape)
     layers: list[tuple[Layer, Node]] = []
     for node in graph.nodes:
         if node.name not in needed:
             continue
+        _check_size(node.name, node.shape)
         inputs = [values[name] for name in node.inputs]
         if node.operation == "softmax" and node.name != end:
             raise NetworkError(f"{node.name}: a softmax inside the network is not supported; only its end can be one")
@@ -134,6 +137,11 @@ def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
     if graph.outputs[0] not in nodes:
         raise NetworkError(f"{graph.name}: no node computes the output {graph.outputs[0]}")
     return graph.outputs[0]
+
+
+def _check_size(name: str, shape: tuple[int, ...]) -> None:
+    if prod(shape) > MOST_NUMBERS:
+        raise NetworkError(f"{name}: {_by(shape)} an image are more than {MOST_NUMBERS:,} numbers")
 
 
 def _needed(graph: Graph, nodes: Mapping[str, Node], end: str) -> set[str]:
@@ -257,7 +265,7 @@ def _refused(b: Builder, node: Node, inputs: list[Value]) -> Value:
 
 def _pad(b: Builder, node: Node, inputs: list[Value]) -> Value:
     (value,) = inputs
-    return Value(_maps(node, value), node.shape, node.attributes["pad"])
+    return Value(_maps(node, value), value.shape, node.attributes["pad"])
 
 
 OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {

@@ -95,6 +95,9 @@ class OnnxFile:
         for tensor in self._tensors():
             if min(tensor.dims, default=0) < 0:
                 raise self.refused_weight(tensor, f"it has the shape {tuple(tensor.dims)}")
+            outside = tensor.data_location == self.onnx.TensorProto.EXTERNAL
+            if not outside and prod(tensor.dims) > tensor.ByteSize():  # each number takes a byte or more
+                raise self.refused_weight(tensor, f"its shape {tuple(tensor.dims)} does not fit its data")
 
     def _tensors(self) -> Iterator[Any]:
         """Every tensor with data: initializers, and those of constants."""

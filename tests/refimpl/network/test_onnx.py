@@ -1,0 +1,248 @@
+"""ONNX files as networks: the same numbers as the library's own evaluator, exact round trips, and hostile files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import refimpl
+from refimpl import NetworkError
+from tests.refimpl.network.onnx_files import File, everything, small
+
+
+def written(model: Any, folder: Path, name: str = "model.onnx") -> Path:
+    path = folder / name
+    path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
+    return path
+
+
+def trainer(network: refimpl.Network) -> refimpl.Trainer:
+    return refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu")
+
+
+def batch(network: refimpl.Network) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(1)
+    return random.standard_normal(network.input.shape, dtype=np.float32), np.arange(network.batch, dtype=np.int32) % 2
+
+
+def test_every_operator_computes_what_the_librarys_evaluator_does(tmp_path: Path) -> None:
+    model = everything()
+    # The evaluator normalises as many channels as there are images (its LRN loops over the wrong axis): 12 of each.
+    network = refimpl.networks.from_onnx(written(model, tmp_path), batch=12)
+    images, labels = batch(network)
+    (right,) = ReferenceEvaluator(model).run(None, {"x": images})
+    with trainer(network) as t:
+        np.testing.assert_allclose(t.evaluate(images, labels).predictions, right, rtol=1e-4)
+    kinds = {layer.kind for layer in network.layers}
+    assert kinds >= {"conv", "batchnorm", "relu", "concat", "join", "lrn", "pool", "fc", "dropout", "softmax"}
+
+
+def test_weights_go_in_and_come_out_bit_for_bit(tmp_path: Path) -> None:
+    path, again = written(everything(), tmp_path), tmp_path / "again.onnx"
+    network = refimpl.networks.from_onnx(path, batch=3)
+    with trainer(network) as t:
+        t.to_onnx(again)
+        unchanged = refimpl.networks.from_onnx(again, batch=3)
+        for name, first in network.initial.items():
+            assert first.values.tobytes() == unchanged.initial[name].values.tobytes(), name
+        t.step(*batch(network))
+        t.to_onnx(again)
+        state = t.state()
+    trained = refimpl.networks.from_onnx(again, batch=3)
+    assert trained.initial.keys() == network.initial.keys()
+    for name, first in trained.initial.items():
+        assert first.values.tobytes() == state[name].tobytes(), name
+    assert any(
+        network.initial[name].values.tobytes() != state[name].tobytes() for name in state if name in trained.initial
+    )
+    onnx.checker.check_model(onnx.load(again), full_check=True)
+
+
+def test_a_weight_that_several_nodes_read_becomes_one_each(tmp_path: Path) -> None:
+    f = File()
+    f.weight("ones", 4)
+    x = f.node("BatchNormalization", "x", "ones", "ones", "ones", f.weight("v", 4, least=1))
+    f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("w", 2, 4), transB=1, to="end")
+    network = refimpl.networks.from_onnx(written(f.model("end"), tmp_path), batch=4)
+    with trainer(network) as t:
+        t.step(*batch(network))
+        t.to_onnx(tmp_path / "trained.onnx")
+        state = t.state()
+    trained = refimpl.networks.from_onnx(tmp_path / "trained.onnx", batch=4)
+    for name, first in trained.initial.items():
+        assert first.values.tobytes() == state[name].tobytes(), name
+
+
+@pytest.mark.parametrize("in_file", ["N", 1, 7, None])
+def test_the_batch_in_the_file_is_replaced(tmp_path: Path, in_file: Any) -> None:
+    f = small()
+    f.shape = (in_file, *f.shape[1:])
+    path = written(f.model("end"), tmp_path)
+    assert refimpl.networks.from_onnx(path, batch=5).input.shape == (5, 4, 9, 9)
+    assert refimpl.networks.build(str(path)).batch == 32
+
+
+def test_an_output_cuts_what_comes_after_it(tmp_path: Path) -> None:
+    f = small()
+    f.node("Gemm", "flat", f.weight("auxiliary", 2, 5), transB=1, to="auxiliary_end")
+    path = written(f.model("end", "auxiliary_end"), tmp_path)
+    with pytest.raises(NetworkError, match="2 outputs; end it at one node, .*: /end/Gemm, /auxiliary_end/Gemm"):
+        refimpl.networks.from_onnx(path)
+    assert refimpl.networks.from_onnx(path, output="/end/Gemm").predictions.shape == (32, 3)
+    assert refimpl.networks.build(f"{path}:/auxiliary_end/Gemm", 2).predictions.shape == (2, 2)
+    with pytest.raises(NetworkError, match="has no node '/end/gemm'; did you mean /end/Gemm?"):
+        refimpl.networks.from_onnx(path, output="/end/gemm")
+
+
+def external(location: str, size: int = 180 * 4) -> Callable[[Path], Any]:
+    def make(folder: Path) -> Any:
+        model = small().model("end")
+        tensor = model.graph.initializer[0]
+        (folder / "data.bin").write_bytes(tensor.raw_data[:size])
+        (folder.parent / "outside.bin").write_bytes(tensor.raw_data)
+        if not (folder / "link.bin").is_symlink():
+            (folder / "link.bin").symlink_to(folder.parent / "outside.bin")
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value=location)
+        return model
+
+    return make
+
+
+def changed(change: Callable[[Any], Any]) -> Callable[[Path], Any]:
+    def make(folder: Path) -> Any:
+        model = small().model("end")
+        change(model.graph)
+        return model
+
+    return make
+
+
+def stored_as(kind: Any) -> Callable[[Any], None]:
+    def change(graph: Any) -> None:
+        tensor = graph.initializer[0]
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(kind), tensor.name))
+
+    return change
+
+
+def replaced(place: int, **given: Any) -> Callable[[Any], None]:
+    def change(graph: Any) -> None:
+        node = graph.node[place]
+        node.CopyFrom(helper.make_node(given.pop("op_type", node.op_type), node.input, node.output, node.name, **given))
+
+    return change
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "empty": (lambda folder: b"", "not an ONNX file"),
+    "noise": (lambda folder: bytes(range(256)) * 9, "not an ONNX file"),
+    "truncated": (lambda folder: small().model("end").SerializeToString()[:-300], "not an ONNX file|truncated|whole"),
+    "cyclic": (changed(lambda g: g.node[0].input.__setitem__(0, "end")), "topologically sorted|cycle"),
+    "a large shape without data": (changed(lambda g: g.initializer[0].dims.__setitem__(0, 10**9)), "w: .*does not fit"),
+    "a negative shape": (changed(lambda g: g.initializer[0].dims.__setitem__(0, -5)), "w: it has the shape"),
+    "a large input": (
+        changed(lambda g: setattr(g.input[0].type.tensor_type.shape.dim[2], "dim_value", 10**9)),
+        "the input: 4×1000000000×9 an image are more than",
+    ),
+    "a domain": (changed(lambda g: setattr(g.node[0], "domain", "com.evil")), "/y0/Conv: the domain 'com.evil'"),
+    "two weights of one name": (changed(lambda g: g.initializer.append(g.initializer[0])), "2 weights are named 'w'"),
+    "two nodes of one name": (changed(lambda g: setattr(g.node[3], "name", "/y0/Conv")), "named '/y0/Conv' already"),
+    "two values of one name": (changed(lambda g: g.node[3].output.__setitem__(0, "y0")), "SSA|y0"),
+    "float16": (changed(stored_as(np.float16)), "float16|FLOAT16"),
+    "int8": (changed(stored_as(np.int8)), "int8|INT8"),
+    "float64": (changed(stored_as(np.float64)), "double|float64|DOUBLE"),
+    "a stride of 0": (changed(replaced(0, strides=[0, 0])), "strides"),
+    "a window of 10^9": (changed(replaced(1, op_type="MaxPool", kernel_shape=[10**9] * 2)), ""),
+    "no such output": (changed(lambda g: setattr(g.output[0], "name", "nothing")), ""),
+    "a name that a terminal obeys": (changed(replaced(0, op_type="Tanh\x1b[2J")), ""),
+    "outside": (external("../outside.bin"), "outside of the folder"),
+    "absolute": (external("/etc/passwd"), "outside of the folder"),
+    "a link to the outside": (external("link.bin"), "outside of the folder"),
+    "missing data": (external("nothing.bin"), "no such file"),
+    "too little data": (external("data.bin", 100), "does not have the 720 bytes"),
+    "sigmoid": (changed(replaced(0, op_type="Sigmoid")), ""),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_file_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
+    make, says = HOSTILE[case]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = written(make(folder), folder)
+    with pytest.raises(NetworkError, match=says) as caught:
+        refimpl.networks.from_onnx(path, batch=2)
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 600
+
+
+def test_weights_in_another_file_of_the_folder_are_read(tmp_path: Path) -> None:
+    inside = refimpl.networks.from_onnx(written(small().model("end"), tmp_path, "inside.onnx"), batch=2)
+    outside = refimpl.networks.from_onnx(written(external("data.bin")(tmp_path), tmp_path, "outside.onnx"), batch=2)
+    for name, first in inside.initial.items():
+        assert first.values.tobytes() == outside.initial[name].values.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("operator", "says"),
+    [
+        ("Sigmoid", "/y1/Sigmoid: the operator Sigmoid is not supported; replace it, or end the network before it"),
+        ("Softmax", "/y1/Softmax: a softmax is supported over the classes only"),
+        ("Transpose", "/y1/Transpose: the operator Transpose is not supported"),
+    ],
+)
+def test_an_operator_that_is_not_supported_is_named(tmp_path: Path, operator: str, says: str) -> None:
+    f = File()
+    x = f.node(operator, f.node("Conv", "x", f.weight("w", 5, 4, 3, 3)))
+    f.node("Flatten", f.node("GlobalAveragePool", x), to="end")
+    with pytest.raises(NetworkError, match=says):
+        refimpl.networks.from_onnx(written(f.model("end"), tmp_path))
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.campaign)])
+def test_changed_bytes_are_refused_or_harmless(count: int) -> None:
+    command = [sys.executable, "-m", "tests.refimpl.network.onnx_files", str(count), str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert 0 < int(done.stdout) < count
+
+
+def test_without_onnx_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(NetworkError, match=r"needs the package onnx: pip install 'refimpl\[onnx\]'"):
+        refimpl.networks.from_onnx(written(b"x", tmp_path))
+
+
+def test_a_function_of_a_python_file_is_a_network(tmp_path: Path) -> None:
+    path = tmp_path / "my_networks.py"
+    path.write_text(
+        "import refimpl\n"
+        "def make(batch):\n"
+        "    b = refimpl.Builder('mine', (batch, 3, 8, 8))\n"
+        "    b.fc(10)\n"
+        "    b.softmax()\n"
+        "    return b\n"
+        "def module(batch):\n"
+        "    return 3\n"
+        "def broken(batch):\n"
+        "    return nothing\n"
+    )
+    assert refimpl.networks.build(f"{path}:make", 3).input.shape == (3, 3, 8, 8)
+    for part, says in (
+        ("", "name the function that makes the network"),
+        (":mak", "has no function 'mak'; did you mean make?"),
+        (":module", "returned a int, not a network"),
+        (":broken", r"broken\(batch=32\) failed: NameError"),
+    ):
+        with pytest.raises(NetworkError, match=says):
+            refimpl.networks.build(f"{path}{part}")
