@@ -25,7 +25,6 @@ from unittest import mock
 
 import numpy as np
 import torch
-import torchvision
 from torch.nn import functional
 
 import refimpl
@@ -51,6 +50,8 @@ POLICIES = ("vdnn-all", "vdnn-conv", "vdnn-dyn", "vdnnpp-all", "vdnnpp-conv", "s
 
 
 def model(name: str) -> torch.nn.Module:
+    import torchvision
+
     torch.manual_seed(0)
     given = {"aux_logits": False, "init_weights": True} if name in AUXILIARY else {}
     return getattr(torchvision.models, name)(weights=None, num_classes=10, **given)

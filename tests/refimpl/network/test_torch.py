@@ -1,0 +1,207 @@
+"""PyTorch modules as networks: one iteration beside PyTorch's own, and trained weights back into a module."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import refimpl
+from refimpl import NetworkError
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+from tests.refimpl.network.torchvision_models import by_torch, by_us, described, errors  # noqa: E402
+
+SHAPE = (4, 4, 12, 12)
+
+
+class Modules(nn.Module):
+    """Every operator that is supported, as modules where PyTorch has one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pad = nn.ZeroPad2d((1, 0, 2, 0))
+        self.first = nn.Conv2d(4, 6, 3, groups=2, dilation=(1, 2), padding=(1, 0))
+        self.norm = nn.BatchNorm2d(6, momentum=0.2, eps=1e-4)
+        self.relu = nn.ReLU(inplace=True)
+        self.depthwise = nn.Conv2d(6, 6, 2, padding="same", groups=6, bias=False)
+        self.relu6 = nn.ReLU6()
+        self.lrn = nn.LocalResponseNorm(4, alpha=0.01, beta=0.5, k=2.0)
+        self.max_pool = nn.MaxPool2d(3, 2, 1, ceil_mode=True)
+        self.average = nn.AvgPool2d(3, 1, 1, count_include_pad=False)
+        self.adaptive = nn.AdaptiveAvgPool2d((4, 1))
+        self.drop = nn.Dropout(0.3)
+        self.hidden = nn.Linear(48, 10)
+        self.tanh = nn.Hardtanh(0.0, 6.0)
+        self.last = nn.Linear(10, 5, bias=False)
+        self.identity = nn.Identity()
+
+    def forward(self, x: Any) -> Any:
+        trunk = self.relu(self.norm(self.first(self.pad(x))))
+        x = torch.cat([self.relu6(self.depthwise(trunk)) + trunk, trunk], 1)
+        x = self.adaptive(self.average(self.max_pool(self.lrn(x))))
+        x = self.tanh(self.hidden(self.drop(torch.flatten(x, 1))))
+        return functional.log_softmax(self.identity(self.last(x)), dim=1)
+
+
+class Calls(Modules):
+    """The same as calls of functions."""
+
+    def forward(self, x: Any) -> Any:
+        f = functional
+        x = f.conv2d(f.pad(x, (1, 0, 2, 0)), self.first.weight, self.first.bias, 1, (1, 0), (1, 2), 2)
+        norm = self.norm
+        x = f.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, self.training, 0.2, 1e-4)
+        trunk = f.relu(x)
+        x = f.hardtanh(f.conv2d(trunk, self.depthwise.weight, padding="same", groups=6), 0, 6)
+        x = f.local_response_norm(torch.cat((torch.add(x, trunk), trunk), 1), 4, 0.01, 0.5, 2.0)
+        x = f.avg_pool2d(f.max_pool2d(x, 3, 2, 1, ceil_mode=True), 3, 1, 1, count_include_pad=False)
+        x = f.dropout(f.adaptive_avg_pool2d(x, (4, 1)).view(x.size(0), -1), 0.3, self.training)
+        x = f.linear(x, self.hidden.weight, self.hidden.bias).clamp(0, 6)
+        return f.linear(x, self.last.weight)
+
+
+class Small(nn.Module):
+    """One convolution and one linear layer, around an operator."""
+
+    def __init__(self, between: Any = None, channels: int = 3) -> None:
+        super().__init__()
+        self.conv, self.between, self.end = nn.Conv2d(4, channels, 3), between or nn.Identity(), nn.Linear(3, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.end(self.between(self.conv(x)).mean((2, 3)))
+
+
+def made(kind: Any = Modules) -> Any:
+    torch.manual_seed(0)
+    return kind()
+
+
+def batch(network: refimpl.Network, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    images = random.standard_normal(network.input.shape, dtype=np.float32)
+    return images, random.integers(0, 2, network.batch).astype(np.int32)
+
+
+def test_modules_and_calls_of_functions_are_the_same_network() -> None:
+    assert described(refimpl.networks.from_torch(made(), SHAPE)) == described(
+        refimpl.networks.from_torch(made(Calls), SHAPE)
+    )
+
+
+def test_an_iteration_is_pytorchs() -> None:
+    module = made()
+    network = refimpl.networks.from_torch(module, SHAPE)
+    assert network.parameter_count == sum(weight.numel() for weight in module.parameters())
+    given = batch(network)
+    found = errors(by_us(network, given), by_torch(module, network, given, torch.float64))
+    assert max(found.values()) < 1e-4, found
+
+
+def test_the_module_is_as_it_was_and_trained_weights_come_back_exactly() -> None:
+    module = made().eval()
+    module.drop.train()
+    before = {name: values.clone() for name, values in module.state_dict().items()}
+    network = refimpl.networks.from_torch(module, SHAPE)
+    assert not module.training and not module.norm.training and module.drop.training
+    assert all(torch.equal(values, before[name]) for name, values in module.state_dict().items())
+    with refimpl.Trainer(refimpl.plan(network, "superneurons", "h100"), "cpu") as trainer:
+        other = made(Calls)
+        with torch.no_grad():
+            other.hidden.weight.zero_()
+        trainer.to_torch(other)
+        assert all(torch.equal(values, before[name]) for name, values in other.state_dict().items())
+        trainer.step(*batch(network))
+        trainer.to_torch(other)
+        state = trainer.state()
+        for name, first in network.initial.items():
+            assert other.state_dict()[first.source].numpy().tobytes() == state[name].tobytes(), name
+        assert not torch.equal(other.hidden.weight, module.hidden.weight)
+        strange = copy.deepcopy(other)
+        strange.last = nn.Linear(3, 3)
+        kept = {name: values.clone() for name, values in strange.state_dict().items()}
+        with pytest.raises(NetworkError, match="the module's weight last.weight is torch.float32 of shape"):
+            trainer.to_torch(strange)
+        assert all(torch.equal(values, kept[name]) for name, values in strange.state_dict().items())
+
+
+def test_an_operator_in_place_changes_what_others_read_afterwards() -> None:
+    class InPlace(Small):
+        def forward(self, x: Any) -> Any:
+            x = self.conv(x)
+            functional.relu_(x)
+            return self.end(x.mean((2, 3)))
+
+    kinds = [layer.kind for layer in refimpl.networks.from_torch(InPlace(), SHAPE).layers]
+    assert kinds == ["conv", "relu", "pool", "fc", "softmax"]
+
+
+class Several(Small):
+    def forward(self, x: Any) -> Any:
+        x = super().forward(x)
+        return x, x + x
+
+
+class TwoInputs(Small):
+    def forward(self, x: Any, y: Any) -> Any:
+        return super().forward(x + y)
+
+
+class Branching(Small):
+    def forward(self, x: Any) -> Any:
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+def shared() -> nn.Module:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(576, 576), nn.Linear(576, 576))
+    module[2].weight = module[1].weight
+    return module
+
+
+def frozen() -> nn.Module:
+    module = Small()
+    module.conv.weight.requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Small(nn.Sigmoid()), "^between: the operator aten.sigmoid.default is not supported; replace it"),
+        (lambda: Small(nn.Softmax(1)), "^between: a softmax is supported over the classes only"),
+        (lambda: Small(nn.MaxPool2d(2, dilation=2)), "^between: a dilated pooling"),
+        (lambda: Small(nn.BatchNorm2d(3, affine=False)), "^between: a batch normalisation needs affine=True"),
+        (lambda: Small(nn.PReLU()), "^between: the operator aten.prelu"),
+        (lambda: Small().double(), "torch.export cannot follow Small"),
+        (lambda: Small().half(), "torch.export cannot follow Small"),
+        (lambda: Small(channels=5), "torch.export cannot follow Small"),
+        (frozen, "^conv: conv.weight is frozen, and every weight is trained here"),
+        (shared, "^2 and 1 share the weight"),
+        (Several, "Several has 2 outputs; end it at one node, .*: end, add"),
+        (TwoInputs, "torch.export cannot follow TwoInputs"),
+        (Branching, "torch.export cannot follow Branching"),
+        (lambda: nn.Conv2d(4, 3, 1), "the output is images × 3 × 12 × 12; only a classifier's"),
+        (lambda: 3, "int is not a torch.nn.Module"),
+    ],
+)  # fmt: skip
+def test_what_is_not_supported_is_refused_in_one_line(make: Any, says: str) -> None:
+    with pytest.raises(NetworkError, match=says) as caught:
+        refimpl.networks.from_torch(make(), SHAPE)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_output_cuts_what_comes_after_it() -> None:
+    assert refimpl.networks.from_torch(Several(), SHAPE, output="end").layers[-1].producers[0].name == "end"
+
+
+def test_without_pytorch_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(NetworkError, match="PyTorch is not installed: pip install torch"):
+        refimpl.networks.from_torch(object(), SHAPE)
