@@ -33,7 +33,7 @@ def measurements_page(folder: Path) -> str:
 
 def tutorial(notebook: str) -> str:
     """A stored notebook with its links to docs/ as they are for a copy in docs/_generated/tutorials/."""
-    pages = re.sub(r"\[([^\]]+)\]\(\.\./docs/(_static/[^)]+)\)", r"<a href='../../\2'>\1</a>", notebook)
+    pages = re.sub(r"\[([^\[\]\n]+)\]\(\.\./docs/(_static/[^)]+)\)", r"<a href='../../\2'>\1</a>", notebook)
     return pages.replace("](../docs/", "](../../")
 
 

@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import os
 import pkgutil
 import re
 import shlex
@@ -483,6 +484,10 @@ def script(name: str) -> ModuleType:
     return module
 
 
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
 @pytest.mark.slow
 def test_the_readme_prints_what_the_commands_print() -> None:
     readme = script("readme")
@@ -516,6 +521,21 @@ def test_the_page_about_a_network_of_ones_own_works(
     monkeypatch.chdir(tmp_path)
     exec(compile(script, "my_network.py", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.count("s an iteration") >= 3 and (tmp_path / "mine.html").exists()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tutorials").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_tutorials_links_lead_somewhere(path: Path) -> None:
+    """On the repository, and from the copy in the documentation."""
+    stored = path.read_text(encoding="utf-8")
+    for text, folder in ((stored, "tutorials"), (script("generate").tutorial(stored), "docs/_generated/tutorials")):
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+        sources = "".join("".join(cell["source"]) for cell in cells)
+        targets = [one or other for one, other in re.findall(r"\]\(([^)#\s]+)|href='([^']+)'", sources)]
+        targets = [target for target in targets if not target.startswith("http")]
+        assert len(targets) >= 2
+        for target in targets:
+            place = os.path.normpath(f"{folder}/{target}").replace("docs/_generated/tutorials", "tutorials")
+            assert (ROOT / place).exists(), f"{path.name} links to {target}, which is not there"
 
 
 def test_the_sample_page_is_current(tmp_path: Path) -> None:
