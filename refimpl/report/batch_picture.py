@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from refimpl.report import style
 
@@ -43,10 +44,11 @@ def batch_picture(
         axes.set_xscale("log")
         style.in_units(axes.xaxis, 1)
         axes.xaxis.set_minor_formatter(axes.xaxis.get_major_formatter())
-        axes.tick_params(axis="x", which="both", labelsize=7)
+        axes.xaxis.set_minor_locator(LogLocator(subs=(2, 3, 5, 7)))
+        axes.tick_params(axis="x", which="both", labelsize=7, pad=4)
         axes.set_ylim(0, 1.08 * max([*rates.values(), *(rate for _, _, rate in marks)]))
         axes.set_xlabel("images in a batch")
         axes.set_ylabel("images a second")
         style.grid(axes, "y")
-        axes.legend(loc="lower left", **style.LEGEND | {"frameon": True, "facecolor": "white", "edgecolor": "none"})
+        style.legend_above(axes, 4)
     return figure
