@@ -28,7 +28,7 @@ from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Offloaded
 from refimpl.combined.papers import planned_quickly
 from refimpl.combined.remedies import KNOBS, Change, fates_of, remedies
-from refimpl.combined.seeds import ADDRESSES, drawn, family, frugal
+from refimpl.combined.seeds import ADDRESSES, FEW, drawn, family, frugal
 from refimpl.memory import BestFit, BothEnds
 from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup, SetupError
 from refimpl.planner.baseline import NoCache
@@ -141,6 +141,7 @@ class Climb:
 
     def __init__(self, judge: Judge, maps: Maps, lot: random.Random) -> None:
         self.judge, self.maps, self.lot = judge, maps, lot
+        self.few_steps = len(maps.network.steps) <= FEW
 
     def search(self, points: list[Setup]) -> None:
         """Seeds; half of the plans that are left for the best of each kind, the rest for the best of all."""
@@ -193,7 +194,7 @@ class Climb:
                 continue
             left -= 1
             met = judge.met(setup, edge)
-            if met and met.seconds <= edge:
+            if met and met.seconds <= edge and (met.fits or self.few_steps):
                 now, ranked = met, []
                 if now.fits and now.seconds < best.seconds:
                     best = now
