@@ -279,14 +279,14 @@ def lacks(claim: Claim) -> list[str]:
 
 
 def test_the_page_on_fidelity_has_every_paper() -> None:
-    assert list(claims()) == [paper.title for paper in PAPERS.values()]
+    assert list(claims()) == [*(paper.title for paper in PAPERS.values()), "combined and the optimum"]
     assert "\nfidelity\n" in (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("paper", claims())
 def test_the_rows_on_fidelity_are_whole(paper: str) -> None:
     rows = claims()[paper]
-    assert len(rows) > 10 and len({row.what for row in rows}) == len(rows)
+    assert len(rows) > 5 and len({row.what for row in rows}) == len(rows)
     assert {row.what: lacks(row) for row in rows if lacks(row)} == {}
 
 
