@@ -34,6 +34,7 @@ from refimpl.backend import guard
 from refimpl.backend.errors import RankFailed, RunError
 
 CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache
+SWIFT = 2000  #: numbers of the longest message that MPICH passes on at once; two of them are faster than a longer one
 GATHERED = 1 << 18  #: gradients of at most as many numbers are gathered in one message
 LISTEN = 0.1  #: seconds between two looks whether another rank has failed
 GRACE = 2.0  #: seconds in which a rank may still find what the other one failed with
@@ -254,8 +255,8 @@ class Mpi(Communicator):
         bounds = shares(count, size)
         pieces = [cut(flat, start, end) for start, end in pairwise(bounds)]
         sent_bytes = sent(4 * count, 4 * (bounds[rank + 1] - bounds[rank]), size)
-        once = size == 2 and count <= CHUNK  # each sums everything: as many bytes, in one message instead of two
-        if once:
+        once = size == 2 and count <= CHUNK and not SWIFT < count <= 2 * SWIFT
+        if once:  # each sums everything: as many bytes, in one message instead of two
             pieces = [flat, flat]
         own = pieces[rank]
         received = [split_like(np.empty(sum(one.size for one in own), np.float32), own) for _ in range(size)]
