@@ -21,7 +21,7 @@ from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
 from tests.device import BACKEND, sized
 from tests.refimpl.backend.running import MACHINE, differing, small_program, trained, trainer
-from tests.refimpl.drawn_networks import networks
+from tests.refimpl.drawn_networks import every_option, networks
 from tests.refimpl.modules import (
     DropSome,
     LastUsed,
@@ -52,7 +52,7 @@ SETUPS = {
         pinned=PooledPinned(),
     ),
 }  # fmt: skip
-NETWORKS = {"vgg": tiny_vgg, "resnet": tiny_resnet, "inception": tiny_inception}
+NETWORKS = {"vgg": tiny_vgg, "resnet": tiny_resnet, "inception": tiny_inception, "every option": every_option}
 
 
 def programs(network: Network, **modules: Any) -> dict[str, Program]:

@@ -1,4 +1,7 @@
-"""Networks drawn by hypothesis: chains, branches off any earlier map, joins, concats, every kind of layer."""
+"""Networks drawn by hypothesis: chains, branches off any earlier map, joins, concats, every kind of layer.
+
+And one that is not drawn, with every option that a layer has.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,26 @@ CONVENTIONS = (
     Conventions(softmax_in_place=True, holds_outputs=True, weight_gradients_managed=True, fork_layers=True),
 )
 KINDS = ("conv", "conv", "pool", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat")
+
+
+def every_option(batch: int, conventions: Conventions = VDNN, shape: tuple[int, int, int] = (2, 12, 12)) -> Network:
+    """Groups, dilation, padding of one side, a clipped ReLU, ONNX's even LRN, pooling to a size; it ends in maps."""
+    b = Builder("every-option", (batch, *shape), conventions)
+    b.conv(6, 3, stride=2, pad=(0, 0, 1, 1))
+    b.relu(at_most=0.7)
+    b.conv(6, 3, pad=1, groups=6, bias=False)
+    b.batchnorm()
+    x = b.relu(at_most=1)
+    b.lrn(size=4, alpha=0.5, k=2.0, ahead=2)
+    b.conv(8, 3, pad=2, groups=2, dilation=2)
+    y = b.pool(3, 2, pad=(1, 0, 0, 1), mode="average", ceil=True, count_padding=False)
+    z = b.pool(3, 2, pad=(0, 0, 1, 1), ceil=True, after=b.conv(4, (1, 3), pad=(0, 1, 0, 2), dilation=(1, 2), after=x))
+    b.concat(y, z)
+    last = b.conv(10, 3, pad=(2, 1), dilation=(3, 1))
+    b.join(b.pool_to((2, 2)), b.pool_to((2, 2), "max", after=last))
+    b.flatten(b.global_pool("max"))
+    b.softmax()
+    return b.build()
 
 
 @st.composite

@@ -43,6 +43,7 @@ from refimpl.planner import (
 )
 from refimpl.registry import presets
 from tests.refimpl.backend.running import MACHINE, differing, small_network
+from tests.refimpl.drawn_networks import every_option
 from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, setup
 from tests.refimpl.plainly import SETTINGS
 
@@ -357,6 +358,12 @@ def test_the_same_bits_where_maps_are_compressed_and_dropped_and_layers_fork(tmp
     assert any(isinstance(i, Launch) and i.rebuild for i in program.instructions)
     assert any(isinstance(i, Compress) for i in program.instructions)
     same_bits(program, tmp_path)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_the_same_bits_with_groups_dilation_and_every_other_option(tmp_path: Path) -> None:
+    same_bits(least_plan(every_option(2), wanted("superneurons"), H100, 0.3), tmp_path)
 
 
 @pytest.mark.emulated

@@ -16,7 +16,7 @@ from kernels import reference
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import lenet, tiny_inception, tiny_resnet, tiny_vgg
-from tests.refimpl.drawn_networks import networks
+from tests.refimpl.drawn_networks import every_option, networks
 from tests.refimpl.plainly import SETTINGS, Arrays, draw_batch, new_state, run_plainly
 
 TOLERANCE = 1e-4
@@ -33,26 +33,6 @@ def with_lrn(batch: int, conventions: Conventions, shape: tuple[int, int, int]) 
     b.join(x, b.pool(1), b.dropout(0.3, after=x))
     b.relu()
     b.fc(5)
-    b.softmax()
-    return b.build()
-
-
-def every_option(batch: int, conventions: Conventions, shape: tuple[int, int, int]) -> Network:
-    """Groups, dilation, padding of one side, a clipped ReLU, ONNX's even LRN, pooling to a size; it ends in maps."""
-    b = Builder("every-option", (batch, *shape), conventions)
-    b.conv(6, 3, stride=2, pad=(0, 0, 1, 1))
-    b.relu(at_most=0.7)
-    b.conv(6, 3, pad=1, groups=6, bias=False)
-    b.batchnorm()
-    x = b.relu(at_most=1)
-    b.lrn(size=4, alpha=0.5, k=2.0, ahead=2)
-    b.conv(8, 3, pad=2, groups=2, dilation=2)
-    y = b.pool(3, 2, pad=(1, 0, 0, 1), mode="average", ceil=True, count_padding=False)
-    z = b.pool(3, 2, pad=(0, 0, 1, 1), ceil=True, after=b.conv(4, (1, 3), pad=(0, 1, 0, 2), dilation=(1, 2), after=x))
-    b.concat(y, z)
-    last = b.conv(10, 3, pad=(2, 1), dilation=(3, 1))
-    b.join(b.pool_to((2, 2)), b.pool_to((2, 2), "max", after=last))
-    b.flatten(b.global_pool("max"))
     b.softmax()
     return b.build()
 
