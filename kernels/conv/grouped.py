@@ -5,8 +5,8 @@
     backward_filter  one block a weight        sums over n, p, q
 
 A group has few channels, a depthwise one a single one: an output of a 3×3 depthwise filter is a sum of nine terms.  So
-there is little to multiply, and the passes are bound by memory: forward and backward_data read 4 bytes an element of
-their map, most taps from the cache, and write 4 bytes a result.
+there is little to multiply, and time goes into bytes and into finding indices.  forward and backward_data read 4 bytes
+an element of their map once, the other taps from the cache, and write 4 bytes a result.
 
 backward_filter has few weights and long sums: 32 depthwise 3×3 filters are 288 sums over all images and positions, too
 few for one thread each.  So each weight has a block of 256 threads: thread t sums terms t, t + 256, t + 512, …, then

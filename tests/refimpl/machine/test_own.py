@@ -83,6 +83,19 @@ def test_every_choice_of_an_algorithm_gives_the_same_bits(index: int) -> None:
         assert np.array_equal(results.setdefault(choice.algorithm, result), result), choice
 
 
+def test_a_depthwise_layer_is_direct_and_wide_groups_are_matrix_products() -> None:
+    """A tile's rows that no filter of a group fills are computed too; nothing takes less than its bytes take."""
+    for groups, filters in ((96, 1), (32, 4), (6, 64)):
+        for call in passes((8, groups * filters, 28, 28), groups * filters, (3, 3), pad=(1, 1), groups=groups):
+            seconds: dict[str, float] = {}
+            for choice in H100.choices(call):
+                seconds.setdefault(choice.algorithm, choice.seconds)
+            assert set(seconds) == {"direct", "implicit_gemm"}
+            assert min(seconds.values()) > Convolution.of(call.convolution).nbytes / H100.bandwidth
+            if filters != 4:
+                assert (seconds["direct"] < seconds["implicit_gemm"]) == (filters == 1)
+
+
 def test_work_counts_the_operations_of_the_direct_way_at_most() -> None:
     for call in passes((8, 16, 14, 14), 32, (3, 3), pad=(1, 1)):
         for option in options("own", Convolution.of(call.convolution)):

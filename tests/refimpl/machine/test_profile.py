@@ -65,6 +65,17 @@ def test_a_key_is_function_shapes_and_options() -> None:
     assert key(forward) == "conv.forward b=None x=2x3x8x9 w=4x3x3x2 y=2x4x4x8 stride=2x1 pad=1x0"
 
 
+def test_a_key_names_a_new_option_only_where_it_is_used() -> None:
+    """So that profiles of before are read as before; groups show in the shape of w."""
+    forward = passes((2, 6, 8, 9), 4, (3, 2), dilation=(2, 1), groups=2)[0]
+    assert key(forward) == "conv.forward b=None x=2x6x8x9 w=4x3x3x2 y=2x4x4x8 stride=1x1 pad=0x0 dilation=2x1"
+    b = Builder("net", (2, 3, 8, 8))
+    plain, clipped = b.relu(), b.relu(at_most=6)
+    pools = b.pool(2, mode="average"), b.pool(2, mode="average", count_padding=False)
+    assert plain.options == {} and clipped.options == {"at_most": 6.0}
+    assert ["count_padding" in layer.options for layer in pools] == [False, True]
+
+
 def test_a_key_tells_a_call_in_place_from_another_and_lists() -> None:
     x, y = Tensor("some name", (2, 3), "map"), Tensor("other name", (2, 3), "map")
     assert key(Call("relu.forward", {"x": x, "y": y})) == "relu.forward x=2x3 y=2x3"

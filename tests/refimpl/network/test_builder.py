@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from kernels import batchnorm, lrn, pool
 from kernels.arguments import KernelError
 from kernels.conv.shape import ConvShape
+from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.shapes import normalisation_workspace
 
 PAIRS = st.tuples(st.integers(1, 5), st.integers(1, 5))
-PADS = st.tuples(st.integers(0, 3), st.integers(0, 3))
+PADS = st.one_of(st.tuples(*2 * [st.integers(0, 3)]), st.tuples(*4 * [st.integers(0, 3)]))
 MAPS = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 12), st.integers(1, 12))
 
 
@@ -35,18 +36,31 @@ def shape_or_none(make: Callable[[], tuple[int, ...]]) -> tuple[int, ...] | None
 @given(MAPS, PAIRS, PAIRS, PADS, st.booleans())
 @example((1, 1, 3, 3), (2, 2), (2, 2), (1, 1), True)  # the last window would start just after the map
 def test_pooling_has_the_kernels_shapes(
-    x: tuple[int, int, int, int], window: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int], ceil: bool
+    x: tuple[int, int, int, int], window: tuple[int, int], stride: tuple[int, int], pad: tuple[int, ...], ceil: bool
 ) -> None:
     expected = shape_or_none(lambda: pool.output_shape(x, window=window, stride=stride, pad=pad, ceil=ceil))
     assert shape_or_none(lambda: Builder("drawn", x).pool(window, stride, pad, ceil=ceil).shape) == expected
 
 
-@given(MAPS, PAIRS, PAIRS, PADS)
+@given(MAPS, PAIRS, PAIRS, PADS, PAIRS, st.integers(1, 3))
 def test_convolutions_have_the_kernels_shapes(
-    x: tuple[int, int, int, int], window: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int]
+    x: tuple[int, int, int, int],
+    window: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, ...],
+    dilation: tuple[int, int],
+    groups: int,
 ) -> None:
-    expected = shape_or_none(lambda: ConvShape.of(x, (2, x[1], *window), stride, pad).y_shape)
-    assert shape_or_none(lambda: Builder("drawn", x).conv(2, window, stride, pad).shape) == expected
+    """And the machines' own idea of them has, too."""
+    x = (x[0], groups * x[1], *x[2:])
+    w = (2 * groups, x[1] // groups, *window)
+    how = {"groups": groups, "dilation": dilation}
+    made = shape_or_none(lambda: Builder("drawn", x).conv(2 * groups, window, stride, pad, **how).shape)
+    assert made == shape_or_none(lambda: ConvShape.of(x, w, stride, pad, dilation).y_shape)
+    if made:
+        shape = ConvShape.of(x, w, stride, pad, dilation)
+        conv = Convolution.of(("forward", x, w, stride, pad, dilation))
+        assert (conv.y_shape, conv.w_shape, conv.groups, conv.flops) == (made, w, groups, shape.flops)
 
 
 @given(st.tuples(st.integers(1, 64), st.integers(1, 99), st.integers(1, 99), st.integers(1, 99)))
@@ -184,6 +198,16 @@ def test_a_refused_layer_leaves_no_trace() -> None:
     b.fc(3)
     b.softmax()
     assert [layer.name for layer in b.build().layers] == ["conv1", "fc1", "softmax1"]
+
+
+def test_pooling_to_a_size_is_a_layer_only_where_it_is_needed() -> None:
+    b = builder()
+    first = b.conv(4, 3)  # 6×6
+    assert b.pool_to(6) is first and b.flatten() is first
+    whole, uneven = b.pool_to((3, 2), after=first), b.pool_to((4, 6), "max", after=first)
+    assert whole.options["window"] == whole.options["stride"] == (2, 3) and whole.shape == (2, 4, 3, 2)
+    assert uneven.options == {"out": (4, 6), "mode": "max"} and uneven.shape == (2, 4, 4, 6)
+    assert b.global_pool("max", after=first).shape == (2, 4, 1, 1)
 
 
 def test_wide_forks_are_built_in_linear_time_too() -> None:
