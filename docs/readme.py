@@ -16,7 +16,7 @@ from pathlib import Path
 from refimpl import cli
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "tour.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "tour.md", ROOT / "docs" / "your-own-network.md")
 SAMPLE = ROOT / "docs" / "_static" / "vgg16.html"
 VIEW = shlex.split("view vgg16 --batch 64 --policy vdnn-all --machine titan-x --budget 6GiB")
 BLOCK = re.compile(r"^```console\n\$ (refimpl [^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -32,6 +32,11 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what if number == 1 else plural}"
 
 
+def one_line(text: str) -> str:
+    """At most 200 characters of a text from a file, on one line, and nothing that a terminal obeys."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
+
+
 def shown(value: object) -> str:
     """A value from a file in a message: quoted, at most 60 characters of it, nothing that a terminal obeys."""
     text = repr(value)

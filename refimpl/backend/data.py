@@ -21,7 +21,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from refimpl.backend.npz import Archive, Damaged, one_line, opened
+from refimpl.backend.npz import Archive, Damaged, opened
+from refimpl.text import one_line
 
 Batch = tuple[np.ndarray, np.ndarray]  #: images, float32, (batch, channels, height, width); labels, int32, (batch,)
 

@@ -19,7 +19,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 import numpy as np
 
 from refimpl.machine.here import memory_bytes
-from refimpl.text import size
+from refimpl.text import one_line, size
 
 CHUNK = 1 << 20  #: bytes unpacked at once
 ENDING = ".npy"  #: of a member's name; the array's name is without it
@@ -115,8 +115,3 @@ def _taken_apart(name: str = "") -> Iterator[None]:
             yield
     except Exception as error:
         raise Damaged(f"{one_line(name)}: {one_line(str(error))}" if name else one_line(str(error))) from None
-
-
-def one_line(text: str) -> str:
-    """At most 200 characters of a text from a file, on one line, and nothing that a terminal obeys."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])

@@ -22,7 +22,7 @@ import numpy as np
 
 from refimpl.network.imported.graph import cleaned
 from refimpl.network.layer import NetworkError
-from refimpl.text import shown, size
+from refimpl.text import one_line, shown, size
 
 MOST_BYTES = (1 << 31) - 1  #: of a file; no protobuf message is larger
 MOST_NODES = 100_000
@@ -65,10 +65,8 @@ class OnnxFile:
         return model
 
     def refused(self, why: object) -> NetworkError:
-        """The error for this file: one line, at most 300 letters of what the library says."""
-        text = " ".join(str(why).split())
-        text = "".join(letter if letter.isprintable() else "?" for letter in text)
-        return NetworkError(f"{self.path}: {text[:300]}")
+        """The error for this file: one line, at most 200 letters of what the library says."""
+        return NetworkError(f"{self.path}: {one_line(' '.join(str(why).split()))}")
 
     def refused_weight(self, tensor: Any, why: object) -> NetworkError:
         return self.refused(f"the weight {cleaned(tensor.name)}: {why}")

@@ -20,7 +20,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.imported.graph import BATCH, built
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
-from refimpl.text import offer
+from refimpl.text import offer, one_line
 
 FILE = re.compile(r"(?P<path>.*?\.(?P<kind>onnx|py))(:(?P<part>.+))?", re.IGNORECASE | re.DOTALL)
 
@@ -57,7 +57,13 @@ def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None) -
     """
     from refimpl.network.imported.onnx_nodes import graph_of_file
 
-    return built(graph_of_file(str(path)), batch, output)
+    try:
+        return built(graph_of_file(str(path)), batch, output)
+    except NetworkError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+        # A file that the library's checker lets pass can still have an attribute of another type than its operator's.
+        raise NetworkError(f"{path} is damaged: {type(error).__name__}: {one_line(str(error))}") from None
 
 
 def from_file(name: str, batch: int | None) -> Network | None:
@@ -86,7 +92,8 @@ def _called(path: str, function: str, batch: int) -> Network:
     except NetworkError:
         raise
     except (Exception, SystemExit) as error:
-        raise NetworkError(f"{path}: {function}(batch={batch}) failed: {type(error).__name__}: {error}") from None
+        said = f"{type(error).__name__}: {one_line(str(error))}"
+        raise NetworkError(f"{path}: {function}(batch={batch}) failed: {said}") from None
     if isinstance(made, Builder):
         made = made.build()
     if not isinstance(made, Network):
@@ -105,7 +112,7 @@ def _executed(path: str, changed: int) -> Any:
     try:
         specification.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise NetworkError(f"{path} cannot be executed: {type(error).__name__}: {error}") from None
+        raise NetworkError(f"{path} cannot be executed: {type(error).__name__}: {one_line(str(error))}") from None
     finally:
         sys.path.pop()
     return module

@@ -15,6 +15,7 @@ import numpy as np
 
 from refimpl.network.imported.graph import UNSUPPORTED, Graph, Node, Unsupported, cleaned
 from refimpl.network.layer import FirstValues, NetworkError
+from refimpl.text import one_line
 
 LEAVES = "torch.nn.modules."  #: a module of a class from here is one operation, and its name is the node's
 CONTAINERS = "torch.nn.modules.container."
@@ -63,7 +64,7 @@ def _exported(torch: Any, module: Any, shape: tuple[int, ...]) -> Any:
         with torch.no_grad():
             return torch.export.export(module, (torch.zeros(shape, device=device),), strict=False)
     except Exception as error:
-        first = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        first = f"{type(error).__name__}: {one_line(next(iter(str(error).splitlines()), ''))}"
         raise NetworkError(
             f"torch.export cannot follow {type(module).__name__} on an input of {shape}: {first}"
         ) from None

@@ -17,7 +17,17 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from tests.refimpl.network.torchvision_models import by_torch, by_us, described, errors  # noqa: E402
+from tests.refimpl.network.torchvision_models import (  # noqa: E402
+    AGREES,
+    MODELS,
+    POLICIES,
+    by_torch,
+    by_us,
+    described,
+    errors,
+    model,
+    row,
+)
 
 SHAPE = (4, 4, 12, 12)
 
@@ -205,3 +215,30 @@ def test_without_pytorch_the_error_says_how_to_get_it(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(NetworkError, match="PyTorch is not installed: pip install torch"):
         refimpl.networks.from_torch(object(), SHAPE)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_torchvision_is_the_same_network_both_ways_and_computes_what_pytorch_does(name: str) -> None:
+    pytest.importorskip("torchvision")
+    found = row(name)
+    assert found["parameters_equal"] and found["same_both_ways"]
+    assert found["planned"] == list(POLICIES)
+    own = max(found["pytorch"].values())  # PyTorch's single precision beside its double precision
+    assert max(found["ours"].values()) < max(AGREES, 2 * own), found
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("name", "count"), [("mobilenet_v2", 16), ("squeezenet1_1", 16), ("densenet121", 16)])
+def test_a_model_of_torchvision_trains_in_three_fifths_of_the_memory(name: str, count: int) -> None:
+    pytest.importorskip("torchvision")
+    network = refimpl.networks.from_torch(model(name), (count, 3, 64, 64))
+    states = []
+    for policy, budget in (("baseline", None), ("superneurons", 0.6)):
+        program = refimpl.plan(network, f"{policy}, algorithms=memory", "h100", budget)
+        program.verify()
+        with refimpl.Trainer(program, "cpu") as trainer:
+            for seed in range(3):
+                trainer.step(*batch(network, seed))
+            states.append(trainer.state())
+    assert all(values.tobytes() == states[1][name].tobytes() for name, values in states[0].items())
