@@ -163,7 +163,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "int8": (changed(stored_as(np.int8)), "int8|INT8"),
     "float64": (changed(stored_as(np.float64)), "double|float64|DOUBLE"),
     "a stride of 0": (changed(replaced(0, strides=[0, 0])), "strides"),
-    "a window of 10^9": (changed(replaced(1, op_type="MaxPool", kernel_shape=[10**9] * 2)), "does not fit|Error|kernel"),
+    "a window of 10^9": (
+        changed(replaced(1, op_type="MaxPool", kernel_shape=[10**9] * 2)),
+        "does not fit|Error|kernel",
+    ),
     "no such output": (changed(lambda g: setattr(g.output[0], "name", "nothing")), "nothing|output"),
     "a name that a terminal obeys": (changed(replaced(0, op_type="Tanh\x1b[2J")), "Tanh"),
     "outside": (external("../outside.bin"), "outside of the folder"),

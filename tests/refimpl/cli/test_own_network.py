@@ -1,0 +1,77 @@
+"""Commands that take a file in the place of a network's name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import refimpl
+from refimpl import cli
+from tests.refimpl.network.onnx_files import everything, small
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("my_model.onnx").write_bytes(everything().SerializeToString())
+    return "my_model.onnx"
+
+
+@pytest.mark.parametrize("command", ["plan", "compare --with vdnn-all", "summary", "trace --out trace.json", "view"])
+def test_a_command_takes_a_file(file: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name, *options = command.split()
+    assert cli.main([name, file, "--batch", "5", *options]) == 0
+    printed = capsys.readouterr()
+    assert "my_model.onnx, batch 5" in printed.out or "One iteration of my_model.onnx" in printed.out, printed
+
+
+def test_run_writes_the_trained_weights_into_the_file(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(0)
+    images = random.standard_normal((15, 4, 9, 9), dtype=np.float32)
+    np.savez("mine.npz", images=images, labels=random.integers(0, 7, 15))
+    run = ["run", file, "--batch", "4", "--data", "mine.npz", "--steps", "2", "--backend", "cpu", "--json"]
+    assert cli.main([*run, "--save", "state.npz", "--export", "trained.onnx"]) == 0
+    assert json.loads(capsys.readouterr().out)["exported"] == "trained.onnx"
+    before, after = (refimpl.networks.from_onnx(name, batch=4).initial for name in (file, "trained.onnx"))
+    with np.load("state.npz") as state:
+        for name, first in after.items():
+            assert first.values.tobytes() == state[name].tobytes(), name
+    changed = [name for name in after if after[name].values.tobytes() != before[name].values.tobytes()]
+    assert len(changed) > len(after) / 2
+
+
+def test_the_output_can_be_named(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    f = small()
+    f.node("Gemm", "flat", f.weight("auxiliary", 2, 5), transB=1, to="auxiliary_end")
+    Path("two.onnx").write_bytes(f.model("end", "auxiliary_end").SerializeToString())
+    assert cli.main(["summary", "two.onnx"]) == 2
+    said = (
+        "two.onnx has 2 outputs; end it at one node, with --output NODE or output=NODE: /end/Gemm, /auxiliary_end/Gemm"
+    )
+    assert capsys.readouterr().err == f"refimpl summary: {said}\n"
+    assert cli.main(["summary", "two.onnx", "--batch", "3", "--output", "/auxiliary_end/Gemm", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["layers"][-1]["shape"] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("plan nothing.onnx", "refimpl plan: there is no file nothing.onnx"),
+        ("plan vgg16 --output x", "refimpl plan: --output x is for ONNX files, and vgg16 is not one"),
+        (
+            "run lenet --export x.onnx",
+            "refimpl run: --export x.onnx: lenet came from no ONNX file; only such a one can",
+        ),
+        (
+            "plan nothing.py",
+            "refimpl plan: nothing.py: name the function that makes the network, as in nothing.py:make",
+        ),
+    ],
+)
+def test_what_is_wrong_is_one_line(file: str, arguments: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments.split()) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(says) and said.count("\n") == 1
