@@ -132,9 +132,9 @@ def _paragraph(text: str) -> str:
 
 def _table(text: str) -> str:
     """A Markdown table as a `list-table`."""
-    rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.split("\n")]
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in text.split("\n")]
     rows.pop(1)  # the line of hyphens
-    cells = [f"{'     -' if i else '   * -'} {_inline(cell)}" for row in rows for i, cell in enumerate(row)]
+    cells = [f"{'     -' if i else '   * -'} {_inline(cell)}".rstrip() for row in rows for i, cell in enumerate(row)]
     return ".. list-table::\n   :header-rows: 1\n\n" + "\n".join(cells)
 
 

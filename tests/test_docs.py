@@ -451,6 +451,10 @@ def test_the_reference_has_every_room() -> None:
             "| file | idea |\n|---|---|\n| `a` | b |",
             ".. list-table::\n   :header-rows: 1\n\n   * - file\n     - idea\n   * - ``a``\n     - b",
         ),
+        (
+            "| file | idea |\n|---|---|\n| a | |",
+            ".. list-table::\n   :header-rows: 1\n\n   * - file\n     - idea\n   * - a\n     -",
+        ),
     ],
 )
 def test_docstrings_become_restructured_text(docstring: str, rst: str) -> None:
