@@ -34,7 +34,7 @@ class DataError(ValueError):
     """Data that cannot be trained on: one line that says what is wrong, and what would do."""
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """A source of batches."""
 
     @property
@@ -52,7 +52,7 @@ class Source(Protocol):
         """The batch of that iteration, counted from 0 through all epochs."""
 
 
-def batches(source: Source, batch: int, epoch: int = 0, seed: int = 0) -> Iterator[Batch]:
+def batches(source: BatchSource, batch: int, epoch: int = 0, seed: int = 0) -> Iterator[Batch]:
     """One epoch's batches, shuffled by seed and epoch.  What fills no batch is left out, in each epoch others."""
     count = source.per_epoch(batch)
     for iteration in range(epoch * count, (epoch + 1) * count):

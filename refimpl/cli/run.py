@@ -49,7 +49,7 @@ from refimpl.text import offer
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator, Trainer
-    from refimpl.backend.data import Source
+    from refimpl.backend.data import BatchSource
     from refimpl.network import Network
     from refimpl.planner import Program
 
@@ -186,7 +186,7 @@ def network_for(options: argparse.Namespace, source: Any) -> Network:
     return network
 
 
-def length_of(options: argparse.Namespace, source: Source, batch: int) -> int:
+def length_of(options: argparse.Namespace, source: BatchSource, batch: int) -> int:
     """Iterations in all."""
     if options.epochs:
         return int(options.epochs) * source.per_epoch(batch)
@@ -330,7 +330,7 @@ def tuned_of(options: argparse.Namespace) -> TunedFile | None:
 
 
 def train(
-    trainer: Trainer, source: Source, last: int, tuned: TunedFile | None = None
+    trainer: Trainer, source: BatchSource, last: int, tuned: TunedFile | None = None
 ) -> tuple[list[float], list[float]]:
     """The loss and the seconds of every iteration; the first epochs warm up as `tuned` says."""
     from refimpl.accudnn.tuner import warmed_up

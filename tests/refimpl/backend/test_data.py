@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.backend.data import Data, DataError, Source, Synthetic, arrays, batches, digits, load_npz, synthetic
+from refimpl.backend.data import BatchSource, Data, DataError, Synthetic, arrays, batches, digits, load_npz, synthetic
 
 
 def small(count: int = 20, classes: int = 3, shape: tuple[int, int, int] = (2, 3, 4)) -> tuple[np.ndarray, np.ndarray]:
@@ -21,7 +21,7 @@ def small(count: int = 20, classes: int = 3, shape: tuple[int, int, int] = (2, 3
     return images, (np.arange(count) % classes).astype(np.int32)
 
 
-def sources() -> list[Source]:
+def sources() -> list[BatchSource]:
     return [arrays(*small()), Synthetic((2, 3, 4), classes=3, batches=4)]
 
 
@@ -33,7 +33,7 @@ def same(one: tuple[np.ndarray, ...], other: tuple[np.ndarray, ...]) -> bool:
 
 
 @pytest.mark.parametrize("source", sources(), ids=["arrays", "synthetic"])
-def test_batches_are_what_a_network_takes(source: Source) -> None:
+def test_batches_are_what_a_network_takes(source: BatchSource) -> None:
     for images, labels in batches(source, batch=4):
         assert images.shape == (4, *source.shape) and images.dtype == np.float32 and images.flags.c_contiguous
         assert labels.shape == (4,) and labels.dtype == np.int32
@@ -41,7 +41,7 @@ def test_batches_are_what_a_network_takes(source: Source) -> None:
 
 
 @pytest.mark.parametrize("source", sources(), ids=["arrays", "synthetic"])
-def test_a_resumed_run_sees_the_same(source: Source) -> None:
+def test_a_resumed_run_sees_the_same(source: BatchSource) -> None:
     run = [batch for epoch in range(3) for batch in batches(source, 5, epoch, seed=7)]
     assert len(run) == 3 * source.per_epoch(5)
     again = [source.batch(5, iteration, seed=7) for iteration in range(len(run))]
@@ -51,7 +51,7 @@ def test_a_resumed_run_sees_the_same(source: Source) -> None:
 
 
 @pytest.mark.parametrize("source", sources(), ids=["arrays", "synthetic"])
-def test_seeds_and_epochs_differ(source: Source) -> None:
+def test_seeds_and_epochs_differ(source: BatchSource) -> None:
     first = next(batches(source, 8))
     assert not same(first, next(batches(source, 8, epoch=1)))
     assert not same(first, next(batches(source, 8, seed=1)))
