@@ -83,6 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("slow")
     if device.CHOSEN == "emulated" and not asked_for:
         left_out = set(on_gpu) - device.selection(on_gpu)
+        left_out |= {item for item in items if item.get_closest_marker("emulated") and item.get_closest_marker("slow")}
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
     if not campaigns(config):

@@ -22,6 +22,7 @@ TESTS = [HERE / f"{name}.py" for name in ("launches", "backend_calls", "driver_c
 WHY_NOT = emulated.why_not() or machine_code.why_not()
 
 
+@pytest.mark.emulated
 @pytest.mark.slow
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 def test_what_the_host_tells_the_driver(tmp_path: Path) -> None:
