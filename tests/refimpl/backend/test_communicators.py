@@ -22,6 +22,7 @@ from refimpl.backend import (
     Trainer,
     in_threads,
 )
+from refimpl.bench.reducing import seconds_of
 from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
 from refimpl.registry.presets import PRESETS
@@ -162,6 +163,16 @@ def test_ctrl_c_on_one_rank_stops_all_after_the_same_iteration(order: Any) -> No
         return trainer.iteration
 
     assert trainers(work, order=order) == [2, 2]
+
+
+def test_ctrl_c_on_one_rank_ends_what_is_measured_on_all() -> None:
+    def work(communicator: Communicator) -> None:
+        assert seconds_of(communicator, []) < 1
+        communicator.interrupted = communicator.rank == 1
+        with pytest.raises(KeyboardInterrupt):
+            seconds_of(communicator, [])
+
+    in_threads(2, work)
 
 
 def test_a_rank_that_fails_before_it_computes_is_told_to_all() -> None:

@@ -48,7 +48,7 @@ def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(tmp_path: Pa
     document = json.loads(done.stdout)
     assert (document["ranks"], document["first_iteration"], document["iterations"]) == (2, 7, 8)
     assert document["wire_bytes"] == wire_bytes(4 * build_digits().parameter_count, 2)
-    assert "comm.mean" in page.read_text(encoding="utf-8")
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
     options = parser().parse_args([*RUN, *TUNED, "--save", twin, "--json"])
     assert in_threads(2, lambda communicator: trained(options, communicator)) == [0, 0]
@@ -146,7 +146,7 @@ def test_a_fault_of_one_rank_ends_all_with_one_line(endings: dict[str, list[dict
 def test_the_all_reduce_is_measured_beside_mpis_own() -> None:
     done = mpiexec(["-m", "refimpl", "bench", "--all-reduce", "lenet", "--batch", "1", "--quick"])
     assert (done.returncode, done.stderr) == (0, "")
-    for word in ("841.3 KiB, 1.643 MiB on the wire", "× MPI.Allreduce", "reduced beside backward", "reduced after"):
+    for word in ("841.3 KiB, 1.643 MiB on the wire", "× as long", "reduced beside backward", "reduced after"):
         assert word in done.stdout
 
 
