@@ -110,7 +110,9 @@ def test_five_networks() -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("name", "networks", "machines"), [("accudnn", NETWORKS, 8), ("combined", NETWORKS[:1], 2)])
+@pytest.mark.parametrize(
+    ("name", "networks", "machines"), [("accudnn", NETWORKS[:3], 8), ("combined", NETWORKS[:1], 2)]
+)
 def test_what_it_costs_to_ask_a_model_of_another_machine(name: str, networks: tuple, machines: int) -> None:
     """The time of the nominal plan over that of the machine's own, on that machine: its mean and its most."""
     setup = presets.setup(name)
@@ -126,7 +128,7 @@ def test_what_it_costs_to_ask_a_model_of_another_machine(name: str, networks: tu
                     on = perturbed(number)
                     ratios.append(nominal.simulate(on).seconds / own.simulate(on).seconds)
         print(f"| {name} | {share} | {len(ratios)} | {statistics.mean(ratios):.3f} | {max(ratios):.3f} |", flush=True)
-        assert share < 1.3 or statistics.mean(ratios) <= 1.03
+        assert statistics.mean(ratios) <= 1.1
 
 
 # -- what compression costs where the host's threads, or the link, are unlike the model --------------------------------
