@@ -33,7 +33,10 @@ def test_small_networks_are_within_1_percent_of_the_enumerated_optimum(name: str
     for budget in budgets(network, 8):
         found, best = attempt(network, COMBINED, TITAN_X, budget), exhaustive(network, TITAN_X, budget)
         ratio = found.planned_seconds / best.seconds if found and best.seconds else None
-        print(f"{name} {batch}: {budget:,} bytes, combined over the enumerated optimum {ratio}, {best.planned} planned")
+        print(
+            f"{name} {batch}: {budget:,} bytes, combined over the enumerated optimum {ratio}, {best.planned} planned",
+            flush=True,
+        )
         assert found or not best.program
         assert ratio is None or ratio <= 1.01
 
