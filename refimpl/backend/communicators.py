@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from time import sleep
 from typing import Any, TypeVar
 
 import numpy as np
@@ -37,7 +38,7 @@ CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache
 SWIFT = 2000  #: numbers of the longest message that MPICH passes on at once; two of them are faster than a longer one
 GATHERED = 1 << 18  #: gradients of at most as many numbers are gathered in one message
 LISTEN = 0.1  #: seconds between two looks whether another rank has failed
-GRACE = 2.0  #: seconds in which a rank may still find what the other one failed with
+GRACE = 1.0  #: seconds in which a rank may still find what the other one failed with
 FAILED = "!"  #: begins the word of a rank that cannot go on
 PATIENCE = 120.0  #: seconds that a thread waits for the others
 
@@ -316,6 +317,11 @@ class Mpi(Communicator):
             if self.interrupted:
                 raise KeyboardInterrupt
             yield
+            done.set()
+            listener.join()
+            ready = self._failures.Ibarrier()
+            while not ready.Test() and not self._failures.Iprobe():
+                sleep(LISTEN / 10)  # a signal is seen here, and not inside a call of MPI
         except BaseException:
             self._preparing = False
             if not self._told:

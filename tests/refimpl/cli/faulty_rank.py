@@ -21,6 +21,7 @@ import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ def plant(patch: pytest.MonkeyPatch, rank: int, mine: int, fault: str, when: str
 
     Args:
         fault: NaN, "error", "room" or a signal.
-        when: the iteration, once its losses are known, or what else the rank does: planning, compiling, saving.
+        when: the iteration, once its losses are known, or what else the rank does: planning, compiling, saving, or
+            waiting for the other ranks.
     """
     step, meet, save, arena = Trainer.step, Trainer._meet, files.os.fsync, cpu.arena
 
@@ -92,6 +94,10 @@ def plant(patch: pytest.MonkeyPatch, rank: int, mine: int, fault: str, when: str
     patch.setattr(Trainer, "_meet", faulty_meet)
     if when == "saving":
         patch.setattr(files.os, "fsync", faulty_save)
+    if when == "waiting" and mine == rank:
+        Timer(2.0, strike).start()
+    elif when == "waiting":
+        patch.setattr(run, "machine_of", endless)
     if when in ("planning", "compiling"):
         patch.setattr(run, "prepared_program" if when == "planning" else "trainer_of", endless)
     if fault == "room":

@@ -100,6 +100,7 @@ CASES: dict[str, tuple[str, list[str], int, str, int | None]] = {
     "Ctrl-C on rank 0 while it plans": ("0:SIGINT@planning", [], 130, "rank 0: interrupted", None),
     "Ctrl-C on rank 1 while it plans": ("1:SIGINT@planning", [], 130, "rank 1: interrupted", None),
     "Ctrl-C on rank 1 while it compiles": ("1:SIGINT@compiling", [], 130, "rank 1: interrupted", None),
+    "Ctrl-C on rank 1 while it waits": ("1:SIGINT@waiting", [], 130, "rank 1: interrupted", None),
     "SIGTERM on rank 1 while it compiles": ("1:SIGTERM@compiling", [], 130, "rank 1: interrupted", None),
     "NaN": ("1:NaN@2", [], 2, "rank 1: iteration 2: the loss is not a number; the first layer that shows it is c", 2),
     "Ctrl-C on rank 0": ("0:SIGINT@2", [], 130, "interrupted (rank 0) after iteration 4; saved: ", 4),
