@@ -172,23 +172,28 @@ def pooling_cases() -> Iterator[Case]:
         yield from pooling(f"{mode}, 2x2", {"mode": mode, "window": (2, 2), "stride": (2, 2)})
         overlapping = {"window": (3, 3), "stride": (2, 2), "pad": (1, 1), "ceil": True}
         yield from pooling(f"{mode}, 3x3 overlapping", {"mode": mode, **overlapping})
+        yield from pooling(f"{mode}, to a size", {"mode": mode, "out": (5, 7)})
 
 
 def pooling(form: str, how: dict[str, Any]) -> Iterator[Case]:
+    to = "_to" if "out" in how else ""
+    forward, backward = (getattr(pool, f"{direction}{to}") for direction in ("forward", "backward"))
+    by_numpy, slopes = (getattr(reference, f"pool_{direction}{to}") for direction in ("forward", "backward"))
+
     def arrays() -> Arrays:
         x = drawn(*sized((8, 64, 57, 55), (2, 5, 17, 15)))
-        y = reference.pool_forward(x, **how)
+        y = by_numpy(x, **how)
         return Arrays(x=x, y=y, dy=drawn(*y.shape), out=blank(*y.shape), dx=blank(*x.shape))
 
     yield Case(
         f"pool.forward {form}", arrays,
-        lambda a, stream: pool.forward(a.x, a.out, **how, stream=stream),
-        lambda a: {"out": reference.pool_forward(a.x, **how)},
+        lambda a, stream: forward(a.x, a.out, **how, stream=stream),
+        lambda a: {"out": by_numpy(a.x, **how)},
     )  # fmt: skip
     yield Case(
         f"pool.backward {form}", arrays,
-        lambda a, stream: pool.backward(a.x, a.y, a.dy, a.dx, **how, stream=stream),
-        lambda a: {"dx": reference.pool_backward(a.x, a.y, a.dy, **how)},
+        lambda a, stream: backward(a.x, a.y, a.dy, a.dx, **how, stream=stream),
+        lambda a: {"dx": slopes(a.x, a.y, a.dy, **how)},
     )  # fmt: skip
 
 
@@ -365,6 +370,16 @@ def elementwise_cases() -> Iterator[Case]:
         "relu.backward in place", arrays,
         lambda a, stream: relu.backward(a.y, a.x, a.x, stream=stream),
         lambda a: {"x": reference.relu_backward(a.y, a.x)}, tolerance=0,
+    )  # fmt: skip
+    yield Case(
+        "relu.forward clipped", arrays,
+        lambda a, stream: relu.forward(a.x, a.out, at_most=0.5, stream=stream),
+        lambda a: {"out": reference.relu_forward(a.x, 0.5)}, tolerance=0,
+    )  # fmt: skip
+    yield Case(
+        "relu.backward clipped", arrays,
+        lambda a, stream: relu.backward(a.y, a.x, a.x, at_most=0.5, stream=stream),
+        lambda a: {"x": reference.relu_backward(a.y, a.x, 0.5)}, tolerance=0,
     )  # fmt: skip
     yield Case(
         "dropout.forward", arrays,

@@ -174,6 +174,18 @@ for kind in ("max", "average"):
 
 
 @case
+def pool_to_a_size() -> Outputs:
+    outputs: Outputs = []
+    for mode in ("max", "average"):
+        x = np.round(drawn(2, 3, 8, 7))
+        y, dy, dx = empty(2, 3, 3, 9), drawn(2, 3, 3, 9), empty(*x.shape)
+        pool.forward_to(x, y, out=(3, 9), mode=mode)
+        pool.backward_to(x, y, dy, dx, out=(3, 9), mode=mode)
+        outputs += [y, dx]
+    return outputs
+
+
+@case
 def fully_connected() -> Outputs:
     outputs: Outputs = []
     for batch in (3, 40):
@@ -192,7 +204,10 @@ def relu_both_ways() -> Outputs:
     x, dy, y, dx = drawn(3, 50), drawn(3, 50, seed=1), empty(3, 50), empty(3, 50)
     relu.forward(x, y)
     relu.backward(y, dy, dx)
-    return [y, dx]
+    clipped, clipped_dx = empty(*x.shape), empty(*x.shape)
+    relu.forward(x, clipped, at_most=0.5)
+    relu.backward(clipped, dy, clipped_dx, at_most=0.5)
+    return [y, dx, clipped, clipped_dx]
 
 
 @case
