@@ -203,7 +203,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines += ["| --- " * 9 + "|"]
     for one in rows:
         columns = ("evaluation", "training", "gradients", "step")
-        both = [f"{one['ours'][what]:.0e} ({one['pytorch'][what]:.0e})" for what in columns]
+        both = [f"{one['ours'][what]:.1e} ({one['pytorch'][what]:.1e})" for what in columns]
         lines.append(
             f"| {one['model']} | {one['size']}² | {one['layers']} | {one['parameters']:,} | {' | '.join(both)} "
             f"| {len(one['planned'])} of {len(POLICIES)} |"
