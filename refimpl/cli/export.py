@@ -57,4 +57,6 @@ def run(options: argparse.Namespace) -> int:
     lines, instructions = counted(text.count("\n"), "line"), counted(len(program.instructions), "instruction")
     say(f"{path}: {program.network.name}, batch {program.network.batch}, {instructions} in {lines}.")
     say(f"On a GPU: python {shlex.quote(str(path))}; without one: python -m kernels.emulated {shlex.quote(str(path))}")
+    if program.network.initial:
+        say("It begins with drawn weights, not with the file's: --start takes what refimpl run --save writes")
     return DONE

@@ -56,6 +56,12 @@ def test_the_output_can_be_named(file: str, capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out)["layers"][-1]["shape"] == [3, 2]
 
 
+def test_a_script_says_that_it_has_not_the_files_weights(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, says in ((file, True), ("lenet", False)):
+        assert cli.main(["export", name, "--batch", "4", "--out", "script.py"]) == 0
+        assert ("It begins with drawn weights" in capsys.readouterr().out) is says
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
