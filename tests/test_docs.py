@@ -61,6 +61,7 @@ CAPITALS = {"NETWORK": "vgg16", "FILE": "some.file", "NAME": "titan-x", "COMMAND
 MODULES = [module.__name__.rpartition(".")[2] for module in cli.COMMANDS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=name)
 def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in commands(page):
@@ -107,6 +108,7 @@ def cells(page: Path) -> list[str]:
 WITH_CELLS = [page for page in PAGES if cells(page) and name(page) not in LEFT_OUT]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, marks=[pytest.mark.slow] if name(page) in SLOW else [], id=name(page)) for page in WITH_CELLS],
@@ -422,6 +424,7 @@ def test_the_house_has_every_room() -> None:
     assert all(f">{room.removeprefix('refimpl.')}</text>" in house for room in drawings.PURPOSE)
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_room() -> None:
     """A page for each room, with every file of it and links to the names that it offers."""
     reference = script("reference")

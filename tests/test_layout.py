@@ -116,10 +116,12 @@ def violations(root: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_the_tree_keeps_the_rules() -> None:
     assert violations(ROOT) == []
 
 
+@pytest.mark.slow
 def test_no_files_import_each_other_in_a_circle() -> None:
     found = circles(ROOT)
     assert [sorted(circle) for circle in found if circle not in CIRCLES.values()] == []

@@ -737,6 +737,7 @@ def test_an_entry_that_is_a_file_is_replaced(cache, capsys):
     assert "were damaged" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["rename", "write_text"])
 def test_on_a_full_disk_kernels_are_compiled_and_not_kept(cache, capsys, monkeypatch, call):
     def full(*_, **__):
@@ -756,6 +757,7 @@ def test_a_user_without_a_home_has_a_cache(cache, monkeypatch):
     assert build.cache_directory().parent == cache.parent / "temporary"
 
 
+@pytest.mark.slow
 def test_a_check_is_compiled_once_and_not_for_every_place_in_the_source(cache):
     build.load(block_sums, checked=True)
     checks = (runtime.at, runtime.read, runtime.write)

@@ -150,6 +150,7 @@ def test_too_few_registers_show_as_spills(options: dict[str, Any]) -> None:
     assert bounded.spill_bytes > 0 and bounded.registers <= 32
 
 
+@pytest.mark.slow
 @needs_disassembler
 def test_the_hottest_loop_is_the_innermost_one_with_the_multiply_adds() -> None:
     def polynomial(x: Floats, n: int, m: int) -> None:

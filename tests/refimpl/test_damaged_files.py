@@ -128,6 +128,7 @@ def test_a_checkpoint_is_read_as_it_was_written(saved: Saved) -> None:
     assert saved.outcome(saved.content) == "the same"
 
 
+@pytest.mark.slow
 @formats
 @pytest.mark.parametrize("count", [400, pytest.param(8000, marks=pytest.mark.campaign)])
 def test_a_flipped_bit_loads_no_other_weights(saved: Saved, count: int) -> None:
@@ -249,6 +250,7 @@ def crafted(whole: bytes) -> dict[str, bytes]:
 HARMLESS = ("disk", f"format {VALUES.index(1)}")
 
 
+@pytest.mark.slow
 def test_crafted_checkpoints_are_refused(saved: Saved) -> None:
     made = crafted(saved.content)
     assert len(made) >= 100
@@ -311,6 +313,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @amounts
 def test_damaged_profiles_are_planned_with_or_refused(profile: str, tmp_path: Path, count: int) -> None:
     path, statuses = tmp_path / "damaged.json", Counter[int]()
@@ -328,6 +331,7 @@ def test_damaged_profiles_are_planned_with_or_refused(profile: str, tmp_path: Pa
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @amounts
 def test_damaged_logs_are_replayed_or_refused(tmp_path: Path, count: int) -> None:
     path, statuses = tmp_path / "damaged.csv", Counter[int]()

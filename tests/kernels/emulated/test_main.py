@@ -35,6 +35,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 @pytest.mark.emulated
 def test_a_script_runs_and_what_the_checks_find_is_its_exit_status(tmp_path: Path) -> None:
     path = tmp_path / "fill.py"

@@ -62,6 +62,7 @@ def test_a_step_s_rungs_go_down_in_bytes_and_up_in_seconds() -> None:
     assert smaller.without_stall > model.without_stall and smaller.base[longest] < model.base[longest]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "batch", "within"), [("alexnet", 256, 0.025), ("vgg16", 128, 0.005), ("resnet50", 32, 0.04)]
 )

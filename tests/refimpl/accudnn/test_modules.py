@@ -83,6 +83,7 @@ SETUPS = st.fixed_dictionaries({
 })  # fmt: skip
 
 
+@pytest.mark.slow
 @given(networks(layers=12), SETUPS, st.floats(0.5, 1.1))
 @settings(max_examples=60)
 def test_beside_any_other_module(network: Network, named: dict[str, str], share: float) -> None:
@@ -96,6 +97,7 @@ def test_beside_any_other_module(network: Network, named: dict[str, str], share:
         tight.verify()
 
 
+@pytest.mark.slow
 def test_a_decision_is_data_and_planned_again_it_is_the_same_program() -> None:
     network = build("resnet50", 32)
     first = plan(network, presets.setup("accudnn"), TITAN_X, 1200 << 20)

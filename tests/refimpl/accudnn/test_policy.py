@@ -51,10 +51,15 @@ def built(name: str, batch: int) -> Network:
     return build(name, batch)
 
 
+def marks(cell: tuple[str, str, int], x: float) -> list[pytest.MarkDecorator]:
+    """The suite plans a large network within one budget; the campaign within all, as `reproduce accudnn` does."""
+    return [] if cell in QUICK else [pytest.mark.slow] if x == 0.2 else [pytest.mark.campaign]
+
+
 @pytest.mark.parametrize(
     ("cell", "x"),
     [
-        pytest.param(cell, x, marks=[] if cell in QUICK else [pytest.mark.slow], id=f"{'-'.join(map(str, cell))}-{x}")
+        pytest.param(cell, x, marks=marks(cell, x), id=f"{'-'.join(map(str, cell))}-{x}")
         for cell, row in CELLS.items()
         for x in row
     ],
@@ -73,6 +78,7 @@ def test_iterations_within_a_budget(cell: tuple[str, str, int], x: float) -> Non
             assert program.planned_seconds <= other.planned_seconds + margin, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch"), [("alexnet", 256), ("vgg16", 64), ("tiny-vgg", 32), ("tiny-resnet", 32)])
 def test_wherever_vdnn_dyn_fits_it_fits_and_is_no_slower(name: str, batch: int) -> None:
     network, compared = built(name, batch), 0
@@ -86,6 +92,7 @@ def test_wherever_vdnn_dyn_fits_it_fits_and_is_no_slower(name: str, batch: int) 
     assert compared > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "x"), [("k40c", 0.03), ("titan-x", 0.01)])
 def test_next_to_the_least_budget_it_does_not_give_every_workspace_away(gpu: str, x: float) -> None:
     """Everything is prefetched, and few workspaces shrink; with the least ones it took 2 to 2.3 times as long."""
@@ -96,6 +103,7 @@ def test_next_to_the_least_budget_it_does_not_give_every_workspace_away(gpu: str
     assert program.setup.slots["algorithms"] == "accudnn-capped"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gib", [3, 1.4, 0.9])
 def test_at_most_sixteen_plans(gib: float, monkeypatch: pytest.MonkeyPatch) -> None:
     plans = 0
@@ -136,6 +144,7 @@ def test_where_all_of_it_fits_by_the_books_and_no_hole_will_do_a_little_leaves()
     assert program.planned_seconds <= 1.001 * unlimited_baseline(network, TITAN_X).planned_seconds
 
 
+@pytest.mark.slow
 def test_where_best_fit_makes_steps_wait_fixed_addresses_are_tried_too() -> None:
     """ResNet-50's images a second must not have a dent at this batch: best fit reuses bytes whose copies still run."""
     program = plan(build("resnet50", 304), presets.setup("accudnn"), TITAN_X, 12 * GIB)
@@ -214,6 +223,7 @@ def test_the_least_budget_is_the_most_frugal_candidate_s_whatever_its_allocator(
     assert isinstance(ACCUDNN.frugal, AccUDNN) and ACCUDNN.frugal.frugal == ACCUDNN.frugal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch", "failed"), [("resnet50", 16, 0), ("inceptionv4", 32, 1)])
 def test_the_least_budget_takes_few_plans(name: str, batch: int, failed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes that drain where memory has no end are not needed: the search begins with the peak without them."""

@@ -48,6 +48,7 @@ def trains_to_the_bit(network: Network, share: float, order: Order, slow: bool) 
     return True
 
 
+@pytest.mark.slow
 @given(networks(layers=12), shares, orders, st.booleans())
 @settings(max_examples=40)
 def test_what_the_model_chooses_changes_no_bit(network: Network, share: float, order: Order, slow: bool) -> None:

@@ -65,6 +65,7 @@ def test_an_all_reduce_takes_at_most_a_third_longer_than_mpis_own() -> None:
     assert max(json.loads(done.stdout.splitlines()[-1])) < 1.3
 
 
+@pytest.mark.slow
 def test_all_ranks_learn_the_same_whatever_the_buckets_and_the_order() -> None:
     for size in (2, 3, 4):
         learnt = set()

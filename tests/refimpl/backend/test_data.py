@@ -83,6 +83,7 @@ def test_a_batch_that_cannot_be_filled_is_refused(batch: int) -> None:
 # -- sources -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_digits() -> None:
     pytest.importorskip("sklearn", reason="scikit-learn is not installed, and the digits come with it")
     data = digits()

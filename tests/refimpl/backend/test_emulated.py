@@ -94,6 +94,7 @@ def waits(program: Program) -> list[int]:
     return [position for position, instruction in enumerate(program.instructions) if isinstance(instruction, Wait)]
 
 
+@pytest.mark.slow
 def test_a_wait_left_out_is_found_and_both_pieces_of_work_are_named() -> None:
     program = small_program()
     assert found(program) == ""
@@ -105,6 +106,7 @@ def test_a_wait_left_out_is_found_and_both_pieces_of_work_are_named() -> None:
     assert says.count("instruction ") == 2 and says.count(" on stream ") == 2
 
 
+@pytest.mark.slow
 def test_a_wait_for_the_host_s_thread_left_out_is_found() -> None:
     """The thread's own accesses to pinned memory are in the check: either side of it may have been left to luck."""
     program = planned("lenet:vdnnpp", "vdnnpp-all")
@@ -148,6 +150,7 @@ def close(measured: Timeline, model: Timeline) -> None:
     assert measured.overlap() == pytest.approx(model.overlap(), abs=1e-2 * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "preset"),
     [("lenet", "vdnn-all"), ("lenet:vdnnpp", "vdnnpp-all"), ("lenet", "superneurons"), ("lenet", "accudnn")],
@@ -190,6 +193,7 @@ def test_the_host_s_own_accesses_are_checked() -> None:
         emulated.forgive()
 
 
+@pytest.mark.slow
 def test_a_thread_that_outlives_its_device_waits_for_no_event_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A map takes too long, the trainer is closed, and only then does the host's thread go on."""
     program, stuck, real = planned("lenet:vdnnpp", "vdnnpp-all"), threading.Event(), HostWork.run

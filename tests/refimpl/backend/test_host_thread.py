@@ -116,6 +116,7 @@ def earlier(program: Program, position: int) -> set[int]:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> None:
     """In the program's order: what is waited for, so far, holds all that the streams and events require."""
     waiting_for, required = needs(program, host_stream(program)), -1
@@ -132,6 +133,7 @@ def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> No
     assert all(isinstance(program.instructions[work], (Compress, Decompress)) for work in waiting_for.values())
 
 
+@pytest.mark.slow
 def test_a_program_without_compressing_needs_nothing() -> None:
     made = least_plan(build("tiny-vgg:vdnnpp", 2), presets.vdnnpp_all(pinned="vdnnpp-on-demand"), MACHINE)
     assert host_stream(made) is None and needs(made, None) == {}

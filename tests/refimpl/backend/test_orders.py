@@ -37,6 +37,7 @@ def allowed(program: Program, arranged: list[int]) -> bool:
     return len(place) == sum(i.op in WORK for i in program.instructions)
 
 
+@pytest.mark.slow
 @given(networks(layers=8), setups, st.integers(0, 99))
 @settings(max_examples=15)
 def test_every_order_is_one_that_streams_and_events_allow(network: Network, wanted: Setup, seed: int) -> None:

@@ -61,6 +61,7 @@ def examine(program: Program, expected: Arrays) -> tuple[int, int, int]:
     return refused, wrong, count
 
 
+@pytest.mark.slow
 def test_a_missing_wait_is_a_wrong_number() -> None:
     program = small_program(pinned=PooledPinned(), cache=LastUsed())
     expected = plain_training(program, ITERATIONS)
@@ -79,6 +80,7 @@ def test_verify_accepts_what_runs_right(network: Network, wanted: Setup, link: f
     examine(program, plain_training(program, ITERATIONS))
 
 
+@pytest.mark.slow
 def test_without_poison_fewer_show() -> None:
     """What poison is for: bytes that happen to hold the right number still are caught."""
     program = small_program(pinned=PooledPinned(), cache=LastUsed())

@@ -36,6 +36,7 @@ def holds(network: Network, wanted: Setup, tightness: float, order: Order, slow:
     assert losses[-1] == float(np.mean(expected["losses"], dtype=np.float64))
 
 
+@pytest.mark.slow
 @given(networks(layers=12), setups, st.sampled_from((0.0, 0.3)), orders, st.booleans())
 @settings(max_examples=50)
 def test_training_comes_to_the_same_bits(
@@ -65,6 +66,7 @@ def test_training_agrees_with_pytorch(torch: Any, network: Network, wanted: Setu
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-4, err_msg=name)
 
 
+@pytest.mark.slow
 @given(networks(layers=10), setups, orders)
 @settings(max_examples=10)
 def test_evaluating_gives_what_the_plain_network_gives(network: Network, wanted: Setup, order: Order) -> None:
@@ -86,6 +88,7 @@ def test_evaluating_gives_what_the_plain_network_gives(network: Network, wanted:
         assert differing(made.state(), plain_training(program, 2)) == []
 
 
+@pytest.mark.slow
 @given(networks(layers=8), st.lists(setups, min_size=2, max_size=3))
 @settings(max_examples=5)
 def test_every_set_up_starts_from_the_same_parameters(network: Network, several: list[Setup]) -> None:

@@ -252,6 +252,7 @@ def imported(node: ast.AST) -> list[str]:
     return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["vgg16", "resnet50", "alexnet:superneurons", "tiny-inception", "tiny-vgg:vdnnpp"])
 def test_a_script_does_what_the_program_says_under_every_preset(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, text = build(network, 16), ""
@@ -306,6 +307,7 @@ def by_the_back_end(
         return losses, made.state()
 
 
+@pytest.mark.slow
 @pytest.mark.emulated
 def test_a_script_runs_by_itself_and_comes_to_the_same_bits(tmp_path: Path) -> None:
     """A process of its own, as a reader starts it: what it prints, and what it saves."""

@@ -113,6 +113,7 @@ def test_an_interrupt_is_status_130(refimpl: Command, monkeypatch: pytest.Monkey
     assert said.status == 130 and said.err == "refimpl bench: interrupted\n"
 
 
+@pytest.mark.slow
 def test_as_a_program() -> None:
     """The exit status reaches the shell."""
     asked = subprocess.run([sys.executable, "-m", "refimpl", "--version"], capture_output=True, text=True, check=True)
@@ -130,12 +131,14 @@ def test_a_reader_who_has_seen_enough_is_no_error(arguments: str) -> None:
     assert done.returncode == 0 and done.stderr == "" and done.stdout.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_terminal_that_knows_no_signs_is_no_error() -> None:
     command = [sys.executable, "-m", "refimpl", "plan", "lenet", "--machine", "titan-x"]
     done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0 and b"lenet, batch 32 ? baseline" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_planning_vgg16_takes_about_a_second() -> None:
     """Processor time of the whole command, imports included; the machine that runs the tests may be busy."""

@@ -73,6 +73,7 @@ def asked(line: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_bash_gets_the_part_after_its_word_break() -> None:
     line = "refimpl plan vgg16 --set liveness=la"
     assert asked(line, _ARGCOMPLETE_COMP_WORDBREAKS="\"'><=;|&(:").split() == ["layer-wise"]

@@ -22,6 +22,7 @@ def digits() -> data.Data:
     return data.digits()
 
 
+@pytest.mark.slow
 def test_vgg16_under_each_paper(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     programs = demo.plan_vgg16()
     said = capsys.readouterr().out
@@ -38,6 +39,7 @@ def test_vgg16_under_each_paper(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert all((tmp_path / f"{name}.png").stat().st_size > 20_000 for name in ("vgg16", "vgg16-copies"))
 
 
+@pytest.mark.slow
 def test_the_small_plans_are_proved_and_tight() -> None:
     programs = demo.plan_digits((1, 8, 8))
     for program in programs.values():
@@ -72,6 +74,7 @@ def test_it_stops_once_it_has_learnt(digits: data.Data, right: list[float]) -> N
     assert len(set(pupil.batches)) == len(pupil.batches)  # shuffled in every epoch
 
 
+@pytest.mark.slow
 def test_what_was_learnt_is_drawn(tmp_path: Path, digits: data.Data) -> None:
     random = np.random.default_rng(0)
     predictions = random.dirichlet(np.ones(10), len(digits.test_images)).astype(np.float32)

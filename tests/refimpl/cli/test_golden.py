@@ -64,6 +64,7 @@ def plain_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "command", "text"), blocks(), ids=lambda value: str(value)[:60])
 def test_a_command_prints_what_it_printed(name: str, command: str, text: str) -> None:
     assert printed(command) == text + "\n", "run: python -m tests.refimpl.cli.test_golden"

@@ -12,6 +12,7 @@ from tests.refimpl.cli.said import Command, Wrong
 ASKED = ("pareto", "lenet", "--batch", 64, "--machine", "titan-x", "--with", "vdnn-all", "--with", "superneurons")
 
 
+@pytest.mark.slow
 def test_points_are_kept_and_the_document_has_them(
     refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_the_document_keeps_the_contract(refimpl: Command) -> None:
     assert {field.split(".")[0].split("[")[0] for field in FIELDS} == set(document)
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_is_status_3_and_says_what_would(refimpl: Command) -> None:
     said = refimpl("plan", "vgg16", "--batch", 64, "--budget", "6900MiB", *MACHINE)
     assert said.status == 3 and said.out == "" and said.err.count("\n") == 1
@@ -104,6 +105,7 @@ def test_a_share_says_of_what(refimpl: Command, tmp_path: Path) -> None:
     assert "The budget is" not in refimpl("plan", "lenet", *MACHINE).out
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_as_json(refimpl: Command) -> None:
     said = refimpl("plan", "vgg16", "--batch", 64, "--budget", "6900MiB", "--json", *MACHINE)
     document = json.loads(said.out)

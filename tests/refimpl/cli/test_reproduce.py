@@ -55,6 +55,7 @@ def test_one_part_of_superneurons(refimpl: Command, tmp_path: Path) -> None:
     assert f"Picture: {tmp_path}/curve.svg" in said.out and (tmp_path / "curve.svg").stat().st_size > 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.superneurons
 def test_parts_of_superneurons_as_json(refimpl: Command, tmp_path: Path) -> None:
     parts = ("--only", "recompute", "--only", "curve")
@@ -171,6 +172,7 @@ def test_json_has_no_infinity() -> None:
 # -- AccUDNN -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.accudnn
 def test_accudnn(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every part that does not tune, of a small network."""

@@ -51,6 +51,7 @@ def test_the_document(refimpl: Command) -> None:
     assert many["scaling"] < few["scaling"] < 1 and many["learning"]["global_batch"] == 1000 * best["batch"]
 
 
+@pytest.mark.slow
 def test_one_gpu_takes_the_smallest_batch_and_a_cluster_the_largest(refimpl: Command) -> None:
     one, several = document(refimpl), document(refimpl, "--workers", 8)
     assert (one["objective"], several["objective"]) == ("single", "cluster")
@@ -64,6 +65,7 @@ def test_one_gpu_takes_the_smallest_batch_and_a_cluster_the_largest(refimpl: Com
     assert (one["optimal_batch"], several["optimal_batch"]) == (min(alike), max(alike))
 
 
+@pytest.mark.slow
 def test_the_baseline_of_a_speed_up_is_chosen(refimpl: Command) -> None:
     wide, layer_wise = (
         document(refimpl, "--workers", 2, "--baseline", name) for name in ("network-wide", "layer-wise")
@@ -79,6 +81,7 @@ def test_another_policy(refimpl: Command) -> None:
     assert document(refimpl, "--policy", "vdnn-dyn")["policy"] == "vdnn-dyn"
 
 
+@pytest.mark.slow
 def test_the_picture_marks_what_matters(refimpl: Command, tmp_path: Path) -> None:
     path = tmp_path / "curve.svg"
     said = refimpl(*TINY, "--picture", path)
@@ -148,6 +151,7 @@ def file(refimpl: Command, tmp_path: Path) -> Path:
 RUN = ("run", "tiny-vgg", "--backend", "cpu", "--machine", "titan-x", "--budget", "64MiB", "--json")
 
 
+@pytest.mark.slow
 def test_batch_rate_and_warm_up_are_the_files(refimpl: Command, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = []
     step = Trainer.step
@@ -167,6 +171,7 @@ def test_batch_rate_and_warm_up_are_the_files(refimpl: Command, file: Path, monk
     assert rates == pytest.approx(expected) and rates[0] == tuned.base_rate
 
 
+@pytest.mark.slow
 def test_a_resumed_run_goes_on_with_the_warm_up(refimpl: Command, file: Path, tmp_path: Path) -> None:
     half, whole, resumed = (str(tmp_path / f"{name}.npz") for name in ("half", "whole", "resumed"))
     losses = []
@@ -179,10 +184,12 @@ def test_a_resumed_run_goes_on_with_the_warm_up(refimpl: Command, file: Path, tm
     assert losses[0] == losses[1] + losses[2]
 
 
+@pytest.mark.slow
 def test_the_file_of_another_network_is_refused(wrong: Wrong, file: Path) -> None:
     assert "is for tiny-vgg, not for lenet" in wrong("run", "lenet", "--backend", "cpu", "--tuned", file)
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_refused(wrong: Wrong, file: Path) -> None:
     found = json.loads(file.read_text(encoding="utf-8"))
     damaged = [

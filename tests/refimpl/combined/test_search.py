@@ -57,6 +57,7 @@ def judge_of(network: Network, on: Machine, budget: int, most: int = 50) -> tupl
 # -- what it adopts ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
     [
@@ -119,6 +120,7 @@ def test_two_processes_and_any_hash_seed_give_the_same_program() -> None:
 # -- the search as a setup ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_progress_is_told_and_ctrl_c_returns_the_best_so_far() -> None:
     net, on, budget = small()
     told: list[tuple[int, int, float]] = []
@@ -238,6 +240,7 @@ def test_the_remedy_for_a_rebuild_is_to_keep_the_map() -> None:
     assert fates_of(remedies(dropping, program, maps)[0].applied(dropping)) == Fates()
 
 
+@pytest.mark.slow
 def test_the_papers_programs_come_fastest_first_and_are_not_counted() -> None:
     net, on, budget = small()
     judge, context, _ = judge_of(net, on, budget)

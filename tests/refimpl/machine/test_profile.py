@@ -125,6 +125,7 @@ profiles = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(profiles)
 def test_what_is_saved_is_loaded_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, drawn: Profile) -> None:
     path = tmp_path_factory.getbasetemp() / "drawn.json"
@@ -276,6 +277,7 @@ def test_time_that_is_up_ends_the_turns_and_not_the_first() -> None:
     assert patient.ran - copies.ran > 3 * (hurried.ran - copies.ran) > 0
 
 
+@pytest.mark.slow
 def test_a_workspace_without_room_is_left_out() -> None:
     network = zoo.build("tiny-vgg", 4)
     hungry = max(sum(t.nbytes for t in call.operands) for step in network.steps for call in step.calls)

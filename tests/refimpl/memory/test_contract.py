@@ -291,6 +291,7 @@ class PoolMachine(RuleBasedStateMachine):
         assert (self.pool.peak, self.pool.top) == (self.highest, self.highest_end)
 
 
+@pytest.mark.slow
 @every
 def test_any_use_keeps_the_contract(allocator: Allocator) -> None:
     run_state_machine_as_test(

@@ -62,6 +62,7 @@ def maps(draw: st.DrawFn) -> np.ndarray:
     return values
 
 
+@pytest.mark.slow
 @given(maps())
 @settings(max_examples=150)
 def test_what_is_packed_comes_back_to_the_bit(values: np.ndarray) -> None:
@@ -95,6 +96,7 @@ def test_the_loops_agree_with_a_plain_one(values: np.ndarray) -> None:
     assert again.tobytes() == bits.tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nonzeros", range(33))
 def test_every_number_of_nonzeros_in_a_word(nonzeros: int) -> None:
     """Each way through the loops, with what follows the word left alone, for all places of the non-zeros."""

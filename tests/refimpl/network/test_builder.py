@@ -210,6 +210,7 @@ def test_pooling_to_a_size_is_a_layer_only_where_it_is_needed() -> None:
     assert b.global_pool("max", after=first).shape == (2, 4, 1, 1)
 
 
+@pytest.mark.slow
 def test_wide_forks_are_built_in_linear_time_too() -> None:
     """A map with thousands of readers: looked up one by one in a list they would take a minute."""
     b = Builder("wide", (1, 1, 1, 1), SUPERNEURONS)

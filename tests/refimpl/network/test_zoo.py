@@ -38,6 +38,7 @@ def parameters(*layers: tuple[int, int]) -> int:
     return sum(outputs * (inputs + 1) for outputs, inputs in layers)
 
 
+@pytest.mark.slow
 def test_parameters_of_variants_add_up() -> None:
     alexnet = parameters(
         (96, 3 * 121), (256, 96 * 25), (384, 256 * 9), (384, 384 * 9), (256, 384 * 9), (4096, 256 * 36), (4096, 4096),
@@ -125,6 +126,7 @@ def test_default_batches() -> None:
     assert build("resnet:137").batch == 16 and build("vgg16", batch=64).batch == 64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NETWORKS, "resnet:137", "resnet:2498:superneurons"])
 def test_a_network_says_its_own_name(name: str) -> None:
     assert build(name, 1).name == name

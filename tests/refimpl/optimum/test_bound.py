@@ -77,6 +77,7 @@ def test_no_plan_is_faster_than_the_bound(data: st.DataObject) -> None:
     assert bound.seconds * EXACT <= seconds, f"{name} within {budget} bytes"
 
 
+@pytest.mark.slow
 def test_a_bound_with_fewer_steps_is_a_bound_too(monkeypatch: pytest.MonkeyPatch) -> None:
     network, budget = build("alexnet", 256), 1282 << 20
     exact = lower_bound(network, TITAN_X, budget)
@@ -126,6 +127,7 @@ def test_a_step_that_makes_several_maps_is_paid_for_once() -> None:
     assert early, "a map can leave before its last forward use"
 
 
+@pytest.mark.slow
 def test_a_tighter_budget_never_has_a_lower_bound() -> None:
     network = build("alexnet", 128)
     least, most = single_step_bytes(network, TITAN_X), plan(network, baseline(), TITAN_X, UNLIMITED).peak_bytes
@@ -135,6 +137,7 @@ def test_a_tighter_budget_never_has_a_lower_bound() -> None:
     assert all(after <= before * (1 + bound_module.GAP) for before, after in pairwise(seconds))
 
 
+@pytest.mark.slow
 def test_a_bound_at_the_time_limit_is_a_bound() -> None:
     network, budget = build("alexnet", 256), 1402 << 20
     short, long = lower_bound(network, TITAN_X, budget, 0.01), lower_bound(network, TITAN_X, budget)

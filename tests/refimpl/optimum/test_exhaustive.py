@@ -40,6 +40,7 @@ def by_plain_loop(network: Network, budget: int, names: list[str]) -> float | No
     return best
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mebibytes", [1340, pytest.param(1500, marks=pytest.mark.slow)])
 def test_it_finds_what_a_plain_loop_finds(alexnet: Network, mebibytes: int) -> None:
     found = exhaustive(alexnet, TITAN_X, mebibytes * MIB, most=3)
@@ -49,6 +50,7 @@ def test_it_finds_what_a_plain_loop_finds(alexnet: Network, mebibytes: int) -> N
     assert found.planned < found.candidates or mebibytes < 1400
 
 
+@pytest.mark.slow
 def test_its_best_is_a_safe_program_above_the_bound(alexnet: Network) -> None:
     budget = 1310 * MIB
     found, bound = exhaustive(alexnet, TITAN_X, budget, most=3), lower_bound(alexnet, TITAN_X, budget)
@@ -58,6 +60,7 @@ def test_its_best_is_a_safe_program_above_the_bound(alexnet: Network) -> None:
     assert str(found.fates) == "conv1 drop, conv2 offload, input offload"
 
 
+@pytest.mark.slow
 def test_recomputation_alone_neither_offloads_nor_evicts_and_progress_is_told(alexnet: Network) -> None:
     seen: list[tuple[int, int]] = []
     found = exhaustive(

@@ -66,6 +66,7 @@ def test_points_that_are_done_are_not_planned_again(tmp_path: Path, monkeypatch:
     assert path.read_bytes().startswith(kept)
 
 
+@pytest.mark.slow
 def test_processes_side_by_side_find_the_same(tmp_path: Path) -> None:
     assert run(tmp_path / "two", jobs=2) == run(tmp_path / "one")
     assert sorted((tmp_path / "two").read_text().splitlines()) == sorted((tmp_path / "one").read_text().splitlines())

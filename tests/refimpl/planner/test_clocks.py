@@ -91,6 +91,7 @@ def the_same(network: Network, setup: Setup, share: float, numbers: Iterable[int
     return [(own and instructions_of(own)) == (nominal and instructions_of(nominal)) for own in owns]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TIMELESS)
 def test_a_plan_is_the_same_on_every_machine(name: str) -> None:
     network, setup = build("alexnet", 128), presets.setup(name)

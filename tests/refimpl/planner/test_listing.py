@@ -195,6 +195,7 @@ def says_everything(program: Program) -> None:
     assert waits == sum(i.op == "wait" and i.step > 0 for i in program.instructions)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(networks(8), setups.flatmap(lambda s: st.sampled_from((s, s.replace(pinned=Compressed())))))
 def test_any_listing_is_narrow_and_says_everything(network, wanted) -> None:

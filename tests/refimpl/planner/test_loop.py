@@ -70,12 +70,14 @@ def test_layer_wise_liveness_gives_superneurons_published_curve() -> None:
 # -- what must always hold ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(networks(), setups, st.sampled_from((1e6, 1e8, 1e12)), st.floats(0, 1))
 def test_planning_and_simulating_keep_the_same_time(network: Network, wanted: Setup, link: float, room: float) -> None:
     program = least_plan(network, wanted, machine(link), room)
     assert program.simulate().seconds == pytest.approx(program.planned_seconds, abs=1e-12)
 
 
+@pytest.mark.slow
 @given(networks(), setups, st.sampled_from((1e6, 1e12)), st.floats(0, 1))
 def test_a_plan_balances_its_books(network: Network, wanted: Setup, link: float, room: float) -> None:
     """Recounted from the instructions: the peak, what is moved, and nothing managed is left at the end."""

@@ -57,6 +57,7 @@ def show(tally: Counter[tuple[str, str]]) -> None:
         print(f"{what:26} {verdict:10} {tally[what, verdict]:5}")
 
 
+@pytest.mark.slow
 def test_all_ways_to_spoil_a_small_program() -> None:
     program = small_program(**MOVING)
     tally: Counter[tuple[str, str]] = Counter()
@@ -69,6 +70,7 @@ def test_all_ways_to_spoil_a_small_program() -> None:
     assert tally["wait removed", "caught"] > ops["wait"] / 2
 
 
+@pytest.mark.slow
 def test_all_ways_to_spoil_a_small_program_whose_maps_are_compressed() -> None:
     program = small_program(**COMPRESSING)
     tally: Counter[tuple[str, str]] = Counter()
@@ -82,6 +84,7 @@ def test_all_ways_to_spoil_a_small_program_whose_maps_are_compressed() -> None:
     assert tally["compressed map elsewhere", "caught"] > 0
 
 
+@pytest.mark.slow
 def test_all_ways_to_spoil_a_small_program_whose_maps_are_in_tiers() -> None:
     """Maps of equal size at equal addresses of two tiers, and a third for the rest."""
     wanted = setup(**MOVING | {"pinned": UnifiedTensorPool()})
@@ -97,6 +100,7 @@ def test_all_ways_to_spoil_a_small_program_whose_maps_are_in_tiers() -> None:
     )
 
 
+@pytest.mark.slow
 @relaxed
 @given(networks(), setups, TIGHTNESS, LINKS)
 def test_drawn_programs_are_right(network: Network, setup: Setup, tightness: float, link: float) -> None:
@@ -105,6 +109,7 @@ def test_drawn_programs_are_right(network: Network, setup: Setup, tightness: flo
     assert fault(program) is None
 
 
+@pytest.mark.slow
 def test_drawn_programs_with_compressed_maps_are_right() -> None:
     """The host's threads are drawn too, from much slower than the link to much faster."""
     compressed = 0

@@ -19,6 +19,7 @@ from refimpl.registry.presets import baseline
 from refimpl.registry.presets import setup as preset
 
 
+@pytest.mark.slow
 def test_the_readmes_example() -> None:
     net = refimpl.networks.lenet(batch=8, shape=(1, 8, 8))
     setup = refimpl.presets.baseline(algorithms="memory").replace(allocator=refimpl.memory.FirstFit())
@@ -100,6 +101,7 @@ def test_the_alternatives_differ_from_the_setup_as_they_say() -> None:
             assert baseline().slots | changes == other.slots != baseline().slots
 
 
+@pytest.mark.slow
 def test_a_hint_tries_few_candidates_of_a_long_search() -> None:
     """Beside other policies AccUDNN's search would take most of the time; a hint plans one choice of its model."""
     network, quick = refimpl.networks.resnet50(batch=16), ACCUDNN.quick
@@ -110,6 +112,7 @@ def test_a_hint_tries_few_candidates_of_a_long_search() -> None:
     assert hinted["accudnn"] == quick and hinted["vdnn-dyn"] == preset("vdnn-dyn")
 
 
+@pytest.mark.slow
 def test_the_cheapest_alternative_is_the_fastest_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     network, budget = refimpl.networks.vgg16(batch=64), 6900 * MIB
     found = remedies(network, baseline(), TITAN_X, budget)

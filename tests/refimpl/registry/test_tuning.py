@@ -76,6 +76,7 @@ def test_a_cluster_scales_until_latency_and_the_network_cost_more(vgg16: Tuned) 
     assert eight.speedup and eight.baseline_speedup and eight.speedup > eight.baseline_speedup
 
 
+@pytest.mark.slow
 def test_every_batch_of_the_curve_is_as_planned() -> None:
     found = tune("tiny-vgg", setup("vdnn-dyn"), TITAN_X, 40 * MIB)
     assert found.workers == [] and found.optimal_batch in fitting(found.curve)
@@ -99,6 +100,7 @@ def test_a_network_that_never_fits_is_refused_with_what_would_fit() -> None:
         tune("tiny-vgg", setup("accudnn"), TITAN_X, 1 << 16)
 
 
+@pytest.mark.slow
 def test_caffes_batch_is_zero_where_its_context_alone_is_too_much() -> None:
     found = tune("lenet", setup("accudnn"), TITAN_X, 16 * MIB)
     known = found.accountings["caffe-lean"]

@@ -27,6 +27,7 @@ def events(make: Any, *phases: str) -> list[dict[str, Any]]:
     return [event for event in chrome_trace(make(), timeline(make))["traceEvents"] if event["ph"] in phases]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", ALL)
 def test_every_event_has_what_its_phase_needs(make) -> None:
     found = events(make, *REQUIRED)

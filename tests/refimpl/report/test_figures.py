@@ -87,6 +87,7 @@ def test_the_memory_curve_is_what_the_planner_says(make) -> None:
     agrees_with_the_books(make())
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(networks(8), setups, st.sampled_from((1e6, 1e9)), st.sampled_from((0.0, 0.2, 3.0)))
 def test_for_any_network_and_setup(network, wanted, link, tightness) -> None:

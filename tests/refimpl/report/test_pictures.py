@@ -72,6 +72,7 @@ def test_an_svg_holds_every_label_and_is_the_same_again(name, tmp_path) -> None:
     assert missing(make, words, tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["memory", "pool", "timeline", "comparison"])
 def test_a_png_is_not_blank(name, tmp_path) -> None:
     path = tmp_path / "picture.png"
@@ -86,6 +87,7 @@ def test_a_png_is_not_blank(name, tmp_path) -> None:
     assert len(np.unique(colours)) > 20
 
 
+@pytest.mark.slow
 def test_the_kinds_colours_are_in_the_picture(tmp_path) -> None:
     path = tmp_path / "picture.png"
     style.save(memory_picture(offloading()), path)

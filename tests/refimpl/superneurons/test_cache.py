@@ -234,6 +234,7 @@ class IgnoresEverything(LeastRecentlyUsed):
         return Cache()
 
 
+@pytest.mark.slow
 @given(networks(), RECOMPUTES, st.integers(0, 4), st.floats(0, 0.5))
 def test_what_the_running_step_uses_is_never_evicted(
     network: Network, recompute: Any, distance: int, room: float
@@ -460,6 +461,7 @@ def writes(program: Program) -> Counter[str]:
     return Counter(tensor.name for step in program.network.steps for tensor in (*step.writes, *step.updates))
 
 
+@pytest.mark.slow
 @given(networks(), RECOMPUTES, st.integers(0, 4))
 def test_what_is_copied_out_has_been_written_since_the_copy_before(
     network: Network, recompute: Any, distance: int
@@ -531,6 +533,7 @@ MIXTURES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(networks(), RECOMPUTES, st.integers(0, 4), st.floats(0, 0.5), st.sampled_from((1e6, 1e9)))
 def test_plans_that_live_by_the_cache_are_right(
     network: Network, recompute: Any, distance: int, room: float, link: float
@@ -542,6 +545,7 @@ def test_plans_that_live_by_the_cache_are_right(
     assert all(warning.endswith("its copy is never read") for warning in warnings)
 
 
+@pytest.mark.slow
 @given(networks(), MIXTURES, st.floats(0, 0.5), st.sampled_from((1e6, 1e9)))
 def test_mixed_with_vdnns_modules_they_are_right(
     network: Network, modules: dict[str, Any], room: float, link: float
@@ -549,6 +553,7 @@ def test_mixed_with_vdnns_modules_they_are_right(
     least_plan(network, cached(**modules), machine(link), room).verify()
 
 
+@pytest.mark.slow
 @given(networks())
 def test_the_cache_alone_will_do(network: Network) -> None:
     """Beside the baseline's liveness, which releases no map: everything that leaves is the cache's doing."""

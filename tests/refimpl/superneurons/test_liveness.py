@@ -220,6 +220,7 @@ def test_one_pass_looks_at_every_use_once() -> None:
     assert many > 1.7**2 * few  # twice as deep
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_binding_the_analysis_takes_time_linear_in_depth() -> None:
     """Processor time, the least of a few turns; eight times the layers."""

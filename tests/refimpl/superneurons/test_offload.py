@@ -280,6 +280,7 @@ def test_what_was_dropped_is_rebuilt_and_never_fetched() -> None:
 # -- beside vDNN's modules ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(networks(layers=10), st.floats(0, 0.5), st.sampled_from((1e6, 1e12)))
 def test_each_half_goes_with_the_other_papers(network: Network, room: float, link: float) -> None:

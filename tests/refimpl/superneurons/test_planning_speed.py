@@ -83,6 +83,7 @@ def work(depth: int) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 def test_work_grows_with_depth_and_no_faster() -> None:
     """Four times as deep, and short of memory both times: hardly more to do for each layer (quadratic: four times)."""
     shallow, deep = work(50), work(194)

@@ -57,6 +57,7 @@ def test_without_a_liveness_that_lets_go_a_stage_is_refused() -> None:
             stage().replace(liveness=NetworkWide())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["alexnet", "vgg16", "resnet50", "inceptionv4"])
 def test_each_technique_lowers_the_memory_curve(name: str) -> None:
     """Network-wide, then liveness, then either of the other two: the order of the paper's curves."""

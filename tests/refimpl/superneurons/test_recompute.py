@@ -506,6 +506,7 @@ def backward_runs(plan: Watched) -> list[Run]:
     return [run for run in plan.runs if not run.step.forward and not run.rebuild]
 
 
+@pytest.mark.slow
 @given(networks(layers=14, kinds=KINDS), OFFLOADS)
 @settings(max_examples=40)
 def test_what_a_step_has_for_itself_is_within_l_peak(network: Network, offload: object) -> None:
@@ -521,6 +522,7 @@ def test_what_a_step_has_for_itself_is_within_l_peak(network: Network, offload: 
     assert speed <= cost <= memory
 
 
+@pytest.mark.slow
 @given(FORKED, OFFLOADS)
 @settings(max_examples=40)
 def test_with_fork_layers_only_checkpoints_and_gradients_come_on_top(network: Network, offload: object) -> None:
@@ -547,6 +549,7 @@ def test_with_fork_layers_only_checkpoints_and_gradients_come_on_top(network: Ne
             assert (run.alive - its).isdisjoint(rebuilt)
 
 
+@pytest.mark.slow
 @given(chains())
 @settings(max_examples=40)
 def test_on_a_chain_whose_checkpoints_leave_nothing_comes_on_top(network: Network) -> None:
@@ -617,6 +620,7 @@ def test_masks_running_statistics_and_all_other_state_are_the_baselines(
     assert any(name.endswith("running_mean") and array.any() for name, array in state.items())
 
 
+@pytest.mark.slow
 @given(
     networks(layers=10, kinds=KINDS),
     st.sampled_from(STRATEGIES),

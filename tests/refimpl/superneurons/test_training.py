@@ -187,12 +187,14 @@ def holds(network: Network, wanted: Setup, spare: float, order: Order, on: Any) 
 # -- the tests ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(networks(layers=14), st.one_of(stages, mixtures()), tightness, machines)
 @settings(max_examples=60)
 def test_every_plan_is_safe_and_its_books_balance(network: Network, wanted: Setup, spare: float, on: Any) -> None:
     planned(network, wanted, spare, on)
 
 
+@pytest.mark.slow
 @given(networks(layers=12), stages, tightness, orders, machines)
 @settings(max_examples=30)
 def test_no_stage_changes_a_bit(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
@@ -201,6 +203,7 @@ def test_no_stage_changes_a_bit(network: Network, wanted: Setup, spare: float, o
         assert program.counts.offloaded_bytes == 0, "with the cache, copies are made only when an allocation fails"
 
 
+@pytest.mark.slow
 @given(networks(layers=12), mixtures(), tightness, orders, machines)
 @settings(max_examples=40)
 def test_no_mixture_changes_a_bit(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
@@ -312,6 +315,7 @@ def test_rebuilt_masks_and_statistics_are_what_they_were(preset: str, way: str) 
         assert len(outputs) > 1 and len(set(outputs)) == 1, name
 
 
+@pytest.mark.slow
 def test_the_cache_moves_only_what_must_move() -> None:
     """From the least budget up: evictions, fewer of them, none."""
     network = build("tiny-resnet:superneurons", batch=2)

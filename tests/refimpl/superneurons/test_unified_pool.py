@@ -145,6 +145,7 @@ def test_listings_and_traces_name_the_tier() -> None:
 # -- capacity ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     networks(layers=10),
     st.permutations(NAMES),
@@ -272,6 +273,7 @@ def test_a_tier_ends_where_the_program_says_and_within_the_machines() -> None:
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(networks(layers=10), setups, st.tuples(st.integers(0, 1 << 12), st.integers(0, 1 << 12)), st.integers(0, 99))
 @settings(max_examples=25)
 def test_no_bit_depends_on_the_tier(network: Network, wanted: Setup, room: tuple[int, int], seed: int) -> None:

@@ -277,6 +277,7 @@ def test_more_memory_is_never_slower_on_the_deep_ones(name: str) -> None:
     assert found and max(found) <= 1e-12
 
 
+@pytest.mark.slow
 def test_with_a_cache_more_memory_is_hardly_ever_slower() -> None:
     """An eviction leaves holes elsewhere, and a smaller pool may so have the larger hole.
 
@@ -294,6 +295,7 @@ def test_with_a_cache_more_memory_is_hardly_ever_slower() -> None:
     assert len(found) == 60 and sum(x > 1e-9 for x in found) <= 4 and max(found) < 0.04
 
 
+@pytest.mark.slow
 def test_on_drawn_networks_it_is_counted() -> None:
     """Six budgets of each of some drawn networks, with the cache and without one."""
     steps: dict[str, list[float]] = {"recompute": [], "everything": []}

@@ -68,6 +68,7 @@ def test_a_program_is_the_papers_listing(name: str, batch: int, offload: Offload
     assert len(copies(made)) == len(set(copies(made))), "each copy once"
 
 
+@pytest.mark.slow
 @given(
     networks(layers=14),
     st.lists(st.sampled_from(("conv", "pool", "concat", "lrn", "join")), unique=True).map(tuple),

@@ -152,6 +152,7 @@ def test_a_pooling_is_silent_by_default_and_searches_in_the_literal_reading(netw
     assert len(literal) >= len(silent), "more layers search, so no fewer are found"
 
 
+@pytest.mark.slow
 @given(networks(layers=12), WINDOWS)
 def test_a_skipped_prefetch_is_copied_in_on_demand(network: Network, window: Window) -> None:
     """Within the least budget a prefetch may find no hole; no map is lost."""

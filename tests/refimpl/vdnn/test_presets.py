@@ -63,6 +63,7 @@ def fits(network: Network, setup: Setup, on: Machine, budget: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @given(networks(layers=10), st.floats(0.8, 3))
 @settings(max_examples=60)
 def test_the_dynamic_policy_is_the_first_of_the_papers_list_that_fits(network: Network, share: float) -> None:

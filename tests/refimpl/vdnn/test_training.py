@@ -79,6 +79,7 @@ def what_left_came_back(program: Program) -> None:
     assert counts.evicted_bytes == counts.recomputed_layers == 0
 
 
+@pytest.mark.slow
 @given(networks(layers=10), static_policies, tightness, orders, st.booleans())
 @settings(max_examples=60)
 def test_what_leaves_changes_no_bit(network: Network, policy: Setup, spare: float, order: Order, slow: bool) -> None:

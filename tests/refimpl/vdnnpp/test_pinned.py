@@ -114,6 +114,7 @@ def test_a_map_is_compressed_only_between_its_relu_and_backward() -> None:
     assert compressed == [relu.forward.number <= step.number <= network.depth for step in network.steps]
 
 
+@pytest.mark.slow
 @relaxed
 @given(networks(layers=10), setups, st.sampled_from((1e6, 1e8, 1e10)), st.sampled_from((None, 4096)))
 def test_only_what_cannot_be_negative_is_ever_compressed(
@@ -239,6 +240,7 @@ def test_buffers_on_demand_are_given_back(name: str, batch: int) -> None:
     assert max(places.values()) == 1  # in one iteration all leave before any returns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch"), [("alexnet:vdnnpp", 128), ("vgg16:vdnnpp", 64), ("googlenet", 128)])
 @pytest.mark.parametrize("policy", ["vdnnpp-all", "vdnnpp-conv"])
 def test_compression_saves_pinned_memory_and_costs_little_time(name: str, batch: int, policy: str) -> None:
@@ -287,6 +289,7 @@ def test_with_a_limit_pinned_memory_is_traded_for_time(policy: str) -> None:
         plan(network, preset.replace(pinned=OnDemand(limit=2 * largest)), GTX_970, PLENTY)
 
 
+@pytest.mark.slow
 def test_the_pinned_arena_is_never_exceeded() -> None:
     """Drawn networks, caches, rebuilds, budgets, speeds and limits: every address below the limit, everything right."""
     fits: Counter[bool] = Counter()

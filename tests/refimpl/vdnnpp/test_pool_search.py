@@ -381,6 +381,7 @@ def most_alive(events: Sequence[Event]) -> int:
     return max(sum(life.nbytes for life in known.values() if life.begin <= at < life.end) for at in moments)
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_a_replay_takes_time_by_the_length_of_the_trace() -> None:
     """Four times the events, four times the holes, at most a little more than four times the time."""
@@ -559,6 +560,7 @@ def found(drawn: Network, name: str, on: Machine = GTX_970) -> dict[int | None, 
     return {lag: FoundPool().pool_bytes(program) for lag, program in pools.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [ALEXNET, VGG, ("googlenet", 32)])
 @pytest.mark.parametrize("name", ["vdnnpp-conv", "vdnnpp-all", "vdnnpp-alternate-conv"])
 def test_a_preset_trains_in_a_pool_of_exactly_the_size_that_was_found(of: tuple[str, int], name: str) -> None:
@@ -572,6 +574,7 @@ def test_a_preset_trains_in_a_pool_of_exactly_the_size_that_was_found(of: tuple[
         exact.verify()
 
 
+@pytest.mark.slow
 def test_the_longest_lag_within_the_budget_is_taken() -> None:
     pools = found(network(*VGG), "vdnnpp-all")
     for budget in (pools[None] + MIB, pools[None], pools[None] - 1, pools[4], min(pools.values())):

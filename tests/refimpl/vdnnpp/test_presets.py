@@ -102,6 +102,7 @@ def test_what_it_searches_cannot_be_set_and_the_rest_can(vgg: Network) -> None:
             presets.setup("vdnnpp-dyn", {slot: module})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny-vgg", "tiny-inception:vdnnpp", "tiny-resnet:superneurons"])
 def test_from_plenty_down_to_nothing(name: str) -> None:
     """Whatever is adopted fits the budget and is proved; what does not fit even all (least) is untrainable."""

@@ -439,6 +439,7 @@ drawn = networks(layers=10) | networks(layers=10, conventions=VDNNPP)
 links = st.sampled_from((1e7, 1e8, 1e9, 1e10))
 
 
+@pytest.mark.slow
 @given(drawn, st.sampled_from(SETS), links)
 @settings(max_examples=60)
 def test_leaving_out_the_join_is_never_slower(network: Network, offload: OffloadInputs, link: float) -> None:
@@ -447,6 +448,7 @@ def test_leaving_out_the_join_is_never_slower(network: Network, offload: Offload
     assert free.planned_seconds <= joined.planned_seconds * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_slower_than_vdnn_is_rare_on_drawn_networks() -> None:
     """Against vDNN by its own rules, which has no barrier and searches elsewhere: now and then, and by little."""
     slower: list[float] = []
@@ -480,6 +482,7 @@ pinned = st.sampled_from(("buffer-a-map", "vdnnpp-on-demand", "vdnnpp-compressed
 preset_names = st.sampled_from(("vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv"))
 
 
+@pytest.mark.slow
 @given(drawn, preset_names, pinned, st.sampled_from(("memory", "performance")), st.sampled_from((1e8, 1e9, 1e10)),
        st.sampled_from((0.0, 0.1, 0.5)), st.booleans())  # fmt: skip
 @settings(max_examples=30)

@@ -110,6 +110,7 @@ def test_no_preset_changes_a_bit(network: Network, wanted: Setup, tightness: flo
     holds(network, least_plan(network, wanted, KEEPS_UP, tightness), order, poison)
 
 
+@pytest.mark.slow
 @given(drawn_networks, mixtures(), st.sampled_from((0.0, 0.3)), orders, st.booleans(), st.booleans())
 @settings(max_examples=30)
 def test_no_mixture_changes_a_bit(
@@ -118,6 +119,7 @@ def test_no_mixture_changes_a_bit(
     holds(network, least_plan(network, wanted, SLOW_HOST if slow else KEEPS_UP, tightness), order, poison)
 
 
+@pytest.mark.slow
 @given(drawn_networks, st.sampled_from(PRESETS), st.floats(0, 1), orders, st.booleans())
 @settings(max_examples=15)
 def test_pinned_memory_is_kept_within_its_limit(

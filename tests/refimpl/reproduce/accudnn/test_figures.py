@@ -35,6 +35,7 @@ def test_the_published_figures_are_the_abstract_s() -> None:
     assert all(figure.mark == "P" and "abstract" in figure.source for figure in found)
 
 
+@pytest.mark.slow
 def test_the_first_batch_that_takes_more_than_24_gb() -> None:
     batch = figures.first_above(24 * GIB, figures.network_wide, TITAN_X)
     assert figures.network_wide(build("resnet152", batch - 1), TITAN_X) <= 24 * GIB
@@ -72,6 +73,7 @@ def test_as_early_as_there_is_room() -> None:
     assert early.peak_bytes > late.peak_bytes
 
 
+@pytest.mark.slow
 def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
     memory = [MemoryRow("titan-x", "network-wide", 105, 24 * GIB, 1.03, 8 * GIB),
               MemoryRow("k40c", "layer-wise", 145, 25 * GIB, None, 12 * GIB)]  # fmt: skip

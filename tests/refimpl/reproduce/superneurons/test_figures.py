@@ -74,6 +74,7 @@ def test_a_networks_total_by_hand() -> None:
 # -- memory of the networks --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_memory_by_type_of_layer_adds_up() -> None:
     heard = Heard()
     rows = figures.memory(heard).rows
@@ -109,6 +110,7 @@ def test_allocated_by_kind_by_hand() -> None:
 # -- recomputation -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_recomputation_is_met_but_for_one_peak() -> None:
     """401 MiB are printed; the model comes to 406.125, memory-centric and cost-aware, in both ResNets."""
     heard = Heard()
@@ -137,6 +139,7 @@ def test_the_cache_moves_nothing_and_without_it_less_moves_than_published() -> N
         assert f"the fit: {without.published.value:.2f}" in without.note, "which gives all six to the last digit"
 
 
+@pytest.mark.slow
 def test_the_larger_the_pool_the_less_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "SHRUNK", ("resnet50",))
     monkeypatch.setattr(figures, "SHARES", (0.01, 0.4, 0.6, 0.8, 1.0))
@@ -159,6 +162,7 @@ def pool() -> Found:
     return found
 
 
+@pytest.mark.slow
 def test_the_heap_is_faster_for_every_network_and_the_published_speeds_are_missed(pool: Found) -> None:
     assert len(pool.figures) == 6 + 1 and not any(figure.met for figure in pool.figures)
     on_k40c, on_titan_xp = pool.rows[::2], pool.rows[1::2]

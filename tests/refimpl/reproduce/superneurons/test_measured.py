@@ -37,6 +37,7 @@ def found() -> Iterator[Measured]:
         )
 
 
+@pytest.mark.slow
 def test_as_many_images_were_trained_as_fit_and_not_one_more(found: Measured) -> None:
     ours, baseline = found.largest
     assert ours.setup == "superneurons" and baseline.setup == "baseline"

@@ -102,6 +102,7 @@ def test_the_published_points_are_those_of_the_paper_and_the_lines_ours() -> Non
             assert np.asarray(curve.get_ydata())[::2] == pytest.approx(theirs, abs=0.02)
 
 
+@pytest.mark.slow
 def test_the_bars_are_as_long_as_the_totals() -> None:
     rows = found("memory")
     total = memory_picture(rows).axes[0]

@@ -84,6 +84,7 @@ def test_the_trace_is_what_the_plan_did() -> None:
     assert not address and (pool.peak, pool.top) == (program.peak_bytes, program.arena_bytes)
 
 
+@pytest.mark.slow
 def test_host_seconds_are_measured_for_each_allocator() -> None:
     """Microseconds of processor time an operation, the same trace for all; a trace six times as long costs no more."""
     study = against_driver_calls(build("resnet50:superneurons", 1), K40C)

@@ -49,6 +49,7 @@ def recounted(program: Program, kind: type) -> int:
     return sum(i.nbytes for i in program.instructions if isinstance(i, kind) and i.tensor not in ours)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(networks())
 def test_what_moved_is_what_the_instructions_copy(network: Network) -> None:
@@ -183,6 +184,7 @@ def test_more_room_may_move_more_bytes_if_prefetches_use_it() -> None:
     assert moved_bytes(larger) == moved_bytes(smaller)
 
 
+@pytest.mark.slow
 def test_on_drawn_networks_more_room_seldom_moves_more_bytes() -> None:
     """They need not fall, because of holes and prefetches: counted is how often the next larger budget moves more."""
     found: Counter[str] = Counter()

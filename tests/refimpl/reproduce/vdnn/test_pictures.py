@@ -33,6 +33,7 @@ def rows(name: str) -> Sequence[Any]:
     return BY_NAME[name].find(lambda doing: None).rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_picture_has_its_words_and_is_the_same_file_again(name: str, tmp_path: Path) -> None:
     draw = BY_NAME[name].picture

@@ -65,6 +65,7 @@ def row(found: Found, **wanted: Any) -> Any:
 # -- published ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_what_the_abstract_says_is_published(speed: Found, pinned: Found) -> None:
     """Every reading is there, and each is missed: it is not known which one is meant."""
     found = [*speed.figures, *pinned.figures]
@@ -243,6 +244,7 @@ WORDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORDS)
 def test_pictures(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Every label is in the file."""

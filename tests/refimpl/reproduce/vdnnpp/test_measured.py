@@ -37,6 +37,7 @@ def found() -> Measured:
     return made
 
 
+@pytest.mark.slow
 def test_the_same_maps_move_with_the_same_algorithms(found: Measured) -> None:
     assert found.vdnn.setup == "vdnn-all" and found.on_demand.setup == "vdnnpp-all"
     assert found.on_demand.moved_bytes == found.compressed.moved_bytes > 0
