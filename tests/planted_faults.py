@@ -270,8 +270,8 @@ KERNELS = (
     Fault(
         "implicit GEMM starts all sums from one filter's bias",
         "kernels/conv/implicit_gemm.py",
-        "value = bias[np.uint32(k)]",
-        "value = bias[np.uint32(first_filter)]",
+        "value = bias[np.uint32(bias_first + k)]",
+        "value = bias[np.uint32(bias_first + first_filter)]",
         "tests/kernels/test_conv.py",
     ),
     Fault(
@@ -289,10 +289,24 @@ KERNELS = (
         "tests/kernels/test_conv.py",
     ),
     Fault(
+        "every group of implicit GEMM reads the first group's weights",
+        "kernels/conv/implicit_gemm.py",
+        "first_weight = weight_first + group * weight_group",
+        "first_weight = weight_first",
+        "tests/kernels/test_conv.py",
+    ),
+    Fault(
+        "a clipped ReLU's gradient passes at the limit",
+        "kernels/relu.py",
+        "control >= limit",
+        "control > limit",
+        "tests/kernels/test_relu.py",
+    ),
+    Fault(
         "a convolution's output is one row too high",
         "kernels/conv/shape.py",
-        "out_height = (height + 2 * ph - filter_height) // sh + 1",
-        "out_height = (height + 2 * ph - filter_height) // sh + 2",
+        "room_h // sh + 1, room_w",
+        "room_h // sh + 2, room_w",
         "tests/kernels/test_conv.py",
     ),
     Fault(
@@ -336,8 +350,8 @@ NETWORK = (
     Fault(
         "a pooling window starts in the right padding",
         "refimpl/network/shapes.py",
-        "if ceil and (count - 1) * stride >= size + pad:",
-        "if ceil and (count - 1) * stride > size + pad:",
+        "if ceil and (count - 1) * stride >= size + before:",
+        "if ceil and (count - 1) * stride > size + before:",
         "tests/refimpl/network",
     ),
     Fault(
