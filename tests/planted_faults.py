@@ -78,8 +78,8 @@ KERNELS = (
     Fault(
         "max pooling passes over NaN",
         "kernels/pool.py",
-        "            if value > largest or value != value:",
-        "            if value > largest:",
+        "\n            if value > largest or value != value:",
+        "\n            if value > largest:",
         "tests/kernels/test_pool.py",
     ),
     Fault(
@@ -555,8 +555,8 @@ PLANNER = (
     Fault(
         "the last forward use of a map is its first",
         "refimpl/planner/context.py",
-        "return max((step.number for step in self.uses[tensor] if step.forward), default=0)",
-        "return min((step.number for step in self.uses[tensor] if step.forward), default=0)",
+        "tensor: max((step.number for step in uses[tensor] if step.forward), default=0)",
+        "tensor: min((step.number for step in uses[tensor] if step.forward), default=0)",
         "tests/refimpl/planner tests/refimpl/vdnn",
     ),
     Fault(
@@ -692,15 +692,9 @@ PAPERS = (
     Fault(
         "vDNN-dyn adopts the feasible candidate although a faster one fits",
         "refimpl/planner/search.py",
-        "            return dataclasses.replace(program, tried=tuple(tried))\n",
-        "            continue\n",
+        "try_out(self._as_set(candidate), attempt, tried)\n                break",
+        "try_out(self._as_set(candidate), attempt, tried) and adopted\n                break",
         "tests/refimpl/vdnn",
-        or_else=(
-            (
-                "planned(self._as_set(candidate))\n                break",
-                "planned(self._as_set(self.frugal))\n                break",
-            ),
-        ),
     ),
     Fault(
         "vDNN++'s alternate-conv begins with the second CONV",
