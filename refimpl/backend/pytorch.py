@@ -216,8 +216,8 @@ def _pooled(x: Any, options: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
     if "out" in options:
-        adaptive = {"max": functional.adaptive_max_pool2d, "average": functional.adaptive_avg_pool2d}
-        return adaptive[options["mode"]](x, options["out"])
+        adaptive: Any = functional.adaptive_max_pool2d if options["mode"] == "max" else functional.adaptive_avg_pool2d
+        return adaptive(x, options["out"])
     window, stride, pad, ceil = (options[name] for name in ("window", "stride", "pad", "ceil"))
     counted = options.get("count_padding", True)
     if options["mode"] == "max":
