@@ -21,6 +21,7 @@ from tests.refimpl.network.torchvision_models import (  # noqa: E402
     AGREES,
     MODELS,
     POLICIES,
+    OurSides,
     by_torch,
     by_us,
     described,
@@ -113,6 +114,21 @@ def test_an_iteration_is_pytorchs() -> None:
     given = batch(network)
     found = errors(by_us(network, given), by_torch(module, network, given, torch.float64))
     assert max(found.values()) < 1e-4, found
+
+
+def test_pytorch_takes_our_sides_of_each_jump_and_a_wrong_side_is_seen() -> None:
+    module = made()
+    network = refimpl.networks.from_torch(module, SHAPE)
+    given = batch(network)
+    ours = by_us(network, given)
+    relus, pooled = ours["sides"]
+    assert [len(maps) for maps in (relus, pooled)] == [3, 1]
+    sides = OurSides(relus, pooled)
+    found = errors(ours, by_torch(module, network, given, torch.float64, sides))
+    assert max(found.values()) < AGREES and sides.furthest < 1e-5, (found, sides.furthest)
+    for wrong in (OurSides([*relus[:1], relus[1] * 0, *relus[2:]], pooled), OurSides(relus, [-pooled[0]])):
+        right = by_torch(module, network, given, torch.float64, wrong)
+        assert wrong.furthest > 0.1 and errors(ours, right)["gradients"] > 0.1
 
 
 def test_the_module_is_as_it_was_and_trained_weights_come_back_exactly() -> None:
@@ -224,8 +240,9 @@ def test_a_model_of_torchvision_is_the_same_network_both_ways_and_computes_what_
     found = row(name)
     assert found["parameters_equal"] and found["same_both_ways"]
     assert found["planned"] == list(POLICIES)
-    own = max(found["pytorch"].values())  # PyTorch's single precision beside its double precision
-    assert max(found["ours"].values()) < max(AGREES, 2 * own), found
+    for what, own in found["pytorch"].items():  # PyTorch's single precision beside its double precision
+        assert found["ours"][what] < max(AGREES, 2 * own), found
+    assert found["furthest"] < 1e-3, found
 
 
 @pytest.mark.campaign
