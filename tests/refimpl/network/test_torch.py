@@ -242,7 +242,7 @@ def test_a_model_of_torchvision_is_the_same_network_both_ways_and_computes_what_
     assert found["planned"] == list(POLICIES)
     for what, own in found["pytorch"].items():  # PyTorch's single precision beside its double precision
         assert found["ours"][what] < max(AGREES, 2 * own), found
-    assert found["furthest"] < 1e-3, found
+    assert found["furthest"] < 1e-2, found
 
 
 @pytest.mark.campaign

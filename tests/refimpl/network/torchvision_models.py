@@ -5,7 +5,7 @@
     python -m tests.refimpl.network.torchvision_models rows.jsonl --table    # the rows as a table
 
 The models have weights that are drawn, and small images: enough of them that batch normalisation has tens of values a
-channel even in the last maps, because with eight it magnifies rounding some ten times more.  A tensor's error is the
+channel even in the last maps, because with eight it magnifies rounding several times more.  A tensor's error is the
 norm of the difference over the norm of PyTorch's.  A gradient that is zero by mathematics, as that of a bias before a
 batch normalisation, has no norm of its own: a tensor's norm counts as at least a ten thousandth of that of all
 gradients (weights, statistics) together.
@@ -83,7 +83,7 @@ def exported(module: torch.nn.Module, shape: tuple[int, ...], path: Path) -> Non
     how = {"training": torch.onnx.TrainingMode.TRAINING, "do_constant_folding": False, "dynamo": False}
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        torch.onnx.export(module.train(), (torch.zeros(shape),), path, **how)
+        torch.onnx.export(module.train(), (torch.randn(shape),), path, **how)
 
 
 def described(network: Network) -> list[Any]:
