@@ -151,6 +151,8 @@ class _ByAddress:
     def shrink(self, address: int, nbytes: int, begin: int) -> None:
         """A hole loses its left end, and begins at `begin`."""
         at = bisect_right(self._heads, address) - 1
+        if at + 1 < len(self._heads) and self._heads[at + 1] <= begin:
+            self._heads[at + 1] = self._runs[at + 1][0]  # it was that of a hole that is gone
         run = self._runs[at]
         run[bisect_left(run, address)] = begin
         if nbytes == self._largest[at]:

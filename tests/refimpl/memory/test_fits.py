@@ -127,6 +127,22 @@ def test_every_block_lies_where_the_twin_puts_it(
 
 
 @every
+@pytest.mark.parametrize("run", [1, 2])
+def test_short_runs_are_split_emptied_and_outgrown(
+    allocator: Allocator, run: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(free_list, "RUN", run)
+    for seed in range(3):
+        draw, pair = random.Random(seed), Pair(allocator, 200)
+        for _ in range(1500):
+            if draw.random() < 0.5 and pair.live:
+                pair.free(draw.randrange(len(pair.live)))
+            else:
+                pair.allocate(draw.randrange(1, 8), draw.random() < 0.2)
+        pair.compare()
+
+
+@every
 def test_hundreds_of_holes(allocator: Allocator) -> None:
     draw = random.Random(3)
     pair = Pair(allocator, 1200)
