@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -127,7 +127,8 @@ def side_by_side(case: Case, tasks: Sequence[Task], jobs: int) -> Iterator[tuple
     """In the order in which they are done.  If it is stopped, so are the processes."""
     with ProcessPoolExecutor(jobs, get_context("spawn"), begin, (case,)) as pool:
         try:
-            waiting = {pool.submit(in_process, task): task for task in tasks}
+            with deaf_children():
+                waiting = {pool.submit(in_process, task): task for task in tasks}
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
         except BaseException:
@@ -136,12 +137,22 @@ def side_by_side(case: Case, tasks: Sequence[Task], jobs: int) -> Iterator[tuple
             raise
 
 
+@contextmanager
+def deaf_children() -> Iterator[None]:
+    """Ctrl-C goes to all processes of a terminal: those started here never hear it, and this one does at the end."""
+    resource_tracker.ensure_running()  # multiprocessing's own process, whose start unblocks signals
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 _here: list[tuple[Case, Network]] = []  # the case of a process, built once
 
 
 def begin(case: Case) -> None:
-    """A process begins.  Ctrl-C goes to all processes of a terminal; the first one sees to it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """A process begins."""
     _here.append((case, build(case.network, case.batch)))
 
 
