@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from cuda.bindings import nvvm
+from cuda.bindings import nvjitlink, nvrtc, nvvm
 from cuda.core import Device, LaunchConfig, Stream, StreamOptions
 from cuda.core import launch as driver_launch
 
@@ -46,10 +46,12 @@ def why_not_at_all() -> str | None:
 
 def why_not_compile() -> str | None:
     """The reason why kernels cannot be compiled for any GPU, in one line; None if they can."""
-    try:
-        nvvm.version()
-    except Exception as error:  # the binding raises its own types for a library that is absent, too old or broken
-        return f"the CUDA compiler (NVVM) is not installed: {INSTALL} ({type(error).__name__})"
+    libraries = {"NVVM": nvvm.version, "NVRTC": nvrtc.nvrtcVersion, "nvJitLink": nvjitlink.version}
+    for name, version in libraries.items():
+        try:
+            version()
+        except Exception as error:  # the binding raises its own types for a library that is absent, too old or broken
+            return f"the CUDA compiler ({name}) is not installed: {INSTALL} ({type(error).__name__})"
     return None
 
 

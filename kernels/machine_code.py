@@ -41,10 +41,6 @@ class ToolchainError(RuntimeError):
 
 def why_not() -> str | None:
     """What is missing to compile kernels here, in one line; None if nothing is."""
-    try:
-        nvjitlink.version()
-    except Exception as error:  # as in why_not_compile
-        return f"the CUDA linker (nvJitLink) is not installed: {INSTALL} ({type(error).__name__})"
     return why_not_compile()
 
 

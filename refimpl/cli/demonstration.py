@@ -163,9 +163,9 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
 
 def run_emulated(digits: data.Data, program: Program, losses: list[float]) -> bool:
     """The first iterations again, on an emulated GPU; whether they agree."""
-    from kernels import emulated
+    from kernels import emulated, gpu
 
-    reason = emulated.why_not()
+    reason = emulated.why_not() or gpu.why_not_compile()
     if reason is not None:
         say(f"An emulated GPU is not at hand: {reason}\n")
         return True

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda.bindings import nvjitlink, nvrtc
 
 from kernels import machine_code
 from kernels.launch import REGISTRY, Floats, Kernel
@@ -84,6 +85,17 @@ def test_the_kernels_of_a_family_fit_every_gpu(family: str) -> None:
 @pytest.mark.parametrize("rung", FASTEST)
 def test_the_fastest_rungs_are_found_by_their_names(rung: str) -> None:
     assert any(name.startswith(rung) for name in NAMES)
+
+
+def test_a_library_of_the_compiler_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A toolkit may be there in part: NVVM on the system, and nothing else."""
+
+    def missing() -> None:
+        raise OSError
+
+    for name, module, version in (("nvJitLink", nvjitlink, "version"), ("NVRTC", nvrtc, "nvrtcVersion")):
+        monkeypatch.setattr(module, version, missing)
+        assert f"the CUDA compiler ({name}) is not installed: pip install" in str(machine_code.why_not())
 
 
 def test_every_family_has_kernels() -> None:
