@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -41,6 +42,13 @@ toc_object_entries = False  # the theme copies the whole table of contents into 
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 python_maximum_signature_line_length = 100
+
+# The kernels of the pages' cells, and what starts them, say nothing but errors.
+profile = HERE / "_build" / "ipython" / "profile_default"
+profile.mkdir(parents=True, exist_ok=True)
+(profile / "ipython_kernel_config.py").write_text('c.IPKernelApp.log_level = "ERROR"\n', encoding="utf-8")
+os.environ["IPYTHONDIR"] = str(profile.parent)
+logging.getLogger("traitlets").setLevel(logging.WARNING)
 
 # The pages' cells run when the project changed.  The tutorials do not run here: they are stored with their outputs, and
 # tests/test_tutorials.py keeps these current.
