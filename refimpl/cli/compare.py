@@ -52,7 +52,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Planned:
-    """A setup's row, and its program or why there is none."""
+    """A setup's row, and its program or the error."""
 
     setup: Setup | None
     row: Compared

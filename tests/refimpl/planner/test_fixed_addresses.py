@@ -100,7 +100,7 @@ def test_a_block_lives_until_its_release_and_drains_until_its_copy_is_done() -> 
 
 
 def test_a_copy_in_that_begins_early_takes_bytes_that_are_free_early() -> None:
-    """AccUDNN's program: the batch comes back into a workspace that is free before other blocks of its step."""
+    """AccUDNN's program: the batch is prefetched into a workspace that is free before other blocks of its step."""
     network, budget = build("alexnet", 256), 1467 * MIB
     late = plan(network, presets.setup("accudnn"), TITAN_X, budget)
     assert isinstance(late.setup.allocator, FixedAddresses)

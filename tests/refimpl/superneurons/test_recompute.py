@@ -115,7 +115,7 @@ class Watched:
         return self.recompute.segmentation
 
     def segment_maps(self, layer: Layer) -> set[Tensor]:
-        """All outputs of the segment that a layer belongs to or reads from; empty if there is none."""
+        """All outputs of the segment that a layer belongs to or reads from; empty without a segment."""
         near = (s for s in self.segmentation.segments if layer in s.layers or layer.producers[0] in s.layers)
         return {y for segment in near for inside in segment.layers for y in inside.outputs}
 
