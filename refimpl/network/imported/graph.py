@@ -68,6 +68,26 @@ class Graph:
     file: str | None = None  #: that trained weights can be written back to
 
 
+def translated(name: str, called: str, operator: Callable[[Any], tuple[Any, ...]] | None, call: Any) -> Node:
+    """The node of one call in a file or a module; what cannot be translated becomes a node that says why.
+
+    Args:
+        name: of the node.
+        called: the operator's name there, for errors.
+        operator: gives our operation, its attributes and its weights; None: the operator is unknown.
+        call: what `operator` reads; it has `inputs`, and `shape`, the output's for one image (None: it is no batch).
+    """
+    try:
+        if operator is None:
+            raise Unsupported(f"the operator {called} is not supported")
+        operation, attributes, *weights = operator(call)
+        if call.shape is None:
+            raise Unsupported(f"{called} makes no batch of maps or of rows")
+    except Unsupported as error:
+        operation, attributes, weights = UNSUPPORTED, {"why": str(error)}, []
+    return Node(name, operation, call.inputs, call.shape or (), attributes, *weights)
+
+
 class Value(NamedTuple):
     """What a node has become: a layer whose output is read as `shape`, and then with zeros around it."""
 

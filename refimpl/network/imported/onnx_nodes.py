@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.graph import UNSUPPORTED, Graph, Node, Unsupported, cleaned
+from refimpl.network.imported.graph import Graph, Node, Unsupported, cleaned, translated
 from refimpl.network.imported.onnx_file import OnnxFile, label
 from refimpl.network.layer import FirstValues, NetworkError
 
@@ -55,16 +55,7 @@ class _Translation:
         call = Call(self, node)
         if not call.inputs or not node.output:
             return None
-        try:
-            operator = OPERATORS.get(node.op_type)
-            if operator is None:
-                raise Unsupported(f"the operator {node.op_type} is not supported")
-            operation, attributes, *weights = operator(call)
-            if call.shape is None:
-                raise Unsupported(f"{node.op_type} makes no batch of maps or of rows")
-        except Unsupported as error:
-            operation, attributes, weights = UNSUPPORTED, {"why": str(error)}, []
-        made = Node(label(node), operation, call.inputs, call.shape or (), attributes, *weights)
+        made = translated(label(node), node.op_type, OPERATORS.get(node.op_type), call)
         self.names[node.output[0]], self.made[node.output[0]] = made.name, made
         return made
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.graph import UNSUPPORTED, Graph, Node, Unsupported, cleaned
+from refimpl.network.imported.graph import Graph, Node, Unsupported, cleaned, translated
 from refimpl.network.layer import FirstValues, NetworkError
 from refimpl.text import one_line
 
@@ -102,16 +102,7 @@ class _Translation:
         call = Call(self, node)
         if not call.inputs:
             return  # it counts batches
-        try:
-            operator = OPERATORS.get(call.operator)
-            if operator is None:
-                raise Unsupported(f"the operator {node.target} is not supported")
-            operation, attributes, *weights = operator(call)
-            if call.shape is None:
-                raise Unsupported(f"{node.target} makes no batch of maps or of rows")
-        except Unsupported as error:
-            operation, attributes, weights = UNSUPPORTED, {"why": str(error)}, []
-        made = Node(self._name(node), operation, call.inputs, call.shape or (), attributes, *weights)
+        made = translated(self._name(node), str(node.target), OPERATORS.get(call.operator), call)
         self.names[node] = made.name
         self.nodes.append(made)
         if call.in_place:  # who reads its input from here on reads its output
