@@ -1,4 +1,4 @@
-"""Shared by both reports of the bench: where and when something was measured, and the way into the documentation."""
+"""Shared by the reports of the bench: where and when something was measured, and the way into the documentation."""
 
 from __future__ import annotations
 
