@@ -71,7 +71,8 @@ def cluster_picture(rows: Sequence[ClusterRow]) -> Figure:
     subtitle = "our reconstruction · line: the abstract's 7.7 times, whose base and link are not published"
     with style.page(11, 4.2, title, subtitle, 0.6) as figure:
         axes = figure.subplots()
-        grouped_bars(axes, groups, series, "{:.1f}".format, fontsize=8)
+        clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # a value is not crossed by the line
+        grouped_bars(axes, groups, series, "{:.1f}".format, 1.5, fontsize=8, bbox=clear)
         axes.axhline(CLUSTER.value, color=style.INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
         axes.set_ylabel("images a second, times")
         axes.set_ylim(0, 14)
