@@ -325,9 +325,9 @@ KERNELS = (
     ),
     Fault(
         "the last block of a grid is not run",
-        "kernels/cpu/threads.py",
-        "min(first + chunk, blocks))",
-        "min(first + chunk, blocks - 1))",
+        "kernels/cpu/source.py",
+        "min(_first + _chunk, _blocks))",
+        "min(_first + _chunk, _blocks - 1))",
         "tests/kernels/test_cpu.py",
     ),
     Fault(

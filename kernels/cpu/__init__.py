@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from math import prod
 from typing import Any
 
 from kernels.cpu.build import has_avx512, load, source_text
@@ -33,8 +34,7 @@ def run(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> None:
     if mode is not None:
         mode.run(kernel, grid, values)
         return
-    compiled = _compiled(kernel)
-    run_blocks(lambda first, last: compiled(first, last, *grid, *values), grid[0] * grid[1] * grid[2])
+    run_blocks(_compiled(kernel), prod(grid), *grid, *values)
 
 
 @cache

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +31,7 @@ import numpy as np
 
 from kernels.cpu import runtime
 from kernels.cpu.build import load
+from kernels.cpu.threads import run_alone
 from kernels.declare import Dim3, Kernel
 
 RACES = {
@@ -61,7 +63,7 @@ class Mode:
     def run(self, kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> None:
         module, report = _load(kernel), np.zeros(runtime.REPORT_LENGTH, np.int64)
         try:
-            module.run(0, grid[0] * grid[1] * grid[2], *grid, *values, self.threads(kernel.threads), report)
+            run_alone(module.run, prod(grid), *grid, *values, self.threads(kernel.threads), report)
         except (IndexError, RuntimeError):
             if report[runtime.KIND] == 0:
                 raise

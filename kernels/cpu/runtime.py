@@ -1,4 +1,4 @@
-"""Imported by generated modules: memory on the stack, and the checks of checked mode."""
+"""Imported by generated modules: tickets for blocks, memory on the stack, and the checks of checked mode."""
 
 from __future__ import annotations
 
@@ -26,6 +26,17 @@ SHADOW = np.dtype([(name, np.int64) for name in ("write_epoch", "writer", "read_
 NO_THREAD = -1
 
 inside = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  #: for what generated code calls and Python does not
+
+
+@intrinsic
+def take(typing_context: Any, ticket: Any, chunk: Any) -> Any:
+    """The ticket's number, which goes up by `chunk`: no two threads get the same one."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.atomic_rmw("add", array.data, arguments[1], "monotonic")
+
+    return types.int64(ticket, types.int64), generate
 
 
 @intrinsic(prefer_literal=True)

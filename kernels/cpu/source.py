@@ -4,7 +4,7 @@ The module has the kernel's constants and helpers, then
 
     _one_thread  the kernel's body, if it has no barriers; otherwise its pieces are in
     _block       shared and saved memory, and the loops over the block's threads
-    run          blocks _first … _last - 1 of the grid, compiled for the kernel's argument types
+    run          blocks of the grid, _chunk of them for each ticket taken, compiled for the kernel's argument types
 
 Every name that is not the kernel's begins with an underscore.
 """
@@ -80,6 +80,7 @@ class KernelSource:
             "from kernels.cpu.runtime import filled as _filled",
             "from kernels.cpu.runtime import read as _read",
             "from kernels.cpu.runtime import stack as _stack",
+            "from kernels.cpu.runtime import take as _take",
             "from kernels.cpu.runtime import write as _write",
             "",
             # No reference counts (_nrt): all memory is the caller's or on the stack, and counting hinders LLVM.
@@ -157,20 +158,23 @@ class KernelSource:
     def _run(self) -> list[str]:
         parameters, kinds = self.lowered.parameters, self.kernel.parameters.values()
         extra = ["_order", "_report"] if self.checked else []
-        types = ["int64"] * 5 + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * len(extra)
+        types = ["int64[::1]", *["int64"] * 5] + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * len(extra)
         report = ["_report[BLOCK_X] = blockIdx_x", "_report[BLOCK_Y] = blockIdx_y", "_report[BLOCK_Z] = blockIdx_z"]
         report.append("_report[EPOCH] = 1")
-        inside = "".join(f"\n                {line}" for line in report if self.checked)
+        inside = "".join(f"\n                    {line}" for line in report if self.checked)
         body = parse(
             f"""
-            for _number in range(_first, _last):
-                blockIdx_x = _number % gridDim_x
-                blockIdx_y = _number // gridDim_x % gridDim_y
-                blockIdx_z = _number // (gridDim_x * gridDim_y){inside}
-                _block({", ".join([*BLOCK, *GRID, *parameters, *extra])})"""
+            _first = _take(_ticket, _chunk)
+            while _first < _blocks:
+                for _number in range(_first, min(_first + _chunk, _blocks)):
+                    blockIdx_x = _number % gridDim_x
+                    blockIdx_y = _number // gridDim_x % gridDim_y
+                    blockIdx_z = _number // (gridDim_x * gridDim_y){inside}
+                    _block({", ".join([*BLOCK, *GRID, *parameters, *extra])})
+                _first = _take(_ticket, _chunk)"""
         )
         options = f'"void({", ".join(types)})", nogil=True, cache=True, **OPTIONS'
-        return _function("run", ["_first", "_last", *GRID, *parameters, *extra], body, options)
+        return _function("run", ["_ticket", "_chunk", "_blocks", *GRID, *parameters, *extra], body, options)
 
     def _shared_array(self, array: Array) -> list[str]:
         """The statements that make a shared array and, in checked mode, its shadow: epoch 0, before all others."""
