@@ -17,12 +17,11 @@ Forward: one thread an output; it walks its window row by row.
 Backward *gathers*: every thread owns a part of dx and looks for what the windows over it give, so that no two threads
 write to one place and the order of every sum is fixed.  Which windows these are is arithmetic.
     max:     one thread a cell, the stride × stride elements that begin where a window begins.  No indices are stored:
-             the first largest element of a window is the first that equals its y.  A window is searched only if its y
-             is no larger than the cell's largest element, and before the cell only if it was found in the cell.
-             One or two comparisons an element, and more where a window is searched; 10 bytes an element of x (2×2,
-             stride 2).
+             the first largest element of a window is the first that equals its y.
+             Up to one comparison an element of every window over a cell; 10 bytes an element of x (2×2, stride 2).
     average: one thread an element.
              Two operations a window over it; reads dy, writes dx: 5 bytes an element of x (2×2, stride 2).
+On a CPU the usual windows have kernels of their own for the largest values, one thread a map: see `by_map`.
 
 `forward_to` pools to maps of a given size, whatever the size of x (PyTorch's adaptive pooling): window p of P goes over
 the rows from ⌊p·height / P⌋ to ⌈(p + 1)·height / P⌉ - 1, so windows differ by a row and may overlap.  Backward has one
@@ -40,9 +39,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.arguments import LARGEST, KernelError, check, check_shape
+from kernels.arguments import LARGEST, KernelError, check, check_shape, place
 from kernels.division import divide, reciprocal
-from kernels.launch import Floats, ceil_div, device, kernel, launch
+from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.shim import cuda
 
 Pair = tuple[int, int]
@@ -198,51 +197,145 @@ def pool_max_backward(
             here = np.uint32((plane * height + cell_top) * width + cell_left)
             row_end = np.uint32(here + cell_right - cell_left)
             stop = np.uint32(here + (cell_bottom - cell_top) * width)
-            largest_here = -INFINITY
             while here < stop:
-                if x[here] > largest_here:  # a NaN is not
-                    largest_here = x[here]
                 dx[here] = ZERO
                 here = np.uint32(here + 1)
                 if here == row_end:
                     row_end = np.uint32(row_end + width)
                     here = np.uint32(row_end - cell_right + cell_left)
+            cell_start = np.uint32((plane * height + cell_top) * width)
+            cell_stop = np.uint32((plane * height + cell_bottom) * width)
             p = max(np.int32(cell_row - reach_height + 1), np.int32(0))
             while p <= cell_row and p < out_height:
                 top, bottom = covered(p, stride_height, pad_height, window_height, height)
                 q = max(np.int32(cell_column - reach_width + 1), np.int32(0))
                 while q <= cell_column and q < out_width:
+                    left, right = covered(q, stride_width, pad_width, window_width, width)
                     window = np.uint32((plane * out_height + p) * out_width + q)
                     largest = y[window]
-                    if largest <= largest_here:  # otherwise it is in another cell, or NaN
-                        left, right = covered(q, stride_width, pad_width, window_width, width)
-                        # The first in the part of the cell that the window covers ...
-                        from_row = max(top, cell_top)
-                        from_left = max(left, cell_left)
-                        to_right = min(right, cell_right)
-                        here = np.uint32((plane * height + from_row) * width + from_left)
-                        row_end = np.uint32(here + to_right - from_left)
-                        stop = np.uint32(here + (min(bottom, cell_bottom) - from_row) * width)
-                        while here < stop and x[here] != largest:
-                            here = np.uint32(here + 1)
-                            if here == row_end:
-                                row_end = np.uint32(row_end + width)
-                                here = np.uint32(row_end - to_right + from_left)
-                        # ... gets the gradient if it is the first in the whole window.
-                        if here < stop:
-                            found = here
-                            if top < cell_top or left < cell_left or cell_right < right:  # more of it comes before
-                                here = np.uint32((plane * height + top) * width + left)
-                                row_end = np.uint32(here + right - left)
-                                while here < found and x[here] != largest:
-                                    here = np.uint32(here + 1)
-                                    if here == row_end:
-                                        row_end = np.uint32(row_end + width)
-                                        here = np.uint32(row_end - right + left)
-                            if here == found:
-                                dx[found] += dy[window]
+                    here = np.uint32((plane * height + top) * width + left)
+                    row_end = np.uint32(here + right - left)
+                    # What is below the cell is not this thread's to find.
+                    stop = min(np.uint32(here + (bottom - top) * width), cell_stop)
+                    while here < stop and x[here] != largest:
+                        here = np.uint32(here + 1)
+                        if here == row_end:
+                            row_end = np.uint32(row_end + width)
+                            here = np.uint32(row_end - right + left)
+                    w = np.int32(right - np.int32(row_end - here))
+                    if cell_start <= here and here < stop and cell_left <= w and w < cell_right:
+                        dx[here] += dy[window]
                     q = np.int32(q + 1)
                 p = np.int32(p + 1)
+
+
+@device
+def whole(size: int, count: int, window: int, stride: int, pad: int) -> Pair:
+    """First and last + 1 of the windows, of `count` along this axis, that are in the map from end to end."""
+    first = min((pad + stride - 1) // stride, count)
+    return first, max(min((size + pad - window) // stride + 1, count), first)
+
+
+def max_forward_by_map(window: int, stride: int) -> Kernel:
+    """The kernel for square windows of this length at this stride."""
+
+    @kernel(block=1, name=f"pool_max_forward_by_map_{window}_{stride}")
+    def pool_max_forward_by_map(
+        x: Floats, y: Floats, height: int, width: int, out_height: int, out_width: int, pad_height: int, pad_width: int
+    ) -> None:
+        """One thread a map: the largest values of a row of windows side by side."""
+        largest = cuda.shared.array(ROW, np.float32)
+        start = np.int64(cuda.blockIdx.x) * height * width
+        first = np.int64(cuda.blockIdx.x) * out_height * out_width
+        inside, outside = whole(width, out_width, window, stride, pad_width)
+        for p in range(out_height):
+            top = p * stride - pad_height
+            for q in range(0, out_width, ROW):
+                end = min(q + ROW, out_width)
+                for j in range(max(inside, q), min(outside, end)):
+                    most = -INFINITY
+                    for r in range(window):
+                        row = start + min(max(top + r, 0), height - 1) * width
+                        for s in range(window):
+                            value = x[np.uint32(row + j * stride - pad_width + s)]
+                            most = value if (value > most) | (value != value) else most
+                    largest[np.uint32(j - q)] = most
+                for j in range(q, end):
+                    if j < inside or j >= outside:
+                        left = j * stride - pad_width
+                        most = -INFINITY
+                        for h in range(max(top, 0), min(top + window, height)):
+                            for w in range(max(left, 0), min(left + window, width)):
+                                value = x[np.uint32(start + h * width + w)]
+                                most = value if (value > most) | (value != value) else most
+                        largest[np.uint32(j - q)] = most
+                for j in range(q, end):
+                    y[np.uint32(first + j)] = largest[np.uint32(j - q)]
+            first += out_width
+
+    return pool_max_forward_by_map
+
+
+def max_backward_by_map(window: int, stride: int) -> Kernel:
+    """The kernel for square windows of this length at this stride."""
+
+    @kernel(block=1, name=f"pool_max_backward_by_map_{window}_{stride}")
+    def pool_max_backward_by_map(
+        x: Floats, y: Floats, dy: Floats, dx: Floats,
+        height: int, width: int, out_height: int, out_width: int, pad_height: int, pad_width: int,
+    ) -> None:  # fmt: skip
+        """One thread a map: it finds the first largest elements of a row of windows, then gives each its gradient."""
+        found = cuda.shared.array(ROW, np.int32)
+        start = np.int64(cuda.blockIdx.x) * height * width
+        first = np.int64(cuda.blockIdx.x) * out_height * out_width
+        inside, outside = whole(width, out_width, window, stride, pad_width)
+        for i in range(start, start + height * width):
+            dx[np.uint32(i)] = ZERO
+        for p in range(out_height):
+            top = p * stride - pad_height
+            for q in range(0, out_width, ROW):
+                end = min(q + ROW, out_width)
+                for j in range(max(inside, q), min(outside, end)):
+                    largest = y[np.uint32(first + j)]
+                    place = -1
+                    for r in range(window - 1, -1, -1):  # backwards: the first is found last
+                        row = min(max(top + r, 0), height - 1) * width
+                        for s in range(window - 1, -1, -1):
+                            e = row + j * stride - pad_width + s
+                            place = e if x[np.uint32(start + e)] == largest else place
+                    found[np.uint32(j - q)] = place
+                for j in range(q, end):
+                    if j < inside or j >= outside:
+                        left = j * stride - pad_width
+                        place = -1
+                        for h in range(min(top + window, height) - 1, max(top, 0) - 1, -1):
+                            for w in range(min(left + window, width) - 1, max(left, 0) - 1, -1):
+                                e = h * width + w
+                                place = e if x[np.uint32(start + e)] == y[np.uint32(first + j)] else place
+                        found[np.uint32(j - q)] = place
+                for j in range(q, end):
+                    if found[np.uint32(j - q)] >= 0:
+                        dx[np.uint32(start + found[np.uint32(j - q)])] += dy[np.uint32(first + j)]
+            first += out_width
+
+    return pool_max_backward_by_map
+
+
+ROW = 64  #: windows side by side
+SQUARE = (2, 2), (3, 1), (3, 2)  #: window and stride
+MAX_FORWARD_BY_MAP = {one: max_forward_by_map(*one) for one in SQUARE}
+MAX_BACKWARD_BY_MAP = {one: max_backward_by_map(*one) for one in SQUARE}
+
+
+def by_map(where: str, window: Pair, stride: Pair) -> Pair | None:
+    """The window and stride of the `by_map` kernels that the machine runs best: "cpu" or "gpu" is where the arrays are.
+
+    They compare and add up in the same order, so the choice changes no bit.  A CPU compares 16 windows at once if each
+    has as many elements as all others, and one thread a map can add to dx where it likes; a GPU wants more threads.
+    """
+    square = window[0], stride[0]
+    known = square in SQUARE and (*window, *stride) == (square[0], square[0], square[1], square[1])
+    return square if where == "cpu" and known else None
 
 
 @device
@@ -420,7 +513,9 @@ def forward(
     total, maps, out = math.prod(y_shape), x.shape[2:], y_shape[2:]
     by_out = reciprocal(out[0]), reciprocal(out[1])
     sizes = total, *maps, *out, *by_out, *window, *stride, *pad[:2]
-    if mode == "max":
+    if mode == "max" and (square := by_map(place(x), window, stride)):
+        launch(MAX_FORWARD_BY_MAP[square], math.prod(y_shape[:2]), x, y, *maps, *out, *pad[:2], stream=stream)
+    elif mode == "max":
         launch(pool_max_forward, ceil_div(total, BLOCK), x, y, *sizes, stream=stream)
     else:
         border = four_sides(pad) if count_padding else (0, 0, 0, 0)
@@ -452,6 +547,9 @@ def backward(
     if mode == "max":
         if x is None or y is None:
             raise KernelError("pool.backward: the gradient of the largest value needs x and y; they are None")
+        if square := by_map(place(x), window, stride):
+            launch(MAX_BACKWARD_BY_MAP[square], planes, x, y, dy, dx, *maps, *out, *pad[:2], stream=stream)
+            return
         rows, columns = (ceil_div(maps[axis] + pad[axis], stride[axis]) for axis in (0, 1))
         reach = ceil_div(window[0], stride[0]), ceil_div(window[1], stride[1])
         cells = planes * rows * columns

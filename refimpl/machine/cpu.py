@@ -125,6 +125,10 @@ def _pool_forward(a: Arguments, grid: Sequence[int]) -> Units:
     return a["total"], a["total"] * a["window_height"] * a["window_width"]
 
 
+def _by_map(a: Arguments, grid: Sequence[int]) -> Units:
+    return (grid[0] * a["out_height"] * a["out_width"],)
+
+
 def _channels(a: Arguments, grid: Sequence[int], each: int) -> Units:
     return a["channels"] * a["count"], grid[0] * each
 
@@ -154,6 +158,8 @@ UNITS: dict[str, Callable[..., Units]] = {
     "im2col_gather": _taps,
     "im2col_add_partials": lambda a, grid: (a["size"] * a["count"],),
     "fc_backward_bias": lambda a, grid: (a["outputs"] * a["batch"],),
+    "pool_max_backward_by_map": _by_map,
+    "pool_max_forward_by_map": _by_map,
     "pool_max_backward": _max_backward,
     "pool_max_forward": _pool_forward,
     "pool_average_forward": _pool_forward,

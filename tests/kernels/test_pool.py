@@ -56,6 +56,30 @@ def with_ties(shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(1).integers(-2, 3, shape).astype(np.float32)
 
 
+@given(
+    shape=st.tuples(st.just(1), st.integers(1, 2), st.integers(1, 9), st.sampled_from([1, 2, 5, 8, 64, 65, 131])),
+    square=st.sampled_from(pool.SQUARE),
+    pad=st.tuples(*[st.integers(0, 2)] * 4),
+    ceil=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_a_map_at_a_time_gives_the_same_bits(
+    shape: tuple[int, ...], square: Pair, pad: tuple[int, ...], ceil: bool, seed: int
+) -> None:
+    """On a CPU, beside the kernels for a GPU; zeros of either sign, and some NaN."""
+    window, stride = square
+    options = {"window": (window,) * 2, "stride": (stride,) * 2, "pad": pad, "ceil": ceil, "mode": "max"}
+    assume(max(pad) < window and min(reference.pool_output_shape(shape, **places(options))) > 0)
+    rng = np.random.default_rng(seed)
+    x = rng.choice(np.float32([-1, -0.0, 0, 1, 2, np.nan]), shape, p=[0.2, 0.2, 0.2, 0.2, 0.18, 0.02])
+    assert pool.by_map("cpu", options["window"], options["stride"]) == square
+    found = both(x, options, seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "by_map", lambda *_: None)
+        expected = both(x, options, seed)
+    assert [one.tobytes() for one in found] == [one.tobytes() for one in expected]
+
+
 def close(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
