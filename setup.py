@@ -40,6 +40,7 @@ setup(
         "kernels": ["py.typed"],
         "kernels.emulated": ["*.c", "*.h"],  # compiled on first use
         "refimpl": ["py.typed"],
+        "refimpl.machine": ["*.json"],  # what kernels cost on one CPU
         "refimpl.report.page": ["*.html", "*.css", "*.js"],
         "refimpl.reproduce.superneurons": ["*.csv"],  # the published memory curve
     },

@@ -63,16 +63,16 @@ def here(options: argparse.Namespace) -> int:
     """Measure the kernels of the CPU at hand again."""
     if options.network or options.out:
         raise Fail("--here measures the CPU's kernels, whatever the network: leave out NETWORK and --out")
-    from refimpl.machine import cpu
+    from refimpl.machine import cpu_costs
     from refimpl.machine.here import rough_cpu
 
-    with progress("", cpu.STAGES) as advance:
-        costs = cpu.measured(advance)
-    machine = cpu.with_costs(rough_cpu(), costs)
+    with progress("", cpu_costs.STAGES) as advance:
+        costs = cpu_costs.measured(advance)
+    machine = cpu_costs.with_costs(rough_cpu(), costs)
     say(
         f"{machine.multiprocessors} cores: {machine.flops / 1e9:.0f} GFLOP/s in matrix products, "
-        f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {len(costs)} costs are kept in {cpu.path() or 'no file'}"
+        f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {len(costs)} costs are kept in {cpu_costs.path() or 'no file'}"
     )
-    if not cpu.wanted():
+    if not cpu_costs.wanted():
         say("REFIMPL_CALIBRATE=0: the machine here is the rough model nevertheless")
     return DONE

@@ -1,60 +1,38 @@
-"""The CPU at hand as a machine: what its kernels cost is measured once, and a call's seconds follow from that.
+"""The CPU at hand as a machine: a call's seconds follow from what its kernels cost.
 
-**Measured**, by `calibrate`: the launches of two small networks, each in its fastest turn.  From them follow, by least
-squares, the seconds of a kernel's *units* (`UNITS`): of a product the multiply-adds, the steps in which a tile is
+A kernel's cost is the seconds of its *units* (`UNITS`): of a product the multiply-adds, the steps in which a tile is
 copied, and the results; of most other kernels the blocks.  Kernels that differ in their tile alone share their costs.
+`refimpl.machine.cpu_costs` measures them.
 
-**Modelled**: how many units a call has, and how evenly its blocks share the cores.  Units are counted from the launches
-that the call would make, on arrays that are never touched, so that no rule of the kernels is written down twice.  Every
-launch counts as if it ran alone, with what it reads as near as the launches of the calibration had it.
-
-A calibration is kept for this processor, this number of threads and this version of the kernels, in the folder of the
-compiled kernels.  With REFIMPL_CALIBRATE=0 nothing is measured: `here` is then a rough model, the same everywhere.
+Modelled here is how many units a call has, and how evenly its blocks share the cores.  Units are counted from the
+launches that the call would make, on arrays that are never touched, so that no rule of the kernels is written down
+twice.  Every launch counts as if it ran alone, with what it reads as near as the launches of the calibration had it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from math import inf, prod
-from pathlib import Path
-from time import process_time
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution, Key
-from refimpl.machine.files import replacing
 from refimpl.machine.model import Choice, Efficiency, Machine, Source, in_order
 from refimpl.machine.profile import key as name_of
-from refimpl.machine.timing import least_in_turns
-from refimpl.network.builder import Builder
 from refimpl.network.call import Call, Setting
-from refimpl.network.network import Network
 from refimpl.network.tensor import Tensor
 
 if TYPE_CHECKING:
     from kernels.launch import Launch as BoundLaunch
 
-FORMAT = 1
-STAGES = 50  #: how often `watch` is called, nearly
-SECONDS = 8.0  #: nothing more is started after this time, once the kernels are compiled and everything has run once
-LONGEST_DIRECT = 5e7  #: operations; the naive convolution takes seconds for more
-IN_A_ROW = 2e-3  #: seconds that one turn of a short launch is to take
-DONE = "done"
-LAUNCH = "launch"  #: the name of the cost of one launch
+LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several
 SETTINGS = {"seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4}
 
 Units = tuple[float, ...]
 Arguments = Mapping[str, Any]
-CalibrationProgress = Callable[[str], None]
 
 
 # -- what a launch consists of -----------------------------------------------------------------------------------------
@@ -182,6 +160,11 @@ def units(launch: BoundLaunch) -> tuple[str, Units]:
     return name, count(arguments, launch.grid) if count else (prod(launch.grid),)
 
 
+def seconds_of(costs: Units, counted: Units) -> float:
+    """Seconds of these units, blocks evenly shared."""
+    return sum(cost * count for cost, count in zip(costs, counted, strict=True))
+
+
 def unevenness(blocks: int, threads: int) -> float:
     """How much longer than evenly shared: fewer blocks than cores leave cores idle."""
     return up(blocks, threads) / blocks if blocks < 8 * threads else 1.0
@@ -200,9 +183,11 @@ class CalibratedCpu(Machine):
     def launch_cost(self, launch: BoundLaunch) -> float:
         """Seconds of one launch."""
         name, counted = units(launch)
-        costs = self.costs.get(name) or tuple(0.0 for _ in counted)
-        busy = sum(cost * count for cost, count in zip(costs, counted, strict=True))
-        return self.launch_seconds + busy * unevenness(prod(launch.grid), self.multiprocessors)
+        blocks, threads = prod(launch.grid), self.multiprocessors
+        start = self.costs[SHARED][0] if min(blocks, threads) > 1 else self.launch_seconds
+        if name not in self.costs:
+            return start
+        return start + seconds_of(self.costs[name], counted) * unevenness(blocks, threads)
 
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
         """How long a call runs by this algorithm (None: the fastest)."""
@@ -268,204 +253,10 @@ def launches(function: str, arguments: Mapping[str, Any]) -> list[BoundLaunch]:
     return bind(getattr(import_module(f"kernels.{module}"), name), **arguments)
 
 
-# -- the calibration ---------------------------------------------------------------------------------------------------
-
-
-def networks() -> Iterator[Network]:
-    """The cases to measure: every kernel in a few sizes, from full tiles to nearly empty ones."""
-    for batch, channels, size, filters in ((2, 64, 56, 96), (16, 8, 32, 16)):
-        b = Builder("calibration", (batch, 3, size, size))
-        b.conv(channels, 3, pad=1)
-        b.batchnorm()
-        b.relu()
-        b.conv(filters, 5, pad=2)
-        b.lrn()
-        trunk = b.pool(3, 2, pad=1)
-        b.conv(filters, 3, pad=1)
-        b.batchnorm()
-        left = b.conv(filters, 3, pad=1)
-        right = b.conv(filters, 1, after=trunk)
-        joined = b.join(left, right, trunk)
-        pooled = b.pool(3, 1, pad=1, after=joined)
-        b.concat(joined, pooled)
-        b.pool(2, 2)
-        b.conv(4 * filters, 3, pad=1)
-        b.conv(4 * filters, 3, pad=1, groups=4 * filters if filters > 64 else filters // 2)
-        b.relu(at_most=6)
-        b.conv(2 * filters, 1)
-        b.pool(2, 2, mode="average")
-        b.fc(1024)
-        b.relu()
-        b.dropout()
-        b.fc(1024 if filters > 64 else 48)
-        b.fc(100)
-        b.softmax()
-        yield b.build()
-
-
-def filled(shape: Sequence[int], dtype: str) -> np.ndarray:
-    """Numbers of either sign around zero, as they are met in training."""
-    if dtype != "float32":
-        return np.zeros(shape, dtype)
-    count = prod(shape)
-    return np.resize(np.random.default_rng(0).standard_normal(min(count, 1 << 16), dtype=np.float32), shape)
-
-
-def calibrate(watch: CalibrationProgress = lambda what: None) -> dict[str, Units]:
-    """Measure the launches of `networks`; `watch` is called with what is being done.
-
-    Returns:
-        Seconds of a unit by the name of what costs them; `launch`: of one launch.
-    """
-    from kernels import relu
-    from kernels.launch import bind
-
-    runs: dict[tuple[str, Units], BoundLaunch] = {}
-    for network in networks():
-        for step in network.steps:
-            for call in step.calls:
-                for launched in _ways(call):
-                    runs.setdefault(units(launched), launched)
-    small = np.zeros(32, np.float32)
-    (tiny,) = bind(relu.forward, small, small)
-    runs[LAUNCH, (1.0,)] = tiny
-    names = list(dict.fromkeys(launched.kernel.name for launched in runs.values()))
-    compiled: set[str] = set()
-    for launched in runs.values():
-        if launched.kernel.name not in compiled:
-            compiled.add(launched.kernel.name)
-            watch(f"kernel {len(compiled)} of {len(names)}: {launched.kernel.name}")
-        launched.run(None)
-    watch(f"measuring, {SECONDS:.0f} seconds")
-    ready = {name: partial(launched.run, None) for name, launched in runs.items()}
-    least = least_in_turns(ready, _seconds, inf, SECONDS, row_seconds=IN_A_ROW)
-    watch(DONE)
-    overhead = least.pop((LAUNCH, (1.0,)))
-    samples: dict[str, list[tuple[Units, float]]] = defaultdict(list)
-    for (name, counted), seconds in least.items():
-        samples[name].append((counted, max(seconds - overhead, 0.05 * seconds) / _threads()))
-    return {name: fitted(found) for name, found in samples.items()} | {LAUNCH: (overhead,)}
-
-
-def _ways(call: Call) -> Iterator[BoundLaunch]:
-    """Every launch of a call by every algorithm, with the largest workspace."""
-    arguments = untouched(call, filled)
-    if not call.choosable:
-        yield from launches(call.function, arguments)
-        return
-    conv = Convolution.of(call.convolution)
-    offered = [one for one in options("own", conv) if one.algorithm != "direct" or conv.flops < LONGEST_DIRECT]
-    for name in dict.fromkeys(option.algorithm for option in offered):
-        most = max(option.workspace_bytes for option in offered if option.algorithm == name)
-        yield from launches(call.function, arguments | way(name, most))
-
-
-def _seconds(run: Callable[[], Any], times: int) -> float:
-    """Processor seconds of all cores together, which other work on the machine disturbs less than the clock's."""
-    start = process_time()
-    for _ in range(times):
-        run()
-    return (process_time() - start) / times
-
-
-def fitted(samples: Sequence[tuple[Units, float]]) -> Units:
-    """Costs of the units, none below zero, with the least sum of squared relative errors."""
-    from scipy.optimize import nnls
-
-    rows = np.array([[count / seconds for count in counted] for counted, seconds in samples])
-    scale = rows.max(axis=0)
-    scale[scale == 0] = 1
-    found, _ = nnls(rows / scale, np.ones(len(rows)))
-    return tuple(float(cost) for cost in found / scale)
-
-
-def _threads() -> int:
-    from kernels.cpu.threads import thread_count
-
-    return thread_count()
-
-
-# -- kept --------------------------------------------------------------------------------------------------------------
-
-
-def wanted() -> bool:
-    """Whether REFIMPL_CALIBRATE leaves the calibration on."""
-    return os.environ.get("REFIMPL_CALIBRATE", "1") != "0"
-
-
-def path() -> Path | None:
-    """The file of this machine's calibration; None where nothing can be kept."""
-    import kernels
-    from kernels.cpu.build import cache_directory, compiler_key
-    from refimpl.machine.here import processor
-
-    folder = cache_directory()
-    if folder is None:
-        return None
-    digest = hashlib.sha256(repr((FORMAT, processor(), _threads(), compiler_key())).encode())
-    for source in sorted(Path(kernels.__path__[0]).rglob("*.py")):
-        digest.update(source.read_bytes())
-    return folder / f"here-{digest.hexdigest()[:16]}.json"
-
-
-def kept() -> dict[str, Units] | None:
-    """The costs that were measured before; None if there are none, or if the file is damaged."""
-    file = path()
-    try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file else None
-        costs = {str(name): tuple(float(cost) for cost in values) for name, values in found.items()} if found else {}
-        sound = all(0 <= cost < 1 for values in costs.values() for cost in values)
-        return costs if LAUNCH in costs and sound else None
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
-
-
-def measured(watch: CalibrationProgress | None = None) -> dict[str, Units]:
-    """Measure now, and keep the costs for later processes; without `watch`, progress is shown on standard error."""
-    if watch is None:
-        print(
-            "refimpl: this CPU's kernels are measured, once, for the machine `here`; "
-            "REFIMPL_CALIBRATE=0 takes a rough model instead",
-            file=sys.stderr,
-        )
-    costs = calibrate(watch or _shown)
-    file = path()
-    if file is not None:
-        with replacing(file) as out:
-            out.write(json.dumps(costs, indent=1).encode())
-    _costs[:] = [costs]
-    return costs
-
-
-def _shown(what: str) -> None:
-    if sys.stderr.isatty():
-        print(f"\r  {what:70}", end="" if what != DONE else "\n", file=sys.stderr, flush=True)
-
-
-_costs: list[dict[str, Units]] = []  #: of this process, once they are known
-
-
-def machine(rough: Machine, measure: bool = True) -> Machine:
-    """The CPU at hand with the costs that were measured.
-
-    Args:
-        rough: what is not measured, and the machine itself if nothing is.
-        measure: measure now if nothing was measured before.
-    """
-    if not wanted():
-        return rough
-    if not _costs:
-        found = kept()
-        if found is None and not measure:
-            return rough
-        _costs[:] = [found or measured()]
-    return with_costs(rough, _costs[0])
-
-
 def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
     """A CPU of which these costs were measured."""
     product = _register_2d({"m": 512, "n": 512, "k": 512}, (16, 1))
-    flops = 2 * 512**3 / sum(cost * count for cost, count in zip(costs["gemm_register_2d"], product, strict=True))
+    flops = 2 * 512**3 / seconds_of(costs["gemm_register_2d"], product)
     bandwidth = 8 * 1024 / costs["elementwise_copy"][0]
     return CalibratedCpu(
         name=rough.name,

@@ -1,6 +1,6 @@
 """This computer: its CPU, memory and load, and rough models of the GPU at hand and of the CPU.
 
-A CPU's kernels are measured once (`refimpl.machine.cpu`).  A GPU's model is rough, and so is a CPU's with
+A CPU's kernels are measured once (`refimpl.machine.cpu_costs`).  A GPU's model is rough, and so is a CPU's with
 REFIMPL_CALIBRATE=0: nothing is timed, so that the same plan comes out every time.  `refimpl profile` measures the calls
 of a network instead, and its file is a machine too.  What the operating system does not tell is replaced by a guess,
 never by an error.

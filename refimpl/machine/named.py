@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from refimpl.machine import cpu
+from refimpl.machine import cpu_costs
 from refimpl.machine.here import current_gpu, rough_cpu
 from refimpl.machine.machines import MACHINES
 from refimpl.machine.model import FIGURES, Efficiency, Machine
@@ -38,7 +38,7 @@ def here(measure: bool = True) -> Machine:
     """The device at hand; `measure`: a CPU's kernels, if that was not done before."""
     from kernels import gpu
 
-    return cpu.machine(rough_cpu(), measure) if gpu.why_not() is not None else current_gpu()
+    return cpu_costs.machine(rough_cpu(), measure) if gpu.why_not() is not None else current_gpu()
 
 
 def summary(with_here: bool = True) -> list[dict[str, Any]]:

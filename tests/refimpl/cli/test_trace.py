@@ -72,15 +72,20 @@ def test_a_profile_is_a_machine(refimpl: Command, tmp_path: Path) -> None:
 
 
 def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from refimpl.machine import cpu
+    from refimpl.machine import cpu, cpu_costs
 
-    costs = {"gemm_register_2d": (1e-11, 0.0, 0.0), "elementwise_copy": (4e-7,), cpu.LAUNCH: (1e-5,)}
-    monkeypatch.setattr(cpu, "calibrate", lambda watch: costs)
-    monkeypatch.setattr(cpu, "_costs", [])
+    costs = {
+        "gemm_register_2d": (1e-11, 0.0, 0.0),
+        "elementwise_copy": (4e-7,),
+        cpu.LAUNCH: (1e-5,),
+        cpu.SHARED: (1e-5,),
+    }
+    monkeypatch.setattr(cpu_costs, "calibrate", lambda watch: costs)
+    monkeypatch.setattr(cpu_costs, "_costs", [])
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
     said = refimpl("profile", "--here")
     assert said.status == 0 and "200 GFLOP/s" in said.out and "20.5 GB/s" in said.out
-    assert cpu.kept() == costs and str(cpu.path()) in said.out.replace("\n", "")
+    assert cpu_costs.kept() == costs and str(cpu_costs.path()) in said.out.replace("\n", "")
     assert "leave out NETWORK" in refimpl("profile", "lenet", "--here").err
     assert "give a NETWORK" in refimpl("profile", "--out", tmp_path / "a.json").err
 

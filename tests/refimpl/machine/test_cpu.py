@@ -1,4 +1,4 @@
-"""The CPU's machine: costs that are measured once, and seconds that follow from them.  Nothing is measured here."""
+"""The CPU's machine: costs that are measured once, and seconds that follow from them.  Only the campaign measures."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
+import cpu_campaign
 import pytest
 
 from kernels import gpu
 from kernels.launch import Launch
-from refimpl.machine import cpu, here, machine, named
+from refimpl.bench.training import NETWORKS
+from refimpl.machine import cpu, cpu_costs, here, machine, named
 from refimpl.machine.cpu import CalibratedCpu, Units, launches, untouched, way
 from refimpl.network import Network, zoo
 from refimpl.planner import plan
@@ -33,15 +35,12 @@ def every_launch(network: Network) -> Iterator[Launch]:
 
 def made_up() -> dict[str, Units]:
     """A nanosecond for each unit of everything that the calibration measures."""
-    found = {LAUNCH: (1e-5,)}
-    for network in cpu.networks():
+    found = {cpu.LAUNCH: (1e-5,), cpu.SHARED: (2e-5,)}
+    for network in cpu_costs.networks():
         for launched in every_launch(network):
             name, counted = cpu.units(launched)
             found[name] = tuple(1e-9 for _ in counted)
     return found
-
-
-LAUNCH = cpu.LAUNCH
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +97,61 @@ def test_fewer_blocks_than_cores_leave_cores_idle(costs: dict[str, Units]) -> No
 
 def test_costs_are_recovered_from_what_was_measured() -> None:
     units = [(1000.0, 10.0), (1000.0, 500.0), (4000.0, 80.0), (30.0, 400.0)]
-    found = cpu.fitted([(u, 3e-9 * u[0] + 5e-8 * u[1]) for u in units])
+    found = cpu_costs.fitted([(u, 3e-9 * u[0] + 5e-8 * u[1]) for u in units])
     assert found == pytest.approx((3e-9, 5e-8))
-    assert min(cpu.fitted([((1.0, 1.0), 1.0), ((2.0, 1.0), 1.5), ((1.0, 5.0), 0.1)])) >= 0
+    assert min(cpu_costs.fitted([((1.0, 1.0), 1.0), ((2.0, 1.0), 1.5), ((1.0, 5.0), 0.1)])) >= 0
 
 
 def test_a_resting_thread_costs_nothing() -> None:
     assert cpu._resting(64, 64) == cpu._resting(32, 64) == 1
     assert cpu._resting(8, 64) == 0.25 and cpu._resting(72, 64) == (1 + 0.25) / 2
+
+
+# -- few kernels are measured ------------------------------------------------------------------------------------------
+
+
+def test_the_reference_has_every_kernel(costs: dict[str, Units]) -> None:
+    """A kernel that is new, or has other units, needs `cpu_costs.write_reference`."""
+    known = cpu_costs.reference()
+    assert {name: len(each) for name, each in known.items()} == {name: len(each) for name, each in costs.items()}
+
+
+def test_every_measured_kernel_is_among_the_cases() -> None:
+    assert {name for name, _ in cpu_costs.cases()} == set(cpu_costs.MEASURED)
+    assert set(cpu_costs.LIKE.values()) <= set(cpu_costs.MEASURED)
+
+
+def test_a_kernel_that_is_not_measured_is_as_much_slower_as_the_one_most_like_it() -> None:
+    known = cpu_costs.reference()
+    slower = {name: 2.0 if name.startswith("conv") else 3.0 for name in cpu_costs.MEASURED}
+    cases = {name: ((3.0, 5.0, 7.0)[: len(known[name])], factor) for name, factor in slower.items()}
+    found = cpu_costs.modelled({name: [(n, f * cpu.seconds_of(known[name], n))] for name, (n, f) in cases.items()})
+    assert found.keys() | slower.keys() == known.keys() - {cpu.LAUNCH, cpu.SHARED}
+    for name, factor in ("conv_gather_by_table", 2.0), ("relu_forward", 3.0), ("conv_direct_forward", 3.0):
+        assert found[name] == pytest.approx([factor * cost for cost in known[name]])
+
+
+def test_a_launch_on_several_threads_costs_more(costs: dict[str, Units]) -> None:
+    """Waking them takes longer than a small kernel."""
+    made = calibrated(costs | {cpu.SHARED: (1e-3,)})
+    alone, shared = (launches("relu.forward", {"x": cpu.empty((n,)), "y": cpu.empty((n,))})[0] for n in (32, 1 << 16))
+    assert made.launch_cost(alone) < 1e-4 and made.launch_cost(shared) > 1e-3
+    assert calibrated(costs | {cpu.SHARED: (1e-3,)}, cores=1).launch_cost(shared) < 1e-3
+
+
+@pytest.mark.slow
+def test_helpers_compile_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The second one meets what the first has compiled, and ends."""
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
+    monkeypatch.setattr(cpu_costs, "_threads", lambda: 2)
+    with monkeypatch.context() as last:
+        last.setattr(cpu_costs, "MEASURED", cpu_costs.MEASURED[-1:])
+        cpu_costs.help_to_compile(0, 1)
+    with cpu_costs.helpers() as processes:
+        pass
+    assert [process.returncode for process in processes] == [0]
+    compiled = [entry.name.rpartition("_")[0] for entry in tmp_path.iterdir() if entry.is_dir()]
+    assert compiled == [cpu_costs.MEASURED[-1]]
 
 
 # -- measured once -----------------------------------------------------------------------------------------------------
@@ -116,15 +162,15 @@ def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, costs: dict[str, 
     """A cache of its own, no GPU, and a calibration that takes no time; how often it ran."""
     ran: list[int] = []
 
-    def calibrate(watch: cpu.Watch) -> dict[str, Units]:
+    def calibrate(watch: cpu_costs.CalibrationProgress) -> dict[str, Units]:
         ran.append(1)
         return costs
 
     monkeypatch.setenv("REFIMPL_CALIBRATE", "1")
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
     monkeypatch.setattr(gpu, "why_not", lambda: "no CUDA driver")
-    monkeypatch.setattr(cpu, "calibrate", calibrate)
-    monkeypatch.setattr(cpu, "_costs", [])
+    monkeypatch.setattr(cpu_costs, "calibrate", calibrate)
+    monkeypatch.setattr(cpu_costs, "_costs", [])
     return ran
 
 
@@ -134,25 +180,48 @@ def test_here_is_measured_on_its_first_use_and_kept_for_later_processes(
     assert not isinstance(named.here(measure=False), CalibratedCpu) and measuring == []
     first = machine("here")
     assert isinstance(first, CalibratedCpu) and measuring == [1] and "measured, once" in capsys.readouterr().err
-    monkeypatch.setattr(cpu, "_costs", [])  # another process
+    monkeypatch.setattr(cpu_costs, "_costs", [])  # another process
     assert machine("here") == named.here(measure=False) == first and measuring == [1]
-    assert prod(cpu.kept()["gemm_tiled"]) == prod(costs["gemm_tiled"])  # type: ignore[index]
+    assert prod(cpu_costs.kept()["gemm_tiled"]) == prod(costs["gemm_tiled"])  # type: ignore[index]
     monkeypatch.setenv("REFIMPL_CALIBRATE", "0")
     assert machine("here") == here.rough_cpu()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"launch": 1}', '{"launch": [-1]}', '{"launch": [NaN]}', "{}"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"launch": [0]}',
+        '{"launch": 1}',
+        '{"launch": [-1]}',
+        '{"launch": [NaN]}',
+        "{}",
+        '{"launch": [1e-6]}',
+    ],
+)
 def test_a_damaged_calibration_is_measured_again(measuring: list[int], content: str) -> None:
     machine("here")
-    file = cpu.path()
-    assert file is not None and json.loads(file.read_text())[LAUNCH]
+    file = cpu_costs.path()
+    assert file is not None and json.loads(file.read_text())[cpu.LAUNCH]
     file.write_text(content)
-    assert cpu.kept() is None
+    assert cpu_costs.kept() is None
 
 
 def test_another_number_of_threads_is_another_calibration(
     measuring: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = cpu.path()
-    monkeypatch.setattr(cpu, "_threads", lambda: 77)
-    assert cpu.path() != before
+    before = cpu_costs.path()
+    monkeypatch.setattr(cpu_costs, "_threads", lambda: 77)
+    assert cpu_costs.path() != before
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name, batch", NETWORKS)
+def test_here_is_as_fast_as_it_says(monkeypatch: pytest.MonkeyPatch, name: str, batch: int) -> None:
+    """`simulate` is within a quarter, and the choices of algorithms within a tenth of the best."""
+    monkeypatch.setenv("REFIMPL_CALIBRATE", "1")
+    row = cpu_campaign.measure(name, batch)
+    assert 0.75 < row.error < 1.25 and row.lost < 1.1, row

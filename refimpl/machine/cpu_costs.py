@@ -1,0 +1,387 @@
+"""What the kernels of the CPU at hand cost: measured once, in ten seconds, and kept.
+
+**Measured**: the kernels of `MEASURED`, where training spends nearly all its time, by launches of two small networks,
+each in its fastest turn.  From them follow, by least squares, the seconds of a kernel's units (`refimpl.machine.cpu`).
+Most of the ten seconds are Numba's, so as few kernels as possible are compiled, and other processes help.
+
+**Modelled**: every other kernel.  It costs what it costs on one AMD EPYC with two cores (`cpu_costs.json`), times the
+ratio of this CPU to that one in a measured kernel of the same kind (`LIKE`).
+
+The file is written by the same measurement with every kernel measured; run it anew when a kernel has changed:
+
+    python -c "from refimpl.machine.cpu_costs import write_reference; write_reference()"
+
+A calibration is kept for this processor, this number of threads and this version of the kernels, in the folder of the
+compiled kernels.  With REFIMPL_CALIBRATE=0 nothing is measured: `here` is then a rough model, the same everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from math import exp, inf, log, prod
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from refimpl.machine.catalogues import options
+from refimpl.machine.convolution import Convolution
+from refimpl.machine.cpu import LAUNCH, SHARED, Units, launches, seconds_of, units, untouched, way, with_costs
+from refimpl.machine.files import replacing
+from refimpl.machine.model import Machine
+from refimpl.machine.timing import least_in_turns
+from refimpl.network.builder import Builder
+from refimpl.network.call import Call
+from refimpl.network.network import Network
+
+if TYPE_CHECKING:
+    from kernels.declare import Kernel
+    from kernels.launch import Launch as BoundLaunch
+
+FORMAT = 2
+SECONDS = 1.5  #: nothing more is started after this time, once the kernels are compiled and everything has run once
+THOROUGH_SECONDS = 30.0  #: the same where every kernel is measured
+LONGEST_DIRECT = 5e7  #: operations; the naive convolution takes seconds for more
+IN_A_ROW = 2e-3  #: seconds that one turn of a short launch is to take
+MOST_HELPERS = 3  #: processes that compile beside this one
+DONE = "done"
+
+CalibrationProgress = Callable[[str], None]
+
+#: Measured on first use; those that take longest to compile come first.
+MEASURED = (
+    "conv_gather_by_tap", "conv_filter_gradient", "gemm_register_2d", "gemm_tiled", "batchnorm_chunk_statistics",
+    "winograd_data", "im2col_columns", "lrn_forward", "pool_max_backward", "elementwise_copy",
+)  # fmt: skip
+STAGES = 6 + len(MEASURED)  #: how often `watch` is called, nearly
+
+#: The start of any other kernel's name → the measured kernel most like it; those not named are like a copy.
+LIKE = {
+    "conv_gather": "conv_gather_by_tap",
+    "conv_filter": "conv_filter_gradient",
+    "conv_direct": "im2col_columns",
+    "conv_grouped": "im2col_columns",
+    "im2col_add": "elementwise_copy",
+    "im2col": "im2col_columns",
+    "winograd": "winograd_data",
+    "gemm_skinny": "gemm_register_2d",
+    "conv_bias": "batchnorm_chunk_statistics",
+    "fc_backward": "batchnorm_chunk_statistics",
+    "pool": "pool_max_backward",
+    "batchnorm_chunk": "batchnorm_chunk_statistics",
+    "lrn": "lrn_forward",
+}
+
+
+def like(name: str) -> str:
+    """The measured kernel that is most like this one."""
+    if name in MEASURED:
+        return name
+    return next((measured for start, measured in LIKE.items() if name.startswith(start)), "elementwise_copy")
+
+
+@cache
+def reference() -> dict[str, Units]:
+    """Seconds of every kernel's units on one AMD EPYC with two cores."""
+    text = REFERENCE.read_text(encoding="utf-8")
+    return {name: tuple(costs) for name, costs in json.loads(text).items()}
+
+
+REFERENCE = Path(__file__).with_suffix(".json")
+
+
+# -- what is measured --------------------------------------------------------------------------------------------------
+
+
+def networks() -> Iterator[Network]:
+    """The cases to measure: every kernel in a few sizes, from full tiles to nearly empty ones."""
+    for batch, channels, size, filters in ((2, 64, 56, 96), (16, 8, 32, 16)):
+        b = Builder("calibration", (batch, 3, size, size))
+        b.conv(channels, 3, pad=1)
+        b.batchnorm()
+        b.relu()
+        b.conv(filters, 5, pad=2)
+        b.lrn()
+        trunk = b.pool(3, 2, pad=1)
+        b.conv(filters, 3, pad=1)
+        b.batchnorm()
+        left = b.conv(filters, 3, pad=1)
+        right = b.conv(filters, 1, after=trunk)
+        joined = b.join(left, right, trunk)
+        pooled = b.pool(3, 1, pad=1, after=joined)
+        b.concat(joined, pooled)
+        b.pool(2, 2)
+        b.conv(4 * filters, 3, pad=1)
+        b.conv(4 * filters, 3, pad=1, groups=4 * filters if filters > 64 else filters // 2)
+        b.relu(at_most=6)
+        b.conv(2 * filters, 1)
+        b.pool(2, 2, mode="average")
+        b.fc(1024)
+        b.relu()
+        b.dropout()
+        b.fc(1024 if filters > 64 else 48)
+        b.fc(100)
+        b.softmax()
+        yield b.build()
+
+
+def filled(shape: Sequence[int], dtype: str) -> np.ndarray:
+    """Numbers of either sign around zero, as they are met in training."""
+    if dtype != "float32":
+        return np.zeros(shape, dtype)
+    return np.resize(_drawn(), shape)
+
+
+@cache
+def _drawn() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(1 << 16, dtype=np.float32)
+
+
+def cases(thorough: bool = False) -> dict[tuple[str, Units], BoundLaunch]:
+    """The launches to measure by what they cost, one of each; `thorough`: of every kernel."""
+    (copy,) = launches("elementwise.copy", {"x": filled((1 << 20,), "float32"), "y": np.zeros(1 << 20, np.float32)})
+    found = {units(copy): copy}
+    for network in networks():
+        for step in network.steps:
+            for call in step.calls:
+                for chosen in _ways(call):
+                    counted = map(units, launches(call.function, untouched(call) | chosen))
+                    new = {cost for cost in counted if cost not in found and (thorough or cost[0] in MEASURED)}
+                    if new:
+                        made = launches(call.function, untouched(call, filled) | chosen)
+                        found |= {cost: one for one in made if (cost := units(one)) in new}
+    return found
+
+
+def _ways(call: Call) -> Iterator[dict[str, Any]]:
+    """The arguments of every algorithm of a call, with its largest workspace."""
+    if not call.choosable:
+        yield {}
+        return
+    conv = Convolution.of(call.convolution)
+    offered = [one for one in options("own", conv) if one.algorithm != "direct" or conv.flops < LONGEST_DIRECT]
+    for name in dict.fromkeys(option.algorithm for option in offered):
+        yield way(name, max(option.workspace_bytes for option in offered if option.algorithm == name))
+
+
+# -- compiled by several processes -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def helpers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that compile the kernels of `MEASURED` from the last on, while this one does from the first on."""
+    from kernels.cpu.build import cache_directory
+
+    count = min(_threads() - 1, MOST_HELPERS) if sys.executable and cache_directory() else 0
+    started = []
+    with ExitStack() as running:
+        for first in range(count):
+            to_do = f"import {__name__} as costs; costs.help_to_compile({first}, {count})"
+            command = [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {to_do}"]
+            helper = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            started.append(running.enter_context(helper))
+        yield started
+
+
+def help_to_compile(first: int, count: int) -> None:
+    """As helper `first` of `count`, compile until a kernel is met that another process has compiled."""
+    from kernels.cpu.build import cache_directory, intact, key, load
+
+    for kernel in kernels_of(cases())[::-1][first::count]:
+        folder = cache_directory()
+        if folder is None or intact(folder / f"{kernel.name}_{key(kernel, checked=False)}"):
+            return
+        load(kernel)
+
+
+def kernels_of(runs: Mapping[tuple[str, Units], BoundLaunch]) -> list[Kernel]:
+    """The kernels that are launched, each once, in the order of `MEASURED`."""
+    order = {name: place for place, name in enumerate(MEASURED)}
+    found = {one.kernel.name: (order.get(name, len(order)), one.kernel) for (name, _), one in runs.items()}
+    return [kernel for _, kernel in sorted(found.values(), key=lambda entry: entry[0])]
+
+
+# -- the measurement ---------------------------------------------------------------------------------------------------
+
+
+def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = False) -> dict[str, Units]:
+    """Measure the launches of `networks`.
+
+    Args:
+        watch: called with what is being done.
+        thorough: measure every kernel, and not `MEASURED` alone.
+
+    Returns:
+        Seconds of a unit by the name of what costs them; `LAUNCH` and `SHARED`: of one launch.
+    """
+    from kernels.cpu.build import load
+
+    watch("what to measure")
+    with helpers():
+        runs = cases(thorough)
+        kernels = kernels_of(runs)
+        for index, kernel in enumerate(kernels, 1):
+            watch(f"kernel {index} of {len(kernels)}: {kernel.name}")
+            load(kernel)
+    limit = THOROUGH_SECONDS if thorough else SECONDS
+    watch(f"measuring, {limit:.0f} seconds")
+    overheads = {shared: _launch_seconds(shared) for shared in (False, True)}
+    ready = {cost: partial(launched.run, None) for cost, launched in runs.items()}
+    least = least_in_turns(ready, _processor_seconds, inf, limit, row_seconds=IN_A_ROW)
+    watch(DONE)
+    samples: dict[str, list[tuple[Units, float]]] = defaultdict(list)
+    for cost, seconds in sorted(least.items(), key=lambda one: -one[1]):
+        _, overhead = overheads[min(prod(runs[cost].grid), _threads()) > 1]
+        if seconds > 2 * overhead or cost[0] not in samples:
+            samples[cost[0]].append((cost[1], max(seconds - overhead, 0.05 * seconds) / _threads()))
+    found = {name: fitted(each) for name, each in samples.items()}
+    found |= {LAUNCH: (overheads[False][0],), SHARED: (overheads[True][0],)}
+    return found if thorough else found | modelled(samples)
+
+
+def modelled(samples: Mapping[str, Sequence[tuple[Units, float]]]) -> dict[str, Units]:
+    """The costs of the kernels that were not measured: the reference's, times how this CPU compares with that one."""
+    known = reference()
+    ratio = {
+        name: exp(sum(log(seconds / seconds_of(known[name], counted)) for counted, seconds in each) / len(each))
+        for name, each in samples.items()
+    }
+    return {
+        name: tuple(ratio[like(name)] * cost for cost in costs)
+        for name, costs in known.items()
+        if name not in (*samples, LAUNCH, SHARED)
+    }
+
+
+def _launch_seconds(shared: bool) -> tuple[float, float]:
+    """The clock's and the processors' seconds of a launch that does next to nothing, on one thread or on all."""
+    few = np.zeros(1 << 13 if shared else 32, np.float32)
+    (tiny,) = launches("elementwise.copy", {"x": few, "y": np.zeros_like(few)})
+    runs = {"tiny": partial(tiny.run, None)}
+    clocks = (_seconds, _processor_seconds)
+    wall, processor = (least_in_turns(runs, clock, 20, row_seconds=IN_A_ROW)["tiny"] for clock in clocks)
+    return wall, processor
+
+
+def _seconds(run: Callable[[], Any], times: int) -> float:
+    start = perf_counter()
+    for _ in range(times):
+        run()
+    return (perf_counter() - start) / times
+
+
+def _processor_seconds(run: Callable[[], Any], times: int) -> float:
+    """Processor seconds of all cores together, which other work on the machine disturbs less than the clock's."""
+    start = process_time()
+    for _ in range(times):
+        run()
+    return (process_time() - start) / times
+
+
+def fitted(samples: Sequence[tuple[Units, float]]) -> Units:
+    """Costs of the units, none below zero, with the least sum of squared relative errors."""
+    from scipy.optimize import nnls
+
+    rows = np.array([[count / seconds for count in counted] for counted, seconds in samples])
+    scale = rows.max(axis=0)
+    scale[scale == 0] = 1
+    found, _ = nnls(rows / scale, np.ones(len(rows)))
+    return tuple(float(cost) for cost in found / scale)
+
+
+def _threads() -> int:
+    from kernels.cpu.threads import thread_count
+
+    return thread_count()
+
+
+# -- kept --------------------------------------------------------------------------------------------------------------
+
+
+def wanted() -> bool:
+    """Whether REFIMPL_CALIBRATE leaves the calibration on."""
+    return os.environ.get("REFIMPL_CALIBRATE", "1") != "0"
+
+
+def path() -> Path | None:
+    """The file of this machine's calibration; None where nothing can be kept."""
+    import kernels
+    from kernels.cpu.build import cache_directory, compiler_key
+    from refimpl.machine.here import processor
+
+    folder = cache_directory()
+    if folder is None:
+        return None
+    digest = hashlib.sha256(repr((FORMAT, processor(), _threads(), compiler_key())).encode())
+    for source in [REFERENCE, *sorted(Path(kernels.__path__[0]).rglob("*.py"))]:
+        digest.update(source.read_bytes())
+    return folder / f"here-{digest.hexdigest()[:16]}.json"
+
+
+def kept() -> dict[str, Units] | None:
+    """The costs that were measured before; None if there are none, or if the file is damaged."""
+    file = path()
+    try:
+        found = json.loads(file.read_text(encoding="utf-8")) if file else None
+        costs = {str(name): tuple(float(cost) for cost in values) for name, values in found.items()} if found else {}
+        sound = all(0 <= cost < 1 for values in costs.values() for cost in values)
+        return costs if {LAUNCH, SHARED} <= costs.keys() and sound else None
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def measured(watch: CalibrationProgress | None = None) -> dict[str, Units]:
+    """Measure now, and keep the costs for later processes; without `watch`, progress is shown on standard error."""
+    if watch is None:
+        print(
+            "refimpl: this CPU's kernels are measured, once, for the machine `here`; "
+            "REFIMPL_CALIBRATE=0 takes a rough model instead",
+            file=sys.stderr,
+        )
+    costs = calibrate(watch or _shown)
+    file = path()
+    if file is not None:
+        with replacing(file) as out:
+            out.write(json.dumps(costs, indent=1).encode())
+    _costs[:] = [costs]
+    return costs
+
+
+def _shown(what: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r  {what:70}", end="" if what != DONE else "\n", file=sys.stderr, flush=True)
+
+
+_costs: list[dict[str, Units]] = []  #: of this process, once they are known
+
+
+def machine(rough: Machine, measure: bool = True) -> Machine:
+    """The CPU at hand with the costs that were measured.
+
+    Args:
+        rough: what is not measured, and the machine itself if nothing is.
+        measure: measure now if nothing was measured before.
+    """
+    if not wanted():
+        return rough
+    if not _costs:
+        found = kept()
+        if found is None and not measure:
+            return rough
+        _costs[:] = [found or measured()]
+    return with_costs(rough, _costs[0])
+
+
+def write_reference() -> None:
+    """Measure every kernel of this CPU, and write the file of the package."""
+    costs = calibrate(print, thorough=True)
+    REFERENCE.write_text(json.dumps(costs, indent=1) + "\n", encoding="utf-8")
