@@ -7,7 +7,7 @@ Most of the ten seconds are Numba's, so as few kernels as possible are compiled,
 **Modelled**: every other kernel.  It costs what it costs on one AMD EPYC with two cores (`cpu_costs.json`), times the
 ratio of this CPU to that one in a measured kernel of the same kind (`LIKE`).
 
-The file is written by the same measurement with every kernel measured; run it anew when a kernel has changed:
+The same measurement, of every kernel, writes that file; repeat it when a kernel has changed:
 
     python -c "from refimpl.machine.cpu_costs import write_reference; write_reference()"
 
