@@ -24,13 +24,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from itertools import pairwise
+from functools import cache
+from itertools import chain, pairwise
 from pathlib import Path
 from time import sleep
 from typing import Any, TypeVar
 
 import numpy as np
 
+from kernels.cpu.build import load_source
 from refimpl.backend import guard
 from refimpl.backend.errors import RankFailed, RunError
 
@@ -248,32 +250,32 @@ class Mpi(Communicator):
             return lambda: None
         flat = [gradient.reshape(-1) for gradient in gradients]
         count = sum(piece.size for piece in flat)
-        copies: list[tuple[memoryview, memoryview]] = []  # they copy small arrays faster than NumPy does
+        gather = scatter = lambda: None
         if len(flat) > 1 and count <= GATHERED:
             gathered = np.empty(count, np.float32)
-            copies = [(one.data, place.data) for one, place in zip(flat, split_like(gathered, flat), strict=True)]
+            places = split_like(gathered, flat)
+            gather, scatter = copying(flat, places), copying(places, flat)
             flat = [gathered]
         bounds = shares(count, size)
         pieces = [cut(flat, start, end) for start, end in pairwise(bounds)]
         sent_bytes = sent(4 * count, 4 * (bounds[rank + 1] - bounds[rank]), size)
-        once = size == 2 and count <= CHUNK and not SWIFT < count <= 2 * SWIFT
-        if once:  # each sums everything: as many bytes, in one message instead of two
+        once = size == 2 and count <= CHUNK
+        if once:  # each sums everything: as many bytes, in one exchange instead of two
             pieces = [flat, flat]
         own = pieces[rank]
         received = [split_like(np.empty(sum(one.size for one in own), np.float32), own) for _ in range(size)]
         received[rank] = own
         others = [(rank + step) % size for step in range(1, size)]
-        to_owners = [reduces.Recv_init(one, other, tag) for other in others for tag, one in enumerate(received[other])]
-        to_owners += [reduces.Send_init(one, other, tag) for other in others for tag, one in enumerate(pieces[other])]
-        from_owners = [reduces.Recv_init(one, other, tag) for other in others for tag, one in enumerate(pieces[other])]
-        from_owners += [reduces.Send_init(one, other, tag) for other in others for tag, one in enumerate(own)]
+        to_owners = [reduces.Recv_init(one, other, tag) for other in others for tag, one in messages(received[other])]
+        to_owners += [reduces.Send_init(one, other, tag) for other in others for tag, one in messages(pieces[other])]
+        from_owners = [reduces.Recv_init(one, other, tag) for other in others for tag, one in messages(pieces[other])]
+        from_owners += [reduces.Send_init(one, other, tag) for other in others for tag, one in messages(own)]
         chunks = [rows for arrays in zip(*received, strict=True) for rows in zip(*map(chunked, arrays), strict=True)]
         factor = np.array(1 / size, np.float32)
         start, wait = self._mpi.Prequest.Startall, self._mpi.Request.Waitall
 
         def reduce() -> None:
-            for gradient, place in copies:
-                place[:] = gradient
+            gather()
             start(to_owners)
             wait(to_owners)
             for rows in chunks:
@@ -284,8 +286,7 @@ class Mpi(Communicator):
             if not once:
                 start(from_owners)
                 wait(from_owners)
-            for gradient, place in copies:
-                gradient[:] = place
+            scatter()
             self.sent_bytes += sent_bytes
 
         return reduce
@@ -375,6 +376,30 @@ def cut(pieces: Sequence[np.ndarray], start: int, end: int) -> list[np.ndarray]:
 def split_like(row: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray]:
     """A row of numbers, cut into arrays of the sizes of others."""
     return np.split(row, np.cumsum([piece.size for piece in pieces])[:-1]) if pieces else []
+
+
+def messages(pieces: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
+    """What is sent of arrays, numbered: the arrays, or both halves of one that is a little longer than `SWIFT`."""
+    halves = [np.split(one, [one.size // 2] if SWIFT < one.size <= 2 * SWIFT else []) for one in pieces]
+    return enumerate(chain.from_iterable(halves))
+
+
+@cache
+def compiled() -> Any:
+    """The module `copies`, compiled by Numba once for all processes."""
+    return load_source(Path(__file__).with_name("copies.py"))
+
+
+def copying(sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Callable[[], None]:
+    """Copies contiguous arrays to others, all in one call."""
+    pairs = zip(sources, targets, strict=True)
+    copies = np.array([(one.ctypes.data, other.ctypes.data, one.nbytes) for one, other in pairs], np.uintp)
+    copy_all = compiled().copy_all
+
+    def copy(alive: object = (sources, targets)) -> None:
+        copy_all(copies)
+
+    return copy
 
 
 def chunked(row: np.ndarray) -> list[np.ndarray]:

@@ -1,7 +1,7 @@
 """What every rank does in the tests of data-parallel training, threads or processes.
 
     mpiexec -n 3 python -m tests.refimpl.backend.ranks           what each rank found, as JSON on the last lines
-    mpiexec -n 2 python -m tests.refimpl.backend.ranks RATIOS    the all-reduce's seconds over those of MPI's own
+    mpiexec -n 2 python -m tests.refimpl.backend.ranks RATIOS    how long all-reduces take, as ratios
 
 Each rank is a process of its own.  The contract is kept, or the first command fails.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from refimpl.bench.reducing import seconds_of
 from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
 
-#: Few numbers, more than are summed at once, and more than are put side by side; no multiple of 2, 3 or 4.
-SHAPES = tuple(((3, 5), (1,), (largest,), (7, 11)) for largest in (30, 40_000, 300_000))
+#: Few numbers; two messages of them, for 2 ranks or for more; more than are summed at once; more than are put side by
+#: side.  No multiple of 2, 3 or 4.
+SHAPES = tuple(((3, 5), (1,), (largest,), (7, 11)) for largest in (30, 3_000, 10_000, 40_000, 300_000))
 
 
 def gradients(rank: int, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarray]:
@@ -108,19 +110,33 @@ MPI_RUNS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
-def beside_mpi(communicator: Mpi, count: int, pieces: int, turns: int) -> float:
-    """Seconds of an all-reduce of some gradients over those of MPI's own, the least of some turns."""
-    gradients = [np.zeros(count // pieces, np.float32) for _ in range(pieces)]
-    calls = communicator.mean(gradients), communicator.plain_sum(np.zeros(count, np.float32))
-    ours, mpi = zip(*([seconds_of(communicator, [call]) for call in calls] for _ in range(turns)), strict=True)
-    return min(ours) / min(mpi)
+def ratios(communicator: Mpi) -> list[float]:
+    """Seconds of an all-reduce over those of another: of 16 gradients and of one, over MPI's own; of 60, over one's.
+
+    The least seconds of some turns count.
+    """
+
+    def ours(count: int, gradients: int = 1) -> Callable[[], None]:
+        return communicator.mean([np.zeros(count // gradients, np.float32) for _ in range(gradients)])
+
+    def of_mpi(count: int) -> Callable[[], None]:
+        return communicator.plain_sum(np.zeros(count, np.float32))
+
+    found = []
+    for turns, *both in (
+        (300, ours(50_000, 16), of_mpi(50_000)), (10, ours(5_000_000), of_mpi(5_000_000)),
+        (300, ours(3_000, 60), ours(3_000)),
+    ):  # fmt: skip
+        one, other = zip(*([seconds_of(communicator, [call]) for call in both] for _ in range(turns)), strict=True)
+        found.append(min(one) / min(other))
+    return found
 
 
 def main() -> None:
     communicator = Mpi()
     found: Any
     if len(sys.argv) > 1:
-        found = [beside_mpi(communicator, 50_000, 16, 300), beside_mpi(communicator, 5_000_000, 1, 10)]
+        found = ratios(communicator)
     else:
         contract(communicator)
         before = communicator.sent_bytes
