@@ -18,7 +18,7 @@ The ladder, from the first rung to the last:
     naive             the same for every transposition and batch       register_2d      8×8 elements a thread
     coalesced         neighbouring threads along a row                 double_buffered  loads while it computes
     tiled             pieces of A and B in shared memory               split_fragments  what the machine code wants
-                                                                       skinny           few rows, split over k
+    vector_rows       what a CPU with AVX-512 wants                    skinny           few rows, split over k
 
 `best`, the default, is the rung that the machine runs best: see `best_rung`.  `textbook` and `skinny` have signatures
 of their own, all others share one.  An element of op(A) or op(B) is found by two strides, so that a kernel serves every
@@ -430,6 +430,106 @@ SPLIT_128 = {(ta, tb): split_fragments(128, 128, ta, tb, 2) for ta in BOTH for t
 SPLIT_64 = {(ta, tb): split_fragments(64, 64, ta, tb, 6) for ta in BOTH for tb in BOTH}
 
 
+def vector_rows(tile: int, trans_a: bool, trans_b: bool) -> Kernel:
+    """The rung `vector_rows` for square tiles, one kernel for each pair of transpositions: for a CPU with AVX-512.
+
+    What has changed since `register_2d`, each read off the CPU's machine code:
+
+    - A thread has 8 rows of 16 elements.  A row is one vector register, and 8 multiply-adds that do not wait for each
+      other keep both of a core's multipliers busy.
+    - The piece of A is stored as A is, not transposed: one element of it is multiplied by a whole row of B.
+    - A thread copies a whole row or column of a piece, so that a copy is a loop over neighbours in memory, however the
+      matrix is stored.  The barrier between the two copies makes them two loops, each of which becomes vectors.
+    - The last piece is as deep as k is, and no tile is filled up with zeros.
+    """
+    DEPTH = 16
+    HEIGHT = 8
+    WIDTH = 16
+    THREADS = tile * tile // (HEIGHT * WIDTH)
+    GROUPS = tile // WIDTH  #: threads beside each other in the tile
+    TURNS = tile // THREADS  #: rows of A, and columns of B, that a thread copies
+    A_ROW = 1 if trans_a else DEPTH
+    A_STEP = tile if trans_a else 1
+    SIZE = tile * DEPTH
+
+    def product(
+        A: Floats, B: Floats, C: Floats, m: int, n: int, k: int, across: int,
+        a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
+        stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
+    ) -> None:  # fmt: skip
+        """A tile of C a block, 8 rows of 16 elements a thread, pieces 16 deep."""
+        a_tile = cuda.shared.array(SIZE, np.float32, 16)
+        b_tile = cuda.shared.array((DEPTH, tile), np.float32, 16)
+        total = cuda.local.array((HEIGHT, WIDTH), np.float32)
+        a = cuda.local.array(HEIGHT, np.float32)
+        b = cuda.local.array(WIDTH, np.float32)
+        t = np.uint32(cuda.threadIdx.x)
+        row0 = np.int64(np.uint32(cuda.blockIdx.x) // np.uint32(across)) * tile
+        column0 = np.int64(np.uint32(cuda.blockIdx.x) % np.uint32(across)) * tile
+        row = np.uint32(t // GROUPS * HEIGHT)
+        column = np.uint32(t % GROUPS * WIDTH)
+        at_a = cuda.blockIdx.y * stride_a + row0 * a_row
+        at_b = cuda.blockIdx.y * stride_b + column0 * b_column
+        for i in range(HEIGHT):
+            for j in range(WIDTH):
+                total[i, j] = ZERO
+        for p0 in range(0, k, DEPTH):
+            steps = min(DEPTH, k - p0)
+            for s in range(TURNS):
+                i = s * THREADS + t
+                if row0 + i < m:
+                    if trans_a:  # along the rows of the tile, which are neighbours; a_row is 1
+                        for p in range(DEPTH):
+                            if p < steps:
+                                a_tile[np.uint32(p * tile + i)] = A[np.uint32(at_a + i + (p0 + p) * a_column)]
+                    elif steps == DEPTH:  # along k; a_column is 1
+                        for p in range(DEPTH):
+                            a_tile[np.uint32(i * DEPTH + p)] = A[np.uint32(at_a + i * a_row + p0 + p)]
+                    else:
+                        for p in range(steps):
+                            a_tile[np.uint32(i * DEPTH + p)] = A[np.uint32(at_a + i * a_row + p0 + p)]
+            cuda.syncthreads()
+            for s in range(TURNS):
+                j = s * THREADS + t
+                if column0 + j < n:
+                    if not trans_b:  # along the columns of the tile; b_column is 1
+                        for p in range(DEPTH):
+                            if p < steps:
+                                b_tile[p, j] = B[np.uint32(at_b + (p0 + p) * b_row + j)]
+                    elif steps == DEPTH:  # along k; b_row is 1
+                        for p in range(DEPTH):
+                            b_tile[p, j] = B[np.uint32(at_b + j * b_column + p0 + p)]
+                    else:
+                        for p in range(steps):
+                            b_tile[np.uint32(p), j] = B[np.uint32(at_b + j * b_column + p0 + p)]
+            cuda.syncthreads()
+            if row0 + row < m and column0 + column < n:
+                for p in range(steps):
+                    for i in range(HEIGHT):
+                        a[i] = a_tile[np.uint32((row + i) * A_ROW + p * A_STEP)]
+                    for j in range(WIDTH):
+                        b[j] = b_tile[np.uint32(p), column + j]
+                    for i in range(HEIGHT):
+                        for j in range(WIDTH):
+                            total[i, j] += a[i] * b[j]
+            cuda.syncthreads()
+        at_c = cuda.blockIdx.y * stride_c + (row0 + row) * ldc + column0 + column
+        if row0 + row + HEIGHT <= m and column0 + column + WIDTH <= n and beta == ZERO:
+            for i in range(HEIGHT):
+                for j in range(WIDTH):
+                    C[np.uint32(at_c + i * ldc + j)] = alpha * total[i, j]
+        else:
+            for i in range(HEIGHT):
+                for j in range(WIDTH):
+                    if row0 + row + i < m and column0 + column + j < n:
+                        put(C, np.uint32(at_c + i * ldc + j), alpha, total[i, j], beta)
+
+    return kernel(THREADS, f"gemm_vector_rows_{'nt'[trans_a]}{'nt'[trans_b]}_{tile}")(product)
+
+
+VECTOR_ROWS = {(tile, ta, tb): vector_rows(tile, ta, tb) for tile in (64, 128) for ta in BOTH for tb in BOTH}
+
+
 def skinny(trans_b: bool) -> Kernel:
     """The rung `skinny`: tiles of 32×128, 8×4 elements a thread, and k cut into slices that different blocks sum up.
 
@@ -534,7 +634,135 @@ def skinny(trans_b: bool) -> Kernel:
     return kernel(THREADS, f"gemm_skinny_{'nt'[trans_b]}", launch_bounds=(THREADS, 4))(product)
 
 
-SKINNY = {trans_b: skinny(trans_b) for trans_b in BOTH}
+@kernel(block=32)
+def gemm_skinny_rows_t(
+    A: Floats, B: Floats, C: Floats, m: int, n: int, k: int, across: int,
+    a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
+    stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
+    slice_length: int, slices: int, stride_slice: int,
+) -> None:  # fmt: skip
+    """`skinny` for a CPU with AVX-512, B transposed: 16 rows × 8 columns of C a thread.
+
+    A vector register has a column of C.  So B is read where it is, 8 rows at a time from their start to their end, as
+    fast as memory gives it; what is rearranged, the piece of A, is small.
+    """
+    DEPTH = 128
+    a_tile = cuda.shared.array((128, 32), np.float32, 16)
+    total = cuda.local.array((8, 16), np.float32)
+    part = cuda.local.array((8, 16), np.float32)
+    a = cuda.local.array(16, np.float32)
+    b = cuda.local.array(8, np.float32)
+    t = np.uint32(cuda.threadIdx.x)
+    row0 = np.int64(np.uint32(cuda.blockIdx.x) // np.uint32(across)) * 32
+    column0 = np.int64(np.uint32(cuda.blockIdx.x) % np.uint32(across)) * 128
+    row = np.int64(t // 16 * 16)
+    column = np.int64(t % 16 * 8)
+    at_a = cuda.blockIdx.y * stride_a + (row0 + t) * a_row
+    at_b = cuda.blockIdx.y * stride_b + (column0 + column) * b_column
+    last = max(0, min(8, n - column0 - column) - 1)  # of this thread's columns; read again in place of those beyond it
+    for j in range(8):
+        for i in range(16):
+            total[j, i] = ZERO
+    z = 0
+    while z < slices:
+        start = (cuda.blockIdx.z + z) * slice_length
+        end = min(start + slice_length, k)
+        for j in range(8):
+            for i in range(16):
+                part[j, i] = ZERO
+        for p0 in range(start, end, DEPTH):
+            steps = min(DEPTH, end - p0)
+            if row0 + t < m:
+                for p in range(steps):
+                    a_tile[np.uint32(p), t] = A[np.uint32(at_a + (p0 + p) * a_column)]
+            cuda.syncthreads()
+            if row0 + row < m and column0 + column < n:
+                for p in range(steps):
+                    for j in range(8):
+                        b[j] = B[np.uint32(at_b + min(j, last) * b_column + (p0 + p) * b_row)]
+                    for i in range(16):
+                        a[i] = a_tile[np.uint32(p), np.uint32(row + i)]
+                    for j in range(8):
+                        for i in range(16):
+                            part[j, i] += b[j] * a[i]
+            cuda.syncthreads()
+        for j in range(8):
+            for i in range(16):
+                total[j, i] += part[j, i]
+        z += 1
+    for i in range(16):
+        for j in range(8):
+            if row0 + row + i < m and column0 + column + j < n:
+                at_c = cuda.blockIdx.y * stride_c + cuda.blockIdx.z * stride_slice
+                put(C, np.uint32(at_c + (row0 + row + i) * ldc + column0 + column + j), alpha, total[j, i], beta)
+
+
+@kernel(block=128)
+def gemm_skinny_rows_n(
+    A: Floats, B: Floats, C: Floats, m: int, n: int, k: int, across: int,
+    a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
+    stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
+    slice_length: int, slices: int, stride_slice: int,
+) -> None:  # fmt: skip
+    """`skinny` for a CPU with AVX-512, B as it is: 8 rows of 16 columns of C a thread, 32×512 a block.
+
+    B is read where it is, 16 rows side by side, each for 2 KiB: shorter stretches would not be fetched ahead.
+    """
+    DEPTH = 16
+    a_tile = cuda.shared.array((16, 32), np.float32, 16)
+    total = cuda.local.array((8, 16), np.float32)
+    part = cuda.local.array((8, 16), np.float32)
+    a = cuda.local.array(8, np.float32)
+    b = cuda.local.array(16, np.float32)
+    t = np.uint32(cuda.threadIdx.x)
+    row0 = np.int64(np.uint32(cuda.blockIdx.x) // np.uint32(across)) * 32
+    column0 = np.int64(np.uint32(cuda.blockIdx.x) % np.uint32(across)) * 512
+    row = np.int64(t // 32 * 8)
+    column = np.int64(t % 32 * 16)
+    at_a = cuda.blockIdx.y * stride_a + (row0 + t % 32) * a_row
+    at_b = cuda.blockIdx.y * stride_b + column0 + column
+    for i in range(8):
+        for j in range(16):
+            total[i, j] = ZERO
+    z = 0
+    while z < slices:
+        start = (cuda.blockIdx.z + z) * slice_length
+        end = min(start + slice_length, k)
+        for i in range(8):
+            for j in range(16):
+                part[i, j] = ZERO
+        for p0 in range(start, end, DEPTH):
+            steps = min(DEPTH, end - p0)
+            if row0 + t % 32 < m:
+                for s in range(4):
+                    p = np.int64(s * 4 + t // 32)
+                    if p < steps:
+                        a_tile[np.uint32(p), t % 32] = A[np.uint32(at_a + (p0 + p) * a_column)]
+            cuda.syncthreads()
+            if row0 + row < m and column0 + column < n:
+                for p in range(steps):
+                    for i in range(8):
+                        a[i] = a_tile[np.uint32(p), np.uint32(row + i)]
+                    at = at_b + (p0 + p) * b_row
+                    if column0 + column + 16 <= n:
+                        for j in range(16):
+                            b[j] = B[np.uint32(at + j)]
+                    else:
+                        for j in range(16):
+                            b[j] = B[np.uint32(at + j)] if column0 + column + j < n else ZERO
+                    for i in range(8):
+                        for j in range(16):
+                            part[i, j] += a[i] * b[j]
+            cuda.syncthreads()
+        for i in range(8):
+            for j in range(16):
+                total[i, j] += part[i, j]
+        z += 1
+    for i in range(8):
+        for j in range(16):
+            if row0 + row + i < m and column0 + column + j < n:
+                at_c = cuda.blockIdx.y * stride_c + cuda.blockIdx.z * stride_slice
+                put(C, np.uint32(at_c + (row0 + row + i) * ldc + column0 + column + j), alpha, total[i, j], beta)
 
 
 @kernel(block=256)
@@ -593,6 +821,10 @@ class Tiles:
         launch(self.kernel, grid, p.a, p.b, p.c, *sizes, stream=p.stream)
 
 
+SKINNY = {trans_b: Tiles(skinny(trans_b), 32, 128) for trans_b in BOTH}
+SKINNY_ROWS = {True: Tiles(gemm_skinny_rows_t, 32, 128), False: Tiles(gemm_skinny_rows_n, 32, 512)}
+
+
 def _run_textbook(p: Product) -> None:
     launch(gemm_textbook, (ceil_div(p.m, 32), ceil_div(p.n, 8)), p.a, p.b, p.c, p.m, p.n, p.k, stream=p.stream)
 
@@ -603,20 +835,29 @@ def _run_split_fragments(p: Product) -> None:
     (Tiles(SPLIT_64[p.trans_a, p.trans_b], 64, 64) if few else Tiles(SPLIT_128[p.trans_a, p.trans_b], 128, 128)).run(p)
 
 
-def best_rung(where: str, m: int, n: int) -> str:
+def _run_vector_rows(p: Product) -> None:
+    tile = 64 if min(p.m, p.n) <= 64 else 128
+    Tiles(VECTOR_ROWS[tile, p.trans_a, p.trans_b], tile, tile).run(p)
+
+
+def best_rung(where: str) -> str:
     """The rung that the machine runs best: "cpu" or "gpu" is where the arrays are.
 
-    All of them add up in the same order, so the choice changes no bit.  LLVM joins the 8×8 elements of `register_2d` to
-    whole vector registers, and the four fragments of `split_fragments` it does not; a row of `tiled` is one AVX-512
-    register, and needs no tile of 128×128 to be full.
+    All of them add up in the same order, so the choice changes no bit.  A CPU wants an accumulator's rows to be whole
+    vector registers: of 16 elements with AVX-512, of 8 without; the four fragments of `split_fragments` are neither.
     """
     if where == "gpu":
         return "split_fragments"
-    return "tiled" if min(m, n) <= 32 and cpu.has_avx512() else "register_2d"
+    return "vector_rows" if cpu.has_avx512() else "register_2d"
+
+
+def skinny_tiles(where: str) -> dict[bool, Tiles]:
+    """The kernels of `skinny`, by whether B is transposed: for the reason of `best_rung`, and with the same sums."""
+    return SKINNY_ROWS if best_rung(where) == "vector_rows" else SKINNY
 
 
 def _run_best(p: Product) -> None:
-    ALGORITHMS[best_rung(place(p.a), p.m, p.n)].run(p)
+    ALGORITHMS[best_rung(place(p.a))].run(p)
 
 
 SLICE_STEP = 16  #: slices of k are multiples of the depth of skinny's pieces
@@ -633,16 +874,17 @@ def slices_of(m: int, n: int, k: int) -> tuple[int, int]:
 
 
 def _run_skinny(p: Product) -> None:
-    (slices, length), size, across = slices_of(p.m, p.n, p.k), p.m * p.n, ceil_div(p.n, 128)
-    tiles, strides_ab, apart_ab = ceil_div(p.m, 32) * across, p.strides, p.apart[:2]
+    (slices, length), size, run = slices_of(p.m, p.n, p.k), p.m * p.n, skinny_tiles(place(p.a))[p.trans_b]
+    across = ceil_div(p.n, run.columns)
+    tiles, strides_ab, apart_ab = ceil_div(p.m, run.rows) * across, p.strides, p.apart[:2]
     head = (p.m, p.n, p.k, across, *strides_ab)
     if slices == 1 or p.workspace is None:
         tail = (p.ldc, *p.apart, *p.scale, length, slices, 0)
-        launch(SKINNY[p.trans_b], (tiles, p.batch), p.a, p.b, p.c, *head, *tail, stream=p.stream)
+        launch(run.kernel, (tiles, p.batch), p.a, p.b, p.c, *head, *tail, stream=p.stream)
         return
     partials = flat(p.workspace)
     tail = (p.n, *apart_ab, slices * size, 1.0, 0.0, length, 1, size)
-    launch(SKINNY[p.trans_b], (tiles, p.batch, slices), p.a, p.b, partials, *head, *tail, stream=p.stream)
+    launch(run.kernel, (tiles, p.batch, slices), p.a, p.b, partials, *head, *tail, stream=p.stream)
     grid = (ceil_div(size, 256), p.batch)
     launch(gemm_skinny_sum, grid, partials, p.c, size, p.n, slices, p.ldc, p.apart[2], *p.scale, stream=p.stream)
 
@@ -675,6 +917,7 @@ ALGORITHMS: dict[str, Rung] = {
     "register_2d": Rung("8×8 elements a thread", Tiles(gemm_register_2d, 128, 128).run),
     "double_buffered": Rung("loads the next pieces while it computes", Tiles(gemm_double_buffered, 128, 128).run),
     "split_fragments": Rung("wide reads, deep pieces, two blocks at a time", _run_split_fragments),
+    "vector_rows": Rung("rows of 16 elements, a CPU's vector registers", _run_vector_rows),
     "skinny": Rung("few rows: k in slices, added in order", _run_skinny, workspace_bytes=_skinny_workspace),
     "best": Rung("the rung that the machine runs best", _run_best),
 }

@@ -58,6 +58,11 @@ def has_avx512() -> bool:
     return "+avx512f" in features.split(",")
 
 
+def lanes() -> int:
+    """Numbers of 32 bits in a vector register."""
+    return 16 if has_avx512() else 8
+
+
 @contextmanager
 def numba_config(**values: Any) -> Iterator[None]:
     """Numba's settings changed for what is compiled inside."""

@@ -75,6 +75,61 @@ def filled(typing_context: Any, shape: Any, dtype: Any, value: Any) -> Any:
     return array_type(shape, dtype, value), generate
 
 
+@intrinsic(prefer_literal=True)
+def outer(typing_context: Any, total: Any, a: Any, b: Any, rows: Any, columns: Any) -> Any:
+    """total[i, j] += a[i] * b[j] for local arrays, a row of `total` and all of `b` as one vector each.
+
+    Which loops become vectors is then not left to LLVM, and every product is fused with its sum.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        height, width = rows.literal_value, columns.literal_value
+        whole, scalars, row = (
+            context.make_array(kind)(context, builder, value)
+            for kind, value in zip(signature.args[:3], arguments[:3], strict=True)
+        )
+        pitch, *_ = cgutils.unpack_tuple(builder, whole.strides)
+        pitch = builder.sdiv(pitch, whole.itemsize)
+        vector = ir.VectorType(row.data.type.pointee, width)
+        name = f"llvm.fmuladd.v{width}{vector.element.intrinsic_name}"
+        multiply_add = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
+
+        right = builder.load(builder.bitcast(row.data, vector.as_pointer()), align=4)
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), width), None)
+        for i in range(height):
+            scalar = builder.load(cgutils.gep_inbounds(builder, scalars.data, i))
+            first = builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+            left = builder.shuffle_vector(first, ir.Constant(vector, ir.Undefined), lanes)
+            start = builder.gep(whole.data, [builder.mul(pitch, ir.Constant(pitch.type, i))], inbounds=True)
+            to = builder.bitcast(start, vector.as_pointer())
+            builder.store(builder.call(multiply_add, [left, right, builder.load(to, align=4)]), to, align=4)
+        return context.get_dummy_value()
+
+    return types.none(total, a, b, rows, columns), generate
+
+
+@intrinsic(prefer_literal=True)
+def move(typing_context: Any, to: Any, origin: Any, to_first: Any, origin_first: Any, rows: Any, columns: Any) -> Any:
+    """Rows of one array to another, each as one vector: a memcpy would keep the array out of the registers."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (target, source) = (
+            context.make_array(kind)(context, builder, value).data
+            for kind, value in zip(signature.args[:2], arguments[:2], strict=True)
+        )
+        target, source = (
+            builder.gep(data, [first], inbounds=True)
+            for data, first in zip((target, source), arguments[2:4], strict=True)
+        )
+        vector = ir.VectorType(source.type.pointee, columns.literal_value).as_pointer()
+        for i in range(0, rows.literal_value * columns.literal_value, columns.literal_value):
+            value = builder.load(builder.bitcast(cgutils.gep_inbounds(builder, source, i), vector), align=4)
+            builder.store(value, builder.bitcast(cgutils.gep_inbounds(builder, target, i), vector), align=4)
+        return context.get_dummy_value()
+
+    return types.none(to, origin, types.intp, types.intp, rows, columns), generate
+
+
 def _on_stack(context: Any, builder: Any, array_type: types.Array, shape: Any) -> Any:
     dimensions = [length.literal_value for length in shape]
     element, length = context.get_data_type(array_type.dtype), math.prod(dimensions)

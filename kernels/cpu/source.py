@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 
 from kernels.cpu.barriers import cut, names, thread_loop
+from kernels.cpu.build import lanes
 from kernels.cpu.inference import infer_types
 from kernels.cpu.vocabulary import (
     AXES,
@@ -57,6 +58,7 @@ class KernelSource:
             _put_checks(self.lowered, self.sites, list(self.lowered.shared))
         else:
             _widen_indices(self.lowered)
+            _join_rows(self.lowered)
         block = self._barrier_block() if self.lowered.has_barriers else self._direct_block()
         self.text = "\n".join([*self._head(), *self._helpers(checked), "", *block, "", *self._run()]) + "\n"
 
@@ -78,6 +80,8 @@ class KernelSource:
             "from kernels.cpu.runtime import agree as _agree",
             "from kernels.cpu.runtime import at as _at",
             "from kernels.cpu.runtime import filled as _filled",
+            "from kernels.cpu.runtime import move as _move",
+            "from kernels.cpu.runtime import outer as _outer",
             "from kernels.cpu.runtime import read as _read",
             "from kernels.cpu.runtime import stack as _stack",
             "from kernels.cpu.runtime import take as _take",
@@ -145,7 +149,7 @@ class KernelSource:
         for number in range(body.conditions):
             memory += self._one_array(Array(f"_condition{number}", (threads,), "int64"))
         for array in lowered.local.values():
-            if not self.checked:
+            if not self.checked and array.name in body.private:
                 memory += self._one_array(array)
             if self.checked or array.name not in body.private:
                 memory += self._one_array(Array(f"_{array.name}_of", (threads, *array.shape), array.dtype))
@@ -295,6 +299,43 @@ def _widen_indices(lowered: Lowered) -> None:
     lowered.body = _WideIndices(lowered).visit(ast.Module(lowered.body, [])).body
     for helper in lowered.helpers.values():
         _widen_indices(helper)
+
+
+class _Rows(ast.NodeTransformer):
+    """`for i in range(8): for j in range(16): total[i, j] += a[i] * b[j]` becomes `_outer(total, a, b, 8, 16)`.
+
+    Only where a row is exactly one vector register, and for no other loop: LLVM joins shorter rows by itself, and takes
+    this one apart.
+    """
+
+    def __init__(self, lowered: Lowered) -> None:
+        self.constants = lowered.constants
+
+    def length(self, node: ast.stmt) -> tuple[str, int]:
+        """The variable of `for i in range(8)` and its 8; ("", 0) for anything else."""
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name) and len(node.body) == 1:
+            match node.iter:
+                case ast.Call(ast.Name("range"), [ast.Constant(int(count))]):
+                    return node.target.id, count
+                case ast.Call(ast.Name("range"), [ast.Name(name)]) if self.constants.get(name, "").isdecimal():
+                    return node.target.id, int(self.constants[name])
+        return "", 0
+
+    def visit_For(self, node: ast.For) -> ast.stmt:
+        (i, rows), (j, columns) = self.length(node), self.length(node.body[0])
+        if rows and columns == lanes():
+            match node.body[0].body[0]:  # type: ignore[attr-defined]
+                case ast.AugAssign(ast.Subscript(ast.Name(total), places), ast.Add(), ast.BinOp(
+                    ast.Subscript(ast.Name(a), ast.Name(left)), ast.Mult(), ast.Subscript(ast.Name(b), ast.Name(right))
+                )) if (ast.unparse(places), left, right) == (f"({i}, {j})", i, j):  # fmt: skip
+                    return ast.copy_location(parse(f"_outer({total}, {a}, {b}, {rows}, {columns})")[0], node)
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+
+def _join_rows(lowered: Lowered) -> None:
+    lowered.body = _Rows(lowered).visit(ast.Module(lowered.body, [])).body
+    for helper in lowered.helpers.values():
+        _join_rows(helper)
 
 
 def _put_checks(lowered: Lowered, sites: list[Site], watched: list[str]) -> None:

@@ -47,6 +47,11 @@ def _register_2d(a: Arguments, grid: Sequence[int]) -> Units:
     return grid[1] * m * n * k, prod(grid) * k, grid[1] * m * n
 
 
+def _vector_rows(a: Arguments, grid: Sequence[int], tile: int) -> Units:
+    m, n, k = up(a["m"], 8), up(a["n"], 16), a["k"]
+    return grid[1] * m * n * k, prod(grid) * k * tile, grid[1] * m * n
+
+
 def _tiled(a: Arguments, grid: Sequence[int]) -> Units:
     return prod(grid) * up(a["k"], 16), prod(grid)
 
@@ -118,6 +123,10 @@ def _taps(a: Arguments, grid: Sequence[int]) -> Units:
 #: The start of a kernel's name → its units, counted from its arguments and its grid.  Any other's are its blocks.
 UNITS: dict[str, Callable[..., Units]] = {
     "gemm_register_2d": _register_2d,
+    "gemm_vector_rows_nn": _vector_rows,
+    "gemm_vector_rows_nt": _vector_rows,
+    "gemm_vector_rows_tn": _vector_rows,
+    "gemm_vector_rows_tt": _vector_rows,
     "gemm_tiled": _tiled,
     "gemm_skinny_t": _skinny,
     "gemm_skinny_n": _skinny,
@@ -255,8 +264,12 @@ def launches(function: str, arguments: Mapping[str, Any]) -> list[BoundLaunch]:
 
 def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
     """A CPU of which these costs were measured."""
-    product = _register_2d({"m": 512, "n": 512, "k": 512}, (16, 1))
-    flops = 2 * 512**3 / seconds_of(costs["gemm_register_2d"], product)
+    product, rung = {"m": 512, "n": 512, "k": 512}, "gemm_vector_rows_nn"
+    if rung in costs:
+        seconds = seconds_of(costs[rung], _vector_rows(product, (16, 1), 128))
+    else:
+        seconds = seconds_of(costs["gemm_register_2d"], _register_2d(product, (16, 1)))
+    flops = 2 * 512**3 / seconds
     bandwidth = 8 * 1024 / costs["elementwise_copy"][0]
     return CalibratedCpu(
         name=rough.name,
