@@ -55,11 +55,6 @@ def why_not_compile() -> str | None:
     return None
 
 
-def available() -> bool:
-    """Can kernels run on a GPU here?"""
-    return why_not() is None
-
-
 def device_name() -> str:
     """The GPU's name."""
     return str(Device().name)

@@ -87,17 +87,10 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
 
 # -- snippets ----------------------------------------------------------------------------------------------------------
 
-#: Pages with cells that take long: the demo has a test of its own.
-#: Their cells take ten seconds and more, and `make docs` runs them: the build fails where one does.
-LEFT_OUT = ("docs/demo.md", "docs/vdnnpp.md", "docs/superneurons.md", "docs/accudnn.md")
-SLOW = (
-    "docs/reports.md",
-    "docs/backends.md",
-    "docs/data-parallel.md",
-    "docs/vdnn.md",
-    "docs/tune.md",
-    "docs/optimum.md",
-)
+#: Their cells take seven seconds and more, and `make docs` runs them: the build fails where one does.  The demo has a
+#: test of its own.
+LEFT_OUT = ("docs/demo.md", "docs/vdnnpp.md", "docs/superneurons.md", "docs/accudnn.md", "docs/optimum.md")
+SLOW = ("docs/reports.md", "docs/backends.md", "docs/data-parallel.md", "docs/vdnn.md", "docs/tune.md")
 
 
 def cells(page: Path) -> list[str]:
@@ -502,8 +495,8 @@ def test_the_readme_prints_what_the_commands_print() -> None:
     assert [len(readme.BLOCK.findall(text)) for text in texts] >= [1, 5]
     for text in texts:
         assert readme.rewritten(text) == text, "run: python docs/readme.py"
-    changed = texts[1].replace("does not fit in 12 GiB", "fits in 12 GiB", 1)
-    assert changed != texts[1] and readme.rewritten(changed) == texts[1]
+    block = next(found[0] for found in readme.BLOCK.finditer(texts[1]) if "does not fit in 12 GiB" in found[0])
+    assert readme.rewritten(block.replace("does not fit in 12 GiB", "fits in 12 GiB")) == block
 
 
 def test_the_page_about_a_module_of_ones_own_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

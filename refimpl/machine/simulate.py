@@ -63,10 +63,6 @@ class Timeline:
         """Seconds in which an engine had work."""
         return sum(span.end - span.start for span in self.spans if span.engine == engine)
 
-    def utilisation(self, engine: Engine) -> float:
-        """Share of the iteration in which an engine had work."""
-        return self.busy(engine) / self.seconds if self.seconds else 0.0
-
     @property
     def stall(self) -> float:
         """Seconds in which the compute engine had nothing to do."""

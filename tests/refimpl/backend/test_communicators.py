@@ -41,7 +41,7 @@ def test_one_rank_keeps_the_contract() -> None:
 
 @needs_mpi
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [3, *(pytest.param(size, marks=pytest.mark.campaign) for size in (2, 4))])
 def test_processes_keep_the_contract_and_learn_what_threads_learn(size: int) -> None:
     done = mpiexec(["-m", "tests.refimpl.backend.ranks"], copies=size)
     assert done.returncode == 0, done.stderr

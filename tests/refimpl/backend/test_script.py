@@ -253,7 +253,13 @@ def imported(node: ast.AST) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("network", ["vgg16", "resnet50", "alexnet:superneurons", "tiny-inception", "tiny-vgg:vdnnpp"])
+@pytest.mark.parametrize(
+    "network",
+    [
+        pytest.param("vgg16", marks=pytest.mark.campaign),
+        "resnet50", "alexnet:superneurons", "tiny-inception", "tiny-vgg:vdnnpp",
+    ],
+)  # fmt: skip
 def test_a_script_does_what_the_program_says_under_every_preset(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made, text = build(network, 16), ""
     for preset in presets.PRESETS:
@@ -390,9 +396,15 @@ def test_a_wait_that_a_reader_deletes_is_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("network", "preset"),
     [
-        ("lenet", "vdnn-all"), ("lenet", "baseline"), ("lenet:vdnnpp", "vdnnpp-all"), ("tiny-vgg", "vdnn-conv"),
-        ("tiny-vgg", "vdnn-dyn"), ("tiny-inception", "superneurons"), ("tiny-inception", "vdnnpp-all"),
-        ("tiny-resnet", "superneurons"), ("tiny-resnet:superneurons", "superneurons-recompute"), ("lenet", "accudnn"),
+        ("lenet", "vdnn-all"), ("lenet:vdnnpp", "vdnnpp-all"), ("tiny-inception", "superneurons"),
+        ("tiny-resnet:superneurons", "superneurons-recompute"),
+        *(
+            pytest.param(*each, marks=pytest.mark.campaign)
+            for each in (
+                ("lenet", "baseline"), ("lenet", "accudnn"), ("tiny-vgg", "vdnn-conv"), ("tiny-vgg", "vdnn-dyn"),
+                ("tiny-inception", "vdnnpp-all"), ("tiny-resnet", "superneurons"),
+            )
+        ),
     ],
 )  # fmt: skip
 def test_the_same_bits_under_every_policy(network: str, preset: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from itertools import pairwise
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from refimpl.combined import COMBINED, Dropped, Fates, InTime, Offloaded
@@ -60,6 +60,7 @@ def drawn_fates(network: Network, words: list[str]) -> Setup:
 
 
 @pytest.mark.slow
+@settings(max_examples=settings.default.max_examples // 3)  # an example is a search
 @given(st.data())
 def test_no_plan_is_faster_than_the_bound(data: st.DataObject) -> None:
     network = data.draw(networks(layers=7, side=16, batch=16))

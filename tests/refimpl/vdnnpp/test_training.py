@@ -104,10 +104,19 @@ def holds(network: Network, program: Program, order: Order, poison: bool) -> int
 
 
 @pytest.mark.slow
-@given(drawn_networks, ours(), st.sampled_from((0.0, 0.3, 1.0)), orders, st.booleans())
-@settings(max_examples=30)
-def test_no_preset_changes_a_bit(network: Network, wanted: Setup, tightness: float, order: Order, poison: bool) -> None:
-    holds(network, least_plan(network, wanted, KEEPS_UP, tightness), order, poison)
+def test_no_preset_changes_a_bit() -> None:
+    """In a good share of the programs there is something to compress."""
+    compressing = total = 0
+
+    @given(drawn_networks, ours(), st.sampled_from((0.0, 0.3, 1.0)), orders, st.booleans())
+    @settings(max_examples=30)
+    def train(network: Network, wanted: Setup, tightness: float, order: Order, poison: bool) -> None:
+        nonlocal compressing, total
+        compressing += holds(network, least_plan(network, wanted, KEEPS_UP, tightness), order, poison) > 0
+        total += 1
+
+    train()
+    assert compressing > total / 12
 
 
 @pytest.mark.slow
@@ -138,21 +147,3 @@ def test_pinned_memory_is_kept_within_its_limit(
         limit = maps
     assert program.pinned_bytes <= fixed + limit
     holds(network, program, order, poison)
-
-
-@pytest.mark.slow
-def test_maps_are_really_compressed_in_these_tests() -> None:
-    """Drawn as above: in a good share of the programs there is something to compress."""
-    compressing = total = 0
-
-    @given(drawn_networks, st.one_of(ours(), mixtures()), st.sampled_from((0.0, 0.3)))
-    @settings(max_examples=40, derandomize=True, database=None)
-    def count(network: Network, wanted: Setup, tightness: float) -> None:
-        nonlocal compressing, total
-        program = least_plan(network, wanted, KEEPS_UP, tightness)
-        compressing += program.counts.compressed_bytes > 0
-        total += 1
-
-    count()
-    print(f"{compressing} of {total} programs compress maps")
-    assert compressing > total / 12
