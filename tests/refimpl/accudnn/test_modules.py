@@ -51,6 +51,7 @@ def seconds(network: Network, text: str, budget: int) -> float:
     return program.planned_seconds
 
 
+@pytest.mark.slow
 def test_late_beats_the_other_prefetches_on_the_same_maps() -> None:
     network, budget = build("resnet50", 64), 3 * GIB
     same = f"{GUIDED.replace('accudnn-late', '{}')}".format

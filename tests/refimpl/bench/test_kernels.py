@@ -124,6 +124,7 @@ def test_no_gpu_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert said.out == "" and said.err == "refimpl bench: no kernel can run on a GPU here: no driver\n"
 
 
+@pytest.mark.slow
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--device", "cpu", "--quick", "--family", "relu", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

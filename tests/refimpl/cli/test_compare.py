@@ -91,6 +91,7 @@ def test_not_fitting_as_json(refimpl: Command) -> None:
     assert said.status == 0 and said.err == "" and row["fits"] is False and row["misfit"]["layer"]
 
 
+@pytest.mark.slow
 def test_a_picture_of_the_setups(refimpl: Command, tmp_path: Path) -> None:
     path = tmp_path / "compared.svg"
     assert refimpl("compare", "lenet", "--picture", path, *MACHINE).status == 0

@@ -106,6 +106,7 @@ def test_driver_calls_want_a_driver(refimpl: Command) -> None:
     assert said.status == 0 and "Driver    no calls: on the CPU there is none" in said.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_save_and_the_line_that_is_printed_resumes(
     refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

@@ -31,6 +31,7 @@ def document(refimpl: Command, *more: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_document(refimpl: Command) -> None:
     found = document(refimpl, "--workers", "2,1000", "--network", "1GB/s", "--latency", "0.001", "--no-overlap")
     assert set(found) >= FIELDS
@@ -208,6 +209,7 @@ def test_a_damaged_file_is_refused(wrong: Wrong, file: Path) -> None:
     assert "No such file" in wrong(*RUN, "--tuned", file.with_name("none.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--batch", "--rate"])
 def test_what_the_file_gives_is_not_given_again(wrong: Wrong, file: Path, option: str) -> None:
     assert f"leave out {option}" in wrong(*RUN, "--tuned", file, option, 8)

@@ -199,6 +199,7 @@ def test_a_network_behind_the_link_occupies_both_copy_engines() -> None:
     assert apart.run(1, "network", 5) == (0, 5) and apart.run(2, "in", 1) == (0, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_time_grows_with_the_program_and_no_faster() -> None:
     def seconds(length: int) -> float:

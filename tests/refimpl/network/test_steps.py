@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 
 from refimpl.network import Builder, Call, Network, Step, Tensor
@@ -29,6 +30,7 @@ def test_everything_is_written_once_before_it_is_read_or_updated(network: Networ
     assert written == set(network.managed)
 
 
+@pytest.mark.slow
 @given(DEEP)
 def test_a_steps_tensors_follow_from_its_calls(network: Network) -> None:
     """The obvious twin of how `Step` collects them."""
@@ -98,6 +100,7 @@ def step_updates(step: Step) -> set[Tensor]:
     return {tensor for call in step.calls for tensor in call.updates}
 
 
+@pytest.mark.slow
 @given(DEEP)
 def test_every_gradient_map_is_like_a_map_and_somebody_wants_it(network: Network) -> None:
     """Except the concats' gradients on the way, and the input's."""

@@ -66,6 +66,7 @@ def test_every_preset_takes_it(name: str) -> None:
     assert program.setup.slots["allocator"] == FIXED.name
 
 
+@pytest.mark.slow
 @given(networks(layers=10), setups, st.floats(0.5, 1.0))
 def test_whatever_fits_is_proved(network: Network, setup: Setup, share: float) -> None:
     """With any modules: evicting, rebuilding, prefetching ones too."""

@@ -501,6 +501,7 @@ def test_what_can_be_rebuilt_is_evicted_without_a_copy() -> None:
 # -- what it reports ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(networks(), RECOMPUTES, st.integers(0, 4))
 def test_hits_and_misses_are_all_that_steps_read(network: Network, recompute: Any, distance: int) -> None:
     program = least_plan(network, cached(recompute=recompute, prefetch=Ahead(distance)), MACHINE)

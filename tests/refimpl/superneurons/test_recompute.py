@@ -706,6 +706,7 @@ def walked(network: Network, how: Recompute, monkeypatch: pytest.MonkeyPatch) ->
     return sum(lengths), program.counts.recomputed_layers
 
 
+@pytest.mark.slow
 def test_no_way_is_walked_twice_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     long_segments = chain("conv", *["relu"] * 300, "conv", *["batchnorm", "dropout"] * 150)
     assert walked(long_segments, SPEED_CENTRIC, monkeypatch) == (600, 600)
@@ -726,6 +727,7 @@ def bind_seconds(layers: int) -> float:
     return min(times)
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 def test_weighing_a_long_segment_takes_linear_time() -> None:
     """Four times the layers: about four times as long, where quadratic were sixteen."""

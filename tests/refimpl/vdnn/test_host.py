@@ -31,6 +31,7 @@ def buffers(program: Program) -> dict[str, tuple[int, int]]:
     return {name: place for name, (place,) in found.items()}
 
 
+@pytest.mark.slow
 @given(networks(layers=12))
 def test_every_map_has_a_buffer_that_no_other_touches(network: Network) -> None:
     program = plan(network, static("test", ALL), TITAN_X, UNLIMITED)

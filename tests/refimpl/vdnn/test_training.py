@@ -105,6 +105,7 @@ def test_deep_networks_too(network: Network, policy: Setup, spare: float, order:
     holds(network, policy, spare, order, slow)
 
 
+@pytest.mark.slow
 def test_all_that_the_dynamic_policy_can_adopt_on_one_network() -> None:
     """From the least budget up: greedy choices first, then everything as fast as it goes; always the same promises."""
     b = Builder("chain", (2, 3, 16, 16))

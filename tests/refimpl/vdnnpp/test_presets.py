@@ -30,6 +30,7 @@ def vgg() -> Network:
     return build("vgg16:vdnnpp", 128)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mib", "adopted"),
     [

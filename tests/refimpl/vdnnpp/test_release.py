@@ -172,6 +172,7 @@ def forward_stall(program: Program) -> float:
     return spans[-1].end - spans[0].start - sum(s.end - s.start for s in spans)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["alexnet:vdnnpp", "vgg16:vdnnpp", "vdnnpp-demo", "resnet50"])
 def test_no_kernel_waits_for_an_offload_where_there_is_room(name: str) -> None:
     """One that does is vDNN.  A wait that costs nothing by the simulated clock counts: on a slower link it costs."""
@@ -321,6 +322,7 @@ class Watching(DeviceMemory):
         return super().does_not_fit(tensor, stays)
 
 
+@pytest.mark.slow
 def test_an_allocation_that_does_not_fit_waits_for_the_oldest_copy() -> None:
     """From plenty down to the least budget: as without the join first, then slower, never as slow as with it.
 
