@@ -17,6 +17,7 @@ How the sums are made: a channel's values, image after image, are cut into chunk
 The chunks' results are in the workspace, two numbers a chunk and channel: at least 2 MiB for every 4 GiB of x.  The
 order of every sum follows from the shape.
     apply    one thread an element.
+On a CPU chunk and apply are other kernels, image by image and map by map, with the same sums: see `by_image`.
 
 Operations an element: statistics 5, y 4; gradient sums 4, dx 8.
 Bytes an element: forward 12 (x twice, y once); backward 20 (x and dy twice, dx once); inference 8.
@@ -32,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from kernels.arguments import KernelError, check, check_shape
+from kernels.arguments import place as place_of
 from kernels.division import divide, reciprocal
 from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.shim import cuda
@@ -40,6 +42,7 @@ THREADS = 256
 EACH = (1, 4, 16)  # values a thread: the fewest that hold a channel, and with the most it has several chunks
 CHUNK = THREADS * EACH[-1]
 MERGE_BLOCK = 64  # few threads have much to do: spread them over many multiprocessors
+LEAST_AREA = 16  # of a map that a CPU takes by itself
 ZERO = np.float32(0)
 ONE = np.float32(1)
 
@@ -126,6 +129,68 @@ def chunk_statistics(each: int) -> Kernel:
 BATCHNORM_CHUNK_STATISTICS = {each: chunk_statistics(each) for each in EACH}
 
 
+@kernel(block=THREADS)
+def batchnorm_chunk_statistics_by_image(
+    x: Floats, partial: Floats, chunks: int, count: int, channels: int, area: int, gap: int
+) -> None:
+    """As `batchnorm_chunk_statistics`, image after image: between barriers neighbours read neighbours."""
+    sums = cuda.shared.array(THREADS, np.float32)
+    origin = cuda.shared.array(1, np.float32)
+    average = cuda.shared.array(1, np.float32)
+    t = np.int64(cuda.threadIdx.x)
+    chunk = np.int64(cuda.blockIdx.x) // channels
+    channel = np.int64(cuda.blockIdx.x) - chunk * channels
+    first = chunk * CHUNK
+    end = min(first + CHUNK, count)
+    sums[np.uint32(t)] = ZERO
+    if t == 0:
+        origin[0] = x[np.uint32(channel * area)]
+    cuda.syncthreads()
+    for image in range(first // area, (end - 1) // area + 1):
+        begin = max(first, image * area)
+        stop = min(end, (image + 1) * area)
+        start = channel * area + image * gap
+        while begin < stop:
+            slot = (begin - first) % THREADS
+            size = min(stop - begin, THREADS - slot)
+            if t < size:
+                sums[np.uint32(slot + t)] += x[np.uint32(start + begin + t)] - origin[0]
+            cuda.syncthreads()
+            begin += size
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            sums[np.uint32(t)] += sums[np.uint32(t + half)]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        average[0] = sums[0] / np.float32(end - first)
+    cuda.syncthreads()
+    sums[np.uint32(t)] = ZERO
+    cuda.syncthreads()
+    for image in range(first // area, (end - 1) // area + 1):
+        begin = max(first, image * area)
+        stop = min(end, (image + 1) * area)
+        start = channel * area + image * gap
+        while begin < stop:
+            slot = (begin - first) % THREADS
+            size = min(stop - begin, THREADS - slot)
+            if t < size:
+                difference = x[np.uint32(start + begin + t)] - origin[0]
+                sums[np.uint32(slot + t)] += (difference - average[0]) * (difference - average[0])
+            cuda.syncthreads()
+            begin += size
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            sums[np.uint32(t)] += sums[np.uint32(t + half)]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        partial[np.uint32(cuda.blockIdx.x)] = average[0]
+        partial[np.uint32(cuda.blockIdx.x + chunks * channels)] = sums[0]
+
+
 @kernel(block=MERGE_BLOCK)
 def batchnorm_merge_statistics(
     x: Floats,
@@ -174,6 +239,24 @@ def batchnorm_apply(
     if i < total:
         c = channel_of(i, channels, by_channels, by_area)
         y[i] = gamma[c] * ((x[i] - mean[c]) * inverse_std[c]) + beta[c]
+
+
+@kernel(block=256)
+def batchnorm_apply_by_map(
+    x: Floats, gamma: Floats, beta: Floats, mean: Floats, inverse_std: Floats, y: Floats, channels: int, area: int
+) -> None:
+    """As `batchnorm_apply`, one block a map."""
+    normal = cuda.shared.array(256, np.float32)
+    t = np.int64(cuda.threadIdx.x)
+    start = np.int64(cuda.blockIdx.x) * area
+    c = np.uint32(np.int64(cuda.blockIdx.x) % channels)
+    for first in range(0, area, 256):
+        if t < area - first:
+            normal[np.uint32(t)] = gamma[c] * ((x[np.uint32(start + first + t)] - mean[c]) * inverse_std[c]) + beta[c]
+        cuda.syncthreads()
+        if t < area - first:
+            y[np.uint32(start + first + t)] = normal[np.uint32(t)]
+        cuda.syncthreads()
 
 
 @kernel(block=256)
@@ -274,6 +357,49 @@ def chunk_gradients(each: int) -> Kernel:
 BATCHNORM_CHUNK_GRADIENTS = {each: chunk_gradients(each) for each in EACH}
 
 
+@kernel(block=THREADS)
+def batchnorm_chunk_gradients_by_image(
+    x: Floats, mean: Floats, dy: Floats, partial: Floats, chunks: int, count: int, channels: int, area: int, gap: int
+) -> None:
+    """As `batchnorm_chunk_gradients`, image after image: between barriers neighbours read neighbours."""
+    sums = cuda.shared.array(THREADS, np.float32)
+    products = cuda.shared.array(THREADS, np.float32)
+    average = cuda.shared.array(1, np.float32)
+    t = np.int64(cuda.threadIdx.x)
+    chunk = np.int64(cuda.blockIdx.x) // channels
+    channel = np.int64(cuda.blockIdx.x) - chunk * channels
+    first = chunk * CHUNK
+    end = min(first + CHUNK, count)
+    sums[np.uint32(t)] = ZERO
+    products[np.uint32(t)] = ZERO
+    if t == 0:
+        average[0] = mean[np.uint32(channel)]
+    cuda.syncthreads()
+    for image in range(first // area, (end - 1) // area + 1):
+        begin = max(first, image * area)
+        stop = min(end, (image + 1) * area)
+        start = channel * area + image * gap
+        while begin < stop:
+            slot = (begin - first) % THREADS
+            size = min(stop - begin, THREADS - slot)
+            if t < size:
+                given = dy[np.uint32(start + begin + t)]
+                sums[np.uint32(slot + t)] += given
+                products[np.uint32(slot + t)] += given * (x[np.uint32(start + begin + t)] - average[0])
+            cuda.syncthreads()
+            begin += size
+    half = THREADS // 2
+    while half > 0:
+        if t < half:
+            sums[np.uint32(t)] += sums[np.uint32(t + half)]
+            products[np.uint32(t)] += products[np.uint32(t + half)]
+        cuda.syncthreads()
+        half //= 2
+    if t == 0:
+        partial[np.uint32(cuda.blockIdx.x)] = sums[0]
+        partial[np.uint32(cuda.blockIdx.x + chunks * channels)] = products[0]
+
+
 @kernel(block=MERGE_BLOCK)
 def batchnorm_merge_gradients(
     partial: Floats, inverse_std: Floats, dgamma: Floats, dbeta: Floats, chunks: int, channels: int
@@ -314,9 +440,39 @@ def batchnorm_apply_gradients(
         dx[i] = gamma[c] * inverse_std[c] * (dy[i] - share * (dbeta[c] + normal * dgamma[c]))
 
 
+@kernel(block=256)
+def batchnorm_apply_gradients_by_map(
+    x: Floats, gamma: Floats, mean: Floats, inverse_std: Floats, dy: Floats, dgamma: Floats, dbeta: Floats, dx: Floats,
+    channels: int, area: int, share: float,
+) -> None:  # fmt: skip
+    """As `batchnorm_apply_gradients`, one block a map."""
+    gradient = cuda.shared.array(256, np.float32)
+    t = np.int64(cuda.threadIdx.x)
+    start = np.int64(cuda.blockIdx.x) * area
+    c = np.uint32(np.int64(cuda.blockIdx.x) % channels)
+    for first in range(0, area, 256):
+        if t < area - first:
+            i = np.uint32(start + first + t)
+            normal = (x[i] - mean[c]) * inverse_std[c]
+            gradient[np.uint32(t)] = gamma[c] * inverse_std[c] * (dy[i] - share * (dbeta[c] + normal * dgamma[c]))
+        cuda.syncthreads()
+        if t < area - first:
+            dx[np.uint32(start + first + t)] = gradient[np.uint32(t)]
+        cuda.syncthreads()
+
+
 def values_a_thread(count: int) -> int:
     """The least of EACH with which a chunk holds a channel's values: slots past the last value cost time."""
     return next((each for each in EACH if count <= each * THREADS), EACH[-1])
+
+
+def by_image(where: str, area: int) -> bool:
+    """Whether the sums of a channel go image by image: "cpu" or "gpu" is where the arrays are.
+
+    The order of every sum is the same, so the choice changes no bit.  A CPU reads neighbours 16 at a time, and finding
+    a value's place by a division hides them; a GPU wants all of a thread's reads under way at once.
+    """
+    return where == "cpu" and area >= LEAST_AREA
 
 
 def layout(where: str, x_shape: Sequence[int]) -> tuple[int, int, int, int]:
@@ -367,13 +523,21 @@ def forward(
     check_workspace(where, x.shape, workspace)
     channels, area, count, chunks = layout(where, x.shape)
     total, by_channels, by_area = channels * count, reciprocal(channels), reciprocal(area)
-    sizes = chunks, count, channels, by_channels, area, by_area, (channels - 1) * area
-    chunk_kernel = BATCHNORM_CHUNK_STATISTICS[values_a_thread(count)]
-    launch(chunk_kernel, chunks * channels, x, workspace, *sizes, stream=stream)
+    gap = (channels - 1) * area
+    if by_image(place_of(x), area):
+        sizes = chunks, count, channels, area, gap
+        launch(batchnorm_chunk_statistics_by_image, chunks * channels, x, workspace, *sizes, stream=stream)
+    else:
+        chunk_kernel = BATCHNORM_CHUNK_STATISTICS[values_a_thread(count)]
+        sizes = chunks, count, channels, by_channels, area, by_area, gap
+        launch(chunk_kernel, chunks * channels, x, workspace, *sizes, stream=stream)
     statistics = mean, inverse_std, chunks, count, channels, area, epsilon
     launch(batchnorm_merge_statistics, ceil_div(channels, MERGE_BLOCK), x, workspace, *statistics, stream=stream)
     arrays = x, gamma, beta, mean, inverse_std, y
-    launch(batchnorm_apply, ceil_div(total, 256), *arrays, total, channels, by_channels, by_area, stream=stream)
+    if by_image(place_of(x), area):
+        launch(batchnorm_apply_by_map, total // area, *arrays, channels, area, stream=stream)
+    else:
+        launch(batchnorm_apply, ceil_div(total, 256), *arrays, total, channels, by_channels, by_area, stream=stream)
 
 
 def update_running(
@@ -445,19 +609,19 @@ def backward(
     check_workspace(where, x.shape, workspace)
     channels, area, count, chunks = layout(where, x.shape)
     total, by_channels, by_area = channels * count, reciprocal(channels), reciprocal(area)
-    sizes = chunks, count, channels, by_channels, area, by_area, (channels - 1) * area
-    launch(
-        BATCHNORM_CHUNK_GRADIENTS[values_a_thread(count)],
-        chunks * channels,
-        x,
-        mean,
-        dy,
-        workspace,
-        *sizes,
-        stream=stream,
-    )
+    gap, arrays = (channels - 1) * area, (x, mean, dy, workspace)
+    if by_image(place_of(x), area):
+        sizes = chunks, count, channels, area, gap
+        launch(batchnorm_chunk_gradients_by_image, chunks * channels, *arrays, *sizes, stream=stream)
+    else:
+        chunk_kernel = BATCHNORM_CHUNK_GRADIENTS[values_a_thread(count)]
+        sizes = chunks, count, channels, by_channels, area, by_area, gap
+        launch(chunk_kernel, chunks * channels, *arrays, *sizes, stream=stream)
     gradients = workspace, inverse_std, dgamma, dbeta, chunks, channels
     launch(batchnorm_merge_gradients, ceil_div(channels, MERGE_BLOCK), *gradients, stream=stream)
     arrays = x, gamma, mean, inverse_std, dy, dgamma, dbeta, dx
-    options = total, channels, by_channels, by_area, 1 / count
-    launch(batchnorm_apply_gradients, ceil_div(total, 256), *arrays, *options, stream=stream)
+    if by_image(place_of(x), area):
+        launch(batchnorm_apply_gradients_by_map, total // area, *arrays, channels, area, 1 / count, stream=stream)
+    else:
+        options = total, channels, by_channels, by_area, 1 / count
+        launch(batchnorm_apply_gradients, ceil_div(total, 256), *arrays, *options, stream=stream)

@@ -33,6 +33,7 @@ from kernels.cpu.vocabulary import AXES, Array, Lowered, Site, UnsupportedKernel
 from kernels.declare import Dim3
 
 THREAD_INDICES = {f"threadIdx_{axis}" for axis in AXES}
+THREAD_X = {"threadIdx_x", *(f"np.{kind}(threadIdx_x)" for kind in ("uint32", "int32", "int64"))}
 PURE = {"min", "max", "abs", "int", "float", "bool"}  #: calls that depend on nothing but their arguments
 
 
@@ -74,8 +75,11 @@ class CutBody:
     conditions: int  #: conditions that every thread evaluates (checked mode)
 
 
-def thread_loop(block: Dim3, body: list[ast.stmt], checked: bool) -> list[ast.stmt]:
-    """A loop over the block's threads, x innermost (neighbours in memory); in checked mode in a given order."""
+def thread_loop(block: Dim3, body: list[ast.stmt], checked: bool, working: str = "") -> list[ast.stmt]:
+    """A loop over the block's threads, x innermost (neighbours in memory); in checked mode in a given order.
+
+    `working`: the number of threads, of a block of one dimension, that do anything, if not all.
+    """
     x, y, z = block
     if checked:
         head = f"""
@@ -94,7 +98,7 @@ def thread_loop(block: Dim3, body: list[ast.stmt], checked: bool) -> list[ast.st
         body = [*parse(f"_thread = {thread}"), *body]
     for axis, n in zip(AXES, block, strict=True):
         if n > 1 or axis == "x":
-            loop = parse(f"for threadIdx_{axis} in range({n}): pass")
+            loop = parse(f"for threadIdx_{axis} in range({working or n}): pass")
             loop[0].body = body  # type: ignore[attr-defined]
             body = loop
         elif f"threadIdx_{axis}" in {name for s in body for name in names(s)}:
@@ -193,9 +197,28 @@ class _Cutter:
         kept = set().union(*(piece.needs for piece in self.pieces)) - set(self.simple)
         private = set() if self.checked else {name for name in self.local if self._is_private(name)}
         for piece in self.pieces:
-            piece.loop[:] = thread_loop(self.block, self._around(piece, kept, private), self.checked)
+            if working := "" if self.checked else self._working(piece):
+                piece.statements = piece.statements[0].body  # type: ignore[attr-defined]
+            piece.loop[:] = thread_loop(self.block, self._around(piece, kept, private), self.checked, working)
         body = _Unwrap().visit(ast.Module(statements, [])).body
         return CutBody(body, sorted(kept), private, self.conditions)
+
+    def _working(self, piece: Piece) -> str:
+        """How many threads do anything in a piece that is `if t < half: …` or `if t == 0: …`, t being a thread's index.
+
+        "" for any other piece: all of them may.
+        """
+        match piece.statements:
+            case [ast.If(ast.Compare(ast.Name(t), [ast.Lt() | ast.Eq() as operator], [bound]), _, [])]:
+                index = self.simple.get(t)
+                is_index = isinstance(index, ast.Assign) and ast.unparse(index.value) in THREAD_X
+                uniform = not names(bound) & self.varying and is_pure(bound, self.lowered.constants)
+                if not is_index or not uniform or self.block[1:] != (1, 1):
+                    return ""
+                if isinstance(operator, ast.Lt):
+                    return f"min({self.block[0]}, np.int64({ast.unparse(bound)}))"
+                return "1" if ast.unparse(bound) == "0" else ""
+        return ""
 
     def _cut(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []

@@ -65,6 +65,24 @@ def close(found: np.ndarray, expected: np.ndarray, tolerance: float = 1e-5) -> N
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * scale)
 
 
+@given(shape=st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(4, 30), st.integers(4, 30)))
+@example(SEVERAL_CHUNKS)
+@example(ONE_MORE_THAN_A_CHUNK)
+def test_image_by_image_gives_the_same_bits(shape: tuple[int, ...]) -> None:
+    """On a CPU, beside the kernels for a GPU; in place, too."""
+    assert batchnorm.by_image("cpu", shape[2] * shape[3]) and not batchnorm.by_image("gpu", shape[2] * shape[3])
+    x, dy = 3 * normal(*shape) + 2, normal(*shape, seed=1)
+    found = []
+    for choose in (batchnorm.by_image, lambda *_: False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(batchnorm, "by_image", choose)
+            y, mean, inverse_std = forward(x)
+            in_place = dy.copy()
+            gradients = backward(x, mean, inverse_std, in_place, in_place)
+            found.append([one.tobytes() for one in (y, mean, inverse_std, *gradients)])
+    assert found[0] == found[1]
+
+
 @given(shape=SHAPES)
 @example((1, 1))  # one value: no spread at all
 @example((5, 300))  # two axes, several blocks of channels

@@ -220,6 +220,23 @@ def test_inputs_that_no_filter_reads_get_zero() -> None:
             check_against_numpy("backward_data", shape, algorithm)
 
 
+@pytest.mark.parametrize("sizes", [(2, 3, 5, 7), (70, 2, 9, 8), (1, 2, 67, 91), (9, 1, 33, 32)])
+def test_the_bias_map_by_map_gives_the_same_bits(sizes: tuple[int, int, int, int]) -> None:
+    """On a CPU, beside the kernels for a GPU: fewer values of a filter than threads, and several rounds of them."""
+    area = sizes[2] * sizes[3]
+    assert bias.by_map("cpu", area) and not bias.by_map("gpu", area)
+    y = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    found = []
+    for choose in (bias.by_map, lambda *_: False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bias, "by_map", choose)
+            db, moved = np.full(sizes[1], np.nan, np.float32), y.copy()
+            bias.gradient(y, db, None)
+            bias.add_bias(db, moved, None)
+            found.append((db.tobytes(), moved.tobytes()))
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 3, 5, 7), (3, 5, 23, 29), (2, 2, 67, 71)], ids=str)
 def test_bias_and_its_gradient(sizes: tuple[int, int, int, int]) -> None:
     """The last has more than 4·1024 elements a filter: a thread takes more than one round of four."""

@@ -15,7 +15,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
@@ -599,6 +601,66 @@ def uses_a_dictionary(x: Floats) -> None:
 def test_what_cannot_be_translated_is_said_with_its_line(made, args, message):
     with pytest.raises(cpu.UnsupportedKernel, match=rf"test_cpu.py:\d+: .*{message}|{message}"):
         launch(made, 1, *args)
+
+
+@kernel(block=8)
+def add_below(x: Floats, n: int) -> None:
+    """A barrier, and then the threads below a bound that may be under 0 or above the block's size."""
+    t = np.uint32(cuda.threadIdx.x)
+    cuda.syncthreads()
+    if t < n - 2:
+        x[t] += np.float32(1)
+    cuda.syncthreads()
+    if t == 0:
+        x[8] += np.float32(1)
+
+
+@pytest.mark.parametrize("n", [-5, 2, 3, 9, 10, 11, 2**33])
+def test_threads_below_a_bound(n: int) -> None:
+    assert "range(min(8, np.int64(n - 2)))" in cpu.source_of(add_below)
+    x = np.zeros(10, np.float32)
+    launch(add_below, 1, x, n)
+    assert x.tolist() == [float(i < n - 2) for i in range(8)] + [1.0, 0.0]
+
+
+# ---- the hand-over to other threads --------------------------------------------------------------------------------
+
+
+def test_every_block_runs_once_from_several_threads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python threads launch at the same time, with more helpers than cores."""
+    helpers = [threads.Helper() for _ in range(4)]
+    monkeypatch.setattr(threads, "_helpers", lambda: helpers)
+    monkeypatch.setattr(threads, "thread_count", lambda: 5)
+    ones = np.ones(64 * 40, np.float32)
+
+    def sums(times: int) -> bool:
+        y = np.zeros(40, np.float32)
+        for _ in range(times):
+            y[:] = 0
+            launch(block_sums, 40, ones, y, ones.size)
+            if y.tolist() != [64.0] * 40:
+                return False
+        return True
+
+    with ThreadPoolExecutor(3) as pool:
+        assert all(pool.map(sums, [100] * 6))
+
+
+def test_an_error_in_a_helper_is_raised_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = threads.Helper()
+    monkeypatch.setattr(threads, "_helpers", lambda: [helper])
+    monkeypatch.setattr(threads, "thread_count", lambda: 2)
+    launcher, begun = threading.current_thread(), threading.Event()
+
+    def run(ticket: np.ndarray, chunk: int, blocks: int) -> None:
+        if threading.current_thread() is launcher:
+            assert begun.wait(60)
+        else:
+            begun.set()
+            raise RuntimeError("in a helper")
+
+    with pytest.raises(RuntimeError, match="in a helper"):
+        threads.run_blocks(run, 2)
 
 
 # ---- build: the key, the disk, the vectoriser ----------------------------------------------------------------------
