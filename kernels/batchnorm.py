@@ -525,8 +525,8 @@ def forward(
     total, by_channels, by_area = channels * count, reciprocal(channels), reciprocal(area)
     gap = (channels - 1) * area
     if by_image(place_of(x), area):
-        sizes = chunks, count, channels, area, gap
-        launch(batchnorm_chunk_statistics_by_image, chunks * channels, x, workspace, *sizes, stream=stream)
+        own = chunks, count, channels, area, gap
+        launch(batchnorm_chunk_statistics_by_image, chunks * channels, x, workspace, *own, stream=stream)
     else:
         chunk_kernel = BATCHNORM_CHUNK_STATISTICS[values_a_thread(count)]
         sizes = chunks, count, channels, by_channels, area, by_area, gap
@@ -609,14 +609,14 @@ def backward(
     check_workspace(where, x.shape, workspace)
     channels, area, count, chunks = layout(where, x.shape)
     total, by_channels, by_area = channels * count, reciprocal(channels), reciprocal(area)
-    gap, arrays = (channels - 1) * area, (x, mean, dy, workspace)
+    gap, read = (channels - 1) * area, (x, mean, dy, workspace)
     if by_image(place_of(x), area):
-        sizes = chunks, count, channels, area, gap
-        launch(batchnorm_chunk_gradients_by_image, chunks * channels, *arrays, *sizes, stream=stream)
+        own = chunks, count, channels, area, gap
+        launch(batchnorm_chunk_gradients_by_image, chunks * channels, *read, *own, stream=stream)
     else:
         chunk_kernel = BATCHNORM_CHUNK_GRADIENTS[values_a_thread(count)]
         sizes = chunks, count, channels, by_channels, area, by_area, gap
-        launch(chunk_kernel, chunks * channels, *arrays, *sizes, stream=stream)
+        launch(chunk_kernel, chunks * channels, *read, *sizes, stream=stream)
     gradients = workspace, inverse_std, dgamma, dbeta, chunks, channels
     launch(batchnorm_merge_gradients, ceil_div(channels, MERGE_BLOCK), *gradients, stream=stream)
     arrays = x, gamma, mean, inverse_std, dy, dgamma, dbeta, dx

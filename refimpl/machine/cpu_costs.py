@@ -59,8 +59,8 @@ CalibrationProgress = Callable[[str], None]
 
 #: Measured on first use; those that take longest to compile come first.
 MEASURED = (
-    "conv_gather_by_tap", "conv_filter_gradient", "gemm_register_2d", "gemm_tiled", "batchnorm_chunk_statistics",
-    "winograd_data", "im2col_columns", "lrn_forward", "pool_max_backward", "elementwise_copy",
+    "conv_gather_by_tap", "conv_filter_gradient", "gemm_register_2d", "gemm_tiled", "winograd_data", "im2col_columns",
+    "lrn_forward", "batchnorm_chunk_statistics_by_image", "pool_max_backward_by_map_3_1", "elementwise_copy",
 )  # fmt: skip
 STAGES = 6 + len(MEASURED)  #: how often `watch` is called, nearly
 
@@ -74,10 +74,10 @@ LIKE = {
     "im2col": "im2col_columns",
     "winograd": "winograd_data",
     "gemm_skinny": "gemm_register_2d",
-    "conv_bias": "batchnorm_chunk_statistics",
-    "fc_backward": "batchnorm_chunk_statistics",
-    "pool": "pool_max_backward",
-    "batchnorm_chunk": "batchnorm_chunk_statistics",
+    "conv_bias": "batchnorm_chunk_statistics_by_image",
+    "fc_backward": "batchnorm_chunk_statistics_by_image",
+    "pool": "pool_max_backward_by_map_3_1",
+    "batchnorm_chunk": "batchnorm_chunk_statistics_by_image",
     "lrn": "lrn_forward",
 }
 
