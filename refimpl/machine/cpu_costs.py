@@ -1,13 +1,15 @@
 """What the kernels of the CPU at hand cost: measured once, in ten seconds, and kept.
 
-**Measured**: the kernels of `MEASURED`, where training spends nearly all its time, by launches of two small networks,
-each in its fastest turn.  From them follow, by least squares, the seconds of a kernel's units (`refimpl.machine.cpu`).
-Most of the ten seconds are Numba's, so as few kernels as possible are compiled, and other processes help.
+**Measured**: the kernels of `MEASURED`, where training spends most of its time, by launches of two small networks, each
+in its fastest turn.  Most of the ten seconds are Numba's, so as few kernels as possible are compiled, and other
+processes help.
 
-**Modelled**: every other kernel.  It costs what it costs on one AMD EPYC with two cores (`cpu_costs.json`), times the
-ratio of this CPU to that one in a measured kernel of the same kind (`LIKE`).
+**Modelled**: what a unit of a kernel costs (`refimpl.machine.cpu`).  It is the cost on one AMD EPYC with two cores
+(`cpu_costs.json`), times the ratio of this CPU's seconds to that one's: in the kernel itself if it is measured, and
+else in the measured kernel most like it (`LIKE`).  A median of the ratios of a few sizes varies less from one
+calibration to the next than costs that are fitted to so few.
 
-The same measurement, of every kernel, writes that file; repeat it when a kernel has changed:
+The costs in that file were fitted, by least squares, to launches of every kernel.  Repeat it when a kernel changes:
 
     python -c "from refimpl.machine.cpu_costs import write_reference; write_reference()"
 
@@ -26,8 +28,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
-from math import exp, inf, log, prod
+from math import inf, prod
 from pathlib import Path
+from statistics import median
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +38,18 @@ import numpy as np
 
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution
-from refimpl.machine.cpu import LAUNCH, SHARED, Units, launches, seconds_of, units, untouched, way, with_costs
+from refimpl.machine.cpu import (
+    LAUNCH,
+    SHARED,
+    Units,
+    launches,
+    seconds_of,
+    unevenness,
+    units,
+    untouched,
+    way,
+    with_costs,
+)
 from refimpl.machine.files import replacing
 from refimpl.machine.model import Machine
 from refimpl.machine.timing import least_in_turns
@@ -51,16 +65,20 @@ FORMAT = 2
 SECONDS = 1.5  #: nothing more is started after this time, once the kernels are compiled and everything has run once
 THOROUGH_SECONDS = 30.0  #: the same where every kernel is measured
 LONGEST_DIRECT = 5e7  #: operations; the naive convolution takes seconds for more
+MOST_SIZES = 8  #: of a kernel, unless everything is measured
+LARGE = 1 << 19  #: elements of a large copy
 IN_A_ROW = 2e-3  #: seconds that one turn of a short launch is to take
 MOST_HELPERS = 3  #: processes that compile beside this one
 DONE = "done"
 
 CalibrationProgress = Callable[[str], None]
+Cost = tuple[str, Units]  #: what costs, and how many units of it
+Way = tuple[Call, dict[str, Any]]  #: a call, and the arguments that choose its algorithm
 
 #: Measured on first use; those that take longest to compile come first.
 MEASURED = (
     "conv_gather_by_tap", "conv_filter_gradient", "gemm_register_2d", "gemm_tiled", "winograd_data", "im2col_columns",
-    "lrn_forward", "batchnorm_chunk_statistics_by_image", "pool_max_backward_by_map_3_1", "elementwise_copy",
+    "lrn_forward", "batchnorm_chunk_statistics_by_image", "pool_max_backward_by_map_3_2", "elementwise_copy",
 )  # fmt: skip
 STAGES = 6 + len(MEASURED)  #: how often `watch` is called, nearly
 
@@ -76,7 +94,7 @@ LIKE = {
     "gemm_skinny": "gemm_register_2d",
     "conv_bias": "batchnorm_chunk_statistics_by_image",
     "fc_backward": "batchnorm_chunk_statistics_by_image",
-    "pool": "pool_max_backward_by_map_3_1",
+    "pool": "pool_max_backward_by_map_3_2",
     "batchnorm_chunk": "batchnorm_chunk_statistics_by_image",
     "lrn": "lrn_forward",
 }
@@ -124,6 +142,7 @@ def networks() -> Iterator[Network]:
         b.conv(4 * filters, 3, pad=1, groups=4 * filters if filters > 64 else filters // 2)
         b.relu(at_most=6)
         b.conv(2 * filters, 1)
+        b.pool(5, 1, pad=2)
         b.pool(2, 2, mode="average")
         b.fc(1024)
         b.relu()
@@ -146,31 +165,45 @@ def _drawn() -> np.ndarray:
     return np.random.default_rng(0).standard_normal(1 << 16, dtype=np.float32)
 
 
-def cases(thorough: bool = False) -> dict[tuple[str, Units], BoundLaunch]:
-    """The launches to measure by what they cost, one of each; `thorough`: of every kernel."""
-    (copy,) = launches("elementwise.copy", {"x": filled((1 << 20,), "float32"), "y": np.zeros(1 << 20, np.float32)})
-    found = {units(copy): copy}
+def cases(thorough: bool = False) -> dict[Cost, BoundLaunch]:
+    """The launches to measure by what they cost, one of each.
+
+    Args:
+        thorough: of every kernel and size; otherwise of the kernels of `MEASURED`, a few sizes each.
+    """
+    called: dict[Cost, Way] = {}
     for network in networks():
-        for step in network.steps:
-            for call in step.calls:
-                for chosen in _ways(call):
-                    counted = map(units, launches(call.function, untouched(call) | chosen))
-                    new = {cost for cost in counted if cost not in found and (thorough or cost[0] in MEASURED)}
-                    if new:
-                        made = launches(call.function, untouched(call, filled) | chosen)
-                        found |= {cost: one for one in made if (cost := units(one)) in new}
-    return found
+        for way_to_run in (each for step in network.steps for call in step.calls for each in _ways(call)):
+            for launched in launches(way_to_run[0].function, untouched(way_to_run[0]) | way_to_run[1]):
+                called.setdefault(units(launched), way_to_run)
+    if not thorough:
+        called = {cost: called[cost] for name in MEASURED for cost in _few([c for c in called if c[0] == name])}
+    found: dict[Cost, BoundLaunch] = {}
+    for call, chosen in {id(each): each for each in called.values()}.values():
+        for launched in launches(call.function, untouched(call, filled) | chosen):
+            if units(launched) in called:
+                found.setdefault(units(launched), launched)
+    large = np.zeros(LARGE, np.float32)
+    (copy,) = launches("elementwise.copy", {"x": large, "y": np.zeros_like(large)})
+    return found | {units(copy): copy}
 
 
-def _ways(call: Call) -> Iterator[dict[str, Any]]:
-    """The arguments of every algorithm of a call, with its largest workspace."""
+def _few(costs: list[Cost]) -> list[Cost]:
+    """Some of a kernel's costs, from the smallest to the second largest: that one may take long."""
+    in_order = sorted(costs, key=lambda cost: cost[1])
+    last = max(1, len(in_order) - 1)
+    return [in_order[place * last // MOST_SIZES] for place in range(MOST_SIZES)] if last > MOST_SIZES else in_order
+
+
+def _ways(call: Call) -> Iterator[Way]:
+    """A call with every algorithm, with its largest workspace."""
     if not call.choosable:
-        yield {}
+        yield call, {}
         return
     conv = Convolution.of(call.convolution)
     offered = [one for one in options("own", conv) if one.algorithm != "direct" or conv.flops < LONGEST_DIRECT]
     for name in dict.fromkeys(option.algorithm for option in offered):
-        yield way(name, max(option.workspace_bytes for option in offered if option.algorithm == name))
+        yield call, way(name, max(option.workspace_bytes for option in offered if option.algorithm == name))
 
 
 # -- compiled by several processes -------------------------------------------------------------------------------------
@@ -203,7 +236,7 @@ def help_to_compile(first: int, count: int) -> None:
         load(kernel)
 
 
-def kernels_of(runs: Mapping[tuple[str, Units], BoundLaunch]) -> list[Kernel]:
+def kernels_of(runs: Mapping[Cost, BoundLaunch]) -> list[Kernel]:
     """The kernels that are launched, each once, in the order of `MEASURED`."""
     order = {name: place for place, name in enumerate(MEASURED)}
     found = {one.kernel.name: (order.get(name, len(order)), one.kernel) for (name, _), one in runs.items()}
@@ -234,57 +267,52 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
             load(kernel)
     limit = THOROUGH_SECONDS if thorough else SECONDS
     watch(f"measuring, {limit:.0f} seconds")
-    overheads = {shared: _launch_seconds(shared) for shared in (False, True)}
+    start = {shared: _launch_seconds(shared) for shared in (False, True)}
     ready = {cost: partial(launched.run, None) for cost, launched in runs.items()}
-    least = least_in_turns(ready, _processor_seconds, inf, limit, row_seconds=IN_A_ROW)
+    least = least_in_turns(ready, _seconds, inf, limit, row_seconds=IN_A_ROW)
     watch(DONE)
     samples: dict[str, list[tuple[Units, float]]] = defaultdict(list)
     for cost, seconds in sorted(least.items(), key=lambda one: -one[1]):
-        _, overhead = overheads[min(prod(runs[cost].grid), _threads()) > 1]
+        blocks, threads = prod(runs[cost].grid), _threads()
+        overhead = start[min(blocks, threads) > 1]
         if seconds > 2 * overhead or cost[0] not in samples:
-            samples[cost[0]].append((cost[1], max(seconds - overhead, 0.05 * seconds) / _threads()))
-    found = {name: fitted(each) for name, each in samples.items()}
-    found |= {LAUNCH: (overheads[False][0],), SHARED: (overheads[True][0],)}
-    return found if thorough else found | modelled(samples)
+            busy = max(seconds - overhead, 0.05 * seconds)
+            samples[cost[0]].append((cost[1], busy / unevenness(blocks, threads)))
+    found = {name: fitted(each) for name, each in samples.items()} if thorough else modelled(samples)
+    return found | {LAUNCH: (start[False],), SHARED: (start[True],)}
 
 
 def modelled(samples: Mapping[str, Sequence[tuple[Units, float]]]) -> dict[str, Units]:
-    """The costs of the kernels that were not measured: the reference's, times how this CPU compares with that one."""
+    """The costs of every kernel: the reference's, times how this CPU compares with that one."""
     known = reference()
     ratio = {
-        name: exp(sum(log(seconds / seconds_of(known[name], counted)) for counted, seconds in each) / len(each))
+        name: median(seconds / seconds_of(known[name], counted) for counted, seconds in each)
         for name, each in samples.items()
     }
     return {
         name: tuple(ratio[like(name)] * cost for cost in costs)
         for name, costs in known.items()
-        if name not in (*samples, LAUNCH, SHARED)
+        if name not in (LAUNCH, SHARED)
     }
 
 
-def _launch_seconds(shared: bool) -> tuple[float, float]:
-    """The clock's and the processors' seconds of a launch that does next to nothing, on one thread or on all."""
+def _launch_seconds(shared: bool) -> float:
+    """Seconds of a launch that does next to nothing, on one thread or on all."""
     few = np.zeros(1 << 13 if shared else 32, np.float32)
     (tiny,) = launches("elementwise.copy", {"x": few, "y": np.zeros_like(few)})
-    runs = {"tiny": partial(tiny.run, None)}
-    clocks = (_seconds, _processor_seconds)
-    wall, processor = (least_in_turns(runs, clock, 20, row_seconds=IN_A_ROW)["tiny"] for clock in clocks)
-    return wall, processor
+    return least_in_turns({"tiny": partial(tiny.run, None)}, _seconds, 40, row_seconds=IN_A_ROW)["tiny"]
 
 
 def _seconds(run: Callable[[], Any], times: int) -> float:
-    start = perf_counter()
+    """Seconds by the clock, and no more than of all processors: other work on the machine disturbs those less.
+
+    Processor seconds divided by the threads would be disturbed least.  But a launch may be done before its other
+    threads have begun, and two threads of one core take longer than one alone.
+    """
+    start, began = perf_counter(), process_time()
     for _ in range(times):
         run()
-    return (perf_counter() - start) / times
-
-
-def _processor_seconds(run: Callable[[], Any], times: int) -> float:
-    """Processor seconds of all cores together, which other work on the machine disturbs less than the clock's."""
-    start = process_time()
-    for _ in range(times):
-        run()
-    return (process_time() - start) / times
+    return min(perf_counter() - start, process_time() - began) / times
 
 
 def fitted(samples: Sequence[tuple[Units, float]]) -> Units:
