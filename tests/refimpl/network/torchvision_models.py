@@ -4,11 +4,15 @@
     python -m tests.refimpl.network.torchvision_models rows.jsonl resnet18   # one model
     python -m tests.refimpl.network.torchvision_models rows.jsonl --table    # the rows as a table
 
-The models have weights that are drawn, and small images: enough of them that batch normalisation has tens of values a
-channel even in the last maps, because with eight it magnifies rounding several times more.  A tensor's error is the
-norm of the difference over the norm of PyTorch's.  A gradient that is zero by mathematics, as that of a bias before a
-batch normalisation, has no norm of its own: a tensor's norm counts as at least a ten thousandth of that of all
-gradients (weights, statistics) together.
+The models have drawn weights and small images: enough images that batch normalisation has tens of values a channel even
+in the last maps, because with eight it magnifies rounding several times more.  Normalisations are drawn as trained
+networks have them (`draw`): with all their weights at 1, a residual network of 152 layers magnifies rounding so much
+that PyTorch's single precision, too, is 1.4e-3 from its double precision.
+
+A tensor's error is the norm of the difference over the norm of PyTorch's.  Some gradients are zero by mathematics: what
+a bias adds to a channel is taken off again by a batch normalisation that follows (`zero_by_mathematics`).  Such a
+gradient is a sum whose terms cancel, so its error is taken relative to what the terms make where they do not cancel:
+the gradient of the weight of the same layer, a sum of the same terms, each times an input.
 
 A gradient jumps where a number before a ReLU changes its sign, and where another number of a window becomes the
 largest.  Of all these numbers a few are so near to that point that rounding decides, and each of them moves
@@ -42,7 +46,7 @@ from tests.refimpl.by_torch import _dropout
 
 RATE = 0.01
 AGREES = 1e-4
-LEAST = 1e-4  #: that a tensor's norm counts for, of the norm of all
+BLOCKS = ("BasicBlock", "Bottleneck", "InvertedResidual", "_InvertedResidual", "ResBottleneckBlock")  #: residual ones
 #: Model → height and width of its images: the smallest that its poolings can share out; the cheap ones first.
 MODELS = {
     "squeezenet1_1": 64, "squeezenet1_0": 64, "mobilenet_v2": 64, "mnasnet0_5": 64, "mnasnet1_0": 64,
@@ -63,7 +67,27 @@ def model(name: str) -> torch.nn.Module:
 
     torch.manual_seed(0)
     given = {"aux_logits": False, "init_weights": True} if name in AUXILIARY else {}
-    return getattr(torchvision.models, name)(weights=None, num_classes=10, **given)
+    module = getattr(torchvision.models, name)(weights=None, num_classes=10, **given)
+    draw(module)
+    return module
+
+
+def draw(module: torch.nn.Module) -> None:
+    """Biases, and weights of batch normalisations: around 1, but at the end of a residual branch well below.
+
+    So no residual branch is as large as the sum it is added to, and no weight is a one or a zero.
+    """
+
+    def norms(block: torch.nn.Module) -> list[torch.nn.Module]:
+        named = block.named_modules()
+        return [norm for name, norm in named if isinstance(norm, torch.nn.BatchNorm2d) and "downsample" not in name]
+
+    ends = {norms(block)[-1] for block in module.modules() if type(block).__name__ in BLOCKS}
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(layer.weight, *((0.1, 0.4) if layer in ends else (0.5, 1.5)))
+        if getattr(layer, "bias", None) is not None:
+            torch.nn.init.uniform_(layer.bias, -1.0, 1.0)
 
 
 def settle(module: torch.nn.Module, shape: tuple[int, ...]) -> None:
@@ -217,14 +241,42 @@ def by_us(network: Network, batch: tuple[np.ndarray, np.ndarray]) -> Any:
     return found
 
 
-def errors(found: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, float]:
+def zero_by_mathematics(network: Network) -> set[str]:
+    """Sources of the biases whose gradients are zero: the same number added to a whole channel changes nothing."""
+
+    def removed(layer: Layer) -> bool:
+        """Whether what is added to a channel of the layer's map is taken off by all layers that read it."""
+        return all(
+            reader.kind == "batchnorm"
+            or (
+                (reader.kind == "join" or (reader.kind == "conv" and not any(reader.options["pad"])))
+                and removed(reader)
+            )
+            for reader in layer.consumers
+        )
+
+    return {
+        network.initial[parameter.weight.name].source
+        for layer in network.layers
+        for name, parameter in layer.parameters.items()
+        if name in ("b", "beta") and removed(layer)
+    }
+
+
+def errors(network: Network, found: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, float]:
     """The largest error of a tensor, by what was compared."""
+    zero = zero_by_mathematics(network)
     worst = {}
     for what, tensors in right.items():
         assert found[what].keys() == tensors.keys(), what
-        least = LEAST * np.sqrt(sum(float((values**2).sum()) for values in tensors.values()))
-        relative = (np.linalg.norm(found[what][n] - r) / max(np.linalg.norm(r), least) for n, r in tensors.items())
-        worst[what] = max(map(float, relative), default=0.0)
+        norms = {name: float(np.linalg.norm(values)) for name, values in tensors.items()}
+        if what == "gradients":
+            for name in zero:
+                weight = norms[name.removesuffix("bias") + "weight"]
+                assert norms[name] < 1e-9 * weight, name
+                norms[name] = weight
+        differences = ((name, float(np.linalg.norm(found[what][name] - values))) for name, values in tensors.items())
+        worst[what] = max((difference / norms[name] for name, difference in differences), default=0.0)
     return worst
 
 
@@ -238,7 +290,7 @@ def compared(module: torch.nn.Module, network: Network) -> dict[str, Any]:
     right = by_torch(module, network, batch, torch.float64, sides)
     own = by_torch(module, network, batch, torch.float32, OurSides(*ours["sides"]))
     return {
-        "ours": errors(ours, right), "pytorch": errors(own, right),
+        "ours": errors(network, ours, right), "pytorch": errors(network, own, right),
         "other_sides": sides.others, "furthest": sides.furthest,
     }  # fmt: skip
 
