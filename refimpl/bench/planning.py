@@ -5,6 +5,7 @@ planned with layer-wise liveness for a Titan X, verified and simulated.  So is t
 of SuperNeurons, on a K40c whose 12 GiB it fills: rebuilding, evicting and fetching, it has twice the instructions.
 AccUDNN's policy plans several candidates: ResNet-152 within 3 GiB of a Titan X, and the deepest ResNet as SuperNeurons.
 So does its tuner, for each batch that it tries: VGG-16 within 12 GiB of a Titan X.
+The search of the policy `combined` gives most of its plans up early: one that offloads everything, of VGG-16.
 Seconds are processor time of this process, the least of some turns.  The exponent is the slope of the straight line
 through log(seconds) over log(layers) of the ResNets with layer-wise liveness: 1 is linear.
 """
@@ -22,15 +23,19 @@ import numpy as np
 
 from refimpl.bench import written
 from refimpl.bench.written import verdict, versions
+from refimpl.combined.algorithms import OnceDrained
+from refimpl.combined.maps import Maps
+from refimpl.combined.seeds import fates_of, seed
 from refimpl.machine import machine
 from refimpl.machine.here import processor
 from refimpl.machine.timing import Run, least_in_turns
 from refimpl.memory import UNLIMITED
 from refimpl.network.zoo import build
-from refimpl.planner import Setup, plan
+from refimpl.planner import PlanContext, Setup, TooSlow, plan
 from refimpl.registry.presets import baseline, setup
 from refimpl.registry.tuning import tune
 from refimpl.report.markdown import markdown_table
+from refimpl.text import duration
 
 PHASES = ("build", "plan", "verify", "simulate")
 
@@ -57,11 +62,13 @@ SUPERNEURONS = Case("resnet:2498", 16, "superneurons", "k40c", 12 << 30)
 ACCUDNN = Case("resnet152", 32, "accudnn", "titan-x", 3 << 30)
 ACCUDNN_DEEP = SUPERNEURONS._replace(preset="accudnn")
 TUNE = Case("vgg16", 1, "accudnn", "titan-x", 12 << 30)  #: every batch of X(b) is planned
+GIVEN_UP = Case("vgg16", 256, "combined", "titan-x", 12 << 30)
 NETWORKS = (*(Case(name, 1) for name in DEEP), SUPERNEURONS, Case("vgg416", 32), ACCUDNN, ACCUDNN_DEEP)
 
 #: Limits: seconds for planning, verifying and simulating together; growth.
 TARGETS = {"resnet:2498": 5.0, str(SUPERNEURONS): 20.0, "vgg416": 0.5, str(ACCUDNN): 2.0, str(ACCUDNN_DEEP): 60.0}
 TUNE_SECONDS = 60.0  #: at most
+GIVEN_UP_SECONDS = 3e-3  #: at most
 EXPONENT = 1.1
 
 
@@ -91,6 +98,7 @@ class Report(written.Report):
     rows: list[Row]
     exponents: dict[str, float]  #: phase → growth with the number of layers of the ResNets
     tune: float  #: seconds of processor time of the tuner for `TUNE`
+    given_up: float  #: of a plan of `GIVEN_UP` that is given up
 
 
 def processor_seconds(run: Run) -> float:
@@ -107,6 +115,22 @@ def measure_tuner(turns: int) -> float:
     """The least processor time of the tuner in some turns."""
     chosen = machine(TUNE.machine)
     return min(processor_seconds(lambda: tune(TUNE.network, TUNE.setup, chosen, TUNE.budget)) for _ in range(turns))
+
+
+def measure_given_up(turns: int) -> float:
+    """The least processor time of a plan of `GIVEN_UP` that may take a twentieth more than the floor, in some turns."""
+    network, chosen = build(GIVEN_UP.network, GIVEN_UP.batch), machine(GIVEN_UP.machine)
+    maps = Maps(PlanContext(network, chosen))
+    everything_leaves = seed(fates_of(maps, tau=0.0, q=8), OnceDrained())
+
+    def run() -> None:
+        try:
+            plan(network, everything_leaves, chosen, GIVEN_UP.budget, 1.05 * maps.floor)
+        except TooSlow:
+            return
+        raise AssertionError("the plan was not given up")
+
+    return min(processor_seconds(run) for _ in range(5 * turns))
 
 
 def measure(case: Case, turns: int) -> Row:
@@ -145,17 +169,18 @@ def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> Rep
         watch(str(case))
         rows.append(measure(case, turns))
     watch(f"tune {TUNE}")
-    return report(rows, turns, load, measure_tuner(turns))
+    return report(rows, turns, load, measure_tuner(turns), measure_given_up(turns))
 
 
-def report(rows: list[Row], turns: int, load: float, tuner: float) -> Report:
-    """The rows and the tuner's seconds with where and when, and how the plain ResNets grow."""
+def report(rows: list[Row], turns: int, load: float, tuner: float, given_up: float) -> Report:
+    """The rows and the other seconds with where and when, and how the plain ResNets grow."""
     deep = [row for row in rows if row.network in DEEP]
     layers = [row.layers for row in deep]
     growth = {phase: slope(layers, [getattr(row, phase) for row in deep]) for phase in (*PHASES, "together")}
     return Report(
-        name=processor(), versions=versions("numpy"), load=load, turns=turns, rows=rows, exponents=growth, tune=tuner
-    )
+        name=processor(), versions=versions("numpy"), load=load, turns=turns, rows=rows, exponents=growth, tune=tuner,
+        given_up=given_up,
+    )  # fmt: skip
 
 
 # -- shown and written down --------------------------------------------------------------------------------------------
@@ -187,7 +212,13 @@ def target_rows(report: Report) -> tuple[list[str], list[list[str]]]:
         f"{report.tune:.2f} s",
         verdict(report.tune <= TUNE_SECONDS),
     ]
-    body.append(tuned)
+    given_up = [
+        f"{GIVEN_UP}: a plan that is given up early",
+        duration(GIVEN_UP_SECONDS),
+        duration(report.given_up),
+        verdict(report.given_up <= GIVEN_UP_SECONDS),
+    ]
+    body += [tuned, given_up]
     body.append(["growth with the layers, exponent", f"{EXPONENT}", f"{growth:.2f}", verdict(growth <= EXPONENT)])
     return ["target", "at most", "measured", ""], body
 

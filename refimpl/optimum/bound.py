@@ -26,7 +26,7 @@ from refimpl.planner.context import fastest_seconds
 #: What plans have to respect, and the programme does not.
 LEFT_OUT = (
     "holes and rounding",
-    "the inputs of a rebuild and the room that it takes",
+    "the inputs of a rebuild, and the room that it takes beside other maps",
     "second copies and second rebuilds of a map",
     "tensors that a step does not use, other than maps between forward and backward",
 )
@@ -113,7 +113,7 @@ class Programme:
         self.network, self.machine, self.budget = network, machine, budget
         self.floor = floor_seconds(network, machine)
         self.solver = silent_solver()
-        crossing = crossings(network, machine)
+        crossing = crossings(network, machine, budget)
         calls = [(step, call) for step in network.steps for call in step.calls]
         self.looked_at = looked_at(network, crossing)  # positions in `calls`
         windows = range(2 * len(self.looked_at))
@@ -242,9 +242,9 @@ class Programme:
         return Bound(max(found, self.floor), proved, *size, solver.getRunTime())
 
 
-def crossings(network: Network, machine: Machine) -> list[Crossing]:
+def crossings(network: Network, machine: Machine, budget: int) -> list[Crossing]:
     """The maps that some step does not use between their last forward and first backward use; without small ones."""
-    context = PlanContext(network, machine)
+    context = PlanContext(network, machine, budget)
     maps = [tensor for tensor in context.maps_across() if tensor.managed]
     small = sum(tensor.nbytes for tensor in maps) / SMALL
     calls = [(step, call) for step in network.steps for call in step.calls]
@@ -263,13 +263,26 @@ def crossings(network: Network, machine: Machine) -> list[Crossing]:
 
 
 def rebuild_seconds(tensor: Tensor, context: PlanContext) -> float:
-    """Seconds of the forward calls that make a map; a step that makes several maps is shared among them."""
+    """Seconds that the forward calls that make a map take at least within the budget.
+
+    A step that makes several maps is shared among them.
+    """
     seconds = 0.0
     for step in context.uses[tensor]:
         made = [x for x in (*step.writes, *step.updates) if x.kind == "map"]
         if step.forward and tensor in made:
-            seconds += sum(context.machine.seconds(call) for call in step.calls if not call.once) / len(made)
+            seconds += sum(alone_seconds(call, context) for call in step.calls if not call.once) / len(made)
     return seconds
+
+
+def alone_seconds(call: Call, context: PlanContext) -> float:
+    """Seconds of a call, by the fastest algorithm whose workspace fits beside its operands."""
+    if not call.choosable:
+        return context.machine.seconds(call)
+    there = sum(tensor.nbytes for tensor in set(call.operands) if tensor.managed)
+    room = context.budget - context.network.resident_bytes - there
+    fitting = (one.seconds for one in context.machine.choices(call) if one.workspace_bytes <= room)  # fastest first
+    return next(fitting, float("inf"))
 
 
 def fastest_copy(machine: Machine, tensor: Tensor) -> float:

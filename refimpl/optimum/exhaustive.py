@@ -13,32 +13,36 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from refimpl.accudnn import Late
 from refimpl.combined import Fates, InTime
 from refimpl.combined.algorithms import OnceDrained
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Word
 from refimpl.combined.file import setup_with
+from refimpl.combined.seeds import ADDRESSES, EARLY
 from refimpl.machine import Machine
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Network, Tensor
 from refimpl.optimum.bound import floor_seconds, rebuild_seconds
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
-from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, NoCache, PerformanceOptimal
+from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
 from refimpl.planner.errors import TooSlow
 
 MOST = 8  #: maps; 3 fates each are 6,561 candidates for each combination of the other modules
 WORDS: tuple[Word, ...] = ("keep", "offload", "drop")
-#: What else is enumerated; maps are fetched just in time, two copies' time early.
+#: What else is enumerated.  A plan that needs no eviction is the same with a cache that could evict.
 KNOBS: Mapping[str, Sequence[Any]] = {
     "algorithms": (FastestThatFits(), OnceDrained(), PerformanceOptimal()),
-    "cache": (NoCache(), FarthestNextUse()),
-    "allocator": (BestFit(), BothEnds()),
+    "prefetch": (InTime(lead=2.0), Late()),
+    "allocator": (BestFit(), BothEnds(), ADDRESSES, EARLY),
+    "cache": (FarthestNextUse(),),
 }
 #: For recomputation alone, to be compared with Rotor's optimum.
 RECOMPUTE_ALONE: Mapping[str, Sequence[Any]] = {
     "algorithms": (MemoryOptimal(),),
-    "cache": (NoCache(),),
+    "prefetch": (NoPrefetch(),),
     "allocator": (BestFit(), BothEnds()),
+    "cache": (NoCache(),),
 }
 
 ROUNDING = 1e-12  #: of 1: of sums of seconds
@@ -84,7 +88,7 @@ def exhaustive(
     Returns:
         Of programs that are equally fast, the first in the order of enumeration.
     """
-    context = PlanContext(network, machine)
+    context = PlanContext(network, machine, budget)
     maps = sorted(crossing_maps(network, machine), key=lambda tensor: (-tensor.nbytes, tensor.name))[:most]
     at_least = {tensor.name: rebuild_seconds(tensor, context) for tensor in maps}
     floor = floor_seconds(network, machine)
@@ -129,4 +133,4 @@ def every(maps: Sequence[Tensor], words: Sequence[Word]) -> Iterator[Fates]:
 
 def candidate(fates: Fates, modules: Mapping[str, Any]) -> Setup:
     """The setup that is planned for these fates."""
-    return setup_with(fates, name="enumerated", prefetch=InTime(lead=2.0), **modules)
+    return setup_with(fates, name="enumerated", **modules)

@@ -48,7 +48,7 @@ def seconds_of(network: Network, setups: list[Setup], budget: int) -> dict[str, 
 
 def drawn_fates(network: Network, words: list[str]) -> Setup:
     """Fates in the order of the maps."""
-    names = [one.tensor.name for one in crossings(network, TITAN_X)]
+    names = [one.tensor.name for one in crossings(network, TITAN_X, UNLIMITED)]
     pairs = dict(zip(names, words, strict=False))
     if network.input.name in pairs:
         pairs[network.input.name] = "offload"
@@ -91,7 +91,7 @@ def test_a_bound_with_fewer_steps_is_a_bound_too(monkeypatch: pytest.MonkeyPatch
 
 def test_calls_of_a_deep_network_are_the_fullest() -> None:
     network = build("resnet50", 2)
-    crossing = crossings(network, TITAN_X)
+    crossing = crossings(network, TITAN_X, UNLIMITED)
     found = looked_at(network, crossing)
     assert found[0] == 0 and len(found) * len(crossing) <= bound_module.SHARES + len(crossing)
     demands = [
@@ -121,11 +121,22 @@ def test_where_one_step_needs_more_than_the_budget_there_is_no_bound() -> None:
 def test_a_step_that_makes_several_maps_is_paid_for_once() -> None:
     network = build("tiny-resnet:superneurons", 2)
     fork = next(layer for layer in network.layers if layer.kind == "fork")
-    found = {one.tensor: one for one in crossings(network, TITAN_X)}
+    found = {one.tensor: one for one in crossings(network, TITAN_X, UNLIMITED)}
     paid = sum(rebuild_seconds(copy, PlanContext(network, TITAN_X)) for copy in fork.outputs)
     assert paid == pytest.approx(sum(map(TITAN_X.seconds, fork.forward.calls)))
     early = [one for one in found.values() if one.made < one.last]
     assert early, "a map can leave before its last forward use"
+
+
+def test_a_rebuild_takes_an_algorithm_whose_workspace_fits_beside_its_operands() -> None:
+    network, budget = build("alexnet", 256), 1170 << 20
+    conv2 = next(tensor for tensor in network.managed if tensor.name == "conv2")
+    call = next(call for step in network.steps for call in step.calls if call.choosable and conv2 in call.writes)
+    fastest, _, slower, *_ = TITAN_X.choices(call)
+    found = [rebuild_seconds(conv2, PlanContext(network, TITAN_X, room)) for room in (UNLIMITED, budget)]
+    assert fastest.workspace_bytes > budget // 4 and slower.workspace_bytes < 1 << 20
+    assert found[1] - found[0] == pytest.approx(slower.seconds - fastest.seconds)
+    assert rebuild_seconds(conv2, PlanContext(network, TITAN_X, network.resident_bytes)) == float("inf")
 
 
 @pytest.mark.slow

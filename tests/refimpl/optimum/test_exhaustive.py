@@ -13,8 +13,10 @@ from refimpl.network.zoo import build
 from refimpl.optimum.bound import lower_bound, single_step_bytes
 from refimpl.optimum.exhaustive import KNOBS, RECOMPUTE_ALONE, WORDS, candidate, crossing_maps, exhaustive
 from refimpl.planner import DoesNotFit, plan
+from refimpl.planner.baseline import NoCache
 
 TITAN_X = MACHINES["titan-x"]
+FEW_KNOBS = {**KNOBS, "prefetch": KNOBS["prefetch"][:1], "allocator": KNOBS["allocator"][:2]}
 MIB = 1 << 20
 
 
@@ -24,14 +26,15 @@ def alexnet() -> Network:
 
 
 def by_plain_loop(network: Network, budget: int, names: list[str]) -> float | None:
-    """Every fate of these maps with every combination of the knobs, each planned to its end."""
+    """Every fate of these maps with all knobs, with eviction or without, each planned to its end."""
     best = None
+    knobs = {**FEW_KNOBS, "cache": (NoCache(), *FEW_KNOBS["cache"])}
     for words in itertools.product(WORDS, repeat=len(names)):
         fates = dict(zip(names, words, strict=True))
         if fates[network.input.name] == "drop":
             continue
-        for modules in itertools.product(*KNOBS.values()):
-            setup = candidate(Fates.of(fates), dict(zip(KNOBS, modules, strict=True)))
+        for modules in itertools.product(*knobs.values()):
+            setup = candidate(Fates.of(fates), dict(zip(knobs, modules, strict=True)))
             try:
                 seconds = plan(network, setup, TITAN_X, budget).planned_seconds
             except DoesNotFit:
@@ -43,9 +46,9 @@ def by_plain_loop(network: Network, budget: int, names: list[str]) -> float | No
 @pytest.mark.slow
 @pytest.mark.parametrize("mebibytes", [1340, pytest.param(1500, marks=pytest.mark.slow)])
 def test_it_finds_what_a_plain_loop_finds(alexnet: Network, mebibytes: int) -> None:
-    found = exhaustive(alexnet, TITAN_X, mebibytes * MIB, most=3)
+    found = exhaustive(alexnet, TITAN_X, mebibytes * MIB, knobs=FEW_KNOBS, most=3)
     names = [tensor.name for tensor in found.enumerated]
-    assert {*names} == {"input", "conv1", "conv2"} and found.candidates == 2 * 3 * 3 * 12
+    assert {*names} == {"input", "conv1", "conv2"} and found.candidates == 2 * 3 * 3 * 6
     assert found.seconds == by_plain_loop(alexnet, mebibytes * MIB, names)
     assert found.planned < found.candidates or mebibytes < 1400
 
@@ -53,7 +56,8 @@ def test_it_finds_what_a_plain_loop_finds(alexnet: Network, mebibytes: int) -> N
 @pytest.mark.slow
 def test_its_best_is_a_safe_program_above_the_bound(alexnet: Network) -> None:
     budget = 1310 * MIB
-    found, bound = exhaustive(alexnet, TITAN_X, budget, most=3), lower_bound(alexnet, TITAN_X, budget)
+    found = exhaustive(alexnet, TITAN_X, budget, knobs=FEW_KNOBS, most=3)
+    bound = lower_bound(alexnet, TITAN_X, budget)
     assert found.program is not None and bound is not None
     found.program.verify()
     assert found.program.peak_bytes <= budget and found.program.planned_seconds > bound.seconds
