@@ -29,8 +29,8 @@ settings.register_profile("emulated", deadline=None, max_examples=5, derandomize
 settings.register_profile("campaign", deadline=None, max_examples=1000, print_blob=True)
 
 
-#: Files whose tests take half a minute each: one that began last would run on with the other workers idle.
-LONGEST = ("test_machine_code.py", "test_tutorials.py")
+#: Files whose tests take up to half a minute each: one that began last would run on with the other workers idle.
+LONGEST = ("test_machine_code.py", "test_tutorials.py", "test_demo.py", "test_host_code.py", "test_parallel.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refimpl.network import Step
@@ -20,7 +20,7 @@ class DoesNotFit(Exception):
     largest_hole: int
     budget: int
     alive: Mapping[str, int]  #: kind of tensor → bytes on the device
-    hint: str = ""  #: sentences on what would fit
+    hint: str | Callable[[], str] = ""  #: sentences on what would fit; or a function that finds them once they are read
     who: str = ""  #: the setup that does not fit, where a policy tried several
 
     @property
@@ -33,13 +33,20 @@ class DoesNotFit(Exception):
         """The step that does not fit, or what else."""
         return str(self.step or "the resident tensors")
 
+    @property
+    def advice(self) -> str:
+        """The hint, as what is said of the error ends with it."""
+        if callable(self.hint):
+            self.hint = self.hint()
+        return f". {self.hint}" if self.hint else ""
+
     def __str__(self) -> str:
         where = str(self.step) if self.step else "before the first step"
         alive = ", ".join(f"{size(nbytes)} of {kind}s" for kind, nbytes in self.alive.items() if nbytes)
         return (self.who and f"{self.who} ") + (
             f"does not fit in {size(self.budget)}: {where} asks {size(self.asked)} for {self.tensor}; "
             f"{size(self.free)} are free, the largest hole is {size(self.largest_hole)}; "
-            f"on the device: {alive or 'nothing'}" + (f". {self.hint}" if self.hint else "")
+            f"on the device: {alive or 'nothing'}" + self.advice
         )
 
 
@@ -65,7 +72,7 @@ class PoolDoesNotFit(DoesNotFit):
     def __str__(self) -> str:
         return (self.who and f"{self.who} ") + (
             f"does not fit in {size(self.budget)}: the least pool that its search found has {size(self.asked)}; "
-            f"the most is held at {self.step}" + (f". {self.hint}" if self.hint else "")
+            f"the most is held at {self.step}" + self.advice
         )
 
 
@@ -102,5 +109,5 @@ class PinnedDoesNotFit(DoesNotFit):
         return (self.who and f"{self.who} ") + (
             f"does not fit in {size(self.budget)} of pinned memory: {self.step or 'before the first step'} asks "
             f"{size(self.asked)} for {self.tensor}; {rooms}; raise the limit of a tier, or take a setup that offloads "
-            "less" + (f". {self.hint}" if self.hint else "")
+            "less" + self.advice
         )

@@ -48,7 +48,7 @@ class AddressesDoNotFit(DoesNotFit):
     def __str__(self) -> str:
         return (self.who and f"{self.who} ") + (
             f"does not fit in {size(self.budget)}: the addresses found for all blocks take {size(self.asked)}"
-            + (f". {self.hint}" if self.hint else "")
+            + self.advice
         )
 
 

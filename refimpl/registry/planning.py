@@ -56,7 +56,7 @@ def plan(
     try:
         return plan_bytes(network, setup, machine, nbytes)
     except DoesNotFit as error:
-        error.hint = f"{remedies(network, setup, machine, nbytes)} {share_of(budget, network, machine)}".strip()
+        error.hint = lambda: f"{remedies(network, setup, machine, nbytes)} {share_of(budget, network, machine)}".strip()
         raise
 
 

@@ -101,6 +101,15 @@ def test_the_alternatives_differ_from_the_setup_as_they_say() -> None:
             assert baseline().slots | changes == other.slots != baseline().slots
 
 
+def test_what_would_fit_is_looked_for_once_the_message_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = []
+    monkeypatch.setattr("refimpl.registry.planning.remedies", lambda *given: looked.append(given) or "Take less.")
+    with pytest.raises(refimpl.DoesNotFit) as caught:
+        refimpl.plan("lenet", "baseline", "titan-x", "1MiB")
+    assert not looked
+    assert str(caught.value).endswith(". Take less.") and str(caught.value) == str(caught.value) and len(looked) == 1
+
+
 @pytest.mark.slow
 def test_a_hint_tries_few_candidates_of_a_long_search() -> None:
     """Beside other policies AccUDNN's search would take most of the time; a hint plans one choice of its model."""
