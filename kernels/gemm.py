@@ -648,7 +648,7 @@ def gemm_skinny_rows_t(
     """
     DEPTH = 128
     a_tile = cuda.shared.array((128, 32), np.float32, 16)
-    total = cuda.local.array((8, 16), np.float32)
+    total = cuda.shared.array((128, 32), np.float32, 16)  # by column and row: with `part` it would fill the registers
     part = cuda.local.array((8, 16), np.float32)
     a = cuda.local.array(16, np.float32)
     b = cuda.local.array(8, np.float32)
@@ -662,7 +662,7 @@ def gemm_skinny_rows_t(
     last = max(0, min(8, n - column0 - column) - 1)  # of this thread's columns; read again in place of those beyond it
     for j in range(8):
         for i in range(16):
-            total[j, i] = ZERO
+            total[column + j, row + i] = ZERO
     z = 0
     while z < slices:
         start = (cuda.blockIdx.z + z) * slice_length
@@ -688,42 +688,48 @@ def gemm_skinny_rows_t(
             cuda.syncthreads()
         for j in range(8):
             for i in range(16):
-                total[j, i] += part[j, i]
+                total[column + j, row + i] += part[j, i]
         z += 1
     for i in range(16):
         for j in range(8):
             if row0 + row + i < m and column0 + column + j < n:
                 at_c = cuda.blockIdx.y * stride_c + cuda.blockIdx.z * stride_slice
-                put(C, np.uint32(at_c + (row0 + row + i) * ldc + column0 + column + j), alpha, total[j, i], beta)
+                put(
+                    C,
+                    np.uint32(at_c + (row0 + row + i) * ldc + column0 + column + j),
+                    alpha,
+                    total[column + j, row + i],
+                    beta,
+                )
 
 
-@kernel(block=128)
+@kernel(block=64)
 def gemm_skinny_rows_n(
     A: Floats, B: Floats, C: Floats, m: int, n: int, k: int, across: int,
     a_row: int, a_column: int, b_row: int, b_column: int, ldc: int,
     stride_a: int, stride_b: int, stride_c: int, alpha: float, beta: float,
     slice_length: int, slices: int, stride_slice: int,
 ) -> None:  # fmt: skip
-    """`skinny` for a CPU with AVX-512, B as it is: 8 rows of 16 columns of C a thread, 32×512 a block.
+    """`skinny` for a CPU with AVX-512, B as it is: 8 rows of 16 columns of C a thread, 32×256 a block.
 
-    B is read where it is, 16 rows side by side, each for 2 KiB: shorter stretches would not be fetched ahead.
+    B is read where it is, 16 rows side by side, each for 1 KiB: shorter stretches would not be fetched ahead.
     """
     DEPTH = 16
     a_tile = cuda.shared.array((16, 32), np.float32, 16)
-    total = cuda.local.array((8, 16), np.float32)
+    total = cuda.shared.array((32, 256), np.float32, 16)
     part = cuda.local.array((8, 16), np.float32)
     a = cuda.local.array(8, np.float32)
     b = cuda.local.array(16, np.float32)
     t = np.uint32(cuda.threadIdx.x)
     row0 = np.int64(np.uint32(cuda.blockIdx.x) // np.uint32(across)) * 32
-    column0 = np.int64(np.uint32(cuda.blockIdx.x) % np.uint32(across)) * 512
-    row = np.int64(t // 32 * 8)
-    column = np.int64(t % 32 * 16)
+    column0 = np.int64(np.uint32(cuda.blockIdx.x) % np.uint32(across)) * 256
+    row = np.int64(t // 16 * 8)
+    column = np.int64(t % 16 * 16)
     at_a = cuda.blockIdx.y * stride_a + (row0 + t % 32) * a_row
     at_b = cuda.blockIdx.y * stride_b + column0 + column
     for i in range(8):
         for j in range(16):
-            total[i, j] = ZERO
+            total[row + i, column + j] = ZERO
     z = 0
     while z < slices:
         start = (cuda.blockIdx.z + z) * slice_length
@@ -734,8 +740,8 @@ def gemm_skinny_rows_n(
         for p0 in range(start, end, DEPTH):
             steps = min(DEPTH, end - p0)
             if row0 + t % 32 < m:
-                for s in range(4):
-                    p = np.int64(s * 4 + t // 32)
+                for s in range(8):
+                    p = np.int64(s * 2 + t // 32)
                     if p < steps:
                         a_tile[np.uint32(p), t % 32] = A[np.uint32(at_a + (p0 + p) * a_column)]
             cuda.syncthreads()
@@ -756,13 +762,19 @@ def gemm_skinny_rows_n(
             cuda.syncthreads()
         for i in range(8):
             for j in range(16):
-                total[i, j] += part[i, j]
+                total[row + i, column + j] += part[i, j]
         z += 1
     for i in range(8):
         for j in range(16):
             if row0 + row + i < m and column0 + column + j < n:
                 at_c = cuda.blockIdx.y * stride_c + cuda.blockIdx.z * stride_slice
-                put(C, np.uint32(at_c + (row0 + row + i) * ldc + column0 + column + j), alpha, total[i, j], beta)
+                put(
+                    C,
+                    np.uint32(at_c + (row0 + row + i) * ldc + column0 + column + j),
+                    alpha,
+                    total[row + i, column + j],
+                    beta,
+                )
 
 
 @kernel(block=256)
@@ -822,7 +834,7 @@ class Tiles:
 
 
 SKINNY = {trans_b: Tiles(skinny(trans_b), 32, 128) for trans_b in BOTH}
-SKINNY_ROWS = {True: Tiles(gemm_skinny_rows_t, 32, 128), False: Tiles(gemm_skinny_rows_n, 32, 512)}
+SKINNY_ROWS = {True: Tiles(gemm_skinny_rows_t, 32, 128), False: Tiles(gemm_skinny_rows_n, 32, 256)}
 
 
 def _run_textbook(p: Product) -> None:

@@ -170,18 +170,14 @@ def winograd_data(
         top = 2 * tile_row - pad_h
         left = 2 * tile_column - pad_w
         corner = ((image * channels + channel) * height + top) * width + left
-        if 0 <= top and top + 4 <= height and 0 <= left and left + 4 <= width:
-            for r in range(4):
-                for s in range(4):
-                    d[r, s] = x[np.uint32(corner + r * width + s)]
-        else:
-            for r in range(4):
-                row_inside = 0 <= top + r < height
-                for s in range(4):
-                    value = ZERO
-                    if row_inside and 0 <= left + s < width:
-                        value = x[np.uint32(corner + r * width + s)]
-                    d[r, s] = value
+        whole = 0 <= top and top + 4 <= height and 0 <= left and left + 4 <= width
+        for r in range(4):
+            row_inside = 0 <= top + r < height
+            for s in range(4):
+                value = ZERO
+                if whole or (row_inside and 0 <= left + s < width):
+                    value = x[np.uint32(corner + r * width + s)]
+                d[r, s] = value
         for s in range(4):
             d[0, s], d[1, s], d[2, s], d[3, s] = data_points(d[0, s], d[1, s], d[2, s], d[3, s])
         to = channel * channel_stride + image * image_stride + tile

@@ -370,28 +370,28 @@ class _Cutter:
         head = self._again(piece, sets)
         head += [s for name in sorted(loads) for s in parse(f"{name} = _{name}_of[_thread]")]
         tail = [s for name in sorted(keeps) for s in parse(f"_{name}_of[_thread] = {name}")]
-        statements = piece.statements
-        match statements:
-            case [ast.If(test, body, [])] if not self.checked and all(_in_rows(array) for array in arrays):
-                # All is under one `if`: what a thread that rests has kept stays where it is.
-                inside, tail_inside = [], []
-                for array in arrays:
-                    inside += parse(f"{array.name} = _stack({array.shape}, np.{array.dtype})")
-                    inside += self._copy(array, "{mine} = {kept}")
-                    if self._changes(body, array.name):
-                        tail_inside += self._copy(array, "{kept} = {mine}")
-                statements = [ast.If(test, [*inside, *body, *tail_inside], [])]
-                arrays = []
+        if self.checked:
+            head += [s for array in arrays for s in parse(f"{array.name} = _{array.name}_of[_thread]")]
+            return [*head, *piece.statements, *tail]
+        before, after = self._taken_up(arrays, piece.statements)
+        match piece.statements:
+            case [ast.If(test, body, [])] if all(_in_rows(array) for array in arrays):  # threads that rest copy nothing
+                return [*head, ast.If(test, [*before, *body, *after], []), *tail]
+        return [*head, *before, *piece.statements, *tail, *after]
+
+    def _taken_up(
+        self, arrays: Sequence[Array], statements: Sequence[ast.stmt]
+    ) -> tuple[list[ast.stmt], list[ast.stmt]]:
+        """What copies these arrays of a thread before the statements, and what copies the changed ones back."""
+        before: list[ast.stmt] = []
+        after: list[ast.stmt] = []
         for array in arrays:
-            if self.checked:
-                head += parse(f"{array.name} = _{array.name}_of[_thread]")
-                continue
-            head += parse(f"{array.name} = _stack({array.shape}, np.{array.dtype})")
-            # Also where all is under one `if`: with these copies inside of it, full tiles take 8 % longer.
-            head += self._copy(array, "{mine} = {kept}")
-            if self._changes(piece.statements, array.name):
-                tail += self._copy(array, "{kept} = {mine}")
-        return [*head, *statements, *tail]
+            before += parse(f"{array.name} = _stack({array.shape}, np.{array.dtype})")
+            # Outside of an `if` around all, but for rows of vectors: inside of it, full tiles take 8 % longer.
+            before += self._copy(array, "{mine} = {kept}")
+            if self._changes(statements, array.name):
+                after += self._copy(array, "{kept} = {mine}")
+        return before, after
 
     def _copy(self, array: Array, statement: str) -> list[ast.stmt]:
         """A loop an axis: LLVM unrolls them and keeps the array in registers, which it does not do after a memcpy."""

@@ -118,7 +118,7 @@ def test_the_choice_follows_from_the_rows_of_the_result() -> None:
     assert fc.algorithm_for("backward_filter", (32, 4096), (1000, 4096)) == gemm.BEST
     x, w, y = drawn((32, 40), (100, 40), (32, 100))
     (launched,) = bind(fc.forward, x, w, None, y)
-    assert launched.kernel.name == "gemm_skinny_t"
+    assert launched.kernel.name.startswith("gemm_skinny")
 
 
 def test_workspace_bytes_of_the_first_layer_of_vgg() -> None:
