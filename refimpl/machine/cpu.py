@@ -130,6 +130,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "gemm_tiled": _tiled,
     "gemm_skinny_t": _skinny,
     "gemm_skinny_n": _skinny,
+    "gemm_skinny_rows": _skinny,
     "gemm_skinny_sum": lambda a, grid: (a["size"] * a["slices"],),
     "conv_gather_by_tap": _by_tap,
     "conv_gather_by_table": _by_table,
