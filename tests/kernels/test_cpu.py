@@ -26,9 +26,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from kernels import cpu
+from kernels import cpu, gemm
 from kernels.arguments import KernelError
-from kernels.cpu import build, runtime, threads
+from kernels.cpu import barriers, build, runtime, source, threads
 from kernels.cpu.checked import CheckFailed
 from kernels.launch import REGISTRY, Floats, Ints, bind, ceil_div, device, kernel, launch
 from kernels.shim import cuda
@@ -922,3 +922,16 @@ def test_wrong_arguments_are_refused_before_anything_runs():
         launch(block_sums, 1, np.zeros(3), x, 3)
     with pytest.raises(KernelError, match="cannot be launched"):
         launch(block_sums, 0, x, x, 3)
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_a_row_of_accumulators_is_one_vector_where_a_register_is_as_long(
+    lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (source, barriers):
+        monkeypatch.setattr(module, "lanes", lambda: lanes)
+    for name, columns in (("gemm_register_2d", 8), ("gemm_vector_rows_nn_64", 16)):
+        text = cpu.source_of(REGISTRY[name])
+        assert (f", a, b, 8, {columns})" in text) == ("_move(" in text.split("def _block")[1]) == (columns == lanes), (
+            name
+        )

@@ -200,6 +200,22 @@ def test_the_best_rung_depends_on_the_machine_and_changes_no_bit(monkeypatch: py
             np.testing.assert_array_equal(best, on_a_gpu)
 
 
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_skinny_has_kernels_for_each_machine_and_the_same_bits_by_all(
+    trans_b: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two tiles of rows, ragged tiles of columns, and slices of k with a short last piece; with a workspace or not."""
+    m, n, k = 37, 300, 700
+    a, b, c = operands(m, n, k, False, trans_b)
+    found = []
+    for avx512 in (True, False):
+        monkeypatch.setattr(cpu, "has_avx512", lambda has=avx512: has)
+        for workspace in (None, workspace_for(m, n, k, "skinny")):
+            gemm.gemm(a, b, c, trans_b=trans_b, algorithm="skinny", workspace=workspace)
+            found.append(c.tobytes())
+    assert len(set(found)) == 1
+
+
 def test_strided_steps_over_other_data_and_shares_a_matrix() -> None:
     """Two products with one A, B's matrices interleaved column by column, C's rows too: the lower interface alone."""
     m, n, k = 5, 3, 7
