@@ -9,9 +9,11 @@ processes help.
 else in the measured kernel most like it (`LIKE`).  A median of the ratios of a few sizes varies less from one
 calibration to the next than costs that are fitted to so few.
 
-The costs in that file were fitted, by least squares, to launches of every kernel.  Repeat it when a kernel changes:
+The costs in that file were fitted, by least squares, to launches of every kernel.  Repeat it when a kernel changes, and
+add the kernels that only a CPU without AVX-512 runs, in a build for one:
 
     python -c "from refimpl.machine.cpu_costs import write_reference; write_reference()"
+    NUMBA_CPU_NAME=znver3 NUMBA_CPU_FEATURES=+avx2,+fma,... python -c "...; write_reference(add=True)"
 
 A calibration is kept for this processor, this number of threads and this version of the kernels, in the folder of the
 compiled kernels.  With REFIMPL_CALIBRATE=0 nothing is measured: `here` is then a rough model, the same everywhere.
@@ -75,10 +77,11 @@ CalibrationProgress = Callable[[str], None]
 Cost = tuple[str, Units]  #: what costs, and how many units of it
 Way = tuple[Call, dict[str, Any]]  #: a call, and the arguments that choose its algorithm
 
-#: Measured on first use; those that take longest to compile come first.
+#: Measured on first use, those of them that this CPU runs; those that take longest to compile come first.
 MEASURED = (
-    "conv_gather_by_tap", "conv_filter_gradient", "gemm_register_2d", "gemm_tiled", "winograd_data", "im2col_columns",
-    "lrn_forward", "batchnorm_chunk_statistics_by_image", "pool_max_backward_by_map_3_2", "elementwise_copy",
+    "conv_gather_by_tap", "conv_filter_gradient", "gemm_vector_rows_nn", "gemm_register_2d", "gemm_tiled",
+    "batchnorm_chunk_statistics", "winograd_data", "im2col_columns", "lrn_forward", "pool_max_backward_by_map_3_2",
+    "elementwise_copy",
 )  # fmt: skip
 STAGES = 6 + len(MEASURED)  #: how often `watch` is called, nearly
 
@@ -91,9 +94,11 @@ LIKE = {
     "im2col_add": "elementwise_copy",
     "im2col": "im2col_columns",
     "winograd": "winograd_data",
-    "gemm_skinny": "gemm_register_2d",
-    "conv_bias": "batchnorm_chunk_statistics_by_image",
-    "fc_backward": "batchnorm_chunk_statistics_by_image",
+    "gemm_vector_rows": "gemm_vector_rows_nn",
+    "gemm_skinny_n": "gemm_register_2d",
+    "gemm_skinny_t": "gemm_register_2d",
+    "conv_bias": "batchnorm_chunk_statistics",
+    "fc_backward": "batchnorm_chunk_statistics",
     "pool": "pool_max_backward_by_map_3_2",
     "batchnorm_chunk": "batchnorm_chunk_statistics_by_image",
     "lrn": "lrn_forward",
@@ -283,7 +288,7 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
 
 
 def modelled(samples: Mapping[str, Sequence[tuple[Units, float]]]) -> dict[str, Units]:
-    """The costs of every kernel: the reference's, times how this CPU compares with that one."""
+    """The costs of every kernel that this CPU runs: the reference's, times how it compares with that one."""
     known = reference()
     ratio = {
         name: median(seconds / seconds_of(known[name], counted) for counted, seconds in each)
@@ -292,7 +297,7 @@ def modelled(samples: Mapping[str, Sequence[tuple[Units, float]]]) -> dict[str, 
     return {
         name: tuple(ratio[like(name)] * cost for cost in costs)
         for name, costs in known.items()
-        if name not in (LAUNCH, SHARED)
+        if name not in (LAUNCH, SHARED) and like(name) in ratio
     }
 
 
@@ -409,7 +414,7 @@ def machine(rough: Machine, measure: bool = True) -> Machine:
     return with_costs(rough, _costs[0])
 
 
-def write_reference() -> None:
-    """Measure every kernel of this CPU, and write the file of the package."""
+def write_reference(add: bool = False) -> None:
+    """Measure every kernel of this CPU, and write the file of the package; `add`: of those alone that are not in it."""
     costs = calibrate(print, thorough=True)
-    REFERENCE.write_text(json.dumps(costs, indent=1) + "\n", encoding="utf-8")
+    REFERENCE.write_text(json.dumps(costs | reference() if add else costs, indent=1) + "\n", encoding="utf-8")

@@ -113,11 +113,14 @@ def test_a_resting_thread_costs_nothing() -> None:
 def test_the_reference_has_every_kernel(costs: dict[str, Units]) -> None:
     """A kernel that is new, or has other units, needs `cpu_costs.write_reference`."""
     known = cpu_costs.reference()
-    assert {name: len(each) for name, each in known.items()} == {name: len(each) for name, each in costs.items()}
+    assert {name: len(known[name]) for name in costs} == {name: len(each) for name, each in costs.items()}
+    assert {name for name in known.keys() - costs.keys() if not name.startswith("gemm")} == set()
 
 
 def test_every_measured_kernel_is_among_the_cases() -> None:
-    assert {name for name, _ in cpu_costs.cases()} == set(cpu_costs.MEASURED)
+    """The rungs of the matrix product depend on whether the CPU has AVX-512."""
+    found = {name for name, _ in cpu_costs.cases()}
+    assert found <= set(cpu_costs.MEASURED) <= found | {"gemm_vector_rows_nn", "gemm_register_2d", "gemm_tiled"}
     assert set(cpu_costs.LIKE.values()) <= set(cpu_costs.MEASURED)
 
 
