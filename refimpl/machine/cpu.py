@@ -6,7 +6,8 @@ copied, and the results; of most other kernels the blocks.  Kernels that differ 
 
 Modelled here is how many units a call has, and how evenly its blocks share the cores.  Units are counted from the
 launches that the call would make, on arrays that are never touched, so that no rule of the kernels is written down
-twice.  Every launch counts as if it ran alone, with what it reads as near as the launches of the calibration had it.
+twice.  Every launch counts as if it ran alone, with what it reads as near as the launches of the calibration had it;
+but a large workspace is written to memory and read from there.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from refimpl.network.tensor import Tensor
 if TYPE_CHECKING:
     from kernels.launch import Launch as BoundLaunch
 
+CACHE_BYTES = 8 << 20  #: of a workspace, that are still in a cache when they are read; assumed
 LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several
 SETTINGS = {"seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4}
 
@@ -194,6 +196,7 @@ class CalibratedCpu(Machine):
     """The CPU at hand; `costs` are seconds of one unit, by name, on all cores together."""
 
     costs: Mapping[str, Units] = field(kw_only=True, repr=False, compare=False)
+    memory_bandwidth: float = field(kw_only=True)  #: bytes a second, of what no cache holds
     _seconds: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def launch_cost(self, launch: BoundLaunch) -> float:
@@ -225,7 +228,9 @@ class CalibratedCpu(Machine):
         made = []
         for option in options("own", conv):
             launched = launches(function, given | way(option.algorithm, option.workspace_bytes))
-            made.append(Choice(option.algorithm, option.workspace_bytes, sum(map(self.launch_cost, launched))))
+            beyond = option.work[-1].times * max(0, option.workspace_bytes - CACHE_BYTES)  # written, and read
+            seconds = sum(map(self.launch_cost, launched)) + 2 * beyond / self.memory_bandwidth
+            made.append(Choice(option.algorithm, option.workspace_bytes, seconds))
         return in_order(made)
 
 
@@ -296,4 +301,5 @@ def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
             ),
         ),
         costs=costs,
+        memory_bandwidth=rough.bandwidth,
     )

@@ -79,7 +79,7 @@ Way = tuple[Call, dict[str, Any]]  #: a call, and the arguments that choose its 
 
 #: Measured on first use, those of them that this CPU runs; those that take longest to compile come first.
 MEASURED = (
-    "conv_gather_by_tap", "conv_filter_gradient", "gemm_vector_rows_nn", "gemm_register_2d", "gemm_tiled",
+    "conv_gather_by_tap", "conv_filter_gradient", "gemm_vector_rows_nn", "gemm_register_2d",
     "batchnorm_chunk_statistics", "winograd_data", "im2col_columns", "lrn_forward", "pool_max_backward_by_map_3_2",
     "elementwise_copy",
 )  # fmt: skip

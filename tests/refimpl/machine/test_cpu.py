@@ -120,7 +120,7 @@ def test_the_reference_has_every_kernel(costs: dict[str, Units]) -> None:
 def test_every_measured_kernel_is_among_the_cases() -> None:
     """The rungs of the matrix product depend on whether the CPU has AVX-512."""
     found = {name for name, _ in cpu_costs.cases()}
-    assert found <= set(cpu_costs.MEASURED) <= found | {"gemm_vector_rows_nn", "gemm_register_2d", "gemm_tiled"}
+    assert found <= set(cpu_costs.MEASURED) <= found | {"gemm_vector_rows_nn", "gemm_register_2d"}
     assert set(cpu_costs.LIKE.values()) <= set(cpu_costs.MEASURED)
 
 
@@ -190,7 +190,7 @@ def test_here_is_measured_on_its_first_use_and_kept_for_later_processes(
     assert isinstance(first, CalibratedCpu) and measuring == [1] and "measured, once" in capsys.readouterr().err
     monkeypatch.setattr(cpu_costs, "_costs", [])  # another process
     assert machine("here") == named.here(measure=False) == first and measuring == [1]
-    assert prod(cpu_costs.kept()["gemm_tiled"]) == prod(costs["gemm_tiled"])  # type: ignore[index]
+    assert prod(cpu_costs.kept()["elementwise_copy"]) == prod(costs["elementwise_copy"])  # type: ignore[index]
     monkeypatch.setenv("REFIMPL_CALIBRATE", "0")
     assert machine("here") == here.rough_cpu()
 
