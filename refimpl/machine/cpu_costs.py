@@ -79,8 +79,8 @@ Way = tuple[Call, dict[str, Any]]  #: a call, and the arguments that choose its 
 
 #: Measured on first use, those of them that this CPU runs; those that take longest to compile come first.
 MEASURED = (
-    "conv_gather_by_tap", "conv_filter_gradient", "gemm_vector_rows_nn", "gemm_register_2d",
-    "batchnorm_chunk_statistics", "winograd_data", "im2col_columns", "lrn_forward", "pool_max_backward_by_map_3_2",
+    "conv_gather_by_tap", "conv_filter_gradient", "gemm_vector_rows_nn", "gemm_register_2d", "winograd_data",
+    "im2col_columns", "lrn_forward", "batchnorm_chunk_statistics_by_image", "pool_max_backward_by_map_3_2",
     "elementwise_copy",
 )  # fmt: skip
 STAGES = 6 + len(MEASURED)  #: how often `watch` is called, nearly
@@ -97,8 +97,8 @@ LIKE = {
     "gemm_vector_rows": "gemm_vector_rows_nn",
     "gemm_skinny_n": "gemm_register_2d",
     "gemm_skinny_t": "gemm_register_2d",
-    "conv_bias": "batchnorm_chunk_statistics",
-    "fc_backward": "batchnorm_chunk_statistics",
+    "conv_bias": "batchnorm_chunk_statistics_by_image",
+    "fc_backward": "batchnorm_chunk_statistics_by_image",
     "pool": "pool_max_backward_by_map_3_2",
     "batchnorm_chunk": "batchnorm_chunk_statistics_by_image",
     "lrn": "lrn_forward",
