@@ -144,6 +144,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "conv_add_bias_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "conv_bias_gradient": lambda a, grid: (grid[0] * a["images"] * a["area"],),
     "conv_direct": _direct,
+    "conv_depthwise_backward_filter": lambda a, grid: (grid[0] * up(a["pieces"], 16),),
     "conv_grouped_backward_filter": lambda a, grid: (grid[0] * a["terms"],),
     "conv_grouped": _grouped,
     "im2col_columns": _taps,

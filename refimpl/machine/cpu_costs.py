@@ -91,6 +91,7 @@ LIKE = {
     "conv_filter": "conv_filter_gradient",
     "conv_direct": "im2col_columns",
     "conv_grouped": "im2col_columns",
+    "conv_depthwise": "im2col_columns",
     "im2col_add": "elementwise_copy",
     "im2col": "im2col_columns",
     "winograd": "winograd_data",
@@ -125,8 +126,17 @@ REFERENCE = Path(__file__).with_suffix(".json")
 # -- what is measured --------------------------------------------------------------------------------------------------
 
 
-def networks() -> Iterator[Network]:
+def networks(thorough: bool = False) -> Iterator[Network]:
     """The cases to measure: every kernel in a few sizes, from full tiles to nearly empty ones."""
+    if thorough:
+        b = Builder("depthwise", (4, 8, 28, 28))
+        b.conv(96, 1)
+        for window in (3, 5):
+            for stride in (1, 2):
+                b.conv(96, window, stride, pad=window // 2, groups=96)
+        b.fc(10)
+        b.softmax()
+        yield b.build()
     for batch, channels, size, filters in ((2, 64, 56, 96), (16, 8, 32, 16)):
         b = Builder("calibration", (batch, 3, size, size))
         b.conv(channels, 3, pad=1)
@@ -177,7 +187,7 @@ def cases(thorough: bool = False) -> dict[Cost, BoundLaunch]:
         thorough: of every kernel and size; otherwise of the kernels of `MEASURED`, a few sizes each.
     """
     called: dict[Cost, Way] = {}
-    for network in networks():
+    for network in networks(thorough):
         for way_to_run in (each for step in network.steps for call in step.calls for each in _ways(call)):
             for launched in launches(way_to_run[0].function, untouched(way_to_run[0]) | way_to_run[1]):
                 called.setdefault(units(launched), way_to_run)
