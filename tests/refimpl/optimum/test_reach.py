@@ -1,4 +1,4 @@
-"""How near the combined policy comes to the optimum: half an hour of searches, printed with -s."""
+"""How near the combined policy comes to the optimum: minutes of searches, printed with -s."""
 
 from __future__ import annotations
 
