@@ -19,8 +19,9 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from kernels.cpu.build import has_avx512, load, source_text
+from kernels.cpu.build import load, source_text
 from kernels.cpu.checked import checked, current_mode
+from kernels.cpu.processor import has_avx512
 from kernels.cpu.threads import run_blocks
 from kernels.cpu.vocabulary import UnsupportedKernel
 from kernels.declare import Dim3, Kernel

@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kernels.cpu.build import lanes
+from kernels.cpu.processor import lanes
 from kernels.cpu.vocabulary import AXES, Array, Lowered, Site, UnsupportedKernel, dotted, expression, has_barrier, parse
 from kernels.declare import Dim3
 

@@ -51,18 +51,6 @@ def slp_enabled() -> bool:
     return wanted == "1"
 
 
-@cache
-def has_avx512() -> bool:
-    """Whether kernels are compiled for a CPU with AVX-512; Numba's settings (NUMBA_CPU_FEATURES) are heeded."""
-    _, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return "+avx512f" in features.split(",")
-
-
-def lanes() -> int:
-    """Numbers of 32 bits in a vector register."""
-    return 16 if has_avx512() else 8
-
-
 @contextmanager
 def numba_config(**values: Any) -> Iterator[None]:
     """Numba's settings changed for what is compiled inside."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 import ast
 
 from kernels.cpu.barriers import cut, names, thread_loop
-from kernels.cpu.build import lanes
 from kernels.cpu.inference import infer_types
+from kernels.cpu.processor import lanes
 from kernels.cpu.vocabulary import (
     AXES,
     Array,

@@ -26,7 +26,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from kernels import cpu, gemm
+from kernels import cpu
 from kernels.arguments import KernelError
 from kernels.cpu import barriers, build, runtime, source, threads
 from kernels.cpu.checked import CheckFailed
