@@ -440,7 +440,7 @@ def vector_rows(tile: int, trans_a: bool, trans_b: bool) -> Kernel:
     - The piece of A is stored as A is, not transposed: one element of it is multiplied by a whole row of B.
     - A thread copies a whole row or column of a piece, so that a copy is a loop over neighbours in memory, however the
       matrix is stored.  The barrier between the two copies makes them two loops, each of which becomes vectors.
-    - The last piece is as deep as k is, and no tile is filled up with zeros.
+    - The last piece is as deep as k is, and what a tile has beyond the matrix is filled with zeros once.
     """
     DEPTH = 16
     HEIGHT = 8
@@ -473,6 +473,14 @@ def vector_rows(tile: int, trans_a: bool, trans_b: bool) -> Kernel:
         for i in range(HEIGHT):
             for j in range(WIDTH):
                 total[i, j] = ZERO
+        for s in range(TURNS):
+            i = s * THREADS + t
+            for p in range(DEPTH):
+                if row0 + i >= m:
+                    a_tile[np.uint32(i * A_ROW + p * A_STEP)] = ZERO
+                if column0 + i >= n:
+                    b_tile[np.uint32(p), i] = ZERO
+        cuda.syncthreads()
         for p0 in range(0, k, DEPTH):
             steps = min(DEPTH, k - p0)
             for s in range(TURNS):

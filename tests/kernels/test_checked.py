@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -33,6 +33,7 @@ from kernels import (
     sgd,
     softmax,
 )
+from kernels.conv import bias, grouped
 from kernels.launch import REGISTRY, bind
 
 pytestmark = pytest.mark.slow
@@ -85,27 +86,32 @@ for name, rung in gemm.ALGORITHMS.items():
         gemm_case(name, *transposed)
 
 
-def large_gemm_case(trans_a: bool, trans_b: bool) -> None:
-    """More than 64 rows and columns: the larger tile of `split_fragments`."""
+def large_gemm_case(algorithm: str, trans_a: bool, trans_b: bool) -> None:
+    """More than 64 rows and columns: the larger tile of `split_fragments` and of `vector_rows`."""
 
     def run() -> Outputs:
         a = drawn(19, 130) if trans_a else drawn(130, 19)
         b = drawn(70, 19) if trans_b else drawn(19, 70)
         c = empty(130, 70)
-        gemm.gemm(a, b, c, trans_a=trans_a, trans_b=trans_b, algorithm="split_fragments")
+        gemm.gemm(a, b, c, trans_a=trans_a, trans_b=trans_b, algorithm=algorithm)
         return [c]
 
-    CASES[f"gemm-large-{'t' if trans_a else 'n'}{'t' if trans_b else 'n'}"] = run
+    CASES[f"gemm-large-{algorithm}-{'t' if trans_a else 'n'}{'t' if trans_b else 'n'}"] = run
 
 
-for transposed in TRANSPOSITIONS:
-    large_gemm_case(*transposed)
+for name in ("split_fragments", "vector_rows"):
+    for transposed in TRANSPOSITIONS:
+        large_gemm_case(name, *transposed)
 
 # Each compiles kernels of its own for seconds, which are the source of other cases with other constants: a
 # transposition of A and one of B are met in the small tile, each alone; the large tile is met once.
 LEFT_TO_THE_CAMPAIGN = {
-    "gemm-split_fragments-tn", "gemm-split_fragments-nt", "gemm-large-nn", "gemm-large-tt", "gemm-large-tn",
-    "conv-implicit_gemm-5", "batchnorm_of_four_values_a_thread",
+    *(f"gemm-{rung}-{turned}" for rung in ("split_fragments", "vector_rows") for turned in ("tn", "nt")),
+    *(f"gemm-large-split_fragments-{turned}" for turned in ("nn", "tt", "tn")),
+    *(f"gemm-large-vector_rows-{turned}" for turned in ("nn", "tt", "tn", "nt")),
+    "conv-implicit_gemm-5", "depthwise-5-1", "depthwise-5-2", "pool-max-3-3-1-False",
+    "batchnorm_of_four_values_a_thread", "batchnorm_of_four_values_a_thread on a GPU",
+    "batchnorm_of_sixteen_values_a_thread on a GPU",
 }  # fmt: skip
 
 
@@ -127,7 +133,7 @@ CONVOLUTIONS = [  # x, w, stride, pad
 ]
 
 
-def conv_case(algorithm: str, index: int, patch: Callable[[], Any] = contextlib.nullcontext) -> None:
+def conv_case(algorithm: str, index: int, patch: Callable[[], Any] = contextlib.nullcontext, name: str = "") -> None:
     x_shape, w_shape, stride, pad = CONVOLUTIONS[index]
     module, shape = conv.ALGORITHMS[algorithm], conv.ConvShape.of(x_shape, w_shape, stride, pad)
     if any(module.why_not(pass_, shape) for pass_ in ("forward", "backward_data", "backward_filter")):
@@ -149,12 +155,16 @@ def conv_case(algorithm: str, index: int, patch: Callable[[], Any] = contextlib.
         conv.backward_bias(dy, db)
         return [y, dx, dw, db]
 
-    CASES[f"conv-{algorithm}-{index}"] = run
+    CASES[name or f"conv-{algorithm}-{index}"] = run
 
 
 for name in conv.ALGORITHMS:
     for number in range(5):
         conv_case(name, number)
+for side in (3, 5):
+    for stride in (1, 2):
+        CONVOLUTIONS.append(((2, 17, 6, 9), (17, 1, side, side), (stride, stride), (side // 2, side // 2)))
+        conv_case("direct", len(CONVOLUTIONS) - 1, name=f"depthwise-{side}-{stride}")
 # The tiles of 128 rows are for outputs too large for this mode; so here every output counts as large.
 conv_case("implicit_gemm", 5, lambda: mock.patch.object(conv.implicit_gemm, "FEW_TILES", 1))
 
@@ -168,12 +178,14 @@ def pool_case(mode: str, options: dict[str, Any]) -> None:
         pool.backward(x, y, dy, dx, mode=mode, **options)
         return [y, dx]
 
-    CASES[f"pool-{mode}-{'-'.join(map(str, options['window']))}-{options.get('ceil', False)}"] = run
+    window = "-".join(map(str, (*options["window"], options["stride"][0])))
+    CASES[f"pool-{mode}-{window}-{options.get('ceil', False)}"] = run
 
 
 for kind in ("max", "average"):
     pool_case(kind, {"window": (2, 2), "stride": (2, 2), "pad": (0, 0)})
     pool_case(kind, {"window": (3, 3), "stride": (2, 2), "pad": (1, 1), "ceil": True})
+pool_case("max", {"window": (3, 3), "stride": (1, 1), "pad": (1, 1)})
 
 
 @case
@@ -305,6 +317,36 @@ def elementwise_and_sgd() -> Outputs:
     sgd.update(w, x, buffer, rate=0.1, momentum=0.9, decay=0.01)
     sgd.update(w, z, buffer, rate=0.1, momentum=0.9, decay=0.01)
     return [y, z, filled, w, buffer]
+
+
+def elsewhere(name: str, where: str, patch: Callable[[], Any]) -> None:
+    """A case with the kernels that another machine takes."""
+    here = CASES[name]
+
+    def run() -> Outputs:
+        with patch():
+            return here()
+
+    CASES[f"{name} on a {where}"] = run
+
+
+@contextlib.contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    with contextlib.ExitStack() as patches:
+        for module, function in ((pool, "place"), (batchnorm, "place_of"), (bias, "place"), (grouped, "place")):
+            patches.enter_context(mock.patch.object(module, function, lambda array: "gpu"))
+        yield
+
+
+def with_other_vectors() -> Any:
+    has = cpu.has_avx512()
+    return mock.patch.object(cpu, "has_avx512", lambda: not has)
+
+
+for name in ("pool-max-2-2-2-False", "conv-direct-0", "depthwise-3-2", *(n for n in CASES if "batchnorm" in n)):
+    elsewhere(name, "GPU", as_on_a_gpu)
+for turned in ("nn", "nt"):
+    elsewhere(f"gemm-skinny-{turned}", "CPU with other vectors", with_other_vectors)
 
 
 @pytest.mark.parametrize(
