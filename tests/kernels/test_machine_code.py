@@ -50,8 +50,8 @@ def faults(kernel: Kernel, code: MachineCode) -> Iterator[str]:
         yield f"{code.registers} registers"
     if code.registers * kernel.threads > REGISTERS_OF_A_MULTIPROCESSOR:
         yield f"{code.registers} registers for each of {kernel.threads} threads"
-    if code.target == TARGETS[-1] and kernel.name.startswith(FASTEST) and machine_code.find_nvdisasm() is not None:
-        yield from faults_of_the_inner_loop(kernel, code)  # of one target: each needs a process of the disassembler
+    if kernel.name.startswith(FASTEST) and machine_code.find_nvdisasm() is not None:
+        yield from faults_of_the_inner_loop(kernel, code)
 
 
 def faults_of_the_inner_loop(kernel: Kernel, code: MachineCode) -> Iterator[str]:
