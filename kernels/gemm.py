@@ -671,6 +671,9 @@ def gemm_skinny_rows_t(
     for j in range(8):
         for i in range(16):
             total[column + j, row + i] = ZERO
+    if row0 + t >= m:  # rows that are not there
+        for p in range(DEPTH):
+            a_tile[np.uint32(p), t] = ZERO
     z = 0
     while z < slices:
         start = (cuda.blockIdx.z + z) * slice_length
@@ -738,6 +741,9 @@ def gemm_skinny_rows_n(
     for i in range(8):
         for j in range(16):
             total[row + i, column + j] = ZERO
+    if row0 + t % 32 >= m:  # rows that are not there
+        for s in range(8):
+            a_tile[np.uint32(s * 2 + t // 32), t % 32] = ZERO
     z = 0
     while z < slices:
         start = (cuda.blockIdx.z + z) * slice_length
