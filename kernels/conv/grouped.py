@@ -374,7 +374,7 @@ def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, stream: Any) -> 
 
 
 def _depthwise(pass_: str, shape: ConvShape, array: Any) -> Kernel | None:
-    """The CPU's kernel for depthwise filters; None where there is none for the shape, and on a GPU."""
+    """The CPU's kernel for depthwise filters of this shape; None for other shapes, and on a GPU."""
     side = shape.filter_height
     fits = shape.filters == shape.channels == shape.groups and shape.filter_width == side
     if place(array) != "cpu" or not fits or shape.images * shape.channels > LANES * 65535:
