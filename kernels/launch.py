@@ -60,7 +60,7 @@ def launch(kernel: Kernel, grid: int | Sequence[int], *args: Any, stream: Any = 
     elif noted is None:
         cpu.run(kernel, shape, values)
     else:
-        noted.append(Launch(kernel, shape, tuple(values), lambda _stream: cpu.run(kernel, shape, values)))
+        noted.append(Launch(kernel, shape, tuple(values), cpu.bind(kernel, shape, values)))
 
 
 @contextmanager

@@ -325,9 +325,9 @@ KERNELS = (
     ),
     Fault(
         "the last block of a grid is not run",
-        "kernels/cpu/source.py",
-        "min(_first + _chunk, _blocks))",
-        "min(_first + _chunk, _blocks - 1))",
+        "kernels/cpu/sharing.py",
+        "(share + 1) * blocks // shares",
+        "((share + 1) * blocks - 1) // shares",
         "tests/kernels/test_cpu.py",
     ),
     Fault(

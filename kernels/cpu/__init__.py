@@ -7,7 +7,7 @@ the cores.  In five steps, one file each:
     barriers     the body cut at cuda.syncthreads(), each piece in a loop over the block's threads
     source       the result as a readable module on disk            inference   with the types of what it saves
     build        compiled by Numba, kept for later processes        runtime     what generated modules import
-    threads      run on all cores
+    threads      run on all cores           sharing   each of which has its share of the blocks
 
 `checked` runs the same kernels slowly and suspiciously: see there.  `source_of(kernel)` shows what was generated.
 """
@@ -16,17 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from math import prod
 from typing import Any
+
+import numpy as np
 
 from kernels.cpu.build import load, source_text
 from kernels.cpu.checked import checked, current_mode
 from kernels.cpu.processor import has_avx512
-from kernels.cpu.threads import run_blocks
+from kernels.cpu.threads import packed, run_blocks
 from kernels.cpu.vocabulary import UnsupportedKernel
 from kernels.declare import Dim3, Kernel
 
-__all__ = ["UnsupportedKernel", "checked", "has_avx512", "run", "source_of"]
+__all__ = ["UnsupportedKernel", "bind", "checked", "has_avx512", "run", "source_of"]
 
 
 def run(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> None:
@@ -34,14 +35,30 @@ def run(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> None:
     mode = current_mode()
     if mode is not None:
         mode.run(kernel, grid, values)
-        return
-    run_blocks(_compiled(kernel), prod(grid), *grid, *values)
+    else:
+        run_blocks(packed(_compiled(kernel), grid, values))
+
+
+def bind(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> Callable[[Any], None]:
+    """A launch to be made any number of times."""
+    work: list[np.ndarray] = []  # nothing is compiled before the first run
+
+    def launch(_stream: Any) -> None:
+        if current_mode() is not None:
+            run(kernel, grid, values)
+            return
+        if not work:
+            work.append(packed(_compiled(kernel), grid, values))
+        run_blocks(work[0])
+
+    return launch
 
 
 @cache
-def _compiled(kernel: Kernel) -> Callable[..., None]:
-    run: Callable[..., None] = load(kernel).run
-    return run
+def _compiled(kernel: Kernel) -> int:
+    """The address of the compiled loop over blocks."""
+    address: int = load(kernel).run.address
+    return address
 
 
 def source_of(kernel: Kernel, checked: bool = False) -> str:

@@ -31,7 +31,6 @@ import numpy as np
 
 from kernels.cpu import runtime
 from kernels.cpu.build import load
-from kernels.cpu.threads import run_alone
 from kernels.declare import Dim3, Kernel
 
 RACES = {
@@ -63,7 +62,7 @@ class Mode:
     def run(self, kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> None:
         module, report = _load(kernel), np.zeros(runtime.REPORT_LENGTH, np.int64)
         try:
-            run_alone(module.run, prod(grid), *grid, *values, self.threads(kernel.threads), report)
+            module.run(0, prod(grid), *grid, *values, self.threads(kernel.threads), report)
         except (IndexError, RuntimeError):
             if report[runtime.KIND] == 0:
                 raise

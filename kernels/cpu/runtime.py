@@ -1,4 +1,4 @@
-"""Imported by generated modules: tickets for blocks, memory on the stack, and the checks of checked mode."""
+"""Imported by generated modules: their arguments, memory on the stack, and the checks of checked mode."""
 
 from __future__ import annotations
 
@@ -28,15 +28,31 @@ NO_THREAD = -1
 inside = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)  #: for what generated code calls and Python does not
 
 
-@intrinsic
-def take(typing_context: Any, ticket: Any, chunk: Any) -> Any:
-    """The ticket's number, which goes up by `chunk`: no two threads get the same one."""
+@intrinsic(prefer_literal=True)
+def array_at(typing_context: Any, address: Any, length: Any, dtype: Any) -> Any:
+    """The array of one dimension that is at an address."""
+    array_type = types.Array(dtype.dtype, 1, "C")
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        array = context.make_array(signature.args[0])(context, builder, arguments[0])
-        return builder.atomic_rmw("add", array.data, arguments[1], "monotonic")
+        element = context.get_data_type(array_type.dtype)
+        data, length = builder.inttoptr(arguments[0], ir.PointerType(element)), arguments[1]
+        length = context.cast(builder, length, signature.args[1], types.intp)
+        itemsize = context.get_constant(types.intp, context.get_abi_sizeof(element))
+        array = context.make_array(array_type)(context, builder)
+        arrayobj.populate_array(array, data, [length], [itemsize], itemsize, meminfo=None)  # no reference count
+        return array._getvalue()
 
-    return types.int64(ticket, types.int64), generate
+    return array_type(address, length, dtype), generate
+
+
+@intrinsic
+def float_in(typing_context: Any, number: Any) -> Any:
+    """The float32 whose bits are a number's lower 32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(builder.trunc(arguments[0], ir.IntType(32)), ir.FloatType())
+
+    return types.float32(types.int64), generate
 
 
 @intrinsic(prefer_literal=True)

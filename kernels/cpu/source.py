@@ -4,7 +4,7 @@ The module has the kernel's constants and helpers, then
 
     _one_thread  the kernel's body, if it has no barriers; otherwise its pieces are in
     _block       shared and saved memory, and the loops over the block's threads
-    run          blocks of the grid, _chunk of them for each ticket taken, compiled for the kernel's argument types
+    run          the blocks of the grid from _first to before _end, compiled for the kernel's argument types
 
 Every name that is not the kernel's begins with an underscore.
 """
@@ -31,6 +31,12 @@ from kernels.cpu.vocabulary import (
 from kernels.declare import Kernel
 
 SIGNATURES = {"Floats": "float32[::1]", "Ints": "int32[::1]", "int": "int64", "float": "float32"}
+ARGUMENTS = {
+    "Floats": "_array_at(_work[{}], _work[{}], np.float32)",
+    "Ints": "_array_at(_work[{}], _work[{}], np.int32)",
+    "int": "_work[{}]",
+    "float": "_float_in(_work[{}])",
+}  #: how they are read from what `threads.packed` puts together
 GARBAGE = {
     "f": "np.nan",
     "i": "-2_000_000_011",
@@ -73,18 +79,19 @@ class KernelSource:
             "import math",
             "",
             "import numpy as np",
-            "from numba import njit",
+            "from numba import cfunc, njit",
             "from numpy import int64 as _site",  # a literal's own type would make Numba compile a check for each site
             "",
             "from kernels.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, EPOCH, SHADOW, THREAD",
             "from kernels.cpu.runtime import agree as _agree",
+            "from kernels.cpu.runtime import array_at as _array_at",
             "from kernels.cpu.runtime import at as _at",
             "from kernels.cpu.runtime import filled as _filled",
+            "from kernels.cpu.runtime import float_in as _float_in",
             "from kernels.cpu.runtime import move as _move",
             "from kernels.cpu.runtime import outer as _outer",
             "from kernels.cpu.runtime import read as _read",
             "from kernels.cpu.runtime import stack as _stack",
-            "from kernels.cpu.runtime import take as _take",
             "from kernels.cpu.runtime import write as _write",
             "",
             # No reference counts (_nrt): all memory is the caller's or on the stack, and counting hinders LLVM.
@@ -160,25 +167,30 @@ class KernelSource:
         return _function("_block", [*BLOCK, *GRID, *self.lowered.parameters, *extra], body)
 
     def _run(self) -> list[str]:
+        """The loop over blocks.  `threads` calls it by its address; checked mode raises errors, so Python calls it."""
         parameters, kinds = self.lowered.parameters, self.kernel.parameters.values()
         extra = ["_order", "_report"] if self.checked else []
-        types = ["int64[::1]", *["int64"] * 5] + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * len(extra)
         report = ["_report[BLOCK_X] = blockIdx_x", "_report[BLOCK_Y] = blockIdx_y", "_report[BLOCK_Z] = blockIdx_z"]
         report.append("_report[EPOCH] = 1")
-        inside = "".join(f"\n                    {line}" for line in report if self.checked)
-        body = parse(
+        inside = "".join(f"\n                {line}" for line in report if self.checked)
+        loop = parse(
             f"""
-            _first = _take(_ticket, _chunk)
-            while _first < _blocks:
-                for _number in range(_first, min(_first + _chunk, _blocks)):
-                    blockIdx_x = _number % gridDim_x
-                    blockIdx_y = _number // gridDim_x % gridDim_y
-                    blockIdx_z = _number // (gridDim_x * gridDim_y){inside}
-                    _block({", ".join([*BLOCK, *GRID, *parameters, *extra])})
-                _first = _take(_ticket, _chunk)"""
+            for _number in range(_first, _end):
+                blockIdx_x = _number % gridDim_x
+                blockIdx_y = _number // gridDim_x % gridDim_y
+                blockIdx_z = _number // (gridDim_x * gridDim_y){inside}
+                _block({", ".join([*BLOCK, *GRID, *parameters, *extra])})"""
         )
-        options = f'"void({", ".join(types)})", nogil=True, cache=True, **OPTIONS'
-        return _function("run", ["_ticket", "_chunk", "_blocks", *GRID, *parameters, *extra], body, options)
+        if self.checked:
+            types = ["int64"] * 5 + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * len(extra)
+            options = f'"void({", ".join(types)})", nogil=True, cache=True, **OPTIONS'
+            return _function("run", ["_first", "_end", *GRID, *parameters, *extra], loop, options)
+        arguments, place = [f"_work = _array_at(_address, {5 + 2 * len(parameters)}, np.int64)"], 2
+        for name, kind in [*((name, "int") for name in GRID), *self.kernel.parameters.items()]:
+            arguments.append(f"{name} = {ARGUMENTS[kind].format(place, place + 1)}")
+            place += 2 if kind in ("Floats", "Ints") else 1
+        options = '"void(int64, int64, int64)", cache=True, **OPTIONS'
+        return _function("run", ["_address", "_first", "_end"], [*parse("\n".join(arguments)), *loop], options, "cfunc")
 
     def _shared_array(self, array: Array) -> list[str]:
         """The statements that make a shared array and, in checked mode, its shadow: epoch 0, before all others."""
@@ -194,12 +206,14 @@ class KernelSource:
         return [f"{array.name} = _stack({array.shape}, np.{array.dtype})"]
 
 
-def _function(name: str, parameters: list[str], body: list[ast.stmt], options: str = "**INSIDE") -> list[str]:
+def _function(
+    name: str, parameters: list[str], body: list[ast.stmt], options: str = "**INSIDE", decorator: str = "njit"
+) -> list[str]:
     function = ast.FunctionDef(
         name, ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, []), body or [ast.Pass()], []
     )
     text = ast.unparse(ast.fix_missing_locations(ast.Module([function], [])))
-    return [f"@njit({options})", *text.splitlines()]
+    return [f"@{decorator}({options})", *text.splitlines()]
 
 
 def _arrays(lowered: Lowered) -> list[str]:

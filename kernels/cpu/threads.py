@@ -1,7 +1,9 @@
 """Step 5: a grid's blocks shared out over the processor's cores.
 
-Generated code releases Python's global lock, so plain threads do.  Blocks do not depend on each other, so who runs
-which changes nothing in the result.    REFIMPL_THREADS=N   how many (default: the cores this process may use)
+Blocks do not depend on each other, so who runs which changes nothing in the result.  How a launch is shared out, and
+why each thread has a share of its own, says `sharing`: once a kernel runs, no thread needs Python's global lock.
+
+    REFIMPL_THREADS=N   how many (default: the cores this process may use)
 
 A launch may take 10 µs, and waking a thread that sleeps takes 30 to 50.  So a thread without work looks out for the
 next launch for a while before it sleeps, and a launch does not wait for threads that have not begun when it is done.
@@ -11,20 +13,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
 from functools import cache
-from itertools import count
+from math import prod
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
+from kernels.arguments import KernelError
 from kernels.cpu.build import load_source
+from kernels.declare import Dim3
 
-CHUNKS_PER_THREAD = 4  #: more even out unequal blocks, fewer cost less
 MOST_THREADS = 1024
-LOOKS = 4096  #: at a counter before a thread sleeps: about 100 µs
+LOOKS = 4096  #: at a number in memory before a thread sleeps: about 100 µs
+NAP = 1e-4  #: seconds
 
 
 class ThreadsError(ValueError):
@@ -45,84 +49,77 @@ def thread_count() -> int:
     return int(wanted)
 
 
-class Task:
-    """What a helper does for a launch, unless the launch is over before it begins."""
+class Helpers:
+    """Threads that run shares of launches: those that `sharing` puts into their mailboxes."""
 
-    def __init__(self, run: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        self._run, self._arguments = run, arguments
-        self._begins = count()  # next() is atomic under the global lock: the first who asks gets 0
-        self._done = np.zeros(1, np.int64)
-        self._ended = threading.Lock()
-        self._ended.acquire()
-        self._error: BaseException | None = None
+    def __init__(self, count: int) -> None:
+        self.sharing = _sharing()
+        self.mailboxes = np.zeros(count * self.sharing.LINE, np.int64)
+        self._woken = [threading.Semaphore(0) for _ in range(count)]
+        for number in range(count):
+            threading.Thread(target=self._serve, args=(number,), name="kernels", daemon=True).start()
 
-    def run(self) -> None:
-        if next(self._begins) > 0:
-            return
-        try:
-            self._run(*self._arguments)
-        except BaseException as error:
-            self._error = error
-        self._done[0] = 1
-        self._ended.release()
-
-    def join(self) -> None:
-        """Wait until it has ended, or see to it that it does not begin."""
-        if next(self._begins) > 0:
-            _spinning().reaches(self._done, 1, LOOKS)
-            self._ended.acquire()
-            if self._error is not None:
-                raise self._error
-
-
-class Helper:
-    """A thread that runs tasks, one after another."""
-
-    def __init__(self) -> None:
-        self._tasks: SimpleQueue[Task] = SimpleQueue()
-        self._given = np.zeros(1, np.int64)  #: not 0: look into the queue
-        threading.Thread(target=self._serve, name="kernels", daemon=True).start()
-
-    def give(self, task: Task) -> None:
-        self._tasks.put(task)
-        self._given[0] = 1
-
-    def _serve(self) -> None:
-        reaches = _spinning().reaches
+    def _serve(self, number: int) -> None:
         while True:
-            self._given[0] = 0
-            if self._tasks.empty():
-                reaches(self._given, 1, LOOKS)
-            self._tasks.get().run()
+            self.sharing.serve(self.mailboxes, number, LOOKS)
+            self._woken[number].acquire()
+
+    def wake(self, launch: np.ndarray) -> None:
+        """Those that were asleep when they were offered a share."""
+        offers = launch.reshape(-1, self.sharing.LINE)[2:, self.sharing.OFFERED]
+        for woken, offered in zip(self._woken, offers, strict=False):  # a small launch has fewer shares
+            if offered == 1 + self.sharing.ASLEEP:
+                woken.release()
+
+    def finish(self, launch: np.ndarray) -> None:
+        """Run this thread's share, and wait for the helpers that have begun."""
+        try:
+            while not self.sharing.finish(self.mailboxes, launch, LOOKS):
+                time.sleep(NAP)
+        except BaseException:  # Ctrl-C: afterwards the arrays may be freed
+            self.finish(launch)
+            raise
 
 
 @cache
-def _spinning() -> Any:
-    return load_source(Path(__file__).with_name("spinning.py"))
+def _sharing() -> Any:
+    return load_source(Path(__file__).with_name("sharing.py"))
 
 
 @cache
-def _helpers() -> list[Helper]:
-    return [Helper() for _ in range(thread_count() - 1)]
+def _helpers() -> Helpers:
+    return Helpers(thread_count() - 1)
 
 
-def run_blocks(run: Callable[..., None], blocks: int, *arguments: Any) -> None:
-    """All blocks of a launch, in chunks that the threads take as they become free: run(ticket, chunk, blocks, …)."""
-    threads = min(thread_count(), blocks)
-    if threads == 1:
-        run_alone(run, blocks, *arguments)
+def packed(run: int, grid: Dim3, values: Sequence[Any]) -> np.ndarray:
+    """A launch as generated code reads it.
+
+    Args:
+        run: the address of the generated loop over blocks.
+        grid: blocks in each dimension.
+        values: the arguments, as `Kernel.values` returns them; whoever runs the launch keeps the arrays alive.
+    """
+    numbers = [run, prod(grid), *grid]
+    for value in values:
+        if isinstance(value, np.ndarray):
+            if not value.flags.writeable:
+                raise KernelError("an array that a kernel is given is read-only; copy it first")
+            numbers += value.ctypes.data, value.size
+        else:
+            numbers.append(int(value.view(np.int32)) if isinstance(value, np.float32) else value)
+    return np.array(numbers, np.int64)
+
+
+def run_blocks(work: np.ndarray) -> None:
+    """All blocks of a launch that `packed` has put together."""
+    sharing = _sharing()
+    shares = min(thread_count(), int(work[sharing.BLOCKS]))
+    if shares == 1:
+        sharing.run_alone(work)
         return
-    given = np.zeros(1, np.int64), -(-blocks // (threads * CHUNKS_PER_THREAD)), blocks, *arguments
-    tasks = [Task(run, given) for _ in range(threads - 1)]
-    for helper, task in zip(_helpers(), tasks, strict=False):
-        helper.give(task)
+    helpers, launch = _helpers(), np.zeros((1 + shares) * sharing.LINE, np.int64)
     try:
-        run(*given)
+        if sharing.offer(helpers.mailboxes, launch, work, shares):
+            helpers.wake(launch)
     finally:
-        for task in tasks:
-            task.join()
-
-
-def run_alone(run: Callable[..., None], blocks: int, *arguments: Any) -> None:
-    """All blocks on this thread, one after another."""
-    run(np.zeros(1, np.int64), blocks, blocks, *arguments)
+        helpers.finish(launch)

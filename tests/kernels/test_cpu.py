@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import ctypes
 import errno
 import inspect
 import itertools
@@ -16,7 +17,9 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 import types
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -626,11 +629,24 @@ def test_threads_below_a_bound(n: int) -> None:
 # ---- the hand-over to other threads --------------------------------------------------------------------------------
 
 
+def helped_by(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    helpers = threads.Helpers(count)
+    monkeypatch.setattr(threads, "_helpers", lambda: helpers)
+    monkeypatch.setattr(threads, "thread_count", lambda: count + 1)
+
+
+def run_in_python(run: Callable[[int, int], None], blocks: int) -> None:
+    """A launch whose loop over blocks is run(first, end)."""
+    c_function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+    loop = c_function(lambda _work, first, end: run(first, end))
+    address = ctypes.cast(loop, ctypes.c_void_p).value
+    assert address is not None
+    threads.run_blocks(threads.packed(address, (blocks, 1, 1), []))
+
+
 def test_every_block_runs_once_from_several_threads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Python threads launch at the same time, with more helpers than cores."""
-    helpers = [threads.Helper() for _ in range(4)]
-    monkeypatch.setattr(threads, "_helpers", lambda: helpers)
-    monkeypatch.setattr(threads, "thread_count", lambda: 5)
+    helped_by(monkeypatch, 4)
     ones = np.ones(64 * 40, np.float32)
 
     def sums(times: int) -> bool:
@@ -646,21 +662,44 @@ def test_every_block_runs_once_from_several_threads_at_a_time(monkeypatch: pytes
         assert all(pool.map(sums, [100] * 6))
 
 
-def test_an_error_in_a_helper_is_raised_by_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    helper = threads.Helper()
-    monkeypatch.setattr(threads, "_helpers", lambda: [helper])
-    monkeypatch.setattr(threads, "thread_count", lambda: 2)
-    launcher, begun = threading.current_thread(), threading.Event()
+def test_a_thread_runs_its_own_share_when_none_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    helped_by(monkeypatch, 1)
+    pace, ran_by = threading.Barrier(2, timeout=60), {}
 
-    def run(ticket: np.ndarray, chunk: int, blocks: int) -> None:
-        if threading.current_thread() is launcher:
-            assert begun.wait(60)
-        else:
-            begun.set()
-            raise RuntimeError("in a helper")
+    def run(first: int, end: int) -> None:
+        pace.wait()  # a chunk of each at a time: both threads take as long
+        ran_by.update(dict.fromkeys(range(first, end), threading.get_ident()))
 
-    with pytest.raises(RuntimeError, match="in a helper"):
-        threads.run_blocks(run, 2)
+    for _ in range(3):
+        run_in_python(run, 100)
+        launcher = threading.get_ident()
+        assert [ran_by[block] == launcher for block in range(100)] == [True] * 50 + [False] * 50
+
+
+def test_a_late_threads_share_is_run_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    helped_by(monkeypatch, 1)
+    launcher, rest_is_done, ran = threading.get_ident(), threading.Event(), []
+
+    def run(first: int, end: int) -> None:
+        if threading.get_ident() != launcher:
+            assert rest_is_done.wait(60)  # with its first chunk
+        ran.extend(range(first, end))
+        if len(ran) >= 97:  # all but a chunk
+            rest_is_done.set()
+
+    run_in_python(run, 100)
+    assert sorted(ran) == list(range(100))
+    monkeypatch.setattr(threads.Helpers, "wake", lambda *_: None)
+    time.sleep(0.05)  # the helper is asleep, and nothing wakes it
+    run_in_python(run, 100)
+    assert sorted(ran[100:]) == list(range(100))
+
+
+def test_an_array_that_cannot_be_written_is_refused() -> None:
+    x = np.zeros(32, np.float32)
+    x.flags.writeable = False
+    with pytest.raises(KernelError, match="is read-only; copy it first"):
+        launch(make_filler(1), 1, x)
 
 
 # ---- build: the key, the disk, the vectoriser ----------------------------------------------------------------------
@@ -755,7 +794,7 @@ def cache(monkeypatch, tmp_path):
 def fills(value):
     """What a filler's module fills with: it is loaded from the cache, or compiled."""
     x = np.zeros(32, np.float32)
-    threads.run_alone(build.load(make_filler(value)).run, 1, 1, 1, 1, x)  # a grid of 1 × 1 × 1
+    threads.run_blocks(threads.packed(build.load(make_filler(value)).run.address, (1, 1, 1), [x]))
     return x.tolist() == [value] * 32
 
 
