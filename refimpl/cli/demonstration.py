@@ -153,7 +153,7 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
         write_page(folder / f"digits-{policy}.html", program, timeline)
         if peak != program.peak_bytes:
             return None
-        pictures.draw_digits(folder, program, timeline, digits, done.losses, done.right, done.last)
+    pictures.draw_digits(folder, program, timeline, digits, done.losses, done.right, done.last)
     same = all(done.losses == found[0].losses for done in found)
     count = len(found[0].losses)
     say(f"\n  The losses of all {count} iterations are {'the same, to the last bit' if same else 'NOT the same'}.\n")

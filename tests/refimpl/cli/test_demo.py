@@ -75,11 +75,14 @@ def test_all_of_it(
     programs: dict[str, Program] = {}
     plan_vgg16 = demo.plan_vgg16
     monkeypatch.setattr(demo, "plan_vgg16", lambda: programs.update(plan_vgg16()) or programs)
-    monkeypatch.setattr(demo, "EMULATED", 1)
+    monkeypatch.setattr(demo, "WANTED", 0.5)
+    emulated: list[tuple[Program, list[float]]] = []
+    monkeypatch.setattr(demo, "run_emulated", lambda _, program, losses: emulated.append((program, losses)) or True)
     assert demo.main(tmp_path / "pictures") == 0
     said = capsys.readouterr().out
-    assert "as planned" in said and "the same, to the last bit" in said and "NOT" not in said
-    assert "emulated GPU" in said and "next:" in said
+    assert "as planned" in said and "the same, to the last bit" in said and "NOT" not in said and "next:" in said
+    ((program, losses),) = emulated
+    assert program.budget == 989525 and len(losses) % digits.per_epoch(demo.BATCH) == 0
     vgg16_under_each_paper(programs, said[: said.index("trained")])
     drawn = {path.name: path.stat().st_size for path in (tmp_path / "pictures").iterdir()}
     pages = {"vgg16.html", "digits-vdnnpp-all.html", "digits-superneurons.html"}
@@ -93,6 +96,25 @@ def test_all_of_it(
         *pages,
     }
     assert min(drawn.values()) > 20_000
+
+
+@pytest.mark.slow
+def test_the_emulated_gpu_comes_to_the_losses_of_the_cpu(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, digits: data.Data
+) -> None:
+    """A network of one layer here: each kernel of the demo's takes the emulated GPU half a second to translate."""
+    b = refimpl.Builder("one", (demo.BATCH, *digits.shape))
+    b.fc(10)
+    b.softmax()
+    program = refimpl.plan(b.build(), "baseline", "here", "64MiB")
+    with refimpl.backend.Trainer(program, "cpu", rate=demo.RATE) as trainer:
+        losses = demo.train(trainer, digits, 1).losses
+    assert demo.run_emulated(digits, program, losses)
+    said = capsys.readouterr().out
+    if "is not at hand" in said:
+        pytest.skip(said.strip())
+    assert f"losses {losses[0]:.6f}, " in said
+    assert not demo.run_emulated(digits, program, [losses[0], losses[1] + 0.01])
 
 
 def vgg16_under_each_paper(programs: dict[str, Program], said: str) -> None:

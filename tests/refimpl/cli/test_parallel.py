@@ -30,32 +30,6 @@ def lines(err: str) -> list[str]:
     return [line for line in err.splitlines() if line.startswith(("refimpl", "resume", "Traceback"))]
 
 
-@needs_mpi
-@pytest.mark.slow
-def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(tmp_path: Path) -> None:
-    saved, twin, moment = str(tmp_path / "saved.npz"), str(tmp_path / "twin.npz"), tmp_path / "moment"
-    command = [*RUN, *TUNED, "--save", saved]
-    done = mpiexec([*FAULTY, f"1:SIGINT@5={moment}", *command])
-    assert time.time() - moment.stat().st_mtime < SOON
-    said, how = lines(done.stderr)
-    assert done.returncode == 130 and done.stdout == ""
-    assert said == f"refimpl run: interrupted (rank 1) after iteration 7; saved: {saved}"
-    assert how.startswith("resume with: mpiexec -n 2 refimpl run lenet") and how.endswith(f"--resume {saved}")
-    page = tmp_path / "page.html"
-    done = mpiexec(["-m", "refimpl", *command, "--resume", saved, "--json", "--page", str(page)])
-    assert (done.returncode, done.stderr) == (0, "")
-    document = json.loads(done.stdout)
-    assert (document["ranks"], document["first_iteration"], document["iterations"]) == (2, 7, 8)
-    assert document["wire_bytes"] == wire_bytes(4 * build_digits().parameter_count, 2)
-    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
-
-    options = parser().parse_args([*RUN, *TUNED, "--save", twin, "--json"])
-    assert in_threads(2, lambda communicator: trained(options, communicator)) == [0, 0]
-    with np.load(saved) as one, np.load(twin) as other:
-        assert set(one.files) == set(other.files)
-        assert [name for name in one.files if name != "about" and not np.array_equal(one[name], other[name])] == []
-
-
 def build_digits() -> Any:
     from refimpl.network.zoo import NETWORKS
 
@@ -67,7 +41,7 @@ def build_digits() -> Any:
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        ("1:SIGKILL@2", "rank 1 of 2 was killed"),
+        pytest.param("1:SIGKILL@2", "rank 1 of 2 was killed", marks=pytest.mark.campaign),
         pytest.param("0:SIGKILL@2", "rank 0 of 2 was killed", marks=pytest.mark.campaign),
         ("0:SIGKILL@saving", "rank 0 of 2 was killed"),
         ("1:error@2", "rank 1 of 2 gave up: a kernel failed; all ranks end"),
@@ -108,37 +82,69 @@ CASES: dict[str, tuple[str, list[str], int, str, int | None]] = {
 
 
 @pytest.fixture(scope="module")
-def endings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """Case → what each of two processes ended with.  The same processes run all cases, since starting them is slow."""
+def endings(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[dict[str, Any]]], Path]:
+    """Case → what each of two processes ended with; and the folder of their files.
+
+    The same processes run all cases, since starting them is slow.
+    """
     folder, listed = tmp_path_factory.mktemp("endings"), []
+    tuned, last = [*RUN, *TUNED, "--save", str(folder / "tuned.npz")], f"1:SIGINT@5={folder / 'interrupted'}"
     for number, (fault, other, *_) in enumerate(CASES.values()):
         first = [*RUN, "--save", str(folder / f"{number}.npz")]
         second = [first[0], *other, *first[2:]] if other[:1] == ["tiny-vgg"] else [*first, *other]
         planted = f"{fault}={folder / str(number)}" if fault else ""
         listed.append({"fault": planted, "commands": [first, second]})
+    listed.append({"fault": last, "commands": [tuned, tuned]})
+    again = [*tuned, "--resume", str(folder / "tuned.npz"), "--json", "--page", str(folder / "page.html")]
+    listed.append({"fault": "", "commands": [again, again]})
     (folder / "cases.json").write_text(json.dumps(listed))
     done = mpiexec([*FAULTY, str(folder / "cases.json")])
     assert done.returncode == 0, done.stderr
     ranks = [json.loads((folder / f"cases.{rank}").read_text()) for rank in range(2)]
-    for number, endings in enumerate(zip(*ranks, strict=True)):
-        moment, saved = folder / str(number), folder / f"{number}.npz"
+    named = [*map(str, range(len(CASES))), "interrupted", "tuned"]
+    for name, endings in zip(named, zip(*ranks, strict=True), strict=True):
+        moment, saved = folder / name, folder / f"{name}.npz"
         for one in endings:
             one["seconds"] = one["ended"] - (moment.stat().st_mtime if moment.exists() else one["began"])
             one["saved"] = checkpoint.read(saved, build_digits())[1]["iteration"] if saved.exists() else None
-    return dict(zip(CASES, map(list, zip(*ranks, strict=True)), strict=True))
+    return dict(zip([*CASES, "interrupted", "resumed"], map(list, zip(*ranks, strict=True)), strict=True)), folder
 
 
 @needs_mpi
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
-def test_a_fault_of_one_rank_ends_all_with_one_line(endings: dict[str, list[dict[str, Any]]], case: str) -> None:
+def test_a_fault_of_one_rank_ends_all_with_one_line(endings: Any, case: str) -> None:
     _, _, status, says, saved = CASES[case]
-    first, second = endings[case]
+    first, second = endings[0][case]
     assert (first["status"], second["status"], first["out"], second["out"]) == (status, status, "", "")
     said = [line for line in first["err"].splitlines() if not line.startswith("resume with")]
     assert len(said) == 1 and fnmatchcase(said[0], f"refimpl run: {says}*") and second["err"] == ""
     assert max(first["seconds"], second["seconds"]) < SOON
     assert first["saved"] == saved
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(endings: Any, tmp_path: Path) -> None:
+    cases, folder = endings
+    saved, twin = folder / "tuned.npz", tmp_path / "twin.npz"
+    first, second = cases["interrupted"]
+    assert (first["status"], second["status"], first["out"]) == (130, 130, "") and second["seconds"] < SOON
+    said, how = first["err"].splitlines()
+    assert said == f"refimpl run: interrupted (rank 1) after iteration 7; saved: {saved}"
+    assert how.startswith("resume with: mpiexec -n 2 refimpl run lenet") and how.endswith(f"--resume {saved}")
+    first, second = cases["resumed"]
+    assert (first["status"], second["status"], first["err"], second["out"]) == (0, 0, "", "")
+    document = json.loads(first["out"])
+    assert (document["ranks"], document["first_iteration"], document["iterations"]) == (2, 7, 8)
+    assert document["wire_bytes"] == wire_bytes(4 * build_digits().parameter_count, 2)
+    assert (folder / "page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+    options = parser().parse_args([*RUN, *TUNED, "--save", str(twin), "--json"])
+    assert in_threads(2, lambda communicator: trained(options, communicator)) == [0, 0]
+    with np.load(saved) as one, np.load(twin) as other:
+        assert set(one.files) == set(other.files)
+        assert [name for name in one.files if name != "about" and not np.array_equal(one[name], other[name])] == []
 
 
 @needs_mpi
