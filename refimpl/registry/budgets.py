@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from refimpl.memory import UNLIMITED
+from refimpl.text import counted
 
 UNITS = {
     "": 1, "b": 1, "bytes": 1,
@@ -63,7 +64,7 @@ def _bytes(nbytes: int, text: str) -> int:
     if nbytes <= 0:
         raise BudgetError(f"a budget of {text} leaves nothing to train with; give {EXAMPLES}")
     if nbytes < SMALLEST:
-        raise BudgetError(f"a budget of {text} would be {nbytes} bytes; give a unit, as in {nbytes}GiB")
+        raise BudgetError(f"a budget of {text} would be {counted(nbytes, 'byte')}; give a unit, as in {nbytes}GiB")
     return min(nbytes, UNLIMITED)
 
 
