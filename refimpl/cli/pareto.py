@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +57,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from kernels.cpu.threads import cores
     from refimpl.combined import COMBINED
     from refimpl.network.zoo import build
     from refimpl.optimum import pareto
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     seed = COMBINED.seed if options.search_seed is None else options.search_seed
     network = build(options.network, options.batch)
     case = pareto.Case(options.network, network.batch, machine, setups, options.time_limit, options.effort, seed)
-    jobs = options.jobs or os.cpu_count() or 1
+    jobs = options.jobs or cores()
     out = Path(options.out) if options.out else None
     with pareto.kept(out, case) as (points, keep):
         try:

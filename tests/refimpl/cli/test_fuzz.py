@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import io
 import json
-import os
 import random
 import signal
 import traceback
@@ -149,6 +148,7 @@ def fault_of(line: list[str]) -> tuple[int | None, str]:
 def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is trained or measured, and files are written into a folder of the test's own."""
     from kernels import machine_code
+    from kernels.cpu import threads
     from refimpl.bench import emulated as emulated_bench
     from refimpl.bench import kernels as kernels_bench
     from refimpl.bench import planning as planner_bench
@@ -169,7 +169,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bound.Programme, "solve", lambda self, time_limit: solve(self, min(time_limit, 0.1)))
     monkeypatch.setattr(exhaustive, "MOST", 2)
     monkeypatch.setattr(pareto.Case, "combined", lambda case, network, budget: None)
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(threads, "cores", lambda: 1)  # the worker processes would have none of these patches
     monkeypatch.setattr(machine_code, "why_not", lambda: "not here")
     monkeypatch.setattr(Paper, "measured", refused)
     monkeypatch.setattr(Paper, "parts", lambda self: {})
