@@ -12,10 +12,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,11 +22,11 @@ from refimpl.backend import Trainer, data
 from refimpl.bench import written
 from refimpl.bench.written import verdict, versions
 from refimpl.machine import machine
-from refimpl.machine.here import processor
+from refimpl.machine.here import load_average
 from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry.presets import setup
-from refimpl.report.markdown import markdown_table
+from refimpl.report.tables import Table
 
 SIZE = 384  #: of the product's three sides
 NETWORK, BATCH, POLICY = "tiny-resnet", 16, "superneurons"
@@ -38,11 +37,36 @@ RATE, ITERATION, COLD = 20.0, 1.0, 30.0  #: GFLOP/s a core, at least; seconds, a
 class Report(written.Report):
     """Seconds of processor time.  `cold`: None where it was not measured."""
 
+    title: ClassVar[str] = "The emulated GPU's speed"
+    option: ClassVar[str] = "--emulated"
+    prefix: ClassVar[str] = "emulated-"
+    pages: ClassVar[Mapping[str, str]] = {"docs/emulated-gpu.md": "bench emulated"}
+
     turns: int
     product: float  #: one product of the two matrices: the launch, the kernel, the wait for its end
     kernel: float  #: the kernel's part of that
     iteration: float  #: one iteration of training
     cold: float | None  #: a run of one iteration whose kernels all have to be compiled
+
+    @property
+    def how(self) -> str:
+        return f"Seconds are processor time, the least of {self.turns} turns."
+
+    def tables(self) -> list[Table]:
+        """What was asked beside what was measured."""
+        billions = 2 * SIZE**3 / 1e9
+        rate, kernel, seconds = billions / self.product, billions / self.kernel, self.iteration
+        trains = f"{NETWORK} ({BATCH}) under {POLICY}"
+        cold = ["not measured", ""] if self.cold is None else [f"{self.cold:.1f} s", verdict(self.cold <= COLD)]
+        head = ["on the emulated GPU", "asked", "measured", ""]
+        rows = [
+            [f"split_fragments {SIZE}³, with launch", f"≥ {RATE:g} GFLOP/s", f"{rate:.1f} GFLOP/s",
+             verdict(rate >= RATE)],
+            ["the same, its kernel alone", "", f"{kernel:.1f} GFLOP/s", ""],
+            [f"an iteration of {trains}", f"≤ {ITERATION:g} s", f"{seconds:.2f} s", verdict(seconds <= ITERATION)],
+            ["a process of one iteration, no kernel compiled", f"≤ {COLD:g} s", *cold],
+        ]  # fmt: skip
+        return [Table("the emulated GPU", head, rows, wraps=(head[0],))]
 
 
 def least(run: Callable[[], Any], turns: int, clock: Callable[[], float] = time.process_time) -> float:
@@ -58,7 +82,7 @@ def least(run: Callable[[], Any], turns: int, clock: Callable[[], float] = time.
 
 def run(turns: int, with_cold_start: bool) -> Report:
     """Measure; from then on this process's GPU is the emulated one."""
-    load = written.load_average()
+    load = load_average()
     chosen = machine("h100")
     program = plan(build(NETWORK, BATCH), setup(POLICY), chosen, chosen.memory_bytes)
     source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1])
@@ -68,8 +92,8 @@ def run(turns: int, with_cold_start: bool) -> Report:
     product, kernel = products(3 * turns)
     cold = cold_start() if with_cold_start else None
     return Report(
-        name=processor(), versions=versions("numba", "numba-cuda", "numpy"), load=load, turns=turns,
-        product=product, kernel=kernel, iteration=iteration, cold=cold,
+        versions=versions("numba", "numba-cuda", "numpy"), load=load, turns=turns, product=product, kernel=kernel,
+        iteration=iteration, cold=cold,
     )  # fmt: skip
 
 
@@ -101,34 +125,3 @@ def cold_start() -> float:
         )  # fmt: skip
     after = os.times()
     return after.children_user - before.children_user + after.children_system - before.children_system
-
-
-# -- shown and written down --------------------------------------------------------------------------------------------
-
-
-def table(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Head and rows: what was asked beside what was measured."""
-    billions = 2 * SIZE**3 / 1e9
-    rate, kernel, seconds = billions / report.product, billions / report.kernel, report.iteration
-    trains = f"{NETWORK} ({BATCH}) under {POLICY}"
-    cold = ["not measured", ""] if report.cold is None else [f"{report.cold:.1f} s", verdict(report.cold <= COLD)]
-    rows = [
-        [f"split_fragments {SIZE}³, with launch", f"≥ {RATE:g} GFLOP/s", f"{rate:.1f} GFLOP/s", verdict(rate >= RATE)],
-        ["the same, its kernel alone", "", f"{kernel:.1f} GFLOP/s", ""],
-        [f"an iteration of {trains}", f"≤ {ITERATION:g} s", f"{seconds:.2f} s", verdict(seconds <= ITERATION)],
-        ["a process of one iteration, no kernel compiled", f"≤ {COLD:g} s", *cold],
-    ]
-    return ["on the emulated GPU", "asked", "measured", ""], rows
-
-
-def markdown(report: Report) -> str:
-    """The table with where and when."""
-    where = f"{report.described} Seconds are processor time, the least of {report.turns} turns."
-    return "\n\n".join([where, markdown_table(*table(report))])
-
-
-def write(report: Report, root: Path) -> Iterator[Path]:
-    """The table as Markdown and JSON, and between the markers of the documentation's page."""
-    title = f"# The emulated GPU's speed: {report.name}, {report.date}"
-    full = "\n\n".join([title, "Made by `refimpl bench --emulated --write`.", markdown(report)])
-    return report.write(root, "emulated-", full, {Path("docs/emulated-gpu.md"): "bench emulated"}, markdown(report))

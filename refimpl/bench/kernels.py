@@ -3,7 +3,7 @@
 A *case* is one computation of one size.  Everything that computes it, our kernels and their rivals, is timed in turns
 within one run, and the fastest turn of each counts: what was slower was disturbed by something else.  So a ratio of two
 of them means something even where the machine is busy.  Our launches are bound once and replayed.
-`cases` says what is measured, `tables` how it is shown; this module measures and judges the targets.
+`cases` says what is measured; this module measures, judges the targets and shows both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from refimpl.bench.written import verdict, versions
 from refimpl.machine.devices import Device
 from refimpl.machine.here import has_avx2
 from refimpl.machine.timing import Run, least_in_turns
+from refimpl.report.tables import Table
 
 RATES = {"GFLOP/s": 1e9, "GB/s": 1e9}
 IN_A_ROW = 0.02  #: seconds that one turn of a short run is to take
@@ -234,9 +235,26 @@ def targets_apply(device: Device) -> str:
 # -- the whole run -----------------------------------------------------------------------------------------------------
 
 
+def number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def results_table(title: str, results: Sequence[Result]) -> Table:
+    """A row a result: our rate, and each rival's with ours over theirs in brackets."""
+    names = list(dict.fromkeys(name for r in results for name in r.beside))
+    rows = []
+    for r in results:
+        cells = [f"{number(r.beside[n])} ({number(r.ratio[n])})" if n in r.beside else "" for n in names]
+        rows.append([r.family, r.label, r.size, f"{number(r.ours)} {r.unit}", *cells])
+    return Table(title, ["family", "what", "size", "here", *names], rows, wraps=("what",))
+
+
 @dataclass(kw_only=True)
 class Report(written.Report):
     """A run of the bench, ready to be shown or written down."""
+
+    prefix: ClassVar[str] = ""
+    how: ClassVar[str] = "In brackets: our rate over theirs, so 1 is as fast, 0.5 half as fast."
 
     device: str  #: "cpu" or "gpu"
     quick: bool
@@ -244,6 +262,42 @@ class Report(written.Report):
     results: list[Result] = field(default_factory=list)
     targets: list[dict[str, Any]] = field(default_factory=list)
     targets_note: str = ""
+
+    @property
+    def pages(self) -> Mapping[str, str]:  # type: ignore[override]
+        """README says what ran on a GPU."""
+        pages = ("README.md", "docs/on-a-gpu.md") if self.device == "gpu" else ("docs/speed.md",)
+        return dict.fromkeys(pages, f"bench {self.device}")
+
+    def tables(self) -> list[Table]:
+        """One a family, then the targets, if they were judged."""
+        return [*self._families(), *([self._targets()] if self.targets else [])]
+
+    def _families(self) -> list[Table]:
+        names = dict.fromkeys(result.family for result in self.results)
+        return [results_table(name, [r for r in self.results if r.family == name]) for name in names]
+
+    def _targets(self) -> Table:
+        rows = []
+        for t in self.targets:
+            measured = "" if t["measured"] is None else number(t["measured"])
+            rows.append([t["what"], f"{t['target']:g} {t['unit']}", measured, t["verdict"]])
+        return Table(f"targets ({self.targets_note})", ["target", "asked", "measured", ""], rows)
+
+    def full(self) -> str:
+        parts = [f"# {self.name}, {self.date}", self.described, f"Made by `refimpl bench --write`. {self.how}"]
+        if self.targets:
+            parts += [f"## Targets ({self.targets_note})", self._targets().markdown()]
+        for family in self._families():
+            parts += [f"## {family.title}", family.markdown()]
+        return "\n\n".join(parts)
+
+    def short(self) -> str:
+        headlines = results_table("", [r for r in self.results if r.headline])
+        parts = [self.described, headlines.markdown(), self.how]
+        if self.targets:
+            parts += [f"Targets, {self.targets_note}:", self._targets().markdown()]
+        return "\n\n".join(parts)
 
 
 def software() -> dict[str, str]:

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -27,14 +26,14 @@ from refimpl.combined.algorithms import OnceDrained
 from refimpl.combined.maps import Maps
 from refimpl.combined.seeds import fates_of, seed
 from refimpl.machine import machine
-from refimpl.machine.here import processor
+from refimpl.machine.here import load_average
 from refimpl.machine.timing import Run, least_in_turns
 from refimpl.memory import UNLIMITED
 from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, Setup, TooSlow, plan
 from refimpl.registry.presets import baseline, setup
 from refimpl.registry.tuning import tune
-from refimpl.report.markdown import markdown_table
+from refimpl.report.tables import Table
 from refimpl.text import duration
 
 PHASES = ("build", "plan", "verify", "simulate")
@@ -94,11 +93,44 @@ class Row:
 class Report(written.Report):
     """How long planning takes, and how that grows."""
 
+    title: ClassVar[str] = "Planning, verifying and simulating"
+    option: ClassVar[str] = "--planner"
+    prefix: ClassVar[str] = "planner-"
+    pages: ClassVar[Mapping[str, str]] = {"docs/speed.md": "bench planner"}
+
     turns: int
     rows: list[Row]
     exponents: dict[str, float]  #: phase → growth with the number of layers of the ResNets
     tune: float  #: seconds of processor time of the tuner for `TUNE`
     given_up: float  #: of a plan of `GIVEN_UP` that is given up
+
+    @property
+    def how(self) -> str:
+        return f"Seconds are processor time, the least of {self.turns} turns."
+
+    def tables(self) -> list[Table]:
+        """Every network's phases, and in the last row how each phase grows; then the targets."""
+        columns = (*PHASES, "together")
+        body = [
+            [row.network, f"{row.layers:,}", f"{row.instructions:,}", *(f"{getattr(row, of):.3f} s" for of in columns)]
+            for row in self.rows
+        ]
+        body.append(["exponent", "", "", *(f"{self.exponents[name]:.2f}" for name in columns)])
+        head = ["network", "layers", "instructions", *PHASES, "last three"]
+        return [Table("the planner, seconds of processor time", head, body), self._targets()]
+
+    def _targets(self) -> Table:
+        taken = {row.network: row.together for row in self.rows}
+        growth = self.exponents["together"]
+        body = [
+            *([f"{name}: plan, verify, simulate", f"{most:g} s", f"{taken[name]:.2f} s", verdict(taken[name] <= most)]
+              for name, most in TARGETS.items()),
+            [f"tune {TUNE}, 12 GiB", f"{TUNE_SECONDS:g} s", f"{self.tune:.2f} s", verdict(self.tune <= TUNE_SECONDS)],
+            [f"{GIVEN_UP}: a plan that is given up early", duration(GIVEN_UP_SECONDS), duration(self.given_up),
+             verdict(self.given_up <= GIVEN_UP_SECONDS)],
+            ["growth with the layers, exponent", f"{EXPONENT}", f"{growth:.2f}", verdict(growth <= EXPONENT)],
+        ]  # fmt: skip
+        return Table("targets", ["target", "at most", "measured", ""], body)
 
 
 def processor_seconds(run: Run) -> float:
@@ -164,7 +196,7 @@ def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> Report:
     """Measure every network; `watch` is called with each one's name before it starts."""
-    load, rows = written.load_average(), []
+    load, rows = load_average(), []
     for case in NETWORKS:
         watch(str(case))
         rows.append(measure(case, turns))
@@ -178,59 +210,5 @@ def report(rows: list[Row], turns: int, load: float, tuner: float, given_up: flo
     layers = [row.layers for row in deep]
     growth = {phase: slope(layers, [getattr(row, phase) for row in deep]) for phase in (*PHASES, "together")}
     return Report(
-        name=processor(), versions=versions("numpy"), load=load, turns=turns, rows=rows, exponents=growth, tune=tuner,
-        given_up=given_up,
-    )  # fmt: skip
-
-
-# -- shown and written down --------------------------------------------------------------------------------------------
-
-
-def table(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Head and rows; the last row says how each phase grows."""
-    head = ["network", "layers", "instructions", *PHASES, "last three"]
-    body = [
-        [row.network, f"{row.layers:,}", f"{row.instructions:,}"]
-        + [f"{getattr(row, phase):.3f} s" for phase in (*PHASES, "together")]
-        for row in report.rows
-    ]
-    body.append(["exponent", "", ""] + [f"{report.exponents[phase]:.2f}" for phase in (*PHASES, "together")])
-    return head, body
-
-
-def target_rows(report: Report) -> tuple[list[str], list[list[str]]]:
-    """The targets, beside what was measured."""
-    seconds = {row.network: row.together for row in report.rows}
-    growth = report.exponents["together"]
-    body = [
-        [f"{name}: plan, verify, simulate", f"{asked:g} s", f"{seconds[name]:.2f} s", verdict(seconds[name] <= asked)]
-        for name, asked in TARGETS.items()
-    ]
-    tuned = [
-        f"tune {TUNE}, 12 GiB",
-        f"{TUNE_SECONDS:g} s",
-        f"{report.tune:.2f} s",
-        verdict(report.tune <= TUNE_SECONDS),
-    ]
-    given_up = [
-        f"{GIVEN_UP}: a plan that is given up early",
-        duration(GIVEN_UP_SECONDS),
-        duration(report.given_up),
-        verdict(report.given_up <= GIVEN_UP_SECONDS),
-    ]
-    body += [tuned, given_up]
-    body.append(["growth with the layers, exponent", f"{EXPONENT}", f"{growth:.2f}", verdict(growth <= EXPONENT)])
-    return ["target", "at most", "measured", ""], body
-
-
-def markdown(report: Report) -> str:
-    """Both tables with where and when."""
-    where = f"{report.described} Seconds are processor time, the least of {report.turns} turns."
-    return "\n\n".join([where, markdown_table(*table(report)), markdown_table(*target_rows(report))])
-
-
-def write(report: Report, root: Path) -> Iterator[Path]:
-    """The tables as Markdown and JSON, and between the markers of the documentation's page."""
-    title = f"# Planning, verifying and simulating: {report.name}, {report.date}"
-    full = "\n\n".join([title, "Made by `refimpl bench --planner --write`.", markdown(report)])
-    return report.write(root, "planner-", full, {Path("docs/speed.md"): "bench planner"}, markdown(report))
+        versions=versions("numpy"), load=load, turns=turns, rows=rows, exponents=growth, tune=tuner, given_up=given_up
+    )

@@ -10,12 +10,11 @@ favour whichever framework waits less for its threads.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 from kernels.cpu.threads import thread_count
 from refimpl.backend import Trainer, data, pytorch
@@ -23,11 +22,11 @@ from refimpl.bench import written
 from refimpl.bench.kernels import PAUSE
 from refimpl.bench.written import verdict, versions
 from refimpl.machine import machine
-from refimpl.machine.here import available_bytes, processor
+from refimpl.machine.here import available_bytes, load_average
 from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry.presets import setup
-from refimpl.report.markdown import markdown_table
+from refimpl.report.tables import Table
 
 #: Network and batch → the largest ratio to PyTorch's seconds that is asked.
 NETWORKS = {
@@ -70,8 +69,37 @@ class Row:
 class Report(written.Report):
     """An iteration of every network."""
 
+    title: ClassVar[str] = "An iteration of training"
+    option: ClassVar[str] = "--training"
+    prefix: ClassVar[str] = "training-"
+    pages: ClassVar[Mapping[str, str]] = dict.fromkeys(("README.md", "docs/speed.md"), "bench training")
+
     threads: int
     rows: list[Row]
+
+    @property
+    def how(self) -> str:
+        return f"Medians of turns on {self.threads} threads."
+
+    def tables(self) -> list[Table]:
+        """Every network, with what was asked of the ratio."""
+        head = [
+            "network", "ours, ms", "PyTorch, ms", "ratio", "of processor time", "at most", "", "simulated, ms", "turns",
+        ]  # fmt: skip
+        body = []
+        for row in self.rows:
+            asked = NETWORKS[row.network, row.batch]
+            body.append([
+                f"{row.network}({row.batch})", milliseconds(row.ours), milliseconds(row.pytorch),
+                f"{row.ratio:.2f}" if row.ratio else "", f"{row.processor_ratio:.2f}" if row.processor_ratio else "",
+                f"{asked:g}", verdict(row.ratio <= asked) if row.ratio else "not measured",
+                milliseconds(row.simulated), str(row.turns),
+            ])  # fmt: skip
+        return [Table("an iteration of training", head, body)]
+
+
+def milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1000 * seconds:.1f}"
 
 
 def measure(network: str, batch: int, seconds: float) -> Row:
@@ -109,7 +137,7 @@ def measure(network: str, batch: int, seconds: float) -> Row:
 
 def run(seconds: float = 20.0, watch: Callable[[str], None] = lambda name: None) -> Report:
     """Measure every network for `seconds`; `watch` is called with each one's name before it starts."""
-    load, rows = written.load_average(), []
+    load, rows = load_average(), []
     for network, batch in NETWORKS:
         watch(f"{network}({batch})")
         rows.append(measure(network, batch, seconds))
@@ -119,40 +147,4 @@ def run(seconds: float = 20.0, watch: Callable[[str], None] = lambda name: None)
 def report(rows: list[Row], load: float) -> Report:
     """The rows with where and when."""
     used = versions("numba", "numpy", "torch")
-    return Report(name=processor(), versions=used, load=load, threads=thread_count(), rows=rows)
-
-
-# -- shown and written down --------------------------------------------------------------------------------------------
-
-
-def milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1000 * seconds:.1f}"
-
-
-def table(report: Report) -> tuple[list[str], list[list[str]]]:
-    """Head and rows, with what was asked of the ratio."""
-    head = ["network", "ours, ms", "PyTorch, ms", "ratio", "of processor time", "at most", "", "simulated, ms", "turns"]
-    body = []
-    for row in report.rows:
-        asked = NETWORKS[row.network, row.batch]
-        body.append([
-            f"{row.network}({row.batch})", milliseconds(row.ours), milliseconds(row.pytorch),
-            f"{row.ratio:.2f}" if row.ratio else "", f"{row.processor_ratio:.2f}" if row.processor_ratio else "",
-            f"{asked:g}", verdict(row.ratio <= asked) if row.ratio else "not measured",
-            milliseconds(row.simulated), str(row.turns),
-        ])  # fmt: skip
-    return head, body
-
-
-def markdown(report: Report) -> str:
-    """The table with where and when."""
-    where = f"{report.described} Medians of turns on {report.threads} threads."
-    return "\n\n".join([where, markdown_table(*table(report))])
-
-
-def write(report: Report, root: Path) -> Iterator[Path]:
-    """The table as Markdown and JSON, and between the markers of README and of the documentation's page."""
-    title = f"# An iteration of training: {report.name}, {report.date}"
-    full = "\n\n".join([title, "Made by `refimpl bench --training --write`.", markdown(report)])
-    pages = dict.fromkeys((Path("README.md"), Path("docs/speed.md")), "bench training")
-    return report.write(root, "training-", full, pages, markdown(report))
+    return Report(versions=used, load=load, threads=thread_count(), rows=rows)

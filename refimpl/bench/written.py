@@ -5,13 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import ClassVar
 
-from refimpl.machine.here import load_average
-from refimpl.report.markdown import put_between, slug
+from refimpl.machine.here import load_average, processor
+from refimpl.report.markdown import put_between, slug, write_measurement
+from refimpl.report.tables import Table
 
 BUSY = 0.5  #: a higher load means that other work took the cores
 
@@ -32,16 +35,27 @@ def verdict(met: bool) -> str:
 
 
 @dataclass(kw_only=True)
-class Report:
-    """Where, when and with what something was measured."""
+class Report(ABC):
+    """Where, when and with what something was measured; and its tables, for a terminal and for the documentation."""
 
-    name: str  #: of the CPU or the GPU
+    title: ClassVar[str]  #: of its page in docs/measurements
+    option: ClassVar[str]  #: of `refimpl bench` that measures it
+    prefix: ClassVar[str]  #: of the names of its two files there
+    pages: ClassVar[Mapping[str, str]]  #: other page → the name of the two markers there between which the tables are
+
+    name: str = field(default_factory=processor)  #: of the CPU or the GPU
     versions: dict[str, str]
     date: str = field(default_factory=lambda: datetime.date.today().isoformat())
     load: float = field(default_factory=load_average)  #: processes that wanted a core in the minute before
 
-    def json(self) -> str:
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+    @abstractmethod
+    def tables(self) -> list[Table]:
+        """The figures, and the targets beside them."""
+
+    @property
+    @abstractmethod
+    def how(self) -> str:
+        """How the figures were measured, in a sentence."""
 
     @property
     def described(self) -> str:
@@ -56,27 +70,23 @@ class Report:
             return ""
         return f"The machine was busy with other work (load {self.load:.1f}): rates and ratios are not what it can do."
 
-    def write(self, root: Path, prefix: str, full: str, pages: Mapping[Path, str], short: str) -> Iterator[Path]:
-        """Write the report into the documentation.
+    def short(self) -> str:
+        """The part for the documentation's pages, Markdown."""
+        return "\n\n".join([f"{self.described} {self.how}", *(table.markdown() for table in self.tables())])
 
-        Args:
-            root: the folder that has README.md and docs/.
-            prefix: of the name of the two files in docs/measurements, before the device's name and the date.
-            full: the page there, Markdown; the JSON beside it is the report itself.
-            pages: page below `root` → the name of the two markers there between which `short` is put.
-            short: the part for these pages, Markdown.
+    def full(self) -> str:
+        """The page in docs/measurements, Markdown."""
+        made = f"Made by `refimpl bench {self.option} --write`."
+        return "\n\n".join([f"# {self.title}: {self.name}, {self.date}", made, self.short()])
 
-        Returns:
-            The paths written, one after another.
-        """
-        folder = root / "docs" / "measurements"
-        folder.mkdir(parents=True, exist_ok=True)
-        stem = f"{prefix}{slug(self.name)}-{self.date}"
-        for suffix, text in ((".md", full), (".json", self.json())):
-            path = folder / (stem + suffix)
-            path.write_text(text.rstrip() + "\n", encoding="utf-8")
-            yield path
-        for page, marker in pages.items():
+    def json(self) -> str:
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+
+    def write(self, root: Path) -> Iterator[Path]:
+        """Write the report into docs/measurements and into the pages below `root`; the paths, one after another."""
+        stem = f"{self.prefix}{slug(self.name)}-{self.date}"
+        yield from write_measurement(root, stem, self.full(), self.json())
+        for page, marker in self.pages.items():
             path = root / page
-            path.write_text(put_between(path.read_text(encoding="utf-8"), marker, short), encoding="utf-8")
+            path.write_text(put_between(path.read_text(encoding="utf-8"), marker, self.short()), encoding="utf-8")
             yield path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from refimpl.cli.terminal import progress, say, show
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator
+    from refimpl.bench.written import Report
 
 ROOT = Path(refimpl.__file__).resolve().parent.parent  #: the folder of docs/ and README.md
 
@@ -80,7 +80,6 @@ def run(options: argparse.Namespace) -> int:
         raise Fail("--write keeps the whole table: leave out --family")
 
     from refimpl.bench import kernels as measuring
-    from refimpl.bench import tables
     from refimpl.bench.cases import FAMILIES, cases
 
     family = pick(options.family, FAMILIES, "kernel family") if options.family else None
@@ -88,18 +87,22 @@ def run(options: argparse.Namespace) -> int:
     budget = 0.1 if options.quick else 0.6
     with progress("", len(chosen)) as advance:
         report = measuring.run(device, chosen, budget, options.quick, advance, family in (None, "launch"))
+    return shown(options, report, f"{report.seconds:.0f} seconds. {report.how}", report.disturbed)
+
+
+def shown(options: argparse.Namespace, report: Report, *remarks: str) -> int:
+    """Print a report as tables and remarks, or as JSON; and write it down where that is wanted."""
     if options.json:
         print(report.json())
     else:
-        for name in dict.fromkeys(result.family for result in report.results):
-            show(name, *tables.rows([r for r in report.results if r.family == name]), wraps=["what"])
-        if report.targets:
-            show(f"targets ({report.targets_note})", *tables.target_rows(report))
-        say(f"{report.name}; {report.seconds:.0f} seconds. {tables.LEGEND}")
-        if report.disturbed:
-            say(report.disturbed)
+        for table in report.tables():
+            show(table.title, table.head, table.rows, table.wraps)
+        first, *others = filter(None, remarks)
+        for line in (f"{report.name}; {first}", *others):
+            say(line)
     if options.write:
-        written(tables.write(report, ROOT))
+        for path in report.write(ROOT):
+            print(f"written: {path}", file=sys.stderr)
     return DONE
 
 
@@ -125,15 +128,7 @@ def planner(options: argparse.Namespace) -> int:
 
     with progress("", len(measuring.NETWORKS) + 1) as advance:
         report = measuring.run(1 if options.quick else 3, advance)
-    if options.json:
-        print(report.json())
-    else:
-        show("the planner, seconds of processor time", *measuring.table(report))
-        show("targets", *measuring.target_rows(report))
-        say(f"{report.name}; the least of {report.turns} turns.")
-    if options.write:
-        written(measuring.write(report, ROOT))
-    return DONE
+    return shown(options, report, f"the least of {report.turns} turns.")
 
 
 def training(options: argparse.Namespace) -> int:
@@ -146,18 +141,9 @@ def training(options: argparse.Namespace) -> int:
 
     with progress("", len(measuring.NETWORKS)) as advance:
         report = measuring.run(2.0 if options.quick else 20.0, advance)
-    if options.json:
-        print(report.json())
-    else:
-        show("an iteration of training", *measuring.table(report))
-        say(f"{report.name}, {report.threads} threads; medians of turns.")
-        if report.disturbed:
-            say(report.disturbed)
-        if any(row.pytorch is None for row in report.rows):
-            say("PyTorch is not installed here: pip install torch")
-    if options.write:
-        written(measuring.write(report, ROOT))
-    return DONE
+    missing = any(row.pytorch is None for row in report.rows)
+    without = "PyTorch is not installed here: pip install torch" if missing else ""
+    return shown(options, report, f"{report.threads} threads; medians of turns.", report.disturbed, without)
 
 
 def emulated(options: argparse.Namespace) -> int:
@@ -173,16 +159,4 @@ def emulated(options: argparse.Namespace) -> int:
         report = measuring.run(3 if options.quick else 10, with_cold_start=not options.quick)
     except DeviceFailed as error:
         raise Fail(str(error), DEVICE_FAILED) from None
-    if options.json:
-        print(report.json())
-    else:
-        show("the emulated GPU", *measuring.table(report), wraps=["on the emulated GPU"])
-        say(f"{report.name}; processor time, the least of {report.turns} turns. No figure is a GPU's.")
-    if options.write:
-        written(measuring.write(report, ROOT))
-    return DONE
-
-
-def written(paths: Iterable[Path]) -> None:
-    for path in paths:
-        print(f"written: {path}", file=sys.stderr)
+    return shown(options, report, f"processor time, the least of {report.turns} turns. No figure is a GPU's.")

@@ -1,9 +1,10 @@
-"""Tables as Markdown, and the text between two markers of a page."""
+"""Tables as Markdown, the text between two markers of a page, and the two files of a measurement."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 
 def escaped(cell: str) -> str:
@@ -32,3 +33,13 @@ def put_between(text: str, name: str, content: str) -> str:
 
 def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def write_measurement(root: Path, stem: str, page: str, document: str) -> Iterator[Path]:
+    """Write a measurement's page and its JSON into docs/measurements below `root`; both paths, one after another."""
+    folder = root / "docs" / "measurements"
+    folder.mkdir(parents=True, exist_ok=True)
+    for suffix, text in ((".md", page), (".json", document)):
+        path = folder / (stem + suffix)
+        path.write_text(text.rstrip() + "\n", encoding="utf-8")
+        yield path

@@ -24,6 +24,7 @@ from refimpl.planner import Launch, Program
 from refimpl.planner.instructions import Compress, Decompress
 from refimpl.report.comparison import Compared, shortest
 from refimpl.report.figures import average_live_bytes, fragmentation, title, traffic
+from refimpl.report.markdown import markdown_table
 from refimpl.report.times import step_times
 from refimpl.text import counted, duration, size
 
@@ -104,6 +105,10 @@ class Table:
         lines = [line for line, _ in self.lines(width)]
         notes = [line for note in self.note.splitlines() for line in textwrap.wrap(note, width)]
         return "\n".join([self.title, "", *lines, *(["", *notes] if notes else [])]) + "\n"
+
+    def markdown(self) -> str:
+        """Head and rows as Markdown."""
+        return markdown_table(self.head, self.rows)
 
     def lines(self, width: int) -> list[tuple[str, bool]]:
         """Head and rows, line by line, and whether a line is bold."""

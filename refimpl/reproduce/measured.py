@@ -24,7 +24,7 @@ from refimpl.network import Call, Network, Step
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Setup, plan, slots
 from refimpl.registry import presets
-from refimpl.report.markdown import markdown_table, slug
+from refimpl.report.markdown import slug, write_measurement
 from refimpl.report.tables import Column, Table, count, in_units, percent
 from refimpl.reproduce.evaluation import moved_bytes, to_json
 from refimpl.reproduce.published import Watch
@@ -166,18 +166,13 @@ class Measurement(ABC):
 
     def write(self, root: Path, paper: str, title: str) -> Iterator[Path]:
         """The tables as Markdown, and the JSON, into docs/measurements; `paper` is its name on the command line."""
-        folder = root / "docs" / "measurements"
-        folder.mkdir(parents=True, exist_ok=True)
         made = f"Made by `refimpl reproduce {paper} --run --write`; the least of {self.iterations} iterations."
         parts = [f"# {title}: {self.device}, {self.date}", made]
         for table in self.tables():
-            parts += [f"## {table.title}", markdown_table(table.head, table.rows)]
+            parts += [f"## {table.title}", table.markdown()]
         page = "\n\n".join([*parts, *self.notes()])
         stem = f"{paper}-{slug(self.network)}-{slug(self.device)}-{self.date}"
-        for suffix, text in ((".md", page), (".json", json.dumps(to_json(self), indent=1))):
-            path = folder / (stem + suffix)
-            path.write_text(text + "\n", encoding="utf-8")
-            yield path
+        return write_measurement(root, stem, page, json.dumps(to_json(self), indent=1))
 
 
 # -- a policy, and the same kernels without a budget -------------------------------------------------------------------

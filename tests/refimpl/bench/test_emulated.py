@@ -15,11 +15,11 @@ def report(product: float, iteration: float, cold: float | None) -> emulated.Rep
 
 
 def test_each_figure_is_judged() -> None:
-    _, rows = emulated.table(report(2 * 384**3 / 25e9, 0.5, 31.0))
-    assert [row[2] for row in rows] == ["25.0 GFLOP/s", "50.0 GFLOP/s", "0.50 s", "31.0 s"]
-    assert [row[3] for row in rows] == ["met", "", "met", "missed"]
-    _, rows = emulated.table(report(2 * 384**3 / 19e9, 1.5, None))
-    assert [row[3] for row in rows] == ["missed", "", "missed", ""]
+    (table,) = report(2 * 384**3 / 25e9, 0.5, 31.0).tables()
+    assert [row[2] for row in table.rows] == ["25.0 GFLOP/s", "50.0 GFLOP/s", "0.50 s", "31.0 s"]
+    assert [row[3] for row in table.rows] == ["met", "", "met", "missed"]
+    (table,) = report(2 * 384**3 / 19e9, 1.5, None).tables()
+    assert [row[3] for row in table.rows] == ["missed", "", "missed", ""]
 
 
 @pytest.mark.emulated

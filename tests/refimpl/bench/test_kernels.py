@@ -14,7 +14,7 @@ from kernels import conv
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import Launch
 from refimpl.bench import kernels as bench
-from refimpl.bench import rivals, tables
+from refimpl.bench import rivals
 from refimpl.bench.cases import FAMILIES, NUMPY_CONV, cases, conv_launches
 from refimpl.bench.kernels import Case, Result, Rival
 from refimpl.cli import main
@@ -159,7 +159,7 @@ def test_writing_fills_the_page_and_the_full_table(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "speed.md").write_text(PAGE)
     made = report([result(beside={"NumPy": 80.0}, ratio={"NumPy": 0.5}), result("sgd", "rest", 12.0, headline=False)])
-    full, as_json, page = tables.write(made, tmp_path)
+    full, as_json, page = made.write(tmp_path)
     assert full.name == "some-cpu-2-cores-2026-11-21.md"
     assert "| gemm | ladder, tiled | 512×512×512 | 40.0 GFLOP/s | 80.0 (0.50) |" in full.read_text()
     assert "| gemm 512³ | 35 GFLOP/s | 40.0 | met |" in full.read_text() and "rest" in full.read_text()
@@ -168,8 +168,8 @@ def test_writing_fills_the_page_and_the_full_table(tmp_path: Path) -> None:
 
 
 def test_a_busy_machine_is_admitted() -> None:
-    assert "busy" not in tables.short_markdown(report([result()]))
-    assert "busy with other work (load 1.7)" in tables.short_markdown(report([result()], load=1.7))
+    assert "busy" not in report([result()]).short()
+    assert "busy with other work (load 1.7)" in report([result()], load=1.7).short()
 
 
 @pytest.mark.parametrize("path", ["README.md", "docs/speed.md", "docs/on-a-gpu.md"])

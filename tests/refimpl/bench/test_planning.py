@@ -34,7 +34,7 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
     page.write_text("before\n<!-- begin bench planner -->\nold\n<!-- end bench planner -->\nafter\n")
     rows = [Row(str(case), 10 * i, 50 * i, 0.1, i, i, i) for i, case in enumerate(planning.NETWORKS, 1)]
     report = planning.report(rows, turns=3, load=2.0, tuner=61.5, given_up=0.0025)
-    full, as_json, written = planning.write(report, tmp_path)
+    full, as_json, written = report.write(tmp_path)
     assert full.name.startswith("planner-") and full.name.endswith(f"{report.date}.md")
     assert written == page and "old" not in page.read_text() and page.read_text().endswith("\nafter\n")
     for text in (full.read_text(), page.read_text()):

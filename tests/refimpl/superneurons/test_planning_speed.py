@@ -110,7 +110,7 @@ def test_the_bench_measures_it_beside_the_others() -> None:
     ]
     report = planner_bench.report(rows, turns=1, load=0.0, tuner=1.0, given_up=1e-3)
     assert report.exponents["together"] == pytest.approx(1.0)
-    head, body = planner_bench.table(report)
-    assert {len(line) for line in body} == {len(head)} and "resnet:2498, superneurons" in {line[0] for line in body}
-    _, targets = planner_bench.target_rows(report)
-    assert ["resnet:2498, superneurons: plan, verify, simulate", "20 s", "2.40 s", "met"] in targets
+    table, targets = report.tables()
+    assert {len(line) for line in table.rows} == {len(table.head)}
+    assert "resnet:2498, superneurons" in {line[0] for line in table.rows}
+    assert ["resnet:2498, superneurons: plan, verify, simulate", "20 s", "2.40 s", "met"] in targets.rows
