@@ -44,6 +44,21 @@ def moved_bytes(program: Program) -> int:
     return out_bytes(program) + program.counts.prefetched_bytes + program.counts.on_demand_bytes
 
 
+def titled(row: Any) -> str:
+    """A row's network and batch, as in `vgg16(64)`."""
+    return f"{row.network.partition(':')[0]}({row.batch})"
+
+
+NETWORK = Column("network", titled)
+
+Tables = Callable[[Sequence[Any]], Sequence[Table]]  #: of a part's rows
+
+
+def one_table(title: str, columns: Sequence[Column], note: str = "") -> Tables:
+    """For a part with one table, a line a row."""
+    return lambda rows: [Table.of(title, rows, columns, note)]
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a paper's evaluation."""
@@ -52,7 +67,7 @@ class Part:
     about: str
     rounds: int  #: how often `find` calls its watch
     find: Callable[[Watch], Found]
-    tables: Callable[[Sequence[Any]], Sequence[Table]] | None = None  #: of the rows that were found
+    tables: Tables | None = None  #: of the rows that were found
     picture: Callable[[Sequence[Any]], Figure] | None = None
     document: Callable[[Any], dict[str, Any]] = to_json  #: of one row, for JSON
     units: str = ""  #: the meaning of a unit of the published figures

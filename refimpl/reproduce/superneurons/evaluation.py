@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from refimpl.report.tables import Column, Table, count, in_units, percent, plain
-from refimpl.reproduce.evaluation import GIB, MIB, Part
+from refimpl.reproduce.evaluation import GIB, MIB, NETWORK, Part, one_table, titled
 from refimpl.reproduce.published import Published
 from refimpl.reproduce.superneurons import by_type, capacity, figures, pictures, published, speed, traffic
 from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow, share
-from refimpl.reproduce.superneurons.figures import BudgetRow, CurveRow, MemoryRow, RecomputeRow, TotalRow
+from refimpl.reproduce.superneurons.figures import BudgetRow, CurveRow
 from refimpl.reproduce.superneurons.pool_study import PoolStudy
-from refimpl.reproduce.superneurons.speed import CacheRow, WorkspaceRow
+from refimpl.reproduce.superneurons.speed import WorkspaceRow
 from refimpl.text import duration, size
 
 MIB_1, MIB_3, GIB_2 = in_units(MIB), in_units(MIB, 3), in_units(GIB, 2)
 MB_0, GB_2 = in_units(10**6, 0), in_units(10**9, 2)
-
-
-def name(row: Any) -> str:
-    return f"{row.network}({row.batch})"
-
-
-def peak(setup: str, row: MemoryRow) -> int:
-    return row.peak_bytes[setup]
-
-
-NAME = Column("network", name)
 
 
 def curve_tables(rows: Sequence[CurveRow]) -> list[Table]:
@@ -61,53 +49,43 @@ def curve_tables(rows: Sequence[CurveRow]) -> list[Table]:
     return [Table.of("AlexNet(200), step by step", steps.values(), columns, note)]
 
 
-TOTAL = (
-    NAME,
-    Column("tensors", "tensor_bytes", MB_0),
-    Column("weights × 3", "weight_bytes", MB_0),
-    Column("memory", "memory_bytes", MB_0),
-    Column("published", lambda row: published.NETWORK_BYTES[row.network][0].value, "{:,}".format),
-    Column("workspaces forward", "forward_workspace_bytes", MB_0),
-    Column("backward", "backward_workspace_bytes", MB_0),
-    Column("published ", lambda row: workspaces_published(row.network), "{:,}".format),
-)
-
-
 def workspaces_published(network: str) -> float:
     """MB of workspaces: the difference between the two published figures."""
     memory, with_workspaces = published.NETWORK_BYTES[network]
     return with_workspaces.value - memory.value
 
 
-def total_tables(rows: Sequence[TotalRow]) -> list[Table]:
-    """Tensors, weights and workspaces, each beside the published figure."""
-    note = (
-        "tensors: every map and gradient map but FORK's copies.  weights × 3: with gradients and momentum.  "
-        "workspaces: of the fastest algorithm of every convolution, by a model of cuDNN 4 on a K40c, added up.  The "
-        "paper does not say what its figure adds up, nor which cuDNN it is."
-    )
-    return [Table.of("Everything allocated at once, MB", rows, TOTAL, note)]
+TOTAL = one_table(
+    "Everything allocated at once, MB",
+    (
+        NETWORK, Column("tensors", "tensor_bytes", MB_0), Column("weights × 3", "weight_bytes", MB_0),
+        Column("memory", "memory_bytes", MB_0),
+        Column("published", lambda row: published.NETWORK_BYTES[row.network][0].value, "{:,}".format),
+        Column("workspaces forward", "forward_workspace_bytes", MB_0),
+        Column("backward", "backward_workspace_bytes", MB_0),
+        Column("published ", lambda row: workspaces_published(row.network), "{:,}".format),
+    ),
+    "tensors: every map and gradient map but FORK's copies.  weights × 3: with gradients and momentum.  workspaces: of "
+    "the fastest algorithm of every convolution, by a model of cuDNN 4 on a K40c, added up.  The paper does not say "
+    "what its figure adds up, nor which cuDNN it is.",
+)  # fmt: skip
 
 
-MEMORY = (
-    NAME,
-    Column("layers", "layers", plain),
-    Column("total", "managed_bytes", MIB_1),
-    *(Column(setup, partial(peak, setup), MIB_1) for setup in figures.LEFT),
-    Column("one step", "largest_step_bytes", MIB_1),
-    Column("weights", "resident_bytes", MIB_1),
-)
+def peak(setup: str) -> Column:
+    return Column(setup, lambda row: row.peak_bytes[setup], MIB_1)
 
 
-def memory_tables(rows: Sequence[MemoryRow]) -> list[Table]:
-    """Totals with what each technique leaves of them."""
-    note = (
-        "total: every map and gradient map.  Then peaks of live memory: under liveness analysis; with offload and "
-        "prefetch; with cost-aware recomputation instead; with both, every checkpoint's output away until a step needs "
-        "it.  one step: the most that a single step uses, which every setup needs.  weights: with gradients, momentum "
-        "and all else that is resident, beside these."
-    )
-    return [Table.of("Memory of SuperNeurons' networks, MiB", rows, MEMORY, note)]
+MEMORY = one_table(
+    "Memory of SuperNeurons' networks, MiB",
+    (
+        NETWORK, Column("layers", "layers", plain), Column("total", "managed_bytes", MIB_1), *map(peak, figures.LEFT),
+        Column("one step", "largest_step_bytes", MIB_1), Column("weights", "resident_bytes", MIB_1),
+    ),
+    "total: every map and gradient map.  Then peaks of live memory: under liveness analysis; with offload and "
+    "prefetch; with cost-aware recomputation instead; with both, every checkpoint's output away until a step needs "
+    "it.  one step: the most that a single step uses, which every setup needs.  weights: with gradients, momentum and "
+    "all else that is resident, beside these.",
+)  # fmt: skip
 
 
 def type_tables(rows: Sequence[TypeRow]) -> list[Table]:
@@ -118,7 +96,7 @@ def type_tables(rows: Sequence[TypeRow]) -> list[Table]:
     ) -> Iterator[tuple[str, Mapping[str, float]]]:
         for row in rows:
             found = parts(row)
-            yield name(row), {kind: share(found, kind) for kind in found if found[kind]}
+            yield titled(row), {kind: share(found, kind) for kind in found if found[kind]}
             if row.network in theirs:
                 yield "  published", {kind: figure.value for kind, figure in theirs[row.network].items()}
 
@@ -140,62 +118,47 @@ def type_tables(rows: Sequence[TypeRow]) -> list[Table]:
     ]
 
 
-RECOMPUTE = (
-    NAME, Column("way", "strategy"),
-    Column("extra runs", "extra_runs", plain), Column("device", "resident_peak_bytes", MIB_3),
-    Column("at", "resident_peak_layer"), Column("host", "offloaded_peak_bytes", MIB_3),
-    Column("at", "offloaded_peak_layer"), Column("moved out", "offloaded_bytes", MIB_1),
+RECOMPUTE = one_table(
+    "Three ways of recomputing, MiB",
+    (
+        NETWORK, Column("way", "strategy"), Column("extra runs", "extra_runs", plain),
+        Column("device", "resident_peak_bytes", MIB_3), Column("at", "resident_peak_layer"),
+        Column("host", "offloaded_peak_bytes", MIB_3), Column("at", "offloaded_peak_layer"),
+        Column("moved out", "offloaded_bytes", MIB_1),
+    ),
+    "Peaks of live memory, at the backward step of that layer.  device: with the checkpoints' outputs on the device.  "
+    "host: with those of CONV, FC, FORK, JOIN and CONCAT on the host, each fetched when a step needs it.  The "
+    "published peaks are AlexNet's of the first kind and the ResNets' of the second.",
 )  # fmt: skip
 
-
-def recompute_tables(rows: Sequence[RecomputeRow]) -> list[Table]:
-    """Runs and peaks, with the checkpoints' outputs on the device, and with them on the host."""
-    note = (
-        "Peaks of live memory, at the backward step of that layer.  device: with the checkpoints' outputs on the "
-        "device.  host: with those of CONV, FC, FORK, JOIN and CONCAT on the host, each fetched when a step needs it.  "
-        "The published peaks are AlexNet's of the first kind and the ResNets' of the second."
-    )
-    return [Table.of("Three ways of recomputing, MiB", rows, RECOMPUTE, note)]
-
-
-CACHE = (
-    Column("AlexNet", "batch", plain),
-    Column("published", lambda row: published.WITHOUT_CACHE[row.batch].value, "{:.2f}".format),
-    Column("without", "without_bytes", GB_2), Column("out", "without_out_bytes", GB_2),
-    Column("recompute", "without_recompute_bytes", GB_2), Column("fit", "without_fitted_bytes", GB_2),
-    Column("published ", lambda row: published.WITH_CACHE[row.batch].value, "{:.2f}".format),
-    Column("with", "with_bytes", GB_2), Column("nothing freed", "with_nothing_freed_bytes", GB_2),
+CACHE = one_table(
+    "Moved without the cache and with it, GB",
+    (
+        Column("AlexNet", "batch", plain),
+        Column("published", lambda row: published.WITHOUT_CACHE[row.batch].value, "{:.2f}".format),
+        Column("without", "without_bytes", GB_2), Column("out", "without_out_bytes", GB_2),
+        Column("recompute", "without_recompute_bytes", GB_2), Column("fit", "without_fitted_bytes", GB_2),
+        Column("published ", lambda row: published.WITH_CACHE[row.batch].value, "{:.2f}".format),
+        Column("with", "with_bytes", GB_2), Column("nothing freed", "with_nothing_freed_bytes", GB_2),
+    ),
+    "GB (10^9 bytes) moved in an iteration within 12 GiB, the batch not counted.  without the cache: the outputs of "
+    "every CONV and FC, out and in; out: of that, out alone; recompute: with cost-aware recomputation too; fit: all "
+    "weights once, CONVs' outputs three times, the batch twice, which is the published line and may be a coincidence.  "
+    "with: all techniques.  nothing freed: the cache alone, no tensor freed before the iteration ends.",
 )  # fmt: skip
 
-
-def cache_tables(rows: Sequence[traffic.Row]) -> list[Table]:
-    """Every reading of the paper's table, in GB."""
-    note = (
-        "GB (10^9 bytes) moved in an iteration within 12 GiB, the batch not counted.  without the cache: the outputs "
-        "of every CONV and FC, out and in; out: of that, out alone; recompute: with cost-aware recomputation too; fit: "
-        "all weights once, CONVs' outputs three times, the batch twice, which is the published line and may be a "
-        "coincidence.  with: all techniques.  nothing freed: the cache alone, no tensor freed before the iteration "
-        "ends."
-    )
-    return [Table.of("Moved without the cache and with it, GB", rows, CACHE, note)]
-
-
-CACHE_SPEED = (
-    NAME, Column("machine", "machine"),
-    Column("with the cache", "with_seconds", duration), Column("without", "without_seconds", duration),
-    Column("moved with", "with_moved_bytes", MIB_1), Column("without ", "without_moved_bytes", MIB_1),
-    Column("speed", "ratio", "{:.3f} ×".format),
-    Column("published", lambda row: published.FASTER_WITH_CACHE[row.network].value, "{:.3f} ×".format),
+CACHE_SPEED = one_table(
+    "Speed with the tensor cache and without",
+    (
+        NETWORK, Column("machine", "machine"),
+        Column("with the cache", "with_seconds", duration), Column("without", "without_seconds", duration),
+        Column("moved with", "with_moved_bytes", MIB_1), Column("without ", "without_moved_bytes", MIB_1),
+        Column("speed", "ratio", "{:.3f} ×".format),
+        Column("published", lambda row: published.FASTER_WITH_CACHE[row.network].value, "{:.3f} ×".format),
+    ),
+    "An iteration within 12 GiB, simulated, with dynamic workspaces and cost-aware recomputation.  without: the "
+    "outputs of CONV and FC are offloaded at once.  moved: MiB.",
 )  # fmt: skip
-
-
-def cache_speed_tables(rows: Sequence[CacheRow]) -> list[Table]:
-    """An iteration with the tensor cache and without, on two GPUs."""
-    note = (
-        "An iteration within 12 GiB, simulated, with dynamic workspaces and cost-aware recomputation.  without: the "
-        "outputs of CONV and FC are offloaded at once.  moved: MiB."
-    )
-    return [Table.of("Speed with the tensor cache and without", rows, CACHE_SPEED, note)]
 
 
 def workspace_tables(rows: Sequence[WorkspaceRow]) -> list[Table]:
@@ -226,13 +189,13 @@ def budget_tables(rows: Sequence[BudgetRow]) -> list[Table]:
     """A line a share of the budget, a column a network."""
     found: dict[float, dict[str, int]] = {share: {} for share in sorted({row.budget_share for row in rows})}
     for row in rows:
-        found[row.budget_share][name(row)] = row.moved_bytes
+        found[row.budget_share][titled(row)] = row.moved_bytes
 
     def moved(network: str, line: tuple[float, dict[str, int]]) -> int | None:
         return line[1].get(network)
 
     budget = Column("budget", lambda line: f"{line[0]:.0%}", plain)
-    networks = [Column(network, partial(moved, network), MIB_1) for network in dict.fromkeys(map(name, rows))]
+    networks = [Column(network, partial(moved, network), MIB_1) for network in dict.fromkeys(map(titled, rows))]
     note = (
         "MiB moved in an iteration under all techniques, by the budget as a share of the memory that is taken when "
         "nothing moves, holes included.  –: does not fit."
@@ -286,8 +249,7 @@ def largest_tables(rows: Sequence[capacity.Row]) -> list[Table]:
 
 
 POOL = (
-    Column("network", lambda row: f"{network_of(row)}({row.batch})"), Column("machine", "machine"),
-    Column("calls", "calls", count),
+    NETWORK, Column("machine", "machine"), Column("calls", "calls", count),
     Column("with the heap", "seconds_heap", duration), Column("driver calls", "seconds_driver", duration),
     Column("share", "share_of_driver_calls", percent), Column("speed", "speed", "{:.2f} ×".format),
     Column("published", lambda row: published.FASTER_WITH_POOL[network_of(row)][1].value, "{:.2f} ×".format),
@@ -315,17 +277,17 @@ PARTS = (
     Part("curve", "the memory curve of AlexNet(200)", len(figures.CURVE), figures.curve,
          curve_tables, pictures.curve_picture),
     Part("total", "memory of the networks, without and with workspaces", len(figures.NETWORKS), figures.total,
-         total_tables, pictures.total_picture, units="MB: 10^6 bytes."),
+         TOTAL, pictures.total_picture, units="MB: 10^6 bytes."),
     Part("memory", "memory that each technique leaves", len(figures.NETWORKS), figures.memory,
-         memory_tables, pictures.memory_picture),
+         MEMORY, pictures.memory_picture),
     Part("types", "time and memory by type of layer", len(figures.NETWORKS), by_type.by_type,
          type_tables, pictures.types_picture),
     Part("recompute", "extra runs and peaks of the three ways", len(published.RECOMPUTED), figures.recomputation,
-         recompute_tables),
+         RECOMPUTE),
     Part("cache", "bytes moved with the tensor cache and without", len(traffic.BATCHES), figures.cache,
-         cache_tables, pictures.cache_picture, units="GB: 10^9 bytes."),
+         CACHE, pictures.cache_picture, units="GB: 10^9 bytes."),
     Part("cache-speed", "speed with the tensor cache and without", len(published.FASTER_WITH_CACHE), speed.cache_speed,
-         cache_speed_tables, pictures.cache_speed_picture),
+         CACHE_SPEED, pictures.cache_speed_picture),
     Part("workspaces", "workspaces and speed in two pools", len(speed.SETUPS) * len(speed.BATCHES), speed.workspaces,
          workspace_tables, pictures.workspaces_picture),
     Part("budget", "bytes moved as the pool grows", len(figures.SHRUNK), figures.shrinking,

@@ -5,34 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refimpl.report.tables import Column, Table, in_units, percent
-from refimpl.reproduce.evaluation import MIB, Part
+from refimpl.reproduce.evaluation import MIB, NETWORK, Part, one_table
 from refimpl.reproduce.vdnn import figures, pictures, published
-from refimpl.reproduce.vdnn.figures import ReuseRow, Row
+from refimpl.reproduce.vdnn.figures import Row
 from refimpl.text import size
 
 GB_2, MS_1 = in_units(figures.GB, 2), in_units(1e-3)
 
-NETWORK = Column("network", lambda row: f"{row.network}({row.batch})")
 POLICY = Column("policy", "policy")
 HOW = Column("", lambda row: f"does not fit: {row.failure}" if row.failure else row.adopted, wraps=True)
 MODES = "(m): least workspace, (p): fastest; dyn: with the adopted policy."
 
-MEMORY = (
-    NETWORK, POLICY, Column("at once", "network_wide_bytes", GB_2), Column("average", "average_saving", percent),
-    Column("by time", "weighted_saving", percent), Column("peak", "peak_saving", percent),
-    Column("out", lambda row: row.offloaded_bytes or None, size), HOW,
+MEMORY = one_table(
+    "Memory of vDNN's networks",
+    (
+        NETWORK, POLICY, Column("at once", "network_wide_bytes", GB_2), Column("average", "average_saving", percent),
+        Column("by time", "weighted_saving", percent), Column("peak", "peak_saving", percent),
+        Column("out", lambda row: row.offloaded_bytes or None, size), HOW,
+    ),
+    "Planned for a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total, GB.  average, by "
+    "time, peak: memory saved against it, over the steps of the feature extraction; by time: steps weighted by how "
+    "long they take.  out: offloaded in an iteration.  A policy that does not fit is counted on a larger GPU.  "
+    f"{MODES}",
 )  # fmt: skip
-
-
-def memory_tables(rows: Sequence[Row]) -> list[Table]:
-    note = (
-        "Planned for a Titan X of 12 GiB with the modelled cuDNN 4.  at once: the network-wide total, GB.  average, by "
-        "time, peak: memory saved against it, over the steps of the feature extraction; by time: steps weighted by "
-        "how long they take.  out: offloaded in an iteration.  A policy that does not fit is counted on a larger GPU.  "
-        f"{MODES}"
-    )
-    return [Table.of("Memory of vDNN's networks", rows, MEMORY, note)]
-
 
 PERFORMANCE = (
     NETWORK, POLICY, Column("oracle", "oracle_seconds", MS_1),
@@ -51,45 +46,37 @@ def performance_tables(rows: Sequence[Row]) -> list[Table]:
     return [Table.of("Performance of vDNN's networks", rows, PERFORMANCE, note)]
 
 
-REUSE = (
-    NETWORK, Column("layer", "layer"), Column("X (MiB)", "x_bytes", in_units(MIB)),
-    Column("forward", "forward_seconds", MS_1), Column("backward", "backward_seconds", MS_1),
-    Column("X waits", "wait_seconds", MS_1), Column("out and in", "copy_seconds", MS_1),
+REUSE = one_table(
+    "How long X waits between its two uses",
+    (
+        NETWORK, Column("layer", "layer"), Column("X (MiB)", "x_bytes", in_units(MIB)),
+        Column("forward", "forward_seconds", MS_1), Column("backward", "backward_seconds", MS_1),
+        Column("X waits", "wait_seconds", MS_1), Column("out and in", "copy_seconds", MS_1),
+    ),
+    "Milliseconds, simulated on a Titan X that holds everything, with the fastest algorithms.  X waits: from the end "
+    "of the layer's forward to the start of its backward.  out and in: X alone on the link.",
 )  # fmt: skip
 
-
-def reuse_tables(rows: Sequence[ReuseRow]) -> list[Table]:
-    note = (
-        "Milliseconds, simulated on a Titan X that holds everything, with the fastest algorithms.  X waits: from the "
-        "end of the layer's forward to the start of its backward.  out and in: X alone on the link."
-    )
-    return [Table.of("How long X waits between its two uses", rows, REUSE, note)]
-
-
-DEEP = (
-    NETWORK, POLICY, Column("at once", "network_wide_bytes", GB_2), Column("GPU, peak", "peak_bytes", GB_2),
-    Column("average", "average_bytes", GB_2), Column("host", "offloaded_bytes", GB_2),
-    Column("on the host", "host_share", percent), Column("lost", "performance_lost", percent), HOW,
+DEEP = one_table(
+    "Very deep networks",
+    (
+        NETWORK, POLICY, Column("at once", "network_wide_bytes", GB_2), Column("GPU, peak", "peak_bytes", GB_2),
+        Column("average", "average_bytes", GB_2), Column("host", "offloaded_bytes", GB_2),
+        Column("on the host", "host_share", percent), Column("lost", "performance_lost", percent), HOW,
+    ),
+    "GB.  at once: the network-wide total.  GPU: of the feature extraction.  host: offloaded maps.  on the host: of "
+    f"these and the GPU's peak.  lost: performance, against a GPU that holds everything.  {MODES}",
 )  # fmt: skip
-
-
-def deep_tables(rows: Sequence[Row]) -> list[Table]:
-    note = (
-        "GB.  at once: the network-wide total.  GPU: of the feature extraction.  host: offloaded maps.  on the host: "
-        f"of these and the GPU's peak.  lost: performance, against a GPU that holds everything.  {MODES}"
-    )
-    return [Table.of("Very deep networks", rows, DEEP, note)]
-
 
 GB = "GB: 2^30 bytes."
 
 PARTS = (
     Part("memory", "memory saved and offloaded under each policy", len(figures.CONVENTIONAL) + 1, figures.memory,
-         memory_tables, pictures.memory_picture, units=GB),
+         MEMORY, pictures.memory_picture, units=GB),
     Part("performance", "performance lost under each policy", len(figures.CONVENTIONAL) + 1, figures.performance,
          performance_tables, pictures.performance_picture, units="lost: 1 - T(all in memory) / T(vDNN)."),
     Part("reuse", "how long each layer's input waits for its second use", len(published.REUSE), figures.reuse,
-         reuse_tables, pictures.reuse_picture),
+         REUSE, pictures.reuse_picture),
     Part("deep", "VGG with up to 416 layers, on the GPU and on the host", len(figures.DEEP) + 1, figures.deep,
-         deep_tables, pictures.deep_picture, units=GB),
+         DEEP, pictures.deep_picture, units=GB),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from refimpl.report.tables import Column, Table, in_units, plain
-from refimpl.reproduce.evaluation import MIB, Part, to_json
+from refimpl.reproduce.evaluation import MIB, NETWORK, Part, to_json
 from refimpl.reproduce.vdnnpp import figures, fragmentation, microbenchmark, pictures, published
 from refimpl.reproduce.vdnnpp.figures import LayerRow, PinnedRow, SpeedRow
 from refimpl.reproduce.vdnnpp.fragmentation import HEURISTICS, ORDERS, PLANNED
@@ -17,7 +17,6 @@ from refimpl.vdnnpp.release import with_join, without_join
 
 MIB_1, MS, PER_CENT = in_units(MIB), in_units(1e-3), in_units(1e-2)
 
-NETWORK = Column("network", lambda row: f"{row.network.partition(':')[0]}({row.batch})")
 POLICY = Column("policy", lambda row: row.policy.removesuffix("-conv"))
 
 # -- time --------------------------------------------------------------------------------------------------------------
