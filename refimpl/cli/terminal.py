@@ -53,7 +53,7 @@ def show_table(table: Report) -> None:
     from rich.markup import escape
 
     console().print(f"[bold]{escape(table.title)}[/]")
-    console().print(table.rich(), "")
+    console().print(table, "")
     if table.note:
         wrapped(table.note)
 

@@ -44,7 +44,7 @@ def step_times(program: Program, timeline: Timeline) -> list[tuple[float, float]
     return times
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HostStay:
     """A map's content in one place outside the device, from the start of the copy that writes it to its last read."""
 
@@ -62,34 +62,29 @@ def host_stays(program: Program, timeline: Timeline) -> list[HostStay]:
     compressed leaves pinned memory for the store, and is in both while the host's threads work.
     """
     spans = spans_by_instruction(timeline)
-    found: list[tuple[Tensor, int, float, str]] = []  # tensor, bytes, begin, place
-    ends: list[float] = []  # of each that was found, as far as it is known
-    current: dict[tuple[Tensor, str], int] = {}  # tensor and place → its number in these lists
+    batch = {i.tensor: i.nbytes for i in program.instructions if isinstance(i, CopyIn) and i.why == "batch"}
+    stays = [HostStay(tensor, nbytes, 0.0, timeline.seconds) for tensor, nbytes in batch.items()]
+    latest: dict[tuple[Tensor, str], HostStay] = {}  # tensor and place → its content there
 
-    def begin(tensor: Tensor, nbytes: int, moment: float, place: str) -> None:
-        current[tensor, place] = len(found)
-        found.append((tensor, nbytes, moment, place))
-        ends.append(timeline.seconds)
+    def written(i: CopyOut | Compress | Decompress, nbytes: int, place: str) -> None:
+        stay = latest[i.tensor, place] = HostStay(i.tensor, nbytes, spans[id(i)].start, timeline.seconds, place)
+        stays.append(stay)
 
-    def read(tensor: Tensor, moment: float, place: str) -> None:
-        if (tensor, place) in current:
-            ends[current[tensor, place]] = moment
+    def read(i: CopyIn | Compress | Decompress, place: str) -> None:
+        if stay := latest.get((i.tensor, place)):
+            stay.end = spans[id(i)].end
 
     for i in program.instructions:
         if isinstance(i, CopyOut):
-            begin(i.tensor, i.nbytes, spans[id(i)].start, i.tier)
+            written(i, i.nbytes, i.tier)
         elif isinstance(i, CopyIn):
-            read(i.tensor, spans[id(i)].end, i.tier)
+            read(i, i.tier)
         elif isinstance(i, Compress):
-            read(i.tensor, spans[id(i)].end, HOST)
-            begin(i.tensor, i.planned, spans[id(i)].start, STORE)
+            read(i, HOST)
+            written(i, i.planned, STORE)
         elif isinstance(i, Decompress):
-            read(i.tensor, spans[id(i)].end, STORE)
-            begin(i.tensor, i.nbytes, spans[id(i)].start, HOST)
-    batch = {i.tensor: i.nbytes for i in program.instructions if isinstance(i, CopyIn) and i.why == "batch"}
-    stays = [HostStay(tensor, nbytes, 0.0, timeline.seconds) for tensor, nbytes in batch.items()]
-    for (tensor, nbytes, moment, place), end in zip(found, ends, strict=True):
-        stays.append(HostStay(tensor, nbytes, moment, end, place))
+            read(i, STORE)
+            written(i, i.nbytes, HOST)
     return stays
 
 

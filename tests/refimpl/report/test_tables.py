@@ -130,7 +130,7 @@ def test_nobody_fits_and_the_table_is_still_one() -> None:
 
 def on_a_console(table: Table, width: int = WIDTH) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(table.rich())
+    console.print(table)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
