@@ -61,7 +61,7 @@ class FreeList:
         address = self._by_address.last()
         return 0 if address is None else self._bytes[address]
 
-    # Two ways to take from it, and one to give back
+    # Three ways to take from it, and one to give back
 
     def cut_left(self, hole: int, nbytes: int) -> int:
         """Take the left end of a hole; returns its address."""
@@ -85,6 +85,17 @@ class FreeList:
         if left:
             self._insert(hole, left)
         return hole + left
+
+    def cut(self, address: int, nbytes: int) -> None:
+        """Take a block at a known address, from anywhere in the hole that it is in."""
+        hole = self._by_address.at_or_before(address)
+        whole = self._remove(hole) if hole is not None else 0
+        after = (hole or 0) + whole - address - nbytes  # bytes of the hole that are left after the block
+        assert hole is not None and after >= 0, "a block overlaps another one"
+        if address > hole:
+            self._insert(hole, address - hole)
+        if after:
+            self._insert(address + nbytes, after)
 
     def give(self, address: int, nbytes: int) -> None:
         """Make a hole of a block, joined with the hole on its left and the hole on its right."""
@@ -169,3 +180,10 @@ class _ByAddress:
 
     def last(self) -> int | None:
         return self._runs[-1][-1] if self._runs else None
+
+    def at_or_before(self, address: int) -> int | None:
+        """The last hole that begins at an address or before it."""
+        at = bisect_right(self._heads, address) - 1
+        if at >= 0 and self._runs[at][0] > address:  # a head may be lower than its run
+            at -= 1
+        return self._runs[at][bisect_right(self._runs[at], address) - 1] if at >= 0 else None

@@ -12,13 +12,14 @@ Memory that the program never touches is no hole: holes are counted below the hi
 from __future__ import annotations
 
 import textwrap
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from refimpl.machine import Timeline
+from refimpl.memory.free_list import FreeList
 from refimpl.network import Tensor
 from refimpl.planner import CopyIn, CopyOut, Free, Program
 
@@ -126,52 +127,6 @@ def memory_curve(program: Program) -> MemoryCurve:
 # -- where -------------------------------------------------------------------------------------------------------------
 
 
-class Holes:
-    """The free ranges below `size` bytes; a block may be cut out anywhere."""
-
-    def __init__(self, size: int) -> None:
-        self._starts, self._ends, self._sizes = [0], [size], [size]  # by address; the sizes in order
-        self.free = size
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    @property
-    def largest(self) -> int:
-        """Bytes of the largest hole."""
-        return self._sizes[-1] if self._sizes else 0
-
-    def take(self, address: int, nbytes: int) -> None:
-        """A block begins."""
-        at, end = bisect_right(self._starts, address) - 1, address + nbytes
-        assert at >= 0 and end <= self._ends[at], "a block overlaps another one"
-        self._replace(at, at + 1, (self._starts[at], address), (end, self._ends[at]))
-        self.free -= nbytes
-
-    def give(self, address: int, nbytes: int) -> None:
-        """A block ends; its range is joined with the holes that it touches."""
-        first = last = bisect_left(self._starts, address)
-        start, end = address, address + nbytes
-        if first and self._ends[first - 1] == start:
-            first -= 1
-            start = self._starts[first]
-        if last < len(self) and self._starts[last] == end:
-            end = self._ends[last]
-            last += 1
-        self._replace(first, last, (start, end))
-        self.free += nbytes
-
-    def _replace(self, first: int, last: int, *pieces: tuple[int, int]) -> None:
-        """Put the pieces that are not empty in the place of some holes."""
-        for start, end in zip(self._starts[first:last], self._ends[first:last], strict=True):
-            del self._sizes[bisect_left(self._sizes, end - start)]
-        some = [(start, end) for start, end in pieces if start < end]
-        self._starts[first:last] = [start for start, _ in some]
-        self._ends[first:last] = [end for _, end in some]
-        for start, end in some:
-            insort(self._sizes, end - start)
-
-
 @dataclass(frozen=True)
 class Layout:
     """The pool at one moment: every block and every hole, by address."""
@@ -226,20 +181,24 @@ def fragmentation(program: Program, size: int | None = None) -> Fragmentation:
             that memory never touched is no hole.
     """
     size = program.arena_bytes if size is None else size
-    found, holes = lifetimes(program), Holes(size)
+    found, holes = lifetimes(program), FreeList(size)
     changes: list[tuple[int, bool, Lifetime]] = []
+    free = size
     for life in found:
         if life.kind == "resident":
-            holes.take(life.address, life.nbytes)
+            holes.cut(life.address, life.nbytes)
+            free -= life.nbytes
         else:
             changes += [(life.begin, True, life), (life.end, False, life)]
     changes.sort(key=lambda change: change[0])
-    rows = [(-1, holes.free, holes.largest, len(holes))]
+    rows = [(-1, free, holes.largest, len(holes))]
     for position, arrives, life in changes:
-        (holes.take if arrives else holes.give)(life.address, life.nbytes)
-        rows.append((position, holes.free, holes.largest, len(holes)))
-    positions, free, largest, counts = (np.array(column) for column in zip(*rows, strict=True))
-    return Fragmentation(size, found, positions, free, largest, counts, peak=int(positions[free.argmin()]))
+        (holes.cut if arrives else holes.give)(life.address, life.nbytes)
+        free += -life.nbytes if arrives else life.nbytes
+        rows.append((position, free, holes.largest, len(holes)))
+    positions, hole_bytes, largest, counts = (np.array(column) for column in zip(*rows, strict=True))
+    peak = int(positions[hole_bytes.argmin()])
+    return Fragmentation(size, found, positions, hole_bytes, largest, counts, peak)
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------

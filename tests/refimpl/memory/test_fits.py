@@ -270,3 +270,36 @@ def test_a_free_list_answers_none_where_no_hole_will_do() -> None:
     for find in (small.smallest, small.first, small.widest, small.last):
         assert (find(5), find(6)) == (0, None)
     assert (len(empty), len(small)) == (0, 1)
+
+
+@given(st.data(), st.sampled_from([1, 2, free_list.RUN]))
+def test_a_free_list_beside_a_row_of_flags(data, run: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(free_list, "RUN", run)  # short runs: a hole is looked for in several
+        beside_a_row_of_flags(data)
+
+
+def beside_a_row_of_flags(data) -> None:
+    size = 24
+    holes, taken, blocks = free_list.FreeList(size), [False] * size, []
+    for _ in range(data.draw(st.integers(1, 30))):
+        free = [(a, n) for a in range(size) for n in range(1, 6) if a + n <= size and not any(taken[a : a + n])]
+        if blocks and (not free or data.draw(st.booleans())):
+            address, nbytes = blocks.pop(data.draw(st.integers(0, len(blocks) - 1)))
+            holes.give(address, nbytes)
+        else:
+            address, nbytes = data.draw(st.sampled_from(free))
+            holes.cut(address, nbytes)
+            blocks.append((address, nbytes))
+        taken[address : address + nbytes] = [not taken[address]] * nbytes
+        runs = "".join(" #"[flag] for flag in taken).split("#")
+        lengths = [len(run) for run in runs if run]
+        assert (len(holes), holes.largest) == (len(lengths), max(lengths, default=0))
+        assert [nbytes for _, nbytes in holes.holes()] == lengths
+
+
+def test_a_block_that_overlaps_another_is_noticed() -> None:
+    holes = free_list.FreeList(100)
+    holes.cut(10, 20)
+    with pytest.raises(AssertionError, match="overlaps"):
+        holes.cut(25, 10)

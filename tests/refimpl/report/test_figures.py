@@ -15,7 +15,6 @@ from refimpl.network.collector import collector_paused
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.report.figures import (
-    Holes,
     MemoryCurve,
     Traffic,
     fragmentation,
@@ -142,32 +141,6 @@ def test_the_largest_hole_is_what_the_pool_itself_says() -> None:
         else:
             pool.free(i.address)
         assert (pool.largest_hole, len(pool.holes())) == (largest, count)
-
-
-@given(st.data())
-def test_holes_beside_a_row_of_flags(data) -> None:
-    size = 24
-    holes, taken, blocks = Holes(size), [False] * size, []
-    for _ in range(data.draw(st.integers(1, 30))):
-        free = [(a, n) for a in range(size) for n in range(1, 6) if a + n <= size and not any(taken[a : a + n])]
-        if blocks and (not free or data.draw(st.booleans())):
-            address, nbytes = blocks.pop(data.draw(st.integers(0, len(blocks) - 1)))
-            holes.give(address, nbytes)
-        else:
-            address, nbytes = data.draw(st.sampled_from(free))
-            holes.take(address, nbytes)
-            blocks.append((address, nbytes))
-        taken[address : address + nbytes] = [not taken[address]] * nbytes
-        runs = "".join(" #"[flag] for flag in taken).split("#")
-        lengths = [len(run) for run in runs if run]
-        assert (len(holes), holes.largest, holes.free) == (len(lengths), max(lengths, default=0), sum(lengths))
-
-
-def test_a_block_that_overlaps_another_is_noticed() -> None:
-    holes = Holes(100)
-    holes.take(10, 20)
-    with pytest.raises(AssertionError, match="overlaps"):
-        holes.take(25, 10)
 
 
 def test_lifetimes_begin_let_go_and_end() -> None:
