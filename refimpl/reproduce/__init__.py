@@ -1,7 +1,8 @@
 """The papers' evaluations: each paper's published figures beside ours, and its claims measured on this computer.
 
-A paper's folder has five modules: `published` (its figures, each with source and mark), `figures` (ours), `evaluation`
-(the parts, with their tables), `pictures`, and `measured`.  The command knows the papers only by `PAPERS`.
+A paper's folder has `published` (its figures, each with source and mark), `figures` (ours), `evaluation` (the parts,
+with their tables), `pictures`, and `measured` where more is measured than `refimpl.reproduce.measured` does for every
+paper.  The command knows the papers only by `PAPERS`.
 """
 
 from __future__ import annotations
@@ -28,20 +29,23 @@ class Paper:
     trains: str  #: on a GPU, where no network is named
     policy: str  #: the preset that is measured
     small: str  #: options with which a measurement takes a minute on a CPU
+    compares: tuple[str, int] | None = None  #: network and images, where one policy beside none is all that is measured
 
     def parts(self) -> dict[str, Part]:
         """The parts of its evaluation, by name."""
         return {part.name: part for part in import_module(f"{__name__}.{self.folder}.evaluation").PARTS}
 
     def measured(self) -> Any:
-        """The module with its `measure(request)` and its `rounds(backend, iterations)`."""
+        """Its `measure(request)` and `rounds(backend, iterations)`."""
+        if self.compares:
+            return import_module(f"{__name__}.measured").PolicyBesideNone(*self.compares)
         return import_module(f"{__name__}.{self.folder}.measured")
 
 
 PAPERS = {
     "vdnn": Paper(
         "vDNN", "vdnn", "256 images of vgg16", "vdnn-dyn",
-        "--network tiny-vgg --batch 64 --budget 8MiB",
+        "--network tiny-vgg --batch 64 --budget 8MiB", ("vgg16", 256),
     ),
     "vdnnpp": Paper(
         "vDNN++", "vdnnpp", "128 images of vgg16:vdnnpp", "vdnnpp-all",
@@ -53,7 +57,7 @@ PAPERS = {
     ),
     "accudnn": Paper(
         "AccUDNN", "accudnn", "64 images of resnet152", "accudnn",
-        "--network tiny-resnet --batch 64 --budget 8MiB",
+        "--network tiny-resnet --batch 64 --budget 8MiB", ("resnet152", 64),
     ),
 }  # fmt: skip
 

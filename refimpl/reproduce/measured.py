@@ -23,7 +23,7 @@ from refimpl.machine.measure import device_at_hand, time_copies
 from refimpl.network import Call, Network, Step
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Setup, plan, slots
-from refimpl.registry import presets
+from refimpl.registry import planning, presets
 from refimpl.report.markdown import slug, write_measurement
 from refimpl.report.tables import Column, Table, count, in_units, percent
 from refimpl.reproduce.evaluation import moved_bytes, to_json
@@ -208,6 +208,22 @@ class Comparison(Measurement):
         table.rows.append(["slower", percent(self.slowdown), ""])
         table.rows.append(["performance lost", percent(self.performance_lost), ""])
         return [table]
+
+
+@dataclass(frozen=True)
+class PolicyBesideNone:
+    """The measurement of a paper that has no other: a policy within a budget, and the same kernels without one."""
+
+    network: str  #: where the request names none
+    batch: int
+
+    def rounds(self, backend: str, iterations: int) -> int:
+        """How often `measure` calls its progress callback."""
+        return 2 * iterations
+
+    def measure(self, ask: Request) -> Comparison:
+        network = ask.build(self.network, self.batch)
+        return ask.compare(network, planning.budget_bytes(ask.budget, network, ask.machine))
 
 
 @dataclass(frozen=True)

@@ -26,17 +26,11 @@ from refimpl.registry.largest import attempt
 from refimpl.registry.modules import module
 from refimpl.report.tables import Column, Table, percent, plain
 from refimpl.reproduce import measured
-from refimpl.reproduce.measured import (
-    Measurement,
-    Request,
-    Run,
-    compressed_table,
-    gigabytes,
-    side_by_side,
-)
+from refimpl.reproduce.measured import Measurement, Request, Run, compressed_table, gigabytes, side_by_side
 from refimpl.reproduce.published import Watch
 from refimpl.reproduce.vdnnpp import microbenchmark
 from refimpl.reproduce.vdnnpp.evaluation import hiding_table
+from refimpl.reproduce.vdnnpp.figures import readings
 from refimpl.reproduce.vdnnpp.microbenchmark import HidingRow
 from refimpl.text import counted, duration, offer, size
 
@@ -84,26 +78,23 @@ class Measured(Measurement):
     def readings(self) -> dict[str, dict[str, float | None]]:
         """Setup → the three readings of a speed-up over vDNN, of the whole iteration."""
         theirs, held = self.vdnn.seconds, self.held.seconds if self.held else self.vdnn.seconds
+        names = ("speed-up", "cut of time", "cut of overhead")
         return {
-            ours.setup: {
-                "speed-up": theirs / ours.seconds - 1,
-                "cut of time": 1 - ours.seconds / theirs,
-                "cut of overhead": (theirs - ours.seconds) / (theirs - held) if theirs > held else None,
-            }
+            ours.setup: dict(zip(names, readings(theirs, ours.seconds, held).values(), strict=True))
             for ours in (self.on_demand, self.compressed)
         }
 
     def tables(self) -> list[Table]:
         what = f"{self.network}({self.batch}) within {size(self.budget_bytes)}"
-        threads, readings = counted(self.threads, "thread"), self.readings
+        threads, shares = counted(self.threads, "thread"), self.readings
 
-        def reading(name: str, run: Run) -> float | None:
-            return readings.get(run.setup, {}).get(name)
+        def share(name: str, run: Run) -> float | None:
+            return shares.get(run.setup, {}).get(name)
 
         more = (
             Column("no kernel running", "stall_seconds", duration), Column("pinned memory", "pinned_bytes", size),
             Column("stored compressed", lambda run: sum(one.stored for one in run.compressed) or None, size),
-            *(Column(f"over vDNN, {name}", partial(reading, name), percent) for name in readings[self.on_demand.setup]),
+            *(Column(f"over vDNN, {name}", partial(share, name), percent) for name in shares[self.on_demand.setup]),
         )  # fmt: skip
         runs = side_by_side(f"{what}: vDNN, and vDNN++ without and with compression", self.runs(), more)
         title = f"{what}: the maps that {threads} compressed in the last iteration"
