@@ -86,9 +86,9 @@ class Losses:
     def __init__(self, program: Program) -> None:
         self.waits: defaultdict[int, float] = defaultdict(float)
         self.rebuilds: defaultdict[Tensor, float] = defaultdict(float)
-        #: Step → seconds by which its algorithms are slower than the fastest, and the bytes that these would need more.
         #: Map → the step at which its copy in began.
         self.came = {it.tensor.name: it.step for it in program.instructions if isinstance(it, CopyIn) and it.step}
+        #: Step → seconds by which its algorithms are slower than the fastest, and the bytes that these would need more.
         self.slower: dict[int, tuple[float, int]] = {}
         self.caps: dict[int, int] = {}  #: step → the workspace of its slower algorithms
         end = 0.0

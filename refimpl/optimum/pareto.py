@@ -192,22 +192,17 @@ def write(file: TextIO, line: Any) -> None:
 
 def read(path: Path, case: Case) -> tuple[Points, int]:
     """A file's points, and the bytes of its complete lines; raises `PointsError`."""
-    try:
-        text = path.read_bytes().decode("ascii")
-    except UnicodeDecodeError:
-        raise not_points(path) from None
-    complete = text[: text.rfind("\n") + 1]
-    lines = complete.splitlines()
-    if text and not lines:
-        raise not_points(path)
-    try:
-        header, *found = map(json.loads, lines) if lines else [None]
-    except (ValueError, RecursionError):
-        raise not_points(path) from None
-    if not lines:
+    given = path.read_bytes()
+    if not given:
         return {}, 0
+    try:
+        text = given.decode("ascii")
+        complete = text[: text.rfind("\n") + 1]
+        header, *found = map(json.loads, complete.splitlines())
+    except (ValueError, RecursionError):  # no text, not one whole line, or no JSON
+        header = None
     if not isinstance(header, dict):
-        raise not_points(path)
+        raise PointsError(f"{path} holds no points of refimpl pareto; name another file")
     if header != case.header():
         differs = [name for name, value in case.header().items() if header.get(name) != value]
         raise PointsError(f"{path} has points of another {' and '.join(differs)}; name another file")
@@ -219,10 +214,6 @@ def read(path: Path, case: Case) -> tuple[Points, int]:
             case _:
                 raise PointsError(f"{path}, line {number} is no point; name another file, or remove that line")
     return points, len(complete)
-
-
-def not_points(path: Path) -> PointsError:
-    return PointsError(f"{path} holds no points of refimpl pareto; name another file")
 
 
 def is_number(value: float | None) -> bool:
