@@ -111,10 +111,7 @@ function drawOverview() {
   const key = [state.axis, colours.pale, width, density].join();
   if (silhouette?.key !== key) {
     silhouette = { key, canvas: document.createElement("canvas") };
-    for (const one of [canvas, silhouette.canvas]) {
-      one.width = Math.round(width * density);
-      one.height = Math.round(height * density);
-    }
+    for (const one of [canvas, silhouette.canvas]) fit(one, width, height);
     drawSilhouette(silhouette.canvas.getContext("2d"), density, x, left, wide, height);
   }
   const pen = canvas.getContext("2d");

@@ -101,13 +101,8 @@ class Model {
 
   // Any moment, on the axis of steps.
   toSteps(moment) {
-    let [low, high] = [1, this.count + 1];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.done[middle] > moment) high = middle;
-      else low = middle + 1;
-    }
-    return Math.min(this.lastStep, this.within(moment, Math.min(low, this.count + 1)));
+    const step = 1 + upper(this.done.subarray(1), moment);
+    return Math.min(this.lastStep, this.within(moment, Math.min(step, this.count + 1)));
   }
 
   // A place on the axis of steps, as a moment.

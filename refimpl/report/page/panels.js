@@ -43,11 +43,20 @@ function hatching(colour) {
 
 const kindFill = (kind) => (kind === DRAINING ? colours.draining : colours.kind[kind]);
 
-function line(pen, x0, y0, x1, y1) {
+function line(pen, x0, y0, x1, y1, dashes = []) {
+  pen.setLineDash(dashes);
   pen.beginPath();
   pen.moveTo(x0, y0);
   pen.lineTo(x1, y1);
   pen.stroke();
+  pen.setLineDash([]);
+}
+
+// A canvas of as many pixels as the screen shows it with.
+function fit(canvas, width, height) {
+  const density = devicePixelRatio || 1;
+  canvas.width = Math.round(width * density);
+  canvas.height = Math.round(height * density);
 }
 
 // Text on a ground of its own, so that it can be read on anything.
@@ -96,10 +105,7 @@ class Panel {
     this.width = this.plot.clientWidth;
     this.right = this.width - RIGHT;
     this.density = devicePixelRatio || 1;
-    for (const canvas of [this.base, this.overlay]) {
-      canvas.width = Math.round(this.width * this.density);
-      canvas.height = Math.round(this.height * this.density);
-    }
+    for (const canvas of [this.base, this.overlay]) fit(canvas, this.width, this.height);
   }
 
   begin(canvas) {
@@ -142,9 +148,14 @@ class Panel {
     if (x < LEFT || x > this.right) return;
     pen.strokeStyle = colours.pale;
     pen.lineWidth = 1;
-    pen.setLineDash([2, 3]);
-    line(pen, x, 0, x, this.height);
-    pen.setLineDash([]);
+    line(pen, x, 0, x, this.height, [2, 3]);
+  }
+
+  // Over everything but the tensor that was chosen; one under the mouse is only marked.
+  veil(pen) {
+    if (state.hovered !== null) return;
+    pen.fillStyle = colours.veil;
+    pen.fillRect(LEFT, 0, this.right - LEFT, this.height);
   }
 
   bytesAxis(pen, y, ticks) {
@@ -368,9 +379,7 @@ class MemoryPanel extends Panel {
     const y = this.y(budget);
     pen.strokeStyle = colours.budget;
     pen.lineWidth = 1.4;
-    pen.setLineDash([7, 3]);
-    line(pen, LEFT, y, this.right, y);
-    pen.setLineDash([]);
+    line(pen, LEFT, y, this.right, y, [7, 3]);
     label(pen, text, LEFT + 6, y < 16 ? y + 9 : y - 8, colours.budget);
   }
 
@@ -461,10 +470,7 @@ class AddressPanel extends Panel {
     pen.fillRect(LEFT, 0, this.right - LEFT, this.height);
     const shown = byteTicks(this.high, (6 * this.high) / (this.high - this.low)).filter(([address]) => address >= this.low);
     this.clip(pen);
-    pen.fillStyle = colours.kind[0];
-    for (const [begin, end] of this.model.residentPieces) {
-      pen.fillRect(LEFT, this.y(end), this.right - LEFT, this.y(begin) - this.y(end));
-    }
+    this.residents(pen, LEFT, this.right - LEFT);
     this.rectangles(pen);
     this.turn(pen);
     this.resident(pen);
@@ -474,6 +480,14 @@ class AddressPanel extends Panel {
     for (const [address, text] of shown) {
       pen.fillText(text, LEFT - 6, Math.min(this.height - 6, Math.max(6, this.y(address))));
       pen.fillRect(LEFT - 4, this.y(address), 4, 1);
+    }
+  }
+
+  // Resident tensors in a column of the plot's height.
+  residents(pen, left, width) {
+    pen.fillStyle = colours.kind[0];
+    for (const [begin, end] of this.model.residentPieces) {
+      pen.fillRect(left, this.y(end), width, this.y(begin) - this.y(end));
     }
   }
 
@@ -529,20 +543,16 @@ class AddressPanel extends Panel {
   drawPool() {
     const width = this.side.clientWidth;
     if (!width) return;
-    const { blocks, curve, fullest, residentPieces, tensors } = this.model;
-    const [canvas, strip, height] = [this.pool, 34, this.height];
-    canvas.width = Math.round(width * this.density);
-    canvas.height = Math.round(height * this.density);
-    canvas.style.height = `${height}px`;
-    const pen = canvas.getContext("2d");
-    pen.setTransform(this.density, 0, 0, this.density, 0, 0);
-    pen.textBaseline = "middle";
+    const { blocks, curve, fullest, tensors } = this.model;
+    const [strip, height] = [34, this.height];
+    fit(this.pool, width, height);
+    this.pool.style.height = `${height}px`;
+    const pen = this.begin(this.pool);
     const position = curve.positions[fullest[this.board.step()]] - 1;
     const marked = this.board.marked();
     pen.fillStyle = colours.free;
     pen.fillRect(4, 0, strip, height);
-    pen.fillStyle = colours.kind[0];
-    for (const [begin, end] of residentPieces) pen.fillRect(4, this.y(end), strip, this.y(begin) - this.y(end));
+    this.residents(pen, 4, strip);
     this.alive = [];
     for (let b = blocks.resident; b < blocks.count; b++) {
       if (blocks.begin[b] <= position && position < blocks.end[b]) this.alive.push(b);
@@ -590,14 +600,11 @@ class AddressPanel extends Panel {
     return best < 0 ? null : { board: this.board, tensor: blocks.tensor[best], block: best };
   }
 
-  // The tensor's blocks; a veil over all others once it is chosen.
+  // The tensor's blocks.
   mark(pen, tensor) {
     const { blocks, tensors, blocksOf } = this.model;
     const at = blocks[state.axis];
-    if (state.hovered === null) {
-      pen.fillStyle = colours.veil;
-      pen.fillRect(LEFT, 0, this.right - LEFT, this.height);
-    }
+    this.veil(pen);
     for (const b of blocksOf.get(tensor) || []) {
       const ends = this.span([at.begin[b], at.end[b]]);
       if (!ends) continue;
@@ -633,18 +640,11 @@ class StreamPanel extends Panel {
     return 8 + lane * LANE;
   }
 
-  // Indices of the lane's bars in sight.
+  // The lane's bars in sight.
   inSight(lane) {
     const bars = this.model.bars[lane];
-    let [low, high] = [0, bars.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (bars[middle][state.axis][1] < state.begin) low = middle + 1;
-      else high = middle;
-    }
-    let end = low;
-    while (end < bars.length && bars[end][state.axis][0] <= state.end) end++;
-    return bars.slice(low, end);
+    const first = upper(bars, state.begin, (bar) => bar[state.axis][1]);
+    return bars.slice(first, upper(bars, state.end, (bar) => bar[state.axis][0]));
   }
 
   draw() {
@@ -754,10 +754,7 @@ class StreamPanel extends Panel {
   // The tensor's copies and the bars that read or write it; between its copies, how long it is away.
   mark(pen, tensor) {
     const uses = this.model.usesOf.get(tensor) || [];
-    if (state.hovered === null) {
-      pen.fillStyle = colours.veil;
-      pen.fillRect(LEFT, 0, this.right - LEFT, this.height);
-    }
+    this.veil(pen);
     const isUsed = (bar) => {
       const next = upper(uses, bar.first - 1); // uses are in order
       return bar.first >= 0 && next < uses.length && uses[next] <= bar.last;
@@ -790,9 +787,7 @@ class StreamPanel extends Panel {
     const y = this.top(lane) + BAR / 2;
     pen.strokeStyle = colours.ink;
     pen.lineWidth = 1.5;
-    pen.setLineDash([5, 4]);
-    line(pen, x0, y, x1, y);
-    pen.setLineDash([]);
+    line(pen, x0, y, x1, y, [5, 4]);
     const text = `away for ${duration(back.begin - out.end)}`;
     const middle = (Math.max(LEFT, x0) + Math.min(this.right, x1)) / 2;
     if (x1 - x0 > 130) label(pen, text, middle - pen.measureText(text).width / 2, y, colours.ink);

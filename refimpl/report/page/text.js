@@ -40,13 +40,13 @@ function byteTicks(top, count) {
   return ticks(0, top / unit, count).map((value) => [value * unit, value ? `${Number(value.toPrecision(6))} ${name}` : "0"]);
 }
 
-// The index of the first number in `sorted` that is greater than `value`.
-function upper(sorted, value) {
+// The index of the first entry of `sorted` whose number is greater than `value`; an entry's number is `of` it.
+function upper(sorted, value, of = (number) => number) {
   let low = 0;
   let high = sorted.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (sorted[middle] <= value) low = middle + 1;
+    if (of(sorted[middle]) <= value) low = middle + 1;
     else high = middle;
   }
   return low;
