@@ -1,10 +1,11 @@
-"""The command `refimpl`, one file a subcommand.
+"""The command `refimpl`, one file a subcommand: `add` declares its options, `run` does its work.
 
 Exit status: 0 done, 1 something of ours is wrong, 2 wrong use or a file that cannot be read or written, 3 does not fit
 the budget, 4 the device failed or is not there, 130 interrupted.  With `--json` one JSON document goes to standard
 output and nothing else.  An error is one line on standard error; progress goes there too, and only to a terminal.
 
-Every subcommand imports what it needs when it runs: `refimpl plan` must answer within a second.
+Only the file of the command that is used is imported, with what it needs: `refimpl plan` must answer within a second.
+What takes long to import and is not always needed (Numba, matplotlib, PyTorch) is imported inside functions.
 """
 
 from __future__ import annotations
@@ -13,44 +14,48 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO
 
 from refimpl import __version__
-from refimpl.cli import (
-    bench,
-    check_kernel,
-    compare,
-    demo,
-    export,
-    fragmentation,
-    lists,
-    optimum,
-    pareto,
-    plan,
-    profile,
-    replay,
-    reproduce,
-    run,
-    summary,
-    trace,
-    tune,
-    view,
-)
 from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, status_of, told
-from refimpl.cli.completion import complete
-from refimpl.cli.options import end_at_output
+from refimpl.cli.completion import complete, words_to_complete
+from refimpl.cli.declare import end_at_output
 from refimpl.reproduce import titles
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
-COMMANDS = (
-    lists, summary, plan, compare, run, export, view, trace, replay, fragmentation, tune, optimum, pareto, reproduce,
-    profile, bench, check_kernel, demo,
-)  # fmt: skip
+#: Command → its line in the list of all.
+COMMANDS = {
+    "list": "what there is",
+    "summary": "a network, layer by layer",
+    "plan": "whether and how a network fits",
+    "compare": "setups side by side",
+    "run": "train a network under a budget",
+    "export": "a program as a script of its own",
+    "view": "a page to look at a program",
+    "trace": "one iteration, in formats that other tools open",
+    "replay": "replay an allocation log in every allocator",
+    "fragmentation": "how large the pool must be, for every heuristic, order and policy",
+    "tune": "the most efficient minibatch within a budget, and its learning rate",
+    "optimum": "how far each policy is from the best that any could do",
+    "pareto": "slow-down over budget, for every setup of the papers",
+    "reproduce": "a paper's figures beside ours",
+    "profile": "measure a network's calls here",
+    "bench": "measure every kernel here",
+    "check-kernel": "run a kernel of yours on the emulated GPU, with every check on",
+    "demo": "plan VGG-16, train a small network, draw both",
+}
 
 
-def parser() -> Parser:
+def parser(words: Sequence[str] | None = None) -> Parser:
+    """The command's parser.
+
+    Args:
+        words: the arguments to be parsed.  Only the file of the command that they name is imported, and the other
+            commands have no options.  None: all of them have.
+    """
     command = Parser(
         prog="refimpl",
         description=f"Training networks that do not fit the GPU's memory: {titles()}.",
@@ -59,8 +64,13 @@ def parser() -> Parser:
     command.add_argument("--version", action="version", version=f"refimpl {__version__}")
     command.set_defaults(run=explain, parser=command)
     commands = command.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
-    for module in COMMANDS:
-        module.add(commands)
+    for name, about in COMMANDS.items():
+        one = commands.add_parser(name, help=about)
+        if words is None or name in words:
+            file = "lists" if name == "list" else name.replace("-", "_")  # `cli.list` would hide Python's own here
+            module = import_module(f"refimpl.cli.{file}")
+            one.set_defaults(run=module.run, parser=one)
+            module.add(one)
     return command
 
 
@@ -74,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ×, → and ▇ shows question marks
-    command = parser()
-    complete(command)
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    command = parser(words_to_complete() or arguments)
+    complete(command)
     prog = command.prog
     try:
         try:

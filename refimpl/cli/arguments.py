@@ -42,6 +42,11 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
         self._negative_number_matcher = re.compile(r"-\.?\d")  # -1GiB is a value, and no option
 
+    def describe(self, long: str, examples: Sequence[str] = ()) -> None:
+        """What the help says: a description and examples."""
+        self.description = textwrap.fill(long, 98)
+        self.epilog = "examples:\n" + "\n".join(f"  {example}" for example in examples) if examples else None
+
     def error(self, message: str) -> NoReturn:
         choice = r"argument (?P<what>\S+): invalid choice: '(?P<value>[^']*)' \(choose from (?P<names>.*)\)"
         found = re.match(choice, message)
@@ -98,14 +103,6 @@ def real(above: float | None = None, below: float = math.inf) -> Callable[[str],
     return read
 
 
-def add_command(commands: Any, name: str, short: str, long: str, examples: Sequence[str] = ()) -> Parser:
-    """A command's parser: one line for the list of commands, a description and examples for its own help."""
-    epilog = "examples:\n" + "\n".join(f"  {example}" for example in examples) if examples else None
-    parser: Parser = commands.add_parser(name, help=short, description=textwrap.fill(long, 98), epilog=epilog)
-    parser.set_defaults(parser=parser)
-    return parser
-
-
 def writable(option: str, path: str) -> Path:
     """The path of a file to be written.  One that cannot be written is refused before the work that it is to hold."""
     try:
@@ -151,15 +148,3 @@ def status_of(error: Exception) -> int | None:
 def of_the_driver(error: Exception) -> bool:
     """Whether the error comes from the CUDA driver or from what calls it: out of memory, a kernel that failed, …"""
     return type(error).__module__.startswith(("cuda.", "numba.cuda", "numba_cuda"))
-
-
-def completed_by(action: argparse.Action, kind: str) -> None:
-    """Completion offers names of this kind for the argument, and files for an argument without a kind."""
-
-    def offered(prefix: str, **_: Any) -> list[str]:
-        from refimpl.cli.completion import names
-
-        return [*names(kind, prefix)]
-
-    if kind != "files":
-        action.completer = offered  # type: ignore[attr-defined]

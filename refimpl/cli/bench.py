@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import refimpl
-from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, add_command, pick, whole
-from refimpl.cli.lists import print_json
+from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, Parser, pick, whole
 from refimpl.cli.parallel import as_rank
-from refimpl.cli.terminal import progress, say, show
+from refimpl.cli.terminal import print_json, progress, say, show
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator
@@ -20,9 +19,8 @@ if TYPE_CHECKING:
 ROOT = Path(refimpl.__file__).resolve().parent.parent  #: the folder of docs/ and README.md
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "bench", "measure every kernel here",
+def add(parser: Parser) -> None:
+    parser.describe(
         "Measure every kernel family here, beside NumPy and PyTorch (on a GPU: cuBLAS and cuDNN); or how long "
         "planning, verifying and simulating take, and how that grows with a network's depth; or an iteration of "
         "training on the CPU, beside PyTorch's; or the emulated GPU; or the all-reduce between processes that mpiexec "
@@ -50,7 +48,6 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--batch", type=whole(), default=8, metavar="N", help="for --all-reduce (default: 8)")
     parser.add_argument("--probe", action="store_true", help="only say the device's name, or why it cannot be used")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from refimpl.cli.arguments import DEVICE_FAILED, DONE, WRONG, Fail, add_command, whole
+from refimpl.cli.arguments import DEVICE_FAILED, DONE, WRONG, Fail, Parser, whole
 from refimpl.cli.terminal import say
 
 NAMES = {"float32": "float32", "f4": "float32", "float64": "float64", "f8": "float64", "int32": "int32", "i4": "int32",
@@ -17,9 +17,8 @@ NAMES = {"float32": "float32", "f4": "float32", "float64": "float64", "f8": "flo
 SEEDS = 4
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "check-kernel", "run a kernel of yours on the emulated GPU, with every check on",
+def add(parser: Parser) -> None:
+    parser.describe(
         "Compile a Numba CUDA kernel, run it on the emulated GPU in several orders of its blocks and threads, and say "
         "what the checks find: accesses outside of the arrays or misaligned, shared memory that was not written, "
         "barriers that not all threads reach, and races.  An array is filled with drawn numbers, one of whole numbers "
@@ -40,7 +39,6 @@ def add(commands: Any) -> None:
         "--seeds", type=whole(0, 1000), default=SEEDS, metavar="N",
         help=f"orders that are drawn, beside the plain one (default: {SEEDS})",
     )  # fmt: skip
-    parser.set_defaults(run=run)
 
 
 def numbers(text: str) -> tuple[int, ...]:

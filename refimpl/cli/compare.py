@@ -5,34 +5,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refimpl.cli.arguments import DONE, Fail, add_command, completed_by
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import (
-    add_budget,
-    add_cluster,
-    add_json,
-    add_machine,
-    add_network,
-    add_setup,
-    assigned,
-    data_parallel,
-    machine_of,
-    say_share,
-    setup_named,
-)
-from refimpl.cli.pictures import add_picture, checked, save
-from refimpl.cli.plan import least, proved
-from refimpl.cli.terminal import Advance, progress, say, show_table, wrapped
-
-if TYPE_CHECKING:
-    from refimpl.machine import Machine
-    from refimpl.network import Network
-    from refimpl.planner import Program, Setup, SetupError
-    from refimpl.planner.errors import DoesNotFit
-    from refimpl.report.comparison import Compared
-    from refimpl.report.tables import Table
+from refimpl.cli import declare, resolve
+from refimpl.cli.arguments import DONE, Fail, Parser
+from refimpl.cli.pictures import checked, save
+from refimpl.cli.plan import least
+from refimpl.cli.terminal import Advance, print_json, progress, say, show_table, wrapped
+from refimpl.combined import Combined
+from refimpl.machine import Machine
+from refimpl.network import Network
+from refimpl.planner import DoesNotFit, Program, Setup, SetupError, plan
+from refimpl.registry.budgets import several
+from refimpl.registry.planning import budget_bytes, unlimited_baseline
+from refimpl.registry.presets import PAPERS, parse
+from refimpl.report.comparison import Compared, compared, misfit
+from refimpl.report.json import misfit_json, plan_json
+from refimpl.report.tables import GAP, WIDTH, Table, compare_table
+from refimpl.text import size
 
 MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
 DEAR = ("fits", "stalled")  #: columns left out where a line would be too long: `least` says who fits, time who waits
@@ -59,9 +49,8 @@ class Planned:
     outcome: Program | DoesNotFit | SetupError
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "compare", "setups side by side",
+def add(parser: Parser) -> None:
+    parser.describe(
         "Plan several setups for the same networks, machine and budget, and show them side by side. "
         'A setup is a preset and slot=module words, in quotes, as in "vdnn-all, join=no".  Without --with: the '
         "fastest policy of every paper that fits, and why its other policies are not the row.  --set, --algorithms and "
@@ -75,47 +64,38 @@ def add(commands: Any) -> None:
             'refimpl compare vdnnpp-demo --with vdnn-conv --with "vdnn-conv join=no" --with vdnnpp-conv',
         ],
     )  # fmt: skip
-    add_network(parser, several=True)
-    action = parser.add_argument(
+    declare.network(parser, several=True)
+    parser.add_argument(
         "--with", action="append", metavar="SETUP", dest="setups", default=[],
         help='one row, as in "baseline liveness=layer-wise"; repeatable',
     )  # fmt: skip
-    completed_by(action, "setups")
-    action = parser.add_argument(
+    parser.add_argument(
         "--fates", metavar="FILE", action="append", dest="setups", type="fates={}".format,
         help="one row, whose maps have the fates in FILE; repeatable",
     )  # fmt: skip
-    completed_by(action, "files")
-    add_setup(parser, preset=False)
-    add_machine(parser)
-    add_budget(parser, several=True)
+    declare.setup(parser, preset=False)
+    declare.machine(parser)
+    declare.budget(parser, several=True)
     parser.add_argument("--least", action="store_true", help="the least budget that each setup fits in, too")
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
-    add_picture(parser, kinds=False)
-    add_cluster(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    declare.picture(parser, kinds=False)
+    declare.cluster(parser)
+    declare.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.network.zoo import build
-    from refimpl.registry.budgets import several
-    from refimpl.registry.planning import budget_bytes, unlimited_baseline
-    from refimpl.report.tables import compare_table
-    from refimpl.text import size
-
     picture = checked(options.picture)
     wanted = several(options.budget)
     if picture and len(options.networks) * len(wanted) > 1:
         raise Fail("--picture draws the setups of one network within one budget; name one of each")
-    groups, machine = groups_of(options), machine_of(options)
+    groups, machine = groups_of(options), resolve.machine(options)
     setups = [setup for group in groups for _, setup in group.setups]
     common = [
         f"{slot.replace('_', '-')}={module}"
-        for slot, module in assigned(options).items()
+        for slot, module in resolve.assigned(options).items()
         if all(isinstance(setup, Exception) or setup.shown(slot) == module for setup in setups)
     ]
-    networks = [data_parallel(options, build(name, options.batch), options.workers) for name in options.networks]
+    networks = [resolve.network(options, name) for name in options.networks]
     cases = [(network, budget_bytes(budget, network, machine)) for network in networks for budget in wanted]
     found: list[list[tuple[Compared, dict[str, Any]]]] = []
     with progress("planning", len(setups) * len(cases)) as advance:
@@ -150,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.setups and not options.effort:
         wrapped(f"combined: the fastest of at most {EFFORT} plans; --effort N makes N, and can find a faster one.")
     for network in networks:
-        say_share(options, network, machine)
+        resolve.say_share(options, network, machine)
     if picture:
         say(f"Picture: {picture}")
     return DONE
@@ -158,8 +138,6 @@ def run(options: argparse.Namespace) -> int:
 
 def with_least(table: Table, least_bytes: list[int | None]) -> Table:
     """The table with one column more."""
-    from refimpl.text import size
-
     at = table.head.index("pool")
     rows = zip(table.rows, least_bytes, strict=True)
     cells = [[*row[:at], size(nbytes) if nbytes else "", *row[at:]] for row, nbytes in rows]
@@ -182,8 +160,6 @@ def without_agreement(table: Table) -> Table:
 
 def narrowed(table: Table) -> Table:
     """The table, if it has a column `least`, without those that can be done without, until it fits the width."""
-    from refimpl.report.tables import GAP, WIDTH
-
     for name in DEAR:
         columns = zip(table.head, *table.rows, strict=True)
         widths = [NAME if cells[0] in table.wraps else max(map(len, cells)) for cells in columns]
@@ -203,9 +179,6 @@ def planned(
     name: str, setup: Setup | SetupError, common: Collection[str], network: Network, machine: Machine, budget: int
 ) -> Planned:
     """One setup's program and its row."""
-    from refimpl.planner import DoesNotFit, SetupError, plan
-    from refimpl.report.comparison import Compared, compared, misfit
-
     if isinstance(setup, SetupError):
         return Planned(None, Compared(name, budget, misfit=f"is refused: {setup}"), setup)
     label = short(setup, common)
@@ -220,12 +193,10 @@ def shown(
     group: Group, tried: list[Planned], network: Network, machine: Machine, options: argparse.Namespace
 ) -> tuple[Compared, dict[str, Any]]:
     """The row of a group and its document: those of the fastest setup that fits, which is proved."""
-    from refimpl.planner import Program
-
     best = min(tried, key=lambda one: (not one.row.fits, one.row.seconds, one.row.pool_bytes))
     others = [one for one in tried if one is not best]
     if options.verify and isinstance(best.outcome, Program):
-        proved(best.outcome)
+        resolve.proved(best.outcome)
     document = document_of(best, network, machine) if options.json else {}
     if options.least:
         chosen = [best] if best.row.fits else tried
@@ -239,8 +210,6 @@ def shown(
 
 def watched(setup: Setup | SetupError, advance: Advance) -> Setup | SetupError:
     """The setup; a long search says in the bar how far it is."""
-    from refimpl.combined import Combined
-
     if not isinstance(setup, Combined):
         return setup
     return replace(setup, watch=lambda plans, most, seconds: advance(f"{setup.name}, plan {plans} of {most}", by=0))
@@ -248,10 +217,6 @@ def watched(setup: Setup | SetupError, advance: Advance) -> Setup | SetupError:
 
 def document_of(one: Planned, network: Network, machine: Machine) -> dict[str, Any]:
     """What JSON says of a row."""
-    from refimpl.planner import DoesNotFit, Program
-    from refimpl.registry.planning import unlimited_baseline
-    from refimpl.report.json import misfit_json, plan_json
-
     if isinstance(one.outcome, Program):
         baseline = unlimited_baseline(network, machine).planned_seconds
         document = plan_json(one.outcome, one.outcome.simulate(), baseline)
@@ -271,17 +236,13 @@ def brief(one: Planned) -> dict[str, Any]:
 
 def groups_of(options: argparse.Namespace) -> list[Group]:
     """Every row's setups; what --set and its like say holds where the row says nothing else."""
-    from refimpl.combined import Combined
-    from refimpl.planner import SetupError
-    from refimpl.registry.presets import PAPERS, parse
-
     if options.setups:
-        setups = [setup_named(options, preset, own) for preset, own in map(parse, options.setups)]
+        setups = [resolve.setup_named(options, preset, own) for preset, own in map(parse, options.setups)]
         return [Group([(setup.name, setup)]) for setup in setups]
 
     def of_preset(name: str) -> Setup | SetupError:
         try:
-            setup = setup_named(options, name, {})
+            setup = resolve.setup_named(options, name, {})
         except SetupError as error:
             return error
         return replace(setup, effort=options.effort or EFFORT) if isinstance(setup, Combined) else setup

@@ -9,6 +9,20 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+#: Argument, as `argparse` stores it → the kind of its names.  The shell offers files for all others.
+KINDS = {
+    "network": "networks", "networks": "networks", "against_network": "networks", "machine": "machines",
+    "catalogue": "catalogues", "tiers": "tiers", "policy": "presets", "assignments": "assignments",
+    "setups": "setups", "against": "setups", "data": "data",
+}  # fmt: skip
+
+
+def words_to_complete() -> list[str]:
+    """The words of the line that a shell wants completed; none if no shell is asking."""
+    return os.environ.get("COMP_LINE", "").split() if "_ARGCOMPLETE" in os.environ else []
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
@@ -16,17 +30,28 @@ def complete(parser: argparse.ArgumentParser) -> None:
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
+        offer_names(parser)
         argcomplete.autocomplete(parser)
 
 
-def names(kind: str, start: str) -> Iterable[str]:
-    """All names of a kind, of which those are offered that begin with `start`."""
+def offer_names(parser: argparse.ArgumentParser) -> None:
+    """Tell argcomplete which names an argument takes, of all commands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                offer_names(command)
+        elif action.dest in KINDS and action.metavar != "FILE":
+            action.completer = partial(names, KINDS[action.dest])  # type: ignore[attr-defined]
+
+
+def names(kind: str, prefix: str, **asked: Any) -> Iterable[str]:
+    """All names of a kind; argcomplete takes those that begin with `prefix`."""
     if kind == "networks":
         from refimpl.network.zoo import NETWORKS
 
         files = (name for name in os.listdir() if name.endswith(".onnx"))
-        named = (name for name in NETWORKS if ":" in start or ":" not in name)
-        return [*named, *files] + ["resnet:"] * (":" not in start)
+        named = (name for name in NETWORKS if ":" in prefix or ":" not in name)
+        return [*named, *files] + ["resnet:"] * (":" not in prefix)
     if kind == "machines":
         from refimpl.machine import MACHINES
 
@@ -47,8 +72,8 @@ def names(kind: str, start: str) -> Iterable[str]:
         from refimpl.registry.modules import MODULES, SWITCHES
 
         slots = MODULES | SWITCHES
-        slot, equals, _ = start.partition("=")
+        slot, equals, _ = prefix.partition("=")
         return [f"{slot}={name}" for name in slots.get(slot, ())] if equals else [f"{slot}=" for slot in slots]
     if kind == "setups":
-        return (*names("presets", start), *names("assignments", start))
+        return (*names("presets", prefix), *names("assignments", prefix))
     return ("digits", "synthetic", *(name for name in os.listdir() if name.endswith(".npz")))  # data

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refimpl.cli.arguments import DONE, add_command
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import add_json, add_machine, add_network, machine_of, network_of
-from refimpl.cli.pictures import add_picture, checked, save
-from refimpl.cli.terminal import progress, say, show_table, wrapped
-
-if TYPE_CHECKING:
-    from refimpl.machine import Machine
-    from refimpl.network import Network
-    from refimpl.planner import Program
-    from refimpl.planner.slots import Algorithms
-    from refimpl.report.tables import Table
-    from refimpl.reproduce.vdnnpp.fragmentation import Row
+from refimpl.cli import declare, resolve
+from refimpl.cli.arguments import DONE, Parser
+from refimpl.cli.pictures import checked, save
+from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
+from refimpl.machine import Machine
+from refimpl.memory import UNLIMITED
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import plan
+from refimpl.planner.slots import Algorithms
+from refimpl.registry.modules import module
+from refimpl.report.tables import Column, Table, count, plain
+from refimpl.reproduce.vdnnpp.fragmentation import ORDERS, Row, cases, least, setup, study
+from refimpl.reproduce.vdnnpp.fragmentation import document as row_json
 
 MACHINE = "gtx-970"  #: vDNN++'s
 POLICIES = ("none", "conv", "all", "alternate-conv")
@@ -34,9 +35,8 @@ OWN = (
 )
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "fragmentation", "how large the pool must be, for every heuristic, order and policy",
+def add(parser: Parser) -> None:
+    parser.describe(
         "vDNN++'s study of fragmentation: replay an iteration's allocations in pools that grow until all of them fit.  "
         "For every fit, placement and order: the pool, the tries, its bytes beyond the most alive at once, and the "
         "budget that gives training a pool of exactly that size.  A larger one may fail.",
@@ -46,7 +46,7 @@ def add(commands: Any) -> None:
             "refimpl fragmentation googlenet --own-order --picture googlenet.svg --draw bars",
         ],
     )  # fmt: skip
-    add_network(parser)
+    declare.network(parser)
     parser.add_argument(
         "--policy", action="append", choices=POLICIES, help="only this policy; repeatable (default: all four)"
     )
@@ -58,20 +58,16 @@ def add(commands: Any) -> None:
         "--algorithms", choices=("memory", "performance"), default="memory",
         help="convolutions with the least workspace, or the fastest ones (default: memory)",
     )  # fmt: skip
-    add_machine(parser, MACHINE)
-    add_picture(parser, kinds=False)
+    declare.machine(parser, MACHINE)
+    declare.picture(parser, kinds=False)
     meant = "; ".join(f"{kind}: {what}" for kind, what in DRAWN.items())
     parser.add_argument("--draw", choices=tuple(DRAWN), default="map", help=f"{meant} (default: map)")
-    add_json(parser)
-    parser.set_defaults(run=run)
+    declare.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.registry.modules import module
-    from refimpl.reproduce.vdnnpp.fragmentation import cases, study
-
     picture = checked(options.picture)
-    network, machine = network_of(options), machine_of(options, MACHINE)
+    network, machine = build(options.network, options.batch), resolve.machine(options, MACHINE)
     policies = list(dict.fromkeys(options.policy or POLICIES))
     algorithms = module("algorithms", options.algorithms)
     rows: list[Row] = []
@@ -98,9 +94,6 @@ def run(options: argparse.Namespace) -> int:
 
 def table(rows: Sequence[Row], network: Network) -> Table:
     """One policy's rows, in bytes; the smallest pool is marked, and the smallest that is not planned."""
-    from refimpl.report.tables import Column, Table, count, plain
-    from refimpl.reproduce.vdnnpp.fragmentation import ORDERS, least
-
     best = {least(rows), least(rows, with_planned=True)}
     columns = (
         Column("heuristic", "heuristic"),
@@ -116,8 +109,6 @@ def table(rows: Sequence[Row], network: Network) -> Table:
 
 def document(rows: Sequence[Row], network: Network, machine: Machine, options: argparse.Namespace) -> dict[str, Any]:
     """Everything, for programs; bytes, and `fragmentation` as a share of the ideal."""
-    from refimpl.reproduce.vdnnpp.fragmentation import document
-
     return {
         "network": network.name,
         "batch": network.batch,
@@ -126,7 +117,7 @@ def document(rows: Sequence[Row], network: Network, machine: Machine, options: a
         "synchronous": not options.own_order,
         "algorithms": options.algorithms,
         "resident_bytes": rows[0].resident_bytes,
-        "rows": [document(row) for row in rows],
+        "rows": [row_json(row) for row in rows],
     }
 
 
@@ -134,9 +125,6 @@ def drawn(
     rows: Sequence[Row], network: Network, machine: Machine, algorithms: Algorithms, options: argparse.Namespace
 ) -> Any:
     """One of the two pictures."""
-    from refimpl.memory import UNLIMITED
-    from refimpl.planner import plan
-    from refimpl.reproduce.vdnnpp.fragmentation import ORDERS, setup
     from refimpl.reproduce.vdnnpp.fragmentation_pictures import bars_picture, map_picture
 
     how = "vDNN++'s own order" if options.own_order else "vDNN's synchronous order"
@@ -144,7 +132,7 @@ def drawn(
         return bars_picture(rows, f"{network.name}, batch {network.batch} · {how} · {machine.name}")
     chosen = next((row for row in rows if row.order), rows[0])
     made = setup(chosen.policy, chosen.order, not options.own_order, algorithms)
-    program: Program = plan(network, made, machine, UNLIMITED)
+    program = plan(network, made, machine, UNLIMITED)
     what = f"{network.name}, batch {network.batch} · {chosen.policy}"
     order = f" · {ORDERS[chosen.order]}" if chosen.order else ""
     return map_picture(program, f"{what}{order} · {how} · {machine.name}")

@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refimpl.cli.arguments import DONE, Fail, add_command, pick
-from refimpl.cli.terminal import say, show, wrapped
-
-if TYPE_CHECKING:
-    from refimpl.planner import Setup
+from refimpl.cli.arguments import DONE, Fail, Parser, pick
+from refimpl.cli.terminal import print_json, say, show, wrapped
+from refimpl.machine import CATALOGUES, MACHINES, summary
+from refimpl.machine.model import FIGURES
+from refimpl.network.conventions import SUFFIXES
+from refimpl.network.zoo import FAMILIES, NETWORKS, PLAIN
+from refimpl.planner import Setup
+from refimpl.planner.setup import parameters, text_of
+from refimpl.registry.modules import ABOUT_SWITCHES, MODULES, SWITCHES, switches
+from refimpl.registry.presets import PRESETS
+from refimpl.report.markdown import markdown_table
+from refimpl.text import size
 
 MACHINES_HEAD = ["name", "memory", "TFLOP/s", "GB/s", "link GB/s", "SMs", "catalogue"]
 SOURCES_HEAD = ["name", "figures", "how", "source"]
 
 
-def add(commands: Any) -> None:
-    lists = add_command(
-        commands, "list", "what there is", "Show what there is; without a THING, everything by name.",
+def add(parser: Parser) -> None:
+    parser.describe(
+       "Show what there is; without a THING, everything by name.",
         ["refimpl list", "refimpl list modules", "refimpl list kernels --family conv"],
     )  # fmt: skip
-    lists.add_argument("--json", action="store_true", help="one JSON document")
-    lists.set_defaults(run=overview)
-    things = lists.add_subparsers(dest="thing", metavar="THING", parser_class=type(lists))
-    for name, run, long in (
+    parser.add_argument("--json", action="store_true", help="one JSON document")
+    things = parser.add_subparsers(dest="thing", metavar="THING", parser_class=Parser)
+    for name, show_all, long in (
         ("networks", networks, "The networks that have a name."),
         ("machines", machines, "The models of GPUs that a plan can be made for."),
         ("presets", presets, "Named setups: what one paper does."),
         ("modules", modules, "The modules that can fill each slot of a setup: --set slot=module."),
         ("kernels", kernels, "Every kernel, family by family."),
     ):
-        one = add_command(things, name, f"every one of the {name}", long)
-        one.set_defaults(run=run)
+        one = things.add_parser(name, help=f"every one of the {name}")
+        one.describe(long)
+        one.set_defaults(run=show_all, parser=one)
         form = one.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="one JSON document", default=argparse.SUPPRESS)
         if name == "kernels":
@@ -42,20 +48,8 @@ def add(commands: Any) -> None:
             one.add_argument("--machine-code", action="store_true", help="registers and shared memory on three GPUs")
 
 
-def print_json(document: Any) -> None:
-    """Print a JSON document; NaN and infinity, which JSON does not have, become null."""
-    plain = json.loads(json.dumps(document), parse_constant=lambda _: None)
-    print(json.dumps(plain, indent=1, ensure_ascii=False))
-
-
-def overview(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> int:
     """Every name, without numba: the kernels are only counted by `list kernels`."""
-    from refimpl.machine import CATALOGUES, MACHINES
-    from refimpl.network.conventions import SUFFIXES
-    from refimpl.network.zoo import FAMILIES, PLAIN
-    from refimpl.registry.modules import MODULES, SWITCHES
-    from refimpl.registry.presets import PRESETS
-
     if options.json:
         print_json({
             "networks": [*PLAIN, *FAMILIES], "machines": [*MACHINES, "here"], "catalogues": [*CATALOGUES],
@@ -81,9 +75,6 @@ def overview(options: argparse.Namespace) -> int:
 
 
 def networks(options: argparse.Namespace) -> int:
-    from refimpl.network.conventions import SUFFIXES
-    from refimpl.network.zoo import FAMILIES, NETWORKS
-
     found = NETWORKS | FAMILIES
     if options.json:
         print_json([{"name": name, "batch": one.batch, "about": one.about} for name, one in found.items()])
@@ -98,8 +89,6 @@ def networks(options: argparse.Namespace) -> int:
 
 
 def machines(options: argparse.Namespace) -> int:
-    from refimpl.machine import summary
-
     found = summary()
     if options.json:
         print_json(found)
@@ -116,8 +105,6 @@ def machines(options: argparse.Namespace) -> int:
 
 def machine_rows(found: list[dict[str, Any]]) -> list[list[str]]:
     """A row a machine: its figures."""
-    from refimpl.text import size
-
     return [
         [
             one["name"], size(one["memory_bytes"]), f"{one['flops'] / 1e12:.3g}", f"{one['bandwidth'] / 1e9:.0f}",
@@ -129,8 +116,6 @@ def machine_rows(found: list[dict[str, Any]]) -> list[list[str]]:
 
 def source_rows(found: list[dict[str, Any]]) -> list[list[str]]:
     """A row a source: the machine's name, the figures, and where they come from."""
-    from refimpl.machine.model import FIGURES
-
     return [
         [one["name"], ", ".join(FIGURES[field] for field in source["of"]), source["how"], source["where"]]
         for one in found
@@ -139,9 +124,6 @@ def source_rows(found: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def presets(options: argparse.Namespace) -> int:
-    from refimpl.registry.modules import switches
-    from refimpl.registry.presets import PRESETS
-
     if options.json:
         print_json([
             {"name": name, "about": preset.about, "slots": preset.setup.slots, "beside": switches(preset.setup)}
@@ -161,16 +143,11 @@ def presets(options: argparse.Namespace) -> int:
 
 def filled(made: Setup) -> dict[str, str]:
     """A setup in words: its modules, where a slot is not none, and whether its streams join."""
-    from refimpl.registry.modules import switches
-
     beside = {name: value for name, value in switches(made).items() if value == "yes"}
     return {slot: module for slot, module in made.slots.items() if module != "none"} | beside
 
 
 def modules(options: argparse.Namespace) -> int:
-    from refimpl.planner.setup import parameters, text_of
-    from refimpl.registry.modules import ABOUT_SWITCHES, MODULES, SWITCHES
-
     every = [(slot, name, module) for slot, found in MODULES.items() for name, module in found.items()]
     if options.json:
         print_json([
@@ -194,7 +171,6 @@ def modules(options: argparse.Namespace) -> int:
 
 def kernels(options: argparse.Namespace) -> int:
     from refimpl.registry import kernels as listing
-    from refimpl.report.markdown import markdown_table
 
     family = pick(options.family, listing.families(), "kernel family") if options.family else None
     if options.machine_code:

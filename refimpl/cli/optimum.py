@@ -5,35 +5,28 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, add_command, real, whole
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import (
-    add_budget,
-    add_effort,
-    add_json,
-    add_machine,
-    add_network,
-    machine_of,
-    network_of,
-    say_share,
-    with_effort,
-)
-from refimpl.cli.plan import proved
-from refimpl.cli.terminal import progress, say, show_table, waiting
-
-if TYPE_CHECKING:
-    from refimpl.machine import Machine
-    from refimpl.network import Network
-    from refimpl.optimum.bound import Bound
-    from refimpl.optimum.exhaustive import Enumerated
-    from refimpl.report.tables import Table
+from refimpl.cli import declare, resolve
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, real, whole
+from refimpl.cli.terminal import print_json, progress, say, show_table, waiting
+from refimpl.combined import COMBINED
+from refimpl.machine import Machine
+from refimpl.memory import UNLIMITED
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.optimum.bound import LEFT_OUT, Bound, floor_seconds, lower_bound, single_step_bytes
+from refimpl.optimum.exhaustive import MOST, RECOMPUTE_ALONE, Enumerated, crossing_maps, exhaustive
+from refimpl.optimum.rotor import chain_seconds, is_chain
+from refimpl.optimum.setups import best_of_papers, of_papers
+from refimpl.registry.largest import attempt
+from refimpl.registry.planning import budget_bytes
+from refimpl.report.tables import Column, Table
+from refimpl.text import counted, duration, size
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "optimum", "how far each policy is from the best that any could do",
+def add(parser: Parser) -> None:
+    parser.describe(
         "A lower bound on the time of an iteration within a budget, proved by the solver HiGHS; the best of all fates "
         "by exhaustive search, where the network is small; Rotor's optimum for recomputation alone, where it is a "
         "chain; every paper's best setup, and the policy that combines them.  All times are simulated.  The bound "
@@ -44,18 +37,17 @@ def add(commands: Any) -> None:
             "refimpl optimum alexnet --batch 256 --machine titan-x --budget 1.37GiB --enumerate 8",
         ],
     )  # fmt: skip
-    add_network(parser)
-    add_machine(parser)
-    add_budget(parser)
-    add_effort(parser)
+    declare.network(parser)
+    declare.machine(parser)
+    declare.budget(parser)
+    declare.effort(parser)
     parser.add_argument(
         "--enumerate", type=whole(0, 10), metavar="N", dest="most",
         help="try every fate of the N largest maps, the others kept (default: of all maps, if there are at most 8)",
     )  # fmt: skip
     parser.add_argument("--time-limit", type=real(above=0), metavar="S", default=60.0,
                         help="seconds for the solver; its bound at the limit is a bound (default: 60)")  # fmt: skip
-    add_json(parser)
-    parser.set_defaults(run=run)
+    declare.json(parser)
 
 
 DONE_WITH = {"keep": "kept", "offload": "offloaded", "drop": "dropped"}  #: fate → in the table
@@ -91,11 +83,7 @@ class Found:
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.optimum.bound import floor_seconds, lower_bound, single_step_bytes
-    from refimpl.registry.planning import budget_bytes
-    from refimpl.text import size
-
-    network, machine = network_of(options), machine_of(options)
+    network, machine = build(options.network, options.batch), resolve.machine(options)
     budget = budget_bytes(options.budget, network, machine)
     with waiting("solving the bound"):
         bound = lower_bound(network, machine, budget, options.time_limit)
@@ -116,14 +104,12 @@ def run(options: argparse.Namespace) -> int:
     if found.alone:
         say("")
         show_table(recomputation_table(found.alone))
-    say_share(options, network, machine)
+    resolve.say_share(options, network, machine)
     return DONE
 
 
 def enumerated(network: Network, machine: Machine, budget: int, most: int | None) -> Enumerated | None:
     """The result of the exhaustive search, if the network is small enough or its number of maps was requested."""
-    from refimpl.optimum.exhaustive import MOST, crossing_maps, exhaustive
-
     count = len(crossing_maps(network, machine))
     if most == 0 or (most is None and count > MOST):
         return None
@@ -133,10 +119,6 @@ def enumerated(network: Network, machine: Machine, budget: int, most: int | None
 
 def recomputation(network: Network, machine: Machine, budget: int) -> Recomputation | None:
     """Rotor's optimum and the enumerated one, of a chain."""
-    from refimpl.memory import UNLIMITED
-    from refimpl.optimum.exhaustive import RECOMPUTE_ALONE, exhaustive
-    from refimpl.optimum.rotor import chain_seconds, is_chain
-
     if not is_chain(network):
         return None
     with waiting("recomputation alone"):
@@ -149,8 +131,6 @@ def recomputation(network: Network, machine: Machine, budget: int) -> Recomputat
 
 def policies(network: Network, machine: Machine, budget: int) -> list[Row]:
     """Every paper's best, and the policy that combines them."""
-    from refimpl.optimum.setups import best_of_papers, of_papers
-
     setups = of_papers()
     with progress("planning", len(setups)) as advance:
         best = best_of_papers(network, machine, budget, setups, advance)
@@ -159,13 +139,10 @@ def policies(network: Network, machine: Machine, budget: int) -> list[Row]:
 
 def combined(network: Network, machine: Machine, budget: int, options: argparse.Namespace) -> Row:
     """The policy that combines the papers."""
-    from refimpl.combined import COMBINED
-    from refimpl.registry.largest import attempt
-
-    program = attempt(network, with_effort(COMBINED, options), machine, budget)
+    program = attempt(network, resolve.with_effort(COMBINED, options), machine, budget)
     if program is None:
         return Row("combined", "", None)
-    proved(program)
+    resolve.proved(program)
     fates = Counter[str](fate.name for fate in program.fates.values())
     maps = ", ".join(f"{fates[name]} {done}" for name, done in DONE_WITH.items() if fates[name])
     return Row("combined", f"maps: {maps}", program.planned_seconds)
@@ -175,9 +152,6 @@ def combined(network: Network, machine: Machine, budget: int, options: argparse.
 
 
 def table(found: Found, network: Network, machine: Machine, budget: int) -> Table:
-    from refimpl.report.tables import Column, Table
-    from refimpl.text import duration, size
-
     def over(seconds: float) -> Any:
         return lambda row: None if row.seconds is None else row.seconds / seconds
 
@@ -198,9 +172,6 @@ def table(found: Found, network: Network, machine: Machine, budget: int) -> Tabl
 
 
 def recomputation_table(alone: Recomputation) -> Table:
-    from refimpl.report.tables import Column, Table
-    from refimpl.text import counted, duration
-
     maps = counted(len(alone.enumerated.enumerated), "largest map")
     rows = [
         Row("nothing", "", alone.nothing),
@@ -225,9 +196,6 @@ def fates_of(found: Enumerated) -> str:
 
 def notes(found: Found) -> list[str]:
     """A note on how to read the figures."""
-    from refimpl.optimum.bound import LEFT_OUT
-    from refimpl.text import counted
-
     bound = found.bound
     ended = "finished" if bound.proved else "stopped at the time limit; more time may give a higher bound"
     lines = [
@@ -248,8 +216,6 @@ def notes(found: Found) -> list[str]:
 
 def document(found: Found, network: Network, machine: Machine, budget: int) -> dict[str, Any]:
     """Everything; bytes, seconds; null where nothing fits or applies."""
-    from refimpl.optimum.bound import LEFT_OUT, single_step_bytes
-
     alone = found.alone
     return {
         "network": network.name, "batch": network.batch, "machine": machine.name, "catalogue": machine.catalogue,

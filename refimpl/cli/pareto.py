@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, INTERRUPTED, Fail, add_command, completed_by, real, whole
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import add_json, add_machine, add_network, add_setup, assigned, machine_of, setup_named
-from refimpl.cli.pictures import add_picture, checked, save
-from refimpl.cli.terminal import progress, say, show_table, wrapped
-
-if TYPE_CHECKING:
-    from refimpl.machine import Machine
-    from refimpl.network import Network
-    from refimpl.optimum.pareto import Case, Curve, Points, Task
-    from refimpl.optimum.setups import Named
-    from refimpl.report.tables import Table
+from kernels.cpu.threads import cores
+from refimpl.cli import declare, resolve
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, INTERRUPTED, Fail, Parser, real, whole
+from refimpl.cli.pictures import checked, save
+from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
+from refimpl.combined import COMBINED, Combined
+from refimpl.machine import Machine
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.optimum import pareto
+from refimpl.optimum.bound import silent_solver, single_step_bytes
+from refimpl.optimum.pareto import Case, Curve, Points, Task
+from refimpl.optimum.setups import Named, of_papers
+from refimpl.registry.budgets import several
+from refimpl.registry.fitting import least_budget
+from refimpl.registry.planning import budget_bytes, unlimited_baseline
+from refimpl.registry.presets import baseline, parse
+from refimpl.report.tables import Column, Table
+from refimpl.text import counted, size
 
 POINTS = 12
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "pareto", "slow-down over budget, for every setup of the papers",
+def add(parser: Parser) -> None:
+    parser.describe(
         "Plan every setup of the papers within a dozen budgets, from the least that one of them fits in to the "
         "baseline's; search with the policy that combines them; solve the lower bound; and show the best of each.  A "
         "file keeps the points that are done, and the same command goes on where it was stopped.  All times are "
@@ -35,14 +41,13 @@ def add(commands: Any) -> None:
             'refimpl pareto lenet --budget 40%,60%,80% --with vdnn-dyn --with "superneurons algorithms=memory"',
         ],
     )  # fmt: skip
-    add_network(parser)
-    action = parser.add_argument(
+    declare.network(parser)
+    parser.add_argument(
         "--with", action="append", metavar="SETUP", dest="setups", default=[],
         help="this setup in place of all the papers'; repeatable",
     )  # fmt: skip
-    completed_by(action, "setups")
-    add_setup(parser, preset=False)
-    add_machine(parser)
+    declare.setup(parser, preset=False)
+    declare.machine(parser)
     parser.add_argument("--budget", metavar="SIZE,SIZE", help="these budgets, as in 8GiB,12GiB or 0.4,0.8")
     parser.add_argument("--points", type=whole(2, 1000), metavar="N", default=POINTS,
                         help=f"how many budgets there are, without --budget (default: {POINTS})")  # fmt: skip
@@ -51,24 +56,15 @@ def add(commands: Any) -> None:
                         help="seconds for the bound's solver at each budget (default: 60)")  # fmt: skip
     parser.add_argument("--jobs", type=whole(1, 1024), metavar="N", help="processes (default: one for each core)")
     parser.add_argument("--out", metavar="FILE", help="keep the points that are done in this file, and go on from it")
-    add_picture(parser, kinds=False)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    declare.picture(parser, kinds=False)
+    declare.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from kernels.cpu.threads import cores
-    from refimpl.combined import COMBINED
-    from refimpl.network.zoo import build
-    from refimpl.optimum import pareto
-    from refimpl.optimum.bound import silent_solver
-    from refimpl.registry.planning import unlimited_baseline
-    from refimpl.text import counted
-
     picture = checked(options.picture)
     if options.bound:
         silent_solver()  # raises before anything is planned, where HiGHS is missing
-    machine, setups = machine_of(options), setups_of(options)
+    machine, setups = resolve.machine(options), setups_of(options)
     seed = COMBINED.seed if options.search_seed is None else options.search_seed
     network = build(options.network, options.batch)
     case = pareto.Case(options.network, network.batch, machine, setups, options.time_limit, options.effort, seed)
@@ -102,22 +98,16 @@ def run(options: argparse.Namespace) -> int:
 
 def setups_of(options: argparse.Namespace) -> dict[str, Named]:
     """The setups that --with names, or all of the papers."""
-    from refimpl.combined import Combined
-    from refimpl.optimum.setups import Named, of_papers
-    from refimpl.registry.presets import parse
-
     if not options.setups:
-        if assigned(options):
+        if resolve.assigned(options):
             raise Fail("--set, --algorithms and --recompute change the setups of --with; give one")
         return of_papers()
-    made = [setup_named(options, *parse(text)) for text in options.setups]
+    made = [resolve.setup_named(options, *parse(text)) for text in options.setups]
     return {one.name: Named(one.name, one.name, one) for one in made if not isinstance(one, Combined)}
 
 
 def solve(case: Case, tasks: list[Task], points: Points, jobs: int, keep: Any, doing: str) -> None:
     """The tasks, with a bar."""
-    from refimpl.optimum import pareto
-
     left = sum(task not in points for task in tasks)
     with progress(doing, len(tasks), len(tasks) - left) as advance:
 
@@ -132,12 +122,6 @@ def budgets_of(
     options: argparse.Namespace, case: Case, network: Network, points: Points, jobs: int, keep: Any
 ) -> list[int]:
     """The budgets of --budget; else geometric steps from the least that some setup fits in to the baseline's."""
-    from refimpl.optimum import pareto
-    from refimpl.registry.budgets import several
-    from refimpl.registry.fitting import least_budget
-    from refimpl.registry.planning import budget_bytes
-    from refimpl.registry.presets import baseline
-
     if options.budget is not None:
         return sorted({budget_bytes(budget, network, case.machine) for budget in several(options.budget)})
     tasks = [pareto.Task(name, None) for name in case.setups]
@@ -155,9 +139,6 @@ class Found:
     def __init__(
         self, case: Case, network: Network, budgets: list[int], points: Points, floor: float, bound: bool
     ) -> None:
-        from refimpl.optimum import pareto
-        from refimpl.optimum.bound import single_step_bytes
-
         self.case, self.network, self.budgets, self.floor = case, network, budgets, floor
         self.single_step = single_step_bytes(network, case.machine)
         self.curves = [pareto.curve(one.paper, one.name, budgets, points) for one in case.setups.values()]
@@ -185,9 +166,6 @@ def shown(found: Found) -> list[Curve]:
 
 def table(found: Found) -> Table:
     """Slow-downs: a line a budget."""
-    from refimpl.report.tables import Column, Table
-    from refimpl.text import size
-
     curves = shown(found)
     rows = [*zip(found.budgets, *(found.slowdowns(curve) for curve in curves), strict=True)]
     columns = [Column("budget", lambda row: row[0], size)]
@@ -201,9 +179,6 @@ def value_at(place: int) -> Any:
 
 
 def findings(found: Found) -> list[str]:
-    from refimpl.optimum import pareto
-    from refimpl.text import counted, size
-
     lines = [f"One step alone needs {size(found.single_step)}: no policy fits in less."]
     if gain := pareto.gain(found.combined, found.best, found.floor):
         lines.append(

@@ -5,33 +5,22 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, WRONG, Fail, add_command, completed_by, writable
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import (
-    add_budget,
-    add_cluster,
-    add_json,
-    add_machine,
-    add_network,
-    add_setup,
-    data_parallel,
-    machine_of,
-    network_of,
-    say_share,
-    setup_of,
-)
-from refimpl.cli.pictures import add_picture, checked, draw
-from refimpl.cli.terminal import say, show_table, waiting, wrapped
+from refimpl.cli import declare, resolve
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, writable
+from refimpl.cli.pictures import checked, draw
+from refimpl.cli.terminal import print_json, say, show_table, waiting, wrapped
+from refimpl.machine import Machine
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, Setup, plan
+from refimpl.planner.verify import Proof
+from refimpl.registry.fitting import least_budget, remedies
+from refimpl.registry.largest import Largest
+from refimpl.registry.largest import largest as largest_size
+from refimpl.registry.planning import budget_bytes, share_of, unlimited_baseline
 from refimpl.text import counted
-
-if TYPE_CHECKING:
-    from refimpl.machine import Machine
-    from refimpl.network import Network
-    from refimpl.planner import Program, Setup
-    from refimpl.planner.verify import Proof
-    from refimpl.registry.largest import Largest
 
 EXAMPLES = (
     "refimpl plan vgg16 --batch 256 --budget 12GiB",
@@ -48,17 +37,16 @@ EXAMPLES = (
 )
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "plan", "whether and how a network fits",
+def add(parser: Parser) -> None:
+    parser.describe(
         "Plan one iteration of training: whether it fits, what it holds and moves, how long it takes. "
         "Every program is proved safe before it is shown.  Exit status: 0 it fits, 3 it does not.",
         EXAMPLES,
     )  # fmt: skip
-    add_network(parser)
-    add_setup(parser)
-    add_machine(parser)
-    add_budget(parser)
+    declare.network(parser)
+    declare.setup(parser)
+    declare.machine(parser)
+    declare.budget(parser)
     parser.add_argument("--listing", action="store_true", help="list the program, step by step, with reasons")
     parser.add_argument(
         "--step", action="append", default=[], metavar="STEP", help="list one step: a number or a layer"
@@ -67,32 +55,26 @@ def add(commands: Any) -> None:
     parser.add_argument("--steps", action="store_true", help="a table of the books at every step")
     parser.add_argument("--least", action="store_true", help="the least budget that this setup fits in, too")
     parser.add_argument("--largest-batch", action="store_true", help="the largest batch that fits the budget, too")
-    action = parser.add_argument(
+    parser.add_argument(
         "--save-fates", metavar="FILE", help="write the fate of every map, to be edited and given to --fates"
     )
-    completed_by(action, "files")
-    add_picture(parser)
+    declare.picture(parser)
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="show the program without proving it")
-    add_cluster(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    declare.cluster(parser)
+    declare.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.planner import DoesNotFit, plan
-    from refimpl.registry.planning import budget_bytes, unlimited_baseline
-
     picture = checked(options.picture)
     fates = options.save_fates and writable("--save-fates", options.save_fates)
-    network, setup, machine = network_of(options), setup_of(options), machine_of(options)
-    network = data_parallel(options, network, options.workers)
+    network, setup, machine = resolve.network(options), resolve.setup(options), resolve.machine(options)
     budget = budget_bytes(options.budget, network, machine)
     selections = [_step(text, network) for text in options.step]
     try:
         program = plan(network, setup, machine, budget)
     except DoesNotFit as error:
         return misfit(error, network, setup, machine, budget, options)
-    proof = proved(program) if options.verify else None
+    proof = resolve.proved(program) if options.verify else None
     timeline = program.simulate()
     if fates:
         from refimpl.combined import text
@@ -123,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
             show_table(tried_table(program))
         slots = ", ".join(f"{slot}={module}" for slot, module in program.setup.slots.items())
         wrapped(f"Setup: {slots}; algorithms of the catalogue {machine.catalogue}.")
-        say_share(options, network, machine)
+        resolve.say_share(options, network, machine)
         if least_bytes is not None:
             say(f"Least budget: {size(least_bytes)}, the smallest tried that fits.")
         if most is not None:
@@ -146,31 +128,16 @@ def _step(text: str, network: Network) -> int | str:
     return network.layer(text).name
 
 
-def proved(program: Program) -> Proof:
-    """The program's proof.  A program that has none is a fault of the planner or of a module, and is not shown."""
-    from refimpl.planner.verify import Unsafe
-
-    try:
-        return program.verify()
-    except Unsafe as error:
-        raise Fail(f"the planned program is not safe, which is a fault of a module: {error}", WRONG) from None
-
-
 def least(network: Network, setup: Setup, machine: Machine) -> int | None:
     """The least budget tried that fits, bytes; with a word on the terminal, for on a deep network it takes a while."""
-    from refimpl.registry.fitting import least_budget
-
     with waiting("looking for the least budget"):
         return least_budget(network, setup, machine)
 
 
 def largest(options: argparse.Namespace, setup: Setup, machine: Machine, budget: int) -> Largest:
     """The largest batch tried that fits."""
-    from refimpl.network.zoo import build
-    from refimpl.registry import largest
-
     with waiting("looking for the largest batch"):
-        return largest.largest(partial(build, options.network), setup, machine, budget)
+        return largest_size(partial(build, options.network), setup, machine, budget)
 
 
 def batch_json(most: Largest) -> dict[str, Any]:
@@ -182,9 +149,6 @@ def misfit(
     error: Any, network: Network, setup: Setup, machine: Machine, budget: int, options: argparse.Namespace
 ) -> int:
     """Say where and why it does not fit, and what would."""
-    from refimpl.registry.fitting import remedies
-    from refimpl.registry.planning import share_of
-
     with waiting("it does not fit; looking for what would"):
         found = remedies(network, setup, machine, budget)
     most = largest(options, setup, machine, budget) if options.largest_batch else None

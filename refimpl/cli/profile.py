@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
-from refimpl.cli.arguments import DONE, Fail, add_command, real, whole, writable
-from refimpl.cli.options import add_network, network_of
+from refimpl.cli import declare
+from refimpl.cli.arguments import DONE, Fail, Parser, real, whole, writable
 from refimpl.cli.terminal import progress, say
+from refimpl.machine import cpu_costs
+from refimpl.machine.here import rough_cpu
+from refimpl.network.zoo import build
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "profile", "measure a network's calls here",
+def add(parser: Parser) -> None:
+    parser.describe(
         "Measure every algorithm of every call of a network on the GPU at hand, or on the CPU without one, and keep "
         "the seconds in a file.  The file is a machine: plan, compare and trace take it anywhere with --machine FILE.  "
         "With --here, measure the CPU's kernels again, from which the machine `here` is made.",
         ["refimpl profile lenet --batch 32 --out lenet.json", "refimpl plan lenet --batch 32 --machine lenet.json",
          "refimpl profile --here"],
     )  # fmt: skip
-    add_network(parser, optional=True)
+    declare.network(parser, optional=True)
     parser.add_argument("--here", action="store_true", help="the CPU's kernels, for the machine here; no network")
     parser.add_argument("--out", metavar="FILE", help="the profile to write, a JSON file")
     parser.add_argument(
@@ -29,7 +30,6 @@ def add(commands: Any) -> None:
         "--limit", type=real(above=0), default=5.0, metavar="SECONDS",
         help="leave out what would take longer than this by itself (default: 5)",
     )  # fmt: skip
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
         return here(options)
     if options.network is None or options.out is None:
         raise Fail("give a NETWORK and --out FILE.json, or --here")
-    network = network_of(options)
+    network = build(options.network, options.batch)
     if not options.out.endswith(".json"):
         raise Fail(f"--out {options.out}: a profile's name ends in .json, so that --machine knows it for one")
     writable("--out", options.out)
@@ -63,9 +63,6 @@ def here(options: argparse.Namespace) -> int:
     """Measure the kernels of the CPU at hand again."""
     if options.network or options.out:
         raise Fail("--here measures the CPU's kernels, whatever the network: leave out NETWORK and --out")
-    from refimpl.machine import cpu_costs
-    from refimpl.machine.here import rough_cpu
-
     with progress("", cpu_costs.STAGES) as advance:
         costs = cpu_costs.measured(advance)
     machine = cpu_costs.with_costs(rough_cpu(), costs)

@@ -6,21 +6,20 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, add_command, pick
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import add_json
-from refimpl.cli.terminal import progress, say, show
+from refimpl.cli import declare
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, pick
+from refimpl.cli.terminal import print_json, progress, say, show
 from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
 from refimpl.memory.log import Event, Replay, read_rmm, replay
+from refimpl.registry.budgets import Share, parse
+from refimpl.text import size as text
 
 CLOSE = 1024  #: the least pool is found to one part in 1024
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "replay", "replay an allocation log in every allocator",
+def add(parser: Parser) -> None:
+    parser.describe(
         "Replay an allocation log, in the CSV format of RMM's logging adaptor, in every allocator: how large a pool "
         "each needs, or what does not fit into one of a given size.  `refimpl trace --format rmm` writes such a log.",
         ["refimpl replay allocations.csv", "refimpl replay allocations.csv --size 4GiB --allocator best-fit"],
@@ -28,8 +27,7 @@ def add(commands: Any) -> None:
     parser.add_argument("log", metavar="FILE.csv", help="the log")
     parser.add_argument("--allocator", metavar="NAME", help="only this allocator")
     parser.add_argument("--size", metavar="BYTES", help="the pool, as in 4GiB; default: the least that each needs")
-    add_json(parser)
-    parser.set_defaults(run=run)
+    declare.json(parser)
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,6 @@ class Row:
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.registry.budgets import Share, parse
-
     names = [pick(options.allocator, ALLOCATORS, "allocator")] if options.allocator else list(ALLOCATORS)
     size = parse(options.size) if options.size else None
     if isinstance(size, Share):
@@ -110,8 +106,6 @@ def least_pool(events: Sequence[Event], allocator: Allocator, ideal: int) -> int
 
 
 def tell(log: str, events: Sequence[Event], rows: Sequence[Row], size: int | None) -> None:
-    from refimpl.text import size as text
-
     head = ["allocator", "least pool" if size is None else "pool", "alive at most", "beyond", "fits"]
     table = [
         [

@@ -6,23 +6,20 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from refimpl.cli.arguments import DONE, Fail, add_command, completed_by, pick
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import add_json
+from refimpl.cli import declare
+from refimpl.cli.arguments import DONE, Fail, Parser, pick
 from refimpl.cli.pictures import checked, save
-from refimpl.cli.terminal import progress, say, show_table
+from refimpl.cli.terminal import print_json, progress, say, show_table
+from refimpl.machine import here, machine
 from refimpl.reproduce import PAPERS, Paper
-
-if TYPE_CHECKING:
-    from refimpl.reproduce.evaluation import Part
-    from refimpl.reproduce.published import Found
+from refimpl.reproduce.evaluation import Part, published_table, reproduced_json, to_json
+from refimpl.reproduce.published import Found
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "reproduce", "a paper's figures beside ours",
+def add(parser: Parser) -> None:
+    parser.describe(
         "A paper's published figures beside ours, each with its source; a missed one is shown as missed.  And the "
         "parts of its evaluation that need no GPU, planned and simulated on a model of the paper's.",
         [
@@ -39,23 +36,21 @@ def add(commands: Any) -> None:
         "--only", action="append", default=[], metavar="PART",
         help="a part of the evaluation alone, as in networks; repeatable; a wrong name is answered with all of them",
     )  # fmt: skip
-    picture = parser.add_argument(
+    parser.add_argument(
         "--picture", metavar="FILE",
         help="draw it into a .png or .svg file; where several parts are drawn, each name ends in its part's",
     )  # fmt: skip
-    completed_by(picture, "files")
     real = parser.add_argument_group("run it", "train within a budget and without one, on the device at hand")
     real.add_argument("--run", action="store_true", dest="really", help="measure instead of simulating")
     trains = "; ".join(f"{name}: {paper.trains}" for name, paper in PAPERS.items())
-    completed_by(real.add_argument("--network", metavar="NAME", help=f"default on a GPU: {trains}"), "networks")
+    real.add_argument("--network", metavar="NAME", help=f"default on a GPU: {trains}")
     real.add_argument("--batch", type=int, metavar="N", help="images in a batch")
     policies = ", ".join(f"{name}: {paper.policy}" for name, paper in PAPERS.items())
-    completed_by(real.add_argument("--policy", metavar="PRESET", help=f"default: {policies}"), "presets")
+    real.add_argument("--policy", metavar="PRESET", help=f"default: {policies}")
     real.add_argument("--budget", default="12GiB", metavar="SIZE", help="default: 12GiB")
     real.add_argument("--iterations", type=int, default=5, metavar="N", help="timed ones (default: 5)")
     real.add_argument("--write", action="store_true", help="write the measurement into docs/measurements")
-    add_json(parser)
-    parser.set_defaults(run=run)
+    declare.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,8 +62,6 @@ def run(options: argparse.Namespace) -> int:
     for option in ("network", "batch", "policy", "write"):
         if getattr(options, option):
             raise Fail(f"--{option} belongs to --run, which trains on the device at hand")
-    from refimpl.reproduce.evaluation import reproduced_json
-
     parts = chosen(paper.parts(), options.only)
     files = pictures(parts, checked(options.picture))
     met: list[bool] = []
@@ -97,8 +90,6 @@ def run(options: argparse.Namespace) -> int:
 
 def show_part(title: str, part: Part, found: Found) -> None:
     """A part's published figures, then its own tables."""
-    from refimpl.reproduce.evaluation import published_table
-
     published = [published_table(title, found.figures, part.units)] if found.figures else []
     for table in [*published, *(part.tables(found.rows) if part.tables else [])]:
         show_table(table)
@@ -129,9 +120,7 @@ def pictures(parts: Sequence[Part], path: Path | None) -> dict[str, Path]:
 
 def backend_at_hand(options: argparse.Namespace, paper: Paper) -> Literal["cuda", "cpu"]:
     """The backend of `--run`; refused at once where it would take for ever, or could not be timed."""
-    from refimpl.machine.here import gpu_at_hand
-
-    gpu = gpu_at_hand()
+    gpu = here.gpu_at_hand()
     if not gpu and options.network is None:
         raise Fail(f"no GPU here; a small network runs on the CPU: {paper.small}")
     if options.iterations < 1:
@@ -143,8 +132,6 @@ def measure(options: argparse.Namespace, paper: Paper) -> int:
     """Measure the paper's claims: tables, and notes on everything that could not be measured."""
     backend = backend_at_hand(options, paper)
     import refimpl
-    from refimpl.machine import machine
-    from refimpl.reproduce.evaluation import to_json
     from refimpl.reproduce.measured import Request
 
     module, policy = paper.measured(), options.policy or paper.policy

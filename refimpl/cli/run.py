@@ -15,43 +15,29 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from refimpl.accudnn.tuner import warmed_up
+from refimpl.cli import declare, resolve
 from refimpl.cli.arguments import (
     DONE,
     INTERRUPTED,
     WRONG,
     Fail,
     Parser,
-    add_command,
-    completed_by,
-    real,
     whole,
     writable,
 )
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import (
-    add_budget,
-    add_cluster,
-    add_json,
-    add_machine,
-    add_network,
-    add_setup,
-    data_parallel,
-    machine_of,
-    network_of,
-    say_share,
-    setup_of,
-)
 from refimpl.cli.parallel import as_rank, same_command
-from refimpl.cli.plan import proved
-from refimpl.cli.terminal import say, show_table, training_progress, waiting
+from refimpl.cli.terminal import print_json, say, show_table, training_progress
 from refimpl.cli.tune import TunedFile, tuned_file
-from refimpl.text import offer
+from refimpl.machine.cpu import CalibratedCpu
+from refimpl.network import Network
+from refimpl.network.zoo import NETWORKS, build
+from refimpl.planner import Program
+from refimpl.text import counted, duration, offer, size
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator, Trainer
     from refimpl.backend.data import BatchSource
-    from refimpl.network import Network
-    from refimpl.planner import Program
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE = 60  #: columns of the loss curve
@@ -59,9 +45,8 @@ SYNTHETIC_TESTS = 4  #: batches of new synthetic images that the trained network
 STEPS = 100
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "run", "train a network under a budget",
+def add(parser: Parser) -> None:
+    parser.describe(
         "Plan a network, prove the program safe, and train with it: on the GPU, on the CPU with the same kernels, or "
         "on an emulated GPU (--backend emulated), which runs the CUDA back end without one and checks every access. "
         "Ctrl-C and SIGTERM wait for the end of the iteration, save a checkpoint and say how to resume.  The networks "
@@ -78,79 +63,34 @@ def add(commands: Any) -> None:
             "refimpl run tiny-vgg:vdnnpp --batch 64 --policy vdnnpp-all --verbose",
         ],
     )  # fmt: skip
-    add_network(parser)
-    action = parser.add_argument(
+    declare.network(parser)
+    parser.add_argument(
         "--data", metavar="DATA", default="synthetic",
         help="digits (scikit-learn's), synthetic, or a .npz file with images and labels (default: synthetic)",
     )  # fmt: skip
-    completed_by(action, "data")
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
         "--steps", type=whole(), metavar="N", help=f"iterations in all, resumed ones too (default: {STEPS})"
     )
     length.add_argument("--epochs", type=whole(), metavar="N", help="times that all images are shown")
-    add_backend(parser)
-    learning = parser.add_argument_group("learning")
-    learning.add_argument("--rate", type=real(above=0), metavar="R", help="learning rate (default: 0.01)")
+    declare.backend(parser)
+    learning = declare.learning(parser)
     learning.add_argument(
         "--tuned", metavar="FILE", help="batch, rate and warm-up from what refimpl tune --json printed"
-    )
-    learning.add_argument("--momentum", type=real(below=1), metavar="M", help="default: 0.9")
-    learning.add_argument("--decay", type=real(), metavar="D", help="weight decay (default: 0)")
-    learning.add_argument(
-        "--seed", type=whole(0, (1 << 64) - 1), metavar="N", help="of weights, dropout and shuffling (default: 0)"
     )
     parser.add_argument("--save", metavar="FILE", help="write a checkpoint at the end")
     parser.add_argument("--export", metavar="FILE", help="write the network's ONNX file with the trained weights")
     parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint")
     parser.add_argument("--page", metavar="FILE", help="write a page with one more iteration beside the planned one")
-    add_setup(parser)
-    add_machine(parser, default="here")
-    add_budget(parser)
-    add_cluster(parser, simulated=False)
-    add_json(parser)
+    declare.setup(parser)
+    declare.machine(parser, default="here")
+    declare.budget(parser)
+    declare.cluster(parser, simulated=False)
+    declare.json(parser)
     parser.add_argument("--verbose", action="store_true", help="what every map took that the host compressed, too")
-    parser.set_defaults(run=run)
-
-
-def add_backend(parser: Parser) -> None:
-    parser.add_argument(
-        "--backend", choices=("auto", "cpu", "cuda", "emulated"), default="auto",
-        help="default: cuda with a GPU, else cpu; emulated: the CUDA back end on an emulated GPU, every access checked",
-    )  # fmt: skip
 
 
 # -- what is needed before the first step ------------------------------------------------------------------------------
-
-
-def prepared_program(options: argparse.Namespace, network: Network, default: str = "") -> Program:
-    """A program that can be run: with our own algorithms, and proved safe.  `default` names a machine."""
-    from refimpl.registry.planning import plan
-
-    machine = machine_of(options, default or running_on(options))
-    if machine.catalogue != "own":
-        if options.catalogue:
-            raise Fail(f"--catalogue {options.catalogue} can be simulated and not run; give --catalogue own")
-        machine = machine.with_catalogue("own")
-    program = plan(network, setup_of(options), machine, options.budget)
-    proved(program)
-    return program
-
-
-def running_on(options: argparse.Namespace) -> str:
-    """The machine that a program is planned for, where none is named."""
-    return "h100" if options.backend == "emulated" else "here"
-
-
-def trainer_of(program: Program, options: argparse.Namespace, **learning: Any) -> Trainer:
-    """A trainer on the chosen backend; the first time, its kernels are compiled, which takes a while."""
-    from refimpl.machine.here import gpu_at_hand
-
-    backend = options.backend if options.backend != "auto" else "cuda" if gpu_at_hand() else "cpu"
-    with waiting(f"preparing {program.network.name} for {backend}; the first time its kernels are compiled"):
-        from refimpl.backend import Trainer
-
-        return Trainer(program, backend, **learning)
 
 
 def source_of(name: str) -> Any:
@@ -168,9 +108,7 @@ def source_of(name: str) -> Any:
 
 def network_for(options: argparse.Namespace, source: Any) -> Network:
     """The network that was named, for images like the source's; only those for teaching take any."""
-    from refimpl.network.zoo import NETWORKS
-
-    network = network_of(options)
+    network = build(options.network, options.batch)
     if source is None:
         return network
     recipe = NETWORKS.get(network.name)
@@ -208,37 +146,32 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     from refimpl.backend.interrupts import sigterm_as_ctrl_c
 
     first_rank = communicator.rank == 0
-    if options.save and first_rank:
-        writable("--save", options.save)
-    if options.page and first_rank:
-        writable("--page", options.page)
-    if options.export and first_rank:
-        writable("--export", options.export)
+    for name in ("save", "page", "export"):
+        if first_rank and (path := getattr(options, name)):
+            writable(f"--{name}", path)
     tuned = tuned_of(options)
-    learning = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
-    learning = {name: value for name, value in learning.items() if value is not None}
+    learning = resolve.learning(options)
     source = source_of(options.data)
-    network = data_parallel(options, network_for(options, source), communicator.size)
+    network = resolve.data_parallel(options, network_for(options, source), communicator.size)
     if tuned and tuned.network != network.name:
         raise Fail(f"--tuned {options.tuned} is for {tuned.network}, not for {network.name}: tune that network")
     if options.export and network.file is None:
         raise Fail(f"--export {options.export}: {network.name} came from no ONNX file; only such a one can be written")
     source = source or data.synthetic(network.input.shape[1:], classes=network.predictions.shape[1])
     last = length_of(options, source, network.batch * network.ranks)
-    same_command(
-        communicator,
-        {
-            "network": network.name, "batch": network.batch, "policy": setup_of(options).name, "data": options.data,
-            "iterations": last, "all-reduces": network.reduced, **learning, "checkpoint": options.resume,
-        },
-    )  # fmt: skip
+    described = {
+        "network": network.name, "batch": network.batch, "policy": resolve.setup(options).name, "data": options.data,
+        "iterations": last, "all-reduces": network.reduced, **learning, "checkpoint": options.resume,
+    }  # fmt: skip
+    same_command(communicator, described)
     with communicator.preparing():
         if first_rank:
-            machine_of(options, running_on(options))  # a CPU is measured once, and the others read what was measured
+            # a CPU is measured once, and the others read what was measured
+            resolve.machine(options, resolve.running_on(options))
     with ExitStack() as stack:
         with communicator.preparing():
-            program = prepared_program(options, network)
-            trainer = stack.enter_context(trainer_of(program, options, communicator=communicator, **learning))
+            program = resolve.runnable(options, network)
+            trainer = stack.enter_context(resolve.trainer(program, options, communicator=communicator, **learning))
             if options.resume:
                 resume(trainer, options, learning)
         stack.enter_context(sigterm_as_ctrl_c())
@@ -288,7 +221,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
         report(document, program)
         if options.page:
             say(f"Page: {options.page}")
-        say_share(options, network, program.machine)
+        resolve.say_share(options, network, program.machine)
         if options.verbose and compressed:
             from refimpl.reproduce.measured import compressed_table
 
@@ -333,8 +266,6 @@ def train(
     trainer: Trainer, source: BatchSource, last: int, tuned: TunedFile | None = None
 ) -> tuple[list[float], list[float]]:
     """The loss and the seconds of every iteration; the first epochs warm up as `tuned` says."""
-    from refimpl.accudnn.tuner import warmed_up
-
     losses: list[float] = []
     seconds: list[float] = []
     batch, rank = trainer.network.batch, trainer.communicator.rank
@@ -444,8 +375,6 @@ def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
 
 def report(document: dict[str, Any], program: Program) -> None:
     """The result, for people."""
-    from refimpl.text import counted, duration, size
-
     losses, peak, seconds = document["losses"], document["peak_bytes"], document["seconds"]
     where = {"cpu": "on the CPU", "cuda": "on the GPU", "emulated": "emulated"}[document["backend"]]
     batch = f"batch {document['batch']}" + f" on each of {document['ranks']} ranks" * (document["ranks"] > 1)
@@ -456,8 +385,6 @@ def report(document: dict[str, Any], program: Program) -> None:
     again = "recounted from the executed instructions"
     same = f"as {again}" if peak["predicted"] == peak["recounted"] else f"but {size(peak['recounted'])} {again}"
     say(f"Memory    {size(peak['predicted'])} at most, {same}; budget {size(program.budget)}")
-    from refimpl.machine.cpu import CalibratedCpu
-
     modelled = program.machine.name == "here" and not isinstance(program.machine, CalibratedCpu)
     rough = "; a rough model: refimpl profile measures" if modelled else ""
     if document["backend"] == "emulated":
@@ -494,8 +421,6 @@ def report(document: dict[str, Any], program: Program) -> None:
 
 def compressing(compressed: list[dict[str, Any]]) -> str:
     """The figures of the maps that threads of the host compressed."""
-    from refimpl.text import duration, size
-
     figures = ("nbytes", "stored", "compress_seconds", "decompress_seconds")
     total = {name: sum(one[name] for one in compressed) for name in figures}
     share = sum(one["density"] * one["nbytes"] for one in compressed) / total["nbytes"]

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import Any
 
-from refimpl.cli.arguments import DONE, add_command
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import add_json, add_network, network_of
-from refimpl.cli.terminal import say, show_table
+from refimpl.cli import declare
+from refimpl.cli.arguments import DONE, Parser
+from refimpl.cli.terminal import print_json, say, show_table
+from refimpl.network.zoo import build
+from refimpl.text import size
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "summary", "a network, layer by layer",
+def add(parser: Parser) -> None:
+    parser.describe(
         "A network, layer by layer: shapes, parameters, operations, and the bytes of its maps.",
         ["refimpl summary vgg16 --batch 256", "refimpl summary alexnet:superneurons --json"],
     )  # fmt: skip
-    add_network(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    declare.network(parser)
+    declare.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    network = network_of(options)
+    network = build(options.network, options.batch)
     if options.json:
         from refimpl.network.accounting import network_wide_bytes
         from refimpl.network.summary import summary
@@ -36,7 +34,6 @@ def run(options: argparse.Namespace) -> int:
         })  # fmt: skip
         return DONE
     from refimpl.report.tables import summary_table
-    from refimpl.text import size
 
     show_table(summary_table(network))
     come_and_go = network.conventions.weight_gradients_managed

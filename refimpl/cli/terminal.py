@@ -5,10 +5,11 @@ Rich is imported when something is written, so that completion and `--json` need
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from refimpl.text import duration
 
@@ -69,6 +70,12 @@ def wrapped(text: str) -> None:
     from rich.markup import escape
 
     console().print(escape(text))
+
+
+def print_json(document: Any) -> None:
+    """Print a JSON document; NaN and infinity, which JSON does not have, become null."""
+    plain = json.loads(json.dumps(document), parse_constant=lambda _: None)
+    print(json.dumps(plain, indent=1, ensure_ascii=False))
 
 
 class Advance(Protocol):

@@ -5,22 +5,11 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from refimpl.cli.arguments import DONE, Fail, add_command, writable
-from refimpl.cli.options import (
-    add_budget,
-    add_cluster,
-    add_machine,
-    add_network,
-    add_setup,
-    network_of,
-    program_of,
-    say_share,
-)
-from refimpl.cli.plan import proved
-from refimpl.cli.run import add_backend, prepared_program, trainer_of
+from refimpl.cli import declare, resolve
+from refimpl.cli.arguments import DONE, Fail, Parser, writable
 from refimpl.cli.terminal import say
+from refimpl.network.zoo import build
 
 #: Format → ending of the file, what it is, where it opens, the module of `refimpl.report` that writes it.
 FORMATS = {
@@ -30,9 +19,8 @@ FORMATS = {
 }
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "trace", "one iteration, in formats that other tools open",
+def add(parser: Parser) -> None:
+    parser.describe(
         "Write one iteration, simulated, in formats that other tools open: chrome (ui.perfetto.dev), snapshot "
         "(pytorch.org/memory_viz) and rmm (an allocation log).  With --run it is run here, and its times are measured.",
         [
@@ -42,16 +30,15 @@ def add(commands: Any) -> None:
             "refimpl trace tiny-resnet --run --out measured.json",
         ],
     )  # fmt: skip
-    add_network(parser)
-    add_setup(parser)
-    add_machine(parser)
-    add_budget(parser)
+    declare.network(parser)
+    declare.setup(parser)
+    declare.machine(parser)
+    declare.budget(parser)
     parser.add_argument("--format", choices=tuple(FORMATS), help="default: by the ending of --out, else all three")
     parser.add_argument("--out", metavar="PATH", default=".", help="a file, or a folder (default: this one)")
     parser.add_argument("--run", action="store_true", dest="measured", help="run it here: see --backend")
-    add_backend(parser)
-    add_cluster(parser)
-    parser.set_defaults(run=run)
+    declare.backend(parser)
+    declare.cluster(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,18 +46,17 @@ def run(options: argparse.Namespace) -> int:
     if options.measured:
         if options.workers > 1:
             raise Fail("--workers is simulated, and --run is not: leave out one of them")
-        program = prepared_program(options, network_of(options))
-        with trainer_of(program, options) as trainer:
+        program = resolve.runnable(options, build(options.network, options.batch))
+        with resolve.trainer(program, options) as trainer:
             timeline = trainer.timeline()
     else:
-        program = program_of(options)
-        proved(program)
+        program = resolve.program(options)
         timeline = program.simulate()
     how = "simulated" if timeline.simulated else "measured"
     if options.measured and options.backend == "emulated":
         how = "run and timed by a model,"  # the timeline says: on h100, emulated
     say(f"One iteration of {program.network.name}, batch {program.network.batch}, {how} on {timeline.machine}:")
-    say_share(options, program.network, program.machine)
+    resolve.say_share(options, program.network, program.machine)
     for form, path in paths.items():
         _, what, opens, module = FORMATS[form]
         getattr(import_module(f"refimpl.report.{module}"), f"write_{module}")(path, program, timeline)

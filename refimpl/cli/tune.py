@@ -6,38 +6,28 @@ import argparse
 import json
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from refimpl.cli.arguments import DONE, Fail, add_command, completed_by, pick, real, whole
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import (
-    MOST_RANKS,
-    add_budget,
-    add_json,
-    add_machine,
-    add_network,
-    add_ring,
-    add_setup,
-    machine_of,
-    setup_of,
-)
-from refimpl.cli.pictures import add_picture, checked, save
-from refimpl.cli.terminal import progress, say, show_table, wrapped
-
-if TYPE_CHECKING:
-    from refimpl.accudnn.cluster import Cluster
-    from refimpl.accudnn.tuner import Learning, Objective, Point
-    from refimpl.registry.tuning import Accounting, Tuned, Workers
-    from refimpl.report.tables import Table
+from refimpl.accudnn.cluster import Cluster
+from refimpl.accudnn.tuner import Learning, Objective, Point, fitting
+from refimpl.cli import declare, resolve
+from refimpl.cli.arguments import DONE, Fail, Parser, pick, real, whole
+from refimpl.cli.pictures import checked, save
+from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
+from refimpl.machine import wire_bytes
+from refimpl.network.zoo import build
+from refimpl.registry.planning import budget_bytes
+from refimpl.registry.tuning import ACCOUNTINGS, Accounting, Tuned, Workers, tune
+from refimpl.report.tables import Column, Table, count
+from refimpl.text import duration, size
 
 POLICY = "accudnn"
 PLANS = 60  #: batches planned for most networks; how far the bar goes
 MOST_BUDGET = 1 << 50  #: bytes; a curve without a limit has no end
 
 
-def add(commands: Any) -> None:
-    parser = add_command(
-        commands, "tune", "the most efficient minibatch within a budget, and its learning rate",
+def add(parser: Parser) -> None:
+    parser.describe(
         "AccUDNN's tuner, reconstructed: plan the network with more and more images and find the batch with the most "
         "images a second, which is not the largest that fits; the learning rate that matches it; and what a cluster "
         "would make of it.  All times are simulated.  refimpl run --tuned FILE trains with what --json printed.",
@@ -48,12 +38,11 @@ def add(commands: Any) -> None:
             "refimpl tune lenet --budget 8MiB --json > tuned.json",
         ],
     )  # fmt: skip
-    add_network(parser, batch=False)
-    action = parser.add_argument("--policy", metavar="PRESET", default=POLICY, help=f"default: {POLICY}")
-    completed_by(action, "presets")
-    add_setup(parser, preset=False)
-    add_machine(parser)
-    add_budget(parser)
+    declare.network(parser, batch=False)
+    parser.add_argument("--policy", metavar="PRESET", default=POLICY, help=f"default: {POLICY}")
+    declare.setup(parser, preset=False)
+    declare.machine(parser)
+    declare.budget(parser)
     parser.add_argument(
         "--objective", choices=("single", "cluster"),
         help="of the batches within 1 %% of the most images a second, the smallest or the largest "
@@ -66,29 +55,22 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     cluster = parser.add_argument_group("a cluster, simulated")
     cluster.add_argument("--workers", type=numbers, default=(), metavar="N,N", help="numbers of GPUs, as in 8,64,512")
-    add_ring(cluster)
+    declare.ring(cluster)
     learning = parser.add_argument_group("learning")
     learning.add_argument("--base-batch", type=whole(), metavar="N", default=256, help="default: 256")
     learning.add_argument("--base-rate", type=real(above=0), metavar="R", default=0.1, help="its rate (default: 0.1)")
     learning.add_argument("--images", type=whole(), metavar="N", default=1_281_167,
                           help="of an epoch (default: ImageNet's 1,281,167)")  # fmt: skip
-    add_picture(parser, kinds=False)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    declare.picture(parser, kinds=False)
+    declare.json(parser)
 
 
 def numbers(text: str) -> tuple[int, ...]:
     """The type of --workers."""
-    return tuple(whole(most=MOST_RANKS)(part) for part in text.split(","))
+    return tuple(whole(most=declare.MOST_RANKS)(part) for part in text.split(","))
 
 
 def run(options: argparse.Namespace) -> int:
-    from refimpl.accudnn.cluster import Cluster
-    from refimpl.accudnn.tuner import Learning
-    from refimpl.network.zoo import build
-    from refimpl.registry.planning import budget_bytes
-    from refimpl.registry.tuning import ACCOUNTINGS, tune
-
     picture = checked(options.picture)
     accounting = pick(options.baseline, ACCOUNTINGS, "accounting")
     clusters = [Cluster(workers, options.link, options.latency, options.overlap) for workers in options.workers]
@@ -96,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     if options.objective == "cluster" and not several:
         raise Fail("--objective cluster is for 2 workers or more: give --workers, as in --workers 8")
     objective: Objective = options.objective or ("cluster" if several else "single")
-    setup, machine, network = setup_of(options), machine_of(options), build(options.network)
+    setup, machine, network = resolve.setup(options), resolve.machine(options), build(options.network)
     learning = Learning(options.base_batch, options.base_batch, options.base_rate, options.images)
     budget = budget_bytes(options.budget, network, machine)
     if budget > MOST_BUDGET:
@@ -124,8 +106,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def title(tuned: Tuned) -> str:
-    from refimpl.text import size
-
     machine = f"{tuned.machine.name}, {tuned.machine.catalogue}"
     return f"{tuned.network} · {tuned.setup.name} · {machine} · {size(tuned.budget)} (simulated)"
 
@@ -140,10 +120,6 @@ def one_digit(number: float) -> str:
 
 def accountings_table(tuned: Tuned) -> Table:
     """The largest batch that fits without the policy, by every accounting."""
-    from refimpl.registry.tuning import ACCOUNTINGS
-    from refimpl.report.tables import Column, Table, count
-    from refimpl.text import size
-
     columns = (
         Column("accounting", "name"), Column("an image", "bytes_per_image", size), Column("fixed", "fixed_bytes", size),
         Column("b0", "batch", count), Column("images/s", lambda row: row.point.images_a_second, one_digit),
@@ -165,8 +141,6 @@ def knee(tuned: Tuned) -> int:
 
 def curve_table(tuned: Tuned) -> Table:
     """X(b)."""
-    from refimpl.report.tables import Column, Table, count
-    from refimpl.text import duration, size
 
     def marked(one: Point) -> str:
         return (
@@ -188,8 +162,6 @@ def curve_table(tuned: Tuned) -> Table:
 
 def findings(tuned: Tuned) -> list[str]:
     """The answers, one line each."""
-    from refimpl.text import size
-
     form, learning = tuned.closed_form, tuned.learning
     smallest = "smallest" if tuned.objective == "single" else "largest"
     per_image = " and ".join(
@@ -214,8 +186,6 @@ def findings(tuned: Tuned) -> list[str]:
 
 def cluster_table(tuned: Tuned) -> Table:
     """The scaling curve."""
-    from refimpl.report.tables import Column, Table, count
-    from refimpl.text import duration
 
     def learnt(name: str) -> Any:
         return lambda row: getattr(row.learning, name)
@@ -240,7 +210,6 @@ def cluster_table(tuned: Tuned) -> Table:
 
 def drawn(tuned: Tuned) -> Any:
     """X(b) with what matters marked."""
-    from refimpl.accudnn.tuner import fitting
     from refimpl.report.batch_picture import batch_picture
 
     rates = fitting(tuned.curve)
@@ -294,8 +263,6 @@ def learning_json(learning: Learning) -> dict[str, Any]:
 
 
 def workers_json(row: Workers) -> dict[str, Any]:
-    from refimpl.machine import wire_bytes
-
     cluster: Cluster = row.cluster
     return {
         "simulated": True, "workers": cluster.workers, "link_bytes_a_second": cluster.rate,

@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 from refimpl.backend import Trainer, cpu, data
-from refimpl.cli import main, run
+from refimpl.cli import main, resolve
 from refimpl.machine import files
 
 LONG = 60.0  #: seconds that the other ranks go on preparing, unless they are told to stop
@@ -97,9 +97,9 @@ def plant(patch: pytest.MonkeyPatch, rank: int, mine: int, fault: str, when: str
     if when == "waiting" and mine == rank:
         Timer(2.0, strike).start()
     elif when == "waiting":
-        patch.setattr(run, "machine_of", endless)
+        patch.setattr(resolve, "machine", endless)
     if when in ("planning", "compiling"):
-        patch.setattr(run, "prepared_program" if when == "planning" else "trainer_of", endless)
+        patch.setattr(resolve, "runnable" if when == "planning" else "trainer", endless)
     if fault == "room":
         patch.setattr(cpu, "arena", no_room)
 

@@ -13,8 +13,8 @@ import pytest
 
 from refimpl import __version__
 from refimpl.cli import COMMANDS, bench, main, parser
-from refimpl.cli.lists import print_json
-from refimpl.cli.options import RECOMPUTE, assigned
+from refimpl.cli.resolve import RECOMPUTE, assigned
+from refimpl.cli.terminal import print_json
 from tests.refimpl.cli.said import Command
 
 
@@ -35,12 +35,12 @@ def test_a_full_disk_is_one_line_and_status_2(arguments: list[str], buffered: st
         assert subprocess.run(command, stdout=full, stderr=full, env=environment).returncode == 2
 
 
-@pytest.mark.parametrize("name", [module.__name__.rpartition(".")[2] for module in COMMANDS])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_explains_itself_within_100_columns(
     refimpl: Command, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    said = refimpl({"lists": "list", "check_kernel": "check-kernel"}.get(name, name), "--help")
+    said = refimpl(name, "--help")
     assert said.status == 0 and said.err == ""
     assert "usage: refimpl" in said.out and max(map(len, said.out.splitlines())) <= 100
     if name != "demo":

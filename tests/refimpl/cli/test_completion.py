@@ -12,6 +12,7 @@ import pytest
 from argcomplete.shell_integration import shellcode
 
 from refimpl.cli import parser
+from refimpl.cli.completion import offer_names
 from refimpl.machine import MACHINES
 from refimpl.network.zoo import NETWORKS
 from refimpl.registry.modules import MODULES, SWITCHES
@@ -27,7 +28,9 @@ def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     monkeypatch.setenv("_ARGCOMPLETE", "1")
     _, prefix, _, words, at = split_line(line, len(line))
-    finder = CompletionFinder(parser(), default_completer=None, append_space=False)
+    command = parser()
+    offer_names(command)
+    finder = CompletionFinder(command, default_completer=None, append_space=False)
     return set(finder._get_completions(words, prefix, "", at))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from refimpl.cli import bench, main, parser, profile, run, trace
+from refimpl.cli import bench, main, parser, profile, resolve
 from refimpl.cli.arguments import Fail
 from refimpl.planner import SLOTS
 from refimpl.registry.modules import MODULES, SWITCHES
@@ -152,22 +152,24 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from refimpl.bench import emulated as emulated_bench
     from refimpl.bench import kernels as kernels_bench
     from refimpl.bench import planning as planner_bench
-    from refimpl.cli import demonstration
+    from refimpl.cli import demonstration, optimum
+    from refimpl.cli import pareto as pareto_command
     from refimpl.machine import measure
-    from refimpl.optimum import bound, exhaustive, pareto, setups
+    from refimpl.optimum import bound, pareto, setups
 
     def refused(*_: Any, **__: Any) -> Any:
         raise Fail("nothing is measured here")
 
     for place, name in (
-        (run, "trainer_of"), (trace, "trainer_of"), (measure, "measure"), (kernels_bench, "run"),
+        (resolve, "trainer"), (measure, "measure"), (kernels_bench, "run"),
         (planner_bench, "run"), (emulated_bench, "run"), (demonstration, "main"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
     papers, solve = setups.of_papers(), bound.Programme.solve  # all setups take a minute, and so may the solver
-    monkeypatch.setattr(setups, "of_papers", lambda: dict([*papers.items()][-3:]))
+    for place in (optimum, pareto_command):
+        monkeypatch.setattr(place, "of_papers", lambda: dict([*papers.items()][-3:]))
     monkeypatch.setattr(bound.Programme, "solve", lambda self, time_limit: solve(self, min(time_limit, 0.1)))
-    monkeypatch.setattr(exhaustive, "MOST", 2)
+    monkeypatch.setattr(optimum, "MOST", 2)
     monkeypatch.setattr(pareto.Case, "combined", lambda case, network, budget: None)
     monkeypatch.setattr(threads, "cores", lambda: 1)  # the worker processes would have none of these patches
     monkeypatch.setattr(machine_code, "why_not", lambda: "not here")

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from refimpl.backend.data import Synthetic
-from refimpl.cli.lists import print_json
 from refimpl.cli.run import curve, without
+from refimpl.cli.terminal import print_json
 from refimpl.machine import machine
 from refimpl.network.zoo import build
 from refimpl.registry.fitting import least_budget
@@ -201,9 +201,9 @@ def test_ctrl_c_while_saving_says_whether_it_is_saved(
 def test_what_cannot_be_saved_is_refused_before_training(
     wrong: Wrong, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from refimpl.cli import run
+    from refimpl.cli import resolve
 
-    monkeypatch.setattr(run, "trainer_of", lambda *_, **__: pytest.fail("there is a trainer"))
+    monkeypatch.setattr(resolve, "trainer", lambda *_, **__: pytest.fail("there is a trainer"))
     for path, says in (
         ("/dev/null", "it is a device"),
         (tmp_path, "it is a folder"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refimpl.cli import run
+from refimpl.cli import resolve
 from refimpl.machine import machine
 from refimpl.vdnnpp.compression import CompressedBuffers
 from tests.refimpl.cli.said import Command
@@ -22,7 +22,7 @@ COMMAND = ("run", "tiny-vgg:vdnnpp", "--batch", 8, "--steps", 2, "--backend", "c
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was measured here: threads that are done with a map at once, so that the plan has maps compressed."""
     made = replace(machine("here"), host_rate=1e12)
-    monkeypatch.setattr(run, "machine_of", lambda *_, **__: made)
+    monkeypatch.setattr(resolve, "machine", lambda *_, **__: made)
 
 
 def test_a_line_says_what_was_compressed_and_verbose_says_it_map_by_map(refimpl: Command) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from refimpl.backend import Trainer, data
-from refimpl.cli.options import RATE, rate
+from refimpl.cli.declare import RATE, rate
 from refimpl.cli.tune import tuned_file
 from refimpl.machine.profile import Copies, Profile
 from refimpl.network.zoo import build

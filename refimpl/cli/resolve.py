@@ -1,0 +1,155 @@
+"""What the options of `declare` stand for: networks, setups, machines, programs, trainers."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from refimpl.cli.arguments import WRONG, Fail
+from refimpl.cli.declare import VDNNS_MACHINE
+from refimpl.cli.terminal import say, search_progress, waiting
+from refimpl.combined import Combined
+from refimpl.machine import Machine, Ring, here
+from refimpl.machine import machine as machine_named
+from refimpl.network import BUCKET_BYTES, Network
+from refimpl.network.zoo import build
+from refimpl.planner import Program, Proof, Setup, SetupError, Unsafe
+from refimpl.registry import presets
+from refimpl.registry.budgets import BudgetError, Share, parse, several
+from refimpl.registry.modules import assignments
+from refimpl.registry.planning import plan, share_of
+from refimpl.registry.tiers import tiers_named
+
+if TYPE_CHECKING:  # it imports Numba
+    from refimpl.backend import Trainer
+
+#: `--recompute` → the module of that name in the slot.
+RECOMPUTE = {"speed": "speed-centric", "memory": "memory-centric", "cost": "cost-aware"}
+
+
+def network(options: argparse.Namespace, name: str = "") -> Network:
+    """A network as one of --workers trains it; the one that was named, or another."""
+    return data_parallel(options, build(name or options.network, options.batch), options.workers)
+
+
+def data_parallel(options: argparse.Namespace, network: Network, ranks: int) -> Network:
+    """The network as one of `ranks` ranks trains it."""
+    if options.bucket is None:
+        return network.data_parallel(ranks, BUCKET_BYTES if options.overlap else None)
+    if not options.overlap:
+        raise Fail("--no-overlap makes one bucket of all gradients: leave out --bucket")
+    try:
+        bucket = parse(options.bucket)
+    except BudgetError:
+        bucket = Share(1.0)
+    if isinstance(bucket, Share):
+        raise Fail(f"--bucket {options.bucket}: give a size, as in 4MiB")
+    return network.data_parallel(ranks, bucket)
+
+
+def setup(options: argparse.Namespace) -> Setup:
+    """The preset that was named, with some slots filled otherwise."""
+    return setup_named(options, options.policy, {})
+
+
+def setup_named(options: argparse.Namespace, text: str, named: dict[str, str]) -> Setup:
+    """The setup `text`, changed by --set, --algorithms and --recompute, and last by `named`."""
+    if getattr(options, "fates", None):
+        named = named | {"fates": options.fates}
+    try:
+        return with_effort(presets.setup(text, assigned(options) | named), options)
+    except SetupError as error:
+        if options.recompute and str(error).startswith(f"recompute={RECOMPUTE[options.recompute]} "):
+            hint = f"{error}, or take the preset superneurons-recompute"
+            raise Fail(f"--recompute {options.recompute} with {text}: {hint}") from None
+        raise
+
+
+def with_effort(setup: Setup, options: argparse.Namespace) -> Setup:
+    """The setup; of the preset combined, its search with --effort and --search-seed, which shows how far it is."""
+    if not isinstance(setup, Combined):
+        for name in ("effort", "search_seed"):
+            if getattr(options, name, None) is not None and getattr(options, "policy", "combined") != "combined":
+                raise Fail(f"--{name.replace('_', '-')} is for --policy combined")
+        return setup
+    changed = {"effort": options.effort, "seed": options.search_seed}
+    given = {name: value for name, value in changed.items() if value is not None}
+    return replace(setup, watch=search_progress(), **given)
+
+
+def assigned(options: argparse.Namespace) -> dict[str, str]:
+    """Slot → module of --set; `--algorithms x` is `--set algorithms=x`, `--recompute speed` that of speed-centric."""
+    named = assignments(options.assignments)
+    short = {"algorithms": options.algorithms, "recompute": RECOMPUTE.get(options.recompute)}
+    for slot, module in short.items():
+        if module is not None and named.setdefault(slot, module) != module:
+            raise Fail(f"--{slot} {getattr(options, slot)} and --set {slot}={named[slot]}: give one of them")
+    return named
+
+
+def machine(options: argparse.Namespace, default: str = "") -> Machine:
+    """The machine that was named; without a name `default`, or the GPU at hand, or vDNN's."""
+    found = machine_named(options.machine or default or ("here" if here.gpu_at_hand() else VDNNS_MACHINE))
+    if options.catalogue:
+        found = found.with_catalogue(options.catalogue)
+    if "network_shares_link" in options:
+        found = found.with_ring(Ring(options.link, options.latency, options.network_shares_link))
+    return found.with_tiers(tiers_named(options.tiers)) if options.tiers is not None else found
+
+
+def program(options: argparse.Namespace) -> Program:
+    """The program of the network that was named, with the setup, machine and budget that were; it is proved safe."""
+    found = plan(network(options), setup(options), machine(options), options.budget)
+    proved(found)
+    return found
+
+
+def proved(program: Program) -> Proof:
+    """The program's proof.  A program that has none is a fault of the planner or of a module, and is not shown."""
+    try:
+        return program.verify()
+    except Unsafe as error:
+        raise Fail(f"the planned program is not safe, which is a fault of a module: {error}", WRONG) from None
+
+
+def say_share(options: argparse.Namespace, network: Network, machine: Machine) -> None:
+    """A line on what the budget is a share of, if it is one; of several budgets a line each."""
+    for budget in several(options.budget):
+        if line := share_of(budget, network, machine):
+            say(line)
+
+
+# -- to be run ---------------------------------------------------------------------------------------------------------
+
+
+def runnable(options: argparse.Namespace, network: Network, default: str = "") -> Program:
+    """A program that can be run: with our own algorithms, and proved safe.  `default` names a machine."""
+    found = machine(options, default or running_on(options))
+    if found.catalogue != "own":
+        if options.catalogue:
+            raise Fail(f"--catalogue {options.catalogue} can be simulated and not run; give --catalogue own")
+        found = found.with_catalogue("own")
+    program = plan(network, setup(options), found, options.budget)
+    proved(program)
+    return program
+
+
+def running_on(options: argparse.Namespace) -> str:
+    """The machine that a program is planned for, where none is named."""
+    return "h100" if options.backend == "emulated" else "here"
+
+
+def trainer(program: Program, options: argparse.Namespace, **learning: Any) -> Trainer:
+    """A trainer on the chosen backend; the first time, its kernels are compiled, which takes a while."""
+    backend = options.backend if options.backend != "auto" else "cuda" if here.gpu_at_hand() else "cpu"
+    with waiting(f"preparing {program.network.name} for {backend}; the first time its kernels are compiled"):
+        from refimpl.backend import Trainer
+
+        return Trainer(program, backend, **learning)
+
+
+def learning(options: argparse.Namespace) -> dict[str, Any]:
+    """The optimiser's settings that were given."""
+    given = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
+    return {name: value for name, value in given.items() if value is not None}
