@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ import pytest
 nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed: no notebook can be read")
 
 ROOT = Path(__file__).resolve().parent.parent
-NOTEBOOKS = sorted((ROOT / "tutorials").glob("*.ipynb"))
+TUTORIALS = ROOT / "tutorials"
+NOTEBOOKS = sorted(TUTORIALS.glob("*.ipynb"))
 MOST_BYTES = 3 << 20  #: of all stored notebooks together
 NUMBER = re.compile(r"0x[0-9a-f]+|\d[\d,]*(\.\d+)?(e[-+]?\d+)?")
 MISSING = re.compile(r"^(\$[^\n]*\n)?Skipped|is not installed", re.MULTILINE)  #: what a cell says without a tool
@@ -53,19 +55,41 @@ def tags(cell: Any) -> list[str]:
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-def fresh(path: Path, *more: str) -> Any:
-    """The notebook run from its first cell to its last, cleaned; `more` cells are appended.  Raises the first error."""
+#: Runs before each notebook: what an earlier one has defined and drawn is gone.
+RESET = """
+%reset -f
+import matplotlib.pyplot
+matplotlib.pyplot.close("all")
+matplotlib.rcdefaults()
+"""
+
+
+@contextmanager
+def started() -> Iterator[Any]:
+    """A Jupyter kernel for one notebook after another: what they all import takes seconds, so it is imported once."""
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed: no notebook can be executed")
-    notebook = nbformat.read(path, 4)
-    notebook.cells += [nbformat.v4.new_code_cell(source) for source in more]
     here = {"PYTHONPATH": str(ROOT), "REFIMPL_CALIBRATE": "0"}  # this tree, and the same plans on every machine
-    before = {name: os.environ.get(name) for name in here}
-    os.environ.update(here)
-    try:
-        nbclient.NotebookClient(notebook, timeout=900, resources={"metadata": {"path": str(path.parent)}}).execute()
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+    client = nbclient.NotebookClient(nbformat.v4.new_notebook(), resources={"metadata": {"path": str(TUTORIALS)}})
+    with client.setup_kernel(env={**os.environ, **here}):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    with started() as client:
+        yield client
+
+
+def fresh(path: Path, kernel: Any, *more: str) -> Any:
+    """The notebook run from its first cell to its last, cleaned; `more` cells are appended.  Raises the first error."""
+    notebook = nbformat.read(path, 4)
+    notebook.cells = [
+        nbformat.v4.new_code_cell(RESET), *notebook.cells, *map(nbformat.v4.new_code_cell, more)
+    ]  # fmt: skip
+    client = type(kernel)(notebook, km=kernel.km, timeout=900)
+    client.kc = kernel.kc
+    client.execute(cleanup_kc=False)
+    del notebook.cells[0]
     return cleaned(notebook)
 
 
@@ -140,8 +164,8 @@ def test_there_are_tutorials() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_runs_and_the_stored_outputs_are_current(path: Path) -> None:
-    run = fresh(path, ABSURD)
+def test_runs_and_the_stored_outputs_are_current(path: Path, kernel: Any) -> None:
+    run = fresh(path, kernel, ABSURD)
     never_stopped = run.cells.pop().outputs[0].text
     assert never_stopped.rstrip().endswith("[]"), "a check took an absurd answer, or said nothing"
     found = list(differences(nbformat.read(path, 4), run))
@@ -216,7 +240,8 @@ if __name__ == "__main__":
     for path in NOTEBOOKS:
         if not set(sys.argv[2:]) or any(name in path.stem for name in sys.argv[2:]):
             began, used = time.perf_counter(), os.times()
-            nbformat.write(fresh(path), path)
+            with started() as client:
+                nbformat.write(fresh(path, client), path)
             now = os.times()
             spent = sum(now[:4]) - sum(used[:4])
             print(f"{path.stem}: {time.perf_counter() - began:.0f} s, {spent:.0f} s of processors", flush=True)
