@@ -25,7 +25,7 @@ from cuda.core import EventOptions
 from kernels import gpu
 from kernels.shim import cuda
 from refimpl.backend.bound import Bound, Settings
-from refimpl.backend.cuda_host import Action, HostSide, checked
+from refimpl.backend.cuda_host import Action, HostSide, ThreadSide, checked
 from refimpl.backend.cuda_network import NetworkSide
 from refimpl.backend.device import CallTimes, Device, Pauses, Replay, Sizes
 from refimpl.backend.driver_calls import DriverMemory
@@ -77,6 +77,9 @@ def copying(copy: Callable[..., Any], to: int, given: int, nbytes: int) -> Calla
 class CudaDevice(Device):
     """`streams` as a program has them: 0 computes, the others copy; the host's own, the last, is none of them."""
 
+    host_side_of: type[HostSide] = HostSide
+    network_side_of: type[NetworkSide] = NetworkSide
+
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(sizes)
         why_not = self.why_not()
@@ -89,7 +92,7 @@ class CudaDevice(Device):
         self._events: dict[int, Any] = {}
         self._memories: list[DriverMemory] = []
         self._peer: PeerMemory | None = None
-        self._hosts: list[HostSide | NetworkSide] = []  #: those whose thread may still work
+        self._hosts: list[ThreadSide] = []  #: those whose thread may still work
         try:
             with device_errors(f"pinning {size(sizes.pinned)} of host memory (a set-up that offloads less takes less)"):
                 rounded = -(-sizes.pinned // COUNTER) * COUNTER
@@ -164,37 +167,25 @@ class CudaDevice(Device):
 
     def host_side(self, program: Program) -> HostSide:
         """For a program whose maps are compressed; its thread ends when the device is closed."""
-        made = HostSide(program, self.pinned, self.store, self._counter, self.event, self.handles)
+        made = self.host_side_of(program, self.pinned, self.store, self._counter, self.event, self.handles)
         self._hosts.append(made)
         return made
 
-    def network_side(self, program: Program) -> NetworkSide:
-        """For a program with collective calls; its thread ends when the device is closed."""
-        stream = network_stream(program)
-        assert stream is not None
-        made = self._network_side(program, *self._staging(max(program.network.reduced)), self.handles[stream])
-        self._hosts.append(made)
-        return made
-
-    def _staging(self, nbytes: int) -> tuple[np.ndarray, np.ndarray]:
-        """Pinned memory for the gradients of one collective call, and a counter."""
+    def network_side(self, program: Program, stream: int) -> NetworkSide:
+        """For a program with collective calls on this stream; its thread ends when the device is closed."""
+        nbytes = max(program.network.reduced)
         with device_errors(f"pinning {size(nbytes)} of host memory (smaller buckets take less)"):
             whole = cuda.pinned_array(nbytes + COUNTER, np.uint8)
-        return whole[:nbytes], whole[nbytes:].view(np.uint32)
-
-    def _network_side(self, program: Program, staging: np.ndarray, counter: np.ndarray, handle: Any) -> NetworkSide:
-        return NetworkSide(program, self.communicator, staging, counter, self._host_copies(), self._reached, handle)
-
-    def _host_copies(self) -> Any:
-        """How to copy out and in between the arena and any pinned memory."""
-        return (
+        copies = (
             lambda address, host, nbytes: copying(driver.cuMemcpyDtoHAsync, host, self._base + address, nbytes),
             lambda address, host, nbytes: copying(driver.cuMemcpyHtoDAsync, self._base + address, host, nbytes),
         )
-
-    def _reached(self, position: int) -> Any:
-        """The event after the copies out of the collective call at a position, which no record has."""
-        return self.event(position).handle
+        made = self.network_side_of(
+            program, self.communicator, whole[:nbytes], whole[nbytes:].view(np.uint32), copies,
+            lambda position: self.event(position).handle, self.handles[stream],
+        )  # fmt: skip
+        self._hosts.append(made)
+        return made
 
     def synchronize(self) -> None:
         for stream in self.streams:
@@ -235,7 +226,8 @@ class CudaReplay(Replay):
         self._awaited = awaited(program)
         self._memory = device.driver_memory() if program.setup.allocator.driver_calls else None
         self._host = device.host_side(program) if host_stream(program) is not None else None
-        self._network = device.network_side(program) if network_stream(program) is not None else None
+        stream = network_stream(program)
+        self._network = device.network_side(program, stream) if stream is not None else None
         self._actions: list[Action] = []
         self._first: list[int] = []  #: position → its first action
         for position, instruction in enumerate(program.instructions):
@@ -307,7 +299,7 @@ class CudaReplay(Replay):
         for side in self._sides():
             side.begin()
 
-    def _sides(self) -> list[HostSide | NetworkSide]:
+    def _sides(self) -> list[ThreadSide]:
         """The work of the host's threads beside the GPU."""
         return [side for side in (self._host, self._network) if side is not None]
 

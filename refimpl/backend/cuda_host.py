@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from refimpl.backend.errors import DeviceFailed
+from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, host_stream
 from refimpl.backend.orders import awaited
 from refimpl.planner import Compress, Decompress, Program, Record, Wait
@@ -37,7 +37,56 @@ def checked(result: tuple[Any, ...], doing: str) -> None:
         raise DeviceFailed(f"the GPU refused {doing}: {result[0].name}")
 
 
-class HostSide:
+class ThreadSide:
+    """A thread of the host beside the CUDA streams, and how it and they wait for each other.
+
+    Args:
+        program: whose work it does.
+        counter: one number of pinned memory: how many things that a stream can wait for have happened in the thread.
+    """
+
+    waits_for = "the host's threads"  #: what a stream waits for, for errors
+
+    def __init__(self, program: Program, counter: np.ndarray) -> None:
+        self._program = program
+        self._counter, self._address = counter, counter.ctypes.data
+        status, self._context = driver.cuCtxGetCurrent()
+        checked((status,), "to say its context")
+        self._thread = HostThread()
+
+    def begin(self) -> None:
+        """A new iteration: nothing of it has happened.  The streams are empty."""
+        self._counter[0] = 0
+
+    def finish(self) -> None:
+        """Wait until all pieces have ended; raises what went wrong in one."""
+        try:
+            self._thread.finish()
+        except RunError:
+            self._counter[0] = ALL_REACHED  # the streams go on; their results are not used
+            raise
+
+    def _start(self, position: int, piece: Piece) -> None:
+        """Give the thread the piece of the instruction at a position."""
+        self._thread.start(piece)
+
+    def _hold(self, number: int, handle: Any) -> None:
+        """A stream waits until the thread has counted to this number."""
+        checked(driver.cuStreamWaitValue32(handle, self._address, number, AT_LEAST), f"to wait for {self.waits_for}")
+
+    # -- in the thread -------------------------------------------------------------------------------------------------
+
+    def _await(self, position: int, events: list[Any]) -> None:
+        """Sleep until all that the piece at this position needs has happened on the streams."""
+        checked(driver.cuCtxSetCurrent(self._context), "its context to another thread")
+        for event in events:
+            checked(driver.cuEventSynchronize(event), "to say when a copy was done")
+
+    def _count(self, number: int) -> None:
+        self._counter[0] = max(int(self._counter[0]), number)
+
+
+class HostSide(ThreadSide):
     """The host's work of one program.
 
     `counter` is one number of pinned memory, `event` gives the event of the record at a position, `handles` are the
@@ -53,8 +102,8 @@ class HostSide:
         event: Callable[[int], Any],
         handles: list[Any],
     ) -> None:
-        self._program, self._handles = program, handles
-        self._counter, self._address = counter, counter.ctypes.data
+        super().__init__(program, counter)
+        self._handles = handles
         self._work = HostWork(program, pinned, store)
         self._pinned_base = pinned.ctypes.data
         self._host = host_stream(program)
@@ -63,9 +112,6 @@ class HostSide:
         self._awaited = awaited(program)
         self._first = self._events_before(event)
         self._pieces: dict[int, Piece] = {}  #: of this iteration, by position
-        status, self._context = driver.cuCtxGetCurrent()
-        checked((status,), "to say its context")
-        self._thread = HostThread()
 
     def _events_before(self, event: Callable[[int], Any]) -> dict[int, list[Any]]:
         """Position of a piece → the events of other streams that must have happened before it."""
@@ -104,12 +150,11 @@ class HostSide:
         return None if number is None else [(partial(self._hold, number), self._handles[instruction.stream])]
 
     def begin(self) -> None:
-        """A new iteration: no piece of it has ended.  The streams are empty."""
+        super().begin()
         self._pieces = {}
-        self._counter[0] = 0
 
     def _hand_over(self, position: int) -> None:
-        first = partial(self._happened, position)
+        first = partial(self._await, position, [event.handle for event in self._first[position]])
         instruction = self._program.instructions[position]
         if isinstance(instruction, (Compress, Decompress)):
             piece = Piece(doing(instruction), partial(self._run, instruction), first)
@@ -117,22 +162,10 @@ class HostSide:
             count = partial(self._count, self._number[position])
             piece = Piece(f"on its way to record {position}", lambda: None, first, count)
         self._pieces[position] = piece
-        self._thread.start(piece)
-
-    def _count(self, number: int) -> None:
-        self._counter[0] = max(int(self._counter[0]), number)
-
-    def _hold(self, number: int, handle: Any) -> None:
-        checked(driver.cuStreamWaitValue32(handle, self._address, number, AT_LEAST), "to wait for the host's threads")
+        self._start(position, piece)
 
     def _run(self, work: Compress | Decompress) -> None:
         self._work.run(work)
-
-    def _happened(self, position: int) -> None:
-        """In the thread: what a piece needs is there."""
-        checked(driver.cuCtxSetCurrent(self._context), "its context to another thread")
-        for event in self._first[position]:
-            checked(driver.cuEventSynchronize(event.handle), "to say when a copy was done")
 
     def wait_before(self, position: int) -> None:
         """Wait for what a stream has to wait for before this position: then the GPU gets there.
@@ -147,11 +180,3 @@ class HostSide:
                     self._thread.wait_for(piece)
                 except DeviceFailed:
                     self.finish()  # of an iteration that ends here; it raises the same
-
-    def finish(self) -> None:
-        """Wait until all pieces have ended; raises what went wrong in one."""
-        try:
-            self._thread.finish()
-        except DeviceFailed:
-            self._counter[0] = ALL_REACHED  # the streams go on; their results are not used
-            raise

@@ -17,15 +17,14 @@ import numpy as np
 from cuda.bindings import driver
 
 from refimpl.backend.communicators import Communicator
-from refimpl.backend.cuda_host import ALL_REACHED, AT_LEAST, Action, checked
-from refimpl.backend.errors import RunError
-from refimpl.backend.host_thread import HostThread, Piece, doing
+from refimpl.backend.cuda_host import Action, ThreadSide, checked
+from refimpl.backend.host_thread import Piece, doing
 from refimpl.planner import Launch, Program
 
 Copying = Callable[[int, int, int], Callable[[Any], None]]  #: device address, host address, bytes → a copy on a handle
 
 
-class NetworkSide:
+class NetworkSide(ThreadSide):
     """The collective calls of one program.
 
     Args:
@@ -38,6 +37,8 @@ class NetworkSide:
         handle: the stream's.
     """
 
+    waits_for = "the other ranks"
+
     def __init__(
         self,
         program: Program,
@@ -48,10 +49,9 @@ class NetworkSide:
         event: Callable[[int], Any],
         handle: Any,
     ) -> None:
-        self._staging, self._counter, self._handle = staging, counter, handle
+        super().__init__(program, counter)
+        self._staging, self._handle, self._event = staging, handle, event
         self._copying_out, self._copying_in = copies
-        self._program, self._event = program, event
-        self._thread = HostThread()
         self._number: dict[int, int] = {}  #: position of a call → how many there are up to it
         self._reduce: dict[int, Callable[[], None]] = {}
         for position, instruction in enumerate(program.instructions):
@@ -59,8 +59,6 @@ class NetworkSide:
                 self._number[position] = len(self._number) + 1
                 numbers = staging[: self._nbytes(instruction)].view(np.float32)
                 self._reduce[position] = communicator.mean([numbers])
-        status, self._context = driver.cuCtxGetCurrent()
-        checked((status,), "to say its context")
 
     @staticmethod
     def _nbytes(launch: Launch) -> int:
@@ -75,40 +73,15 @@ class NetworkSide:
             out.append((self._copying_out(address, host, tensor.nbytes), self._handle))
             back.append((self._copying_in(address, host, tensor.nbytes), self._handle))
             host += tensor.nbytes
-        return [*out, (self._hand_over, position), (self._hold, self._number[position]), *back]
-
-    def begin(self) -> None:
-        """A new iteration: no call of it has been made.  The stream is empty."""
-        self._counter[0] = 0
-
-    def finish(self) -> None:
-        """Wait until all calls have been made; raises what went wrong in one."""
-        try:
-            self._thread.finish()
-        except RunError:
-            self._counter[0] = ALL_REACHED  # the streams go on; their results are not used
-            raise
+        hold = partial(self._hold, self._number[position])
+        return [*out, (self._hand_over, position), (hold, self._handle), *back]
 
     def _hand_over(self, position: int) -> None:
         event = self._event(position)
         checked(driver.cuEventRecord(event, self._handle), "to record an event")
         launch: Any = self._program.instructions[position]
-        number = self._number[position]
-        run, first = partial(self._run, position), partial(self._copied, position, event)
-        self._thread.start(Piece(doing(launch), run, first, partial(self._count, number)))
-
-    def _hold(self, number: int) -> None:
-        address = self._counter.ctypes.data
-        checked(driver.cuStreamWaitValue32(self._handle, address, number, AT_LEAST), "to wait for the other ranks")
-
-    # -- in the thread -------------------------------------------------------------------------------------------------
-
-    def _copied(self, position: int, event: Any) -> None:
-        checked(driver.cuCtxSetCurrent(self._context), "its context to another thread")
-        checked(driver.cuEventSynchronize(event), "to say when a copy was done")
+        run, first = partial(self._run, position), partial(self._await, position, [event])
+        self._start(position, Piece(doing(launch), run, first, partial(self._count, self._number[position])))
 
     def _run(self, position: int) -> None:
         self._reduce[position]()
-
-    def _count(self, number: int) -> None:
-        self._counter[0] = max(int(self._counter[0]), number)

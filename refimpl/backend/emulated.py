@@ -16,10 +16,11 @@ import numpy as np
 from kernels import emulated, gpu
 from refimpl.backend.bound import Settings
 from refimpl.backend.cuda import CudaDevice, CudaReplay
-from refimpl.backend.cuda_host import Action, HostSide
+from refimpl.backend.cuda_host import Action, HostSide, ThreadSide
 from refimpl.backend.cuda_network import NetworkSide
 from refimpl.backend.device import Pauses, Sizes
 from refimpl.backend.errors import DeviceFailed
+from refimpl.backend.host_thread import Piece
 from refimpl.machine import Machine, Timeline
 from refimpl.planner import Allocate, Compress, CopyIn, CopyOut, Decompress, Free, Launch, Program
 
@@ -56,8 +57,102 @@ def seconds_of(instruction: Any, machine: Machine) -> float:
     return 0.0
 
 
+class WatchedThread(ThreadSide):
+    """A thread of the host, with what the happens-before check has to know of it."""
+
+    def _start(self, position: int, piece: Piece) -> None:
+        emulated.pass_on(self._key(position))  # what the issuing thread knows, the other one knows from here on
+        super()._start(position, piece)
+
+    def finish(self) -> None:
+        super().finish()
+        emulated.take_up(self._key(-1))
+
+    def _await(self, position: int, events: list[Any]) -> None:
+        emulated.take_up(self._key(position))
+        super()._await(position, events)
+
+    def _count(self, number: int) -> None:
+        emulated.pass_on(self._address + (number << 48))  # to the streams that wait for this number
+        emulated.pass_on(self._key(-1))
+        super()._count(number)
+
+    def _key(self, position: int) -> int:
+        """Under which knowledge is passed on: to the thread with a piece, or back from it (-1)."""
+        return (id(self) << 20) + position + 1
+
+
+class EmulatedHostSide(WatchedThread, HostSide):
+    """The threads that compress, and a stream that keeps their time."""
+
+    def __init__(self, program: Program, *given: Any) -> None:
+        super().__init__(program, *given)
+        self._machine = program.machine
+        self._clock = gpu.stream()
+        self._reached = {position: gpu.Event(timing=True) for position in self._number}
+        self._moments = {
+            position: (gpu.Event(timing=True), gpu.Event(timing=True))
+            for position, instruction in enumerate(program.instructions)
+            if isinstance(instruction, (Compress, Decompress))
+        }
+
+    def _hand_over(self, position: int) -> None:
+        clock = int(self._clock.handle)
+        for event in self._first[position]:
+            emulated.wait_in_time(clock, int(event.handle))
+        if position in self._moments:
+            instruction = self._program.instructions[position]
+            start, end = self._moments[position]
+            start.record(self._clock)
+            emulated.next_work(f"instruction {position}: {instruction}", seconds_of(instruction, self._machine))
+            emulated.host_work(clock)
+            end.record(self._clock)
+        else:
+            self._reached[position].record(self._clock)
+        super()._hand_over(position)
+
+    def _hold(self, number: int, handle: Any) -> None:
+        super()._hold(number, handle)
+        (record,) = (position for position, n in self._number.items() if n == number)
+        emulated.wait_in_time(int(handle), int(self._reached[record]._event.handle))
+
+    def _run(self, work: Compress | Decompress) -> None:
+        writes = isinstance(work, Decompress)
+        emulated.touched(self._pinned_base + work.pinned_address, work.nbytes, writes, f"the host's thread, {work}")
+        super()._run(work)
+        emulated.pass_on(self._key(-1))
+
+    def wait_before(self, position: int) -> None:
+        super().wait_before(position)
+        emulated.take_up(self._key(-1))
+
+    def finish(self) -> None:
+        super().finish()
+        self._clock.sync()
+
+    def spans(self, origin: gpu.Event, began: float) -> list[tuple[Compress | Decompress, float, float]]:
+        found = []
+        for position, work in self.given:
+            start, end = self._moments[position]
+            found.append((work, origin.seconds_until(start), origin.seconds_until(end)))
+        return found
+
+
+class EmulatedNetworkSide(WatchedThread, NetworkSide):
+    """The thread that makes collective calls."""
+
+    def _run(self, position: int) -> None:
+        launch = self._program.instructions[position]
+        assert isinstance(launch, Launch)
+        emulated.touched(self._staging.ctypes.data, self._nbytes(launch), True, f"the network's thread, {launch.call}")
+        super()._run(position)
+
+
 class EmulatedDevice(CudaDevice):
     """A GPU that is emulated: `CudaDevice` on another driver."""
+
+    host_side_of = EmulatedHostSide
+    network_side_of = EmulatedNetworkSide
 
     def __init__(self, sizes: Sizes) -> None:
         try:
@@ -82,16 +177,6 @@ class EmulatedDevice(CudaDevice):
 
     def host_access(self, start: int, nbytes: int, writes: bool, what: str) -> None:
         emulated.touched(self._pinned_base + start, nbytes, writes, f"the host, {what}")
-
-    def host_side(self, program: Program) -> HostSide:
-        made = EmulatedHostSide(self, program)
-        self._hosts.append(made)
-        return made
-
-    def _network_side(self, program: Program, staging: np.ndarray, counter: np.ndarray, handle: Any) -> NetworkSide:
-        return EmulatedNetworkSide(
-            program, self.communicator, staging, counter, self._host_copies(), self._reached, handle
-        )
 
     def _replay(self, program: Program, settings: Settings) -> CudaReplay:
         try:
@@ -130,109 +215,3 @@ class EmulatedReplay(CudaReplay):
         return Timeline(
             made.spans, made.streams, made.seconds, f"{self._program.machine.name}, emulated", simulated=True
         )
-
-
-class EmulatedHostSide(HostSide):
-    """The host's thread with what the happens-before check has to know of it, and a stream that keeps its time."""
-
-    def __init__(self, device: EmulatedDevice, program: Program) -> None:
-        super().__init__(program, device.pinned, device.store, device._counter, device.event, device.handles)
-        self._machine = program.machine
-        self._clock = gpu.stream()
-        self._reached = {position: gpu.Event(timing=True) for position in self._number}
-        self._moments = {
-            position: (gpu.Event(timing=True), gpu.Event(timing=True))
-            for position, instruction in enumerate(program.instructions)
-            if isinstance(instruction, (Compress, Decompress))
-        }
-
-    def _hand_over(self, position: int) -> None:
-        emulated.pass_on(self._key(position))  # what the issuing thread knows, the other one knows from here on
-        clock = int(self._clock.handle)
-        for event in self._first[position]:
-            emulated.wait_in_time(clock, int(event.handle))
-        if position in self._moments:
-            instruction = self._program.instructions[position]
-            start, end = self._moments[position]
-            start.record(self._clock)
-            emulated.next_work(f"instruction {position}: {instruction}", seconds_of(instruction, self._machine))
-            emulated.host_work(clock)
-            end.record(self._clock)
-        else:
-            self._reached[position].record(self._clock)
-        super()._hand_over(position)
-
-    def _hold(self, number: int, handle: Any) -> None:
-        super()._hold(number, handle)
-        (record,) = (position for position, n in self._number.items() if n == number)
-        emulated.wait_in_time(int(handle), int(self._reached[record]._event.handle))
-
-    # -- in the thread ---------------------------------------------------------------------------------------------
-
-    def _happened(self, position: int) -> None:
-        emulated.take_up(self._key(position))
-        super()._happened(position)
-
-    def _run(self, work: Compress | Decompress) -> None:
-        writes = isinstance(work, Decompress)
-        emulated.touched(self._pinned_base + work.pinned_address, work.nbytes, writes, f"the host's thread, {work}")
-        super()._run(work)
-        emulated.pass_on(self._key(-1))
-
-    def _count(self, number: int) -> None:
-        emulated.pass_on(self._address + (number << 48))  # to the streams that wait for this number
-        emulated.pass_on(self._key(-1))
-        super()._count(number)
-
-    # -- in the issuing thread ---------------------------------------------------------------------------------------
-
-    def wait_before(self, position: int) -> None:
-        super().wait_before(position)
-        emulated.take_up(self._key(-1))
-
-    def finish(self) -> None:
-        super().finish()
-        emulated.take_up(self._key(-1))
-        self._clock.sync()
-
-    def spans(self, origin: gpu.Event, began: float) -> list[tuple[Compress | Decompress, float, float]]:
-        found = []
-        for position, work in self.given:
-            start, end = self._moments[position]
-            found.append((work, origin.seconds_until(start), origin.seconds_until(end)))
-        return found
-
-    def _key(self, position: int) -> int:
-        """Under which knowledge is passed on: to the thread with a piece, or back from it (-1)."""
-        return (id(self) << 20) + position + 1
-
-
-class EmulatedNetworkSide(NetworkSide):
-    """Collective calls, and what the happens-before check has to know of the thread that makes them."""
-
-    def _hand_over(self, position: int) -> None:
-        emulated.pass_on(self._key(position))  # what the issuing thread knows, the other one knows from here on
-        super()._hand_over(position)
-
-    def _copied(self, position: int, event: Any) -> None:
-        emulated.take_up(self._key(position))
-        super()._copied(position, event)
-
-    def _run(self, position: int) -> None:
-        launch = self._program.instructions[position]
-        assert isinstance(launch, Launch)
-        emulated.touched(self._staging.ctypes.data, self._nbytes(launch), True, f"the network's thread, {launch.call}")
-        super()._run(position)
-
-    def _count(self, number: int) -> None:
-        emulated.pass_on(self._counter.ctypes.data + (number << 48))  # to the stream that waits for this number
-        emulated.pass_on(self._key(-1))
-        super()._count(number)
-
-    def finish(self) -> None:
-        super().finish()
-        emulated.take_up(self._key(-1))
-
-    def _key(self, position: int) -> int:
-        """Under which knowledge is passed on: to the thread with a call, or back from it (-1)."""
-        return (id(self) << 20) + position + 1
