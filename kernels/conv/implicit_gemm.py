@@ -28,7 +28,7 @@ but a few: a depthwise convolution, one row of 64.
 backward_filter has few tiles and a very long sum, so the sum is cut into slices (`slices`: from the shape alone).
 Their partial results go into the workspace, and a second kernel adds them in ascending order.  Without a workspace the
 same kernel goes through the slices one after another and adds each to dw: the same additions in the same order, hence
-the same bits, but only as many blocks as there are tiles.
+the same bits, but only as many blocks as there are tiles.  Fewer than a CPU has cores are tiles of 32 or 16 rows there.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ from typing import Any
 
 import numpy as np
 
+from kernels.arguments import place as place_of
 from kernels.conv.shape import ConvShape
+from kernels.cpu.threads import thread_count
 from kernels.division import divide, reciprocal
 from kernels.launch import Floats, Ints, Kernel, ceil_div, device, kernel, launch
 from kernels.shim import cuda
@@ -386,11 +388,12 @@ def filter_gradient(rows: int, in_groups: bool = False) -> Kernel:
     left_loads = rows * DEPTH // threads
     right_loads = COLUMNS * DEPTH // threads
     spread = threads // DEPTH
+    turns = ceil_div(COLUMNS, threads)
     multiply = tile_product(rows)
 
     kind = "filter_gradient_in_groups" if in_groups else "filter_gradient"
 
-    @kernel(block=threads, name=f"conv_{kind}_{rows}", launch_bounds=(threads, 512 // threads))
+    @kernel(block=threads, name=f"conv_{kind}_{rows}", launch_bounds=(threads, min(512 // threads, 8)))
     def gradient(
         x: Floats, dy: Floats, out: Floats, images: int, channels: int, height: int, width: int, filters: int,
         filter_height: int, filter_width: int, out_height: int, out_width: int, stride_h: int, stride_w: int,
@@ -415,16 +418,19 @@ def filter_gradient(rows: int, in_groups: bool = False) -> Kernel:
         weights = channels * filter_height * filter_width
         positions = images * area
 
-        # What each column of the tile means: how far its x is from the position's corner, and its row and column.
-        if t < COLUMNS:
-            weight = np.uint32(min(first_weight + t, weights - 1))
-            rest = weight // np.uint32(filter_width)
-            s = np.int64(weight % np.uint32(filter_width)) * (dilation_w if in_groups else 1) - pad_w
-            r = np.int64(rest % np.uint32(filter_height)) * (dilation_h if in_groups else 1) - pad_h
-            c = np.int64(rest // np.uint32(filter_height))
-            table[t, 0] = np.int32((c * height + r) * width + s)
-            table[t, 1] = np.int32(r)
-            table[t, 2] = np.int32(s)
+        # What each column of the tile means: how far its x is from the position's corner, and its row and column.  A
+        # column beyond the last weight is so far away that it is outside of any map.
+        for i in range(turns):
+            e = t + i * threads
+            if e < COLUMNS:
+                weight = np.uint32(first_weight + e)
+                rest = weight // np.uint32(filter_width)
+                s = np.int64(weight % np.uint32(filter_width)) * (dilation_w if in_groups else 1) - pad_w
+                r = np.int64(rest % np.uint32(filter_height)) * (dilation_h if in_groups else 1) - pad_h
+                c = np.int64(rest // np.uint32(filter_height))
+                table[e, 0] = np.int32((c * height + r) * width + s)
+                table[e, 1] = np.int32(r if weight < weights else OUTSIDE)
+                table[e, 2] = np.int32(s)
         cuda.syncthreads()
 
         part = np.int64(cuda.blockIdx.z)  # number of the partial result: slice and group
@@ -497,7 +503,7 @@ BY_TAP = {rows: gather_by_tap(rows) for rows in (64, 128)}
 BY_TABLE_ROWS = 64
 BY_TABLE = gather_by_table(BY_TABLE_ROWS)
 IN_GROUPS = gather_by_table(BY_TABLE_ROWS, in_groups=True)
-FILTER_GRADIENT = {rows: filter_gradient(rows) for rows in (64, 128)}
+FILTER_GRADIENT = {rows: filter_gradient(rows) for rows in (16, 32, 64, 128)}
 FILTER_GRADIENT_IN_GROUPS = filter_gradient(BY_TABLE_ROWS, in_groups=True)
 
 
@@ -561,6 +567,27 @@ def gradient_rows(shape: ConvShape) -> int:
     return tile_rows(shape.filters, prod(shape.w_shape[1:])) if shape.plain else BY_TABLE_ROWS
 
 
+def rows_on_cpu(rows: int, filters: int, blocks: int, cores: int) -> int:
+    """Rows of backward_filter's tiles on a CPU: as few as hold the filters, in more tiles if cores would be idle.
+
+    An element is the same sum in a tile of any size, so the choice changes no bit.
+
+    Args:
+        rows: of a tile on a GPU.
+        filters: the rows to share out.
+        blocks: in each row of tiles.
+        cores: that the blocks are shared among.
+    """
+
+    def tiles(each: int) -> int:
+        return ceil_div(filters, each)
+
+    fits = [
+        each for each in FILTER_GRADIENT if each < rows and tiles(each) * blocks <= max(cores, tiles(rows) * blocks)
+    ]
+    return min([rows, *fits], key=lambda each: (-tiles(each), each))
+
+
 def slices(shape: ConvShape) -> tuple[int, int]:
     """backward_filter's sum: how many slices, and how many terms in each (the last may have fewer)."""
     terms = shape.images * shape.out_height * shape.out_width
@@ -621,10 +648,13 @@ def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, workspace: Any, st
 def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, stream: Any) -> None:
     count, length = slices(shape)
     weights = prod(shape.w_shape[1:])
-    rows = gradient_rows(shape)
-    run = FILTER_GRADIENT[rows] if shape.plain else FILTER_GRADIENT_IN_GROUPS
+    rows, across = gradient_rows(shape), ceil_div(weights, COLUMNS)
     split = workspace is not None and count > 1
-    grid = ceil_div(weights, COLUMNS), ceil_div(shape.group_filters, rows), shape.groups * (count if split else 1)
+    parts = shape.groups * (count if split else 1)
+    if shape.plain and place_of(x) == "cpu":
+        rows = rows_on_cpu(rows, shape.filters, across * parts, thread_count())
+    run = FILTER_GRADIENT[rows] if shape.plain else FILTER_GRADIENT_IN_GROUPS
+    grid = across, ceil_div(shape.group_filters, rows), parts
     launch(
         run, grid, x, dy, workspace if split else dw,
         shape.images, shape.group_channels, shape.height, shape.width, shape.group_filters,
