@@ -1,14 +1,16 @@
 """Faults planted on purpose, one at a time, and which tests catch them.
 
-    python -m tests.planted_faults                     every fault, in a copy of this tree
+    python -m tests.planted_faults                     every fault, in copies of this tree
     python -m tests.planted_faults --only softmax      those whose room, file or words have it
+    python -m tests.planted_faults --new               those that the table does not have yet
     python -m tests.planted_faults --against TREE      another tree and its own tests too
     python -m tests.planted_faults --write             the table into tests/planted_faults.md
 
 A test suite is worth what it catches.  Every room of the project has faults in `FAULTS`: a wait left out, a loop that
-ends one too early, the wrong producer, a checkpoint that is not checked.  For each the script copies the tree, replaces
-`old` by `new`, runs the tests named, and stops at the first that fails.  A fault that no test catches means that some
-capability has no test.
+ends one too early, the wrong producer, a checkpoint that is not checked.  For each the script replaces `old` by `new`
+in a copy of the tree, runs the tests named, and stops at the first that fails.  A fault that no test catches means that
+some capability has no test.  Each core has a copy of its own.  The test that the table names runs first, and the others
+only if it does not fail.
 
 A fault counts as caught if that test passes again without it.
 
@@ -20,15 +22,21 @@ from __future__ import annotations
 
 import argparse
 import os
+import queue
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from kernels.cpu.build import cache_directory
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "planted_faults.md"
@@ -344,6 +352,55 @@ KERNELS = (
         'return ".f128" in self.ptx',
         "tests/kernels/test_machine_code.py",
     ),
+    Fault(
+        "the rung for AVX-512 leaves out the last step of a piece",
+        "kernels/gemm.py",
+        "steps = min(DEPTH, k - p0)",
+        "steps = min(DEPTH - 1, k - p0)",
+        "tests/kernels/test_gemm.py",
+    ),
+    Fault(
+        "what a thread of the CPU fails with is lost",
+        "kernels/cpu/threads.py",
+        "            if self._error is not None:\n                raise self._error",
+        "            if self._error is not None:\n                return",
+        "tests/kernels/test_cpu.py::test_an_error_in_a_helper_is_raised_by_the_launch",
+    ),
+    Fault(
+        "a launch does not wait for the threads that have begun",
+        "kernels/cpu/threads.py",
+        "        if next(self._begins) > 0:\n            _spinning().reaches(self._done, 1, LOOKS)",
+        "        if next(self._begins) > 1:\n            _spinning().reaches(self._done, 1, LOOKS)",
+        "tests/kernels/test_cpu.py::test_every_block_runs_once_from_several_threads_at_a_time",
+    ),
+    Fault(
+        "a damaged entry of the kernel cache is executed",
+        "kernels/cpu/build.py",
+        "        return digests(entry) == {name: digest",
+        "        return digests(entry).keys() == {name: digest",
+        "tests/kernels/test_cpu.py::test_a_damaged_entry_is_compiled_again_and_that_is_said_once",
+    ),
+    Fault(
+        "a kernel cache that others can write is used",
+        "kernels/cpu/build.py",
+        "found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)",
+        "found.st_mode & stat.S_IXOTH & stat.S_IWOTH",
+        "tests/kernels/test_cpu.py::test_a_cache_that_others_can_write_is_not_used",
+    ),
+    Fault(
+        "the emulated GPU subtracts the other way round",
+        "kernels/emulated/translate.py",
+        '"sub": ("u", "{0} - {1}")',
+        '"sub": ("u", "{1} - {0}")',
+        "tests/kernels/emulated --device emulated",
+    ),
+    Fault(
+        "the emulated GPU does not see a read that nothing orders after a write",
+        "kernels/emulated/order.h",
+        "if (!before && (write || h->write) && h->lo",
+        "if (!before && write && h->write && h->lo",
+        "tests/kernels/emulated --device emulated",
+    ),
 )
 
 NETWORK = (
@@ -395,6 +452,34 @@ NETWORK = (
         "stride = 2 if i == 1 and group > 2 else 1",
         "stride = 2 if i == 1 else 1",
         "tests/refimpl/network",
+    ),
+    Fault(
+        "an imported layer may have another shape than in the file",
+        "refimpl/network/imported/graph.py",
+        "    if not same:\n",
+        "    if not same and not found:\n",
+        "tests/refimpl/network/test_onnx.py",
+    ),
+    Fault(
+        "padding at the upper end is put at the lower",
+        "refimpl/network/imported/onnx_nodes.py",
+        'before.append(less if how == "SAME_UPPER" else more)',
+        'before.append(more if how == "SAME_UPPER" else less)',
+        "tests/refimpl/network/test_onnx.py",
+    ),
+    Fault(
+        "ONNX's momentum of batch normalisation is taken for ours",
+        "refimpl/network/imported/onnx_nodes.py",
+        'round(1 - call.attribute("momentum", 0.9), 6)',
+        'round(call.attribute("momentum", 0.9), 6)',
+        "tests/refimpl/network/test_onnx.py",
+    ),
+    Fault(
+        "two imported layers may share a weight",
+        "refimpl/network/imported/graph.py",
+        "            if first != node.name:\n",
+        "            if first == network:\n",
+        "tests/refimpl/network/test_onnx.py",
     ),
 )
 
@@ -485,6 +570,34 @@ MACHINE = (
         "planes = conv.images * (conv.channels + conv.filters) + conv.channels * conv.filters",
         "planes = conv.images * (conv.channels + conv.filters)",
         "tests/refimpl/machine",
+    ),
+    Fault(
+        "cores without a block cost nothing on the calibrated CPU",
+        "refimpl/machine/cpu.py",
+        "return up(blocks, threads) / blocks if blocks < 8 * threads else 1.0",
+        "return up(blocks, threads) / blocks if blocks < 0 else 1.0",
+        "tests/refimpl/machine/test_cpu.py",
+    ),
+    Fault(
+        "a damaged calibration is used",
+        "refimpl/machine/cpu_costs.py",
+        "return costs if {LAUNCH, SHARED} <= costs.keys() and sound else None",
+        "return costs if {LAUNCH, SHARED} <= costs.keys() else None",
+        "tests/refimpl/machine/test_cpu.py",
+    ),
+    Fault(
+        "costs that were measured of other kernels are used",
+        "refimpl/machine/cpu_costs.py",
+        "        digest.update(source.read_bytes())\n",
+        "        source.read_bytes()\n",
+        "tests/refimpl/machine/test_cpu.py",
+    ),
+    Fault(
+        "of several turns the slowest counts",
+        "refimpl/machine/timing.py",
+        "best[name] = min(best.get(name, inf), max(",
+        "best[name] = max(best.get(name, 0.0), max(",
+        "tests/refimpl/machine/test_timing.py",
     ),
 )
 
@@ -774,6 +887,97 @@ PAPERS = (
         "DISTANCE = 4",
         "tests/refimpl/superneurons",
     ),
+    Fault(
+        "AccUDNN's model has a map away one step too early",
+        "refimpl/accudnn/model.py",
+        "change[one.f + 1] -= one.nbytes",
+        "change[one.f] -= one.nbytes",
+        "tests/refimpl/accudnn",
+    ),
+    Fault(
+        "AccUDNN releases a map while its copy runs",
+        "refimpl/accudnn/schedule.py",
+        "            if sent[one] > now:\n",
+        "            if sent[one] > now + 1e9:\n",
+        "tests/refimpl/accudnn",
+    ),
+    Fault(
+        "AccUDNN shrinks no workspace",
+        "refimpl/accudnn/choice.py",
+        "        if not fitting:\n            return None\n        caps[step] = fitting[0]",
+        "        if not fitting:\n            return None\n        caps[step] = fitting[-1]",
+        "tests/refimpl/accudnn",
+    ),
+    Fault(
+        "the tuner takes the largest of the batches that are alike",
+        "refimpl/accudnn/tuner.py",
+        'return min(alike) if objective == "single" else max(alike)',
+        'return max(alike) if objective == "single" else max(alike)',
+        "tests/refimpl/accudnn",
+    ),
+    Fault(
+        "gradients are reduced before they are ready",
+        "refimpl/accudnn/cluster.py",
+        "end = max(end, bucket[-1].ready) +",
+        "end = max(end, bucket[0].ready) +",
+        "tests/refimpl/accudnn",
+    ),
+    Fault(
+        "the tensor that is needed next is evicted, not the last",
+        "refimpl/combined/farthest.py",
+        "return max(waiting, key=lambda tensor: (self._next_use(tensor, now), tensor.nbytes), default=None)",
+        "return min(waiting, key=lambda tensor: (self._next_use(tensor, now), tensor.nbytes), default=None)",
+        "tests/refimpl/combined",
+    ),
+    Fault(
+        "the combined search keeps the last program that fits",
+        "refimpl/combined/judge.py",
+        "        if program.planned_seconds < self.seconds:\n",
+        "        if program.planned_seconds < inf:\n",
+        "tests/refimpl/combined",
+    ),
+    Fault(
+        "a fate may drop the batch",
+        "refimpl/combined/fates.py",
+        'word in ("drop", "again"):\n',
+        'word == "again":\n',
+        "tests/refimpl/combined",
+    ),
+    Fault(
+        "Rotor's second forward costs nothing",
+        "refimpl/optimum/rotor.py",
+        "again = run[j] - run[s] + without(",
+        "again = without(",
+        "tests/refimpl/optimum",
+    ),
+    Fault(
+        "the enumeration ends before the optimum",
+        "refimpl/optimum/exhaustive.py",
+        "best.planned_seconds * (1 - ROUNDING)",
+        "best.planned_seconds * 0.5",
+        "tests/refimpl/optimum",
+    ),
+    Fault(
+        "the bound leaves the workspace of a single step out",
+        "refimpl/optimum/bound.py",
+        "return max(used(network, step) + least_workspace(machine, step) for",
+        "return max(used(network, step) for",
+        "tests/refimpl/optimum",
+    ),
+    Fault(
+        "the bound counts a map as there although it is away",
+        "refimpl/optimum/bound.py",
+        "held - self.solver.qsum(self.absent[moment]) <=",
+        "held - 0 * self.solver.qsum(self.absent[moment]) <=",
+        "tests/refimpl/optimum",
+    ),
+    Fault(
+        "half a line of a killed run is read as a point",
+        "refimpl/optimum/pareto.py",
+        'complete = text[: text.rfind("\\n") + 1]',
+        "complete = text",
+        "tests/refimpl/optimum tests/refimpl/cli/test_pareto.py",
+    ),
 )
 
 BACKEND = (
@@ -855,6 +1059,14 @@ BACKEND = (
         "if before is not None and before.error is not None:",
         "if before is not None and before is self:",
         "tests/refimpl/backend/test_host_thread.py",
+    ),
+    Fault(
+        "an exported script uploads the batch of another iteration",
+        "refimpl/backend/script.py",
+        "first = iteration % (len(images) // batch) * batch",
+        "first = (iteration + 1) % (len(images) // batch) * batch",
+        "tests/refimpl/backend/test_script.py",
+        slow=True,
     ),
 )
 
@@ -1017,31 +1229,50 @@ FAULTS = (
 
 # -- planting ----------------------------------------------------------------------------------------------------------
 
+#: A plugin of pytest: hypothesis tells the first example that fails, and looks for no smaller one.
+NO_SHRINKING = """
+from hypothesis import Phase, settings
 
-@dataclass(frozen=True)
+def pytest_collection():
+    settings.register_profile("first", settings.default, phases=(Phase.explicit, Phase.generate))
+    settings.load_profile("first")
+"""
+
+
+@dataclass
 class Outcome:
     """What became of a fault in one tree."""
 
     state: str  #: "caught", or why not
     by: str = ""  #: the test that failed
-    file: str = ""  #: where the fault was planted
+    options: tuple[str, ...] = ()  #: of pytest, that it ran with
     seconds: float = 0.0
+
+    @property
+    def cell(self) -> str:
+        return f"`{short(self.by)}`" if self.state == "caught" else f"**{self.state}**"
 
 
 class Tree:
-    """A copy of a project's files, in which one fault is planted at a time."""
+    """A copy of a project's files, in which one fault is planted at a time.
 
-    def __init__(self, root: Path, place: Path) -> None:
-        self.place = place
-        self.environment = os.environ | {"PYTHONPATH": str(place), "REFIMPL_CACHE": str(place / "cache")}
+    Args:
+        root: the project.
+        place: the copy's folder; the one above has what all copies share: compiled kernels and the plugin.
+        before: the test that caught each fault the last time, by the fault's words.
+    """
+
+    def __init__(self, root: Path, place: Path, before: dict[str, str]) -> None:
+        self.place, self.before = place, before
+        path = os.pathsep.join((str(place), str(place.parent)))
+        self.environment = os.environ | {"PYTHONPATH": path, "REFIMPL_CACHE": str(place.parent / "cache")}
         for name in COPIED:
             if (root / name).is_dir():
                 shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__", "_build"))
             elif (root / name).exists():
                 shutil.copy2(root / name, place / name)
-        self.sources = {
-            path: path.read_text("utf-8") for package in PACKAGES for path in (place / package).rglob("*.py")
-        }
+        files = (path for package in PACKAGES for path in (place / package).rglob("*"))
+        self.sources = {path: path.read_text("utf-8") for path in files if path.suffix in (".py", ".c", ".h")}
 
     def find(self, fault: Fault) -> tuple[Path, str] | None:
         """Where the fault goes, and the file's text with it: the file named, or the only other one that has `old`."""
@@ -1054,42 +1285,97 @@ class Tree:
         return None
 
     def plant(self, fault: Fault) -> Outcome:
-        """Plant a fault, run its tests until one fails, take it out again, and see that this one passes now."""
+        """Plant a fault, run its tests until one fails, and take it out again."""
         found = self.find(fault)
         if found is None:
             return Outcome("not planted: its text is not there once")
         path, spoilt = found
         began = time.monotonic()
+        words = fault.tests.split()
+        tests = [word for word in words if word.startswith("tests/") and self.has(word)]
+        options = [word for word in words if not word.startswith("tests/")]
+        state, by = "none of its tests is there", ""
         path.write_text(spoilt, "utf-8")
         try:
-            state, by = self.test(fault.tests.split(), fault.slow)
+            if first := self.caught_before(fault, tests):
+                state, by = self.test([first, *options])
+            if state != "caught" and tests:
+                state, by = self.test([*tests, *options, *([] if fault.slow else ["-m", "not slow"])])
         finally:
             path.write_text(self.sources[path], "utf-8")
-        if state == "caught" and (without := self.test([by], slow=True)[0]) != "not caught":
-            state = f"not caught: without the fault, too, {'the test fails' if without == 'caught' else without}"
-        return Outcome(state, by, path.relative_to(self.place).as_posix(), time.monotonic() - began)
+        return Outcome(state, by, tuple(options), time.monotonic() - began)
 
-    def test(self, arguments: list[str], slow: bool) -> tuple[str, str]:
-        """Run tests until one fails: "caught" and its name, or what happened instead."""
-        paths = {word: self.place / word.partition("::")[0] for word in arguments if word.startswith("tests/")}
-        there = [word for word in arguments if word not in paths or paths[word].exists()]
-        if not any(word in paths for word in there):
-            return "none of its tests is there", ""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *there]
-        left_out = [] if slow else ["not slow"]
-        if "timing:" in (self.place / "pyproject.toml").read_text("utf-8"):
-            left_out.append("not timing")
-        command += ["-m", " and ".join(left_out)] if left_out else []
+    def has(self, test: str) -> bool:
+        return (self.place / test.partition("::")[0]).exists()
+
+    def caught_before(self, fault: Fault, tests: list[str]) -> str | None:
+        """The test that the table names, if its file is still among those of the fault."""
+        stem, _, name = self.before.get(fault.what, "").partition("::")
+        named = [self.place / test.partition("::")[0] for test in tests]
+        files = {file for path in named for file in ([path] if path.is_file() else path.rglob("test_*.py"))}
+        found = [file for file in files if file.stem == stem]
+        return f"{found[0].relative_to(self.place)}::{name}" if len(found) == 1 and name else None
+
+    def run(self, arguments: list[str]) -> tuple[int | None, list[str]]:
+        """Pytest's exit status, None if it took too long, and the names of the tests that failed."""
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments]
+        command += ["-p", "no_shrinking"]
         try:
             done = subprocess.run(
                 command, cwd=self.place, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
             )
         except subprocess.TimeoutExpired:
+            return None, []
+        return done.returncode, re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+
+    def test(self, arguments: list[str]) -> tuple[str, str]:
+        """Run tests until one fails: "caught" and its name, or what happened instead."""
+        status, failed = self.run(["-x", *arguments])
+        if status is None:
             return f"no test failed within {PATIENCE} s", ""
-        failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-        if done.returncode == 1 and failed:
-            return "caught", failed[1]
-        return ("not caught" if done.returncode == 0 else f"pytest ended with {done.returncode}"), ""
+        if status == 1 and failed:
+            return "caught", failed[0]
+        return ("not caught" if status == 0 else f"pytest ended with {status}"), ""
+
+    def confirm(self, outcomes: list[Outcome]) -> None:
+        """Without any fault, the tests that failed pass.  A fault whose test fails without it, too, is not caught."""
+        caught = [one for one in outcomes if one.state == "caught"]
+        for options in {one.options for one in caught}:
+            alike = [one for one in caught if one.options == options]
+            status, failed = self.run([*sorted({one.by for one in alike}), *options])
+            for one in alike:
+                if status not in (0, 1):
+                    one.state = f"not caught: without the fault, pytest ended with {status}"
+                elif one.by in failed:
+                    one.state = "not caught: without the fault, too, the test fails"
+
+
+def outcomes_in(root: Path, folder: Path, faults: list[Fault], workers: int, before: dict[str, str]) -> list[Outcome]:
+    """What becomes of each fault in a tree, several side by side."""
+    (folder / "no_shrinking.py").write_text(NO_SHRINKING, "utf-8")
+    with suppress(OSError):  # an entry that another process replaces meanwhile is compiled again
+        shutil.copytree(cache_directory() or "", folder / "cache", ignore=shutil.ignore_patterns("new-*"))
+    trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
+    for number in range(workers):
+        trees.put(Tree(root, folder / str(number), before))
+
+    def with_tree(work: Callable[[Tree], Any]) -> Any:
+        tree = trees.get()
+        try:
+            return work(tree)
+        finally:
+            trees.put(tree)
+
+    def planted(fault: Fault) -> Outcome:
+        one: Outcome = with_tree(lambda tree: tree.plant(fault))
+        print(f"{fault.room}: {fault.what}: {one.state} {short(one.by)} ({one.seconds:.0f} s)", flush=True)
+        return one
+
+    with ThreadPoolExecutor(workers) as pool:
+        outcomes = list(pool.map(planted, faults))
+        parts = [outcomes[i::workers] for i in range(workers)]
+        list(pool.map(lambda part: with_tree(lambda tree: tree.confirm(part)), parts))
+    return outcomes
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -1108,52 +1394,60 @@ def suite(root: Path) -> str:
     return f"the suite at {done.stdout.strip() or root.name}"
 
 
-def table(outcomes: list[tuple[Fault, list[Outcome]]], titles: list[str]) -> Iterator[str]:
+def written() -> dict[str, dict[str, str]]:
+    """The table as it is: for each suite the cell of each fault."""
+    rows = [line.strip("| \n").split(" | ") for line in TABLE.read_text("utf-8").splitlines() if line.startswith("| ")]
+    titles = [title.removeprefix("caught by (").removesuffix(")") for title in rows[0][2:]]
+    return {title: {row[1]: row[i] for row in rows[2:]} for i, title in enumerate(titles, 2)}
+
+
+def table(columns: dict[str, dict[str, str]]) -> Iterator[str]:
     """The page, line by line."""
     yield "# Planted faults"
     yield ""
-    yield "Written by `make faults`; a second column, of another tree, by `make faults AGAINST=TREE`. Each row is one"
-    yield "fault, planted alone in a copy of the tree, and the first test that failed. `tests/planted_faults.py` says"
-    yield "what was replaced by what."
+    yield "Written by `make faults`; a column of another tree by `make faults AGAINST=TREE`, and kept until that is run"
+    yield "again. Each row is one fault, planted alone in a copy of the tree, and the first test that failed."
+    yield "`tests/planted_faults.py` says what was replaced by what."
     yield ""
-    for number, title in enumerate(titles):
-        caught = sum(each[number].state == "caught" for _, each in outcomes)
-        yield f"- {title}: {caught} of {len(outcomes)} caught"
+    for title, cells in columns.items():
+        planted = [cells[fault.what] for fault in FAULTS if fault.what in cells]
+        caught = sum(cell.startswith("`") for cell in planted)
+        yield f"- {title}: {caught} of {len(planted)} caught"
     yield ""
-    yield "| room | fault | " + " | ".join(f"caught by ({title})" for title in titles) + " |"
-    yield "| --- " * (2 + len(titles)) + "|"
-    for fault, each in outcomes:
-        cells = [f"`{short(one.by)}`" if one.state == "caught" else f"**{one.state}**" for one in each]
+    yield "| room | fault | " + " | ".join(f"caught by ({title})" for title in columns) + " |"
+    yield "| --- " * (2 + len(columns)) + "|"
+    for fault in FAULTS:
+        cells = [column.get(fault.what, "") for column in columns.values()]
         yield f"| {fault.room} | {fault.what} | {' | '.join(cells)} |"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="WORD", help="faults whose room, file or words have it")
+    parser.add_argument("--new", action="store_true", help="faults that the table does not have yet")
     parser.add_argument("--against", type=Path, metavar="TREE", help="plant them in this tree too, for its own tests")
     parser.add_argument("--write", action="store_true", help=f"write the table into {TABLE.relative_to(ROOT)}")
     parser.add_argument("--check", action="store_true", help="only say which faults could not be planted")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="copies side by side")
     options = parser.parse_args()
+    columns, missed = written(), []
+    known = columns[suite(ROOT)] if options.new else {}
     chosen = [fault for fault in FAULTS if options.only in f"{fault.room} {fault.file} {fault.what}"]
-    roots = [ROOT, *([options.against.resolve()] if options.against else [])]
-    outcomes: list[tuple[Fault, list[Outcome]]] = []
-    with tempfile.TemporaryDirectory(prefix="refimpl-faults-") as folder:
-        trees = [Tree(root, Path(folder) / str(number)) for number, root in enumerate(roots)]
-        if options.check:
-            lost = [fault for fault in chosen if any(tree.find(fault) is None for tree in trees)]
-            print("\n".join(f"{fault.file}: {fault.what}" for fault in lost) or f"all {len(chosen)} can be planted")
-            return bool(lost)
-        for number, fault in enumerate(chosen, 1):
-            each = [tree.plant(fault) for tree in trees]
-            outcomes.append((fault, each))
-            said = "; ".join(f"{one.state} {short(one.by)} ({one.seconds:.0f} s)" for one in each)
-            print(f"{number}/{len(chosen)} {fault.room}: {fault.what}: {said}", flush=True)
+    chosen = [fault for fault in chosen if fault.what not in known]
+    for root in [ROOT, *([options.against.resolve()] if options.against else [])]:
+        cells = columns.setdefault(suite(root), {})
+        with tempfile.TemporaryDirectory(prefix="refimpl-faults-") as folder:
+            if options.check:
+                tree = Tree(root, Path(folder) / "0", {})
+                missed += [f"{fault.file}: {fault.what}" for fault in chosen if tree.find(fault) is None]
+                continue
+            before = {what: cell.strip("`") for what, cell in cells.items()}
+            outcomes = outcomes_in(root, Path(folder), chosen, options.workers, before)
+        missed += [fault.what for fault, one in zip(chosen, outcomes, strict=True) if one.state != "caught"]
+        cells |= {fault.what: one.cell for fault, one in zip(chosen, outcomes, strict=True)}
     if options.write:
-        TABLE.write_text("\n".join(table(outcomes, [suite(root) for root in roots])) + "\n", "utf-8")
-    missed = [fault.what for fault, each in outcomes if any(one.state != "caught" for one in each)]
-    print(
-        f"{len(outcomes) - len(missed)} of {len(outcomes)} faults are caught" + "".join(f"\n  not: {w}" for w in missed)
-    )
+        TABLE.write_text("\n".join(table(columns)) + "\n", "utf-8")
+    print(f"{len(chosen)} faults" + "".join(f"\n  not {'planted' if options.check else 'caught'}: {w}" for w in missed))
     return bool(missed)
 
 
