@@ -360,18 +360,18 @@ KERNELS = (
         "tests/kernels/test_gemm.py",
     ),
     Fault(
-        "what a thread of the CPU fails with is lost",
-        "kernels/cpu/threads.py",
-        "            if self._error is not None:\n                raise self._error",
-        "            if self._error is not None:\n                return",
-        "tests/kernels/test_cpu.py::test_an_error_in_a_helper_is_raised_by_the_launch",
+        "a thread of the CPU also runs the first blocks of the next share",
+        "kernels/cpu/sharing.py",
+        "run_chunk(work, first, min(first + chunk, end))",
+        "run_chunk(work, first, first + chunk)",
+        "tests/kernels/test_cpu.py::test_a_late_threads_share_is_run_by_others",
     ),
     Fault(
-        "a launch does not wait for the threads that have begun",
-        "kernels/cpu/threads.py",
-        "        if next(self._begins) > 0:\n            _spinning().reaches(self._done, 1, LOOKS)",
-        "        if next(self._begins) > 1:\n            _spinning().reaches(self._done, 1, LOOKS)",
-        "tests/kernels/test_cpu.py::test_every_block_runs_once_from_several_threads_at_a_time",
+        "every thread of the CPU begins with the first share",
+        "kernels/cpu/sharing.py",
+        "share = (own + turn) % shares",
+        "share = turn",
+        "tests/kernels/test_cpu.py::test_a_thread_runs_its_own_share_when_none_is_late",
     ),
     Fault(
         "a damaged entry of the kernel cache is executed",
@@ -399,7 +399,8 @@ KERNELS = (
         "kernels/emulated/order.h",
         "if (!before && (write || h->write) && h->lo",
         "if (!before && write && h->write && h->lo",
-        "tests/kernels/emulated --device emulated",
+        "tests/refimpl/backend/test_emulated.py --device emulated -m emulated",
+        slow=True,
     ),
 )
 

@@ -16,6 +16,8 @@ from onnx.reference import ReferenceEvaluator
 
 import refimpl
 from refimpl import NetworkError
+from refimpl.network.imported.graph import Graph, Node, built
+from refimpl.network.layer import FirstValues
 from tests.refimpl.network.onnx_files import File, everything, small
 
 
@@ -44,6 +46,8 @@ def test_every_operator_computes_what_the_librarys_evaluator_does(tmp_path: Path
         np.testing.assert_allclose(t.evaluate(images, labels).predictions, right, rtol=1e-4)
     kinds = {layer.kind for layer in network.layers}
     assert kinds >= {"conv", "batchnorm", "relu", "concat", "join", "lrn", "pool", "fc", "dropout", "softmax"}
+    norm = next(layer for layer in network.layers if layer.kind == "batchnorm")
+    assert norm.options["momentum"] == 0.2, "0.8 in the file: the share that stays"
 
 
 def test_weights_go_in_and_come_out_bit_for_bit(tmp_path: Path) -> None:
@@ -210,6 +214,21 @@ def test_an_operator_that_is_not_supported_is_named(tmp_path: Path, operator: st
     f.node("Flatten", f.node("GlobalAveragePool", x), to="end")
     with pytest.raises(NetworkError, match=says):
         refimpl.networks.from_onnx(written(f.model("end"), tmp_path))
+
+
+def test_two_layers_with_one_weight_are_refused() -> None:
+    """A module of PyTorch can share one; an ONNX file's weights are copied."""
+    w = {"w": FirstValues("shared", np.zeros((2, 2), np.float32))}
+    layers = [Node("a", "linear", ["x"], (2,), weights=w), Node("b", "linear", ["a"], (2,), weights=w)]
+    with pytest.raises(NetworkError, match="b and a share the weight shared: give each one of its own"):
+        built(Graph("drawn", "PyTorch", "x", (2,), layers, ["b"]), 2)
+
+
+def test_a_layer_of_another_shape_than_in_the_file_is_refused() -> None:
+    relu = Node("act", "relu", ["x"], (2, 5, 5))
+    graph = Graph("drawn", "ONNX", "x", (2, 4, 4), [relu, Node("end", "softmax", ["act"], (50,))], ["end"])
+    with pytest.raises(NetworkError, match="act: 2×4×4 an image here, 2×5×5 in ONNX: not supported"):
+        built(graph, 2)
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.campaign)])
