@@ -19,7 +19,7 @@ from refimpl.machine import MACHINES, Machine, Tier
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.network.zoo.resnet import SHALLOWEST_DEEP
-from refimpl.planner import Setup
+from refimpl.planner import Program, Setup
 from refimpl.planner.baseline import NetworkWide, NoRecompute
 from refimpl.registry.largest import Largest, attempt, largest
 from refimpl.reproduce.evaluation import GIB
@@ -136,44 +136,26 @@ def _row(network: str, setup: str, found: Largest, theirs: Published | None) -> 
 # -- beside the published figures --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class HostRow:
-    """A network at its published largest batch, with every checkpoint offloaded.  Bytes."""
-
-    network: str
-    batch: int
-    peak_bytes: int | None  #: of the device; None: it does not fit
-    host_bytes: int | None  #: pinned memory
-    host_bytes_next: int | None  #: the same of the next multiple of 16 images, if that fits
+def checkpoints_away(name: str, batch: int) -> Program | None:
+    """A network's program within 12 GiB with every checkpoint offloaded; None: it does not fit."""
+    return attempt(build(f"{name}:superneurons", batch), CHECKPOINTS_LEAVE, K40C, BUDGET)
 
 
-def host_memory() -> Iterator[HostRow]:
-    """The host memory of the published largest batches.
+def host_memory() -> dict[str, Program | None]:
+    """Network → its program at the published largest batch, whose pinned memory tells something.
 
     An observation and not the paper's: ResNet-50, 101 and 152, whose batches, depths and maps differ, come to the same
     host memory within 3 %, and 16 images more of any of them to more than any of the three.  So a limit of the host at
     34 GiB would have stopped all three exactly where they are said to have stopped, with room left on the device.
     AlexNet, VGG-16 and Inception-v4 are not explained by it.
     """
-    for name, figure in published.LARGEST.items():
-        batch = int(figure.value)
-        program, following = (
-            attempt(build(f"{name}:superneurons", images), CHECKPOINTS_LEAVE, K40C, BUDGET)
-            for images in (batch, batch + STEP)
-        )
-        yield HostRow(
-            network=name,
-            batch=batch,
-            peak_bytes=program.peak_bytes if program else None,
-            host_bytes=program.pinned_bytes if program else None,
-            host_bytes_next=following.pinned_bytes if following else None,
-        )
+    return {name: checkpoints_away(name, int(figure.value)) for name, figure in published.LARGEST.items()}
 
 
 def capacity(watch: Watch = lambda name: None) -> Found:
     """The published figures with ours, and all rows."""
     found = list(rows(watch))
-    host = {row.network: row for row in host_memory()}
+    host = host_memory()
     figures = [Reproduced(row.published, row.largest, note(row, host.get(row.network)))
                for row in found if row.published is not None]  # fmt: skip
     watch("ResNet2500")
@@ -191,13 +173,13 @@ def resnet2500() -> Reproduced:
     return Reproduced(published.BASIC_LAYERS, len(network.layers), note)
 
 
-def note(row: Row, host: HostRow | None) -> str:
-    """How ours was found, in a few words."""
+def note(row: Row, host: Program | None) -> str:
+    """How ours was found, in a few words; `host`: of `host_memory`."""
     if row.depth is not None:
         return f"{row.resident_bytes / GIB:.1f} GiB are weights, gradients and momentum"
     taken = f"in steps of {STEP}: {row.batch // STEP * STEP}"
     if row.setup == LIMITED:
         return f"{taken}; with {HOST_BYTES // GIB} GiB of host memory, all checkpoints offloaded"
-    if host is None or host.host_bytes is None:
+    if host is None:
         return taken
-    return f"{taken}; at {host.batch} all checkpoints take {host.host_bytes / GIB:.1f} GiB of the host"
+    return f"{taken}; at {host.network.batch} all checkpoints take {host.pinned_bytes / GIB:.1f} GiB of the host"

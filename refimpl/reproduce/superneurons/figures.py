@@ -9,7 +9,6 @@ workspace), just before a step runs.  Networks are those that the paper built
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from refimpl.machine import MACHINES
@@ -180,15 +179,12 @@ class MemoryRow:
 
 def memory(watch: Watch) -> Found:
     """Total memory, memory by type of layer, and what each technique leaves of it."""
-    return Found([], list(_memory(watch)))
-
-
-def _memory(watch: Watch) -> Iterator[MemoryRow]:
+    rows = []
     for name, batch in NETWORKS.items():
         watch(name)
         built = network(name)
         forward, backward = allocated_by_kind(built)
-        yield MemoryRow(
+        row = MemoryRow(
             network=name,
             batch=batch,
             layers=len(built.layers),
@@ -200,6 +196,8 @@ def _memory(watch: Watch) -> Iterator[MemoryRow]:
             largest_step_bytes=max(sum(t.nbytes for t in step.uses if t.managed) for step in built.steps),
             peak_bytes={left: planned(built, setup).peak.live_bytes for left, setup in LEFT.items()},
         )
+        rows.append(row)
+    return Found([], rows)
 
 
 def allocated_by_kind(network: Network) -> tuple[dict[str, int], dict[str, int]]:

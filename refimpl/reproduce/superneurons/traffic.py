@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.machine import MACHINES, Machine
+from refimpl.machine import MACHINES
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, Program, Setup, plan, slots
@@ -110,8 +110,6 @@ def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
 # -- the pool grows ----------------------------------------------------------------------------------------------------
 
 
-def by_budget(
-    network: Network, budgets: Iterable[int], setup: Setup = EVERYTHING, machine: Machine = K40C
-) -> Iterator[Program]:
+def by_budget(network: Network, budgets: Iterable[int], setup: Setup = EVERYTHING) -> Iterator[Program]:
     """The programs within growing budgets (bytes); a budget that does not fit is left out."""
-    return (program for budget in budgets if (program := attempt(network, setup, machine, budget)))
+    return (program for budget in budgets if (program := attempt(network, setup, K40C, budget)))

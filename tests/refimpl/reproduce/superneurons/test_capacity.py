@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 
 from refimpl.network.zoo import build
-from refimpl.planner import plan
+from refimpl.planner import Program
 from refimpl.registry.largest import attempt
 from refimpl.reproduce.published import Reproduced
 from refimpl.reproduce.superneurons import capacity, published
-from refimpl.reproduce.superneurons.capacity import ALL, BUDGET, GIB, K40C, SETUPS, STEP, WITHOUT, HostRow, Row
+from refimpl.reproduce.superneurons.capacity import ALL, BUDGET, GIB, K40C, SETUPS, STEP, WITHOUT, Row
 
 pytestmark = [pytest.mark.superneurons, pytest.mark.slow]
 
@@ -99,33 +99,34 @@ def test_resnet2500_fits_with_about_as_many_layers_as_the_abstract_says() -> Non
 
 
 @pytest.fixture(scope="module")
-def host() -> dict[str, HostRow]:
-    return {row.network: row for row in capacity.host_memory()}
+def host() -> dict[str, Program | None]:
+    return capacity.host_memory()
 
 
-def test_the_resnets_published_batches_take_the_same_host_memory(host: dict[str, HostRow]) -> None:
-    resnets = [row for name, row in host.items() if name.startswith("resnet")]
-    taken = [row.host_bytes or 0 for row in resnets]
-    following = [row.host_bytes_next or 0 for row in resnets]
-    assert len(taken) == 3 and max(taken) < 1.03 * min(taken)
-    assert max(taken) < 34 * GIB < min(following)
-    assert all(row.peak_bytes and row.peak_bytes < BUDGET for row in resnets)
+def test_the_resnets_published_batches_take_the_same_host_memory(host: dict[str, Program | None]) -> None:
+    taken = {name: program for name, program in host.items() if program and name.startswith("resnet")}
+    following = [capacity.checkpoints_away(name, program.network.batch + STEP) for name, program in taken.items()]
+    most, least = (pick(program.pinned_bytes for program in taken.values()) for pick in (max, min))
+    assert len(taken) == 3 and most < 1.03 * least
+    assert most < 34 * GIB < min(program.pinned_bytes for program in following if program)
+    assert all(program.peak_bytes < BUDGET for program in taken.values()) and all(following)
 
 
-def test_the_others_are_not_explained_by_it(host: dict[str, HostRow]) -> None:
-    assert host["vgg16"].peak_bytes is host["vgg16"].host_bytes is None, "it does not fit"
-    assert (host["alexnet"].host_bytes or 0) < 6 * GIB
-    assert (host["inceptionv4"].host_bytes or 0) > 36 * GIB
+def test_the_others_are_not_explained_by_it(host: dict[str, Program | None]) -> None:
+    alexnet, inception = host["alexnet"], host["inceptionv4"]
+    assert host["vgg16"] is None, "it does not fit"
+    assert alexnet and alexnet.pinned_bytes < 6 * GIB
+    assert inception and inception.pinned_bytes > 36 * GIB
 
 
-def test_the_host_holds_what_left_and_no_cache_had_a_say(host: dict[str, HostRow]) -> None:
-    row = host["resnet152"]
-    program = plan(build("resnet152:superneurons", row.batch), capacity.CHECKPOINTS_LEAVE, K40C, BUDGET)
-    assert program.counts.evicted_bytes == 0 < program.counts.offloaded_bytes <= program.pinned_bytes
-    assert program.pinned_bytes == row.host_bytes and program.peak_bytes == row.peak_bytes
+def test_the_host_holds_what_left_and_no_cache_had_a_say(host: dict[str, Program | None]) -> None:
+    program = host["resnet152"]
+    assert program and program.counts.evicted_bytes == 0 < program.counts.offloaded_bytes <= program.pinned_bytes
 
 
-def test_notes_round_down_to_the_steps_of_the_published_batches(few: list[Row], host: dict[str, HostRow]) -> None:
+def test_notes_round_down_to_the_steps_of_the_published_batches(
+    few: list[Row], host: dict[str, Program | None]
+) -> None:
     assert all(int(figure.value) % STEP == 0 for figure in published.LARGEST.values())
     row = next(row for row in few if row.network == "alexnet" and row.setup == ALL)
     assert capacity.note(row, None) == f"in steps of 16: {row.batch - row.batch % 16}"
