@@ -14,7 +14,8 @@ PUBLISHED: dict[str, Any] = {
     "marker": "o", "color": style.INK, "markerfacecolor": "white", "markersize": 7, "linestyle": "none", "zorder": 6,
 }  # fmt: skip
 
-Series = Mapping[str, tuple[Mapping[str, Any], Sequence[float | None]]]  #: label → look, a value a group
+#: Label → a colour or another look, and a value a group.
+Series = Mapping[str, tuple[str | Mapping[str, Any], Sequence[float | None]]]
 
 
 def grouped_bars(
@@ -39,7 +40,8 @@ def grouped_bars(
               for i, label in enumerate(series)}  # fmt: skip
     for label, (look, values) in series.items():
         found = [(x, value) for x, value in zip(places[label], values, strict=True) if value is not None]
-        axes.bar([x for x, _ in found], [value for _, value in found], 0.9 * width, label=label, linewidth=0, **look)
+        bars = {"color": look} if isinstance(look, str) else look
+        axes.bar([x for x, _ in found], [value for _, value in found], 0.9 * width, label=label, linewidth=0, **bars)
         for x, value in zip(places[label], values, strict=True):
             if value is None:
                 axes.text(x, 0, "×", fontsize=8, color=style.PALE, ha="center", va="bottom")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 from matplotlib.figure import Figure
 
@@ -21,9 +21,9 @@ COLOURS = (style.BLUE, style.SKY, style.GREEN, style.ORANGE, style.VERMILION)
 def memory_picture(rows: Sequence[MemoryRow]) -> Figure:
     """A group of bars a GPU and accounting: the bytes without AccUDNN, and those needed for the same speed."""
     groups = [f"{row.machine}\n{row.accounting}\n{row.batch} images" for row in rows]
-    series: dict[str, tuple[dict[str, Any], list[float | None]]] = {
-        "by the accounting": ({"color": style.GREY}, [row.accounted_bytes / GIB for row in rows]),
-        "needed, at most 1 % slower": ({"color": style.BLUE}, [row.needed_bytes / GIB for row in rows]),
+    series = {
+        "by the accounting": (style.GREY, [row.accounted_bytes / GIB for row in rows]),
+        "needed, at most 1 % slower": (style.BLUE, [row.needed_bytes / GIB for row in rows]),
     }
     title = "ResNet-152: memory without loss of speed"
     subtitle = "simulated, our reconstruction · lines: the abstract's more than 24 GB and 8 GB"
@@ -43,8 +43,8 @@ def batch_picture(rows: Sequence[BatchRow]) -> Figure:
     gpus, accountings = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("machine", "accounting"))
     found = {(row.machine, row.accounting): row for row in rows}
     groups = [f"{gpu}\n{next(row.optimal for row in rows if row.machine == gpu)} images" for gpu in gpus]
-    series: dict[str, tuple[dict[str, Any], list[float | None]]] = {
-        name: ({"color": colour}, [found[gpu, name].ratio for gpu in gpus])
+    series = {
+        name: (colour, [found[gpu, name].ratio for gpu in gpus])
         for name, colour in zip(accountings, COLOURS, strict=False)
     }
     title = "ResNet-152 in 12 GiB: the efficiency-optimal batch over the largest without the policy"
@@ -62,10 +62,10 @@ def cluster_picture(rows: Sequence[ClusterRow]) -> Figure:
     """A group of bars a GPU and link, without overlap: the speed-up of 8 workers, over three bases."""
     plainly = [row for row in rows if not row.overlap]
     groups = [f"{row.machine}\n{row.rate / 1e9:g} GB/s" for row in plainly]
-    series: dict[str, tuple[dict[str, Any], list[float | None]]] = {
-        "over one worker of the same batch": ({"color": style.BLUE}, [row.own for row in plainly]),
-        "over one GPU with Caffe's batch": ({"color": style.SKY}, [row.speedup for row in plainly]),
-        "8 GPUs with Caffe's batch over one": ({"color": style.GREY}, [row.baseline for row in plainly]),
+    series = {
+        "over one worker of the same batch": (style.BLUE, [row.own for row in plainly]),
+        "over one GPU with Caffe's batch": (style.SKY, [row.speedup for row in plainly]),
+        "8 GPUs with Caffe's batch over one": (style.GREY, [row.baseline for row in plainly]),
     }
     title = "ResNet-152: 8 GPUs, a simulated ring without overlap"
     subtitle = "our reconstruction · line: the abstract's 7.7 times, whose base and link are not published"
@@ -101,13 +101,16 @@ def policies_picture(rows: Sequence[PolicyRow]) -> Figure:
     return figure
 
 
+def slower(ratio: float | None) -> float | None:
+    """Per cent more."""
+    return None if ratio is None else 100 * (ratio - 1)
+
+
 def ratio_picture(rows: Sequence[RatioRow], title: str) -> Figure:
     """A group of bars a network, a bar a variant: how much slower than with unlimited memory."""
     groups = [f"{row.network}({row.batch})\n{row.budget_bytes / GIB:.2f} GiB" for row in rows]
-    series: dict[str, tuple[dict[str, Any], list[float | None]]] = {}
-    for label, colour in zip(rows[0].ratios, COLOURS, strict=False):
-        ratios = [row.ratios[label] for row in rows]
-        series[label] = {"color": colour}, [None if ratio is None else 100 * (ratio - 1) for ratio in ratios]
+    series = {label: (colour, [slower(row.ratios[label]) for row in rows])
+              for label, colour in zip(rows[0].ratios, COLOURS, strict=False)}  # fmt: skip
     subtitle = "Titan X, simulated, our reconstruction · ×: does not fit"
     with style.page(11, 4.2, title, subtitle, 0.6) as figure:
         axes = figure.subplots()
@@ -117,9 +120,5 @@ def ratio_picture(rows: Sequence[RatioRow], title: str) -> Figure:
     return figure
 
 
-def prefetch_picture(rows: Sequence[RatioRow]) -> Figure:
-    return ratio_picture(rows, "When the same maps are prefetched")
-
-
-def choice_picture(rows: Sequence[RatioRow]) -> Figure:
-    return ratio_picture(rows, "Which maps leave, by the order in which they are chosen")
+prefetch_picture = partial(ratio_picture, title="When the same maps are prefetched")
+choice_picture = partial(ratio_picture, title="Which maps leave, by the order in which they are chosen")

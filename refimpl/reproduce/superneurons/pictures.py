@@ -102,9 +102,9 @@ def total_picture(rows: Sequence[TotalRow]) -> Figure:
     forward = [(row.memory_bytes + row.forward_workspace_bytes) / 1e9 for row in rows]
     both = [gb + row.backward_workspace_bytes / 1e9 for gb, row in zip(forward, rows, strict=True)]
     bars = {
-        "memory": ({"color": style.BLUE}, [row.memory_bytes / 1e9 for row in rows]),
-        "with workspaces, forward": ({"color": style.SKY}, forward),
-        "with workspaces, both ways": ({"color": style.FAINT}, both),
+        "memory": (style.BLUE, [row.memory_bytes / 1e9 for row in rows]),
+        "with workspaces, forward": (style.SKY, forward),
+        "with workspaces, both ways": (style.FAINT, both),
     }
     with style.page(9.5, 4.6, title, subtitle, 0.55) as figure:
         axes = figure.add_subplot()
@@ -216,8 +216,8 @@ def cache_picture(rows: Sequence[traffic.Row]) -> Figure:
     title = "What the tensor cache keeps off the link"
     subtitle = "alexnet:superneurons, 12 GiB of a K40c · GB moved in an iteration, the batch not counted"
     bars = {
-        "without the cache": ({"color": style.ORANGE}, [row.without_bytes / 1e9 for row in rows]),
-        "with it, all techniques": ({"color": style.BLUE}, [row.with_bytes / 1e9 for row in rows]),
+        "without the cache": (style.ORANGE, [row.without_bytes / 1e9 for row in rows]),
+        "with it, all techniques": (style.BLUE, [row.with_bytes / 1e9 for row in rows]),
     }
     others = (
         ("without: a fit, see the table", style.ORANGE, [row.without_fitted_bytes / 1e9 for row in rows]),
@@ -243,7 +243,7 @@ def cache_speed_picture(rows: Sequence[CacheRow]) -> Figure:
     subtitle = "speed with the cache over the speed without it · 12 GiB, simulated"
     names = list(dict.fromkeys(f"{row.network}({row.batch})" for row in rows))
     bars = {
-        machine.name: ({"color": colour}, [row.ratio for row in rows if row.machine == machine.name])
+        machine.name: (colour, [row.ratio for row in rows if row.machine == machine.name])
         for machine, colour in zip(GPUS, (style.BLUE, style.SKY), strict=True)
     }
     with style.page(8.5, 4.6, title, subtitle, 0.55) as figure:

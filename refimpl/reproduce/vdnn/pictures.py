@@ -91,8 +91,8 @@ def reuse_picture(rows: Sequence[ReuseRow]) -> Figure:
         for axes, name, theirs in zip(panels, names, published.REUSE.values(), strict=True):
             mine = [row for row in rows if titled(row) == name]
             bars = {
-                "X waits": ({"color": style.BLUE}, [1e3 * row.wait_seconds for row in mine]),
-                "its copies out and in take": ({"color": style.ORANGE}, [1e3 * row.copy_seconds for row in mine]),
+                "X waits": (style.BLUE, [1e3 * row.wait_seconds for row in mine]),
+                "its copies out and in take": (style.ORANGE, [1e3 * row.copy_seconds for row in mine]),
             }
             places = grouped_bars(axes, [row.layer for row in mine], bars, "{:,.0f}".format)
             axes.plot(places["X waits"][0], theirs.value, **PUBLISHED, label="published: more than this")
@@ -109,9 +109,9 @@ def deep_picture(rows: Sequence[Row]) -> Figure:
     with style.page(8.5, 4.4, title, subtitle) as figure:
         axes = figure.subplots()
         series = {
-            "everything allocated once": ({"color": style.GREY}, [row.network_wide_bytes / GB for row in mine]),
-            "vdnn-dyn, on the host": ({"color": style.ORANGE}, [row.offloaded_bytes / GB for row in mine]),
-            "vdnn-dyn, on the GPU at the peak": ({"color": style.BLUE}, [row.peak_bytes / GB for row in mine]),
+            "everything allocated once": (style.GREY, [row.network_wide_bytes / GB for row in mine]),
+            "vdnn-dyn, on the host": (style.ORANGE, [row.offloaded_bytes / GB for row in mine]),
+            "vdnn-dyn, on the GPU at the peak": (style.BLUE, [row.peak_bytes / GB for row in mine]),
         }
         places = grouped_bars(axes, [titled(row) for row in mine], series, "{:.1f}".format, lift=5)
         totals, _, held = places.values()

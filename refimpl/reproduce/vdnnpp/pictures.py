@@ -70,7 +70,7 @@ def hiding_picture(rows: Sequence[HidingRow]) -> Figure:
     """A bar for each layer's kernels on each GPU, and a line for the copy of its input."""
     devices = list(dict.fromkeys(row.device for row in rows))
     series = {
-        device: ({"color": colour}, [1e3 * row.kernel_seconds for row in rows if row.device == device])
+        device: (colour, [1e3 * row.kernel_seconds for row in rows if row.device == device])
         for device, colour in zip(devices, (style.BLUE, style.ORANGE), strict=False)
     }
     size = f"{microbenchmark.IMAGES} images, {microbenchmark.CHANNELS} maps of {microbenchmark.SIDE}²"
@@ -141,7 +141,7 @@ HOST = {
 def pinned_picture(rows: Sequence[PinnedRow]) -> Figure:
     """The maps' memory on the host, a group of bars a network and policy."""
     subtitle = "least workspace · densities of the authors' tests · gtx-970 (simulated)"
-    series = {label: ({"color": colour}, [getattr(row, name) / MIB for row in rows])
+    series = {label: (colour, [getattr(row, name) / MIB for row in rows])
               for label, (colour, name) in HOST.items()}  # fmt: skip
     with style.page(11, 4.2, "The maps' memory on the host", subtitle, 0.6) as figure:
         axes = figure.subplots()
