@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, WorstFit
@@ -34,21 +34,16 @@ from refimpl.vdnnpp.presets import static
 PLANNED = "planned"
 
 
-class Heuristic(NamedTuple):
-    """Which hole, and from which end of it."""
-
-    allocator: Allocator
-    mark: str  #: S: the authors' public code has it; R: ours
-
-
-HEURISTICS: Mapping[str, Heuristic] = {
-    "best left": Heuristic(BestFit(), "S"),
-    "best right": Heuristic(BothEnds(), "S"),
-    "first left": Heuristic(FirstFit(), "R"),
-    "first right": Heuristic(BothEnds(fit="first"), "R"),
-    "worst left": Heuristic(WorstFit(), "R"),
-    "worst right": Heuristic(BothEnds(fit="worst"), "R"),
+#: Which hole, and from which end of it.
+HEURISTICS: Mapping[str, Allocator] = {
+    "best left": BestFit(),
+    "best right": BothEnds(),
+    "first left": FirstFit(),
+    "first right": BothEnds(fit="first"),
+    "worst left": WorstFit(),
+    "worst right": BothEnds(fit="worst"),
 }
+AUTHORS = ("best left", "best right")  #: those of the authors' public code (S); all else is ours (R)
 
 POLICIES: Mapping[str, OffloadInputs | NoOffload] = {
     "none": NoOffload(),
@@ -71,7 +66,7 @@ class Row:
     policy: str
     order: Order | None  #: None: nothing is prefetched
     heuristic: str
-    mark: str  #: S or R, see `HEURISTICS`
+    mark: str  #: S or R, see `AUTHORS`
     found: PoolSize
     resident_bytes: int  #: rounded, as the pool of a plan holds them
     setup: Setup = field(repr=False)  #: which trains within exactly `budget_bytes`
@@ -85,7 +80,7 @@ class Row:
     def replayed(self) -> PoolSize | None:
         """The pool that the authors' code gives for this trace (C)."""
         known = published.POOLS.get((self.network.partition(":")[0], self.batch, self.policy))
-        if self.order == "late" or self.heuristic not in ("best left", "best right") or not known:
+        if self.order == "late" or self.heuristic not in AUTHORS or not known:
             return None
         (ideal, *pools), tries = known
         right = self.heuristic == "best right"
@@ -139,13 +134,12 @@ def row_of(program: Program, events: Trace, policy: str, order: Order | None, he
     if heuristic == PLANNED:
         found = fixed = fix_addresses(events)
         allocator: Allocator = fixed_addresses(program, fixed)
-        mark = "R"
     else:
-        allocator, mark = HEURISTICS[heuristic]
+        allocator = HEURISTICS[heuristic]
         found = find_pool(events, allocator)
     resident = sum(rounded(tensor.nbytes) for tensor in program.network.resident)
     made = program.setup.replace(allocator=allocator)
-    network, mark = program.network, "R" if order == "late" else mark
+    network, mark = program.network, "S" if heuristic in AUTHORS and order != "late" else "R"
     return Row(network.name, network.batch, policy, order, heuristic, mark, found, resident, made)
 
 

@@ -147,9 +147,9 @@ def map_picture(program: Program, subtitle: str) -> Figure:
     """
     events = program.allocation_trace()
     least, places, depth = ideal(events), moments(events), program.network.depth
-    found = {name: find_pool(events, HEURISTICS[name].allocator) for name in SHOWN}
-    upper = [replayed(name, events, HEURISTICS[name].allocator, least) for name in SHOWN]
-    lower = [replayed(name, events, HEURISTICS[name].allocator, found[name].pool_bytes) for name in SHOWN]
+    found = {name: find_pool(events, HEURISTICS[name]) for name in SHOWN}
+    upper = [replayed(name, events, HEURISTICS[name], least) for name in SHOWN]
+    lower = [replayed(name, events, HEURISTICS[name], found[name].pool_bytes) for name in SHOWN]
     lower.append(planned_panel(events))
     highest = max([1.2 * least, *(panel.size for panel in lower), *(panel.reach for panel in upper)])
     unit, name = style.byte_unit(highest)

@@ -356,7 +356,7 @@ def test_first_fit_gets_the_smallest_pool_there_is(events: list[Event]) -> None:
     assert find_pool(events, FirstFit()).pool_bytes == size
 
 
-@given(traces(), st.sampled_from([allocator for allocator, _ in HEURISTICS.values()]))
+@given(traces(), st.sampled_from([*HEURISTICS.values()]))
 @settings(max_examples=150)
 def test_what_is_found_fits(events: list[Event], allocator: Allocator) -> None:
     try:

@@ -76,8 +76,8 @@ def test_every_block_is_drawn_where_it_lay_as_long_as_it_lived() -> None:
     places = moments(events)
     panels = drawn().axes
     for number, name in enumerate(SHOWN):
-        size = find_pool(events, HEURISTICS[name].allocator).pool_bytes
-        panel = replayed(name, events, HEURISTICS[name].allocator, size)
+        size = find_pool(events, HEURISTICS[name]).pool_bytes
+        panel = replayed(name, events, HEURISTICS[name], size)
         expected: dict[str, list[tuple[float, float, float, float]]] = {}
         for at, event in enumerate(events):
             if event.nbytes:
