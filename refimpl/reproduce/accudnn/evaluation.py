@@ -87,7 +87,7 @@ PARTS = (
     Part("batch", "the efficiency-optimal batch over each baseline's", len(figures.GPUS), tuned.batch, BATCH,
          pictures.batch_picture),
     Part("cluster", "8 GPUs over one", len(figures.GPUS), tuned.cluster, CLUSTER, pictures.cluster_picture),
-    Part("policies", "an iteration within a budget, beside the other papers' policies", len([*policies.cells()]),
+    Part("policies", "an iteration within a budget, beside the other papers' policies", len(policies.cells()),
          policies.policies, BESIDE, pictures.policies_picture),
     Part("prefetch", "when the same maps are prefetched", len(figures.CASES), figures.prefetch, PREFETCH,
          pictures.prefetch_picture),

@@ -170,6 +170,14 @@ def fastest(network: Network, setups: Iterable[Setup], budget: int) -> Program |
     return min(filter(None, found), key=lambda program: program.planned_seconds, default=None)
 
 
+def slowdowns(
+    network: Network, machine: Machine, programs: Iterable[tuple[str, Program | None]]
+) -> dict[str, float | None]:
+    """Label → a program's iteration over the baseline's with unlimited memory; None: does not fit."""
+    whole = unlimited_baseline(network, machine).planned_seconds
+    return {label: program.planned_seconds / whole if program else None for label, program in programs}
+
+
 Plans = Callable[[Network, int], Iterator[tuple[str, Program | None]]]
 
 
@@ -177,10 +185,7 @@ def ratio_row(case: tuple[str, int, float], plans: Plans) -> RatioRow:
     """One network; `plans` gives a label and a program for each variant, of a network and a budget in bytes."""
     name, batch, gib = case
     network, budget = build(name, batch), int(gib * GIB)
-    whole = unlimited_baseline(network, TITAN_X).planned_seconds
-    found = plans(network, budget)
-    ratios = {label: program.planned_seconds / whole if program else None for label, program in found}
-    return RatioRow(name, batch, budget, ratios)
+    return RatioRow(name, batch, budget, slowdowns(network, TITAN_X, plans(network, budget)))
 
 
 def by_when(network: Network, budget: int) -> Iterator[tuple[str, Program | None]]:

@@ -5,7 +5,6 @@ policies   x = 0 is the least that the model can train in, x = 1 what the baseli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from refimpl.accudnn import Model
@@ -17,6 +16,7 @@ from refimpl.planner import PlanContext
 from refimpl.registry import presets
 from refimpl.registry.largest import attempt
 from refimpl.registry.planning import unlimited_baseline
+from refimpl.reproduce.accudnn.figures import slowdowns
 from refimpl.reproduce.published import Found, Watch
 
 POLICIES = ("accudnn", "vdnn-dyn", "vdnnpp-dyn", "superneurons")
@@ -52,10 +52,8 @@ def budget_at(network: Network, machine: Machine, x: float) -> int:
     return int(least + x * (unlimited_baseline(network, machine).peak_bytes - least))
 
 
-def cells() -> Iterator[tuple[tuple[str, str, int], float]]:
-    for cell, shares in CELLS.items():
-        for x in shares:
-            yield cell, x
+def cells() -> list[tuple[tuple[str, str, int], float]]:
+    return [(cell, x) for cell, shares in CELLS.items() for x in shares]
 
 
 def policies(watch: Watch) -> Found:
@@ -64,8 +62,7 @@ def policies(watch: Watch) -> Found:
     for (gpu, name, batch), x in cells():
         watch(f"{gpu}, {name}({batch}), x = {x:g}")
         network, machine = build(name, batch), MACHINES[gpu]
-        budget, whole = budget_at(network, machine, x), unlimited_baseline(network, machine).planned_seconds
-        found = {policy: attempt(network, presets.setup(policy), machine, budget) for policy in POLICIES}
-        ratios = {policy: program.planned_seconds / whole if program else None for policy, program in found.items()}
-        rows.append(PolicyRow(gpu, name, batch, x, budget, ratios))
+        budget = budget_at(network, machine, x)
+        found = ((policy, attempt(network, presets.setup(policy), machine, budget)) for policy in POLICIES)
+        rows.append(PolicyRow(gpu, name, batch, x, budget, slowdowns(network, machine, found)))
     return Found([], rows)

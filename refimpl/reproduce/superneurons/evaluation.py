@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 
 from refimpl.report.tables import Column, Table, count, in_units, percent, plain
 from refimpl.reproduce.evaluation import GIB, MIB, NETWORK, Part, one_table, titled
@@ -26,15 +25,12 @@ def curve_tables(rows: Sequence[CurveRow]) -> list[Table]:
         steps.setdefault(row.step, {})[row.setup] = row
 
     def of(setup: str) -> tuple[Column, Column, Column]:
-        def ours(found: Mapping[str, CurveRow]) -> str:
-            return f"{found[setup].mib:.3f}{'' if found[setup].met else ' !'}"
-
-        def tensors(found: Mapping[str, CurveRow]) -> str:
-            row = found[setup]
-            return f"{row.tensors}{'' if row.tensors == row.published_tensors else '≠'}"
-
-        theirs = Column(setup, lambda found: found[setup].published_mib, "{:.3f}".format)
-        return theirs, Column("ours", ours, plain), Column("n", tensors, plain)
+        return (
+            Column(setup, lambda found: found[setup].published_mib, "{:.3f}".format),
+            Column("ours", lambda found: found[setup], lambda row: f"{row.mib:.3f}{'' if row.met else ' !'}"),
+            Column("n", lambda found: found[setup],
+                   lambda row: f"{row.tensors}{'' if row.tensors == row.published_tensors else '≠'}"),
+        )  # fmt: skip
 
     columns = (
         Column("step", lambda found: found["liveness"].step, plain),
@@ -191,11 +187,11 @@ def budget_tables(rows: Sequence[BudgetRow]) -> list[Table]:
     for row in rows:
         found[row.budget_share][titled(row)] = row.moved_bytes
 
-    def moved(network: str, line: tuple[float, dict[str, int]]) -> int | None:
-        return line[1].get(network)
+    def moved(network: str) -> Column:
+        return Column(network, lambda line: line[1].get(network), MIB_1)
 
     budget = Column("budget", lambda line: f"{line[0]:.0%}", plain)
-    networks = [Column(network, partial(moved, network), MIB_1) for network in dict.fromkeys(map(titled, rows))]
+    networks = map(moved, dict.fromkeys(map(titled, rows)))
     note = (
         "MiB moved in an iteration under all techniques, by the budget as a share of the memory that is taken when "
         "nothing moves, holes included.  –: does not fit."
@@ -217,8 +213,8 @@ def largest_tables(rows: Sequence[capacity.Row]) -> list[Table]:
     for row in rows:
         found.setdefault(row.network, {})[row.setup] = row
 
-    def size(setup: str, line: tuple[str, dict[str, capacity.Row]]) -> str:
-        return str(line[1][setup].largest) if setup in line[1] else ""
+    def largest(setup: str) -> Column:
+        return Column(setup, lambda line: line[1][setup].largest if setup in line[1] else "", plain)
 
     def theirs(line: tuple[str, dict[str, capacity.Row]]) -> float | None:
         return next((row.published.value for row in line[1].values() if row.published), None)
@@ -226,7 +222,7 @@ def largest_tables(rows: Sequence[capacity.Row]) -> list[Table]:
     deep = f"layers ({capacity.DEEP_BATCH} images)"
     columns = (
         Column("images", lambda line: deep if line[0] == capacity.DEEP else line[0]),
-        *(Column(setup, partial(size, setup), plain) for setup in dict.fromkeys(row.setup for row in rows)),
+        *map(largest, dict.fromkeys(row.setup for row in rows)),
         Column("published", theirs, "{:g}".format),
     )  # fmt: skip
     others = "; ".join(
