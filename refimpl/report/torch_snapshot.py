@@ -27,7 +27,6 @@ def torch_snapshot(program: Program, timeline: Timeline) -> dict[str, Any]:
     """The snapshot as dictionaries and lists; times are microseconds."""
     size, found = pool_size(program), lifetimes(program)
     clock = [round(seconds * 1e6) for seconds in compute_clock(program, timeline)]
-    describe = _Frames(program)
     # Blocks are coloured by category.  One must be "unknown": some versions of the viewer add it themselves where it is
     # missing, misspell the list, and stop.
     segment = {"addr": BASE, "size": size, "stream": 0, "segment_pool_id": (0, 0), "category": "unknown"}
@@ -36,7 +35,7 @@ def torch_snapshot(program: Program, timeline: Timeline) -> dict[str, Any]:
     for life in found:
         block = {"addr": BASE + life.address, "size": life.nbytes, "stream": 0, "category": life.kind}
         begin, let_go, end = (clock[max(position, 0)] for position in (life.begin, life.let_go, life.end))
-        frames = describe.frames(life)
+        frames = _frames(program, life)
         entries.append((life.begin, 2, {"action": "alloc", **block, "time_us": begin, "frames": frames}))
         if life.kind != "resident":
             entries.append((life.let_go, 0, {"action": "free_requested", **block, "time_us": let_go, "frames": frames}))
@@ -44,7 +43,7 @@ def torch_snapshot(program: Program, timeline: Timeline) -> dict[str, Any]:
     entries.sort(key=lambda entry: entry[:2])
     trace += [entry for _, _, entry in entries]
     return {
-        "segments": [_segment(size, [life for life in found if life.kind == "resident"], describe)],
+        "segments": [_segment(program, size, [life for life in found if life.kind == "resident"])],
         "device_traces": [trace],
         "allocator_settings": {},
         "external_annotations": [],
@@ -56,7 +55,7 @@ def write_torch_snapshot(path: str | Path, program: Program, timeline: Timeline)
     Path(path).write_bytes(pickle.dumps(torch_snapshot(program, timeline), protocol=PROTOCOL))
 
 
-def _segment(size: int, residents: list[Lifetime], describe: _Frames) -> dict[str, Any]:
+def _segment(program: Program, size: int, residents: list[Lifetime]) -> dict[str, Any]:
     """The pool after the iteration: the resident tensors, and holes."""
     blocks: list[dict[str, Any]] = []
     end = 0
@@ -68,7 +67,7 @@ def _segment(size: int, residents: list[Lifetime], describe: _Frames) -> dict[st
     for life in sorted(residents, key=lambda life: life.address):
         if life.address > end:
             block(end, life.address - end, 0, "inactive", [])
-        block(life.address, life.nbytes, life.tensor.nbytes, "active_allocated", describe.frames(life))
+        block(life.address, life.nbytes, life.tensor.nbytes, "active_allocated", _frames(program, life))
         end = life.address + life.nbytes
     if end < size:
         block(end, size - end, 0, "inactive", [])
@@ -80,25 +79,18 @@ def _segment(size: int, residents: list[Lifetime], describe: _Frames) -> dict[st
     }  # fmt: skip
 
 
-class _Frames:
+def _frames(program: Program, life: Lifetime) -> list[dict[str, Any]]:
     """Frames in the place of a stack trace, innermost first; each is shown as file:line:name."""
-
-    def __init__(self, program: Program) -> None:
-        self._program = program
-        self._setup = {"filename": f"setup {program.setup.name}", "line": 0, "name": program.network.name}
-
-    def frames(self, life: Lifetime) -> list[dict[str, Any]]:
-        program = self._program
-        shape = life.tensor.shape
-        found = [_frame(life.tensor.kind, len(shape), f"{life.tensor} {'×'.join(map(str, shape))}")]
-        fate = program.fates.get(life.tensor)
-        if fate is not None:
-            found.append(_frame(f"fate {fate.name}", 0, f"{fate.module}: {fate.reason}"))
-        if life.kind != "resident":
-            number = program.instructions[life.begin].step
-            what = repr(program.network.steps[number - 1]) if number else "before the first step"
-            found.append(_frame("allocated in", number, what))
-        return [*found, self._setup]
+    shape = life.tensor.shape
+    found = [_frame(life.tensor.kind, len(shape), f"{life.tensor} {'×'.join(map(str, shape))}")]
+    fate = program.fates.get(life.tensor)
+    if fate is not None:
+        found.append(_frame(f"fate {fate.name}", 0, f"{fate.module}: {fate.reason}"))
+    if life.kind != "resident":
+        number = program.instructions[life.begin].step
+        what = repr(program.network.steps[number - 1]) if number else "before the first step"
+        found.append(_frame("allocated in", number, what))
+    return [*found, _frame(f"setup {program.setup.name}", 0, program.network.name)]
 
 
 def _frame(filename: str, line: int, name: str) -> dict[str, Any]:

@@ -69,7 +69,8 @@ def document(program: Program, timeline: Timeline, label: str | None = None) -> 
         label: the program's name on the page; by default its setup's.
     """
     network, instructions = program.network, program.instructions
-    tensors, kinds, works, names, labels, texts, reasons, fates = (Numbered() for _ in range(8))
+    lists = {name: Numbered() for name in ("kinds", "works", "names", "labels", "texts", "reasons", "fates")}
+    tensors, (kinds, works, names, labels, texts, reasons, fates) = Numbered(), lists.values()
     spans = spans_by_instruction(timeline)
     step_of_call = {call: step for step in network.steps for call in step.calls}
 
@@ -130,13 +131,7 @@ def document(program: Program, timeline: Timeline, label: str | None = None) -> 
         "reads": reads,
         "writes": writes,
         "events": _columns(("stream", "event"), events),
-        "kinds": kinds.values,
-        "works": works.values,
-        "names": names.values,
-        "labels": labels.values,
-        "texts": texts.values,
-        "reasons": reasons.values,
-        "fates": fates.values,
+        **{name: numbered.values for name, numbered in lists.items()},
     }
 
 
