@@ -110,12 +110,9 @@ class Losses:
                     self.slower[launch.step] = lost, missing
 
 
-def remedies(setup: Setup, program: Program, maps: Maps) -> list[Change]:
-    """Changes of the setup that a program was planned with, the most promising first."""
-    return Remedies(setup, program, maps).ranked()
-
-
 class Remedies:
+    """Changes of the setup that a program was planned with, and the seconds that each may win."""
+
     def __init__(self, setup: Setup, program: Program, maps: Maps) -> None:
         self.setup, self.maps, self.losses = setup, maps, Losses(program)
         self.fates = fates_of(setup)
@@ -128,7 +125,7 @@ class Remedies:
                 self.promise[Change(knob=knob, value=value)] += 0.02 * (program.planned_seconds - maps.floor)
 
     def ranked(self) -> list[Change]:
-        """Those that change anything; of equal promise in the order in which they were found."""
+        """Those that change anything, the most promising first; of equal promise in the order of being found."""
         ranked = sorted(self.promise, key=lambda change: -self.promise[change])
         return [change for change in ranked if change.applied(self.setup) != self.setup]
 

@@ -14,7 +14,7 @@ from refimpl.combined import COMBINED, Combined, Fates
 from refimpl.combined.judge import Judge
 from refimpl.combined.maps import Maps
 from refimpl.combined.papers import papers, planned_quickly
-from refimpl.combined.remedies import Change, Losses, fates_of, remedies
+from refimpl.combined.remedies import Change, Losses, Remedies, fates_of
 from refimpl.combined.search import of_papers, point
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
@@ -236,8 +236,8 @@ def test_the_remedy_for_a_rebuild_is_to_keep_the_map() -> None:
     dropping = Change(((x.name, "drop"),)).applied(setup)
     program = plan(net, dropping, on, 1 << 50)
     assert Losses(program).rebuilds[x] > 0
-    assert remedies(dropping, program, maps)[0] == Change(((x.name, "keep"),))
-    assert fates_of(remedies(dropping, program, maps)[0].applied(dropping)) == Fates()
+    assert Remedies(dropping, program, maps).ranked()[0] == Change(((x.name, "keep"),))
+    assert fates_of(Remedies(dropping, program, maps).ranked()[0].applied(dropping)) == Fates()
 
 
 @pytest.mark.slow
