@@ -34,7 +34,7 @@ from refimpl.backend.lazy import lazy_zeros
 from refimpl.backend.orders import Arranger, Order, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
 from refimpl.machine import HOST, Span, Timeline, engine_of
-from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program
+from refimpl.planner import Copy, CopyIn, Launch, Packing, Program
 from refimpl.text import size
 
 ALIGNMENT = 512  #: bytes; as coarse as the device memory of a GPU
@@ -102,11 +102,11 @@ class CpuReplay(Replay):
         self._host_work = HostWork(program, device.pinned, device.store)
         self._work: dict[int, list[Callable[[], None]]] = {}
         for position, instruction in enumerate(program.instructions):
-            if isinstance(instruction, (CopyIn, CopyOut)):
+            if isinstance(instruction, Copy):
                 copy = device.copy_in if isinstance(instruction, CopyIn) else device.copy_out
                 place = instruction.address, instruction.pinned_address, instruction.nbytes, instruction.tier
                 self._work[position] = [partial(copy, *place)]
-            elif isinstance(instruction, (Compress, Decompress)):
+            elif isinstance(instruction, Packing):
                 self._work[position] = [partial(self._host_work.run, instruction)]
             elif isinstance(instruction, Launch) and instruction.call.collective:
                 operands = zip(instruction.call.operands, instruction.addresses, strict=True)

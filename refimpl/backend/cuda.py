@@ -34,7 +34,7 @@ from refimpl.backend.host_thread import CompressedMap, host_stream, network_stre
 from refimpl.backend.orders import awaited
 from refimpl.backend.peer import PeerMemory
 from refimpl.machine import HOST, PEER, Span, Timeline, engine_of
-from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
+from refimpl.planner import COMPUTE, Allocate, Copy, CopyIn, Free, Launch, Program, Record, Wait
 from refimpl.text import size
 
 BLOCKING = "blocking_sync" if hasattr(EventOptions, "blocking_sync") else "busy_waited_sync"  #: its older name
@@ -246,7 +246,7 @@ class CudaReplay(Replay):
         if isinstance(instruction, Launch):
             stream = device.streams[instruction.stream]
             return [(launch.run, stream) for launch in self._bound.launches[position]]
-        if isinstance(instruction, (CopyIn, CopyOut)):
+        if isinstance(instruction, Copy):
             make = device.copying_in if isinstance(instruction, CopyIn) else device.copying_out
             copy = make(instruction.address, instruction.pinned_address, instruction.nbytes, instruction.tier)
             return [(copy, device.handles[instruction.stream])]
@@ -316,7 +316,7 @@ class CudaReplay(Replay):
         work = {
             position: instruction
             for position, instruction in enumerate(program.instructions)
-            if isinstance(instruction, (Launch, CopyIn, CopyOut))
+            if isinstance(instruction, Launch | Copy)
         }
         with device_errors("measuring an iteration"):
             self._begin()

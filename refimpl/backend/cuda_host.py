@@ -23,7 +23,7 @@ from cuda.bindings import driver
 from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, host_stream
 from refimpl.backend.orders import awaited
-from refimpl.planner import Compress, Decompress, Program, Record, Wait
+from refimpl.planner import Packing, Program, Record, Wait
 
 Action = tuple[Callable[[Any], Any], Any]  #: a function and its one argument
 
@@ -131,12 +131,12 @@ class HostSide(ThreadSide):
         return self._work.compressed
 
     @property
-    def given(self) -> list[tuple[int, Compress | Decompress]]:
+    def given(self) -> list[tuple[int, Packing]]:
         """The maps that the last iteration gave to the thread, in order, with their positions."""
         given = [(position, self._program.instructions[position]) for position in self._pieces]
-        return [(position, work) for position, work in given if isinstance(work, (Compress, Decompress))]
+        return [(position, work) for position, work in given if isinstance(work, Packing)]
 
-    def spans(self, origin: Any, began: float) -> list[tuple[Compress | Decompress, float, float]]:
+    def spans(self, origin: Any, began: float) -> list[tuple[Packing, float, float]]:
         """When each map was begun and done, in seconds since `origin`, which was `began` on the host's clock."""
         pieces = [(work, self._pieces[position]) for position, work in self.given]
         return [(work, piece.began - began, piece.until - began) for work, piece in pieces]
@@ -156,7 +156,7 @@ class HostSide(ThreadSide):
     def _hand_over(self, position: int) -> None:
         first = partial(self._await, position, [event.handle for event in self._first[position]])
         instruction = self._program.instructions[position]
-        if isinstance(instruction, (Compress, Decompress)):
+        if isinstance(instruction, Packing):
             piece = Piece(doing(instruction), partial(self._run, instruction), first)
         else:
             count = partial(self._count, self._number[position])
@@ -164,7 +164,7 @@ class HostSide(ThreadSide):
         self._pieces[position] = piece
         self._start(position, piece)
 
-    def _run(self, work: Compress | Decompress) -> None:
+    def _run(self, work: Packing) -> None:
         self._work.run(work)
 
     def wait_before(self, position: int) -> None:

@@ -22,7 +22,7 @@ from refimpl.backend.device import Pauses, Sizes
 from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import Piece
 from refimpl.machine import Machine, Timeline
-from refimpl.planner import Allocate, Compress, CopyIn, CopyOut, Decompress, Free, Launch, Program
+from refimpl.planner import Allocate, Copy, CopyOut, Decompress, Free, Launch, Packing, Program
 
 
 @contextmanager
@@ -48,9 +48,9 @@ def seconds_of(instruction: Any, machine: Machine) -> float:
     """An instruction's seconds, by the machine's model."""
     if isinstance(instruction, Launch):
         return machine.seconds(instruction.call, instruction.choice)
-    if isinstance(instruction, (CopyIn, CopyOut)):
+    if isinstance(instruction, Copy):
         return machine.copy_seconds(instruction.nbytes, "out" if isinstance(instruction, CopyOut) else "in")
-    if isinstance(instruction, (Compress, Decompress)):
+    if isinstance(instruction, Packing):
         return machine.host_seconds(instruction.nbytes)
     if isinstance(instruction, (Allocate, Free)):
         return machine.allocate_seconds if isinstance(instruction, Allocate) else machine.free_seconds
@@ -93,7 +93,7 @@ class EmulatedHostSide(WatchedThread, HostSide):
         self._moments = {
             position: (gpu.Event(timing=True), gpu.Event(timing=True))
             for position, instruction in enumerate(program.instructions)
-            if isinstance(instruction, (Compress, Decompress))
+            if isinstance(instruction, Packing)
         }
 
     def _hand_over(self, position: int) -> None:
@@ -116,7 +116,7 @@ class EmulatedHostSide(WatchedThread, HostSide):
         (record,) = (position for position, n in self._number.items() if n == number)
         emulated.wait_in_time(int(handle), int(self._reached[record]._event.handle))
 
-    def _run(self, work: Compress | Decompress) -> None:
+    def _run(self, work: Packing) -> None:
         writes = isinstance(work, Decompress)
         emulated.touched(self._pinned_base + work.pinned_address, work.nbytes, writes, f"the host's thread, {work}")
         super()._run(work)
@@ -130,7 +130,7 @@ class EmulatedHostSide(WatchedThread, HostSide):
         super().finish()
         self._clock.sync()
 
-    def spans(self, origin: gpu.Event, began: float) -> list[tuple[Compress | Decompress, float, float]]:
+    def spans(self, origin: gpu.Event, began: float) -> list[tuple[Packing, float, float]]:
         found = []
         for position, work in self.given:
             start, end = self._moments[position]

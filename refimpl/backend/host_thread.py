@@ -23,10 +23,9 @@ import numpy as np
 from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.orders import awaited
 from refimpl.network import Tensor
-from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program, Record, Wait
+from refimpl.planner import Compress, Launch, Packing, Program, Record, Wait, Work
 from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM
 
-WORK = (Launch, CopyIn, CopyOut, Compress, Decompress)
 PATIENCE = 120.0  #: seconds without the end of any piece, after which a wait is given up
 
 
@@ -50,7 +49,7 @@ class HostWork:
         self._pinned = pinned
         self._places: dict[tuple[int, int], Any] = {}  #: address in the store, bytes of the map → its `Packed`
         for i in program.instructions:
-            if isinstance(i, (Compress, Decompress)) and (i.store_address, i.nbytes) not in self._places:
+            if isinstance(i, Packing) and (i.store_address, i.nbytes) not in self._places:
                 from refimpl.memory.packing import Packed  # it imports Numba
 
                 self._places[i.store_address, i.nbytes] = Packed(store[i.store_address :], i.nbytes)
@@ -61,7 +60,7 @@ class HostWork:
         """The maps of the last iteration, in the order in which they were first compressed."""
         return list(self._compressed.values())
 
-    def run(self, work: Compress | Decompress) -> None:
+    def run(self, work: Packing) -> None:
         """Do it, here and now."""
         given = self._pinned[work.pinned_address : work.pinned_address + work.nbytes]
         place = self._places[work.store_address, work.nbytes]
@@ -78,7 +77,7 @@ class HostWork:
             self._compressed[work.tensor] = replace(self._compressed[work.tensor], decompress_seconds=seconds)
 
 
-def doing(work: Compress | Decompress | Launch) -> str:
+def doing(work: Packing | Launch) -> str:
     """As an error says it."""
     if isinstance(work, Launch):
         return f"reducing {', '.join(map(str, work.call.updates[:3]))}, … (instruction of step {work.step})"
@@ -108,13 +107,13 @@ def needs(program: Program, beside: int | None) -> dict[int, int]:
     found: dict[int, int] = {}
     done = -1
     for position, instruction in enumerate(program.instructions):
-        if isinstance(instruction, WORK) and instruction.stream == beside:
+        if isinstance(instruction, Work) and instruction.stream == beside:
             after[instruction.stream] = position
         elif isinstance(instruction, Record):
             recorded[position] = after[instruction.stream]
         elif isinstance(instruction, Wait):
             after[instruction.stream] = max(after[instruction.stream], recorded[waits[position]])
-        elif isinstance(instruction, WORK) and after[instruction.stream] > done:
+        elif isinstance(instruction, Work) and after[instruction.stream] > done:
             found[position] = done = after[instruction.stream]
     return found
 

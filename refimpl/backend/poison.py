@@ -18,10 +18,9 @@ import numpy as np
 
 from refimpl.machine import HOST
 from refimpl.network import Tensor
-from refimpl.planner import Allocate, Compress, CopyIn, CopyOut, Decompress, Launch, Program
+from refimpl.planner import Allocate, Launch, Program, Work
 
 Place = str  #: "device", "store", or the name of a tier
-Work = Launch | CopyIn | CopyOut | Compress | Decompress
 Access = Literal["write", "read"]
 Bytes = tuple[Place, int, int]  #: where, first byte, past the last
 

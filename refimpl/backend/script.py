@@ -31,15 +31,18 @@ from refimpl.network import Setting, Step, Tensor
 from refimpl.planner import (
     Allocate,
     Compress,
+    Copy,
     CopyIn,
     CopyOut,
     Decompress,
     Free,
     Instruction,
     Launch,
+    Packing,
     Program,
     Record,
     Wait,
+    Work,
 )
 from refimpl.planner.listing import FUTURE
 from refimpl.text import size
@@ -47,7 +50,6 @@ from refimpl.text import size
 WIDTH = 120  #: columns
 HEADING = 100
 INDENT = "    "
-Work = (Launch, CopyOut, CopyIn, Compress, Decompress)
 
 LEARNING = {"seed": 0, "rate": 0.01, "momentum": 0.9, "decay": 0.0}  #: as the trainer has it
 #: A setting of a call → its name in the script; the others are in the dictionary LEARNING.
@@ -371,7 +373,7 @@ class _Writer:
 
     def _buffers(self) -> Iterator[str]:
         """A line for each tensor's place in pinned memory, by address."""
-        used = {(i.pinned_address, i.tensor) for i in self.program.instructions if isinstance(i, Work[1:])}
+        used = {(i.pinned_address, i.tensor) for i in self.program.instructions if isinstance(i, Copy | Packing)}
         end, last = 0, ""
         for address, tensor in sorted(used, key=lambda place: (place[0], place[1].name)):
             name = self.buffer(tensor, address)
@@ -411,11 +413,11 @@ class _Writer:
             return packed(f"{self.name(i.tensor)} = at", self._place(i.tensor, i.address), size(i.nbytes) + future)
         if isinstance(i, Launch):
             return self._launch(i)
-        if isinstance(i, (CopyOut, CopyIn)):
+        if isinstance(i, Copy):
             to = "host" if isinstance(i, CopyOut) else "device"
             given = [self.buffer(i.tensor, i.pinned_address), f"stream={self.streams[i.stream]}"]
             return packed(f"{self.name(i.tensor)}.copy_to_{to}", given, self._why(i))
-        if isinstance(i, (Compress, Decompress)):
+        if isinstance(i, Packing):
             given = [i.op, quoted(i.tensor.name), self.buffer(i.tensor, i.pinned_address)]
             return packed("on_host", given, f"{size(i.nbytes)}, about {size(i.planned)} compressed")
         record = position if isinstance(i, Record) else self.awaited[position]
@@ -434,7 +436,7 @@ class _Writer:
             return packed("hold", given, f"{moment}: {reason}")
         return packed(f"{event}.wait", [self.streams[i.stream]], reason)
 
-    def _why(self, i: CopyOut | CopyIn) -> str:
+    def _why(self, i: Copy) -> str:
         """Why a tensor is copied."""
         if isinstance(i, CopyIn):
             step = self.reader.get(i)
@@ -473,7 +475,7 @@ class _Writer:
                 start, buffer = work.workspace[0], self.workspaces[work]
                 yield self.name(buffer), "device", start, start + buffer.nbytes, True
             return
-        if isinstance(work, (CopyOut, CopyIn)):
+        if isinstance(work, Copy):
             name = self.name(work.tensor)
             yield name, "device", work.address, work.address + work.nbytes, isinstance(work, CopyIn)
         start, name = work.pinned_address, self.buffer(work.tensor, work.pinned_address)

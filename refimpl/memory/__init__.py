@@ -17,27 +17,7 @@ ALLOCATORS: dict[str, Allocator] = {
 }
 
 __all__ = [
-    "ALLOCATORS",
-    "UNLIMITED",
-    "Allocator",
-    "BestFit",
-    "BlockHeap",
-    "BothEnds",
-    "DriverCalls",
-    "Event",
-    "FirstFit",
-    "FitPool",
-    "Fixed",
-    "FreeList",
-    "Life",
-    "Pool",
-    "PoolError",
-    "Statistics",
-    "Trace",
-    "WorstFit",
-    "ideal",
-    "lives",
-    "log",
-    "packing",
-    "replay",
-]
+    "ALLOCATORS", "UNLIMITED", "Allocator", "BestFit", "BlockHeap", "BothEnds", "DriverCalls", "Event", "FirstFit",
+    "FitPool", "Fixed", "FreeList", "Life", "Pool", "PoolError", "Statistics", "Trace", "WorstFit", "ideal", "lives",
+    "log", "packing", "replay",
+]  # fmt: skip

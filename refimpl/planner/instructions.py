@@ -149,7 +149,10 @@ class Wait:
     op: ClassVar = "wait"
 
 
-Instruction = Allocate | Free | Launch | CopyOut | CopyIn | Compress | Decompress | Record | Wait
+Copy = CopyOut | CopyIn
+Packing = Compress | Decompress
+Work = Launch | Copy | Packing  #: what keeps a stream busy
+Instruction = Allocate | Free | Work | Record | Wait
 
 FateName = Literal["keep", "offload", "drop"]
 

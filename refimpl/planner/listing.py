@@ -16,6 +16,7 @@ from refimpl.network import Tensor
 from refimpl.planner.instructions import (
     Allocate,
     Compress,
+    Copy,
     CopyIn,
     CopyOut,
     Decompress,
@@ -23,8 +24,10 @@ from refimpl.planner.instructions import (
     Free,
     Instruction,
     Launch,
+    Packing,
     Record,
     Wait,
+    Work,
 )
 from refimpl.planner.program import Program
 from refimpl.text import counted, duration, size
@@ -40,7 +43,6 @@ ABRIDGED = (
 )
 FUTURE = {"offload": "offloaded", "drop": "dropped"}
 
-Work = (Launch, CopyOut, CopyIn, Compress, Decompress)
 
 Selection = range | int | str | None
 
@@ -252,9 +254,9 @@ class _Lister:
         if isinstance(i, Free):
             drained = f", let go in step {i.released}" if i.released < i.step else ""
             return f"{i.tensor} {size(i.nbytes)}{drained}"
-        if isinstance(i, (Compress, Decompress)):
+        if isinstance(i, Packing):
             return f"{i.tensor} {size(i.nbytes)}, {size(i.planned)} compressed"
-        assert isinstance(i, (CopyOut, CopyIn))
+        assert isinstance(i, Copy)
         return f"{i.tensor} {size(i.nbytes)}, {i.why}"
 
     def _launch(self, launch: Launch) -> str:
@@ -282,7 +284,7 @@ class _Lister:
         if isinstance(instruction, Launch):
             step = self.step_of_call[instruction.call]
             return f"{instruction.call.function} of {step.layer}" + (" again" if instruction.rebuild else "")
-        assert isinstance(instruction, (CopyOut, CopyIn, Compress, Decompress))
+        assert isinstance(instruction, Copy | Packing)
         return f"{instruction.op} of {instruction.tensor}"
 
     # -- instructions --------------------------------------------------------------------------------------------------
@@ -365,7 +367,7 @@ class _Lister:
         if isinstance(i, Allocate):
             fate = self.program.fates.get(i.tensor)
             return i.op, i.nbytes, i.tensor.kind, fate and fate.name
-        assert isinstance(i, (CopyOut, CopyIn))
+        assert isinstance(i, Copy)
         return i.op, i.nbytes, i.why
 
     def repetition(self, shown: range, repeated: range) -> Iterator[str]:
@@ -392,7 +394,7 @@ def _alike(signs: Sequence[int], period: int) -> list[int]:
     return run
 
 
-def _place(i: CopyOut | CopyIn | Compress | Decompress) -> str:
+def _place(i: Copy | Packing) -> str:
     """A buffer outside the device: in pinned memory, or in another tier."""
     return f"{'pinned' if i.tier == HOST else i.tier} {i.pinned_address:#x}"
 

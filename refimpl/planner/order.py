@@ -17,20 +17,7 @@ from refimpl.machine import HOST, Clock, engine_of
 from refimpl.network import Step, Tensor
 from refimpl.planner.gap import widest_gap
 from refimpl.planner.history import Accesses, latest
-from refimpl.planner.instructions import (
-    COMPUTE,
-    Allocate,
-    Compress,
-    CopyIn,
-    CopyOut,
-    Decompress,
-    Instruction,
-    Launch,
-    Record,
-    Wait,
-)
-
-Work = Launch | CopyOut | CopyIn | Compress | Decompress
+from refimpl.planner.instructions import COMPUTE, Allocate, Instruction, Record, Wait, Work
 
 
 class Block:

@@ -13,16 +13,7 @@ from typing import Any, Literal
 
 from refimpl.machine import HOST, Machine
 from refimpl.memory import Allocator, BestFit
-from refimpl.planner import slots
-from refimpl.planner.baseline import (
-    BufferAMap,
-    NetworkWide,
-    NoCache,
-    NoOffload,
-    NoPrefetch,
-    NoRecompute,
-    PerformanceOptimal,
-)
+from refimpl.planner import baseline, slots
 from refimpl.text import UNITS
 
 #: Slot → the base class of its modules, in the order in which modules are bound and shown.
@@ -57,14 +48,14 @@ class Setup:
     """A module in every slot, and what beside them is fixed; its defaults are the baseline's."""
 
     name: str
-    recompute: slots.Recompute = NoRecompute()
-    offload: slots.Offload = NoOffload()
-    liveness: slots.Liveness = NetworkWide()
-    prefetch: slots.Prefetch = NoPrefetch()
-    cache: slots.Cache = NoCache()
-    algorithms: slots.Algorithms = PerformanceOptimal()
+    recompute: slots.Recompute = baseline.NoRecompute()
+    offload: slots.Offload = baseline.NoOffload()
+    liveness: slots.Liveness = baseline.NetworkWide()
+    prefetch: slots.Prefetch = baseline.NoPrefetch()
+    cache: slots.Cache = baseline.NoCache()
+    algorithms: slots.Algorithms = baseline.PerformanceOptimal()
     allocator: Allocator = BestFit()
-    pinned: slots.Pinned = BufferAMap()
+    pinned: slots.Pinned = baseline.BufferAMap()
     #: "shared": one stream copies both ways; "separate": one each.
     copy_streams: Literal["shared", "separate"] = "separate"
     #: Whether all streams join at the end of a layer that moved something.

@@ -13,68 +13,34 @@ from typing import Any
 
 from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
-from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError
-from refimpl.planner.baseline import (
-    BufferAMap,
-    FastestThatFits,
-    LayerWise,
-    MemoryOptimal,
-    NetworkWide,
-    NoCache,
-    NoOffload,
-    NoPrefetch,
-    NoRecompute,
-    PerformanceOptimal,
-)
+from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, baseline
 from refimpl.planner.setup import KINDS
 from refimpl.registry.parameters import with_parameters
 from refimpl.text import offer
 
 IN_SLOTS: dict[str, tuple[Any, ...]] = {
     "recompute": (
-        NoRecompute(),
-        superneurons.SPEED_CENTRIC,
-        superneurons.MEMORY_CENTRIC,
-        superneurons.COST_AWARE,
+        baseline.NoRecompute(), superneurons.SPEED_CENTRIC, superneurons.MEMORY_CENTRIC, superneurons.COST_AWARE,
         combined.Dropped(),
     ),
     "offload": (
-        NoOffload(),
-        vdnn.ALL,
-        vdnn.CONV,
-        vdnnpp.ALL,
-        vdnnpp.CONV,
-        vdnnpp.ALTERNATE_CONV,
-        superneurons.CHECKPOINTS,
-        superneurons.ALL_CHECKPOINTS,
-        accudnn.ModelGuided(),
-        accudnn.Everything(),
+        baseline.NoOffload(), vdnn.ALL, vdnn.CONV, vdnnpp.ALL, vdnnpp.CONV, vdnnpp.ALTERNATE_CONV,
+        superneurons.CHECKPOINTS, superneurons.ALL_CHECKPOINTS, accudnn.ModelGuided(), accudnn.Everything(),
         combined.Offloaded(),
     ),
-    "liveness": (NetworkWide(), LayerWise(), superneurons.Analysis()),
+    "liveness": (baseline.NetworkWide(), baseline.LayerWise(), superneurons.Analysis()),
     "prefetch": (
-        NoPrefetch(),
-        vdnn.WINDOW,
-        vdnn.LITERAL,
-        vdnnpp.WINDOW,
-        vdnnpp.WINDOW_LATE,
-        superneurons.Ahead(),
-        accudnn.Late(),
-        combined.InTime(),
+        baseline.NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL, vdnnpp.WINDOW, vdnnpp.WINDOW_LATE, superneurons.Ahead(),
+        accudnn.Late(), combined.InTime(),
     ),
-    "cache": (NoCache(), superneurons.LeastRecentlyUsed(), combined.FarthestNextUse()),
+    "cache": (baseline.NoCache(), superneurons.LeastRecentlyUsed(), combined.FarthestNextUse()),
     "algorithms": (
-        MemoryOptimal(),
-        PerformanceOptimal(),
-        FastestThatFits(),
-        vdnn.Greedy(),
-        superneurons.DynamicWorkspace(),
-        accudnn.Capped(),
-        combined.OnceDrained(),
+        baseline.MemoryOptimal(), baseline.PerformanceOptimal(), baseline.FastestThatFits(), vdnn.Greedy(),
+        superneurons.DynamicWorkspace(), accudnn.Capped(), combined.OnceDrained(),
     ),
     "allocator": (*ALLOCATORS.values(), FixedAddresses(), vdnnpp.FoundPool()),
-    "pinned": (BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed(), superneurons.UnifiedTensorPool()),
-}
+    "pinned": (baseline.BufferAMap(), vdnnpp.OnDemand(), vdnnpp.Compressed(), superneurons.UnifiedTensorPool()),
+}  # fmt: skip
 
 #: Slot → name → module.
 MODULES: dict[str, dict[str, Any]] = {slot: {module.name: module for module in IN_SLOTS[slot]} for slot in SLOTS}

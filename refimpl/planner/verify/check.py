@@ -16,14 +16,17 @@ from refimpl.planner.instructions import (
     NETWORK_STREAM,
     Allocate,
     Compress,
+    Copy,
     CopyIn,
     CopyOut,
     Decompress,
     Free,
     Instruction,
     Launch,
+    Packing,
     Record,
     Wait,
+    Work,
 )
 from refimpl.planner.program import Program
 from refimpl.planner.verify.happens_before import HappensBefore, Unordered
@@ -31,7 +34,7 @@ from refimpl.planner.verify.memory import Block, Device, HostMemory
 from refimpl.planner.verify.plain_run import PlainRun
 from refimpl.planner.verify.proof import Proof, Unsafe, describe, layer_of, stream_name
 
-Copy = CopyOut | CopyIn | Compress | Decompress
+Transfer = Copy | Packing
 CELL = 4  #: bytes of a number; every address is a multiple of it
 
 
@@ -263,11 +266,11 @@ class Check:
 
     # -- rule 1: a piece of work and its accesses ----------------------------------------------------------------------
 
-    def work(self, it: Launch | Copy) -> None:
+    def work(self, it: Work) -> None:
         self.check_stream(it)
         self.order.work(it.stream, self.position)
 
-    def read(self, block: Block, it: Launch | Copy, number: int | None = None) -> None:
+    def read(self, block: Block, it: Work, number: int | None = None) -> None:
         """A read finds something, and of a launch what the plain run reads; and it is ordered after the last write."""
         if block.number is None or (number is not None and block.number != number):
             self.refuse_value(block, it, number)
@@ -279,7 +282,7 @@ class Check:
         self.order.write(block)
         block.number, block.copied = number, -1
 
-    def copy(self, it: Copy, source: Block, target: Block) -> None:
+    def copy(self, it: Transfer, source: Block, target: Block) -> None:
         self.work(it)
         self.read(source, it)
         self.write(target, source.number)
@@ -290,16 +293,16 @@ class Check:
         self.unread.discard(block.copied)
         block.copied = -1
 
-    def check_stream(self, it: Launch | Copy | Record | Wait) -> None:
+    def check_stream(self, it: Work | Record | Wait) -> None:
         """Kernels run on the stream 0, collective calls and the host's work on theirs, and copies on any but those."""
         if not 0 <= it.stream < len(self.program.streams):
             self.refuse_here(1, f"the program has no stream {it.stream}", it)
         if isinstance(it, Launch) and it.stream != (self.network if it.call.collective else COMPUTE):
             what, where = ("collective calls", self.network) if it.call.collective else ("kernels", COMPUTE)
             self.refuse_here(1, f"{what} run on {stream_name(self.program, where)} alone", it)
-        if isinstance(it, Copy) and it.stream == self.network:
+        if isinstance(it, Transfer) and it.stream == self.network:
             self.refuse_here(1, f"{NETWORK_STREAM} is for collective calls alone", it)
-        if isinstance(it, Copy) and (it.stream == self.host) != isinstance(it, Compress | Decompress):
+        if isinstance(it, Transfer) and (it.stream == self.host) != isinstance(it, Packing):
             self.refuse_here(1, f"on {HOST_STREAM} maps are compressed and decompressed, and nowhere else", it)
 
     # -- rule 2: where things are --------------------------------------------------------------------------------------
@@ -322,13 +325,13 @@ class Check:
             self.refuse_here(2, f"no workspace of {nbytes} bytes is alive at {address}", it)
         return block
 
-    def tier(self, it: CopyOut | CopyIn) -> HostMemory:
+    def tier(self, it: Copy) -> HostMemory:
         """The memory that the copy names; each tier has addresses of its own."""
         if it.tier not in self.tiers:
             self.refuse_here(2, f"the program has no {it.tier} tier", it, it.tensor)
         return self.tiers[it.tier]
 
-    def buffer_to_fill(self, it: Copy, memory: HostMemory, address: int, nbytes: int) -> Block:
+    def buffer_to_fill(self, it: Transfer, memory: HostMemory, address: int, nbytes: int) -> Block:
         """A buffer of the host that the instruction may write to."""
         if memory is self.pinned and it.tensor in self.plain.batch:
             self.refuse_here(2, "the host's batch is not the program's to write", it, it.tensor)
@@ -339,7 +342,7 @@ class Check:
             self.refuse_here(2, what, it, it.tensor)
         return target
 
-    def copy_to_read(self, it: Copy, memory: HostMemory, address: int) -> Block:
+    def copy_to_read(self, it: Transfer, memory: HostMemory, address: int) -> Block:
         """The buffer of the host that holds a copy of the tensor."""
         source = memory.buffer(it.tensor, address)
         if source is None:
@@ -348,7 +351,7 @@ class Check:
             self.refuse_here(2, f"{memory.name} has no copy of it at {address}{why}", it, it.tensor, lost)
         return source
 
-    def check_size(self, it: Copy) -> None:
+    def check_size(self, it: Transfer) -> None:
         if it.nbytes != it.tensor.nbytes:
             self.refuse_here(2, f"it copies {it.nbytes} bytes; the tensor has {it.tensor.nbytes}", it, it.tensor)
 
@@ -409,7 +412,7 @@ class Check:
     def refuse_unordered(self, clash: Unordered) -> NoReturn:
         """Rule 1, broken."""
         it = self.program.instructions[self.position % len(self.program.instructions)]
-        assert isinstance(it, Launch | Copy)
+        assert isinstance(it, Work)
         late, early = stream_name(self.program, it.stream), stream_name(self.program, clash.stream)
         block = clash.block
         where = f"bytes {block.address} to {block.end}, where {block.tensor} is now"
