@@ -824,6 +824,7 @@ class Product:
     scale: tuple[float, float]  #: alpha and beta
     workspace: Any
     stream: Any
+    by_columns: bool
 
     @property
     def plain(self) -> bool:
@@ -844,7 +845,7 @@ class Tiles:
         p, across = product, ceil_div(product.n, self.columns)
         grid = (ceil_div(p.m, self.rows) * across, p.batch)
         sizes = (p.m, p.n, p.k, across, *p.strides, p.ldc, *p.apart, *p.scale)
-        launch(self.kernel, grid, p.a, p.b, p.c, *sizes, stream=p.stream)
+        launch(self.kernel, grid, p.a, p.b, p.c, *sizes, stream=p.stream, columns=across if p.by_columns else 0)
 
 
 SKINNY = {trans_b: Tiles(skinny(trans_b), 32, 128) for trans_b in BOTH}
@@ -985,11 +986,13 @@ def strided(
     a: Any, b: Any, c: Any, *, m: int, n: int, k: int, lda: int, ldb: int, ldc: int, batch: int = 1,
     stride_a: int = 0, stride_b: int = 0, stride_c: int = 0, trans_a: bool = False, trans_b: bool = False,
     alpha: float = 1.0, beta: float = 0.0, algorithm: str = BEST, workspace: Any = None, stream: Any = None,
+    by_columns: bool = False,
 ) -> None:  # fmt: skip
     """The same over flat arrays; an array that starts further on is a slice.
 
     `lda` is the number of elements from one row of A, as it is stored, to the next, `stride_a` the number from one
-    matrix of the batch to the next (0: the same one for all); so for b and c.
+    matrix of the batch to the next (0: the same one for all); so for b and c.  `by_columns`: the images are side by
+    side in the columns of C, so each thread of a CPU computes some columns of all matrices (see `launch`).
     """
     where = "gemm.strided"
     rung = _rung(where, algorithm)
@@ -1022,7 +1025,7 @@ def strided(
     product = Product(
         a, b, c, m, n, k, batch, trans_a, trans_b,
         (*((1, lda) if trans_a else (lda, 1)), *((1, ldb) if trans_b else (ldb, 1))),
-        ldc, (stride_a, stride_b, stride_c), (alpha, beta), workspace, stream,
+        ldc, (stride_a, stride_b, stride_c), (alpha, beta), workspace, stream, by_columns,
     )  # fmt: skip
     if not rung.general and not product.plain:
         raise KernelError(

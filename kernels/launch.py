@@ -41,8 +41,13 @@ class Launch:
 _recording: ContextVar[list[Launch] | None] = ContextVar("recording", default=None)
 
 
-def launch(kernel: Kernel, grid: int | Sequence[int], *args: Any, stream: Any = None) -> None:
-    """Run `kernel` over `grid` blocks, where its arrays are; inside `recording`, note it down instead."""
+def launch(kernel: Kernel, grid: int | Sequence[int], *args: Any, stream: Any = None, columns: int = 0) -> None:
+    """Run `kernel` over `grid` blocks, where its arrays are; inside `recording`, note it down instead.
+
+    Each thread of a CPU runs a share of the blocks, the first half of two.  Where the images are not the slowest
+    dimension of the grid, `columns` gives every thread the same images here as in other launches: the blocks in order
+    are a matrix with this many columns, and a share has some of them.  It changes nothing on a GPU.
+    """
     shape, values = dim3(grid), kernel.values(args)
     if min(shape) < 1 or shape[0] > LARGEST or max(shape[1:]) > 65535:
         raise KernelError(f"kernel {kernel.name}: a grid of {shape} blocks cannot be launched")
@@ -58,9 +63,9 @@ def launch(kernel: Kernel, grid: int | Sequence[int], *args: Any, stream: Any = 
         else:
             noted.append(Launch(kernel, shape, tuple(values), gpu.bind(kernel, shape, values)))
     elif noted is None:
-        cpu.run(kernel, shape, values)
+        cpu.run(kernel, shape, values, columns)
     else:
-        noted.append(Launch(kernel, shape, tuple(values), cpu.bind(kernel, shape, values)))
+        noted.append(Launch(kernel, shape, tuple(values), cpu.bind(kernel, shape, values, columns)))
 
 
 @contextmanager

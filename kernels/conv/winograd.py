@@ -285,6 +285,11 @@ def _tiles(pass_: str, shape: ConvShape) -> Pair:
     return ceil_div(shape.out_height, 2), ceil_div(shape.out_width, 2)
 
 
+def _blocks(tiles: int) -> int:
+    """Blocks of a transform that one channel's tiles take; 0 if some blocks have tiles of two channels."""
+    return 0 if tiles % 256 else tiles // 256
+
+
 def _floats(pass_: str, shape: ConvShape, images: int) -> int:
     """Elements of workspace for this many images at a time."""
     tiles, pairs = prod(_tiles(pass_, shape)), plane(shape.filters * shape.channels)
@@ -354,19 +359,20 @@ def _convolve(
     for first in range(0, shape.images, step):
         count = min(step, shape.images - first)
         row = count * prod(tiles)  # a row of V and of M: the tiles of all `count` images
+        blocks = _blocks(row)
         v_plane, m_plane = plane(depth * row), plane(filters * row)
         v, m = rest[: POINTS * v_plane], rest[POINTS * v_plane : POINTS * (v_plane + m_plane)]
         launch(
             winograd_data, ceil_div(depth * row, 256), x[first * x_image : (first + count) * x_image], v,
-            count, depth, height, width, *tiles, *pad, v_plane, row, prod(tiles), stream=stream,
+            count, depth, height, width, *tiles, *pad, v_plane, row, prod(tiles), stream=stream, columns=blocks,
         )  # fmt: skip
         gemm.strided(
             u, v, m, m=filters, n=row, k=depth, lda=depth, ldb=row, ldc=row,
-            batch=POINTS, stride_a=plane(pairs), stride_b=v_plane, stride_c=m_plane, stream=stream,
+            batch=POINTS, stride_a=plane(pairs), stride_b=v_plane, stride_c=m_plane, stream=stream, by_columns=True,
         )  # fmt: skip
         launch(
             winograd_output, ceil_div(filters * row, 256), m, y[first * y_image : (first + count) * y_image],
-            count, filters, out_height, out_width, *tiles, m_plane, stream=stream,
+            count, filters, out_height, out_width, *tiles, m_plane, stream=stream, columns=blocks,
         )  # fmt: skip
 
 
@@ -388,12 +394,12 @@ def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, 
         launch(
             winograd_gradient, ceil_div(filters * count * row, 256), dy[first * y_image : (first + count) * y_image], g,
             count, filters, shape.out_height, shape.out_width, *tiles,
-            g_plane, row, POINTS * g_plane, stream=stream,
+            g_plane, row, POINTS * g_plane, stream=stream, columns=_blocks(count * row),
         )  # fmt: skip
         launch(
             winograd_data, ceil_div(channels * count * row, 256), x[first * x_image : (first + count) * x_image], v,
             count, channels, shape.height, shape.width, *tiles, *shape.pad,
-            v_plane, row, POINTS * v_plane, stream=stream,
+            v_plane, row, POINTS * v_plane, stream=stream, columns=_blocks(count * row),
         )  # fmt: skip
         gemm.strided(
             g, v, m, m=filters, n=channels, k=row, lda=row, ldb=row, ldc=channels, trans_b=True,

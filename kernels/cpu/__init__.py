@@ -30,16 +30,16 @@ from kernels.declare import Dim3, Kernel
 __all__ = ["UnsupportedKernel", "bind", "checked", "has_avx512", "run", "source_of"]
 
 
-def run(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> None:
+def run(kernel: Kernel, grid: Dim3, values: Sequence[Any], columns: int = 0) -> None:
     """Make one launch; the kernel is compiled at the first one.  `values` are as `Kernel.values` returns them."""
     mode = current_mode()
     if mode is not None:
         mode.run(kernel, grid, values)
     else:
-        run_blocks(packed(_compiled(kernel), grid, values))
+        run_blocks(packed(_compiled(kernel), grid, values, columns))
 
 
-def bind(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> Callable[[Any], None]:
+def bind(kernel: Kernel, grid: Dim3, values: Sequence[Any], columns: int = 0) -> Callable[[Any], None]:
     """A launch to be made any number of times."""
     work: list[np.ndarray] = []  # nothing is compiled before the first run
 
@@ -48,7 +48,7 @@ def bind(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> Callable[[Any], N
             run(kernel, grid, values)
             return
         if not work:
-            work.append(packed(_compiled(kernel), grid, values))
+            work.append(packed(_compiled(kernel), grid, values, columns))
         run_blocks(work[0])
 
     return launch

@@ -6,7 +6,10 @@ core wrote can take 400 ns.)  It takes its share in chunks, and when that is don
 
     a launch     rows of LINE numbers: WORK and SHARES; then one row a share: TAKEN, OFFERED, DONE
     a mailbox    a helper's row, one number: IDLE, ASLEEP, BUSY, or the address of the launch that it is offered
-    its work     RUN, the address of the kernel's compiled loop over blocks; BLOCKS; and what that loop reads
+    its work     RUN, the address of the kernel's compiled loop over blocks; BLOCKS; COLUMNS; and what that loop reads
+
+The blocks in order are a matrix of COLUMNS columns, and a share has some of the columns: all blocks in a row, unless
+`launch` is told otherwise.
 
 `threads` has this module compiled once and kept with the compiled kernels.
 """
@@ -27,7 +30,7 @@ CHUNKS = 16  #: of a share: more even out unequal blocks, fewer cost less
 IDLE, ASLEEP, BUSY = 0, 1, 2  #: an address is more than these
 WORK, SHARES = 0, 1
 TAKEN, OFFERED, DONE = 0, 1, 2
-RUN, BLOCKS = 0, 1
+RUN, BLOCKS, COLUMNS = 0, 1, 2
 
 
 # -- memory that several threads write ---------------------------------------------------------------------------------
@@ -134,17 +137,23 @@ def run_alone(work: np.ndarray) -> None:
 @inside
 def run_share(launch: np.ndarray, own: int) -> None:
     """The blocks of this thread's own share, then what is left of the others'."""
-    work, shares = array_at(launch[WORK], BLOCKS + 1, np.int64), launch[SHARES]
-    blocks = work[BLOCKS]
-    chunk = max(1, blocks // (shares * CHUNKS))
+    work, shares = array_at(launch[WORK], COLUMNS + 1, np.int64), launch[SHARES]
+    columns = work[COLUMNS]
+    rows = work[BLOCKS] // columns
     for turn in range(shares):
         share = (own + turn) % shares
-        start, end = share * blocks // shares, (share + 1) * blocks // shares
-        taken = LINE * (1 + share) + TAKEN
-        while start + look(launch, taken) < end:
-            first = start + take(launch, taken, chunk)
-            if first < end:
-                run_chunk(work, first, min(first + chunk, end))
+        start = share * columns // shares
+        width = (share + 1) * columns // shares - start
+        chunk, taken = max(1, rows * width // CHUNKS), LINE * (1 + share) + TAKEN
+        while look(launch, taken) < rows * width:
+            first = take(launch, taken, chunk)
+            end = min(first + chunk, rows * width)
+            while first < end:
+                row, column = first // width, first % width
+                count = min(width - column, end - first)
+                block = row * columns + start + column
+                run_chunk(work, block, block + count)
+                first += count
 
 
 @njit("boolean(int64[::1], int64[::1], int64[::1], int64)", nogil=True, cache=True)

@@ -185,7 +185,7 @@ class KernelSource:
             types = ["int64"] * 5 + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * len(extra)
             options = f'"void({", ".join(types)})", nogil=True, cache=True, **OPTIONS'
             return _function("run", ["_first", "_end", *GRID, *parameters, *extra], loop, options)
-        arguments, place = [f"_work = _array_at(_address, {5 + 2 * len(parameters)}, np.int64)"], 2
+        arguments, place = [f"_work = _array_at(_address, {6 + 2 * len(parameters)}, np.int64)"], 3
         for name, kind in [*((name, "int") for name in GRID), *self.kernel.parameters.items()]:
             arguments.append(f"{name} = {ARGUMENTS[kind].format(place, place + 1)}")
             place += 2 if kind in ("Floats", "Ints") else 1

@@ -91,15 +91,19 @@ def _helpers() -> Helpers:
     return Helpers(thread_count() - 1)
 
 
-def packed(run: int, grid: Dim3, values: Sequence[Any]) -> np.ndarray:
+def packed(run: int, grid: Dim3, values: Sequence[Any], columns: int = 0) -> np.ndarray:
     """A launch as generated code reads it.
 
     Args:
         run: the address of the generated loop over blocks.
         grid: blocks in each dimension.
-        values: the arguments, as `Kernel.values` returns them; whoever runs the launch keeps the arrays alive.
+        values: the arguments, as `Kernel.values` returns them; the arrays must be alive when it runs.
+        columns: see `kernels.launch.launch`.
     """
-    numbers = [run, prod(grid), *grid]
+    blocks = prod(grid)
+    if columns < thread_count() or blocks % columns > 0:
+        columns = blocks
+    numbers = [run, blocks, columns, *grid]
     for value in values:
         if isinstance(value, np.ndarray):
             if not value.flags.writeable:

@@ -61,13 +61,13 @@ def by_way_of_ptx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     real = cpu.run
     rounded = request.node.get_closest_marker("ptx").kwargs.get("rounded", False)
 
-    def both(kernel: Kernel, grid: Any, values: Any) -> None:
+    def both(kernel: Kernel, grid: Any, values: Any, columns: int = 0) -> None:
         arrays = [value for value in values if isinstance(value, np.ndarray)]
         if current_mode() is not None or not all(array.size for array in arrays):
-            return real(kernel, grid, values)
+            return real(kernel, grid, values, columns)
         copies = Copies(arrays)
         given = [copies.view(value) if isinstance(value, np.ndarray) else value for value in values]
-        real(kernel, grid, values)
+        real(kernel, grid, values, columns)
         gpu.launch(kernel, grid, given, None)
         for span, owner in zip(copies.spans, copies.there, strict=True):
             compare(kernel, copies.here(span), gpu.to_host(owner), rounded)

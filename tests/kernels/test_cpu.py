@@ -635,13 +635,13 @@ def helped_by(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(threads, "thread_count", lambda: count + 1)
 
 
-def run_in_python(run: Callable[[int, int], None], blocks: int) -> None:
+def run_in_python(run: Callable[[int, int], None], blocks: int, columns: int = 0) -> None:
     """A launch whose loop over blocks is run(first, end)."""
     c_function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
     loop = c_function(lambda _work, first, end: run(first, end))
     address = ctypes.cast(loop, ctypes.c_void_p).value
     assert address is not None
-    threads.run_blocks(threads.packed(address, (blocks, 1, 1), []))
+    threads.run_blocks(threads.packed(address, (blocks, 1, 1), [], columns))
 
 
 def test_every_block_runs_once_from_several_threads_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -664,16 +664,21 @@ def test_every_block_runs_once_from_several_threads_at_a_time(monkeypatch: pytes
 
 def test_a_thread_runs_its_own_share_when_none_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     helped_by(monkeypatch, 1)
-    pace, ran_by = threading.Barrier(2, timeout=60), {}
+    pace, launcher, own = threading.Barrier(2, timeout=60), threading.get_ident(), {}
 
     def run(first: int, end: int) -> None:
         pace.wait()  # a chunk of each at a time: both threads take as long
-        ran_by.update(dict.fromkeys(range(first, end), threading.get_ident()))
+        own.update(dict.fromkeys(range(first, end), threading.get_ident() == launcher))
 
     for _ in range(3):
         run_in_python(run, 100)
-        launcher = threading.get_ident()
-        assert [ran_by[block] == launcher for block in range(100)] == [True] * 50 + [False] * 50
+        assert [own[block] for block in range(100)] == [True] * 50 + [False] * 50
+        own.clear()
+    run_in_python(run, 24, columns=8)
+    assert [own[block] for block in range(24)] == 3 * ([True] * 4 + [False] * 4)
+    own.clear()
+    run_in_python(run, 30, columns=8)  # these are no matrix
+    assert [own[block] for block in range(30)] == [True] * 15 + [False] * 15
 
 
 def test_a_late_threads_share_is_run_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
