@@ -82,13 +82,15 @@ def thread_loop(block: Dim3, body: list[ast.stmt], checked: bool, working: str =
     """
     x, y, z = block
     if checked:
+        number = {"x": f"_thread % {x}", "y": f"_thread // {x} % {y}", "z": f"_thread // {x * y}"}
+        used = {name for s in body for name in names(s)}
         head = f"""
             for _turn in range({x * y * z}):
                 _thread = _order[_turn]
-                _report[THREAD] = _thread
-                threadIdx_x = _thread % {x}
-                threadIdx_y = _thread // {x} % {y}
-                threadIdx_z = _thread // {x * y}"""
+                _report[THREAD] = _thread"""
+        for axis in AXES:
+            if f"threadIdx_{axis}" in used:
+                head += f"\n                threadIdx_{axis} = {number[axis]}"
         loop = parse(head)
         loop[0].body += body  # type: ignore[attr-defined]
         return loop
@@ -293,7 +295,7 @@ class _Cutter:
         self.conditions += 1
         before.append(self._piece(parse(f"{name}[_thread] = {ast.unparse(value)}")))
         self.lowered.sites.append(Site(s.lineno, ast.unparse(value)))
-        return expression(f"_agree({name}, _site({len(self.lowered.sites) - 1}), _report)")
+        return expression(f"_agree({name}, np.int64({len(self.lowered.sites) - 1}), _report)")
 
     def _refusal(self, s: ast.stmt, why: str) -> UnsupportedKernel:
         return UnsupportedKernel(f"{self.lowered.file}:{s.lineno}: {self.lowered.name}: {why}")

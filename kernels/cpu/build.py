@@ -21,7 +21,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -62,16 +62,16 @@ def numba_config(**values: Any) -> Iterator[None]:
         vars(numba.config).update(before)
 
 
-@contextmanager
-def slp_vectoriser() -> Iterator[None]:
-    """LLVM's SLP vectoriser for what is compiled inside.
+def optimised(checked: bool) -> AbstractContextManager[None]:
+    """Numba's settings for our own compilations alone.
 
-    It is what makes 8 × 8 register blocks fast on the CPU.  Numba leaves it off since LLVM miscompiled with it in
-    2023, so it is switched on for our own compilations alone, and every kernel's tests against its oracles run with
-    it on.
+    LLVM's SLP vectoriser is what makes 8 × 8 register blocks fast on the CPU.  Numba leaves it off since LLVM
+    miscompiled with it in 2023, so every kernel's tests against its oracles run with it on.  Checked mode runs small
+    arrays: there compiling takes longer than running, and LLVM does little more than it must.
     """
-    with numba_config(SLP_VECTORIZE=int(slp_enabled())):
-        yield
+    if checked:
+        return numba_config(OPT=numba.config._OptLevel(1), LOOP_VECTORIZE=0, SLP_VECTORIZE=0)
+    return numba_config(SLP_VECTORIZE=int(slp_enabled()))
 
 
 # -- where -------------------------------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def source_text(kernel: Kernel, checked: bool = False) -> str:
 def load(kernel: Kernel, checked: bool = False) -> ModuleType:
     """The kernel's generated module, compiled; from disk where a process has compiled it before."""
     stem = f"{kernel.name}{'_checked' if checked else ''}_{key(kernel, checked)}"
-    with _lock, slp_vectoriser():
+    with _lock, optimised(checked):
         return _load(stem, lambda: source_text(kernel, checked))
 
 

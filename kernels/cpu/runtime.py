@@ -163,17 +163,62 @@ def _on_stack(context: Any, builder: Any, array_type: types.Array, shape: Any) -
     return array
 
 
-@inside
-def at(index, size, site, report):  # type: ignore[no-untyped-def]
-    """`index`, if it is one of 0 … size - 1; otherwise the report says where, and the run ends."""
-    wide = np.int64(index)
-    if wide < 0 or wide >= size:
+@intrinsic
+def at(typing_context: Any, indices: Any, array: Any, site: Any, report: Any) -> Any:
+    """`indices` of an element of the array, each of them checked.
+
+    Of several sites that belong together, the axes' in their order and the race's, `site` is the first.
+    """
+    return _checked(indices, array, site, report)
+
+
+@intrinsic
+def read(typing_context: Any, indices: Any, array: Any, shadow: Any, site: Any, report: Any) -> Any:
+    """As `at`, for an element that this thread reads; no shadow: the array is not shared."""
+    return _checked(indices, array, shadow, site, report, note=_note_read)
+
+
+@intrinsic
+def write(typing_context: Any, indices: Any, array: Any, shadow: Any, site: Any, report: Any) -> Any:
+    """As `at`, for an element that this thread writes; no shadow: the array is not shared."""
+    return _checked(indices, array, shadow, site, report, note=_note_write)
+
+
+def _checked(*kinds: Any, note: Any = None) -> Any:
+    """What Numba needs to know of `at`, `read` and `write`: one step for it, where Python would take many."""
+    indices, array, *shadow, _, report = kinds
+    watched = shadow not in ([], [types.none])
+    if watched and len(indices) != array.ndim:
+        return None
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        lengths = cgutils.unpack_tuple(builder, context.make_array(array)(context, builder, arguments[1]).shape)
+        wide, element = [], context.get_constant(types.int64, 0)
+        here, checks = arguments[-2], types.int64(*[types.int64] * 3, report)
+        for index, kind, length in zip(cgutils.unpack_tuple(builder, arguments[0]), indices, lengths, strict=False):
+            index = context.cast(builder, index, kind, types.int64)
+            context.compile_internal(builder, _inside, checks, [index, length, here, arguments[-1]])
+            wide.append(index)
+            element = builder.add(builder.mul(element, length), index)
+            here = builder.add(here, context.get_constant(types.int64, 1))
+        if watched:
+            notes = types.none(types.int64, *shadow, types.int64, report)
+            context.compile_internal(builder, note, notes, [element, arguments[2], here, arguments[-1]])
+        return context.make_tuple(builder, found, wide)
+
+    found = types.UniTuple(types.int64, len(indices))
+    return found(indices, array, *shadow, types.int64, report), generate
+
+
+def _inside(index, size, site, report):  # type: ignore[no-untyped-def]
+    """Nothing, if `index` is one of 0 … size - 1; otherwise the report says where, and the run ends."""
+    if index < 0 or index >= size:
         report[KIND] = INDEX
         report[SITE] = site
-        report[INDEX_FOUND] = wide
+        report[INDEX_FOUND] = index
         report[SIZE] = size
         raise IndexError("index out of range")
-    return wide
+    return index
 
 
 @inside
@@ -189,36 +234,30 @@ def agree(values, site, report):  # type: ignore[no-untyped-def]
     return values[0]
 
 
-@inside
-def read(index, shadow, site, report):  # type: ignore[no-untyped-def]
-    """`index`, which this thread reads; a race if another one wrote there in this epoch.  No shadow: not shared."""
-    if shadow is not None:
-        element, thread, epoch = shadow[index], report[THREAD], report[EPOCH]
-        if element.write_epoch == epoch and element.writer != thread:
-            race(READS_WRITTEN, element.writer, site, report)
-        if element.read_epoch != epoch:
-            element.read_epoch = epoch
-            element.reader = thread
-            element.other_reader = NO_THREAD
-        elif element.reader != thread:
-            element.other_reader = thread
-    return index
+def _note_read(place, shadow, site, report):  # type: ignore[no-untyped-def]
+    """This thread reads there; a race if another one wrote there in this epoch."""
+    element, thread, epoch = shadow[place], report[THREAD], report[EPOCH]
+    if element.write_epoch == epoch and element.writer != thread:
+        race(READS_WRITTEN, element.writer, site, report)
+    if element.read_epoch != epoch:
+        element.read_epoch = epoch
+        element.reader = thread
+        element.other_reader = NO_THREAD
+    elif element.reader != thread:
+        element.other_reader = thread
 
 
-@inside
-def write(index, shadow, site, report):  # type: ignore[no-untyped-def]
-    """`index`, which this thread writes; a race if another one read or wrote there in this epoch."""
-    if shadow is not None:
-        element, thread, epoch = shadow[index], report[THREAD], report[EPOCH]
-        if element.write_epoch == epoch and element.writer != thread:
-            race(WRITES_WRITTEN, element.writer, site, report)
-        if element.read_epoch == epoch and element.reader != thread:
-            race(WRITES_READ, element.reader, site, report)
-        if element.read_epoch == epoch and element.other_reader != NO_THREAD:
-            race(WRITES_READ, element.other_reader, site, report)
-        element.write_epoch = epoch
-        element.writer = thread
-    return index
+def _note_write(place, shadow, site, report):  # type: ignore[no-untyped-def]
+    """This thread writes there; a race if another one read or wrote there in this epoch."""
+    element, thread, epoch = shadow[place], report[THREAD], report[EPOCH]
+    if element.write_epoch == epoch and element.writer != thread:
+        race(WRITES_WRITTEN, element.writer, site, report)
+    if element.read_epoch == epoch and element.reader != thread:
+        race(WRITES_READ, element.reader, site, report)
+    if element.read_epoch == epoch and element.other_reader != NO_THREAD:
+        race(WRITES_READ, element.other_reader, site, report)
+    element.write_epoch = epoch
+    element.writer = thread
 
 
 @inside

@@ -3,7 +3,7 @@
 The module has the kernel's constants and helpers, then
 
     _one_thread  the kernel's body, if it has no barriers; otherwise its pieces are in
-    _block       shared and saved memory, and the loops over the block's threads
+    _block       shared and saved memory, and the loops over the block's threads (in checked mode inside of `run`)
     run          the blocks of the grid from _first to before _end, compiled for the kernel's argument types
 
 Every name that is not the kernel's begins with an underscore.
@@ -65,8 +65,8 @@ class KernelSource:
         else:
             _widen_indices(self.lowered)
             _join_rows(self.lowered)
-        block = self._barrier_block() if self.lowered.has_barriers else self._direct_block()
-        self.text = "\n".join([*self._head(), *self._helpers(checked), "", *block, "", *self._run()]) + "\n"
+        thread, block = ([], self._barrier_block()) if self.lowered.has_barriers else self._direct_block()
+        self.text = "\n".join([*self._head(), *self._helpers(checked), "", *thread, "", *self._run(block)]) + "\n"
 
     # ---- the parts -------------------------------------------------------------------------------------------------
 
@@ -80,7 +80,6 @@ class KernelSource:
             "",
             "import numpy as np",
             "from numba import cfunc, njit",
-            "from numpy import int64 as _site",  # a literal's own type would make Numba compile a check for each site
             "",
             "from kernels.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, EPOCH, SHADOW, THREAD",
             "from kernels.cpu.runtime import agree as _agree",
@@ -130,7 +129,8 @@ class KernelSource:
         write(self.lowered)
         return [line for lines in done.values() for line in ["", *lines]]
 
-    def _direct_block(self) -> list[str]:
+    def _direct_block(self) -> tuple[list[str], list[ast.stmt]]:
+        """`_one_thread`, and what a block does with it."""
         lowered = self.lowered
         used = set().union(*(names(s) for s in lowered.body))
         indices = [name for name in [*THREAD, *BLOCK, *GRID] if name in used]
@@ -144,9 +144,9 @@ class KernelSource:
         call = parse(f"_one_thread({', '.join(parameters)})")
         shared = [line for array in lowered.shared.values() for line in self._shared_array(array)]
         loop = thread_loop(self.kernel.block, call, self.checked)
-        return [*thread, "", *self._block([*parse("\n".join(shared)), *loop])]
+        return thread, [*parse("\n".join(shared)), *loop]
 
-    def _barrier_block(self) -> list[str]:
+    def _barrier_block(self) -> list[ast.stmt]:
         lowered = self.lowered
         body = cut(lowered, self.kernel.block, self.checked)
         memory = [line for array in lowered.shared.values() for line in self._shared_array(array)]
@@ -160,41 +160,41 @@ class KernelSource:
                 memory += self._one_array(array)
             if self.checked or array.name not in body.private:
                 memory += self._one_array(Array(f"_{array.name}_of", (threads, *array.shape), array.dtype))
-        return self._block([*parse("\n".join(memory)), *body.statements])
+        return [*parse("\n".join(memory)), *body.statements]
 
-    def _block(self, body: list[ast.stmt]) -> list[str]:
-        extra = ["_order", "_report"] if self.checked else []
-        return _function("_block", [*BLOCK, *GRID, *self.lowered.parameters, *extra], body)
+    def _run(self, block: list[ast.stmt]) -> list[str]:
+        """`run`: its address is what `threads` calls.
 
-    def _run(self) -> list[str]:
-        """The loop over blocks.  `threads` calls it by its address; checked mode raises errors, so Python calls it."""
+        In checked mode Python calls it, because it may raise an error; and a block's code is inside it, because a
+        function more is more to compile.
+        """
         parameters, kinds = self.lowered.parameters, self.kernel.parameters.values()
-        extra = ["_order", "_report"] if self.checked else []
-        report = ["_report[BLOCK_X] = blockIdx_x", "_report[BLOCK_Y] = blockIdx_y", "_report[BLOCK_Z] = blockIdx_z"]
-        report.append("_report[EPOCH] = 1")
-        inside = "".join(f"\n                {line}" for line in report if self.checked)
         loop = parse(
-            f"""
+            """
             for _number in range(_first, _end):
                 blockIdx_x = _number % gridDim_x
                 blockIdx_y = _number // gridDim_x % gridDim_y
-                blockIdx_z = _number // (gridDim_x * gridDim_y){inside}
-                _block({", ".join([*BLOCK, *GRID, *parameters, *extra])})"""
+                blockIdx_z = _number // (gridDim_x * gridDim_y)"""
         )
+        body: list[ast.stmt] = loop[0].body  # type: ignore[attr-defined]
         if self.checked:
-            types = ["int64"] * 5 + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * len(extra)
+            report = [f"_report[BLOCK_{axis.upper()}] = blockIdx_{axis}" for axis in AXES]
+            body += [*parse("\n".join([*report, "_report[EPOCH] = 1"])), *block]
+            types = ["int64"] * 5 + [SIGNATURES[kind] for kind in kinds] + ["int64[::1]"] * 2
             options = f'"void({", ".join(types)})", nogil=True, cache=True, **OPTIONS'
-            return _function("run", ["_first", "_end", *GRID, *parameters, *extra], loop, options)
+            return _function("run", ["_first", "_end", *GRID, *parameters, "_order", "_report"], loop, options)
+        body += parse(f"_block({', '.join([*BLOCK, *GRID, *parameters])})")
         arguments, place = [f"_work = _array_at(_address, {6 + 2 * len(parameters)}, np.int64)"], 3
         for name, kind in [*((name, "int") for name in GRID), *self.kernel.parameters.items()]:
             arguments.append(f"{name} = {ARGUMENTS[kind].format(place, place + 1)}")
             place += 2 if kind in ("Floats", "Ints") else 1
         options = '"void(int64, int64, int64)", cache=True, **OPTIONS'
-        return _function("run", ["_address", "_first", "_end"], [*parse("\n".join(arguments)), *loop], options, "cfunc")
+        run = _function("run", ["_address", "_first", "_end"], [*parse("\n".join(arguments)), *loop], options, "cfunc")
+        return [*_function("_block", [*BLOCK, *GRID, *parameters], block), "", *run]
 
     def _shared_array(self, array: Array) -> list[str]:
         """The statements that make a shared array and, in checked mode, its shadow: epoch 0, before all others."""
-        shadow = [f"{shadow_of(array.name)} = _filled({array.shape}, SHADOW, 0)"] if self.checked else []
+        shadow = [f"{shadow_of(array.name)} = _filled(({array.size},), SHADOW, 0)"] if self.checked else []
         return [*self._one_array(array), *shadow]
 
     def _one_array(self, array: Array) -> list[str]:
@@ -238,8 +238,8 @@ def _handed_over(call: ast.Call, helper: Lowered) -> list[ast.expr]:
 class _Checks(ast.NodeTransformer):
     """Puts the checks into a body, and hands helpers what they need for theirs.
 
-    a[i, j]         a[_at(i, a.shape[0], …), _at(j, a.shape[1], …)]
-    s[i] = s[j]     s[_write((_at(i, …),), _s_shadow, …)] = s[_read((_at(j, …),), _s_shadow, …)]    s is shared
+    a[i, j]         a[_at((i, j), a, …)]
+    s[i] = s[j]     s[_write((i,), s, _s_shadow, …)] = s[_read((j,), s, _s_shadow, …)]    s is shared
     f(s, i)         f(s, i, _s_shadow, _report)        with None for an array that is not shared
     """
 
@@ -248,10 +248,6 @@ class _Checks(ast.NodeTransformer):
         self.lowered, self.sites, self.watched = lowered, sites, watched
         self.known = {*lowered.parameters, *lowered.shared, *lowered.local, *lowered.constants}
 
-    def site(self, node: ast.expr, text: str, axis: int | None = None) -> str:
-        self.sites.append(Site(node.lineno, text, axis))
-        return f"_site({len(self.sites) - 1})"
-
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         if isinstance(node.value, ast.Attribute) and node.value.attr == "shape":
             return node
@@ -259,14 +255,14 @@ class _Checks(ast.NodeTransformer):
         if name not in self.known:
             raise self.second_name(node, text)
         indices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        checked = [
-            f"_at({ast.unparse(self.visit(index))}, {name}.shape[{axis}], {self.site(node, text, axis)}, _report)"
-            for axis, index in enumerate(indices)
-        ]
-        place = ", ".join(checked)
+        place = f"({''.join(f'{ast.unparse(self.visit(index))}, ' for index in indices)}), {name}"
+        touch, first = "_at", len(self.sites)
+        self.sites += [Site(node.lineno, text, axis) for axis in range(len(indices))]
         if name in self.watched:
             touch = "_read" if isinstance(node.ctx, ast.Load) else "_write"
-            place = f"{touch}(({place},), {shadow_of(name)}, {self.site(node, text)}, _report)"
+            place += f", {shadow_of(name)}"
+            self.sites.append(Site(node.lineno, text))
+        place = f"{touch}({place}, {first}, _report)"
         node.slice = expression(place)
         return node
 

@@ -367,10 +367,9 @@ def test_phases_meet_every_input_once_and_every_pair_of_input_and_tap(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", ["forward", "reverse", 1], ids=str)
-def test_checked(order: str | int) -> None:
+def test_checked() -> None:
     """Every index inside its array, nothing read before it is written, and no thread ahead of another."""
-    with cpu.checked(order=order):
+    with cpu.checked(order="reverse"):
         for pass_, algorithm in itertools.product(PASSES, ("direct", "implicit_gemm")):
             cases = AWKWARD["depthwise, stride 2"], AWKWARD["dilated groups"], AWKWARD["dilated by 3 and 2"], SLICED
             for case in ((2, 9, 5, 6, 7, 3, 2, (2, 1), (1, 2)), (1, 3, 7, 5, 66, 3, 3, (1, 1), (1, 1)), *cases):
