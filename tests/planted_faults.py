@@ -334,8 +334,8 @@ KERNELS = (
     Fault(
         "the last block of a grid is not run",
         "kernels/cpu/sharing.py",
-        "(share + 1) * blocks // shares",
-        "((share + 1) * blocks - 1) // shares",
+        "(share + 1) * columns // shares",
+        "((share + 1) * columns - 1) // shares",
         "tests/kernels/test_cpu.py",
     ),
     Fault(
@@ -360,10 +360,10 @@ KERNELS = (
         "tests/kernels/test_gemm.py",
     ),
     Fault(
-        "a thread of the CPU also runs the first blocks of the next share",
+        "the last chunk of a share is as long as the others",
         "kernels/cpu/sharing.py",
-        "run_chunk(work, first, min(first + chunk, end))",
-        "run_chunk(work, first, first + chunk)",
+        "end = min(first + chunk, rows * width)",
+        "end = first + chunk",
         "tests/kernels/test_cpu.py::test_a_late_threads_share_is_run_by_others",
     ),
     Fault(

@@ -135,7 +135,7 @@ def measure(network: str, batch: int, seconds: float) -> Row:
     )  # fmt: skip
 
 
-def run(seconds: float = 20.0, watch: Callable[[str], None] = lambda name: None) -> Report:
+def run(seconds: float = 15.0, watch: Callable[[str], None] = lambda name: None) -> Report:
     """Measure every network for `seconds`; `watch` is called with each one's name before it starts."""
     load, rows = load_average(), []
     for network, batch in NETWORKS:

@@ -137,7 +137,7 @@ def training(options: argparse.Namespace) -> int:
     from refimpl.bench import training as measuring
 
     with progress("", len(measuring.NETWORKS)) as advance:
-        report = measuring.run(2.0 if options.quick else 20.0, advance)
+        report = measuring.run(2.0 if options.quick else 15.0, advance)
     missing = any(row.pytorch is None for row in report.rows)
     without = "PyTorch is not installed here: pip install torch" if missing else ""
     return shown(options, report, f"{report.threads} threads; medians of turns.", report.disturbed, without)
