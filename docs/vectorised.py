@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -105,4 +106,5 @@ def table() -> list[str]:
 
 
 if __name__ == "__main__":
+    os.environ["REFIMPL_THREADS"] = "1"
     print("\n".join(table()))

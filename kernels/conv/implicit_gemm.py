@@ -28,7 +28,7 @@ but a few: a depthwise convolution, one row of 64.
 backward_filter has few tiles and a very long sum, so the sum is cut into slices (`slices`: from the shape alone).
 Their partial results go into the workspace, and a second kernel adds them in ascending order.  Without a workspace the
 same kernel goes through the slices one after another and adds each to dw: the same additions in the same order, hence
-the same bits, but only as many blocks as there are tiles.  Fewer than a CPU has cores are tiles of 32 or 16 rows there.
+the same bits, but only as many blocks as there are tiles.  Fewer than a CPU has cores are tiles of 32 rows there.
 """
 
 from __future__ import annotations
@@ -393,7 +393,7 @@ def filter_gradient(rows: int, in_groups: bool = False) -> Kernel:
 
     kind = "filter_gradient_in_groups" if in_groups else "filter_gradient"
 
-    @kernel(block=threads, name=f"conv_{kind}_{rows}", launch_bounds=(threads, min(512 // threads, 8)))
+    @kernel(block=threads, name=f"conv_{kind}_{rows}", launch_bounds=(threads, 512 // threads))
     def gradient(
         x: Floats, dy: Floats, out: Floats, images: int, channels: int, height: int, width: int, filters: int,
         filter_height: int, filter_width: int, out_height: int, out_width: int, stride_h: int, stride_w: int,
@@ -503,7 +503,7 @@ BY_TAP = {rows: gather_by_tap(rows) for rows in (64, 128)}
 BY_TABLE_ROWS = 64
 BY_TABLE = gather_by_table(BY_TABLE_ROWS)
 IN_GROUPS = gather_by_table(BY_TABLE_ROWS, in_groups=True)
-FILTER_GRADIENT = {rows: filter_gradient(rows) for rows in (16, 32, 64, 128)}
+FILTER_GRADIENT = {rows: filter_gradient(rows) for rows in (32, 64, 128)}
 FILTER_GRADIENT_IN_GROUPS = filter_gradient(BY_TABLE_ROWS, in_groups=True)
 
 
@@ -568,7 +568,7 @@ def gradient_rows(shape: ConvShape) -> int:
 
 
 def rows_on_cpu(rows: int, filters: int, blocks: int, cores: int) -> int:
-    """Rows of backward_filter's tiles on a CPU: as few as hold the filters, in more tiles if cores would be idle.
+    """Rows of backward_filter's tiles on a CPU: 32 where half a tile of 64 would be empty, or a core would be idle.
 
     An element is the same sum in a tile of any size, so the choice changes no bit.
 
@@ -578,14 +578,8 @@ def rows_on_cpu(rows: int, filters: int, blocks: int, cores: int) -> int:
         blocks: in each row of tiles.
         cores: that the blocks are shared among.
     """
-
-    def tiles(each: int) -> int:
-        return ceil_div(filters, each)
-
-    fits = [
-        each for each in FILTER_GRADIENT if each < rows and tiles(each) * blocks <= max(cores, tiles(rows) * blocks)
-    ]
-    return min([rows, *fits], key=lambda each: (-tiles(each), each))
+    half_empty = rows == 64 and -filters % 64 >= 32
+    return 32 if half_empty or ceil_div(filters, 32) * blocks <= cores else rows
 
 
 def slices(shape: ConvShape) -> tuple[int, int]:

@@ -109,7 +109,7 @@ LEFT_TO_THE_CAMPAIGN = {
     *(f"gemm-{rung}-{turned}" for rung in ("split_fragments", "vector_rows") for turned in ("tn", "nt")),
     *(f"gemm-large-split_fragments-{turned}" for turned in ("nn", "tt", "tn")),
     *(f"gemm-large-vector_rows-{turned}" for turned in ("nn", "tt", "tn", "nt")),
-    "conv-implicit_gemm-5", "conv-implicit_gemm-1 on 6 cores", "depthwise-5-1", "depthwise-5-2", "pool-max-3-3-1-False",
+    "conv-implicit_gemm-5", "depthwise-5-1", "depthwise-5-2", "pool-max-3-3-1-False",
     "batchnorm_of_four_values_a_thread", "batchnorm_of_four_values_a_thread on a GPU",
     "batchnorm_of_sixteen_values_a_thread on a GPU",
 }  # fmt: skip
@@ -159,14 +159,13 @@ def conv_case(algorithm: str, index: int, patch: Callable[[], Any] = contextlib.
 
 
 def tiles(cores: int, few: int = conv.implicit_gemm.FEW_TILES) -> Callable[[], Any]:
-    """The tiles of backward_filter that a CPU with this number of cores takes; fewer blocks than `few` are few."""
+    """The tiles of a CPU with this number of cores, where fewer blocks than `few` are few."""
     return lambda: mock.patch.multiple(conv.implicit_gemm, thread_count=lambda: cores, FEW_TILES=few)
 
 
 for name in conv.ALGORITHMS:
     for number in range(5):
         conv_case(name, number, tiles(cores=1))
-conv_case("implicit_gemm", 1, tiles(cores=6), "conv-implicit_gemm-1 on 6 cores")
 for side in (3, 5):
     for stride in (1, 2):
         CONVOLUTIONS.append(((2, 17, 6, 9), (17, 1, side, side), (stride, stride), (side // 2, side // 2)))
