@@ -11,7 +11,11 @@ one GPU, the device that is current when the first kernel is compiled.
 from __future__ import annotations
 
 import functools
+import hashlib
+import pickle
 from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +25,9 @@ from cuda.core import launch as driver_launch
 
 from kernels import arguments, emulated
 from kernels.arguments import FlatView, KernelError
+from kernels.cpu import build
 from kernels.declare import Dim3, Kernel
-from kernels.shim import cuda
+from kernels.shim import NumbaKernel, cuda
 
 INSTALL = "pip install 'refimpl[cu13]'"
 
@@ -167,7 +172,39 @@ def signature(kernel: Kernel) -> tuple[Any, ...]:
 @functools.cache
 def compiled(kernel: Kernel) -> Any:
     """The kernel's machine code, loaded on the GPU."""
-    return kernel.gpu.compile(signature(kernel))._codelibrary.get_cufunc().kernel
+    made = _by_numba(kernel)
+    made.bind()
+    return made._codelibrary.get_cufunc().kernel
+
+
+def _by_numba(kernel: Kernel) -> Any:
+    """The kernel as Numba compiles it; from the folder of compiled kernels where a process has compiled it before."""
+    types, dispatcher, folder = signature(kernel), kernel.gpu, build.cache_directory()
+
+    def write(entry: Path) -> None:
+        (entry / PICKLE).write_bytes(pickle.dumps(dispatcher.compile(types)._reduce_states()))
+
+    try:
+        if folder is not None and types not in dispatcher.overloads:
+            entry = build.kept(folder, f"gpu_{kernel.name[:60]}_{_key(kernel)}", write)
+            if types not in dispatcher.overloads:
+                made = NumbaKernel._rebuild(**pickle.loads((entry / PICKLE).read_bytes()))
+                made.py_func, made.argtypes = kernel.function, types
+                dispatcher.add_overload(made, types)
+    except OSError as error:  # a disk that is full; a kernel whose source is in no file
+        build.say_once(f"{kernel.name}, compiled for the GPU, cannot be kept: {error.strerror or error}")
+    return dispatcher.compile(types)  # at once, if it is there
+
+
+PICKLE = "kernel.pickle"
+
+
+def _key(kernel: Kernel) -> str:
+    """Everything that the machine code follows from, and the source's lines, which it names."""
+    versions = metadata.version("numba-cuda"), nvvm.version(), nvjitlink.version()
+    target = cuda.get_current_device().compute_capability, emulated.active()
+    parts = build.key(kernel, False), kernel.options, kernel.function.__code__.co_firstlineno, versions, target
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def words(values: Sequence[Any]) -> list[Any]:

@@ -327,8 +327,8 @@ KERNELS = (
     Fault(
         "checked mode does not see two threads that write one element",
         "kernels/cpu/runtime.py",
-        "            race(WRITES_WRITTEN, element.writer, site, report)",
-        "            pass",
+        "        race(WRITES_WRITTEN, element.writer, site, report)",
+        "        pass",
         "tests/kernels/test_cpu.py",
     ),
     Fault(

@@ -208,6 +208,28 @@ def _load(stem: str, source: Callable[[], str]) -> ModuleType:
         return made
 
 
+def kept(folder: Path, stem: str, write: Callable[[Path], object]) -> Path:
+    """The entry of that name, for what is not a generated module.
+
+    Args:
+        folder: the folder of compiled kernels.
+        stem: the entry's name; it has a key of everything that its files follow from.
+        write: writes the files into the folder that it is given, where they are not on disk or are damaged.
+    """
+    entry = folder / stem
+    if not intact(entry):
+        with no_other_process(folder, stem):
+            if not intact(entry):
+                with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
+                    made = Path(temporary) / stem
+                    made.mkdir(mode=0o700)
+                    write(made)
+                    if entry.exists():  # damaged
+                        os.rename(entry, Path(temporary) / "damaged")
+                    _complete(made, entry)
+    return entry
+
+
 @contextmanager
 def no_other_process(folder: Path, stem: str) -> Iterator[None]:
     """One process compiles an entry; another one that wants it too waits, and loads what the first has compiled."""
@@ -233,13 +255,18 @@ def _written(temporary: Path, entry: Path, text: str) -> ModuleType:
     temporary.mkdir(mode=0o700)
     (temporary / f"{entry.name}.py").write_text(text, encoding="utf-8")
     module = _executed(entry.name, text, temporary)
-    (temporary / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in digests(temporary).items()))
+    _complete(temporary, entry)
+    return module
+
+
+def _complete(made: Path, entry: Path) -> None:
+    """What was made becomes the entry."""
+    (made / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in digests(made).items()))
     try:
-        os.rename(temporary, entry)
+        os.rename(made, entry)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # there, too
             raise
-    return module
 
 
 def digests(entry: Path) -> dict[str, str]:

@@ -6,7 +6,6 @@ all that the machine code follows from, an entry is never changed, and one whose
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -18,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from platform import machine
 
-from kernels.cpu.build import CHECKSUMS, cache_directory, compiler_key, digests, intact, no_other_process
+from kernels.cpu.build import cache_directory, compiler_key, kept
 
 HERE = Path(__file__).parent
 COMPILERS = ("cc", "gcc", "clang")
@@ -93,26 +92,7 @@ def _library(name: str, source: str, options: tuple[str, ...], filename: str) ->
     folder = cache_directory()
     if folder is None:
         return _compile(_temporary() / stem, source, filename, options)
-    entry = folder / stem
-    if not intact(entry):
-        with no_other_process(folder, stem):
-            if not intact(entry):
-                _make_entry(folder, entry, source, filename, options)
-    return entry / filename
-
-
-def _make_entry(folder: Path, entry: Path, source: str, filename: str, options: tuple[str, ...]) -> None:
-    with tempfile.TemporaryDirectory(dir=folder, prefix="new-", ignore_cleanup_errors=True) as temporary:
-        made = Path(temporary) / entry.name
-        _compile(made, source, filename, options)
-        (made / CHECKSUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in digests(made).items()))
-        if entry.exists():  # damaged
-            os.rename(entry, Path(temporary) / "damaged")
-        try:
-            os.rename(made, entry)
-        except OSError as error:
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                raise
+    return kept(folder, stem, lambda made: _compile(made, source, filename, options)) / filename
 
 
 def _compile(folder: Path, source: str, filename: str, options: tuple[str, ...]) -> Path:

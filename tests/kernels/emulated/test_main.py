@@ -1,4 +1,4 @@
-"""`python -m kernels.emulated SCRIPT`: any program of Numba CUDA on the emulated GPU."""
+"""Any program of Numba CUDA on the emulated GPU, `python -m kernels.emulated SCRIPT`, and what is kept of kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from kernels import emulated, gpu
+from kernels.launch import Floats, kernel, launch
+from kernels.shim import NumbaKernel, cuda
 
 ROOT = Path(__file__).parents[3]
 
@@ -47,3 +52,33 @@ def test_a_script_runs_and_what_the_checks_find_is_its_exit_status(tmp_path: Pat
     assert wrong.stderr.splitlines()[-1].startswith("the emulated GPU found an error: kernel fill")
     absent = run(str(tmp_path / "absent.py"))
     assert absent.returncode == 1 and absent.stderr == f"there is no script {tmp_path / 'absent.py'}\n"
+
+
+@kernel(block=32)
+def count_up(x: Floats, n: int) -> None:
+    i = cuda.grid(1)
+    if i < n:
+        x[i] = i + 1
+
+
+@pytest.mark.emulated
+@pytest.mark.parametrize("damaged", [False, True])
+def test_numba_compiles_a_kernel_once_for_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    """What this process has loaded is forgotten, as another one would not have it."""
+    monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
+    emulated.start()
+    compilations = []
+    real = NumbaKernel.__init__
+    monkeypatch.setattr(NumbaKernel, "__init__", lambda *args, **how: (compilations.append(1), real(*args, **how))[1])
+    for _ in range(2):
+        gpu.compiled.cache_clear()
+        count_up.gpu.overloads.clear()
+        x = gpu.to_device(np.zeros(40, np.float32))
+        launch(count_up, 2, x, 35)
+        assert gpu.to_host(x).tolist() == [*range(1, 36), *[0] * 5]
+        (entry,) = tmp_path.glob("gpu_count_up_*")
+        if damaged:
+            (entry / "kernel.pickle").write_bytes(b"not what was written")
+    assert len(compilations) == 1 + damaged
