@@ -37,6 +37,20 @@ def small_network(batch: int = 3, classes: int = 4) -> Network:
     return b.build()
 
 
+def dense_network(batch: int = 3) -> Network:
+    """A fork and a join without convolutions: half as many kernels to translate for the emulated GPU."""
+    b = Builder("dense", (batch, 2, 6, 6))
+    b.fc(8, name="first")
+    trunk = b.relu()
+    right = b.fc(8, bias=False, after=trunk, name="right")
+    b.join(trunk, right)
+    b.relu()
+    b.dropout(0.3)
+    b.fc(4, name="last")
+    b.softmax()
+    return b.build()
+
+
 def small_program(network: Network | None = None, **modules: Any) -> Program:
     """Maps are offloaded, fetched, dropped and rebuilt, in as little memory as possible."""
     given = {"offload": OffloadSome(0.7), "prefetch": PrefetchAhead(2), "recompute": DropSome(0.4)} | modules

@@ -20,8 +20,8 @@ from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Wait, plan
 from refimpl.planner.verify import Unsafe, verify
 from refimpl.registry import presets
-from tests.refimpl.backend.running import differing, small_program, trained, trainer
-from tests.refimpl.modules import least_plan
+from tests.refimpl.backend.running import dense_network, differing, small_program, trained, trainer
+from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan
 from tests.refimpl.plainly import draw_batch
 
 pytestmark = pytest.mark.emulated
@@ -169,7 +169,8 @@ def test_the_timeline_is_that_of_simulate(network: str, preset: str) -> None:
 
 
 def test_no_order_changes_a_bit() -> None:
-    program = small_program()
+    program = small_program(dense_network(), offload=OffloadSome(), prefetch=PrefetchAhead(1), recompute=DropSome(0.6))
+    assert program.counts.prefetched_bytes and program.counts.recomputed_layers
     _, expected = trained(program, 2, backend="emulated")
     for name, seed in (("early", 0), ("random", 1), ("priority", 2), ("free", 0)):
         emulated.order(name, seed)
@@ -182,7 +183,7 @@ def test_no_order_changes_a_bit() -> None:
 
 def test_the_host_s_own_accesses_are_checked() -> None:
     """A batch that is written while the last one is still being copied in."""
-    program = small_program()
+    program = small_program(dense_network())
     with trainer(program, backend="emulated") as made:
         replay: Any = made.replay
         made.step(*draw_batch(program.network))

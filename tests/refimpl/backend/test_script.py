@@ -42,7 +42,7 @@ from refimpl.planner import (
     plan,
 )
 from refimpl.registry import presets
-from tests.refimpl.backend.running import MACHINE, differing, small_network
+from tests.refimpl.backend.running import MACHINE, dense_network, differing, small_network
 from tests.refimpl.drawn_networks import every_option
 from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, setup
 from tests.refimpl.plainly import SETTINGS
@@ -361,8 +361,8 @@ def same_bits(program: Program, tmp_path: Path) -> None:
 
 @pytest.mark.emulated
 def test_the_same_bits_where_maps_are_compressed_and_dropped_and_layers_fork(tmp_path: Path) -> None:
-    moving: dict[str, Any] = {"offload": OffloadSome(), "prefetch": PrefetchAhead(1), "recompute": DropSome(0.4)}
-    program = least_plan(small_network(), setup(pinned=wanted("vdnnpp-all").pinned, **moving), keeping_up(MACHINE))
+    moving: dict[str, Any] = {"offload": OffloadSome(), "prefetch": PrefetchAhead(1), "recompute": DropSome(0.6)}
+    program = least_plan(dense_network(), setup(pinned=wanted("vdnnpp-all").pinned, **moving), keeping_up(MACHINE))
     assert any(isinstance(i, Launch) and i.rebuild for i in program.instructions)
     assert any(isinstance(i, Compress) for i in program.instructions)
     same_bits(program, tmp_path)

@@ -136,7 +136,7 @@ def test_drawn_programs_with_compressed_maps_are_right() -> None:
 def test_verify_and_brute_force_agree_on_every_mutation() -> None:
     tally: Counter[tuple[str, str]] = Counter()
 
-    @settings(relaxed, max_examples=12)
+    @settings(relaxed, max_examples=7)
     @given(networks(layers=6), st.one_of(setups, compressing), TIGHTNESS, LINKS, st.integers(0, 1000))
     def agree(network: Network, setup: Setup, tightness: float, link: float, seed: int) -> None:
         try:

@@ -1,4 +1,7 @@
-"""The page in two real browsers, headless and offline: what a reader does to it, and what it shows then."""
+"""The page in two real browsers, headless and offline: what a reader does to it, and what it shows then.
+
+The suite has Chromium, the campaign Firefox too, which takes ten times as long to start.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ BROWSERS = {"chromium": ("chromium", "google-chrome", "chromium-browser"), "fire
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
-@pytest.fixture(scope="module", params=BROWSERS)
+@pytest.fixture(scope="module", params=["chromium", pytest.param("firefox", marks=pytest.mark.campaign)])
 def browser(request: pytest.FixtureRequest) -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = next(filter(None, map(shutil.which, BROWSERS[request.param])), None)

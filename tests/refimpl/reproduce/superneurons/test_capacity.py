@@ -28,13 +28,13 @@ def few() -> list[Row]:
         return list(capacity.rows())
 
 
-def again(row: Row, more: int) -> bool:
-    """Whether the network of a row fits with `more` images or units added."""
+def fits_with_one_more(row: Row) -> bool:
+    """Whether the network of a row fits with another image or unit added."""
     setup = (SETUPS | WITHOUT)[row.setup]
     if row.depth is None:
-        return attempt(build(f"{row.network}:superneurons", row.batch + more), setup, K40C, BUDGET) is not None
+        return attempt(build(f"{row.network}:superneurons", row.batch + 1), setup, K40C, BUDGET) is not None
     units = (row.depth - capacity.depth_of(1)) // 3 + 1
-    return attempt(capacity.deep(units + more, batch=row.batch), setup, K40C, LITTLE) is not None
+    return attempt(capacity.deep(units + 1, batch=row.batch), setup, K40C, LITTLE) is not None
 
 
 def test_every_row_fits_and_one_more_does_not(few: list[Row]) -> None:
@@ -45,7 +45,7 @@ def test_every_row_fits_and_one_more_does_not(few: list[Row]) -> None:
     for row in few:
         assert row.largest
         if row.depth is None or row.setup == ALL:
-            assert again(row, 0) and not again(row, 1)
+            assert not fits_with_one_more(row)
         assert row.resident_bytes < row.peak_bytes <= (BUDGET if row.depth is None else LITTLE)
         assert row.tried >= 2 and row.images_a_second > 0
         assert bool(row.recomputed_layers) == (row.setup in ("recompute", ALL))
