@@ -204,7 +204,7 @@ def faults(count: int, seed: int) -> tuple[Counter[int | None], list[str]]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("harmless")
 def test_a_drawn_line_ends_well() -> None:
-    ended, found = faults(150, seed=1)
+    ended, found = faults(80, seed=1)
     assert not found, "\n".join(found)
     assert {0, 2} <= set(ended)
 

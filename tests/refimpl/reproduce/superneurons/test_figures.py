@@ -174,6 +174,7 @@ def test_the_heap_is_faster_for_every_network_and_the_published_speeds_are_misse
     assert speeds == [row.speed for row in on_k40c]
 
 
+@pytest.mark.slow
 def test_the_drivers_share_says_what_would_meet_it(pool: Found) -> None:
     (share,) = [figure for figure in pool.figures if figure.published is published.DRIVER_SHARE]
     study = next(row for row in pool.rows if row.network == "resnet50:superneurons")

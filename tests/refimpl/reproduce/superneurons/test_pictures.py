@@ -112,6 +112,7 @@ def test_the_bars_are_as_long_as_the_totals() -> None:
     assert sorted(ends.values()) == pytest.approx(sorted(row.managed_bytes / (1 << 30) for row in rows))
 
 
+@pytest.mark.slow
 def test_every_kind_of_layer_has_a_name_and_large_ones_a_colour_of_their_own() -> None:
     for row in found("memory"):
         taken = {kind: row.forward_bytes.get(kind, 0) + row.backward_bytes.get(kind, 0) for kind in row.forward_bytes}

@@ -83,6 +83,7 @@ def test_only_what_the_abstract_says_is_published(speed: Found, pinned: Found) -
     assert [f.ours for f in pinned.figures] == pytest.approx([61.4, 54.1, 68.0, 54.1], abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_most_is_the_most(speed: Found) -> None:
     for figure, name in zip(speed.figures, ("time", "cut", "overhead") * 2, strict=True):
         part = "forward" if "forward" in figure.published.what else "iteration"
@@ -99,6 +100,7 @@ def test_the_three_readings() -> None:
     assert readings(None, 9, 8) == readings(13, None, 8) == dict.fromkeys(published.READINGS)
 
 
+@pytest.mark.slow
 def test_every_network_and_policy_is_there(speed: Found) -> None:
     policies = 2 * len(figures.SETS) + 1
     assert len(speed.rows) == len(figures.MACHINE_NAMES) * len(figures.NETWORKS) * policies
@@ -123,6 +125,7 @@ def test_a_row_is_two_plans_and_a_base() -> None:
     assert made.vdnnpp_seconds == plan(built, ours, GTX_970, GTX_970.memory_bytes).simulate().seconds
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_has_no_time(speed: Found) -> None:
     too_large = [r for r in speed.rows if (r.machine, r.network, r.batch) == ("gtx-970", "vgg16", 128)]
     assert len(too_large) == 7 and all(
@@ -130,12 +133,14 @@ def test_what_does_not_fit_has_no_time(speed: Found) -> None:
     )
 
 
+@pytest.mark.slow
 def test_right_placement_can_cost_what_fits(speed: Found) -> None:
     """Every second CONV of the demonstration: within 3.5 GiB vDNN's best fit finds its holes, right placement not."""
     missed = row(speed, machine="gtx-970", network="vdnnpp-demo", policy="alternate-conv", algorithms="memory")
     assert missed.vdnn_seconds and missed.vdnnpp_seconds is None
 
 
+@pytest.mark.slow
 def test_never_slower_with_the_algorithms_given(speed: Found) -> None:
     """With "the fastest that fits" it can be: right placement and draining bytes leave another hole for a workspace."""
     slower = [r for r in speed.rows if r.iteration_time is not None and r.iteration_time < -1e-9]
@@ -205,6 +210,7 @@ def test_the_pools_of_the_authors_code_to_the_byte(pools: Found) -> None:
 # -- how it is shown ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_tables_are_narrow_and_keep_the_marks(speed: Found, demonstration: Found, pinned: Found, pools: Found) -> None:
     shown = [
         *speed_tables(speed.rows), *demonstration_tables(demonstration.rows), *pinned_tables(pinned.rows),
