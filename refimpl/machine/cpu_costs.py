@@ -370,14 +370,20 @@ def path() -> Path | None:
     return folder / f"here-{digest.hexdigest()[:16]}.json"
 
 
+#: Costs that the machine is described with, and the products of which a CPU has one.
+NEEDED, PRODUCTS = {LAUNCH, SHARED, "elementwise_copy"}, {"gemm_vector_rows_nn", "gemm_register_2d"}
+
+
 def kept() -> dict[str, Units] | None:
     """The costs that were measured before; None if there are none, or if the file is damaged."""
     file = path()
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file else None
         costs = {str(name): tuple(float(cost) for cost in values) for name, values in found.items()} if found else {}
+        known = reference()
         sound = all(0 <= cost < 1 for values in costs.values() for cost in values)
-        return costs if {LAUNCH, SHARED} <= costs.keys() and sound else None
+        whole = all(len(costs[name]) == len(known[name]) for name in costs.keys() & known.keys())
+        return costs if sound and whole and NEEDED <= costs.keys() and PRODUCTS & costs.keys() else None
     except (OSError, ValueError, TypeError, AttributeError):
         return None
 

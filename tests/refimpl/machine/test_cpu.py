@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import cpu_campaign
 import pytest
@@ -206,6 +207,29 @@ def test_a_damaged_calibration_is_measured_again(measuring: list[int], content: 
     assert file is not None and json.loads(file.read_text())[cpu.LAUNCH]
     file.write_text(content)
     assert cpu_costs.kept() is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{cpu.LAUNCH: [-1.0]}, {cpu.SHARED: []}, {"elementwise_copy": [1e-9] * 7}, dict.fromkeys(cpu_costs.PRODUCTS)],
+    ids=str,
+)
+def test_a_calibration_with_one_wrong_cost_is_measured_again(measuring: list[int], wrong: dict[str, Any]) -> None:
+    machine("here")
+    file = cpu_costs.path()
+    assert file is not None
+    costs = json.loads(file.read_text()) | wrong
+    file.write_text(json.dumps({name: cost for name, cost in costs.items() if cost is not None}))
+    assert cpu_costs.kept() is None
+
+
+def test_costs_of_other_kernels_are_another_calibration(
+    measuring: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = cpu_costs.path()
+    monkeypatch.setattr(cpu_costs, "REFERENCE", tmp_path / "other.json")  # one of the files that the name is made of
+    cpu_costs.REFERENCE.write_text("{}")
+    assert cpu_costs.path() != before
 
 
 def test_another_number_of_threads_is_another_calibration(
