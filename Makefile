@@ -76,7 +76,7 @@ test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one, an
 campaign: $(TEST) ## run the long searches, and every property on newly drawn examples: hours
 	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"
 
-faults: $(TEST) ## plant faults in a copy of the tree, one at a time, and show which tests catch them: an hour
+faults: $(TEST) ## plant faults in copies of the tree, one on each core at a time, and show which tests catch them
 	@$(PY) -m tests.planted_faults --write $(if $(AGAINST),--against $(AGAINST))
 
 predictions: $(TEST) ## compare AccUDNN's predicted images a second with measured ones on this CPU: minutes
