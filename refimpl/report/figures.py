@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refimpl.machine import Timeline
+from refimpl.machine import Choice, Timeline
 from refimpl.memory.free_list import FreeList
-from refimpl.network import Tensor
-from refimpl.planner import CopyIn, CopyOut, Free, Program
+from refimpl.network import Call, Tensor
+from refimpl.planner import CopyIn, CopyOut, Free, Launch, Program
 
 #: What device memory holds, in the order in which it is stacked in a picture.
 KINDS = ("resident", "input", "map", "gradient map", "weight gradient", "workspace", "draining")
@@ -77,6 +77,12 @@ def lifetimes(program: Program) -> list[Lifetime]:
         kind = life.tensor.kind
         found.append(Lifetime(life.tensor, kind, block.address, block.nbytes, life.begin, let_go, life.end))
     return found
+
+
+def choices(program: Program) -> dict[Call, Choice]:
+    """Call → the algorithm that its step runs it with; a rebuild may run it with another."""
+    launches = (i for i in program.instructions if isinstance(i, Launch) and not i.rebuild)
+    return {launch.call: launch.choice for launch in launches if launch.choice is not None}
 
 
 # -- how much, of what -------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from typing import Any
 from refimpl.machine import Machine, Timeline, wire_bytes
 from refimpl.network import Network
 from refimpl.network.accounting import network_wide_bytes
-from refimpl.planner import DoesNotFit, Launch, Program, Setup
-from refimpl.report.figures import average_live_bytes, fragmentation, pool_size, traffic
+from refimpl.planner import DoesNotFit, Program, Setup
+from refimpl.report.figures import average_live_bytes, choices, fragmentation, pool_size, traffic
 from refimpl.report.times import step_times
 
 #: Field → meaning; a dot leads into an object, `[]` into the entries of a list.
@@ -196,10 +196,7 @@ def _asked(network: Network, setup: Setup, machine: Machine, budget: int) -> dic
 
 
 def _steps(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    algorithms: dict[object, str] = {}
-    for i in program.instructions:
-        if isinstance(i, Launch) and i.choice is not None and not i.rebuild:
-            algorithms[i.call] = i.choice.algorithm
+    algorithms = {call: choice.algorithm for call, choice in choices(program).items()}
     return [
         {
             "step": row.step.number,

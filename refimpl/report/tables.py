@@ -17,13 +17,13 @@ from rich.segment import Segment
 from rich.style import Style
 
 from refimpl.machine import Timeline
-from refimpl.network import Network
+from refimpl.network import Network, Step
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.summary import summary, total
-from refimpl.planner import Launch, Program
+from refimpl.planner import Program
 from refimpl.planner.instructions import Compress, Decompress
 from refimpl.report.comparison import Compared, shortest
-from refimpl.report.figures import average_live_bytes, fragmentation, title, traffic
+from refimpl.report.figures import average_live_bytes, choices, fragmentation, title, traffic
 from refimpl.report.markdown import markdown_table
 from refimpl.report.times import step_times
 from refimpl.text import counted, duration, size
@@ -221,10 +221,11 @@ def _compressed(program: Program, timeline: Timeline) -> list[list[str]]:
 
 def steps_table(program: Program, timeline: Timeline) -> Table:
     """A line a step."""
-    algorithms: dict[int, list[str]] = {}
-    for i in program.instructions:
-        if isinstance(i, Launch) and not i.rebuild and i.choice is not None:
-            algorithms.setdefault(i.step, []).append(i.choice.algorithm)
+    chosen = choices(program)
+
+    def algorithms(step: Step) -> str:
+        return ", ".join(dict.fromkeys(chosen[call].algorithm for call in step.calls if call in chosen))
+
     columns = (
         Column("step", lambda it: it[0].step.number, plain),
         Column("layer", lambda it: it[0].step.layer.name, wraps=True), Column("", lambda it: it[0].step.direction[0]),
@@ -232,7 +233,7 @@ def steps_table(program: Program, timeline: Timeline) -> Table:
         Column("pool", lambda it: it[0].pool_bytes, size),
         Column("workspace", lambda it: it[0].workspace_bytes, lambda nbytes: size(nbytes) if nbytes else ""),
         Column("starts", lambda it: it[1][0], duration), Column("takes", lambda it: it[1][1] - it[1][0], duration),
-        Column("algorithm", lambda it: ", ".join(dict.fromkeys(algorithms.get(it[0].step.number, ()))), wraps=True),
+        Column("algorithm", lambda it: algorithms(it[0].step), wraps=True),
     )  # fmt: skip
     rows = zip(program.rows, step_times(program, timeline), strict=True)
     note = "f: forward, b: backward.  live and pool: just before the step's launch."

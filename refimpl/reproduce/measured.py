@@ -22,8 +22,9 @@ from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.measure import device_at_hand, time_copies
 from refimpl.network import Call, Network, Step
 from refimpl.network.zoo import build
-from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Setup, plan, slots
+from refimpl.planner import CopyIn, CopyOut, PlanContext, Program, Setup, plan, slots
 from refimpl.registry import planning, presets
+from refimpl.report.figures import choices
 from refimpl.report.markdown import slug, write_measurement
 from refimpl.report.tables import Column, Table, count, in_units, percent
 from refimpl.reproduce.evaluation import moved_bytes, to_json
@@ -236,8 +237,7 @@ class SameAlgorithms(slots.Algorithms):
 
     @classmethod
     def as_in(cls, program: Program) -> SameAlgorithms:
-        launches = (i for i in program.instructions if isinstance(i, Launch) and not i.rebuild)
-        return cls({launch.call: launch.choice for launch in launches if launch.choice is not None})
+        return cls(choices(program))
 
     def bind(self, context: PlanContext) -> SameAlgorithms:
         return self
