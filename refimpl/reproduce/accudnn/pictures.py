@@ -13,7 +13,7 @@ from refimpl.reproduce.accudnn.policies import POLICIES, PolicyRow
 from refimpl.reproduce.accudnn.published import BATCH, BEFORE_GB, CLUSTER, MEMORY
 from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
 from refimpl.reproduce.drawing import grouped_bars
-from refimpl.reproduce.evaluation import GIB
+from refimpl.reproduce.evaluation import GIB, titled
 
 COLOURS = (style.BLUE, style.SKY, style.GREEN, style.ORANGE, style.VERMILION)
 
@@ -84,7 +84,7 @@ def policies_picture(rows: Sequence[PolicyRow]) -> Figure:
     """Small axes a GPU and network: how much slower each policy is, by the budget."""
     groups: dict[str, list[PolicyRow]] = {}
     for row in rows:
-        groups.setdefault(f"{row.network}({row.batch}), {row.machine}", []).append(row)
+        groups.setdefault(f"{titled(row)}, {row.machine}", []).append(row)
     subtitle = "times the baseline with unlimited memory · simulated, our reconstruction · no mark: does not fit"
     with style.page(11, 2.4 * -(-len(groups) // 3) + 1, "An iteration within a budget", subtitle, 0.6) as figure:
         grid = figure.subplots(-(-len(groups) // 3), 3, squeeze=False).flat
@@ -108,7 +108,7 @@ def slower(ratio: float | None) -> float | None:
 
 def ratio_picture(rows: Sequence[RatioRow], title: str) -> Figure:
     """A group of bars a network, a bar a variant: how much slower than with unlimited memory."""
-    groups = [f"{row.network}({row.batch})\n{row.budget_bytes / GIB:.2f} GiB" for row in rows]
+    groups = [f"{titled(row)}\n{row.budget_bytes / GIB:.2f} GiB" for row in rows]
     series = {label: (colour, [slower(row.ratios[label]) for row in rows])
               for label, colour in zip(rows[0].ratios, COLOURS, strict=False)}  # fmt: skip
     subtitle = "Titan X, simulated, our reconstruction · ×: does not fit"

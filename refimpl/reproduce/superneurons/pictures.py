@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from refimpl.report import style
 from refimpl.reproduce.drawing import PUBLISHED, grouped_bars, log2_axis, named
-from refimpl.reproduce.evaluation import GIB, MIB
+from refimpl.reproduce.evaluation import GIB, MIB, titled
 from refimpl.reproduce.published import Published
 from refimpl.reproduce.superneurons import capacity, published, speed, traffic
 from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow, share
@@ -108,7 +108,7 @@ def total_picture(rows: Sequence[TotalRow]) -> Figure:
     }
     with style.page(9.5, 4.6, title, subtitle, 0.55) as figure:
         axes = figure.add_subplot()
-        places = grouped_bars(axes, [f"{row.network}({row.batch})" for row in rows], bars, lambda gb: "")
+        places = grouped_bars(axes, [titled(row) for row in rows], bars, lambda gb: "")
         for number, label in enumerate(["memory", "with workspaces, forward"]):
             theirs = [published.NETWORK_BYTES[row.network][number].value / 1e3 for row in rows]
             axes.plot(places[label], theirs, label=None if number else "published", **PUBLISHED)
@@ -135,7 +135,7 @@ def memory_picture(rows: Sequence[MemoryRow]) -> Figure:
     subtitle = "maps and gradient maps, float32; no weights, no workspaces"
     with style.page(11, 1.6 + 0.42 * len(rows), title, subtitle, 0.55) as figure:
         total, left = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-        places = [*named(total, [f"{row.network}({row.batch})" for row in rows]).values()]
+        places = [*named(total, [titled(row) for row in rows]).values()]
         start = np.zeros(len(rows))
         rest = [kind for kind in KIND_NAMES if kind not in KIND_COLOURS]
         stacks = [(KIND_NAMES[kind], colour, [kind]) for kind, colour in KIND_COLOURS.items()]
@@ -189,7 +189,7 @@ def _types(
     theirs: Mapping[str, Mapping[str, Published]],
     label: str,
 ) -> None:
-    places = named(axes, [f"{row.network}({row.batch})" for row in rows]).values()
+    places = named(axes, [titled(row) for row in rows]).values()
     for row, place in zip(rows, places, strict=True):
         mine = {kind: share(parts(row), kind) for kind in TYPE_COLOURS}
         printed = {kind: figure.value for kind, figure in theirs[row.network].items()}
@@ -241,7 +241,7 @@ def cache_speed_picture(rows: Sequence[CacheRow]) -> Figure:
     """The speed with the cache over the speed without it, by network and GPU; published as points."""
     title = "What the tensor cache is worth in speed"
     subtitle = "speed with the cache over the speed without it · 12 GiB, simulated"
-    names = list(dict.fromkeys(f"{row.network}({row.batch})" for row in rows))
+    names = list(dict.fromkeys(map(titled, rows)))
     bars = {
         machine.name: (colour, [row.ratio for row in rows if row.machine == machine.name])
         for machine, colour in zip(GPUS, (style.BLUE, style.SKY), strict=True)

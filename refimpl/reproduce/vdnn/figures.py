@@ -24,6 +24,7 @@ from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import NoOffload
+from refimpl.reproduce.evaluation import titled
 from refimpl.reproduce.published import Found, Reproduced, Watch
 from refimpl.reproduce.vdnn import published
 from refimpl.vdnn.offload import ALL, CONV
@@ -163,6 +164,12 @@ def row_of(rows: Iterable[Row], network: str, batch: int, policy: str) -> Row:
     return next(row for row in rows if (row.network, row.batch, row.policy) == (network, batch, policy))
 
 
+def of_policy(policy: str, rows: Iterable[Row]) -> tuple[list[Row], str]:
+    """A policy's rows, and the networks that do not fit under it."""
+    mine = [row for row in rows if row.policy == policy]
+    return mine, ", ".join(titled(row) for row in mine if row.failure)
+
+
 # -- memory: the abstracts, Figures 11 and 12 --------------------------------------------------------------------------
 
 
@@ -173,31 +180,25 @@ def memory(watch: Watch) -> Found:
     middle, large = row_of(rows, "vgg16", 128, "all (m)"), row_of(rows, "vgg16", 256, "all (m)")
     watch("vgg16(128), the window read literally")
     literal = Oracle(build("vgg16", 128)).under("literal", POLICIES["all (m)"].replace(prefetch=LITERAL))
-    total = Reproduced(
-        published.NETWORK_WIDE, large.network_wide_bytes / GB, "vDNN's accounting, workspaces of the modelled cuDNN 4"
-    )
-    saved = [
-        Reproduced(figure, 100 * every[network].average_saving, "all (m), over the steps of the feature extraction")
-        for network, figure in published.SAVED.items()
-    ]
-    first = [
-        Reproduced(figure, 100 * every[network].average_saving, "the same; the abstract names no policy")
-        for network, figure in published.SAVED_FIRST.items()
-    ]
-    as_printed = f"window conv; read literally, it is {literal.peak_bytes / GB:.2f}"
-    peak = Reproduced(published.PEAK, middle.peak_bytes / GB, as_printed)
-    means = []
+    note = "vDNN's accounting, workspaces of the modelled cuDNN 4"
+    figures = [Reproduced(published.NETWORK_WIDE, large.network_wide_bytes / GB, note)]
+    for saved, note in (
+        (published.SAVED, "all (m), over the steps of the feature extraction"),
+        (published.SAVED_FIRST, "the same; the abstract names no policy"),
+    ):
+        figures += [Reproduced(figure, 100 * every[network].average_saving, note) for network, figure in saved.items()]
+    note = f"window conv; read literally, it is {literal.peak_bytes / GB:.2f}"
+    figures.append(Reproduced(published.PEAK, middle.peak_bytes / GB, note))
     for policy, (highest, average) in published.MEAN_SAVED.items():
-        mine = [row for row in rows if row.policy == policy]
-        misfits = [f"{row.network}({row.batch})" for row in mine if row.failure]
-        note = f"{', '.join(misfits)}, which does not fit, on a larger GPU" if misfits else ""
-        means += [
+        mine, misfits = of_policy(policy, rows)
+        note = f"{misfits}, which does not fit, on a larger GPU" if misfits else ""
+        figures += [
             Reproduced(highest, 100 * mean(row.peak_saving for row in mine), note),
             Reproduced(average, 100 * mean(row.average_saving for row in mine), note),
         ]
-    told = f"the batch is not copied out; in 10^9 bytes it is {large.offloaded_bytes / 1e9:.1f}"
-    offloaded = Reproduced(published.OFFLOADED, large.offloaded_bytes / GB, told)
-    return Found([total, *saved, *first, peak, *means, offloaded], rows)
+    note = f"the batch is not copied out; in 10^9 bytes it is {large.offloaded_bytes / 1e9:.1f}"
+    figures.append(Reproduced(published.OFFLOADED, large.offloaded_bytes / GB, note))
+    return Found(figures, rows)
 
 
 # -- performance: the abstracts, Figure 14 -----------------------------------------------------------------------------
@@ -213,12 +214,11 @@ def performance(watch: Watch) -> Found:
         assert row.performance_lost is not None
         figures.append(Reproduced(figure, 100 * row.performance_lost, f"vdnn-dyn adopts {row.adopted}"))
     for policy, figure in published.MEAN_LOST.items():
-        mine = [row for row in rows if row.policy == policy]
-        misfits = [f"{row.network}({row.batch})" for row in mine if row.failure]
-        note = f"without {', '.join(misfits)}, which does not fit" if misfits else ""
+        mine, misfits = of_policy(policy, rows)
+        note = f"without {misfits}, which does not fit" if misfits else ""
         lost = [row.performance_lost for row in mine if row.performance_lost is not None]
         figures.append(Reproduced(figure, 100 * mean(lost), note))
-    reached = {f"{row.network}({row.batch})": row.performance for row in rows if row.policy == "dyn"}
+    reached = {titled(row): row.performance for row in rows if row.policy == "dyn"}
     shares = [share for share in reached.values() if share is not None]
     worst = next(name for name, share in reached.items() if share == min(shares))
     figures += [

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from refimpl.report import style
 from refimpl.reproduce.drawing import PUBLISHED, grouped_bars, named
+from refimpl.reproduce.evaluation import titled
 from refimpl.reproduce.vdnn import published
 from refimpl.reproduce.vdnn.figures import GB, TITAN_X, ReuseRow, Row
 
@@ -23,10 +24,6 @@ LOOKS = {
     "conv (p)": (style.VERMILION, "D"), "dyn": (style.GREEN, "P"),
 }  # fmt: skip
 MEAN = "mean"
-
-
-def titled(row: Row | ReuseRow) -> str:
-    return f"{row.network}({row.batch})"
 
 
 def dots(axes: Axes, rows: Sequence[Row], of: str, theirs: Mapping[tuple[str, str], float]) -> None:

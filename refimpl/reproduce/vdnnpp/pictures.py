@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from refimpl.report import style
 from refimpl.report.timeline_picture import Bar, lanes
 from refimpl.reproduce.drawing import grouped_bars
-from refimpl.reproduce.evaluation import MIB
+from refimpl.reproduce.evaluation import MIB, titled
 from refimpl.reproduce.vdnnpp import figures, microbenchmark
 from refimpl.reproduce.vdnnpp.figures import LayerRow, PinnedRow, SpeedRow
 from refimpl.reproduce.vdnnpp.microbenchmark import HidingRow
@@ -28,7 +28,7 @@ MODES: dict[str, dict[str, Any]] = {
 def speed_picture(rows: Sequence[SpeedRow]) -> Figure:
     """A bar a policy, a group a network; forward above, the whole iteration below, a column a GPU."""
     machines = list(dict.fromkeys(row.machine for row in rows))
-    networks = list(dict.fromkeys(f"{row.network}({row.batch})" for row in rows))
+    networks = list(dict.fromkeys(map(titled, rows)))
     title = "How much faster vDNN++ is than vDNN with the same maps offloaded"
     subtitle = "T(vDNN) / T(vDNN++) - 1, simulated · no bar: as fast · ×: does not fit this GPU"
     with style.page(11, 6.2, title, subtitle) as figure:
@@ -145,7 +145,7 @@ def pinned_picture(rows: Sequence[PinnedRow]) -> Figure:
               for label, (colour, name) in HOST.items()}  # fmt: skip
     with style.page(11, 4.2, "The maps' memory on the host", subtitle, 0.6) as figure:
         axes = figure.subplots()
-        groups = [f"{row.network}({row.batch})\n{row.policy}" for row in rows]
+        groups = [f"{titled(row)}\n{row.policy}" for row in rows]
         grouped_bars(axes, groups, series, "{:,.0f}".format)
         axes.set_ylabel("MiB")
         axes.legend(loc="upper left", fontsize=8)
