@@ -12,7 +12,7 @@ from refimpl.reproduce.accudnn.figures import MemoryRow, RatioRow
 from refimpl.reproduce.accudnn.policies import POLICIES, PolicyRow
 from refimpl.reproduce.accudnn.published import BATCH, BEFORE_GB, CLUSTER, MEMORY
 from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
-from refimpl.reproduce.drawing import grouped_bars
+from refimpl.reproduce.drawing import Series, grouped_bars
 from refimpl.reproduce.evaluation import GIB, titled
 
 COLOURS = (style.BLUE, style.SKY, style.GREEN, style.ORANGE, style.VERMILION)
@@ -62,7 +62,7 @@ def cluster_picture(rows: Sequence[ClusterRow]) -> Figure:
     """A group of bars a GPU and link, without overlap: the speed-up of 8 workers, over three bases."""
     plainly = [row for row in rows if not row.overlap]
     groups = [f"{row.machine}\n{row.rate / 1e9:g} GB/s" for row in plainly]
-    series = {
+    series: Series = {
         "over one worker of the same batch": (style.BLUE, [row.own for row in plainly]),
         "over one GPU with Caffe's batch": (style.SKY, [row.speedup for row in plainly]),
         "8 GPUs with Caffe's batch over one": (style.GREY, [row.baseline for row in plainly]),
