@@ -21,7 +21,8 @@ difference in padding, rounding or the order of numbers is found here and not in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -68,14 +69,39 @@ class Graph:
     file: str | None = None  #: that trained weights can be written back to
 
 
-def translated(name: str, called: str, operator: Callable[[Any], tuple[Any, ...]] | None, call: Any) -> Node:
+Translated = tuple[Any, ...]  #: what a call is here: our operation, its attributes, its weights if it has any
+
+
+class Call(ABC):
+    """One call of an operator in a file or a module."""
+
+    inputs: list[str]  #: names of our nodes
+    shape: tuple[int, ...] | None = None  #: of the output, for one image; None: it is no batch
+
+    def find_shape(self, whole: tuple[int, ...], batch: int) -> None:
+        """Fill `shape`, from the output's in the file or the module and the number of images there."""
+        if len(whole) > 1 and whole[0] == batch:
+            self.shape = tuple(map(int, whole[1:]))
+
+    @abstractmethod
+    def attribute(self, name: str, default: Any) -> Any:
+        """What the call is given beside its inputs."""
+
+    def require(self, **values: Any) -> None:
+        """Refuse an attribute with another value than these."""
+        for name, value in values.items():
+            if self.attribute(name, value) != value:
+                raise Unsupported(f"{name}={self.attribute(name, value)} is not supported, only {value}")
+
+
+def translated(name: str, called: str, operator: Callable[[Any], Translated] | None, call: Call) -> Node:
     """The node of one call in a file or a module; what cannot be translated becomes a node that says why.
 
     Args:
         name: of the node.
         called: the operator's name there, for errors.
         operator: gives our operation, its attributes and its weights; None: the operator is unknown.
-        call: what `operator` reads; it has `inputs`, and `shape`, the output's for one image (None: it is no batch).
+        call: what `operator` reads.
     """
     try:
         if operator is None:
@@ -212,6 +238,48 @@ def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
                     f"{node.name} and {first} share the weight {weight.source}: give each one of its own"
                 )
             network.initial[tensor.name] = weight
+
+
+# -- operators that both importers translate alike ---------------------------------------------------------------------
+
+
+def relu(call: Call) -> Translated:
+    return "relu", {}
+
+
+def limited(low: float | None, high: float | None) -> Translated:
+    """A ReLU or a ReLU6 written as limits."""
+    if low == 0 and high is None:
+        return "relu", {}
+    if low == 0 and high == 6:
+        return "relu", {"at_most": 6}
+    raise Unsupported(f"limits of {low} and {high} are not supported, only ReLU's and ReLU6's")
+
+
+def reduced(mode: str, axes: Collection[float] | None, rank: int = 4) -> Translated:
+    """A reduction of something with `rank` axes, which must be maps."""
+    if rank != 4 or sorted(int(axis) % 4 for axis in axes or ()) != [2, 3]:
+        raise Unsupported(f"a reduction over {axes} is not supported, only over height and width")
+    return "global_pool", {"mode": mode}
+
+
+def concat(call: Call, axis: int) -> Translated:
+    if axis != 1 and not (call.shape and axis == -len(call.shape)):
+        raise Unsupported(f"a concatenation along axis {axis} is not supported, only along the channels")
+    return "concat", {}
+
+
+def softmax(call: Call, axis: int) -> Translated:
+    if call.shape is None or len(call.shape) != 1 or axis not in (1, -1):
+        raise Unsupported("a softmax is supported over the classes only")
+    return "softmax", {}
+
+
+def reshape(call: Call) -> Translated:
+    if call.shape is None:
+        raise Unsupported("a reshape that mixes the images of a batch is not supported")
+    call.inputs = call.inputs[:1]
+    return "reshape", {}
 
 
 # -- one function an operation -----------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.graph import Graph, Node, Unsupported, cleaned, translated
+from refimpl.network.imported import graph
+from refimpl.network.imported.graph import Graph, Node, Translated, Unsupported, cleaned, translated
 from refimpl.network.imported.onnx_file import OnnxFile, label
 from refimpl.network.layer import FirstValues, NetworkError
 
@@ -60,7 +61,7 @@ class _Translation:
         return made
 
 
-class Call:
+class Call(graph.Call):
     """One node: its attributes and its inputs."""
 
     def __init__(self, translation: _Translation, node: Any) -> None:
@@ -68,9 +69,7 @@ class Call:
         get = translation.file.onnx.helper.get_attribute_value
         self.attributes = {attribute.name: get(attribute) for attribute in node.attribute}
         self.inputs = [translation.names[name] for name in node.input if name in translation.names]
-        size = translation.shapes.get(node.output[0], ()) if node.output else ()
-        #: of the output, for one image; None: it is no batch
-        self.shape = size[1:] if len(size) > 1 and size[0] == translation.batch else None
+        self.find_shape(translation.shapes.get(node.output[0], ()) if node.output else (), translation.batch)
 
     def shape_of_input(self) -> tuple[int, ...]:
         return self.of.shapes.get(self.node.input[0], ())
@@ -113,12 +112,6 @@ class Call:
         values = self.of.file.values(tensor)
         return FirstValues(tensor.name, np.array(values.T if transposed else values, order="C"), transposed)
 
-    def require(self, **values: Any) -> None:
-        """Refuse an attribute that has neither its default, which is given, nor this value."""
-        for name, value in values.items():
-            if self.attribute(name, value) != value:
-                raise Unsupported(f"{name}={self.attribute(name, value)} is not supported, only {value}")
-
     def padding(self, window: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, ...]:
         """Top, left, bottom, right."""
         how = self.attribute("auto_pad", "NOTSET")
@@ -139,8 +132,6 @@ class Call:
 
 
 # -- the operators: what each is here, its attributes, its weights -----------------------------------------------------
-
-Translated = tuple[Any, ...]
 
 
 def _conv(call: Call) -> Translated:
@@ -181,18 +172,11 @@ def _add(call: Call) -> Translated:
     return "add", {}
 
 
-def _relu(call: Call) -> Translated:
-    return "relu", {}
-
-
 def _clip(call: Call) -> Translated:
-    low, high = call.numbers("min", 1), call.numbers("max", 2)
+    limits = call.numbers("min", 1), call.numbers("max", 2)
+    low, high = (None if numbers is None else numbers[0] for numbers in limits)
     call.inputs = call.inputs[:1]
-    if low == [0.0] and high == [6.0]:
-        return "relu", {"at_most": 6}
-    if low == [0.0] and (high is None or high[0] > 3e38):
-        return "relu", {}
-    raise Unsupported(f"limits of {low} and {high} are not supported, only ReLU's and ReLU6's")
+    return graph.limited(low, None if high is None or high > 3e38 else high)
 
 
 def _pool(mode: str) -> Callable[[Call], Translated]:
@@ -225,9 +209,7 @@ def _reduce(mode: str) -> Callable[[Call], Translated]:
     def translated(call: Call) -> Translated:
         axes = call.numbers("axes", 1)
         call.inputs = call.inputs[:1]
-        if len(call.shape_of_input()) != 4 or sorted(int(axis) % 4 for axis in axes or ()) != [2, 3]:
-            raise Unsupported(f"a reduction over {axes} is not supported, only over height and width")
-        return "global_pool", {"mode": mode}
+        return graph.reduced(mode, axes, len(call.shape_of_input()))
 
     return translated
 
@@ -260,22 +242,13 @@ def _dropout(call: Call) -> Translated:
 
 
 def _concat(call: Call) -> Translated:
-    axis, given = call.attribute("axis", 1), call.node.input
-    if len(call.inputs) < len(given):
+    if len(call.inputs) < len(call.node.input):
         raise Unsupported("a concatenation with a constant is not supported")
-    if axis != 1 and not (call.shape and axis == -len(call.shape)):
-        raise Unsupported(f"a concatenation along axis {axis} is not supported, only along the channels")
-    return "concat", {}
+    return graph.concat(call, call.attribute("axis", 1))
 
 
 def _softmax(call: Call) -> Translated:
-    if (
-        call.shape is None
-        or len(call.shape) != 1
-        or call.attribute("axis", -1 if call.of.opset > 12 else 1) not in (1, -1)
-    ):
-        raise Unsupported("a softmax is supported over the classes only")
-    return "softmax", {}
+    return graph.softmax(call, call.attribute("axis", -1 if call.of.opset > 12 else 1))
 
 
 def _pad(call: Call) -> Translated:
@@ -293,17 +266,10 @@ def _pad(call: Call) -> Translated:
     return "pad", {"pad": tuple(int(pads[place]) for place in (2, 3, 6, 7))}
 
 
-def _reshape(call: Call) -> Translated:
-    if call.shape is None:
-        raise Unsupported("a reshape that mixes the images of a batch is not supported")
-    call.inputs = call.inputs[:1]
-    return "reshape", {}
-
-
 OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
-    "Conv": _conv, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add, "Relu": _relu, "Clip": _clip,
+    "Conv": _conv, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add, "Relu": graph.relu, "Clip": _clip,
     "MaxPool": _pool("max"), "AveragePool": _pool("average"), "GlobalMaxPool": _global("max"),
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,
     "Softmax": _softmax, "LogSoftmax": _softmax,
-} | dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"), _reshape)  # fmt: skip
+} | dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"), graph.reshape)  # fmt: skip

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.network.imported.graph import Graph, Node, Unsupported, cleaned, translated
+from refimpl.network.imported import graph
+from refimpl.network.imported.graph import Graph, Node, Translated, Unsupported, cleaned, translated
 from refimpl.network.layer import FirstValues, NetworkError
 from refimpl.text import one_line
 
@@ -124,7 +125,7 @@ def _operator(node: Any) -> str:
     return str(getattr(node.target, "_opname", getattr(node.target, "__name__", node.target))).rstrip("_")
 
 
-class Call:
+class Call(graph.Call):
     """One call of an operator, its arguments by name."""
 
     def __init__(self, translation: _Translation, node: Any) -> None:
@@ -139,9 +140,10 @@ class Call:
         self.inputs = [translation.names[value] for value in node.all_input_nodes if value in translation.names]
         value = node.meta.get("val")
         value = value[0] if isinstance(value, tuple | list) else value
-        size = tuple(value.shape) if hasattr(value, "shape") else ()
-        #: of the output, for one image; None: it is no batch
-        self.shape = tuple(map(int, size[1:])) if len(size) > 1 and size[0] == translation.batch else None
+        self.find_shape(tuple(value.shape) if hasattr(value, "shape") else (), translation.batch)
+
+    def attribute(self, name: str, default: Any) -> Any:
+        return self.arguments.get(name, default)
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -167,16 +169,8 @@ class Call:
             raise Unsupported(f"{source} is {tensor.dtype}; give the module in float32")
         return FirstValues(source, tensor.numpy().copy())
 
-    def require(self, **values: Any) -> None:
-        """Refuse an argument with another value than these."""
-        for name, value in values.items():
-            if self[name] != value:
-                raise Unsupported(f"{name}={self[name]} is not supported, only {value}")
-
 
 # -- the operators: what each is here, its attributes, its weights -----------------------------------------------------
-
-Translated = tuple[Any, ...]
 
 
 def _conv2d(call: Call) -> Translated:
@@ -196,26 +190,8 @@ def _linear(call: Call) -> Translated:
     return "linear", {}, call.weights(w="weight", b="bias")
 
 
-def _relu(call: Call) -> Translated:
-    return "relu", {}
-
-
-def _relu6(call: Call) -> Translated:
-    return "relu", {"at_most": 6}
-
-
 def _clamped(low: str, high: str) -> Callable[[Call], Translated]:
-    """A ReLU or a ReLU6 written as limits."""
-
-    def translated(call: Call) -> Translated:
-        limits = call[low], call.arguments.get(high)
-        if limits == (0, None):
-            return _relu(call)
-        if limits == (0, 6):
-            return _relu6(call)
-        raise Unsupported(f"limits of {limits[0]} and {limits[1]} are not supported, only ReLU's and ReLU6's")
-
-    return translated
+    return lambda call: graph.limited(call[low], call.attribute(high, None))
 
 
 def _pool(mode: str) -> Callable[[Call], Translated]:
@@ -242,12 +218,7 @@ def _pool_to(mode: str) -> Callable[[Call], Translated]:
 
 
 def _global(mode: str) -> Callable[[Call], Translated]:
-    def translated(call: Call) -> Translated:
-        if sorted(axis % 4 for axis in call["dim"] or ()) != [2, 3]:
-            raise Unsupported(f"a reduction over {call['dim']} is not supported, only over height and width")
-        return "global_pool", {"mode": mode}
-
-    return translated
+    return lambda call: graph.reduced(mode, call["dim"])
 
 
 def _batch_norm(call: Call) -> Translated:
@@ -287,10 +258,8 @@ LRN = ("pow", "add", "mul", "view", "squeeze", "avg_pool3d", "pad", "view", "mul
 
 
 def _cat(call: Call) -> Translated:
-    if call["dim"] != 1 and not (call.shape and call["dim"] == -len(call.shape)):
-        raise Unsupported(f"a concatenation along axis {call['dim']} is not supported, only along the channels")
     call.inputs = [call.of.names.get(value, str(value)) for value in call["tensors"]]
-    return "concat", {}
+    return graph.concat(call, call["dim"])
 
 
 def _add(call: Call) -> Translated:
@@ -310,15 +279,7 @@ def _pad(call: Call) -> Translated:
 
 
 def _softmax(call: Call) -> Translated:
-    if call.shape is None or len(call.shape) != 1 or call["dim"] not in (1, -1):
-        raise Unsupported("a softmax is supported over the classes only")
-    return "softmax", {}
-
-
-def _reshape(call: Call) -> Translated:
-    if call.shape is None:
-        raise Unsupported("a reshape that mixes the images of a batch is not supported")
-    return "reshape", {}
+    return graph.softmax(call, call["dim"])
 
 
 def _first(call: Call) -> Translated:
@@ -330,11 +291,12 @@ def _first(call: Call) -> Translated:
 
 OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
     "conv2d": _conv2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn, "cat": _cat, "concat": _cat,
-    "relu": _relu, "relu6": _relu6, "hardtanh": _clamped("min_val", "max_val"), "clamp": _clamped("min", "max"),
-    "clamp_min": _clamped("min", ""), "max_pool2d": _pool("max"), "max_pool2d_with_indices": _pool("max"),
+    "relu": graph.relu, "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),
+    "clamp": _clamped("min", "max"), "clamp_min": _clamped("min", ""),
+    "max_pool2d": _pool("max"), "max_pool2d_with_indices": _pool("max"),
     "avg_pool2d": _pool("average"), "adaptive_avg_pool2d": _pool_to("average"), "adaptive_max_pool2d": _pool_to("max"),
     "mean": _global("average"), "amax": _global("max"), "dropout": _dropout, "add": _add, "pad": _pad,
     "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax, "getitem": _first,
 } | dict.fromkeys(
-    ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), _reshape
+    ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), graph.reshape
 )  # fmt: skip
