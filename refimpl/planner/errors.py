@@ -40,14 +40,19 @@ class DoesNotFit(Exception):
             self.hint = self.hint()
         return f". {self.hint}" if self.hint else ""
 
-    def __str__(self) -> str:
+    @property
+    def why(self) -> str:
+        """The budget that it does not fit in, and why."""
         where = str(self.step) if self.step else "before the first step"
         alive = ", ".join(f"{size(nbytes)} of {kind}s" for kind, nbytes in self.alive.items() if nbytes)
-        return (self.who and f"{self.who} ") + (
-            f"does not fit in {size(self.budget)}: {where} asks {size(self.asked)} for {self.tensor}; "
+        return (
+            f"{size(self.budget)}: {where} asks {size(self.asked)} for {self.tensor}; "
             f"{size(self.free)} are free, the largest hole is {size(self.largest_hole)}; "
-            f"on the device: {alive or 'nothing'}" + self.advice
+            f"on the device: {alive or 'nothing'}"
         )
+
+    def __str__(self) -> str:
+        return f"{self.who} does not fit in {self.why}{self.advice}".lstrip()
 
 
 class NotTheFastest(Exception):
@@ -69,10 +74,11 @@ class TooSlow(Exception):
 class PoolDoesNotFit(DoesNotFit):
     """The least pool that a search found, of `asked` bytes, exceeds the budget.  `step` holds the most."""
 
-    def __str__(self) -> str:
-        return (self.who and f"{self.who} ") + (
-            f"does not fit in {size(self.budget)}: the least pool that its search found has {size(self.asked)}; "
-            f"the most is held at {self.step}" + self.advice
+    @property
+    def why(self) -> str:
+        return (
+            f"{size(self.budget)}: the least pool that its search found has {size(self.asked)}; "
+            f"the most is held at {self.step}"
         )
 
 
@@ -104,10 +110,11 @@ class PinnedDoesNotFit(DoesNotFit):
         error.rooms = rooms
         return error
 
-    def __str__(self) -> str:
+    @property
+    def why(self) -> str:
         rooms = "; ".join(map(str, self.rooms))
-        return (self.who and f"{self.who} ") + (
-            f"does not fit in {size(self.budget)} of pinned memory: {self.step or 'before the first step'} asks "
+        return (
+            f"{size(self.budget)} of pinned memory: {self.step or 'before the first step'} asks "
             f"{size(self.asked)} for {self.tensor}; {rooms}; raise the limit of a tier, or take a setup that offloads "
-            "less" + self.advice
+            "less"
         )

@@ -45,11 +45,9 @@ class AddressesDoNotFit(DoesNotFit):
     def where(self) -> str:
         return "fixed addresses"
 
-    def __str__(self) -> str:
-        return (self.who and f"{self.who} ") + (
-            f"does not fit in {size(self.budget)}: the addresses found for all blocks take {size(self.asked)}"
-            + self.advice
-        )
+    @property
+    def why(self) -> str:
+        return f"{size(self.budget)}: the addresses found for all blocks take {size(self.asked)}"
 
 
 @dataclass(frozen=True)
