@@ -338,7 +338,8 @@ def elsewhere(name: str, where: str, patch: Callable[[], Any]) -> None:
 @contextlib.contextmanager
 def as_on_a_gpu() -> Iterator[None]:
     with contextlib.ExitStack() as patches:
-        for module, function in ((pool, "place"), (batchnorm, "place_of"), (bias, "place"), (grouped, "place")):
+        by_place_of = ((module, "place_of") for module in (batchnorm, conv.implicit_gemm))
+        for module, function in (*((module, "place") for module in (pool, bias, grouped)), *by_place_of):
             patches.enter_context(mock.patch.object(module, function, lambda array: "gpu"))
         yield
 
@@ -348,7 +349,13 @@ def with_other_vectors() -> Any:
     return mock.patch.object(cpu, "has_avx512", lambda: not has)
 
 
-for name in ("pool-max-2-2-2-False", "conv-direct-0", "depthwise-3-2", *(n for n in CASES if "batchnorm" in n)):
+for name in (
+    "pool-max-2-2-2-False",
+    "conv-direct-0",
+    "conv-implicit_gemm-0",
+    "depthwise-3-2",
+    *(n for n in CASES if "batchnorm" in n),
+):
     elsewhere(name, "GPU", as_on_a_gpu)
 for turned in ("nn", "nt"):
     elsewhere(f"gemm-skinny-{turned}", "CPU with other vectors", with_other_vectors)
