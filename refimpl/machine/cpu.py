@@ -6,8 +6,10 @@ copied, and the results; of most other kernels the blocks.  Kernels that differ 
 
 Modelled here is how many units a call has, and how evenly its blocks share the cores.  Units are counted from the
 launches that the call would make, on arrays that are never touched, so that no rule of the kernels is written down
-twice.  Every launch counts as if it ran alone, with what it reads as near as the launches of the calibration had it;
-but a large workspace is written to memory and read from there.
+twice.  A kernel's cost is that of launches in a row, which find their arrays in the caches.  In an iteration a launch
+finds few of them there: what it reads was written long ago, or by another core, and what it writes replaces something
+else.  So every byte of its arrays costs extra, the same in every kernel (`FETCHED`).  A small workspace
+is still there from one launch of an algorithm to the next, but half of it in another core's cache (`PASSED`).
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from refimpl.network.tensor import Tensor
 if TYPE_CHECKING:
     from kernels.launch import Launch as BoundLaunch
 
-CACHE_BYTES = 8 << 20  #: of a workspace, that are still in a cache when they are read; assumed
+CACHE_BYTES = 8 << 20  #: of a workspace that an algorithm's next launch still finds in the caches; assumed
 LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several
+FETCHED, PASSED = "fetched byte", "passed byte"  #: of an array in no cache, and of one that another core has written
 SETTINGS = {"seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4}
 
 Units = tuple[float, ...]
@@ -50,8 +53,9 @@ def _register_2d(a: Arguments, grid: Sequence[int]) -> Units:
 
 
 def _vector_rows(a: Arguments, grid: Sequence[int], tile: int) -> Units:
-    m, n, k = up(a["m"], 8), up(a["n"], 16), a["k"]
-    return grid[1] * m * n * k, prod(grid) * k * tile, grid[1] * m * n
+    m, n, k, down = up(a["m"], 8), up(a["n"], 16), a["k"], grid[0] // a["across"]
+    copied = k * (a["across"] * a["m"] + down * a["n"])
+    return grid[1] * m * n * k, grid[1] * copied, grid[1] * a["m"] * a["n"], prod(grid) * tile * tile
 
 
 def _tiled(a: Arguments, grid: Sequence[int]) -> Units:
@@ -59,7 +63,8 @@ def _tiled(a: Arguments, grid: Sequence[int]) -> Units:
 
 
 def _skinny(a: Arguments, grid: Sequence[int]) -> Units:
-    return grid[1] * up(a["m"], 8) * a["n"] * a["k"], prod(grid[:2]) * a["k"], grid[1] * a["m"] * a["n"] * grid[2]
+    m, n, k = a["m"], a["n"], a["k"]
+    return grid[1] * up(m, 8) * n * k, grid[1] * n * k, prod(grid[:2]) * m * k, prod(grid[1:]) * m * n
 
 
 def _resting(results: int, rows: int) -> float:
@@ -151,6 +156,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "im2col_gather": _taps,
     "im2col_add_partials": lambda a, grid: (a["size"] * a["count"],),
     "fc_backward_bias": lambda a, grid: (a["outputs"] * a["batch"],),
+    "lrn": lambda a, grid: (grid[0] * a["channels"],),
     "pool_max_backward_by_map": _by_map,
     "pool_max_forward_by_map": _by_map,
     "pool_max_backward": _max_backward,
@@ -179,6 +185,15 @@ def units(launch: BoundLaunch) -> tuple[str, Units]:
     return name, count(arguments, launch.grid) if count else (prod(launch.grid),)
 
 
+def array_bytes(launch: BoundLaunch, cached: np.ndarray | None = None) -> tuple[int, int]:
+    """Bytes of a launch's arrays: of those that are not in `cached`, and of those that are."""
+    found = [0, 0]
+    for value in launch.values:
+        if isinstance(value, np.ndarray):
+            found[cached is not None and np.may_share_memory(value, cached)] += value.nbytes
+    return found[0], found[1]
+
+
 def seconds_of(costs: Units, counted: Units) -> float:
     """Seconds of these units, blocks evenly shared."""
     return sum(cost * count for cost, count in zip(costs, counted, strict=True))
@@ -197,14 +212,15 @@ class CalibratedCpu(Machine):
     """The CPU at hand; `costs` are seconds of one unit, by name, on all cores together."""
 
     costs: Mapping[str, Units] = field(kw_only=True, repr=False, compare=False)
-    memory_bandwidth: float = field(kw_only=True)  #: bytes a second, of what no cache holds
     _seconds: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def launch_cost(self, launch: BoundLaunch) -> float:
-        """Seconds of one launch."""
+    def launch_cost(self, launch: BoundLaunch, cached: np.ndarray | None = None) -> float:
+        """Seconds of one launch; `cached`: a workspace that the launch before it has left in the caches."""
         name, counted = units(launch)
         blocks, threads = prod(launch.grid), self.multiprocessors
         start = self.costs[SHARED][0] if min(blocks, threads) > 1 else self.launch_seconds
+        fetched, passed = array_bytes(launch, cached)
+        start += self.costs[FETCHED][0] * fetched + self.costs[PASSED][0] * passed
         if name not in self.costs:
             return start
         return start + seconds_of(self.costs[name], counted) * unevenness(blocks, threads)
@@ -228,9 +244,9 @@ class CalibratedCpu(Machine):
         function = f"conv.{conv.pass_}"
         made = []
         for option in options("own", conv):
-            launched = launches(function, given | way(option.algorithm, option.workspace_bytes))
-            beyond = option.work[-1].times * max(0, option.workspace_bytes - CACHE_BYTES)  # written, and read
-            seconds = sum(map(self.launch_cost, launched)) + 2 * beyond / self.memory_bandwidth
+            chosen = way(option.algorithm, option.workspace_bytes)
+            cached = chosen["workspace"] if option.workspace_bytes <= CACHE_BYTES else None
+            seconds = sum(self.launch_cost(one, cached) for one in launches(function, given | chosen))
             made.append(Choice(option.algorithm, option.workspace_bytes, seconds))
         return in_order(made)
 
@@ -277,13 +293,13 @@ def launches(function: str, arguments: Mapping[str, Any]) -> list[BoundLaunch]:
 
 def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
     """A CPU of which these costs were measured."""
-    product, rung = {"m": 512, "n": 512, "k": 512}, "gemm_vector_rows_nn"
+    product, rung = {"m": 512, "n": 512, "k": 512, "across": 4}, "gemm_vector_rows_nn"
     if rung in costs:
         seconds = seconds_of(costs[rung], _vector_rows(product, (16, 1), 128))
     else:
         seconds = seconds_of(costs["gemm_register_2d"], _register_2d(product, (16, 1)))
     flops = 2 * 512**3 / seconds
-    bandwidth = 8 * 1024 / costs["elementwise_copy"][0]
+    bandwidth = 1 / (costs["elementwise_copy"][0] / (8 * 1024) + costs[FETCHED][0])  # a block copies 1024 numbers
     return CalibratedCpu(
         name=rough.name,
         memory_bytes=rough.memory_bytes,
@@ -302,5 +318,4 @@ def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
             ),
         ),
         costs=costs,
-        memory_bandwidth=rough.bandwidth,
     )

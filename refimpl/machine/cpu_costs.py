@@ -1,8 +1,9 @@
 """What the kernels of the CPU at hand cost: measured once, in ten seconds, and kept.
 
 **Measured**: the kernels of `MEASURED`, where training spends most of its time, by launches of two small networks, each
-in its fastest turn.  Most of the ten seconds are Numba's, so as few kernels as possible are compiled, and other
-processes help.
+in a row; and what is added in an iteration, where other launches come between two of a kernel: by copies, after a large
+copy has filled the caches.  The median of some turns counts.  Most of the ten seconds are Numba's, so as few kernels as
+possible are compiled, and other processes help.
 
 **Modelled**: what a unit of a kernel costs (`refimpl.machine.cpu`).  It is the cost on one AMD EPYC with two cores
 (`cpu_costs.json`), times the ratio of this CPU's seconds to that one's: in the kernel itself if it is measured, and
@@ -26,7 +27,7 @@ import json
 import os
 import subprocess
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
@@ -41,7 +42,9 @@ import numpy as np
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.cpu import (
+    FETCHED,
     LAUNCH,
+    PASSED,
     SHARED,
     Units,
     launches,
@@ -63,15 +66,18 @@ if TYPE_CHECKING:
     from kernels.declare import Kernel
     from kernels.launch import Launch as BoundLaunch
 
-FORMAT = 2
-SECONDS = 1.5  #: nothing more is started after this time, once the kernels are compiled and everything has run once
+FORMAT = 3
+SECONDS = 0.8  #: nothing more is started after this time, once the kernels are compiled and everything has run once
 THOROUGH_SECONDS = 30.0  #: the same where every kernel is measured
 LONGEST_DIRECT = 5e7  #: operations; the naive convolution takes seconds for more
 MOST_SIZES = 8  #: of a kernel, unless everything is measured
-LARGE = 1 << 19  #: elements of a large copy
+SMALL, SEVERAL, LARGE = 32, 1 << 13, 1 << 19  #: elements of a copy: on one thread, on all, and for its bytes
+BETWEEN, FILLING = 1 << 20, 1 << 24  #: of a copy such as comes between two launches, and of one that fills all caches
+TURNS = 15  #: of a copy
 IN_A_ROW = 2e-3  #: seconds that one turn of a short launch is to take
 MOST_HELPERS = 3  #: processes that compile beside this one
 DONE = "done"
+OF_ANY_KERNEL = {LAUNCH, SHARED, FETCHED, PASSED}
 
 CalibrationProgress = Callable[[str], None]
 Cost = tuple[str, Units]  #: what costs, and how many units of it
@@ -80,7 +86,7 @@ Way = tuple[Call, dict[str, Any]]  #: a call, and the arguments that choose its 
 #: Measured on first use, those of them that this CPU runs; those that take longest to compile come first.
 MEASURED = (
     "conv_gather_by_tap", "conv_filter_gradient", "gemm_vector_rows_nn", "gemm_register_2d", "winograd_data",
-    "im2col_columns", "lrn_forward", "batchnorm_chunk_statistics_by_image", "pool_max_backward_by_map_3_2",
+    "im2col_columns", "batchnorm_chunk_statistics_by_image", "pool_max_backward_by_map_3_2",
     "elementwise_copy",
 )  # fmt: skip
 STAGES = 6 + len(MEASURED)  #: how often `watch` is called, nearly
@@ -96,13 +102,14 @@ LIKE = {
     "im2col": "im2col_columns",
     "winograd": "winograd_data",
     "gemm_vector_rows": "gemm_vector_rows_nn",
+    "gemm_skinny_rows": "gemm_vector_rows_nn",
     "gemm_skinny_n": "gemm_register_2d",
     "gemm_skinny_t": "gemm_register_2d",
     "conv_bias": "batchnorm_chunk_statistics_by_image",
     "fc_backward": "batchnorm_chunk_statistics_by_image",
     "pool": "pool_max_backward_by_map_3_2",
     "batchnorm_chunk": "batchnorm_chunk_statistics_by_image",
-    "lrn": "lrn_forward",
+    "lrn": "conv_gather_by_tap",
 }
 
 
@@ -137,7 +144,8 @@ def networks(thorough: bool = False) -> Iterator[Network]:
         b.fc(10)
         b.softmax()
         yield b.build()
-    for batch, channels, size, filters in ((2, 64, 56, 96), (16, 8, 32, 16)):
+    sizes = [(2, 64, 56, 96), (16, 8, 32, 16)]
+    for batch, channels, size, filters in [*sizes, (32, 32, 32, 48)] if thorough else sizes:
         b = Builder("calibration", (batch, 3, size, size))
         b.conv(channels, 3, pad=1)
         b.batchnorm()
@@ -186,26 +194,35 @@ def cases(thorough: bool = False) -> dict[Cost, BoundLaunch]:
     Args:
         thorough: of every kernel and size; otherwise of the kernels of `MEASURED`, a few sizes each.
     """
-    called: dict[Cost, Way] = {}
+    called: dict[Cost, tuple[str, Way]] = {}
     for network in networks(thorough):
         for way_to_run in (each for step in network.steps for call in step.calls for each in _ways(call)):
             for launched in launches(way_to_run[0].function, untouched(way_to_run[0]) | way_to_run[1]):
-                called.setdefault(units(launched), way_to_run)
+                called.setdefault(units(launched), (launched.kernel.name, way_to_run))
     if not thorough:
-        called = {cost: called[cost] for name in MEASURED for cost in _few([c for c in called if c[0] == name])}
+        called = {cost: called[cost] for name in MEASURED for cost in _few(name, called)}
     found: dict[Cost, BoundLaunch] = {}
-    for call, chosen in {id(each): each for each in called.values()}.values():
+    for call, chosen in {id(each): each for _, each in called.values()}.values():
         for launched in launches(call.function, untouched(call, filled) | chosen):
             if units(launched) in called:
                 found.setdefault(units(launched), launched)
-    large = np.zeros(LARGE, np.float32)
-    (copy,) = launches("elementwise.copy", {"x": large, "y": np.zeros_like(large)})
+    copy = copy_of(LARGE)
     return found | {units(copy): copy}
 
 
-def _few(costs: list[Cost]) -> list[Cost]:
-    """Some of a kernel's costs, from the smallest to the second largest: that one may take long."""
-    in_order = sorted(costs, key=lambda cost: cost[1])
+def copy_of(elements: int) -> BoundLaunch:
+    """A launch that copies; the pages of zeros that are never written would all be one page of memory."""
+    (copy,) = launches("elementwise.copy", {name: np.ones(elements, np.float32) for name in ("x", "y")})
+    return copy
+
+
+def _few(name: str, called: Mapping[Cost, tuple[str, Way]]) -> list[Cost]:
+    """Some of a kernel's costs, from the smallest to the second largest: that one may take long.
+
+    Of a kernel with tiles of several sizes, only the one that has most of them is compiled.
+    """
+    usual = Counter(kernel for cost, (kernel, _) in called.items() if cost[0] == name).most_common(1)
+    in_order = sorted((cost for cost in called if called[cost][0] in dict(usual)), key=lambda cost: cost[1])
     last = max(1, len(in_order) - 1)
     return [in_order[place * last // MOST_SIZES] for place in range(MOST_SIZES)] if last > MOST_SIZES else in_order
 
@@ -249,6 +266,8 @@ def help_to_compile(first: int, count: int) -> None:
         if folder is None or intact(folder / f"{kernel.name}_{key(kernel, checked=False)}"):
             return
         load(kernel)
+        if kernel.name == MEASURED[-1]:
+            copy_of(SEVERAL).run(None)  # compiles what shares a launch out over threads
 
 
 def kernels_of(runs: Mapping[Cost, BoundLaunch]) -> list[Kernel]:
@@ -269,7 +288,8 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
         thorough: measure every kernel, and not `MEASURED` alone.
 
     Returns:
-        Seconds of a unit by the name of what costs them; `LAUNCH` and `SHARED`: of one launch.
+        Seconds of a unit by the name of what costs them; `LAUNCH` and `SHARED`: of one launch; `FETCHED` and
+        `PASSED`: of a byte.
     """
     from kernels.cpu.build import load
 
@@ -281,20 +301,30 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
             watch(f"kernel {index} of {len(kernels)}: {kernel.name}")
             load(kernel)
     limit = THOROUGH_SECONDS if thorough else SECONDS
-    watch(f"measuring, {limit:.0f} seconds")
-    start = {shared: _launch_seconds(shared) for shared in (False, True)}
+    watch(f"measuring, {limit:g} seconds")
+    between, filling = copy_of(BETWEEN), copy_of(FILLING)
+    again = copy_seconds(lambda copy: copy.run(None))
+    after_one = copy_seconds(lambda copy: between.run(None))
+    written = copy_seconds(lambda copy: copy.values[0].fill(1))  # by this thread alone
+    cold = copy_seconds(lambda copy: filling.run(None))
     ready = {cost: partial(launched.run, None) for cost, launched in runs.items()}
-    least = least_in_turns(ready, _seconds, inf, limit, row_seconds=IN_A_ROW)
+    taken = least_in_turns(ready, _seconds, inf, limit, row_seconds=IN_A_ROW, counts=median)
     watch(DONE)
     samples: dict[str, list[tuple[Units, float]]] = defaultdict(list)
-    for cost, seconds in sorted(least.items(), key=lambda one: -one[1]):
+    for cost, seconds in sorted(taken.items(), key=lambda one: -one[1]):
         blocks, threads = prod(runs[cost].grid), _threads()
-        overhead = start[min(blocks, threads) > 1]
+        overhead = again[SEVERAL if min(blocks, threads) > 1 else SMALL]
         if seconds > 2 * overhead or cost[0] not in samples:
             busy = max(seconds - overhead, 0.05 * seconds)
             samples[cost[0]].append((cost[1], busy / unevenness(blocks, threads)))
     found = {name: fitted(each) for name, each in samples.items()} if thorough else modelled(samples)
-    return found | {LAUNCH: (start[False],), SHARED: (start[True],)}
+    fetched = cold[LARGE] - cold[SEVERAL] - (again[LARGE] - again[SEVERAL])
+    return found | {
+        LAUNCH: (after_one[SMALL],),
+        SHARED: (after_one[SEVERAL],),
+        FETCHED: (max(0.0, fetched) / (2 * 4 * LARGE),),
+        PASSED: (max(0.0, written[LARGE] - again[LARGE]) / (4 * LARGE),),
+    }
 
 
 def modelled(samples: Mapping[str, Sequence[tuple[Units, float]]]) -> dict[str, Units]:
@@ -307,15 +337,19 @@ def modelled(samples: Mapping[str, Sequence[tuple[Units, float]]]) -> dict[str, 
     return {
         name: tuple(ratio[like(name)] * cost for cost in costs)
         for name, costs in known.items()
-        if name not in (LAUNCH, SHARED) and like(name) in ratio
+        if name not in OF_ANY_KERNEL and like(name) in ratio
     }
 
 
-def _launch_seconds(shared: bool) -> float:
-    """Seconds of a launch that does next to nothing, on one thread or on all."""
-    few = np.zeros(1 << 13 if shared else 32, np.float32)
-    (tiny,) = launches("elementwise.copy", {"x": few, "y": np.zeros_like(few)})
-    return least_in_turns({"tiny": partial(tiny.run, None)}, _seconds, 40, row_seconds=IN_A_ROW)["tiny"]
+def copy_seconds(before: Callable[[BoundLaunch], Any]) -> dict[int, float]:
+    """Seconds of copies of a few sizes, each after what is done before it."""
+    copies = {elements: copy_of(elements) for elements in (SMALL, SEVERAL, LARGE)}
+    taken: dict[int, list[float]] = {elements: [] for elements in copies}
+    for _ in range(TURNS):
+        for elements, copy in copies.items():
+            before(copy)
+            taken[elements].append(_seconds(partial(copy.run, None), 1))
+    return {elements: median(each) for elements, each in taken.items()}
 
 
 def _seconds(run: Callable[[], Any], times: int) -> float:
@@ -371,7 +405,7 @@ def path() -> Path | None:
 
 
 #: Costs that the machine is described with, and the products of which a CPU has one.
-NEEDED, PRODUCTS = {LAUNCH, SHARED, "elementwise_copy"}, {"gemm_vector_rows_nn", "gemm_register_2d"}
+NEEDED, PRODUCTS = OF_ANY_KERNEL | {"elementwise_copy"}, {"gemm_vector_rows_nn", "gemm_register_2d"}
 
 
 def kept() -> dict[str, Units] | None:

@@ -1,8 +1,8 @@
-"""Timing on this computer: what is compared takes turns, and the fastest turn of each counts."""
+"""Timing on this computer: what is compared takes turns, and of each the fastest turn counts, or the median one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 from time import perf_counter
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ def least_in_turns(
     limit_seconds: float = inf,
     at_least: int = 1,
     row_seconds: float = 0.0,
+    counts: Callable[[Sequence[float]], float] = min,
 ) -> dict[Name, float]:
     """Seconds of every run in its fastest turn: a slower one was disturbed by something else.
 
@@ -32,18 +33,20 @@ def least_in_turns(
         limit_seconds: nothing more is started after this time ...
         at_least: ... once everything has had this many turns.
         row_seconds: from the second turn on, a run shorter than this is repeated in a row until it takes as long.
+        counts: which of the turns' seconds counts; `statistics.median` says what a run usually takes.
 
     Returns:
         Seconds by name.
     """
     end = perf_counter() + limit_seconds
-    best: dict[Name, float] = {}
+    taken: dict[Name, list[float]] = {name: [] for name in runs}
     turn = 0
     while turn < turns:
         for name, run in runs.items():
             if turn >= at_least and perf_counter() > end:
-                return best
-            repeats = 1 if turn == 0 else max(1, min(MOST_IN_A_ROW, int(row_seconds / best[name])))
-            best[name] = min(best.get(name, inf), max(seconds(run, repeats), 1e-9))
+                turns = turn
+                break
+            repeats = 1 if turn == 0 else max(1, min(MOST_IN_A_ROW, int(row_seconds / min(taken[name]))))
+            taken[name].append(max(seconds(run, repeats), 1e-9))
         turn += 1
-    return best
+    return {name: counts(each) for name, each in taken.items()}

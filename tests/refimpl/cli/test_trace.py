@@ -79,12 +79,15 @@ def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, m
         "elementwise_copy": (4e-7,),
         cpu.LAUNCH: (1e-5,),
         cpu.SHARED: (1e-5,),
+        cpu.FETCHED: (0.0,),
+        cpu.PASSED: (0.0,),
     }
     monkeypatch.setattr(cpu_costs, "calibrate", lambda watch: costs)
     monkeypatch.setattr(cpu_costs, "_costs", [])
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path))
     said = refimpl("profile", "--here")
     assert said.status == 0 and "200 GFLOP/s" in said.out and "20.5 GB/s" in said.out
+    assert "Measured: 1 kernels, a launch (10.0 µs" in said.out
     assert cpu_costs.kept() == costs and str(cpu_costs.path()) in said.out.replace("\n", "")
     assert "leave out NETWORK" in refimpl("profile", "lenet", "--here").err
     assert "give a NETWORK" in refimpl("profile", "--out", tmp_path / "a.json").err

@@ -3,7 +3,8 @@
     python -m tests.refimpl.machine.cpu_campaign                  # the seven networks of `refimpl bench --training`
     python -m tests.refimpl.machine.cpu_campaign vgg16 lenet      # some of them
 
-An iteration is the baseline's program, trained; its seconds are the median.  Choices: of every convolution, each
+The CPU is calibrated again before each network, because a computer may be twice as fast an hour later.  An iteration is
+the baseline's program, trained; its seconds are the median.  Choices: of every convolution, each
 algorithm with each workspace is timed by itself, and the seconds of those that `here` takes for the fastest are
 compared with those of the fastest.  The machine should do nothing else meanwhile; three minutes in all, more where
 kernels have to be compiled first.
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from refimpl.backend import Trainer, data
 from refimpl.bench.training import NETWORKS
-from refimpl.machine import machine
+from refimpl.machine import cpu_costs, machine
 from refimpl.machine.devices import Cpu
 from refimpl.machine.here import available_bytes
 from refimpl.machine.measure import Bench
@@ -56,7 +57,8 @@ class Row(NamedTuple):
 
 
 def measure(name: str, batch: int) -> Row:
-    """Train the network, and time its convolutions."""
+    """Calibrate the CPU, train the network, and time its convolutions."""
+    cpu_costs.measured(lambda what: None)
     return Row(name, batch, *iteration(name, batch), *choices(name, batch))
 
 

@@ -36,7 +36,7 @@ def every_launch(network: Network) -> Iterator[Launch]:
 
 def made_up() -> dict[str, Units]:
     """A nanosecond for each unit of everything that the calibration measures."""
-    found = {cpu.LAUNCH: (1e-5,), cpu.SHARED: (2e-5,)}
+    found = {cpu.LAUNCH: (1e-5,), cpu.SHARED: (2e-5,), cpu.FETCHED: (1e-12,), cpu.PASSED: (0.0,)}
     for network in cpu_costs.networks():
         for launched in every_launch(network):
             name, counted = cpu.units(launched)
@@ -115,7 +115,7 @@ def test_the_reference_has_every_kernel(costs: dict[str, Units]) -> None:
     """A kernel that is new, or has other units, needs `cpu_costs.write_reference`."""
     known = cpu_costs.reference()
     assert {name: len(known[name]) for name in costs} == {name: len(each) for name, each in costs.items()}
-    met = {name for name, _ in cpu_costs.cases(thorough=True)} | {cpu.LAUNCH, cpu.SHARED}
+    met = {name for name, _ in cpu_costs.cases(thorough=True)} | cpu_costs.OF_ANY_KERNEL
     assert met <= known.keys()
     assert all(name.startswith("gemm") for name in known.keys() - met), known.keys() - met  # of CPUs with other vectors
 
@@ -130,9 +130,9 @@ def test_every_measured_kernel_is_among_the_cases() -> None:
 def test_a_kernel_that_is_not_measured_is_as_much_slower_as_the_one_most_like_it() -> None:
     known = cpu_costs.reference()
     slower = {name: 2.0 if name.startswith("conv") else 3.0 for name in cpu_costs.MEASURED}
-    cases = {name: ((3.0, 5.0, 7.0)[: len(known[name])], factor) for name, factor in slower.items()}
+    cases = {name: ((3.0, 5.0, 7.0, 9.0)[: len(known[name])], factor) for name, factor in slower.items()}
     found = cpu_costs.modelled({name: [(n, f * cpu.seconds_of(known[name], n))] for name, (n, f) in cases.items()})
-    assert found.keys() == known.keys() - {cpu.LAUNCH, cpu.SHARED}
+    assert found.keys() == known.keys() - cpu_costs.OF_ANY_KERNEL
     for name, factor in (
         ("conv_gather_by_tap", 2.0),
         ("conv_gather_by_table", 2.0),
@@ -150,6 +150,47 @@ def test_a_launch_on_several_threads_costs_more(costs: dict[str, Units]) -> None
     assert calibrated(costs | {cpu.SHARED: (1e-3,)}, cores=1).launch_cost(shared) < 1e-3
 
 
+def test_every_byte_of_a_launch_is_fetched(costs: dict[str, Units]) -> None:
+    """What a launch reads was written long ago, or by another core."""
+    x, y = cpu.empty((1 << 20,)), cpu.empty((1 << 20,))
+    (relu,) = launches("relu.forward", {"x": x, "y": y})
+    near, far = (calibrated(costs | {cpu.FETCHED: (seconds,)}) for seconds in (0.0, 1e-11))
+    assert far.launch_cost(relu) - near.launch_cost(relu) == pytest.approx(1e-11 * (x.nbytes + y.nbytes))
+    assert far.bandwidth < near.bandwidth
+
+
+def test_what_a_copy_costs_more_out_of_the_caches_is_the_cost_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch in a row costs less than one after another; neither counts as bytes."""
+    monkeypatch.setattr(cpu_costs, "cases", lambda thorough: {})
+    monkeypatch.setattr(cpu_costs, "SECONDS", 0.0)
+    bytes_of_copy = 8 * cpu_costs.LARGE
+    seconds = iter(
+        [
+            {cpu_costs.SMALL: 1e-6, cpu_costs.SEVERAL: 2e-6, cpu_costs.LARGE: 2e-6 + 1e-11 * bytes_of_copy},  # again
+            {cpu_costs.SMALL: 3e-6, cpu_costs.SEVERAL: 5e-6},  # after another
+            {cpu_costs.LARGE: 2e-6 + 1.5e-11 * bytes_of_copy},  # with x just written
+            {cpu_costs.SEVERAL: 9e-6, cpu_costs.LARGE: 9e-6 + 3e-11 * bytes_of_copy},  # after a very large one
+        ]
+    )
+    monkeypatch.setattr(cpu_costs, "copy_seconds", lambda before: next(seconds))
+    found = cpu_costs.calibrate()
+    assert found == {
+        cpu.LAUNCH: (3e-6,), cpu.SHARED: (5e-6,), cpu.FETCHED: (pytest.approx(2e-11),),
+        cpu.PASSED: (pytest.approx(1e-11),),
+    }  # fmt: skip
+
+
+def test_a_small_workspace_stays_in_the_caches_between_launches(costs: dict[str, Units]) -> None:
+    """Its bytes pass between cores; those of a large one, and of every other array, are fetched."""
+    call = next(call for step in zoo.build("lenet", 16).steps for call in step.calls if call.choosable)
+    base = {(c.algorithm, c.workspace_bytes): c.seconds for c in calibrated(costs).choices(call)}
+    passing = {
+        (c.algorithm, c.workspace_bytes): c.seconds for c in calibrated(costs | {cpu.PASSED: (1e-6,)}).choices(call)
+    }
+    dearer = {which for which in base if passing[which] > base[which]}
+    assert dearer == {which for which in base if 0 < which[1] <= cpu.CACHE_BYTES} != set()
+
+
 @pytest.mark.slow
 def test_helpers_compile_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The second one meets what the first has compiled, and ends."""
@@ -161,8 +202,8 @@ def test_helpers_compile_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_p
     with cpu_costs.helpers() as processes:
         pass
     assert [process.returncode for process in processes] == [0]
-    compiled = [entry.name.rpartition("_")[0] for entry in tmp_path.iterdir() if entry.is_dir()]
-    assert compiled == [cpu_costs.MEASURED[-1]]
+    compiled = {entry.name.rpartition("_")[0] for entry in tmp_path.iterdir() if entry.is_dir()}
+    assert compiled == {cpu_costs.MEASURED[-1], "sharing"}
 
 
 # -- measured once -----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 from math import inf
+from statistics import median
 
 import pytest
 
@@ -30,6 +31,11 @@ def test_runs_take_turns_and_the_fastest_turn_counts() -> None:
     clock = Told(a=[3.0, 1.0, 2.0], b=[5.0, 6.0, 4.0])
     assert least_in_turns(RUNS, clock.seconds, turns=3) == {"a": 1.0, "b": 4.0}
     assert clock.noted == [("a", 1), ("b", 1)] * 3
+
+
+def test_the_median_turn_counts_on_request() -> None:
+    clock = Told(a=[3.0, 1.0, 2.0], b=[5.0, 6.0, 4.0])
+    assert least_in_turns(RUNS, clock.seconds, turns=3, counts=median) == {"a": 2.0, "b": 5.0}
 
 
 def test_a_short_run_is_repeated_in_a_row_after_its_first_turn() -> None:
