@@ -41,7 +41,7 @@ def least_in_turns(
     end = perf_counter() + limit_seconds
     taken: dict[Name, list[float]] = {name: [] for name in runs}
     turn = 0
-    while turn < turns:
+    while runs and turn < turns:
         for name, run in runs.items():
             if turn >= at_least and perf_counter() > end:
                 turns = turn

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
 from refimpl.planner.errors import PinnedDoesNotFit, PoolDoesNotFit
+from refimpl.planner.slots import PoolSearch
 from refimpl.registry.largest import attempt, least_conceivable, unlimited
 from refimpl.registry.modules import MODULES
 from refimpl.registry.presets import PRESETS
@@ -103,15 +105,26 @@ class Remedies:
 
 
 def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> Remedies:
-    """The alternatives to a `setup` that does not fit into `budget` bytes."""
-    found = []
-    for changes, other in alternatives(setup) if least_conceivable(network) <= budget else ():
-        try:
-            program = attempt(network, other.quick, machine, budget)
-        except SetupError:  # it never uses one of the machine's tiers
-            continue
-        if program is not None:
-            found.append(Alternative(changes, program.planned_seconds))
+    """The alternatives to a `setup` that does not fit into `budget` bytes.
+
+    Setups that search for a pool, which takes many plans, are asked only where no other setup fits.
+    """
+    found: list[Alternative] = []
+
+    def long(other: tuple[dict[str, str], Setup]) -> bool:
+        return isinstance(other[1].allocator, PoolSearch)
+
+    possible = least_conceivable(network) <= budget
+    for _, alike in groupby(sorted(alternatives(setup) if possible else (), key=long), key=long):
+        for changes, other in alike:
+            try:
+                program = attempt(network, other.quick, machine, budget)
+            except SetupError:  # it never uses one of the machine's tiers
+                continue
+            if program is not None:
+                found.append(Alternative(changes, program.planned_seconds))
+        if found:
+            break
     cheapest = min(found, key=lambda alternative: alternative.seconds, default=None)
     return Remedies(budget, least_budget(network, setup, machine), cheapest)
 

@@ -203,7 +203,7 @@ def test_helpers_compile_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_p
         pass
     assert [process.returncode for process in processes] == [0]
     compiled = {entry.name.rpartition("_")[0] for entry in tmp_path.iterdir() if entry.is_dir()}
-    assert compiled == {cpu_costs.MEASURED[-1], "sharing"}
+    assert compiled - {"sharing"} == {cpu_costs.MEASURED[-1]}  # this process may have had it before
 
 
 # -- measured once -----------------------------------------------------------------------------------------------------

@@ -33,6 +33,10 @@ def test_runs_take_turns_and_the_fastest_turn_counts() -> None:
     assert clock.noted == [("a", 1), ("b", 1)] * 3
 
 
+def test_where_nothing_is_to_be_timed_no_turn_is_taken() -> None:
+    assert least_in_turns({}, Told().seconds) == {}
+
+
 def test_the_median_turn_counts_on_request() -> None:
     clock = Told(a=[3.0, 1.0, 2.0], b=[5.0, 6.0, 4.0])
     assert least_in_turns(RUNS, clock.seconds, turns=3, counts=median) == {"a": 2.0, "b": 5.0}
