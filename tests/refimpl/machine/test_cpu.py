@@ -252,7 +252,12 @@ def test_a_damaged_calibration_is_measured_again(measuring: list[int], content: 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{cpu.LAUNCH: [-1.0]}, {cpu.SHARED: []}, {"elementwise_copy": [1e-9] * 7}, dict.fromkeys(cpu_costs.PRODUCTS)],
+    [
+        {cpu.LAUNCH: [-1.0]},
+        {cpu.SHARED: []},
+        {"elementwise_copy": [1e-9] * 7},
+        dict.fromkeys(sorted(cpu_costs.PRODUCTS)),
+    ],
     ids=str,
 )
 def test_a_calibration_with_one_wrong_cost_is_measured_again(measuring: list[int], wrong: dict[str, Any]) -> None:
