@@ -8,7 +8,7 @@ from refimpl.cli import declare
 from refimpl.cli.arguments import DONE, Fail, Parser, real, whole, writable
 from refimpl.cli.terminal import progress, say
 from refimpl.machine import cpu_costs
-from refimpl.machine.cpu import FETCHED, PASSED, SHARED
+from refimpl.machine.cpu import FETCHED, SHARED
 from refimpl.machine.here import rough_cpu
 from refimpl.network.zoo import build
 
@@ -72,11 +72,10 @@ def here(options: argparse.Namespace) -> int:
         f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {len(costs)} costs are kept in {cpu_costs.path() or 'no file'}"
     )
     measured = sum(name in costs for name in cpu_costs.MEASURED)
-    launch, fetched, passed = (costs[name][0] for name in (SHARED, FETCHED, PASSED))
+    launch, fetched = costs[SHARED][0], costs[FETCHED][0]
     say(
         f"Measured: {measured} kernels, a launch ({1e6 * launch:.1f} µs on all threads), and a byte in no cache "
-        f"({1e9 * fetched:.3f} ns) or in another core's ({1e9 * passed:.3f} ns). Modelled: the other kernels, each by "
-        "the measured one most like it."
+        f"({1e9 * fetched:.3f} ns). Modelled: the other kernels, each by the measured one most like it."
     )
     if not cpu_costs.wanted():
         say("REFIMPL_CALIBRATE=0: the machine here is the rough model nevertheless")

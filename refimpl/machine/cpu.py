@@ -8,8 +8,8 @@ Modelled here is how many units a call has, and how evenly its blocks share the 
 launches that the call would make, on arrays that are never touched, so that no rule of the kernels is written down
 twice.  A kernel's cost is that of launches in a row, which find their arrays in the caches.  In an iteration a launch
 finds few of them there: what it reads was written long ago, or by another core, and what it writes replaces something
-else.  So every byte of its arrays costs extra, the same in every kernel (`FETCHED`).  A small workspace
-is still there from one launch of an algorithm to the next, but half of it in another core's cache (`PASSED`).
+else.  So every byte of its arrays costs extra, the same in every kernel (`FETCHED`); but a small workspace is still
+there from one launch of an algorithm to the next.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 8 << 20  #: of a workspace that an algorithm's next launch still finds in the caches; assumed
 LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several
-FETCHED, PASSED = "fetched byte", "passed byte"  #: of an array in no cache, and of one that another core has written
+FETCHED = "fetched byte"  #: of an array that is in no cache
 SETTINGS = {"seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4}
 
 Units = tuple[float, ...]
@@ -91,7 +91,8 @@ def _filter_gradient(a: Arguments, grid: Sequence[int], rows: int) -> Units:
     positions = a["images"] * a["out_height"] * a["out_width"]
     steps = grid[0] * grid[1] * a["groups"] * positions
     working = _resting(a["filters"], rows) * _resting(weights, 128)
-    return steps * rows * working, steps * (rows + 128), prod(grid) * rows
+    there = grid[0] * a["filters"] + grid[1] * weights  # rows and columns of tiles that are read
+    return steps * rows * working, a["groups"] * positions * there, steps * (rows + 128)
 
 
 def _direct(a: Arguments, grid: Sequence[int]) -> Units:
@@ -185,13 +186,10 @@ def units(launch: BoundLaunch) -> tuple[str, Units]:
     return name, count(arguments, launch.grid) if count else (prod(launch.grid),)
 
 
-def array_bytes(launch: BoundLaunch, cached: np.ndarray | None = None) -> tuple[int, int]:
-    """Bytes of a launch's arrays: of those that are not in `cached`, and of those that are."""
-    found = [0, 0]
-    for value in launch.values:
-        if isinstance(value, np.ndarray):
-            found[cached is not None and np.may_share_memory(value, cached)] += value.nbytes
-    return found[0], found[1]
+def fetched_bytes(launch: BoundLaunch, cached: np.ndarray | None = None) -> int:
+    """Bytes of a launch's arrays that are not in `cached`."""
+    arrays = [value for value in launch.values if isinstance(value, np.ndarray)]
+    return sum(array.nbytes for array in arrays if cached is None or not np.may_share_memory(array, cached))
 
 
 def seconds_of(costs: Units, counted: Units) -> float:
@@ -219,8 +217,7 @@ class CalibratedCpu(Machine):
         name, counted = units(launch)
         blocks, threads = prod(launch.grid), self.multiprocessors
         start = self.costs[SHARED][0] if min(blocks, threads) > 1 else self.launch_seconds
-        fetched, passed = array_bytes(launch, cached)
-        start += self.costs[FETCHED][0] * fetched + self.costs[PASSED][0] * passed
+        start += self.costs[FETCHED][0] * fetched_bytes(launch, cached)
         if name not in self.costs:
             return start
         return start + seconds_of(self.costs[name], counted) * unevenness(blocks, threads)

@@ -44,7 +44,6 @@ from refimpl.machine.convolution import Convolution
 from refimpl.machine.cpu import (
     FETCHED,
     LAUNCH,
-    PASSED,
     SHARED,
     Units,
     launches,
@@ -77,7 +76,7 @@ TURNS = 15  #: of a copy
 IN_A_ROW = 2e-3  #: seconds that one turn of a short launch is to take
 MOST_HELPERS = 3  #: processes that compile beside this one
 DONE = "done"
-OF_ANY_KERNEL = {LAUNCH, SHARED, FETCHED, PASSED}
+OF_ANY_KERNEL = {LAUNCH, SHARED, FETCHED}
 
 CalibrationProgress = Callable[[str], None]
 Cost = tuple[str, Units]  #: what costs, and how many units of it
@@ -288,8 +287,8 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
         thorough: measure every kernel, and not `MEASURED` alone.
 
     Returns:
-        Seconds of a unit by the name of what costs them; `LAUNCH` and `SHARED`: of one launch; `FETCHED` and
-        `PASSED`: of a byte.
+        Seconds of a unit by the name of what costs them; `LAUNCH` and `SHARED`: of one launch; `FETCHED`: of
+        a byte.
     """
     from kernels.cpu.build import load
 
@@ -305,7 +304,6 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
     between, filling = copy_of(BETWEEN), copy_of(FILLING)
     again = copy_seconds(lambda copy: copy.run(None))
     after_one = copy_seconds(lambda copy: between.run(None))
-    written = copy_seconds(lambda copy: copy.values[0].fill(1))  # by this thread alone
     cold = copy_seconds(lambda copy: filling.run(None))
     ready = {cost: partial(launched.run, None) for cost, launched in runs.items()}
     taken = least_in_turns(ready, _seconds, inf, limit, row_seconds=IN_A_ROW, counts=median)
@@ -323,7 +321,6 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
         LAUNCH: (after_one[SMALL],),
         SHARED: (after_one[SEVERAL],),
         FETCHED: (max(0.0, fetched) / (2 * 4 * LARGE),),
-        PASSED: (max(0.0, written[LARGE] - again[LARGE]) / (4 * LARGE),),
     }
 
 

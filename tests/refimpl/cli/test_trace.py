@@ -80,7 +80,6 @@ def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, m
         cpu.LAUNCH: (1e-5,),
         cpu.SHARED: (1e-5,),
         cpu.FETCHED: (0.0,),
-        cpu.PASSED: (0.0,),
     }
     monkeypatch.setattr(cpu_costs, "calibrate", lambda watch: costs)
     monkeypatch.setattr(cpu_costs, "_costs", [])
