@@ -191,8 +191,9 @@ def _by_numba(kernel: Kernel) -> Any:
                 made = NumbaKernel._rebuild(**pickle.loads((entry / PICKLE).read_bytes()))
                 made.py_func, made.argtypes = kernel.function, types
                 dispatcher.add_overload(made, types)
-    except OSError as error:  # a disk that is full; a kernel whose source is in no file
-        build.say_once(f"{kernel.name}, compiled for the GPU, cannot be kept: {error.strerror or error}")
+    except (OSError, TypeError, AttributeError, pickle.PickleError) as error:
+        # A disk that is full, a kernel whose source is in no file, a Numba that describes its kernels in another way.
+        build.say_once(f"{kernel.name}, compiled for the GPU, cannot be kept: {error}")
     return dispatcher.compile(types)  # at once, if it is there
 
 
