@@ -791,6 +791,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
 @pytest.fixture
 def cache(monkeypatch, tmp_path):
     """A cache of the test's own, and a temporary folder of its own to fall back to."""
+    threads._sharing()  # is in no test's cache
     monkeypatch.setenv("REFIMPL_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()

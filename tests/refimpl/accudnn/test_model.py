@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -121,3 +124,11 @@ def test_caps_hold_what_is_left_for_a_workspace() -> None:
     assert caps_within(model, model.candidates, model.least() - 1) is None
     context = PlanContext(network, TITAN_X, model.least())
     assert away(context)[1] == []  # nothing is offloaded yet
+
+
+def test_a_workspace_shrinks_no_further_than_it_has_to() -> None:
+    """Step 1 is 5 bytes over: of its workspaces, 8 is too large, and 3 is faster than 1."""
+    model = SimpleNamespace(
+        held=lambda away: np.array([10, 25]), workspace=np.array([0, 8]), rungs=[[], [(8, 1.0), (3, 2.0), (1, 3.0)]]
+    )
+    assert caps_within(cast(Model, model), (), 20) == {1: 3}

@@ -118,6 +118,13 @@ def test_where_one_step_needs_more_than_the_budget_there_is_no_bound() -> None:
     assert lower_bound(network, TITAN_X, least) is not None
 
 
+def test_a_step_needs_its_least_workspace_beside_what_it_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = build("lenet")
+    without = single_step_bytes(network, TITAN_X)
+    monkeypatch.setattr("refimpl.optimum.bound.least_workspace", lambda machine, step: 1 << 20)
+    assert single_step_bytes(network, TITAN_X) == without + (1 << 20)
+
+
 def test_a_step_that_makes_several_maps_is_paid_for_once() -> None:
     network = build("tiny-resnet:superneurons", 2)
     fork = next(layer for layer in network.layers if layer.kind == "fork")
