@@ -25,11 +25,22 @@ import ast
 import copy
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernels.cpu.processor import lanes
-from kernels.cpu.vocabulary import AXES, Array, Lowered, Site, UnsupportedKernel, dotted, expression, has_barrier, parse
+from kernels.cpu.vocabulary import (
+    AXES,
+    Array,
+    Lowered,
+    Site,
+    UnsupportedKernel,
+    dotted,
+    expression,
+    has_barrier,
+    parse,
+    stored,
+)
 from kernels.declare import Dim3
 
 THREAD_INDICES = {f"threadIdx_{axis}" for axis in AXES}
@@ -39,10 +50,6 @@ PURE = {"min", "max", "abs", "int", "float", "bool"}  #: calls that depend on no
 
 def names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def stored(nodes: Iterable[ast.AST]) -> set[str]:
-    return {n.id for s in nodes for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def is_pure(value: ast.AST, constants: dict[str, str]) -> bool:

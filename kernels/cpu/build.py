@@ -103,10 +103,18 @@ def _usable(folder: Path) -> bool:
         trouble = "others can write there, and could put other code there; delete it, or name another in REFIMPL_CACHE"
     elif not os.access(folder, os.W_OK):
         trouble = "it cannot be written"
+    elif open_to_all := next(filter(_open_to_all, folder.parents), None):
+        trouble = f"others can write in {open_to_all}, and could put another folder in its place"
     else:
         return True
     say_once(f"{folder}, for compiled kernels, is not used: {trouble}")
     return False
+
+
+def _open_to_all(folder: Path) -> bool:
+    """Whether every user can rename what is in the folder, also what belongs to another user."""
+    mode = folder.stat().st_mode
+    return hasattr(os, "getuid") and bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 @cache

@@ -185,7 +185,7 @@ class KernelSource:
             return _function("run", ["_first", "_end", *GRID, *parameters, "_order", "_report"], loop, options)
         body += parse(f"_block({', '.join([*BLOCK, *GRID, *parameters])})")
         arguments, place = [f"_work = _array_at(_address, {6 + 2 * len(parameters)}, np.int64)"], 3
-        for name, kind in [*((name, "int") for name in GRID), *self.kernel.parameters.items()]:
+        for name, kind in [*((name, "int") for name in GRID), *zip(parameters, kinds, strict=True)]:
             arguments.append(f"{name} = {ARGUMENTS[kind].format(place, place + 1)}")
             place += 2 if kind in ("Floats", "Ints") else 1
         options = '"void(int64, int64, int64)", cache=True, **OPTIONS'

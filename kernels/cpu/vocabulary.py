@@ -19,7 +19,7 @@ import inspect
 import math
 import textwrap
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,10 @@ def has_barrier(node: ast.AST) -> bool:
     return any(isinstance(child, ast.Yield) for child in ast.walk(node))
 
 
+def stored(nodes: Iterable[ast.AST]) -> set[str]:
+    return {n.id for s in nodes for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
 def dotted(node: ast.AST) -> str:
     """`cuda.shared.array` for the expression of that name, '' for anything else."""
     if isinstance(node, ast.Attribute):
@@ -103,7 +107,13 @@ def expression(source: str) -> ast.expr:
 
 
 def lower_kernel(kernel: Kernel) -> Lowered:
-    return _lower(kernel.function, kernel.block)
+    """The kernel.  With barriers, a parameter that it assigns to becomes a variable, which begins as `_given_…`."""
+    lowered = _lower(kernel.function, kernel.block)
+    if lowered.has_barriers:
+        own = stored(lowered.body) & {*lowered.parameters}
+        lowered.body[:0] = [s for name in sorted(own) for s in parse(f"{name} = _given_{name}")]
+        lowered.parameters = [f"_given_{name}" if name in own else name for name in lowered.parameters]
+    return lowered
 
 
 def source_tree(function: Callable[..., Any]) -> ast.FunctionDef:
@@ -195,8 +205,7 @@ class _Vocabulary(ast.NodeTransformer):
 def _collect_outside(lowered: Lowered, outside: dict[str, Any], block: Dim3) -> None:
     """Every name that the body reads and does not set itself: a constant, a module, a numeric type or a helper."""
     own = {*lowered.parameters, *lowered.shared, *lowered.local}
-    own |= {n.id for s in lowered.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    own |= {f"{index}_{axis}" for index in INDICES for axis in AXES}
+    own |= stored(lowered.body) | {f"{index}_{axis}" for index in INDICES for axis in AXES}
     read = {n.id: n for s in lowered.body for n in ast.walk(s) if isinstance(n, ast.Name)}
     for name in sorted(set(read) - own):
         if name in outside:

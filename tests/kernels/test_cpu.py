@@ -349,6 +349,18 @@ for k in range(0, 3):
 """)
 
 
+def test_a_parameter_that_a_kernel_assigns_to_is_a_variable_of_each_thread():
+    """In one block as in the next; `n` is uniform until a thread's index is added to it."""
+    for change in ("n = n + 2", "n = n + t"):
+        as_generators_would(f"""
+v0 = np.float32(n)
+cuda.syncthreads()
+{change}
+cuda.syncthreads()
+v1 = np.float32(n) + v0
+""")
+
+
 def as_generators_would(program):
     source = HEAD + textwrap.indent(program, "    ") + TAIL
     name = f"<drawn {abs(hash(source))}>"
@@ -906,6 +918,15 @@ def test_a_cache_that_others_can_write_is_not_used(cache, capsys, monkeypatch):
         assert build.cache_directory() == fallback and build.cache_directory() == fallback
         said = capsys.readouterr().err
         assert said.count("\n") == 1 and f"{folder}, for compiled kernels, is not used: others can write there" in said
+    within = cache.parent / "777" / "private"
+    within.mkdir(mode=0o700)
+    monkeypatch.setenv("REFIMPL_CACHE", str(within))
+    assert build.cache_directory() == fallback
+    assert f"is not used: others can write in {within.parent}, and could put another" in capsys.readouterr().err
+    within.parent.chmod(0o1777)  # as the system's temporary folder: only the owner of a folder can rename it
+    build._usable.cache_clear()
+    assert build.cache_directory() == within
+    monkeypatch.setenv("REFIMPL_CACHE", str(folder))
     build._usable.cache_clear()
     fallback.rmdir()
     fallback.symlink_to(cache.parent)  # as another user could have made it
