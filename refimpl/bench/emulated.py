@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from refimpl.bench import written
 from refimpl.bench.written import verdict, versions
 from refimpl.machine import machine
 from refimpl.machine.here import load_average
+from refimpl.machine.timing import Run, by, least_in_turns
 from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry.presets import setup
@@ -69,15 +70,10 @@ class Report(written.Report):
         return [Table("the emulated GPU", head, rows, wraps=(head[0],))]
 
 
-def least(run: Callable[[], Any], turns: int, clock: Callable[[], float] = time.process_time) -> float:
+def least(run: Run, turns: int, clock: Callable[[], float] = time.process_time) -> float:
     """Seconds of the fastest turn; what is compiled and searched for races comes before the first."""
     run(), run()
-    taken = []
-    for _ in range(turns):
-        start = clock()
-        run()
-        taken.append(clock() - start)
-    return min(taken)
+    return least_in_turns({"run": run}, by(clock), turns)["run"]
 
 
 def run(turns: int, with_cold_start: bool) -> Report:

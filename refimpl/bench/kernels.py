@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,7 +25,7 @@ from refimpl.bench.rivals import torch_or_none
 from refimpl.bench.written import verdict, versions
 from refimpl.machine.devices import Device
 from refimpl.machine.here import has_avx2
-from refimpl.machine.timing import Run, least_in_turns
+from refimpl.machine.timing import Run, by, least_in_turns
 from refimpl.report.tables import Table
 
 RATES = {"GFLOP/s": 1e9, "GB/s": 1e9}
@@ -86,16 +87,12 @@ def replay(launches: Sequence[Launch]) -> Run:
     return run
 
 
-def settled(device: Device) -> Callable[[Run, int], float]:
+def settled(device: Device, run: Run, times: int) -> float:
     """`device.seconds` after a rival's threads are asleep and our own are awake."""
-
-    def seconds(run: Run, times: int) -> float:
-        if device.kind == "cpu":
-            time.sleep(PAUSE)
-        run()
-        return device.seconds(run, times)
-
-    return seconds
+    if device.kind == "cpu":
+        time.sleep(PAUSE)
+    run()
+    return device.seconds(run, times)
 
 
 def measure(device: Device, case: Case, budget: float) -> Result | None:
@@ -107,7 +104,7 @@ def measure(device: Device, case: Case, budget: float) -> Result | None:
     runs |= {name: rival.run for name, rival in rivals.items()}
     for run in runs.values():
         run()  # compiles, touches the memory, lets the libraries choose their algorithms
-    seconds = least_in_turns(runs, settled(device), inf, budget, at_least=2, row_seconds=IN_A_ROW)
+    seconds = least_in_turns(runs, partial(settled, device), inf, budget, at_least=2, row_seconds=IN_A_ROW)
     best = min(ours, key=lambda name: seconds[f"ours {name}"])
     per = RATES[case.unit]
     rate = case.amount / per / seconds[f"ours {best}"]
@@ -136,10 +133,7 @@ def launch_cost(device: Device) -> Result:
     def host_microseconds(run: Run, _times: int) -> float:
         run()
         device.seconds(lambda: None, 1)  # the device is idle again, its queue empty
-        start = time.perf_counter()
-        for _ in range(200):
-            run()
-        return (time.perf_counter() - start) / 200 * 1e6
+        return 1e6 * by()(run, 200)
 
     microseconds = least_in_turns(runs, host_microseconds, turns=20)
     bound, plain = microseconds["bound"], microseconds["plain call"]

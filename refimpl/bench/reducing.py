@@ -9,10 +9,9 @@ simply.  That one may sum in any order, so it gives other bits from 3 ranks on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
-from time import perf_counter
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from refimpl.backend import Communicator, Mpi, Trainer
 from refimpl.machine import Timeline, wire_bytes
 from refimpl.machine.here import processor
 from refimpl.machine.named import machine as machine_named
+from refimpl.machine.timing import Run, by, least_in_turns
 from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry.presets import baseline
@@ -75,10 +75,9 @@ def run(communicator: Mpi, name: str, batch: int, turns: int) -> Reducing:
     buckets = [call.updates for step in overlapped.steps for call in step.calls if call.collective]
     ours = [communicator.mean([np.zeros(one.shape, np.float32) for one in bucket]) for bucket in buckets]
     mpi = [communicator.plain_sum(np.zeros(nbytes // 4, np.float32)) for nbytes in overlapped.reduced]
-    seconds: dict[str, list[float]] = {"ours": [], "mpi": []}
-    for _ in range(max(turns, min(500, SECOND // sum(overlapped.reduced)))):
-        seconds["ours"].append(seconds_of(communicator, ours))
-        seconds["mpi"].append(seconds_of(communicator, mpi))
+    runs: dict[str, Run] = {"ours": lambda: [call() for call in ours], "mpi": lambda: [call() for call in mpi]}
+    reductions = max(turns, min(500, SECOND // sum(overlapped.reduced)))
+    seconds = least_in_turns(runs, partial(together, communicator), reductions, counts=median)
     machine = machine_named("here").with_catalogue("own")
     with communicator.preparing():
         trainers = {
@@ -96,7 +95,7 @@ def run(communicator: Mpi, name: str, batch: int, turns: int) -> Reducing:
     iterations = {how: sorted(found, key=lambda one: one.seconds)[turns // 2] for how, found in timelines.items()}
     return Reducing(
         title, overlapped.reduced, sum(map(len, buckets)), ranks,
-        median(seconds["ours"]), median(seconds["mpi"]), iterations,
+        seconds["ours"], seconds["mpi"], iterations,
     )  # fmt: skip
 
 
@@ -106,10 +105,7 @@ def all_here(communicator: Communicator) -> None:
         raise KeyboardInterrupt
 
 
-def seconds_of(communicator: Communicator, calls: list[Callable[[], None]]) -> float:
-    """From the moment at which all ranks are there."""
+def together(communicator: Communicator, run: Run, times: int) -> float:
+    """Seconds from the moment at which all ranks are there."""
     all_here(communicator)
-    start = perf_counter()
-    for call in calls:
-        call()
-    return perf_counter() - start
+    return by()(run, times)

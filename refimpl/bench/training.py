@@ -12,9 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import inf
 from statistics import median
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kernels.cpu.threads import thread_count
 from refimpl.backend import Trainer, data, pytorch
@@ -23,6 +22,7 @@ from refimpl.bench.kernels import PAUSE
 from refimpl.bench.written import verdict, versions
 from refimpl.machine import machine
 from refimpl.machine.here import available_bytes, load_average
+from refimpl.machine.timing import Run, by, least_in_turns
 from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry.presets import setup
@@ -108,7 +108,7 @@ def measure(network: str, batch: int, seconds: float) -> Row:
     source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1], seed=1)
     images, labels = source.batch(batch, 0)
     with Trainer(program, rate=1e-4) as trainer:
-        runs: dict[str, Callable[[], Any]] = {"ours": lambda: trainer.step(images, labels)}
+        runs: dict[str, Run] = {"ours": lambda: trainer.step(images, labels)}
         if pytorch.at_hand():
             import torch
 
@@ -118,20 +118,21 @@ def measure(network: str, batch: int, seconds: float) -> Row:
         for run in runs.values():
             run()  # compiles, and lets PyTorch create its momentum
             run()
-        taken: dict[str, list[float]] = {name: [] for name in runs}
-        processor = dict.fromkeys(runs, inf)
-        end = time.perf_counter() + seconds
-        while len(taken["ours"]) < TURNS or time.perf_counter() < end:
-            for name, run in runs.items():
-                time.sleep(PAUSE)
-                start, began = time.perf_counter(), time.process_time()
-                run()
-                taken[name].append(time.perf_counter() - start)
-                processor[name] = min(processor[name], time.process_time() - began)
-    ours, rival = taken["ours"], taken.get("pytorch")
+        processor: dict[Run, list[float]] = {run: [] for run in runs.values()}
+
+        def rested(run: Run, times: int) -> float:
+            """Seconds of a run that no other's threads disturb; its processor seconds are noted."""
+            time.sleep(PAUSE)
+            began = time.process_time()
+            taken = by()(run, times)
+            processor[run].append(time.process_time() - began)
+            return taken
+
+        medians = least_in_turns(runs, rested, limit_seconds=seconds, at_least=TURNS, counts=median)
+    least = {name: min(processor[run]) for name, run in runs.items()}
     return Row(
-        network, batch, len(ours), median(ours), processor["ours"], program.simulate().seconds,
-        median(rival) if rival else None, processor.get("pytorch"),
+        network, batch, len(processor[runs["ours"]]), medians["ours"], least["ours"], program.simulate().seconds,
+        medians.get("pytorch"), least.get("pytorch"),
     )  # fmt: skip
 
 

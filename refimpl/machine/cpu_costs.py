@@ -56,7 +56,7 @@ from refimpl.machine.cpu import (
 )
 from refimpl.machine.files import replacing
 from refimpl.machine.model import Machine
-from refimpl.machine.timing import least_in_turns
+from refimpl.machine.timing import Run, least_in_turns
 from refimpl.network.builder import Builder
 from refimpl.network.call import Call
 from refimpl.network.network import Network
@@ -301,10 +301,7 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
             load(kernel)
     limit = THOROUGH_SECONDS if thorough else SECONDS
     watch(f"measuring, {limit:g} seconds")
-    between, filling = copy_of(BETWEEN), copy_of(FILLING)
-    again = copy_seconds(lambda copy: copy.run(None))
-    after_one = copy_seconds(lambda copy: between.run(None))
-    cold = copy_seconds(lambda copy: filling.run(None))
+    again, after_one, cold = copy_seconds(), copy_seconds(copy_of(BETWEEN)), copy_seconds(copy_of(FILLING))
     ready = {cost: partial(launched.run, None) for cost, launched in runs.items()}
     taken = least_in_turns(ready, _seconds, inf, limit, row_seconds=IN_A_ROW, counts=median)
     watch(DONE)
@@ -338,18 +335,21 @@ def modelled(samples: Mapping[str, Sequence[tuple[Units, float]]]) -> dict[str, 
     }
 
 
-def copy_seconds(before: Callable[[BoundLaunch], Any]) -> dict[int, float]:
-    """Seconds of copies of a few sizes, each after what is done before it."""
-    copies = {elements: copy_of(elements) for elements in (SMALL, SEVERAL, LARGE)}
-    taken: dict[int, list[float]] = {elements: [] for elements in copies}
-    for _ in range(TURNS):
-        for elements, copy in copies.items():
-            before(copy)
-            taken[elements].append(_seconds(partial(copy.run, None), 1))
-    return {elements: median(each) for elements, each in taken.items()}
+def copy_seconds(before: BoundLaunch | None = None) -> dict[int, float]:
+    """Seconds of copies of a few sizes, each after another launch; None: after the same copy."""
+    copies = {elements: partial(copy_of(elements).run, None) for elements in (SMALL, SEVERAL, LARGE)}
+
+    def after(run: Run, times: int) -> float:
+        if before is None:
+            run()
+        else:
+            before.run(None)
+        return _seconds(run, times)
+
+    return least_in_turns(copies, after, TURNS, counts=median)
 
 
-def _seconds(run: Callable[[], Any], times: int) -> float:
+def _seconds(run: Run, times: int) -> float:
     """Seconds by the clock, and no more than of all processors: other work on the machine disturbs those less.
 
     Processor seconds divided by the threads would be disturbed least.  But a launch may be done before its other

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Literal
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from kernels import gpu
 from kernels.shim import cuda
 from refimpl.machine import here
-from refimpl.machine.timing import Run
+from refimpl.machine.timing import Run, by
 from refimpl.machine.work import MachineError
 
 Direction = Literal["out", "in"]
@@ -47,10 +46,7 @@ class Cpu:
 
     def seconds(self, run: Run, times: int) -> float:
         """Seconds of one run, averaged over this many in a row."""
-        start = time.perf_counter()
-        for _ in range(times):
-            run()
-        return (time.perf_counter() - start) / times
+        return by()(run, times)
 
     def copy(self, direction: Direction, elements: int) -> Run:
         """A copy of this many float32 between device and pinned memory."""

@@ -8,14 +8,27 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 Run = Callable[[], Any]
+Seconds = Callable[[Run, int], float]  #: of one run, averaged over a number of them in a row
 Name = TypeVar("Name", bound=Hashable)
 
 MOST_IN_A_ROW = 200
 
 
+def by(clock: Callable[[], float] = perf_counter) -> Seconds:
+    """The seconds that pass on a clock."""
+
+    def seconds(run: Run, times: int) -> float:
+        start = clock()
+        for _ in range(times):
+            run()
+        return (clock() - start) / times
+
+    return seconds
+
+
 def least_in_turns(
     runs: Mapping[Name, Run],
-    seconds: Callable[[Run, int], float],
+    seconds: Seconds,
     turns: float = inf,
     limit_seconds: float = inf,
     at_least: int = 1,
@@ -28,7 +41,7 @@ def least_in_turns(
 
     Args:
         runs: what to time, by name; what has to be compiled is compiled.
-        seconds: seconds of one run, averaged over a number of them in a row: `Device.seconds`, or a clock of one's own.
+        seconds: times a run: `Device.seconds`, `by` a clock, or a function that does more before it starts its clock.
         turns: at most this many.
         limit_seconds: nothing more is started after this time ...
         at_least: ... once everything has had this many turns.

@@ -258,13 +258,11 @@ def network_of(row: PoolStudy) -> str:
 
 
 def pool_tables(rows: Sequence[PoolStudy]) -> list[Table]:
-    """An iteration with the heap and with driver calls; the time of an allocator's own work here."""
-    hosts = ", ".join(f"{allocator} {1e6 * seconds:.1f} µs" for allocator, seconds in rows[0].host_seconds.items())
+    """An iteration with the heap and with driver calls."""
     note = (
         f"Simulated under {rows[0].setup} with the fastest convolutions; the whole device waits for a driver call, "
         f"which takes {duration(rows[0].allocate_seconds)}, an assumption.  share: of an iteration, in driver calls.  "
-        "speed: with the heap over with driver calls.  Measured on this processor, one allocation or free in Python: "
-        f"{hosts}."
+        "speed: with the heap over with driver calls.  The heap's own work is not counted."
     )
     return [Table.of("Heap against driver calls", rows, POOL, note)]
 

@@ -2,26 +2,20 @@
 
 The paper's reason for the heap is one figure: cudaMalloc and cudaFree took 36 % of ResNet-50's training time.  It does
 not give the time of one call, on which that share depends, so `against_driver_calls` gives both: the share at the
-machine's seconds a call, and the seconds a call that give the paper's share.  The simulated iteration does not count
-the heap's own work; its cost on the host, in Python, is measured, beside two other allocators.
+machine's seconds a call, and the seconds a call that give the paper's share.  The heap's own work is not counted.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from refimpl.machine import Machine
-from refimpl.machine.timing import Run, least_in_turns
-from refimpl.memory import UNLIMITED, Allocator, BestFit, DriverCalls, FirstFit
-from refimpl.memory.trace import Trace, replay
+from refimpl.memory import UNLIMITED, DriverCalls
 from refimpl.network import Network
 from refimpl.planner import Setup, plan
 from refimpl.reproduce.superneurons.published import DRIVER_SHARE
 from refimpl.superneurons import Heap
 from refimpl.superneurons import presets as stages
-
-PROCESSOR_SECONDS = 0.05  #: that measuring one allocator takes at least
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,6 @@ class PoolStudy:
     free_seconds: float
     seconds_heap: float
     seconds_driver: float
-    host_seconds: dict[str, float]  #: allocator → processor seconds here of one allocation or free, measured
 
     @property
     def calls(self) -> int:
@@ -88,18 +81,4 @@ def against_driver_calls(network: Network, machine: Machine, setup: Setup | None
         free_seconds=machine.free_seconds,
         seconds_heap=heap.simulate().seconds,
         seconds_driver=driver.simulate().seconds,
-        host_seconds={one.name: host_seconds(trace, one) for one in (Heap(), BestFit(), FirstFit())},
     )
-
-
-def host_seconds(trace: Trace, allocator: Allocator, at_least: float = PROCESSOR_SECONDS) -> float:
-    """Processor seconds of one allocation or free: the least of several turns, which take `at_least` seconds in all."""
-
-    def processor_seconds(run: Run, times: int) -> float:
-        start = time.process_time()
-        for _ in range(times):
-            run()
-        return (time.process_time() - start) / times
-
-    turn = {"replay": lambda: replay(trace, allocator.open(UNLIMITED))}
-    return least_in_turns(turn, processor_seconds, limit_seconds=at_least)["replay"] / len(trace)

@@ -10,12 +10,12 @@ a processor that others use too.  It is optional: `pip install torch`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from refimpl.backend.pytorch import Training
+from refimpl.machine.timing import Run, by, least_in_turns
 from refimpl.network import Network
 from refimpl.reproduce.published import Watch
 
@@ -57,13 +57,14 @@ def largest(build: Callable[[int], Network], way: str, budget: int, iterations: 
     if not fits.batch:
         return None
     training = Training(build(fits.batch), way)
-    peak, seconds = training.peak(), []
-    for number in range(iterations):
-        watch(f"{way}: iteration {number + 1}")
-        start = time.perf_counter()
-        training.step()
-        seconds.append(time.perf_counter() - start)
-    return TorchRun(way, fits.batch, peak.device, peak.host, min(seconds))
+    peak = training.peak()
+
+    def watched(run: Run, times: int) -> float:
+        watch(f"{way}: an iteration")
+        return by()(run, times)
+
+    seconds = least_in_turns({way: training.step}, watched, iterations)[way]
+    return TorchRun(way, fits.batch, peak.device, peak.host, seconds)
 
 
 class Tried(NamedTuple):

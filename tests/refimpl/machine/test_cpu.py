@@ -171,7 +171,7 @@ def test_what_a_copy_costs_more_out_of_the_caches_is_the_cost_of_its_bytes(monke
             {cpu_costs.SEVERAL: 9e-6, cpu_costs.LARGE: 9e-6 + 3e-11 * bytes_of_copy},  # after a very large one
         ]
     )
-    monkeypatch.setattr(cpu_costs, "copy_seconds", lambda before: next(seconds))
+    monkeypatch.setattr(cpu_costs, "copy_seconds", lambda before=None: next(seconds))
     found = cpu_costs.calibrate()
     assert found == {
         cpu.LAUNCH: (3e-6,), cpu.SHARED: (5e-6,), cpu.FETCHED: (pytest.approx(2e-11),),

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import pytest
 
 from refimpl.machine import MACHINES
-from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit, FirstFit
-from refimpl.memory.trace import Event
+from refimpl.memory import ALLOCATORS, UNLIMITED
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, Free, plan
-from refimpl.reproduce.superneurons.pool_study import against_driver_calls, host_seconds
+from refimpl.reproduce.superneurons.pool_study import against_driver_calls
 from refimpl.reproduce.superneurons.published import DRIVER_SHARE
-from refimpl.superneurons import DriverCalls, Heap
+from refimpl.superneurons import Heap
 from refimpl.superneurons import presets as stages
 
 pytestmark = pytest.mark.superneurons
@@ -82,24 +80,3 @@ def test_the_trace_is_what_the_plan_did() -> None:
         else:
             pool.free(address.pop(event.block))
     assert not address and (pool.peak, pool.top) == (program.peak_bytes, program.arena_bytes)
-
-
-@pytest.mark.slow
-def test_host_seconds_are_measured_for_each_allocator() -> None:
-    """Microseconds of processor time an operation, the same trace for all; a trace six times as long costs no more."""
-    study = against_driver_calls(build("resnet50:superneurons", 1), K40C)
-    assert set(study.host_seconds) == {Heap().name, BestFit().name, FirstFit().name}
-    assert all(1e-7 < seconds < 1e-3 for seconds in study.host_seconds.values())
-    few, many = (
-        plan(build(f"resnet:{depth}:superneurons", 1), stages.liveness(), K40C, UNLIMITED).allocation_trace()
-        for depth in (50, 302)
-    )
-    assert len(many) > 5 * len(few)
-    assert host_seconds(many, Heap()) < 4 * host_seconds(few, Heap())
-
-
-def test_what_measuring_takes_is_bounded() -> None:
-    """At least one turn, however little time is given."""
-    trace = [Event(0, 1000), Event(1, 500), Event(0, 0), Event(1, 0)]
-    seconds = host_seconds(trace, DriverCalls(), at_least=1e-9)
-    assert 0 < seconds < math.inf
