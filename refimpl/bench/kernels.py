@@ -25,7 +25,7 @@ from refimpl.bench.rivals import torch_or_none
 from refimpl.bench.written import verdict, versions
 from refimpl.machine.devices import Device
 from refimpl.machine.here import has_avx2
-from refimpl.machine.timing import Run, by, least_in_turns
+from refimpl.machine.timing import Run, by, least_in_turns, replay
 from refimpl.report.tables import Table
 
 RATES = {"GFLOP/s": 1e9, "GB/s": 1e9}
@@ -77,14 +77,6 @@ class Result:
     @property
     def label(self) -> str:
         return f"{self.what} ({self.algorithm})" if len(self.tried) > 1 else self.what
-
-
-def replay(launches: Sequence[Launch]) -> Run:
-    def run() -> None:
-        for launch in launches:
-            launch.run(None)
-
-    return run
 
 
 def settled(device: Device, run: Run, times: int) -> float:

@@ -13,8 +13,6 @@ from refimpl.network.call import Convolution as Key
 from refimpl.network.shapes import convolved, four_sides
 from refimpl.network.tensor import ITEM_BYTES
 
-__all__ = ["Convolution", "Key"]
-
 Pair = tuple[int, int]
 Shape4 = tuple[int, int, int, int]
 

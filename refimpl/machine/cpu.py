@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refimpl.machine.catalogues import options
-from refimpl.machine.convolution import Convolution, Key
+from refimpl.machine.convolution import Convolution
 from refimpl.machine.model import Choice, Efficiency, Machine, Source, in_order
 from refimpl.machine.profile import key as name_of
 from refimpl.network.call import Call, Setting
+from refimpl.network.call import Convolution as Key
 from refimpl.network.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -262,9 +263,9 @@ def way(algorithm: str, workspace_bytes: int) -> dict[str, Any]:
     return {"algorithm": algorithm, "workspace": empty((workspace_bytes // 4,)) if workspace_bytes else None}
 
 
-def untouched(call: Call, make: Callable[[Sequence[int], str], np.ndarray] = empty) -> dict[str, Any]:
-    """The arguments of a call's function, a tensor that is given twice as one array."""
-    arrays: dict[Tensor, np.ndarray] = {}
+def untouched(call: Call, make: Callable[[Sequence[int], str], Any] = empty) -> dict[str, Any]:
+    """The arguments of a call's function; `make` makes its arrays, of a tensor that is given twice one."""
+    arrays: dict[Tensor, Any] = {}
 
     def value(given: Any) -> Any:
         if isinstance(given, tuple) and given and isinstance(given[0], Tensor):

@@ -8,24 +8,23 @@ run a call take turns, and the fastest turn of each counts: what was slower was 
 from __future__ import annotations
 
 import datetime
-import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution
+from refimpl.machine.cpu import launches, untouched, up
 from refimpl.machine.devices import Device, Direction, device_at_hand
 from refimpl.machine.model import Choice, in_order
 from refimpl.machine.profile import Copies, Profile, key
-from refimpl.machine.timing import Run, least_in_turns
+from refimpl.machine.timing import Run, least_in_turns, replay
 from refimpl.machine.work import MachineError, Option
-from refimpl.network.call import Call, Setting
+from refimpl.network.call import Call
 from refimpl.network.network import Network
 from refimpl.network.tensor import Tensor
 
 ALIGNMENT = 64  #: float32 elements between the starts of two arrays: 256 bytes
-SETTINGS = {"seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4}
 SMALL_COPY, LARGE_COPY = 1 << 14, 1 << 24  #: float32 elements
 IN_A_ROW = 2e-3  #: seconds that one turn of a short run is to take
 
@@ -99,7 +98,8 @@ class Bench:
                 size = option.workspace_bytes // 4
                 workspace = self.arena[used : used + size] if size else None
                 arguments |= {"algorithm": option.algorithm, "workspace": workspace}
-            runs[option], kernels = bound(call.function, arguments)
+            bound = launches(call.function, arguments)
+            runs[option], kernels = replay(bound), {launch.kernel.name for launch in bound}
             if not kernels <= self.warm:
                 runs[option]()  # compiles
                 self.warm |= kernels
@@ -132,41 +132,26 @@ class Bench:
 
     def _place(self, call: Call) -> tuple[dict[str, Any], int]:
         """The function's arguments, arrays (halves; labels 0) side by side in the arena, and where its rest begins."""
-        bound("elementwise.fill", {"x": self.arena, "value": 0.5})[0]()
-        arrays: dict[Tensor, Any] = {}
+        run("elementwise.fill", x=self.arena, value=0.5)
         used = 0
-        for tensor in tensors(call):
-            part = self.arena[used : used + prod(tensor.shape)]
-            if tensor.dtype != "float32":
-                bound("elementwise.fill", {"x": part, "value": 0.0})[0]()  # the integer 0 has the same bits
-            arrays[tensor] = self.device.shaped(part, tensor.shape, tensor.dtype)
-            used += aligned(tensor)
 
-        def value(given: Any) -> Any:
-            if isinstance(given, tuple) and given and isinstance(given[0], Tensor):
-                return [arrays[part] for part in given]
-            if isinstance(given, Tensor):
-                return arrays[given]
-            return SETTINGS[given.name] if isinstance(given, Setting) else given
+        def part(shape: Sequence[int], dtype: str) -> Any:
+            nonlocal used
+            memory = self.arena[used : used + prod(shape)]
+            used += up(prod(shape), ALIGNMENT)
+            if dtype != "float32":
+                run("elementwise.fill", x=memory, value=0.0)  # the integer 0 has the same bits
+            return self.device.shaped(memory, tuple(shape), dtype)
 
-        return {name: value(given) for name, given in call.arguments.items()}, used
-
-
-def tensors(call: Call) -> Iterator[Tensor]:
-    """Every tensor that the call's function takes, once."""
-    given = call.arguments.values()
-    parts = [part for value in given for part in (value if isinstance(value, tuple) else (value,))]
-    return iter(dict.fromkeys(part for part in parts if isinstance(part, Tensor)))
-
-
-def aligned(tensor: Tensor) -> int:
-    """Elements of the arena that a tensor takes up."""
-    return -(-prod(tensor.shape) // ALIGNMENT) * ALIGNMENT
+        return untouched(call, part), used
 
 
 def elements(call: Call, option: Option | None = None) -> int:
     """Elements of the arena for a call's arrays and its workspace."""
-    return sum(map(aligned, tensors(call))) + (option.workspace_bytes // 4 if option else 0)
+    given = call.arguments.values()
+    parts = [part for value in given for part in (value if isinstance(value, tuple) else (value,))]
+    arrays = {part for part in parts if isinstance(part, Tensor)}
+    return sum(up(prod(one.shape), ALIGNMENT) for one in arrays) + (option.workspace_bytes // 4 if option else 0)
 
 
 def offered(call: Call) -> tuple[Option, ...]:
@@ -174,26 +159,17 @@ def offered(call: Call) -> tuple[Option, ...]:
     return options("own", Convolution.of(call.convolution)) if call.choosable else ()
 
 
-def bound(function: str, arguments: dict[str, Any]) -> tuple[Run, frozenset[str]]:
-    """A run of `kernels.<function>`, and the names of the kernels that it launches."""
-    from kernels.launch import bind
-
-    module, _, name = function.partition(".")
-    launches = bind(getattr(importlib.import_module(f"kernels.{module}"), name), **arguments)
-
-    def run() -> None:
-        for launch in launches:
-            launch.run(None)
-
-    return run, frozenset(launch.kernel.name for launch in launches)
+def run(function: str, **arguments: Any) -> None:
+    """`kernels.<function>`"""
+    replay(launches(function, arguments))()
 
 
 def time_bandwidth(device: Device) -> float:
     """Bytes a second, read and written, of a copy within the device's memory."""
     arena = device.empty(2 * LARGE_COPY)
-    run, _ = bound("elementwise.copy", {"x": arena[:LARGE_COPY], "y": arena[LARGE_COPY:]})
-    run()
-    return 8 * LARGE_COPY / least_in_turns({"copy": run}, device.seconds, turns=5)["copy"]
+    copy = replay(launches("elementwise.copy", {"x": arena[:LARGE_COPY], "y": arena[LARGE_COPY:]}))
+    copy()
+    return 8 * LARGE_COPY / least_in_turns({"copy": copy}, device.seconds, turns=5)["copy"]
 
 
 def time_copies(device: Device, direction: Direction) -> Copies:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from refimpl.machine.catalogues import known, options
-from refimpl.machine.convolution import Convolution, Key
+from refimpl.machine.convolution import Convolution
 from refimpl.machine.ring import TEN_GIGABIT, Ring
 from refimpl.machine.tiers import HOST, Tier, check_tiers
 from refimpl.machine.work import MachineError, Option, Work
 from refimpl.network import Call
+from refimpl.network.call import Convolution as Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,16 @@ Name = TypeVar("Name", bound=Hashable)
 MOST_IN_A_ROW = 200
 
 
+def replay(launches: Sequence[Any]) -> Run:
+    """A run that repeats launches whose arguments are bound."""
+
+    def run() -> None:
+        for launch in launches:
+            launch.run(None)
+
+    return run
+
+
 def by(clock: Callable[[], float] = perf_counter) -> Seconds:
     """The seconds that pass on a clock."""
 
