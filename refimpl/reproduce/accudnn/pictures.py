@@ -12,7 +12,7 @@ from refimpl.reproduce.accudnn.figures import MemoryRow, RatioRow
 from refimpl.reproduce.accudnn.policies import POLICIES, PolicyRow
 from refimpl.reproduce.accudnn.published import BATCH, BEFORE_GB, CLUSTER, MEMORY
 from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
-from refimpl.reproduce.drawing import Series, grouped_bars
+from refimpl.reproduce.drawing import Series, bars_picture
 from refimpl.reproduce.evaluation import GIB, titled
 
 COLOURS = (style.BLUE, style.SKY, style.GREEN, style.ORANGE, style.VERMILION)
@@ -27,15 +27,7 @@ def memory_picture(rows: Sequence[MemoryRow]) -> Figure:
     }
     title = "ResNet-152: memory without loss of speed"
     subtitle = "simulated, our reconstruction · lines: the abstract's more than 24 GB and 8 GB"
-    with style.page(14, 4.2, title, subtitle, 0.8) as figure:
-        axes = figure.subplots()
-        grouped_bars(axes, groups, series, "{:.1f}".format, fontsize=8)
-        for value in (BEFORE_GB, MEMORY.value):
-            axes.axhline(value, color=style.INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        axes.set_ylabel("GiB")
-        axes.set_ylim(0, 31)
-        axes.legend(loc="upper left", fontsize=8, ncols=2)
-    return figure
+    return bars_picture((title, subtitle), groups, series, "GiB", lines=(BEFORE_GB, MEMORY.value), width=14)
 
 
 def batch_picture(rows: Sequence[BatchRow]) -> Figure:
@@ -49,13 +41,7 @@ def batch_picture(rows: Sequence[BatchRow]) -> Figure:
     }
     title = "ResNet-152 in 12 GiB: the efficiency-optimal batch over the largest without the policy"
     subtitle = "simulated, our reconstruction · line: the abstract's 4.2 times the original Caffe's"
-    with style.page(11, 4.2, title, subtitle, 0.6) as figure:
-        axes = figure.subplots()
-        grouped_bars(axes, groups, series, "{:.1f}".format, fontsize=8)
-        axes.axhline(BATCH.value, color=style.INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        axes.set_ylabel("times as many images")
-        axes.legend(loc="upper right", fontsize=8)
-    return figure
+    return bars_picture((title, subtitle), groups, series, "times as many images", lines=(BATCH.value,))
 
 
 def cluster_picture(rows: Sequence[ClusterRow]) -> Figure:
@@ -69,15 +55,7 @@ def cluster_picture(rows: Sequence[ClusterRow]) -> Figure:
     }
     title = "ResNet-152: 8 GPUs, a simulated ring without overlap"
     subtitle = "our reconstruction · line: the abstract's 7.7 times, whose base and link are not published"
-    with style.page(11, 4.2, title, subtitle, 0.6) as figure:
-        axes = figure.subplots()
-        clear = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # a value is not crossed by the line
-        grouped_bars(axes, groups, series, "{:.1f}".format, 1.5, fontsize=8, bbox=clear)
-        axes.axhline(CLUSTER.value, color=style.INK, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
-        axes.set_ylabel("images a second, times")
-        axes.set_ylim(0, 14)
-        axes.legend(loc="upper left", fontsize=8, ncols=3)
-    return figure
+    return bars_picture((title, subtitle), groups, series, "images a second, times", lines=(CLUSTER.value,))
 
 
 def policies_picture(rows: Sequence[PolicyRow]) -> Figure:
@@ -101,23 +79,14 @@ def policies_picture(rows: Sequence[PolicyRow]) -> Figure:
     return figure
 
 
-def slower(ratio: float | None) -> float | None:
-    """Per cent more."""
-    return None if ratio is None else 100 * (ratio - 1)
-
-
 def ratio_picture(rows: Sequence[RatioRow], title: str) -> Figure:
     """A group of bars a network, a bar a variant: how much slower than with unlimited memory."""
     groups = [f"{titled(row)}\n{row.budget_bytes / GIB:.2f} GiB" for row in rows]
-    series = {label: (colour, [slower(row.ratios[label]) for row in rows])
+    slower = [{label: 100 * (ratio - 1) for label, ratio in row.ratios.items() if ratio} for row in rows]  # per cent
+    series = {label: (colour, [found.get(label) for found in slower])
               for label, colour in zip(rows[0].ratios, COLOURS, strict=False)}  # fmt: skip
     subtitle = "Titan X, simulated, our reconstruction · ×: does not fit"
-    with style.page(11, 4.2, title, subtitle, 0.6) as figure:
-        axes = figure.subplots()
-        grouped_bars(axes, groups, series, "{:.1f}".format, fontsize=8)
-        axes.set_ylabel("slower than with unlimited memory (%)")
-        axes.legend(loc="upper right", fontsize=8)
-    return figure
+    return bars_picture((title, subtitle), groups, series, "slower than with unlimited memory (%)")
 
 
 prefetch_picture = partial(ratio_picture, title="When the same maps are prefetched")

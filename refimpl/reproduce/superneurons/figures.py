@@ -8,7 +8,7 @@ workspace), just before a step runs.  Networks are those that the paper built
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from dataclasses import dataclass
 
 from refimpl.machine import MACHINES
@@ -170,8 +170,7 @@ class MemoryRow:
     layers: int
     tensors: int
     managed_bytes: int
-    forward_bytes: dict[str, int]  #: kind of layer → allocated by its forward steps
-    backward_bytes: dict[str, int]  #: the same of its backward steps
+    kind_bytes: dict[str, int]  #: kind of layer → allocated by its steps
     resident_bytes: int
     largest_step_bytes: int  #: the most that one step uses: no setup can do with less
     peak_bytes: dict[str, int]  #: setup → the most that is alive
@@ -183,15 +182,13 @@ def memory(watch: Watch) -> Found:
     for name, batch in NETWORKS.items():
         watch(name)
         built = network(name)
-        forward, backward = allocated_by_kind(built)
         row = MemoryRow(
             network=name,
             batch=batch,
             layers=len(built.layers),
             tensors=len(built.managed),
             managed_bytes=built.managed_bytes,
-            forward_bytes=forward,
-            backward_bytes=backward,
+            kind_bytes=allocated_by_kind(built),
             resident_bytes=built.resident_bytes,
             largest_step_bytes=max(sum(t.nbytes for t in step.uses if t.managed) for step in built.steps),
             peak_bytes={left: planned(built, setup).peak.live_bytes for left, setup in LEFT.items()},
@@ -200,16 +197,13 @@ def memory(watch: Watch) -> Found:
     return Found([], rows)
 
 
-def allocated_by_kind(network: Network) -> tuple[dict[str, int], dict[str, int]]:
-    """Kind of layer → bytes that its forward, and that its backward steps allocate; each tensor once."""
-    found: dict[str, defaultdict[str, int]] = {"forward": defaultdict(int), "backward": defaultdict(int)}
-    met = set()
-    for step in network.steps:
-        for tensor in step.writes:
-            if tensor.managed and tensor not in met:
-                met.add(tensor)
-                found[step.direction][step.layer.kind] += tensor.nbytes
-    return dict(found["forward"]), dict(found["backward"])
+def allocated_by_kind(network: Network) -> dict[str, int]:
+    """Kind of layer → bytes that its steps allocate; each tensor once."""
+    first = {tensor: step.layer.kind for step in reversed(network.steps) for tensor in step.writes if tensor.managed}
+    found: Counter[str] = Counter()
+    for tensor, kind in first.items():
+        found[kind] += tensor.nbytes
+    return dict(found)
 
 
 # -- recomputation -----------------------------------------------------------------------------------------------------

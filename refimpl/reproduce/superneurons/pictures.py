@@ -32,11 +32,6 @@ SMALL_KINDS = "FC, DROPOUT, SOFTMAX"
 OTHERS: dict[str, Any] = {"marker": "|", "color": style.PALE, "markersize": 12, "linestyle": "none"}
 
 
-def by_kind(row: MemoryRow, kind: str) -> int:
-    """Bytes that layers of this kind allocate, forward and backward."""
-    return row.forward_bytes.get(kind, 0) + row.backward_bytes.get(kind, 0)
-
-
 # -- the memory curve --------------------------------------------------------------------------------------------------
 
 #: Setup → colour and words; and of its peak's label: points to the right and up, its side, what parts value and place.
@@ -140,7 +135,7 @@ def memory_picture(rows: Sequence[MemoryRow]) -> Figure:
         rest = [kind for kind in KIND_NAMES if kind not in KIND_COLOURS]
         stacks = [(KIND_NAMES[kind], colour, [kind]) for kind, colour in KIND_COLOURS.items()]
         for name, colour, kinds in (*stacks, (SMALL_KINDS, style.GREY, rest)):
-            taken = np.array([sum(by_kind(row, kind) for kind in kinds) for row in rows]) / GIB
+            taken = np.array([sum(row.kind_bytes.get(kind, 0) for kind in kinds) for row in rows]) / GIB
             total.barh(places, taken, 0.66, start, color=colour, label=name, edgecolor="white", linewidth=0.5)
             start += taken
         for place, end in zip(places, start, strict=True):

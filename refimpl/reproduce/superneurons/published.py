@@ -140,26 +140,25 @@ MEMORY_SHARES = _shares(
 WAYS = "speed-centric", "memory-centric", "cost-aware"
 
 
-def _extra_runs(network: str, *counts: int) -> list[Published]:
+def _by_way(what: str, unit: str, within: float, figures: tuple[float, ...]) -> list[Published]:
     return [
-        Published(f"{network}, {way}: extra runs", count, "", "P", RECOMPUTATION, EXACTLY)
-        for way, count in zip(WAYS, counts, strict=True)
-    ]
-
-
-def _peaks(network: str, *peaks: float) -> list[Published]:
-    return [
-        Published(f"{network}, {way}: peak", peak, "MiB", "P", RECOMPUTATION, CLOSE_MIB)
-        for way, peak in zip(WAYS, peaks, strict=True)
+        Published(what.format(way), figure, unit, "P", RECOMPUTATION, within)
+        for way, figure in zip(WAYS, figures, strict=True)
     ]
 
 
 #: Network → extra forward runs, and peaks, each of the three ways.
 RECOMPUTED = {
-    "alexnet": (_extra_runs("AlexNet(200)", 14, 23, 17), _peaks("AlexNet(200)", 993.018, 886.230, 886.230)),
-    "resnet50": (_extra_runs("ResNet-50(32)", 84, 118, 85), _peaks("ResNet-50(32)", 455.125, 401, 401)),
-    "resnet101": (_extra_runs("ResNet-101(32)", 169, 237, 170), _peaks("ResNet-101(32)", 455.125, 401, 401)),
-}
+    network: (
+        _by_way(f"{title}, {{}}: extra runs", "", EXACTLY, runs),
+        _by_way(f"{title}, {{}}: peak", "MiB", CLOSE_MIB, peaks),
+    )
+    for network, title, runs, peaks in (
+        ("alexnet", "AlexNet(200)", (14, 23, 17), (993.018, 886.230, 886.230)),
+        ("resnet50", "ResNet-50(32)", (84, 118, 85), (455.125, 401, 401)),
+        ("resnet101", "ResNet-101(32)", (169, 237, 170), (455.125, 401, 401)),
+    )
+}  # fmt: skip
 
 # -- the tensor cache --------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 
 from refimpl.report import style
 from refimpl.report.timeline_picture import Bar, lanes
-from refimpl.reproduce.drawing import grouped_bars
+from refimpl.reproduce.drawing import bars_picture, grouped_bars
 from refimpl.reproduce.evaluation import MIB, titled
 from refimpl.reproduce.vdnnpp import figures, microbenchmark
 from refimpl.reproduce.vdnnpp.figures import LayerRow, PinnedRow, SpeedRow
@@ -73,18 +73,15 @@ def hiding_picture(rows: Sequence[HidingRow]) -> Figure:
         device: (colour, [1e3 * row.kernel_seconds for row in rows if row.device == device])
         for device, colour in zip(devices, (style.BLUE, style.ORANGE), strict=False)
     }
+    copies = sorted({1e3 * row.copy_seconds for row in rows})
     size = f"{microbenchmark.IMAGES} images, {microbenchmark.CHANNELS} maps of {microbenchmark.SIDE}²"
-    title = "Where the copy of a layer's input does not fit under its kernels"
-    with style.page(11, 4.2, title, f"{size} · fastest algorithm that fits · simulated", 0.6) as figure:
-        axes = figure.subplots()
-        layers = [row.layer.replace(" ", "\n") for row in rows if row.device == devices[0]]
-        over_the_line = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-        grouped_bars(axes, layers, series, "{:,.0f}".format, lift=1.5, bbox=over_the_line)
-        for copy in sorted({row.copy_seconds for row in rows}):
-            axes.axhline(1e3 * copy, color=style.INK, linewidth=1, label=f"the copy: {1e3 * copy:.0f} ms")
-        axes.set_ylabel("kernels (ms)")
-        axes.legend(loc="upper left", fontsize=8)
-    return figure
+    line = f"line: the copy, {', '.join(f'{copy:.0f}' for copy in copies)} ms"
+    head = (
+        "Where the copy of a layer's input does not fit under its kernels",
+        f"{size} · fastest algorithm that fits · simulated · {line}",
+    )
+    layers = [row.layer.replace(" ", "\n") for row in rows if row.device == devices[0]]
+    return bars_picture(head, layers, series, "kernels (ms)", "{:,.0f}".format, copies)
 
 
 # -- the demonstration -------------------------------------------------------------------------------------------------
@@ -143,10 +140,5 @@ def pinned_picture(rows: Sequence[PinnedRow]) -> Figure:
     subtitle = "least workspace · densities of the authors' tests · gtx-970 (simulated)"
     series = {label: (colour, [getattr(row, name) / MIB for row in rows])
               for label, (colour, name) in HOST.items()}  # fmt: skip
-    with style.page(11, 4.2, "The maps' memory on the host", subtitle, 0.6) as figure:
-        axes = figure.subplots()
-        groups = [f"{titled(row)}\n{row.policy}" for row in rows]
-        grouped_bars(axes, groups, series, "{:,.0f}".format)
-        axes.set_ylabel("MiB")
-        axes.legend(loc="upper left", fontsize=8)
-    return figure
+    groups = [f"{titled(row)}\n{row.policy}" for row in rows]
+    return bars_picture(("The maps' memory on the host", subtitle), groups, series, "MiB", "{:,.0f}".format)

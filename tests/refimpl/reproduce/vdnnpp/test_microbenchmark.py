@@ -79,5 +79,5 @@ def test_the_tables_and_the_picture(found: Found, tmp_path: Path) -> None:
         text = table.text()
         assert max(map(len, text.splitlines())) <= 100 and name in table.title
         assert len(table.rows) == LAYERS and text.count(" ms  64.2 ms ") == LAYERS and "(S)" in text
-    words = ["the copy: 64 ms", "gtx-970", "titan-x", "19×19", "876"]
+    words = ["the copy, 64 ms", "gtx-970", "titan-x", "19×19", "876"]
     assert missing(lambda: hiding_picture(found.rows), words, tmp_path) == []
