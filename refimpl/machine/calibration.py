@@ -159,22 +159,6 @@ def calibration(machine: Machine = TITAN_X) -> list[Row]:
     return rows + sums
 
 
-def as_csv() -> str:
-    """The rows of `calibration`, as tests/data/titan_x_calibration.csv states them.
-
-    python -m refimpl.machine.calibration > tests/data/titan_x_calibration.csv
-    """
-    lines = [
-        "# Milliseconds on Titan X (Maxwell): measured (github.com/soumith/convnet-benchmarks), and as modelled here.",
-        "library,network,batch,part,measured_ms,modelled_ms,error_percent,fitted",
-    ]
-    for row in calibration():
-        figure = row.measured
-        of = f"{figure.library},{figure.network},{figure.batch},{figure.part},{figure.milliseconds:g}"
-        lines.append(f"{of},{row.modelled:.1f},{100 * row.error:.1f},{'yes' if row.fitted else 'no'}")
-    return "\n".join(lines)
-
-
 def unseen() -> list[Row]:
     """Every figure as modelled by a fit that has seen no figure of that network: how far to trust a new one."""
     prepared = prepare()
@@ -188,7 +172,3 @@ def unseen() -> list[Row]:
             if figure.network == network
         ]
     return rows
-
-
-if __name__ == "__main__":
-    print(as_csv())

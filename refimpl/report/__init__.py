@@ -13,8 +13,3 @@
 
 Nothing is imported here: a command loads only the modules that it needs, and matplotlib only to draw.
 """
-
-__all__ = [
-    "chrome_trace", "comparison", "comparison_picture", "figures", "json", "markdown", "memory_pictures",
-    "notebook", "rmm_log", "style", "tables", "timeline_picture", "times", "torch_snapshot",
-]  # fmt: skip

@@ -32,15 +32,7 @@ def batch_picture(
             labels.setdefault((batch, rate), []).append(label)
         for ((batch, rate), names), colour in zip(labels.items(), COLOURS * len(labels), strict=False):
             axes.plot([batch, batch], [0, rate], color=colour, linewidth=0.9, linestyle=(0, (4, 2)))
-            axes.plot(
-                [batch],
-                [rate],
-                color=colour,
-                marker="o",
-                markersize=6,
-                linestyle="",
-                label=f"{' and '.join(names)}: {batch:,}",
-            )
+            axes.plot([batch], [rate], "o", color=colour, markersize=6, label=f"{' and '.join(names)}: {batch:,}")
         axes.set_xscale("log")
         style.in_units(axes.xaxis, 1)
         axes.xaxis.set_minor_formatter(axes.xaxis.get_major_formatter())

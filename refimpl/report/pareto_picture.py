@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,28 +48,20 @@ def pareto_picture(
     with style.page(9.5, 5.4, "Slow-down over budget", subtitle, head=0.55) as figure:
         axes: Axes = figure.subplots()
         right = budgets[-1] * (budgets[-1] / min(single_step, budgets[0])) ** 0.04
+        draw = partial(steps, axes, budgets, right)
         for colour, (name, group) in zip(COLOURS, groups.items(), strict=False):
             for number, line in enumerate(group.thin):
                 label = name if group.bold is None and number == 0 else None
                 width, alpha = (0.6, 0.45) if group.bold else (1.2, 1.0)
-                steps(axes, budgets, line, right, color=colour, linewidth=width, alpha=alpha, label=label)
+                draw(line, color=colour, linewidth=width, alpha=alpha, label=label)
             if group.bold:
-                steps(
-                    axes, budgets, group.bold, right, color=colour, linewidth=2.0, marker=".", label=f"best of {name}"
-                )
+                draw(group.bold, color=colour, linewidth=2.0, marker=".", label=f"best of {name}")
         for name, line in policies.items():
-            steps(
-                axes, budgets, line, right, color=style.VERMILION, linewidth=2.6, marker="o", markersize=4, label=name
-            )
+            draw(line, color=style.VERMILION, linewidth=2.6, marker="o", markersize=4, label=name)
         if bound:  # a bound holds for all smaller budgets, too
-            look: Any = {
-                "color": style.INK,
-                "linewidth": 1.4,
-                "linestyle": (0, (1, 1.2)),
-                "marker": ".",
-                "label": "lower bound",
-            }
-            axes.step(budgets, [np.nan if value is None else value for value in bound], where="pre", **look)
+            seen = [np.nan if value is None else value for value in bound]
+            look: Any = {"color": style.INK, "linewidth": 1.4, "linestyle": (0, (1, 1.2)), "marker": "."}
+            axes.step(budgets, seen, where="pre", label="lower bound", **look)
         axes.axhline(1, color=style.PALE, linewidth=0.8, label="floor: fastest calls, no wait")
         style.limit(axes, single_step, across=False, label="least that one step needs", color=style.PALE)
         bold = [group.bold for group in groups.values() if group.bold]
@@ -77,7 +70,7 @@ def pareto_picture(
     return figure
 
 
-def steps(axes: Axes, budgets: Sequence[int], line: Line, right: float, **look: Any) -> None:
+def steps(axes: Axes, budgets: Sequence[int], right: float, line: Line, **look: Any) -> None:
     """A stepped line from the first budget that fits to the right end; a gap where nothing fits."""
     seen = [np.nan if value is None else value for value in line]
     if not np.all(np.isnan(seen)):

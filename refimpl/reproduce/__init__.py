@@ -15,11 +15,6 @@ if TYPE_CHECKING:
     from refimpl.reproduce.evaluation import Part
 
 
-__all__ = [
-    "PAPERS", "Paper", "accudnn", "evaluation", "measured", "published", "superneurons", "titles", "vdnn", "vdnnpp",
-]  # fmt: skip
-
-
 @dataclass(frozen=True)
 class Paper:
     """A paper's title, and the defaults of its measurement."""

@@ -92,10 +92,3 @@ def named(axes: Axes, names: Sequence[str]) -> dict[str, float]:
     axes.set_ylim(-len(names) + 0.4, 0.6)
     style.named_rows(axes)
     return places
-
-
-def log2_axis(axes: Axes, label: str) -> None:
-    """The horizontal axis is logarithmic, in powers of two."""
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel(label)

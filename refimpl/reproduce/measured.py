@@ -11,7 +11,7 @@ import datetime
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -133,7 +133,6 @@ class Request:
         device = device_at_hand()
         return Comparison(
             device=device.name,
-            date=today(),
             network=network.name,
             iterations=self.iterations,
             batch=network.batch,
@@ -144,16 +143,12 @@ class Request:
         )
 
 
-def today() -> str:
-    return datetime.date.today().isoformat()
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measurement(ABC):
     """Something measured on this computer: tables with notes, and JSON of all of its fields and properties."""
 
     device: str
-    date: str
+    date: str = field(default_factory=lambda: datetime.date.today().isoformat(), init=False)
     network: str
     iterations: int  #: timed ones; the least time counts
 
@@ -179,7 +174,7 @@ class Measurement(ABC):
 # -- a policy, and the same kernels without a budget -------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Comparison(Measurement):
     """A policy within its budget, and the same kernels with every map held."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refimpl.report.tables import Column, Table, in_units, plain
-from refimpl.reproduce.accudnn import figures, pictures, policies, tuned
+from refimpl.reproduce.accudnn import figures, pictures
 from refimpl.reproduce.evaluation import NETWORK, Part, Tables, one_table
 from refimpl.text import duration, size
 
@@ -58,7 +58,7 @@ CLUSTER = one_table(
 
 BESIDE = one_table(
     "AccUDNN beside the other papers' policies",
-    (GPU, NETWORK, Column("x", "x", plain), BUDGET, *map(ratio_of, policies.POLICIES)),
+    (GPU, NETWORK, Column("x", "x", plain), BUDGET, *map(ratio_of, figures.POLICIES)),
     "budget: x of the way from the least that the model can train in to what the baseline takes.  A dash: does not "
     "fit.  Iterations over the baseline's with unlimited memory, simulated (C).",
 )
@@ -84,11 +84,11 @@ CHOICE = ratio_table(
 PARTS = (
     Part("memory", "ResNet-152's memory without loss of speed", len(figures.GPUS) * len(figures.ACCOUNTINGS),
          figures.memory, MEMORY, pictures.memory_picture, units="GB: 2^30 bytes."),
-    Part("batch", "the efficiency-optimal batch over each baseline's", len(figures.GPUS), tuned.batch, BATCH,
+    Part("batch", "the efficiency-optimal batch over each baseline's", len(figures.GPUS), figures.batch, BATCH,
          pictures.batch_picture),
-    Part("cluster", "8 GPUs over one", len(figures.GPUS), tuned.cluster, CLUSTER, pictures.cluster_picture),
-    Part("policies", "an iteration within a budget, beside the other papers' policies", len(policies.cells()),
-         policies.policies, BESIDE, pictures.policies_picture),
+    Part("cluster", "8 GPUs over one", len(figures.GPUS), figures.cluster, CLUSTER, pictures.cluster_picture),
+    Part("policies", "an iteration within a budget, beside the other papers' policies", len(figures.cells()),
+         figures.policies, BESIDE, pictures.policies_picture),
     Part("prefetch", "when the same maps are prefetched", len(figures.CASES), figures.prefetch, PREFETCH,
          pictures.prefetch_picture),
     Part("choice", "which maps leave", len(figures.CASES), figures.choice, CHOICE, pictures.choice_picture),

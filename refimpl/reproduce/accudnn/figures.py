@@ -1,7 +1,9 @@
 """Our figures for AccUDNN's evaluation, planned and simulated.
 
 memory    how little memory ResNet-152 needs without loss of speed, from a batch that needs 24 GB otherwise
-(batch and cluster are in `tuned`)
+batch     in 12 GB, the efficiency-optimal batch over the largest one of each accounting
+cluster   images a second of 8 GPUs over one, without optimised communication
+policies  beside the other papers', within the same budget, on networks that the policy was not tuned on
 prefetch  the same maps leave; when are they prefetched?
 choice    they are prefetched late; which maps leave?
 """
@@ -12,12 +14,13 @@ import dataclasses
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from typing import ClassVar, Literal
 
 from refimpl.accudnn import ACCUDNN, Late, Model, caffe, with_room
 from refimpl.accudnn.choice import RANKS
+from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.modules import away
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
@@ -26,9 +29,10 @@ from refimpl.network.zoo import build
 from refimpl.planner import FixedAddresses, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import LayerWise, NoPrefetch
 from refimpl.planner.slots import BoundPrefetch, Prefetch
+from refimpl.registry import presets
 from refimpl.registry.largest import attempt, unlimited
 from refimpl.registry.planning import unlimited_baseline
-from refimpl.registry.presets import baseline
+from refimpl.registry.tuning import Tuned, tune
 from refimpl.reproduce.accudnn import published
 from refimpl.reproduce.evaluation import GIB
 from refimpl.reproduce.published import Found, Reproduced, Watch
@@ -63,7 +67,7 @@ def network_wide(network: Network, machine: Machine) -> int:
 
 def layer_wise(network: Network, machine: Machine) -> int:
     """Bytes where every tensor is released after its last use."""
-    return unlimited(network, baseline(liveness=LayerWise()), machine).peak_bytes
+    return unlimited(network, presets.baseline(liveness=LayerWise()), machine).peak_bytes
 
 
 def as_caffe(network: Network, machine: Machine, bvlc: bool) -> int:
@@ -119,6 +123,138 @@ def memory(watch: Watch) -> Found:
             figure = published.read(published.MEMORY, f"{name}, {gpu}")
             figures.append(Reproduced(figure, needed / GIB, f"{batch} images need 24 GB by it"))
     return Found(figures, rows)
+
+
+# -- batch and cluster -------------------------------------------------------------------------------------------------
+
+BUDGET = 12 * GIB
+CLUSTERS = tuple(Cluster(8, rate, overlap=overlap) for rate in (1e9, 1e10) for overlap in (False, True))
+
+
+@cache
+def tuned(gpu: str) -> Tuned:
+    """One GPU's curve, for both parts."""
+    return tune(NETWORK, ACCUDNN, MACHINES[gpu], BUDGET, CLUSTERS, "cluster", "caffe-bvlc")
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """A GPU and an accounting: the largest batch without the policy, and the tuned one."""
+
+    machine: str
+    accounting: str
+    largest: int  #: b0
+    optimal: int  #: b*
+    trainable: int  #: the largest with the policy
+    ratio: float | None  #: b* / b0
+    gain: float | None  #: X(b*) / X(b0)
+
+
+@dataclass(frozen=True)
+class ClusterRow:
+    """Eight workers of one kind."""
+
+    machine: str
+    rate: float  #: bytes a second of a link
+    overlap: bool
+    batch: int  #: of a worker
+    seconds: float  #: of an iteration
+    own: float  #: images a second over those of one worker at the same batch
+    speedup: float | None  #: over one GPU with Caffe's largest batch
+    baseline: float | None  #: of 8 such GPUs over one
+
+
+def batch(watch: Watch) -> Found:
+    """The efficiency-optimal minibatch over each baseline's."""
+    rows, figures = [], []
+    for gpu in GPUS:
+        watch(gpu)
+        found = tuned(gpu)
+        for name, one in found.accountings.items():
+            ratio = found.ratio(one)
+            rows.append(
+                BatchRow(gpu, name, one.batch, found.optimal_batch, found.trainable_batch, ratio, found.gain(one))
+            )
+            if name.startswith("caffe") and ratio:
+                figure = published.read(published.BATCH, f"{name}, {gpu}")
+                figures.append(Reproduced(figure, ratio, f"{found.optimal_batch} images over {one.batch}"))
+    return Found(figures, rows)
+
+
+def cluster(watch: Watch) -> Found:
+    """The speed-up of 8 GPUs: over one of the same batch, and over one with the baseline's."""
+    rows, figures = [], []
+    for gpu in GPUS:
+        watch(gpu)
+        found = tuned(gpu)
+        for workers in found.workers:
+            ring = workers.cluster
+            own = ring.workers * workers.scaling
+            rows.append(
+                ClusterRow(
+                    gpu, ring.rate, ring.overlap, found.optimal_batch, workers.seconds, own, workers.speedup,
+                    workers.baseline_speedup,
+                )
+            )  # fmt: skip
+            if not ring.overlap:
+                link = f"{gpu}, {ring.rate / 1e9:g} GB/s"
+                over = f"{found.optimal_batch} images each, no overlap"
+                figures.append(Reproduced(published.read(published.CLUSTER, f"{link}, over its own"), own, over))
+                if workers.speedup:
+                    figure = published.read(published.CLUSTER, f"{link}, over caffe-bvlc")
+                    figures.append(Reproduced(figure, workers.speedup, over))
+    return Found(figures, rows)
+
+
+# -- beside the other papers -------------------------------------------------------------------------------------------
+
+POLICIES = ("accudnn", "vdnn-dyn", "vdnnpp-dyn", "superneurons")
+#: GPU, network and batch → the shares x.
+CELLS: dict[tuple[str, str, int], tuple[float, ...]] = {
+    ("titan-x", "vgg16", 128): (0.05, 0.1, 0.2, 0.35, 0.5),
+    ("titan-x", "vgg16", 256): (0.1, 0.2, 0.35),
+    ("titan-x", "resnet50", 64): (0.05, 0.1, 0.2, 0.35),
+    ("titan-x", "resnet101", 48): (0.1, 0.2, 0.35),
+    ("titan-x", "resnet152", 32): (0.1, 0.2, 0.35),
+    ("titan-x", "inceptionv4", 32): (0.1, 0.2, 0.35),
+    ("titan-x", "alexnet", 256): (0.05, 0.1, 0.2, 0.35, 0.5),
+    ("k40c", "vgg16", 128): (0.2, 0.35, 0.5),
+    ("k40c", "resnet50", 64): (0.02, 0.05, 0.2, 0.35, 0.5),
+}
+
+
+@dataclass(frozen=True)
+class PolicyRow:
+    """One network within one budget: an iteration of each policy over the baseline's with unlimited memory."""
+
+    machine: str
+    network: str
+    batch: int
+    x: float
+    budget_bytes: int
+    ratios: dict[str, float | None]  #: policy → times; None: does not fit
+
+
+def budget_at(network: Network, machine: Machine, x: float) -> int:
+    """Bytes: a share of the way from the least that the model can train in to the baseline's peak."""
+    least = Model.of(PlanContext(network, machine, UNLIMITED)).least()
+    return int(least + x * (unlimited_baseline(network, machine).peak_bytes - least))
+
+
+def cells() -> list[tuple[tuple[str, str, int], float]]:
+    return [(cell, x) for cell, shares in CELLS.items() for x in shares]
+
+
+def policies(watch: Watch) -> Found:
+    """A row a network and budget."""
+    rows = []
+    for (gpu, name, batch), x in cells():
+        watch(f"{gpu}, {name}({batch}), x = {x:g}")
+        network, machine = build(name, batch), MACHINES[gpu]
+        budget = budget_at(network, machine, x)
+        found = ((policy, attempt(network, presets.setup(policy), machine, budget)) for policy in POLICIES)
+        rows.append(PolicyRow(gpu, name, batch, x, budget, slowdowns(network, machine, found)))
+    return Found([], rows)
 
 
 # -- when and which ----------------------------------------------------------------------------------------------------

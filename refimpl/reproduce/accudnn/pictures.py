@@ -8,10 +8,8 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from refimpl.report import style
-from refimpl.reproduce.accudnn.figures import MemoryRow, RatioRow
-from refimpl.reproduce.accudnn.policies import POLICIES, PolicyRow
+from refimpl.reproduce.accudnn.figures import POLICIES, BatchRow, ClusterRow, MemoryRow, PolicyRow, RatioRow
 from refimpl.reproduce.accudnn.published import BATCH, BEFORE_GB, CLUSTER, MEMORY
-from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
 from refimpl.reproduce.drawing import Series, bars_picture
 from refimpl.reproduce.evaluation import GIB, titled
 

@@ -60,7 +60,7 @@ class Pools:
         return self.calls.driver_calls.seconds / self.calls.seconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured(Measurement):
     """All four; `network` is that of the largest batch."""
 
@@ -124,7 +124,6 @@ def measure(ask: Request) -> Measured:
     found = [largest_by_torch(partial(build, name), way, nbytes, ask.iterations, ask.watch) for way in beside]
     return Measured(
         device=device_at_hand().name,
-        date=measured.today(),
         network=first.network.name,
         iterations=ask.iterations,
         budget_bytes=nbytes,

@@ -1,4 +1,4 @@
-"""Pictures of SuperNeurons' evaluation: the memory curve step by step, memory by type of layer, capacity and traffic.
+"""Pictures of SuperNeurons' evaluation: those of what the paper draws, not of what it has in tables.
 
 A small white point is a published figure.
 """
@@ -13,12 +13,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from refimpl.report import style
-from refimpl.reproduce.drawing import PUBLISHED, grouped_bars, log2_axis, named
+from refimpl.reproduce.drawing import PUBLISHED, grouped_bars, named
 from refimpl.reproduce.evaluation import GIB, MIB, titled
 from refimpl.reproduce.published import Published
-from refimpl.reproduce.superneurons import capacity, published, speed, traffic
+from refimpl.reproduce.superneurons import published, speed
 from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow, share
-from refimpl.reproduce.superneurons.figures import GPUS, BudgetRow, CurveRow, MemoryRow, TotalRow
+from refimpl.reproduce.superneurons.figures import GPUS, CurveRow, MemoryRow, TotalRow
 from refimpl.reproduce.superneurons.speed import CacheRow, WorkspaceRow
 
 #: Kinds of layers: the paper's name and a colour; the small ones share one.
@@ -28,8 +28,6 @@ KIND_COLOURS = {
     "fork": style.YELLOW, "join": style.VERMILION, "concat": "#8C6D46",
 }  # fmt: skip
 SMALL_KINDS = "FC, DROPOUT, SOFTMAX"
-
-OTHERS: dict[str, Any] = {"marker": "|", "color": style.PALE, "markersize": 12, "linestyle": "none"}
 
 
 # -- the memory curve --------------------------------------------------------------------------------------------------
@@ -206,32 +204,6 @@ def _types(
 # -- the tensor cache --------------------------------------------------------------------------------------------------
 
 
-def cache_picture(rows: Sequence[traffic.Row]) -> Figure:
-    """Bytes moved with the cache and without, by batch; published as points."""
-    title = "What the tensor cache keeps off the link"
-    subtitle = "alexnet:superneurons, 12 GiB of a K40c · GB moved in an iteration, the batch not counted"
-    bars = {
-        "without the cache": (style.ORANGE, [row.without_bytes / 1e9 for row in rows]),
-        "with it, all techniques": (style.BLUE, [row.with_bytes / 1e9 for row in rows]),
-    }
-    others = (
-        ("without: a fit, see the table", style.ORANGE, [row.without_fitted_bytes / 1e9 for row in rows]),
-        ("the cache alone, nothing freed", style.BLUE, [row.with_nothing_freed_bytes / 1e9 for row in rows]),
-    )
-    theirs = [[figures[row.batch].value for row in rows] for figures in (published.WITHOUT_CACHE, published.WITH_CACHE)]
-    flat: dict[str, Any] = {"linestyle": "none", "marker": "_", "markersize": 22, "markeredgewidth": 2}
-    with style.page(8.5, 4.6, title, subtitle, 0.55) as figure:
-        axes = figure.add_subplot()
-        batches = [str(row.batch) for row in rows]
-        places = grouped_bars(axes, batches, bars, _moved, lift=5, fontsize=8)
-        for x, (label, colour, values), figures in zip(places.values(), others, theirs, strict=True):
-            axes.plot(x, values, color=colour, label=label, clip_on=False, **flat)
-            axes.plot(x, figures, label="published" if figures is theirs[-1] else None, clip_on=False, **PUBLISHED)
-        axes.set(xlabel="images in a batch", ylabel="moved (GB)", ylim=(0, 1.1 * max(theirs[0])))
-        axes.legend(loc="upper left", fontsize=8.5)
-    return figure
-
-
 def cache_speed_picture(rows: Sequence[CacheRow]) -> Figure:
     """The speed with the cache over the speed without it, by network and GPU; published as points."""
     title = "What the tensor cache is worth in speed"
@@ -249,30 +221,6 @@ def cache_speed_picture(rows: Sequence[CacheRow]) -> Figure:
         axes.axhline(1, color=style.INK, linewidth=0.8)
         axes.set(ylim=(0.8, 1.1 * max(theirs)), ylabel="speed with the cache (× without)")
         axes.legend(loc="upper left", fontsize=8.5)
-    return figure
-
-
-def _moved(gigabytes: float) -> str:
-    return f"{gigabytes:.2f}" if gigabytes else "0"
-
-
-def budget_picture(rows: Sequence[BudgetRow]) -> Figure:
-    """Bytes that the cache moves as the pool grows."""
-    title = "The larger the pool, the less the tensor cache moves"
-    subtitle = "all of SuperNeurons, least workspaces · left end of a line: the least of these budgets that fits"
-    colours = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE)
-    with style.page(8.5, 4.6, title, subtitle, 0.55) as figure:
-        axes = figure.add_subplot()
-        for name, colour in zip(dict.fromkeys(row.network for row in rows), colours, strict=False):
-            mine = [row for row in rows if row.network == name]
-            x = [100 * row.budget_share for row in mine]
-            y = [100 * row.moved_bytes / row.managed_bytes for row in mine]
-            axes.plot(x, y, "-o", color=colour, markersize=4, linewidth=1.6, label=f"{name}({mine[0].batch})")
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("budget (% of the memory taken when nothing moves)")
-        axes.set_ylabel("moved in an iteration (% of all tensors' bytes)")
-        style.grid(axes)
-        axes.legend(loc="upper right", fontsize=8.5)
     return figure
 
 
@@ -305,59 +253,3 @@ def _workspaces(axes: Axes, rows: Sequence[WorkspaceRow]) -> None:
     axes.text(0.99, 0.97, words, transform=axes.transAxes, ha="right", va="top", fontsize=9)
     axes.margins(y=0.15)
     style.grid(axes, "y")
-
-
-# -- 12 GB -------------------------------------------------------------------------------------------------------------
-
-#: Setups of the capacity: colour and marker.
-SETUPS = {
-    "baseline": (style.GREY, "o"), "liveness": (style.BLUE, "o"), "offload": (style.ORANGE, "s"),
-    "recompute": (style.GREEN, "^"), "all but recompute": (style.PURPLE, "v"), "all": (style.VERMILION, "D"),
-}  # fmt: skip
-
-
-def largest_picture(rows: Sequence[capacity.Row]) -> Figure:
-    """The largest batch of every network, and the deepest ResNet, under each setup; published figures beside them."""
-    wide = [row for row in rows if row.depth is None]
-    deep = [row for row in rows if row.depth is not None]
-    names = list(dict.fromkeys(row.network for row in wide))
-    title = "What fits 12 GiB: the largest batches, and the deepest ResNet"
-    subtitle = "SuperNeurons' networks, planned for a K40c; white points: SuperNeurons as published"
-    with style.page(11, 1.8 + 0.42 * len(names), title, subtitle, 0.55) as figure:
-        batches, depths = figure.subplots(1, 2, width_ratios=(3, 2))
-        _batches(batches, names, wide)
-        _depths(depths, deep)
-        for axes in (batches, depths):
-            style.grid(axes, "x")
-        style.legend_above(batches, 4)
-    return figure
-
-
-def _batches(axes: Axes, names: list[str], rows: Sequence[capacity.Row]) -> None:
-    places = named(axes, names)
-    for name, place in places.items():
-        sizes = [row.batch for row in rows if row.network == name]
-        axes.plot([min(sizes), max(sizes)], [place, place], color=style.FAINT, linewidth=1.2, zorder=1)
-    for setup, (colour, marker) in SETUPS.items():
-        x, y = zip(*((row.batch, places[row.network]) for row in rows if row.setup == setup), strict=True)
-        axes.plot(x, y, marker, color=colour, markersize=6.5, label=setup, alpha=0.9)
-    theirs = [(figure.value, places[name]) for name, figure in published.LARGEST.items() if name in places]
-    axes.plot(*zip(*theirs, strict=True), **PUBLISHED, label="published")
-    others = [(n, places[name]) for name, them in published.LARGEST_OF_OTHERS.items() if name in places for n in them]
-    known = [(n, place) for n, place in others if n is not None]
-    axes.plot(*zip(*known, strict=True), **OTHERS, label="other frameworks", zorder=0)
-    log2_axis(axes, "largest batch (images)")
-
-
-def _depths(axes: Axes, rows: Sequence[capacity.Row]) -> None:
-    places = named(axes, [*(row.setup for row in rows), "others"])
-    for row in rows:
-        place = places[row.setup]
-        axes.barh(place, row.largest, 0.62, color=SETUPS[row.setup][0])
-        axes.text(row.largest, place, f" {row.largest:,}", va="center", fontsize=8.5)
-        if row.published:
-            axes.plot(row.published.value, place, **PUBLISHED)
-    others = sorted(published.DEEPEST_OF_OTHERS.values())
-    axes.plot(others, [places["others"]] * len(others), **OTHERS)
-    axes.set(xlim=(0, 1.16 * max(row.largest for row in rows)))
-    axes.set_xlabel(f"deepest ResNet (layers, {rows[0].batch} images)")

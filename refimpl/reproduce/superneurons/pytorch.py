@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from refimpl.backend.pytorch import Training
 from refimpl.machine.timing import Run, by, least_in_turns
@@ -45,18 +44,19 @@ def largest(build: Callable[[int], Network], way: str, budget: int, iterations: 
         iterations: timed ones; the least time counts.
         watch: called with the name of each timed iteration.
     """
-    fits, over = Tried(0, 0), Tried(1, Training(build(1), way).peak().device)
-    while over.nbytes <= budget:
-        fits, over = over, Tried(2 * over.batch, Training(build(2 * over.batch), way).peak().device)
-    while over.batch - fits.batch > 1:
-        slope = (over.nbytes - fits.nbytes) / (over.batch - fits.batch)  # bytes are almost linear in images
-        guess = fits.batch + int((budget - fits.nbytes) / slope)
-        batch = min(max(guess, fits.batch + 1), over.batch - 1)
-        tried = Tried(batch, Training(build(batch), way).peak().device)
-        fits, over = (tried, over) if tried.nbytes <= budget else (fits, tried)
-    if not fits.batch:
+    nbytes = {0: 0, 1: Training(build(1), way).peak().device}  # batch → what it takes
+    fits, over = 0, 1
+    while nbytes[over] <= budget:
+        fits, over = over, 2 * over
+        nbytes[over] = Training(build(over), way).peak().device
+    while over - fits > 1:
+        slope = (nbytes[over] - nbytes[fits]) / (over - fits)  # bytes are almost linear in images
+        batch = min(max(fits + int((budget - nbytes[fits]) / slope), fits + 1), over - 1)
+        nbytes[batch] = Training(build(batch), way).peak().device
+        fits, over = (batch, over) if nbytes[batch] <= budget else (fits, batch)
+    if not fits:
         return None
-    training = Training(build(fits.batch), way)
+    training = Training(build(fits), way)
     peak = training.peak()
 
     def watched(run: Run, times: int) -> float:
@@ -64,11 +64,4 @@ def largest(build: Callable[[int], Network], way: str, budget: int, iterations: 
         return by()(run, times)
 
     seconds = least_in_turns({way: training.step}, watched, iterations)[way]
-    return TorchRun(way, fits.batch, peak.device, peak.host, seconds)
-
-
-class Tried(NamedTuple):
-    """A batch, and the bytes it takes."""
-
-    batch: int
-    nbytes: int
+    return TorchRun(way, fits, peak.device, peak.host, seconds)

@@ -12,14 +12,10 @@ copies count.  So a row has every reading that was tried; all are programs of th
 | `with_bytes` | the preset `superneurons` |
 | `with_nothing_freed_bytes` | the cache alone: no recomputation, and no tensor freed before the iteration ends |
 
-The first is the one to compare with, and it is little more than half of the published figure.  The published figures
-are on a line that does not begin at 0.  It begins, within their rounding, at AlexNet's weights, which the authors'
-release uploads when it builds the network; its slope is the other two terms of the fit, which gives all six figures to
-the last digit (GB of 10^9; 2^30 will not do).  But no setup that was described moves just that, and a cache cannot save
-the weights and the batch: the fit may be a coincidence.
-
-With the cache, liveness leaves AlexNet far below 12 GB even at 1,024 images, so that nothing has to move.  The paper's
-traffic there needs a device that is full: with nothing freed, our cache begins to move at that batch, too.
+The first is the one to compare with, and it is little more than half of the published figure.  The fit gives all six
+figures to the last digit (GB of 10^9; 2^30 will not do).  But no setup that was described moves just that, and a cache
+cannot save the weights and the batch: the fit may be a coincidence.  With the cache nothing has to move even at 1,024
+images, as liveness leaves AlexNet far below 12 GB; with nothing freed, our cache begins to move there, as the paper's.
 """
 
 from __future__ import annotations

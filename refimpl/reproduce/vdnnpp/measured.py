@@ -56,7 +56,7 @@ class Speed:
         return 1 / (1 / self.compress + 1 / self.decompress)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured(Measurement):
     """All four."""
 
@@ -143,7 +143,6 @@ def measure(ask: Request) -> Measured:
     layers = microbenchmark.network(*(() if ask.backend == "cuda" else microbenchmark.SMALL))
     return Measured(
         device=device.name,
-        date=measured.today(),
         network=network.name,
         iterations=ask.iterations,
         backend=ask.backend,

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
-from refimpl.machine import MACHINES, Machine
+from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.machine.devices import Device
 from refimpl.machine.measure import Bench
 from refimpl.machine.timing import least_in_turns
@@ -41,14 +40,6 @@ def network(images: int = IMAGES, channels: int = CHANNELS, side: int = SIDE) ->
     return classified(b, 2)
 
 
-class Fastest(NamedTuple):
-    """The fastest way to run a call."""
-
-    seconds: float
-    algorithm: str = ""
-    workspace_bytes: int = 0
-
-
 @dataclass(frozen=True)
 class HidingRow:
     """A layer's forward beside the copy of its input to the host, each alone."""
@@ -67,7 +58,7 @@ class HidingRow:
 
 
 def rows(
-    device: str, timed: Network, fastest: Callable[[Call], Fastest], copy_seconds: float, watch: Watch
+    device: str, timed: Network, fastest: Callable[[Call], Choice], copy_seconds: float, watch: Watch
 ) -> Iterator[HidingRow]:
     """A row for each layer.
 
@@ -97,13 +88,12 @@ def simulated(watch: Watch) -> Found:
     return Found([], found)
 
 
-def modelled(machine: Machine, call: Call) -> Fastest:
+def modelled(machine: Machine, call: Call) -> Choice:
     """The fastest algorithm whose workspace fits the machine's memory beside the call's tensors."""
     if not call.choosable:
-        return Fastest(machine.seconds(call))
+        return Choice("", 0, machine.seconds(call))
     room = machine.memory_bytes - sum(tensor.nbytes for tensor in call.operands)
-    choice = next(choice for choice in machine.choices(call) if choice.workspace_bytes <= room)
-    return Fastest(choice.seconds, choice.algorithm, choice.workspace_bytes)
+    return next(choice for choice in machine.choices(call) if choice.workspace_bytes <= room)
 
 
 def measured(device: Device, timed: Network, watch: Watch = lambda doing: None) -> Iterator[HidingRow]:
@@ -113,8 +103,8 @@ def measured(device: Device, timed: Network, watch: Watch = lambda doing: None) 
     copy()
     copy_seconds = least_in_turns({"copy": copy}, device.seconds, TURNS)["copy"]
 
-    def fastest(call: Call) -> Fastest:
+    def fastest(call: Call) -> Choice:
         option, seconds = min(bench.time(call, TURNS, LIMIT_SECONDS), key=lambda way: way[1])
-        return Fastest(seconds, option.algorithm, option.workspace_bytes) if option else Fastest(seconds)
+        return Choice(option.algorithm, option.workspace_bytes, seconds) if option else Choice("", 0, seconds)
 
     return rows(device.name, timed, fastest, copy_seconds, watch)

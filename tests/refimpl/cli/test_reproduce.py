@@ -87,7 +87,7 @@ def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeyp
     for table in ("step by step", "Memory of SuperNeurons' networks", "Memory by type of layer", "Three ways",
                   "Moved without the cache and with it", "as the pool grows", "Heap against driver calls"):  # fmt: skip
         assert table in said.out
-    parts = ("curve", "total", "memory", "types", "cache", "cache-speed", "workspaces", "budget")
+    parts = ("curve", "total", "memory", "types", "cache-speed", "workspaces")
     drawn = {f"sn-{name}.png" for name in parts}
     assert {path.name for path in tmp_path.iterdir()} == drawn
     assert all(f"Picture: {tmp_path}/{name}" in said.out for name in drawn)
@@ -176,12 +176,12 @@ def test_json_has_no_infinity() -> None:
 @pytest.mark.accudnn
 def test_accudnn(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every part that does not tune, of a small network."""
-    from refimpl.reproduce.accudnn import figures, policies
+    from refimpl.reproduce.accudnn import figures
 
     monkeypatch.setattr(figures, "NETWORK", "alexnet")
     monkeypatch.setattr(figures, "GPUS", ("titan-x",))
     monkeypatch.setattr(figures, "CASES", (("alexnet", 256, 1.4),))
-    monkeypatch.setattr(policies, "CELLS", {("k40c", "alexnet", 64): (0.2,)})
+    monkeypatch.setattr(figures, "CELLS", {("k40c", "alexnet", 64): (0.2,)})
     parts = [word for name in ("memory", "policies", "prefetch", "choice") for word in ("--only", name)]
     document = json.loads(refimpl("reproduce", "accudnn", *parts, "--json").out)
     assert [*document] == ["paper", "published", "memory", "policies", "prefetch", "choice"]

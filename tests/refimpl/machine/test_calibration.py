@@ -1,4 +1,7 @@
-"""The fit of Titan X's efficiencies, done again, and the error stated for every figure."""
+"""The fit of Titan X's efficiencies, done again, and the error stated for every figure.
+
+python -m tests.refimpl.machine.test_calibration > tests/data/titan_x_calibration.csv
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from refimpl.machine import MACHINES, TITAN_X
-from refimpl.machine.calibration import FITTED, MEASURED, R4, as_csv, calibration, fit, misfit, prepare, unseen
+from refimpl.machine.calibration import FITTED, MEASURED, R4, calibration, fit, misfit, prepare, unseen
 from refimpl.machine.model import Efficiency
 
 STATED = Path(__file__).parents[2] / "data" / "titan_x_calibration.csv"
@@ -27,6 +30,19 @@ def test_no_efficiency_can_be_moved_for_the_better() -> None:
         for factor in (1.05, 1 / 1.05):
             moved = min(1.0, getattr(TITAN_X.efficiency, name) * factor)
             assert misfit(replace(TITAN_X.efficiency, **{name: moved}), prepared) >= least
+
+
+def as_csv() -> str:
+    """The rows of `calibration`, as the file states them."""
+    lines = [
+        "# Milliseconds on Titan X (Maxwell): measured (github.com/soumith/convnet-benchmarks), and as modelled here.",
+        "library,network,batch,part,measured_ms,modelled_ms,error_percent,fitted",
+    ]
+    for row in calibration():
+        figure = row.measured
+        of = f"{figure.library},{figure.network},{figure.batch},{figure.part},{figure.milliseconds:g}"
+        lines.append(f"{of},{row.modelled:.1f},{100 * row.error:.1f},{'yes' if row.fitted else 'no'}")
+    return "\n".join(lines)
 
 
 def test_every_error_is_as_stated() -> None:
@@ -52,3 +68,7 @@ def test_a_network_that_the_fit_has_not_seen_is_met_within_a_quarter() -> None:
 
 def test_the_other_machines_take_titan_x_s_efficiencies() -> None:
     assert {machine.efficiency for machine in MACHINES.values()} == {TITAN_X.efficiency}
+
+
+if __name__ == "__main__":
+    print(as_csv())

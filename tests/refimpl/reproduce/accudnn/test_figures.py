@@ -12,12 +12,18 @@ from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry import presets
 from refimpl.registry.planning import unlimited_baseline
-from refimpl.reproduce.accudnn import figures, published, tuned
+from refimpl.reproduce.accudnn import figures, published
 from refimpl.reproduce.accudnn.evaluation import PARTS
-from refimpl.reproduce.accudnn.figures import AsEarlyAsRoom, MemoryRow, RatioRow
+from refimpl.reproduce.accudnn.figures import (
+    POLICIES,
+    AsEarlyAsRoom,
+    BatchRow,
+    ClusterRow,
+    MemoryRow,
+    PolicyRow,
+    RatioRow,
+)
 from refimpl.reproduce.accudnn.pictures import memory_picture
-from refimpl.reproduce.accudnn.policies import POLICIES, PolicyRow
-from refimpl.reproduce.accudnn.tuned import BatchRow, ClusterRow
 
 pytestmark = pytest.mark.accudnn
 
@@ -103,12 +109,12 @@ def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_tuned_batch_and_the_cluster_of_a_small_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every reading is there; a cluster's own speed-up is below 8, and what overlaps is no slower."""
-    monkeypatch.setattr(tuned, "NETWORK", "tiny-vgg")
-    monkeypatch.setattr(tuned, "BUDGET", 400 << 20)
-    monkeypatch.setattr(tuned, "GPUS", ("titan-x",))
-    tuned.tuned.cache_clear()
-    batches, clusters = tuned.batch(quietly), tuned.cluster(quietly)
-    tuned.tuned.cache_clear()
+    monkeypatch.setattr(figures, "NETWORK", "tiny-vgg")
+    monkeypatch.setattr(figures, "BUDGET", 400 << 20)
+    monkeypatch.setattr(figures, "GPUS", ("titan-x",))
+    figures.tuned.cache_clear()
+    batches, clusters = figures.batch(quietly), figures.cluster(quietly)
+    figures.tuned.cache_clear()
     assert [row.accounting for row in batches.rows] == [*figures.ACCOUNTINGS] and len(batches.figures) == 2
     assert len(clusters.rows) == 4 and len(clusters.figures) == 4
     for plain, overlapped in zip(clusters.rows[::2], clusters.rows[1::2], strict=True):

@@ -12,33 +12,28 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from refimpl.reproduce.drawing import PUBLISHED
 from refimpl.reproduce.superneurons import capacity, published
 from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow
 from refimpl.reproduce.superneurons.evaluation import PARTS
-from refimpl.reproduce.superneurons.figures import BudgetRow
 from refimpl.reproduce.superneurons.pictures import (
     CURVES,
     KIND_COLOURS,
     KIND_NAMES,
-    budget_picture,
     curve_picture,
-    largest_picture,
     memory_picture,
     types_picture,
 )
-from refimpl.reproduce.superneurons.pictures import SETUPS as LOOKS
 from tests.refimpl.report.svg import missing
 
 pytestmark = pytest.mark.superneurons
 
-DRAWN = {part.name: part for part in PARTS if part.picture}
+EVALUATION = {part.name: part for part in PARTS}
 
 
 @cache
 def found(name: str) -> Sequence[Any]:
-    """The rows of a part; of the largest batches made up ones, as finding them takes a minute."""
-    return LARGEST if name == "largest" else DRAWN[name].find(lambda text: None).rows
+    """The rows of a part."""
+    return EVALUATION[name].find(lambda text: None).rows
 
 
 def row(network: str, setup: str, size: int) -> capacity.Row:
@@ -74,16 +69,13 @@ WORDS = {
     "types": ["share of an iteration's kernels (%)", "share of the bytes needed (%)", "DROPOUT", "79", "paler bars"],
     "cache-speed": ["speed with the cache (× without)", "resnet152(32)", "titan-xp", "1.25", "published"],
     "workspaces": ["pool of 3 GiB: 384 images/s", "pool of 5 GiB: 703 images/s", "CONV4 dW", "of the fastest"],
-    "cache": ["moved (GB)", "images in a batch", "1024", "5.39", "published", "without the cache", "nothing freed"],
-    "largest": ["largest batch (images)", "deepest ResNet (layers, 16 images)", "resnet152", "all but recompute",
-                "published", "other frameworks", "1,400"],
 }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WORDS)
 def test_an_svg_holds_every_label_and_is_the_same_again(name: str, tmp_path: Path) -> None:
-    draw = DRAWN[name].picture
+    draw = EVALUATION[name].picture
     assert draw is not None
     assert missing(lambda: draw(found(name)), WORDS[name], tmp_path) == []
 
@@ -121,19 +113,7 @@ def test_every_kind_of_layer_has_a_name_and_large_ones_a_colour_of_their_own() -
     assert len(set(KIND_COLOURS.values())) == len(KIND_COLOURS)
 
 
-# -- what fits, and what moves -----------------------------------------------------------------------------------------
-
-
-def test_published_figures_stand_beside_ours() -> None:
-    batches, depths = largest_picture(LARGEST).axes
-    assert LOOKS.keys() == set(SETUPS), "every set-up has a look"
-    (theirs,) = [line for line in batches.get_lines() if line.get_label() == "published"]
-    names = [tick.get_text() for tick in batches.get_yticklabels()]
-    drawn = {names[-round(y)]: x for x, y in zip(*theirs.get_data(), strict=True)}
-    assert drawn == {name: figure.value for name, figure in published.LARGEST.items()}
-    (deepest,) = [line for line in depths.get_lines() if line.get_marker() == PUBLISHED["marker"]]
-    assert np.asarray(deepest.get_xdata()).tolist() == [published.DEEPEST.value]
-    assert [bar.get_width() for bar in depths.patches] == [200 + 300 * i for i in range(len(capacity.SETUPS))]
+# -- by type, and what fits -----------------------------------------------------------------------------------------
 
 
 def test_the_bars_by_type_fill_a_row_and_the_published_ones_are_below() -> None:
@@ -151,19 +131,8 @@ def test_the_bars_by_type_fill_a_row_and_the_published_ones_are_below() -> None:
         assert lengths[-place - 0.19] == pytest.approx(sum(figure.value for figure in theirs[name].values()))
 
 
-def test_a_line_a_network_over_its_budgets() -> None:
-    rows = [
-        BudgetRow(name, 32, 1 << 30, share, moved, 1000, 0, 0, 0)
-        for name in ("one", "two", "three", "four")
-        for share, moved in ((0.5, 400), (1.0, 0))
-    ]
-    (axes,) = budget_picture(rows).axes
-    lines = {line.get_label(): np.asarray(line.get_data()).tolist() for line in axes.get_lines()}
-    assert lines == {f"{name}(32)": [[50, 100], [40, 0]] for name in ("one", "two", "three", "four")}
-
-
 def test_the_tables_of_what_fits() -> None:
-    tables = DRAWN["largest"].tables
+    tables = EVALUATION["largest"].tables
     assert tables is not None
     largest, everything = tables(LARGEST)
     assert largest.head == ["images", *SETUPS, "published"]
@@ -176,7 +145,7 @@ def test_the_tables_of_what_fits() -> None:
 
 
 def test_the_tables_by_type_have_the_published_shares_below_ours() -> None:
-    tables = DRAWN["types"].tables
+    tables = EVALUATION["types"].tables
     assert tables is not None
     rows = [TypeRow("vgg16", 32, dict.fromkeys(TYPES.values(), 1.0), dict.fromkeys(TYPES.values(), 1) | {"LRN": 0})]
     time, memory = tables(rows)
@@ -188,7 +157,7 @@ def test_the_tables_by_type_have_the_published_shares_below_ours() -> None:
 
 
 def test_a_step_that_differs_from_the_published_one_is_marked() -> None:
-    tables = DRAWN["curve"].tables
+    tables = EVALUATION["curve"].tables
     assert tables is not None
     rows = [replace(row, mib=row.mib + 0.1) if row.step == 3 and row.setup == "offload" else row
             for row in found("curve")]  # fmt: skip
