@@ -143,7 +143,7 @@ def public_names(module: str) -> frozenset[str]:
     """The names that a reader may use of a module.  Empty for a module that is not public itself.
 
     Public are `refimpl` and what `dir(refimpl)` lists, `kernels` and its families, the other packages below, and the
-    files that one of these packages names in its `__all__`, all of them where it has none.
+    files that one of these packages names in its `__all__`; in `refimpl` all of them where it has none.
     """
     if module == "refimpl":
         return frozenset({*dir(refimpl), "cli", "reproduce", "text"})
@@ -154,7 +154,8 @@ def public_names(module: str) -> frozenset[str]:
         return frozenset()
     found = importlib.import_module(module)
     own = {name for name, value in vars(found).items() if name[0] != "_" and not isinstance(value, ModuleType)}
-    files = {file.name for file in pkgutil.iter_modules(getattr(found, "__path__", ()))}
+    within = getattr(found, "__path__", ()) if module.startswith("refimpl.") else ()
+    files = {file.name for file in pkgutil.iter_modules(within)}
     return frozenset(getattr(found, "__all__", own | files))
 
 
