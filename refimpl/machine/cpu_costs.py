@@ -10,11 +10,8 @@ possible are compiled, and other processes help.
 else in the measured kernel most like it (`LIKE`).  A median of the ratios of a few sizes varies less from one
 calibration to the next than costs that are fitted to so few.
 
-The costs in that file were fitted, by least squares, to launches of every kernel.  Repeat it when a kernel changes, and
-add the kernels that only a CPU without AVX-512 runs, in a build for one:
-
-    python -c "from refimpl.machine.cpu_costs import write_reference; write_reference()"
-    NUMBA_CPU_NAME=znver3 NUMBA_CPU_FEATURES=+avx2,+fma,... python -c "...; write_reference(add=True)"
+The costs in that file were fitted, by least squares, to launches of every kernel: `python -m
+tests.refimpl.machine.cpu_reference` writes it, and has to when a kernel changes.
 
 A calibration is kept for this processor, this number of threads and this version of the kernels, in the folder of the
 compiled kernels.  With REFIMPL_CALIBRATE=0 nothing is measured: `here` is then a rough model, the same everywhere.
@@ -67,9 +64,8 @@ if TYPE_CHECKING:
 
 FORMAT = 3
 SECONDS = 0.8  #: nothing more is started after this time, once the kernels are compiled and everything has run once
-THOROUGH_SECONDS = 30.0  #: the same where every kernel is measured
 LONGEST_DIRECT = 5e7  #: operations; the naive convolution takes seconds for more
-MOST_SIZES = 8  #: of a kernel, unless everything is measured
+MOST_SIZES = 8  #: of a kernel
 SMALL, SEVERAL, LARGE = 32, 1 << 13, 1 << 19  #: elements of a copy: on one thread, on all, and for its bytes
 BETWEEN, FILLING = 1 << 20, 1 << 24  #: of a copy such as comes between two launches, and of one that fills all caches
 TURNS = 15  #: of a copy
@@ -81,6 +77,8 @@ OF_ANY_KERNEL = {LAUNCH, SHARED, FETCHED}
 CalibrationProgress = Callable[[str], None]
 Cost = tuple[str, Units]  #: what costs, and how many units of it
 Way = tuple[Call, dict[str, Any]]  #: a call, and the arguments that choose its algorithm
+Runs = dict[Cost, "BoundLaunch"]
+Samples = Mapping[str, Sequence[tuple[Units, float]]]  #: of each kernel some launches: their units, and their seconds
 
 #: Measured on first use, those of them that this CPU runs; those that take longest to compile come first.
 MEASURED = (
@@ -132,19 +130,12 @@ REFERENCE = Path(__file__).with_suffix(".json")
 # -- what is measured --------------------------------------------------------------------------------------------------
 
 
-def networks(thorough: bool = False) -> Iterator[Network]:
+SIZES = ((2, 64, 56, 96), (16, 8, 32, 16))  #: images, channels, height and width, filters
+
+
+def networks(sizes: Sequence[tuple[int, int, int, int]] = SIZES) -> Iterator[Network]:
     """The cases to measure: every kernel in a few sizes, from full tiles to nearly empty ones."""
-    if thorough:
-        b = Builder("depthwise", (4, 8, 28, 28))
-        b.conv(96, 1)
-        for window in (3, 5):
-            for stride in (1, 2):
-                b.conv(96, window, stride, pad=window // 2, groups=96)
-        b.fc(10)
-        b.softmax()
-        yield b.build()
-    sizes = [(2, 64, 56, 96), (16, 8, 32, 16)]
-    for batch, channels, size, filters in [*sizes, (32, 32, 32, 48)] if thorough else sizes:
+    for batch, channels, size, filters in sizes:
         b = Builder("calibration", (batch, 3, size, size))
         b.conv(channels, 3, pad=1)
         b.batchnorm()
@@ -187,20 +178,20 @@ def _drawn() -> np.ndarray:
     return np.random.default_rng(0).standard_normal(1 << 16, dtype=np.float32)
 
 
-def cases(thorough: bool = False) -> dict[Cost, BoundLaunch]:
+def cases(every: Sequence[Network] = ()) -> Runs:
     """The launches to measure by what they cost, one of each.
 
     Args:
-        thorough: of every kernel and size; otherwise of the kernels of `MEASURED`, a few sizes each.
+        every: all launches of these; by default those of the kernels of `MEASURED`, a few sizes each.
     """
     called: dict[Cost, tuple[str, Way]] = {}
-    for network in networks(thorough):
+    for network in every or networks():
         for way_to_run in (each for step in network.steps for call in step.calls for each in _ways(call)):
             for launched in launches(way_to_run[0].function, untouched(way_to_run[0]) | way_to_run[1]):
                 called.setdefault(units(launched), (launched.kernel.name, way_to_run))
-    if not thorough:
+    if not every:
         called = {cost: called[cost] for name in MEASURED for cost in _few(name, called)}
-    found: dict[Cost, BoundLaunch] = {}
+    found: Runs = {}
     for call, chosen in {id(each): each for _, each in called.values()}.values():
         for launched in launches(call.function, untouched(call, filled) | chosen):
             if units(launched) in called:
@@ -269,7 +260,7 @@ def help_to_compile(first: int, count: int) -> None:
             copy_of(SEVERAL).run(None)  # compiles what shares a launch out over threads
 
 
-def kernels_of(runs: Mapping[Cost, BoundLaunch]) -> list[Kernel]:
+def kernels_of(runs: Runs) -> list[Kernel]:
     """The kernels that are launched, each once, in the order of `MEASURED`."""
     order = {name: place for place, name in enumerate(MEASURED)}
     found = {one.kernel.name: (order.get(name, len(order)), one.kernel) for (name, _), one in runs.items()}
@@ -279,12 +270,19 @@ def kernels_of(runs: Mapping[Cost, BoundLaunch]) -> list[Kernel]:
 # -- the measurement ---------------------------------------------------------------------------------------------------
 
 
-def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = False) -> dict[str, Units]:
-    """Measure the launches of `networks`.
+def calibrate(
+    watch: CalibrationProgress = lambda what: None,
+    every: Sequence[Network] = (),
+    limit: float = SECONDS,
+    model: Callable[[Samples], dict[str, Units]] | None = None,
+) -> dict[str, Units]:
+    """Measure the launches of `cases`.
 
     Args:
         watch: called with what is being done.
-        thorough: measure every kernel, and not `MEASURED` alone.
+        every: as of `cases`.
+        limit: seconds.
+        model: makes the costs of the kernels' units; by default `modelled`.
 
     Returns:
         Seconds of a unit by the name of what costs them; `LAUNCH` and `SHARED`: of one launch; `FETCHED`: of
@@ -294,12 +292,11 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
 
     watch("what to measure")
     with helpers():
-        runs = cases(thorough)
+        runs = cases(every)
         kernels = kernels_of(runs)
         for index, kernel in enumerate(kernels, 1):
             watch(f"kernel {index} of {len(kernels)}: {kernel.name}")
             load(kernel)
-    limit = THOROUGH_SECONDS if thorough else SECONDS
     watch(f"measuring, {limit:g} seconds")
     again, after_one, cold = copy_seconds(), copy_seconds(copy_of(BETWEEN)), copy_seconds(copy_of(FILLING))
     ready = {cost: partial(launched.run, None) for cost, launched in runs.items()}
@@ -312,7 +309,7 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
         if seconds > 2 * overhead or cost[0] not in samples:
             busy = max(seconds - overhead, 0.05 * seconds)
             samples[cost[0]].append((cost[1], busy / unevenness(blocks, threads)))
-    found = {name: fitted(each) for name, each in samples.items()} if thorough else modelled(samples)
+    found = (model or modelled)(samples)
     fetched = cold[LARGE] - cold[SEVERAL] - (again[LARGE] - again[SEVERAL])
     return found | {
         LAUNCH: (after_one[SMALL],),
@@ -321,7 +318,7 @@ def calibrate(watch: CalibrationProgress = lambda what: None, thorough: bool = F
     }
 
 
-def modelled(samples: Mapping[str, Sequence[tuple[Units, float]]]) -> dict[str, Units]:
+def modelled(samples: Samples) -> dict[str, Units]:
     """The costs of every kernel that this CPU runs: the reference's, times how it compares with that one."""
     known = reference()
     ratio = {
@@ -359,17 +356,6 @@ def _seconds(run: Run, times: int) -> float:
     for _ in range(times):
         run()
     return min(perf_counter() - start, process_time() - began) / times
-
-
-def fitted(samples: Sequence[tuple[Units, float]]) -> Units:
-    """Costs of the units, none below zero, with the least sum of squared relative errors."""
-    from scipy.optimize import nnls
-
-    rows = np.array([[count / seconds for count in counted] for counted, seconds in samples])
-    scale = rows.max(axis=0)
-    scale[scale == 0] = 1
-    found, _ = nnls(rows / scale, np.ones(len(rows)))
-    return tuple(float(cost) for cost in found / scale)
 
 
 def _threads() -> int:
@@ -459,9 +445,3 @@ def machine(rough: Machine, measure: bool = True) -> Machine:
             return rough
         _costs[:] = [found or measured()]
     return with_costs(rough, _costs[0])
-
-
-def write_reference(add: bool = False) -> None:
-    """Measure every kernel of this CPU, and write the file of the package; `add`: of those alone that are not in it."""
-    costs = calibrate(print, thorough=True)
-    REFERENCE.write_text(json.dumps(costs | reference() if add else costs, indent=1) + "\n", encoding="utf-8")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import cpu_campaign
+import cpu_reference
 import pytest
 
 from kernels import gpu
@@ -98,9 +99,9 @@ def test_fewer_blocks_than_cores_leave_cores_idle(costs: dict[str, Units]) -> No
 
 def test_costs_are_recovered_from_what_was_measured() -> None:
     units = [(1000.0, 10.0), (1000.0, 500.0), (4000.0, 80.0), (30.0, 400.0)]
-    found = cpu_costs.fitted([(u, 3e-9 * u[0] + 5e-8 * u[1]) for u in units])
+    found = cpu_reference.fitted([(u, 3e-9 * u[0] + 5e-8 * u[1]) for u in units])
     assert found == pytest.approx((3e-9, 5e-8))
-    assert min(cpu_costs.fitted([((1.0, 1.0), 1.0), ((2.0, 1.0), 1.5), ((1.0, 5.0), 0.1)])) >= 0
+    assert min(cpu_reference.fitted([((1.0, 1.0), 1.0), ((2.0, 1.0), 1.5), ((1.0, 5.0), 0.1)])) >= 0
 
 
 def test_a_resting_thread_costs_nothing() -> None:
@@ -112,10 +113,10 @@ def test_a_resting_thread_costs_nothing() -> None:
 
 
 def test_the_reference_has_every_kernel(costs: dict[str, Units]) -> None:
-    """A kernel that is new, or has other units, needs `cpu_costs.write_reference`."""
+    """A kernel that is new, or has other units, needs `python -m tests.refimpl.machine.cpu_reference`."""
     known = cpu_costs.reference()
     assert {name: len(known[name]) for name in costs} == {name: len(each) for name, each in costs.items()}
-    met = {name for name, _ in cpu_costs.cases(thorough=True)} | cpu_costs.OF_ANY_KERNEL
+    met = {name for name, _ in cpu_costs.cases(cpu_reference.networks())} | cpu_costs.OF_ANY_KERNEL
     assert met <= known.keys()
     assert all(name.startswith("gemm") for name in known.keys() - met), known.keys() - met  # of CPUs with other vectors
 
@@ -161,8 +162,7 @@ def test_every_byte_of_a_launch_is_fetched(costs: dict[str, Units]) -> None:
 
 def test_what_a_copy_costs_more_out_of_the_caches_is_the_cost_of_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch in a row costs less than one after another; neither counts as bytes."""
-    monkeypatch.setattr(cpu_costs, "cases", lambda thorough: {})
-    monkeypatch.setattr(cpu_costs, "SECONDS", 0.0)
+    monkeypatch.setattr(cpu_costs, "cases", lambda every: {})
     bytes_of_copy = 8 * cpu_costs.LARGE
     seconds = iter(
         [
