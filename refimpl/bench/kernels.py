@@ -239,6 +239,8 @@ def results_table(title: str, results: Sequence[Result]) -> Table:
 class Report(written.Report):
     """A run of the bench, ready to be shown or written down."""
 
+    title: ClassVar[str] = "The kernels"
+    option: ClassVar[str] = ""
     prefix: ClassVar[str] = ""
     how: ClassVar[str] = "In brackets: our rate over theirs, so 1 is as fast, 0.5 half as fast."
 
@@ -257,11 +259,9 @@ class Report(written.Report):
 
     def tables(self) -> list[Table]:
         """One a family, then the targets, if they were judged."""
-        return [*self._families(), *([self._targets()] if self.targets else [])]
-
-    def _families(self) -> list[Table]:
         names = dict.fromkeys(result.family for result in self.results)
-        return [results_table(name, [r for r in self.results if r.family == name]) for name in names]
+        families = [results_table(name, [r for r in self.results if r.family == name]) for name in names]
+        return [*families, *([self._targets()] if self.targets else [])]
 
     def _targets(self) -> Table:
         rows = []
@@ -269,14 +269,6 @@ class Report(written.Report):
             measured = "" if t["measured"] is None else number(t["measured"])
             rows.append([t["what"], f"{t['target']:g} {t['unit']}", measured, t["verdict"]])
         return Table(f"targets ({self.targets_note})", ["target", "asked", "measured", ""], rows)
-
-    def full(self) -> str:
-        parts = [f"# {self.name}, {self.date}", self.described, f"Made by `refimpl bench --write`. {self.how}"]
-        if self.targets:
-            parts += [f"## Targets ({self.targets_note})", self._targets().markdown()]
-        for family in self._families():
-            parts += [f"## {family.title}", family.markdown()]
-        return "\n\n".join(parts)
 
     def short(self) -> str:
         headlines = results_table("", [r for r in self.results if r.headline])

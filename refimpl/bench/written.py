@@ -39,7 +39,7 @@ class Report(ABC):
     """Where, when and with what something was measured; and its tables, for a terminal and for the documentation."""
 
     title: ClassVar[str]  #: of its page in docs/measurements
-    option: ClassVar[str]  #: of `refimpl bench` that measures it
+    option: ClassVar[str]  #: of `refimpl bench` that measures it; empty: none is needed
     prefix: ClassVar[str]  #: of the names of its two files there
     pages: ClassVar[Mapping[str, str]]  #: other page → the name of the two markers there between which the tables are
 
@@ -76,8 +76,9 @@ class Report(ABC):
 
     def full(self) -> str:
         """The page in docs/measurements, Markdown."""
-        made = f"Made by `refimpl bench {self.option} --write`."
-        return "\n\n".join([f"# {self.title}: {self.name}, {self.date}", made, self.short()])
+        made = f"Made by `{' '.join(filter(None, ('refimpl bench', self.option, '--write')))}`. {self.how}"
+        tables = [f"## {table.title}\n\n{table.markdown()}" for table in self.tables()]
+        return "\n\n".join([f"# {self.title}: {self.name}, {self.date}", self.described, made, *tables])
 
     def json(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=False)

@@ -5,18 +5,23 @@
   GPU only: a CPU has no driver.
 - The largest batch (§4): the planner finds the most images that fit the budget, and they are trained.
 - The budget: a policy within it, and the same convolutions with all of the device's memory.
-- Another framework (§4.3): PyTorch's largest batch in the same budget, in three ways.  On a CPU only.
+- Another framework: PyTorch's largest batch in the same budget, with and without its ways of saving memory; on a CPU
+  only.  The paper has Caffe, MXNet, Torch and TensorFlow on a GPU (Figures 13 and 14).  PyTorch's bytes are those of
+  all tensors that an iteration holds at once, without scratch memory inside an operator.  It has one thread: several
+  of them wait for each other on a processor that others use too.  It is optional: `pip install torch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from refimpl.backend import pytorch
 from refimpl.machine import Machine
 from refimpl.machine.measure import device_at_hand
+from refimpl.machine.timing import Run as Timed
+from refimpl.machine.timing import by, least_in_turns
 from refimpl.memory import BlockHeap, DriverCalls
 from refimpl.network import Network
 from refimpl.network.zoo import build
@@ -26,10 +31,9 @@ from refimpl.registry.largest import attempt
 from refimpl.report.tables import Column, Table, count, in_units, percent
 from refimpl.reproduce import measured
 from refimpl.reproduce.measured import Comparison, Measurement, Request, Run, side_by_side
+from refimpl.reproduce.published import Watch
 from refimpl.reproduce.superneurons import capacity
 from refimpl.reproduce.superneurons.published import DRIVER_SHARE
-from refimpl.reproduce.superneurons.pytorch import TorchRun
-from refimpl.reproduce.superneurons.pytorch import largest as largest_by_torch
 from refimpl.superneurons import presets as stages
 from refimpl.text import duration, size
 
@@ -58,6 +62,21 @@ class Pools:
         """The share of an iteration's time inside the calls, as a profiler counts: a free's waiting is in it too."""
         assert self.calls.driver_calls is not None
         return self.calls.driver_calls.seconds / self.calls.seconds
+
+
+@dataclass(frozen=True)
+class TorchRun:
+    """PyTorch's largest batch in a budget.  Bytes, seconds of an iteration."""
+
+    way: str
+    batch: int
+    peak_bytes: int
+    pinned_bytes: int  #: of the copies on the host, at most
+    seconds: float
+
+    @property
+    def images_rate(self) -> float:
+        return self.batch / self.seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +160,41 @@ def largest(name: str, setup: Setup, machine: Machine, budget: int) -> Program |
     if program is not None:
         program.verify()
     return program
+
+
+def largest_by_torch(
+    build: Callable[[int], Network], way: str, budget: int, iterations: int, watch: Watch
+) -> TorchRun | None:
+    """The most images with which PyTorch trains a network within the budget; None if not one image fits.
+
+    Args:
+        build: batch → the network.
+        way: one of `WAYS`.
+        budget: bytes.
+        iterations: timed ones; the least time counts.
+        watch: called with the name of each timed iteration.
+    """
+    nbytes = {0: 0, 1: pytorch.Training(build(1), way).peak().device}  # batch → what it takes
+    fits, over = 0, 1
+    while nbytes[over] <= budget:
+        fits, over = over, 2 * over
+        nbytes[over] = pytorch.Training(build(over), way).peak().device
+    while over - fits > 1:
+        slope = (nbytes[over] - nbytes[fits]) / (over - fits)  # bytes are almost linear in images
+        batch = min(max(fits + int((budget - nbytes[fits]) / slope), fits + 1), over - 1)
+        nbytes[batch] = pytorch.Training(build(batch), way).peak().device
+        fits, over = (batch, over) if nbytes[batch] <= budget else (fits, batch)
+    if not fits:
+        return None
+    training = pytorch.Training(build(fits), way)
+    peak = training.peak()
+
+    def watched(run: Timed, times: int) -> float:
+        watch(f"{way}: an iteration")
+        return by()(run, times)
+
+    seconds = least_in_turns({way: training.step}, watched, iterations)[way]
+    return TorchRun(way, fits, peak.device, peak.host, seconds)
 
 
 def against_driver_calls(network: Network, ask: Request) -> Pools:

@@ -18,8 +18,7 @@ from refimpl.reproduce import measured
 from refimpl.reproduce.evaluation import to_json
 from refimpl.reproduce.measured import Request
 from refimpl.reproduce.superneurons import measured as superneurons_measured
-from refimpl.reproduce.superneurons.measured import Measured, Pools, largest, pools_table, rounds, torch_table
-from refimpl.reproduce.superneurons.pytorch import TorchRun
+from refimpl.reproduce.superneurons.measured import Measured, Pools, TorchRun, largest, pools_table, rounds, torch_table
 
 pytestmark = pytest.mark.superneurons
 

@@ -9,7 +9,7 @@ import pytest
 from refimpl.backend import pytorch
 from refimpl.backend.pytorch import WAYS, Training, counted_bytes, segments
 from refimpl.network.zoo import build
-from refimpl.reproduce.superneurons.pytorch import largest
+from refimpl.reproduce.superneurons.measured import largest_by_torch as largest
 
 pytestmark = pytest.mark.superneurons
 
