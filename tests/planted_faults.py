@@ -751,9 +751,10 @@ PAPERS = (
     Fault(
         "vDNN's first consumer sends a map out, not its last",
         "refimpl/planner/last_consumer.py",
-        "[context.last_forward_use(x)].append(x)",
-        "[context.uses[x][0].number + 1].append(x)",
+        "self.add(context.last_forward_use(x), x,",
+        "self.add(context.uses[x][0].number + 1, x,",
         "tests/refimpl/vdnn",
+        or_else=(("[context.last_forward_use(x)].append(x)", "[context.uses[x][0].number + 1].append(x)"),),
     ),
     Fault(
         "vDNN's prefetch window does not end at a CONV",

@@ -17,6 +17,7 @@ from refimpl.accudnn.schedule import scheduled
 from refimpl.machine import Choice
 from refimpl.network import Call, Step, Tensor
 from refimpl.planner import slots
+from refimpl.planner.baseline import Departures
 from refimpl.planner.context import PlanContext
 
 
@@ -28,23 +29,15 @@ class Leaving(NamedTuple):
     reason: str
 
 
-class Leaves:
+class Leaves(Departures):
     """Offloads named maps that have no other fate."""
 
     def __init__(self, leaving: Iterable[Leaving], context: PlanContext) -> None:
+        super().__init__()
         named = {tensor.name: tensor for tensor in context.uses if tensor not in context.fates}
-        self._reasons: dict[Tensor, str] = {}
-        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
         for name, step, reason in leaving:
             if name in named:
-                self._reasons[named[name]] = reason
-                self._at[step].append(named[name])
-
-    def offloads(self) -> Mapping[Tensor, str]:
-        return self._reasons
-
-    def leaves(self, step: Step) -> Sequence[Tensor]:
-        return self._at.get(step.number, ())
+                self.add(step, named[name], reason)
 
 
 def leaving(reasons: Mapping[Candidate, str]) -> tuple[Leaving, ...]:

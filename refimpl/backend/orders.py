@@ -14,10 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from refimpl.backend.errors import RunError
-from refimpl.planner import Allocate, Free, Launch, Program, Record, Wait
-
-#: What is not computing: copies, and the host's compressing.  Collective calls are not, either.
-MOVING = ("copy out", "copy in", "compress", "decompress")
+from refimpl.planner import Allocate, Copy, Free, Launch, Packing, Program, Record, Wait
 
 
 class Order(Protocol):
@@ -98,9 +95,8 @@ class Arranger:
         self._streams = range(len(program.streams))
         self._queues: list[list[int]] = [[] for _ in self._streams]
         self._instructions = program.instructions
-        self._copies = [
-            instruction.op in MOVING or (isinstance(instruction, Launch) and instruction.call.collective)
-            for instruction in program.instructions
+        self._copies = [  # what is not computing: the host's compressing and collective calls, too
+            isinstance(i, Copy | Packing) or (isinstance(i, Launch) and i.call.collective) for i in program.instructions
         ]
         self._awaited = awaited(program)
         for position, instruction in enumerate(program.instructions):

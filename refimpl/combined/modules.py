@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 from refimpl.combined.fates import Fates, by_name
 from refimpl.network import Step, Tensor
 from refimpl.planner import PlanContext, slots
+from refimpl.planner.baseline import Departures
 from refimpl.planner.context import fastest_seconds
 
 # -- recompute ---------------------------------------------------------------------------------------------------------
@@ -135,24 +136,16 @@ class Offloaded(slots.Offload):
         return BoundOffloaded(self, context)
 
 
-class BoundOffloaded:
+class BoundOffloaded(Departures):
     def __init__(self, module: Offloaded, context: PlanContext) -> None:
+        super().__init__()
         maps = by_name(context)
         module.fates.check(maps)
         leaving = [maps[name] for name in module.fates.named("offload")]
-        leaving.sort(key=lambda tensor: first_read(tensor, context))
-        self._reasons = dict.fromkeys(leaving, "its fate is to be offloaded")
-        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
         backward = context.network.depth + 1
-        for tensor in self._reasons:
+        for tensor in sorted(leaving, key=lambda tensor: first_read(tensor, context)):
             made = context.last_forward_use(tensor) if module.late else context.last_forward_write(tensor, backward)
-            self._at[max(1, made)].append(tensor)
-
-    def offloads(self) -> Mapping[Tensor, str]:
-        return self._reasons
-
-    def leaves(self, step: Step) -> Sequence[Tensor]:
-        return self._at.get(step.number, ())
+            self.add(max(1, made), tensor, "its fate is to be offloaded")
 
 
 def first_read(tensor: Tensor, context: PlanContext) -> tuple[int, int]:

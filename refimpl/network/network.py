@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from difflib import get_close_matches
 from math import prod
 
@@ -57,8 +58,7 @@ class Network:
 
         It fills `predictions` and `losses`.  Its steps are in `steps`; the layers' own are still those of training.
         """
-        other = object.__new__(Network)
-        vars(other).update(vars(self))
+        other = copy(self)
         other.name, other.ranks, other.steps = f"{self.name}, forward only", 1, []
         with collector_paused():
             for layer in self.layers:
@@ -80,8 +80,7 @@ class Network:
             raise NetworkError(f"{self.name} is trained by {self.ranks} ranks already")
         if ranks == 1:
             return self
-        other = object.__new__(Network)
-        vars(other).update(vars(self))
+        other = copy(self)
         other.ranks, other.steps = ranks, self.steps[: self.depth]
         backward = self.steps[self.depth :]
         for step, listed in zip(backward, data_parallel_calls(backward, ranks, bucket_bytes), strict=True):

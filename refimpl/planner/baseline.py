@@ -49,14 +49,8 @@ class NoOffload(slots.Offload):
     name: ClassVar[str] = "none"
     summary: ClassVar[str] = "no map is offloaded"
 
-    def bind(self, context: PlanContext) -> NoOffload:
-        return self
-
-    def offloads(self) -> Mapping[Tensor, str]:
-        return {}
-
-    def leaves(self, step: Step) -> Sequence[Tensor]:
-        return ()
+    def bind(self, context: PlanContext) -> Departures:
+        return Departures()
 
 
 @dataclass(frozen=True)
@@ -94,6 +88,24 @@ class NoCache(slots.Cache):
 
     def victim(self, locked: Collection[Tensor], now: int) -> Tensor | None:
         return None
+
+
+class Departures:
+    """Step → the maps that leave after it: the bound object of an offload that knows them all beforehand."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[Tensor, str] = {}
+        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+
+    def add(self, number: int, tensor: Tensor, reason: str) -> None:
+        self._reasons[tensor] = reason
+        self._at[number].append(tensor)
+
+    def offloads(self) -> Mapping[Tensor, str]:
+        return self._reasons
+
+    def leaves(self, step: Step) -> Sequence[Tensor]:
+        return self._at.get(step.number, ())
 
 
 # -- when a tensor is released -----------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from refimpl.memory.fixed_addresses import (
 )
 from refimpl.memory.trace import rounded
 from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.instructions import Allocate, CopyIn, CopyOut, Free, Launch
+from refimpl.planner.instructions import CopyIn, CopyOut, Launch
 from refimpl.planner.program import Program
 from refimpl.planner.slots import PoolSearch
 from refimpl.text import size
@@ -152,24 +152,16 @@ def lives_of(program: Program) -> dict[int, DrainingLife]:
     steps = timeline.steps()
     starts = [start for start, _ in steps.values()]
     numbers = [it.step for it in program.instructions]
-    live: dict[int, int] = {}  # address → block
-    done: dict[int, float] = {}  # block → when the copy out of it is done
-    found: dict[int, DrainingLife] = {}
-    for position, it in enumerate(program.instructions):
-        if isinstance(it, Allocate):
-            live[it.address] = len(found)
-            found[len(found)] = DrainingLife(position, len(program.instructions), it.nbytes, len(program.instructions))
-        elif isinstance(it, CopyOut) and it.address in live:
-            done[live[it.address]] = copied[id(it)]
-        elif isinstance(it, Free):
-            block = live.pop(it.address)
-            end = position if it.released == it.step else min(bisect_right(numbers, it.released), position)
-            found[block] = found[block]._replace(end=end, drained=position)
     after = [*(bisect_left(numbers, step) for step in steps), len(program.instructions)]
-    for block, moment in done.items():
-        life = found[block]
-        drained = max(life.end, after[bisect_left(starts, moment)])
-        found[block] = life._replace(drained=min(life.drained, drained))
+    found: dict[int, DrainingLife] = {}
+    for block, life in enumerate(program.lifetimes()):
+        end = drained = life.end
+        if life.free and life.free.released != life.free.step:
+            end = min(bisect_right(numbers, life.free.released), end)
+        done = [copied[id(it)] for it in map(program.instructions.__getitem__, life.uses) if isinstance(it, CopyOut)]
+        if done:
+            drained = min(drained, max(end, after[bisect_left(starts, done[-1])]))
+        found[block] = DrainingLife(life.begin, end, life.allocate.nbytes, drained)
     return found
 
 
@@ -185,45 +177,35 @@ def begun_early(lives: dict[int, DrainingLife], program: Program, room: int) -> 
         room: bytes for all blocks.
     """
     done = {id(span.instruction): span.end for span in program.simulate().on("compute")}
-    live: dict[int, int] = {}  # address → block
-    launches: list[tuple[int, float]] = []  # position, end
-    used, ends = dict[int, int](), dict[int, int]()  # block → its last launch; its end, before the next allocation
-    copies, latest = (
-        dict[int, float](),
-        dict[int, float](),
-    )  # block → its copy's seconds; when that begins at the latest
-    allocated = 0
-    for position, it in enumerate(program.instructions):
-        if isinstance(it, Allocate):
-            live[it.address] = len(live) + len(ends)
-            allocated = position
-        elif isinstance(it, Free):
-            block = live.pop(it.address)
-            ends[block] = max(used.get(block, 0), allocated) + 1
-        elif isinstance(it, CopyIn) and it.address in live:
-            copies[live[it.address]] = program.machine.copy_seconds(it.nbytes, "in", it.tier)
-        elif isinstance(it, Launch):
-            begins = launches[-1][1] if launches else 0.0
-            for address in (*it.addresses, *(it.workspace or ())[:1]):
-                if (block := live.get(address, -1)) >= 0:
-                    used[block] = position
-                    latest.setdefault(block, begins - copies.get(block, 0.0))
-            launches.append((position, done[id(it)]))
-    found = dict(lives)
-    change = [0] * (len(program.instructions) + 1)
-    for block, life in lives.items():
-        if life.drained == life.end and block in ends:  # nothing drains
-            found[block] = life = life._replace(end=ends[block], drained=ends[block])
+    instructions, lifetimes = program.instructions, program.lifetimes()
+    launches = [(position, done[id(it)]) for position, it in enumerate(instructions) if isinstance(it, Launch)]
+    allocations = [life.begin for life in lifetimes]
+    found, change = dict(lives), [0] * (len(instructions) + 1)
+    copied: list[tuple[int, int]] = []  # the first copy into a block, and the block
+    for block, known in enumerate(lifetimes):
+        life = lives[block]
+        copies = [at for at in known.uses if isinstance(instructions[at], CopyIn)]
+        copied += [(at, block) for at in copies[:1]]
+        if life.drained == life.end and known.free:  # nothing drains: it ends before the next allocation
+            last = max((at for at in known.uses if isinstance(instructions[at], Launch)), default=0)
+            over = max(last, allocations[bisect_left(allocations, known.end) - 1]) + 1
+            found[block] = life = life._replace(end=over, drained=over)
         change[life.begin] += life.nbytes
         change[life.end] -= life.nbytes
     held = [*accumulate(change)]
-    for block in copies:
-        if block not in latest:  # evicted before a launch used it
+    for first, block in sorted(copied):
+        used = next((at for at in lifetimes[block].uses if isinstance(instructions[at], Launch)), None)
+        if used is None:  # evicted before a launch used it
             continue
+        place = bisect_left(launches, (used, 0.0))
+        latest = launches[place - 1][1] if place else 0.0  # when the copy begins at the latest
+        copy = instructions[first]
+        if isinstance(copy, CopyIn) and first < used:
+            latest -= program.machine.copy_seconds(copy.nbytes, "in", copy.tier)
         life = found[block]
         begin = life.begin
         for position, end in reversed(launches[: bisect_left(launches, (begin, 0.0))]):
-            if end <= latest[block] or max(held[position:begin]) + life.nbytes > room:
+            if end <= latest or max(held[position:begin]) + life.nbytes > room:
                 break
             for at in range(position, begin):
                 held[at] += life.nbytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from refimpl.planner.instructions import Allocate, CopyIn, CopyOut, Free, Instruction, Launch
+from refimpl.planner.instructions import Allocate, Copy, Free, Instruction, Launch
 
 
 class Gap(NamedTuple):
@@ -29,7 +29,7 @@ class Gap(NamedTuple):
             instruction.addresses = tuple(map(self.moved, instruction.addresses))
             space = instruction.workspace
             instruction.workspace = space and (self.moved(space[0]), space[1])
-        elif isinstance(instruction, (Allocate, Free, CopyOut, CopyIn)):
+        elif isinstance(instruction, Allocate | Free | Copy):
             instruction.address = self.moved(instruction.address)
 
 

@@ -6,7 +6,7 @@ and each wait of a stream.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from refimpl.machine import HOST, Choice
@@ -65,8 +65,8 @@ class Launch:
 
 
 @dataclass(slots=True, eq=False)
-class CopyOut:
-    """`nbytes` of the device arena at `address` to `pinned_address` of a tier's arena; the host's is the pinned one."""
+class Copy:
+    """`nbytes` of the device arena at `address` and of a tier's at `pinned_address`; the host's is the pinned one."""
 
     step: int
     tensor: Tensor
@@ -76,29 +76,28 @@ class CopyOut:
     stream: int
     why: str = ""
     tier: str = HOST
+    op: ClassVar[str]
+
+
+@dataclass(slots=True, eq=False)
+class CopyOut(Copy):
+    """From the device arena to the tier's."""
+
     op: ClassVar = "copy out"
 
 
 @dataclass(slots=True, eq=False)
-class CopyIn:
-    """`nbytes` at `pinned_address` of a tier's arena to the device arena at `address`."""
+class CopyIn(Copy):
+    """From the tier's arena to the device's."""
 
-    step: int
-    tensor: Tensor
-    address: int
-    pinned_address: int
-    nbytes: int
-    stream: int
-    why: str = ""
-    tier: str = HOST
     op: ClassVar = "copy in"
 
 
 @dataclass(slots=True, eq=False)
-class Compress:
-    """The host's threads compress the map at `pinned_address` of the pinned arena into the store, at `store_address`.
+class Packing:
+    """Work of the host's threads on the map at `pinned_address` of the pinned arena and `store_address` of the store.
 
-    `planned` is the expected number of bytes there; the real number depends on the map.
+    `planned` is the expected number of bytes in the store; the real number depends on the map.
     """
 
     step: int
@@ -108,24 +107,22 @@ class Compress:
     nbytes: int
     planned: int
     stream: int
-    why: str = ""
+    why: ClassVar = ""
     tier: ClassVar = HOST
+    op: ClassVar[str]
+
+
+@dataclass(slots=True, eq=False)
+class Compress(Packing):
+    """From the pinned arena into the store."""
+
     op: ClassVar = "compress"
 
 
 @dataclass(slots=True, eq=False)
-class Decompress:
-    """The host's threads decompress a map from the store into the pinned arena."""
+class Decompress(Packing):
+    """From the store into the pinned arena."""
 
-    step: int
-    tensor: Tensor
-    pinned_address: int
-    store_address: int
-    nbytes: int
-    planned: int
-    stream: int
-    why: str = ""
-    tier: ClassVar = HOST
     op: ClassVar = "decompress"
 
 
@@ -149,8 +146,6 @@ class Wait:
     op: ClassVar = "wait"
 
 
-Copy = CopyOut | CopyIn
-Packing = Compress | Decompress
 Work = Launch | Copy | Packing  #: what keeps a stream busy
 Instruction = Allocate | Free | Work | Record | Wait
 
@@ -178,14 +173,15 @@ class StepRow:
     workspace_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Lifetime:
     """A block from its allocation to its free; `begin` and `end` are the positions of the two instructions."""
 
     allocate: Allocate
     begin: int
     end: int  #: the number of instructions, where the block is never freed
-    freed: int | None  #: the step of the free
+    free: Free | None = None
+    uses: list[int] = field(default_factory=list)  #: positions of the launches and copies that touch it
 
     @property
     def tensor(self) -> Tensor:

@@ -15,10 +15,8 @@ from refimpl.machine import HOST
 from refimpl.network import Tensor
 from refimpl.planner.instructions import (
     Allocate,
-    Compress,
     Copy,
     CopyIn,
-    CopyOut,
     Decompress,
     Fate,
     Free,
@@ -69,7 +67,7 @@ def listing(program: Program, steps: Selection = None, instructions: bool = Fals
             for number in shown:
                 lines += ["", *write(number)]
             if repeated:
-                lines += ["", *lister.repetition(shown, repeated)]
+                lines += ["", *_wrapped("  ⋮  ", lister.likeness(shown, repeated))]
     else:
         for number in selected(program, steps):
             lines += ["", *write(number)]
@@ -305,14 +303,9 @@ class _Lister:
     def _in_full(self, i: Instruction) -> str:
         if isinstance(i, (Allocate, Free)):
             return f"{i.address:#x} {self._item(i)}"
-        if isinstance(i, CopyOut):
-            return f"{i.address:#x} → {_place(i)} {self._item(i)}"
-        if isinstance(i, CopyIn):
-            return f"{_place(i)} → {i.address:#x} {self._item(i)}"
-        if isinstance(i, Compress):
-            return f"{_place(i)} → store {i.store_address:#x} {self._item(i)}"
-        if isinstance(i, Decompress):
-            return f"store {i.store_address:#x} → {_place(i)} {self._item(i)}"
+        if isinstance(i, Copy | Packing):
+            ends = [f"{i.address:#x}", _place(i)] if isinstance(i, Copy) else [_place(i), f"store {i.store_address:#x}"]
+            return f"{' → '.join(ends[::-1] if isinstance(i, CopyIn | Decompress) else ends)} {self._item(i)}"
         if isinstance(i, Record):
             return f"event {i.event}"
         if isinstance(i, Wait):
@@ -355,7 +348,7 @@ class _Lister:
         unit to the next.
         """
         known: dict[tuple[object, ...], int] = {}
-        clockwork = (Free, Record, Wait, Compress, Decompress)
+        clockwork = (Free, Record, Wait, Packing)
         return [
             known.setdefault(tuple(self._signature(i) for _, i in found if not isinstance(i, clockwork)), len(known))
             for found in self.by_step[1:]
@@ -369,10 +362,6 @@ class _Lister:
             return i.op, i.nbytes, i.tensor.kind, fate and fate.name
         assert isinstance(i, Copy)
         return i.op, i.nbytes, i.why
-
-    def repetition(self, shown: range, repeated: range) -> Iterator[str]:
-        """The lines that replace steps which are not shown."""
-        yield from _wrapped("  ⋮  ", self.likeness(shown, repeated))
 
     def likeness(self, shown: range, repeated: range) -> str:
         """The heading of `repeated` steps that are like those `shown` before them."""

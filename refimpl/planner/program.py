@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from refimpl.machine import Machine, Timeline, simulate
 from refimpl.memory.trace import Event
 from refimpl.network import Network, Tensor
-from refimpl.planner.instructions import Allocate, Counts, Fate, Free, Instruction, Lifetime, StepRow
+from refimpl.planner.instructions import Allocate, Copy, Counts, Fate, Free, Instruction, Launch, Lifetime, StepRow
 from refimpl.planner.setup import Setup
 
 if TYPE_CHECKING:
@@ -74,19 +74,20 @@ class Program:
 
     def lifetimes(self) -> list[Lifetime]:
         """Every block of the iteration, managed tensors and workspaces, in the order of allocation."""
-        frees = {}  # position of an allocation → position of its free
-        live: dict[int, int] = {}  # address → position of the allocation
+        found: list[Lifetime] = []
+        live: dict[int, Lifetime] = {}  # by address
         for position, it in enumerate(self.instructions):
             if isinstance(it, Allocate):
-                live[it.address] = position
+                live[it.address] = Lifetime(it, position, len(self.instructions))
+                found.append(live[it.address])
             elif isinstance(it, Free):
-                frees[live.pop(it.address)] = position
-        found = []
-        for begin, it in enumerate(self.instructions):
-            if isinstance(it, Allocate):
-                end = frees.get(begin)
-                freed = None if end is None else self.instructions[end].step
-                found.append(Lifetime(it, begin, len(self.instructions) if end is None else end, freed))
+                life = live.pop(it.address)
+                life.end, life.free = position, it
+            elif isinstance(it, Launch | Copy):
+                at = (it.address,) if isinstance(it, Copy) else (*it.addresses, *(it.workspace or ())[:1])
+                for address in at:
+                    if address in live:  # else it is a resident tensor's
+                        live[address].uses.append(position)
         return found
 
     def allocation_trace(self) -> list[Event]:
@@ -95,8 +96,8 @@ class Program:
         for number, life in enumerate(self.lifetimes()):
             it = life.allocate
             events[life.begin] = Event(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
-            if life.freed is not None:
-                events[life.end] = Event(number, 0, step=life.freed)
+            if life.free is not None:
+                events[life.end] = Event(number, 0, step=life.free.step)
         return [events[position] for position in sorted(events)]
 
     def listing(self, steps: Selection = None, instructions: bool = False) -> str:

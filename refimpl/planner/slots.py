@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from refimpl.machine import HOST, Choice
 from refimpl.network import Call, Step, Tensor
@@ -25,9 +25,10 @@ Feature = Literal[
     "rebuild",  # recompute: some maps are dropped and rebuilt
     "eviction",  # cache: a failed allocation may push something out
 ]
+Bound = TypeVar("Bound", covariant=True)  #: the protocol of what answers for one plan
 
 
-class Module:
+class Module(ABC, Generic[Bound]):
     """Base class of every module: a frozen object with parameters and without state."""
 
     if TYPE_CHECKING:
@@ -45,14 +46,16 @@ class Module:
     #: What the other modules may rely on.
     offers: ClassVar[frozenset[Feature]] = frozenset()
 
+    @abstractmethod
+    def bind(self, context: PlanContext) -> Bound:
+        """A fresh object that answers for one plan."""
+
 
 # -- recompute ---------------------------------------------------------------------------------------------------------
 
 
-class Recompute(Module, ABC):
-    @abstractmethod
-    def bind(self, context: PlanContext) -> BoundRecompute:
-        """A fresh object that answers for one plan."""
+class Recompute(Module["BoundRecompute"]):
+    """The modules of the slot recompute."""
 
 
 class BoundRecompute(Protocol):
@@ -81,10 +84,8 @@ class BoundRecompute(Protocol):
 # -- offload -----------------------------------------------------------------------------------------------------------
 
 
-class Offload(Module, ABC):
-    @abstractmethod
-    def bind(self, context: PlanContext) -> BoundOffload:
-        """A fresh object that answers for one plan."""
+class Offload(Module["BoundOffload"]):
+    """The modules of the slot offload."""
 
 
 class BoundOffload(Protocol):
@@ -100,10 +101,8 @@ class BoundOffload(Protocol):
 # -- liveness ----------------------------------------------------------------------------------------------------------
 
 
-class Liveness(Module, ABC):
-    @abstractmethod
-    def bind(self, context: PlanContext) -> BoundLiveness:
-        """A fresh object that answers for one plan."""
+class Liveness(Module["BoundLiveness"]):
+    """The modules of the slot liveness."""
 
 
 class BoundLiveness(Protocol):
@@ -116,14 +115,10 @@ class BoundLiveness(Protocol):
 # -- prefetch ----------------------------------------------------------------------------------------------------------
 
 
-class Prefetch(Module, ABC):
+class Prefetch(Module["BoundPrefetch"]):
     #: When it is asked: "early", before the step's own allocations; "between" its maps' and its weights' gradients;
     #: "late", after all of them and the workspace, where a hole is left.
     order: Literal["early", "between", "late"] = "late"
-
-    @abstractmethod
-    def bind(self, context: PlanContext) -> BoundPrefetch:
-        """A fresh object that answers for one plan."""
 
 
 class BoundPrefetch(Protocol):
@@ -139,10 +134,8 @@ class BoundPrefetch(Protocol):
 # -- cache -------------------------------------------------------------------------------------------------------------
 
 
-class Cache(Module, ABC):
-    @abstractmethod
-    def bind(self, context: PlanContext) -> BoundCache:
-        """A fresh object that answers for one plan."""
+class Cache(Module["BoundCache"]):
+    """The modules of the slot cache."""
 
 
 class BoundCache(Protocol):
@@ -164,15 +157,11 @@ class BoundCache(Protocol):
 # -- algorithms --------------------------------------------------------------------------------------------------------
 
 
-class Algorithms(Module, ABC):
+class Algorithms(Module["BoundAlgorithms"]):
     #: Whether the choices depend on the largest hole.
     adapts: ClassVar[bool] = True
     #: Whether the choices count in the bytes that drain.
     counts_drained: ClassVar[bool] = False
-
-    @abstractmethod
-    def bind(self, context: PlanContext) -> BoundAlgorithms:
-        """A fresh object that answers for one plan."""
 
 
 class BoundAlgorithms(Protocol):
@@ -213,15 +202,11 @@ class PoolSearch(ABC):
 # -- pinned ------------------------------------------------------------------------------------------------------------
 
 
-class Pinned(Module, ABC):
+class Pinned(Module["BoundPinned"]):
     #: Whether threads of the host compress maps, on a stream of their own; then `bind` returns a `BoundCompression`.
     compresses: ClassVar[bool] = False
     #: Whether it places maps in other tiers than the host's memory, where the machine has any.
     spans_tiers: ClassVar[bool] = False
-
-    @abstractmethod
-    def bind(self, context: PlanContext) -> BoundPinned:
-        """A fresh object that answers for one plan."""
 
 
 class Place(NamedTuple):

@@ -7,14 +7,12 @@ text speaks of convolutions only; in its published curve the outputs of fully co
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.network import Step, Tensor
 from refimpl.network.layer import LayerKind
 from refimpl.planner import slots
+from refimpl.planner.baseline import Departures
 from refimpl.planner.context import PlanContext
 from refimpl.superneurons.prefetch import DISTANCE, check_distance, prefetch_step
 
@@ -49,20 +47,13 @@ ALL_CHECKPOINTS = OffloadOutputs(
 )
 
 
-class BoundOffload:
+class BoundOffload(Departures):
     def __init__(self, module: OffloadOutputs, context: PlanContext) -> None:
-        self._reasons: dict[Tensor, str] = {}
-        self._at: defaultdict[int, list[Tensor]] = defaultdict(list)
+        super().__init__()
         for tensor in context.maps_across():
             producer = context.producer(tensor)
             if producer is None or producer.layer.kind not in module.kinds or tensor in context.fates:
                 continue
             if prefetch_step(context, tensor, module.distance) > context.last_forward_use(tensor) + 1:
-                self._reasons[tensor] = f"{producer.layer.name} puts it out"
-                self._at[context.last_forward_write(tensor, before=context.network.depth + 1)].append(tensor)
-
-    def offloads(self) -> Mapping[Tensor, str]:
-        return self._reasons
-
-    def leaves(self, step: Step) -> Sequence[Tensor]:
-        return self._at.get(step.number, ())
+                last = context.last_forward_write(tensor, before=context.network.depth + 1)
+                self.add(last, tensor, f"{producer.layer.name} puts it out")

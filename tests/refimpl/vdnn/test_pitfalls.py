@@ -133,7 +133,7 @@ class SentByUse(OffloadInputs):
         wrong: defaultdict[int, list[Tensor]] = defaultdict(list)
         for x in bound.offloads():
             wrong[context.uses[x][self.use if x is not context.network.input else 0].number].append(x)
-        bound._by_last_consumer = wrong
+        bound._at = wrong
         return bound
 
 
