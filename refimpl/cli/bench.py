@@ -51,14 +51,18 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.planner:
-        return planner(options)
-    if options.training:
-        return training(options)
-    if options.emulated:
-        return emulated(options)
-    if options.all_reduce:
-        return as_rank(options, all_reduce)
+    if options.write and options.quick:
+        raise Fail("--write keeps what was measured in full: leave out --quick")
+    for name, measure in (("planner", planner), ("training", training), ("emulated", emulated)):
+        if getattr(options, name):
+            if options.family or options.device or options.probe:
+                raise Fail(f"--{name} measures no single kernels: leave out --family, --device and --probe")
+            return measure(options)
+    return as_rank(options, all_reduce) if options.all_reduce else kernels(options)
+
+
+def kernels(options: argparse.Namespace) -> int:
+    """Every kernel family, or one."""
     from refimpl.machine.devices import NoDevice, device_at_hand
 
     try:
@@ -71,8 +75,6 @@ def run(options: argparse.Namespace) -> int:
         else:
             print(device.name)
         return DONE
-    if options.write and options.quick:
-        raise Fail("--write keeps what was measured with the full sizes: leave out --quick")
     if options.write and options.family:
         raise Fail("--write keeps the whole table: leave out --family")
 
@@ -117,10 +119,6 @@ def all_reduce(options: argparse.Namespace, communicator: Communicator) -> int:
 
 def planner(options: argparse.Namespace) -> int:
     """Planning, verifying and simulating, on one core."""
-    if options.family or options.device or options.probe:
-        raise Fail("--planner measures the planner, which has no families and needs no device: leave out the others")
-    if options.write and options.quick:
-        raise Fail("--write keeps what was measured with all turns: leave out --quick")
     from refimpl.bench import planning as measuring
 
     with progress("", len(measuring.NETWORKS) + 1) as advance:
@@ -130,10 +128,6 @@ def planner(options: argparse.Namespace) -> int:
 
 def training(options: argparse.Namespace) -> int:
     """An iteration of each network beside PyTorch's, on the CPU."""
-    if options.family or options.device == "gpu" or options.probe:
-        raise Fail("--training measures whole networks on the CPU: leave out --family, --probe and --device gpu")
-    if options.write and options.quick:
-        raise Fail("--write keeps what was measured with all turns: leave out --quick")
     from refimpl.bench import training as measuring
 
     with progress("", len(measuring.NETWORKS)) as advance:
@@ -145,10 +139,6 @@ def training(options: argparse.Namespace) -> int:
 
 def emulated(options: argparse.Namespace) -> int:
     """A product of matrices, an iteration and a cold start on the emulated GPU."""
-    if options.family or options.device or options.probe:
-        raise Fail("--emulated measures the emulated GPU alone: leave out --family, --device and --probe")
-    if options.write and options.quick:
-        raise Fail("--write keeps what was measured with all turns: leave out --quick")
     from refimpl.backend import DeviceFailed
     from refimpl.bench import emulated as measuring
 

@@ -6,14 +6,15 @@ import argparse
 import importlib.util
 import re
 import sys
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from refimpl.cli.arguments import DEVICE_FAILED, DONE, WRONG, Fail, Parser, whole
 from refimpl.cli.terminal import say
+from refimpl.text import counted
 
-NAMES = {"float32": "float32", "f4": "float32", "float64": "float64", "f8": "float64", "int32": "int32", "i4": "int32",
-         "int64": "int64", "i8": "int64"}  # fmt: skip
+TYPES = ("float32", "f4", "float64", "f8", "int32", "i4", "int64", "i8")
 SEEDS = 4
 
 
@@ -70,8 +71,7 @@ def run(options: argparse.Namespace) -> int:
         raise Fail(f"{options.kernel}: the emulated GPU does not know this: {error}") from None
     except (emulated.EmulationError, emulated.NoCompiler) as error:
         raise Fail(str(error), DEVICE_FAILED) from None
-    orders = options.seeds + 1
-    say(f"{name}: nothing found in {orders} {'order' if orders == 1 else 'orders'} of blocks and threads.")
+    say(f"{name}: nothing found in {counted(options.seeds + 1, 'order')} of blocks and threads.")
     return DONE
 
 
@@ -134,12 +134,11 @@ def argument(text: str) -> Any:
     from kernels import gpu
 
     if found := re.fullmatch(r"(\w+)\[([0-9]+(?:,[0-9]+)*)\]", text):
-        if found[1] not in NAMES:
-            raise Fail(f"{text}: give an array of {', '.join(NAMES)}")
+        if found[1] not in TYPES:
+            raise Fail(f"{text}: give an array of {', '.join(TYPES)}")
         shape = tuple(int(part) for part in found[2].split(","))
-        dtype = np.dtype(NAMES[found[1]])
-        count = int(np.prod(shape))
-        drawn = np.arange(count) if dtype.kind == "i" else np.random.default_rng(0).standard_normal(count)
+        dtype = np.dtype(found[1])
+        drawn = np.arange(prod(shape)) if dtype.kind == "i" else np.random.default_rng(0).standard_normal(prod(shape))
         return gpu.to_device(drawn.astype(dtype).reshape(shape))
     try:
         return int(text)

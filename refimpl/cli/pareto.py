@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -168,14 +169,10 @@ def table(found: Found) -> Table:
     """Slow-downs: a line a budget."""
     curves = shown(found)
     rows = [*zip(found.budgets, *(found.slowdowns(curve) for curve in curves), strict=True)]
-    columns = [Column("budget", lambda row: row[0], size)]
-    columns += [Column(curve.paper, value_at(place), "{:.3f}".format) for place, curve in enumerate(curves, 1)]
+    columns = [Column("budget", itemgetter(0), size)]
+    columns += [Column(curve.paper, itemgetter(place), "{:.3f}".format) for place, curve in enumerate(curves, 1)]
     note = "Seconds of an iteration over the baseline's with memory enough; the best setup of each."
     return Table.of(found.title, rows, columns, note)
-
-
-def value_at(place: int) -> Any:
-    return lambda row: row[place]
 
 
 def findings(found: Found) -> list[str]:

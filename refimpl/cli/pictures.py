@@ -5,25 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import Fail, Parser, writable
+from refimpl.cli.arguments import Fail, writable
 
 if TYPE_CHECKING:
     from refimpl.machine import Timeline
     from refimpl.planner import Program
-
-#: What can be drawn of a program.
-KINDS = {
-    "memory": "what fills device memory, step by step",
-    "pool": "the address of every block in the pool",
-    "timeline": "what runs when on every stream",
-}
-
-
-def add_picture(parser: Parser, kinds: bool = True) -> None:
-    parser.add_argument("--picture", metavar="FILE", help="draw it into a .png or .svg file")
-    if kinds:
-        meant = "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
-        parser.add_argument("--draw", choices=tuple(KINDS), default="memory", help=f"{meant} (default: memory)")
 
 
 def checked(path: str | None) -> Path | None:
@@ -36,7 +22,7 @@ def checked(path: str | None) -> Path | None:
 
 
 def draw(kind: str, program: Program, timeline: Timeline, path: Path) -> None:
-    """One of the KINDS."""
+    """One of `declare.PICTURES`."""
     from refimpl.report.memory_pictures import memory_picture, pool_picture
     from refimpl.report.timeline_picture import timeline_picture
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, writable
+from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Parser, writable
 from refimpl.cli.pictures import checked, draw
 from refimpl.cli.terminal import print_json, say, show_table, waiting, wrapped
 from refimpl.machine import Machine
@@ -69,7 +69,6 @@ def run(options: argparse.Namespace) -> int:
     fates = options.save_fates and writable("--save-fates", options.save_fates)
     network, setup, machine = resolve.network(options), resolve.setup(options), resolve.machine(options)
     budget = budget_bytes(options.budget, network, machine)
-    selections = [_step(text, network) for text in options.step]
     try:
         program = plan(network, setup, machine, budget)
     except DoesNotFit as error:
@@ -90,10 +89,9 @@ def run(options: argparse.Namespace) -> int:
         document = plan_json(program, timeline, unlimited_baseline(network, machine).planned_seconds)
         also = {"least_budget_bytes": least_bytes} if options.least else {}
         print_json(document | also | (batch_json(most) if most else {}))
-    elif options.listing or options.instructions or selections:
-        chosen: list[int | str | None] = [*selections] or [None]
-        for selection in chosen:
-            print(program.listing(selection, options.instructions))
+    elif options.listing or options.instructions or options.step:
+        for step in options.step or [None]:
+            print(program.listing(int(step) if step and step.isdecimal() else step, options.instructions))
     else:
         from refimpl.report.tables import plan_table, steps_table, tried_table
         from refimpl.text import size
@@ -116,16 +114,6 @@ def run(options: argparse.Namespace) -> int:
         if picture:
             say(f"Picture: {picture}")
     return DONE
-
-
-def _step(text: str, network: Network) -> int | str:
-    """A step as `listing` takes it: a number, or a layer's name (its forward and its backward)."""
-    if text.isdecimal():
-        number, last = int(text), len(network.steps)
-        if not 1 <= number <= last:
-            raise Fail(f"there is no step {number}; {network.name} has the steps 1 to {last}")
-        return number
-    return network.layer(text).name
 
 
 def least(network: Network, setup: Setup, machine: Machine) -> int | None:

@@ -17,17 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl.accudnn.tuner import warmed_up
 from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import (
-    DONE,
-    INTERRUPTED,
-    WRONG,
-    Fail,
-    Parser,
-    whole,
-    writable,
-)
+from refimpl.cli.arguments import DONE, INTERRUPTED, WRONG, Fail, Parser, whole, writable
 from refimpl.cli.parallel import as_rank, same_command
-from refimpl.cli.terminal import print_json, say, show_table, training_progress
+from refimpl.cli.terminal import print_json, progress, say, show_table
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.machine.cpu import CalibratedCpu
 from refimpl.network import Network
@@ -271,7 +263,7 @@ def train(
     batch, rank = trainer.network.batch, trainer.communicator.rank
     everything = batch * trainer.network.ranks  # of which each rank has its part
     warmup = tuned.warmup_epochs * source.per_epoch(everything) if tuned else 0
-    with training_progress(trainer.network.name, trainer.iteration, last) as advance:
+    with progress(trainer.network.name, last, trainer.iteration) as advance:
         while trainer.iteration < last:
             images, labels = source.batch(everything, trainer.iteration, trainer.seed)
             if tuned:
@@ -280,7 +272,7 @@ def train(
             mine = slice(rank * batch, (rank + 1) * batch)
             losses.append(trainer.step(images[mine], labels[mine]))
             seconds.append(time.perf_counter() - start)
-            advance(losses[-1])
+            advance(f"loss {losses[-1]:.3f}")
     return losses, seconds
 
 
@@ -424,10 +416,10 @@ def compressing(compressed: list[dict[str, Any]]) -> str:
     figures = ("nbytes", "stored", "compress_seconds", "decompress_seconds")
     total = {name: sum(one[name] for one in compressed) for name in figures}
     share = sum(one["density"] * one["nbytes"] for one in compressed) / total["nbytes"]
-    maps = "1 map" if len(compressed) == 1 else f"{len(compressed)} maps"
     return (
-        f"{maps}, {size(total['nbytes'])} compressed to {size(total['stored'])}, {share:.0%} not zero; "
-        f"{duration(total['compress_seconds'])} there, {duration(total['decompress_seconds'])} back"
+        f"{counted(len(compressed), 'map')}, {size(total['nbytes'])} compressed to {size(total['stored'])}, "
+        f"{share:.0%} not zero; {duration(total['compress_seconds'])} there, "
+        f"{duration(total['decompress_seconds'])} back"
     )
 
 

@@ -104,26 +104,13 @@ def progress(doing: str, total: int, completed: int = -1) -> Iterator[Advance]:
         yield lambda name, by=1: bar.update(task, description=escape(f"{doing} {name:<32.32}".strip()), advance=by)
 
 
-@contextmanager
-def training_progress(name: str, first: int, last: int) -> Iterator[Callable[[float], None]]:
-    """The same for training; call what is given with the loss of each iteration."""
-    with progress(name, last, first) as advance:
-        yield lambda loss: advance(f"loss {loss:.3f}")
-
-
 def search_progress() -> Callable[[int, int, float], None]:
     """A progress callback for searches: a line on standard error, if that is a terminal."""
 
     def show_plan(plans: int, most: int, seconds: float) -> None:
         best = f"best {duration(seconds)}" if seconds < float("inf") else "nothing fits yet"
-        print(
-            f"\rsearching, plan {plans} of {most}: {best}; Ctrl-C takes the best   ",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-        if plans >= most:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        line = f"searching, plan {plans} of {most}: {best}; Ctrl-C takes the best   "
+        print("\r\033[K" if plans >= most else f"\r{line}", end="", file=sys.stderr, flush=True)
 
     return show_plan if sys.stderr.isatty() else lambda plans, most, seconds: None
 

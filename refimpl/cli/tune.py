@@ -24,6 +24,7 @@ from refimpl.text import duration, size
 POLICY = "accudnn"
 PLANS = 60  #: batches planned for most networks; how far the bar goes
 MOST_BUDGET = 1 << 50  #: bytes; a curve without a limit has no end
+one_digit, two_digits = "{:,.1f}".format, "{:.2f}".format
 
 
 def add(parser: Parser) -> None:
@@ -108,14 +109,6 @@ def run(options: argparse.Namespace) -> int:
 def title(tuned: Tuned) -> str:
     machine = f"{tuned.machine.name}, {tuned.machine.catalogue}"
     return f"{tuned.network} · {tuned.setup.name} · {machine} · {size(tuned.budget)} (simulated)"
-
-
-def two_digits(number: float) -> str:
-    return f"{number:.2f}"
-
-
-def one_digit(number: float) -> str:
-    return f"{number:,.1f}"
 
 
 def accountings_table(tuned: Tuned) -> Table:
@@ -241,37 +234,35 @@ def document(tuned: Tuned) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def figures(of: Any, *names: str) -> dict[str, Any]:
+    """Some attributes, by name."""
+    return {name: getattr(of, name) for name in names}
+
+
 def accounting_json(found: Accounting) -> dict[str, Any]:
-    return {
-        "batch": found.batch,
-        "bytes_per_image": found.bytes_per_image,
-        "fixed_bytes": found.fixed_bytes,
-        "images_a_second": found.point.images_a_second,
-    }
+    rate = found.point.images_a_second
+    return figures(found, "batch", "bytes_per_image", "fixed_bytes") | {"images_a_second": rate}
 
 
 def point_json(one: Point) -> dict[str, Any]:
     """A batch that does not fit has no figures."""
-    found = {"batch": one.batch, "fits": one.seconds is not None}
     names = ("images_a_second", "seconds", "stall_seconds", "slowdown", "offloaded_bytes", "peak_bytes")
-    return found | {name: getattr(one, name) if found["fits"] else None for name in names}
+    fits = one.seconds is not None
+    return {"batch": one.batch, "fits": fits} | (figures(one, *names) if fits else dict.fromkeys(names))
 
 
 def learning_json(learning: Learning) -> dict[str, Any]:
-    names = ("global_batch", "rate", "base_rate", "warmup_epochs", "scaling", "iterations_an_epoch")
-    return {name: getattr(learning, name) for name in names}
+    return figures(learning, "global_batch", "rate", "base_rate", "warmup_epochs", "scaling", "iterations_an_epoch")
 
 
 def workers_json(row: Workers) -> dict[str, Any]:
-    cluster: Cluster = row.cluster
+    cluster, names = row.cluster, ("seconds", "images_a_second", "scaling", "speedup", "baseline_speedup", "pays_up_to")
     return {
         "simulated": True, "workers": cluster.workers, "link_bytes_a_second": cluster.rate,
         "latency_seconds": cluster.latency, "gradient_bytes": row.gradient_bytes,
         "wire_bytes": wire_bytes(row.gradient_bytes, cluster.workers),
         "reduce_seconds": cluster.reduce_seconds(row.gradient_bytes), "overlap": cluster.overlap,
-        "seconds": row.seconds, "images_a_second": row.images_a_second, "scaling": row.scaling,
-        "speedup": row.speedup, "baseline_speedup": row.baseline_speedup, "pays_up_to": row.pays_up_to,
-        "learning": learning_json(row.learning),
+        **figures(row, *names), "learning": learning_json(row.learning),
     }  # fmt: skip
 
 
@@ -298,11 +289,11 @@ def tuned_file(path: str) -> TunedFile:
         tuned = TunedFile(
             found["network"], found["optimal_batch"], learning["rate"], learning["base_rate"], learning["warmup_epochs"]
         )
+        if sound(tuned):
+            return tuned
     except (ValueError, TypeError, KeyError, RecursionError):
-        tuned = None
-    if tuned is None or not sound(tuned):
-        raise Fail(f"--tuned {path}: this is not what refimpl tune --json prints, or it is damaged")
-    return tuned
+        pass
+    raise Fail(f"--tuned {path}: this is not what refimpl tune --json prints, or it is damaged")
 
 
 def sound(tuned: TunedFile) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from refimpl.machine import HOST
-from refimpl.network import Tensor
+from refimpl.network import NetworkError, Tensor
 from refimpl.planner.instructions import (
     Allocate,
     Copy,
@@ -114,7 +114,7 @@ def selected(program: Program, steps: Selection) -> Sequence[int]:
     known = program_range(program)
     for number in numbers:
         if number not in known:
-            raise ValueError(f"{program.network.name} has no step {number}; there are steps 1 to {known[-1]}")
+            raise NetworkError(f"{program.network.name} has no step {number}; there are steps 1 to {known[-1]}")
     return numbers
 
 

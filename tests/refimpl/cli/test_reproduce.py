@@ -207,7 +207,7 @@ def test_running_wants_a_gpu_or_a_small_network(name: str, wrong: Wrong, monkeyp
     said = wrong("reproduce", name, "--run")
     assert f"no GPU here; a small network runs on the CPU: {PAPERS[name].small}" in said
     small = PAPERS[name].small.split()
-    assert "--iterations 0: give at least 1" in wrong("reproduce", name, "--run", *small, "--iterations", 0)
+    assert "--iterations: give a whole number from 1 to" in wrong("reproduce", name, "--run", *small, "--iterations", 0)
     assert "--write belongs to --run" in wrong("reproduce", name, "--write")
     assert "--policy belongs to --run" in wrong("reproduce", name, "--policy", "vdnn-all")
     assert "--only and --picture belong to the figures" in wrong("reproduce", name, "--run", "--only", "networks")
