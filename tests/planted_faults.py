@@ -808,9 +808,15 @@ PAPERS = (
     Fault(
         "vDNN-dyn adopts the feasible candidate although a faster one fits",
         "refimpl/planner/search.py",
-        "try_out(self._as_set(candidate), attempt, tried)\n                break",
-        "try_out(self._as_set(candidate), attempt, tried) and adopted\n                break",
+        "next(fitting, frugal)",
+        "next(fitting, frugal) and frugal",
         "tests/refimpl/vdnn",
+        or_else=(
+            (
+                "try_out(self._as_set(candidate), attempt, tried)\n                break",
+                "try_out(self._as_set(candidate), attempt, tried) and adopted\n                break",
+            ),
+        ),
     ),
     Fault(
         "vDNN++'s alternate-conv begins with the second CONV",

@@ -18,10 +18,10 @@ from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
 from refimpl.accudnn.model import Model
 from refimpl.accudnn.modules import Capped, Late, modules_of, steps_of
 from refimpl.memory import Allocator, BestFit, FirstFit
-from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Search, Setup, Trial
+from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup
 from refimpl.planner.baseline import NoOffload, NoPrefetch
 from refimpl.planner.fixed import AddressesDoNotFit
-from refimpl.planner.search import try_out
+from refimpl.planner.search import Attempts
 from refimpl.planner.setup import FIELDS
 from refimpl.planner.slots import Prefetch
 from refimpl.text import counted
@@ -48,27 +48,16 @@ class Proposal(NamedTuple):
         return isinstance(self.setup.allocator, FixedAddresses)
 
 
-class Attempts:
-    """The candidates planned so far, and the fastest program of them."""
+class Counted(Attempts):
+    """Counts the plans, too."""
 
-    def __init__(self, attempt: Callable[[Setup], Program]) -> None:
-        self._attempt = attempt
-        self.tried: list[Trial] = []
-        self.best: Program | None = None
-        self.failure: DoesNotFit | None = None  #: of the last one that did not fit
-        self.plans = 0
+    plans = 0
 
-    def plan(self, candidate: Proposal) -> Program | None:
+    def propose(self, candidate: Proposal) -> Program | None:
         """A candidate's program, if it fits."""
-        try:
-            program = try_out(candidate.setup, self._attempt, self.tried, candidate.predicted, candidate.note)
-        except DoesNotFit as error:
-            self.failure = error
-            self.plans += 1 if isinstance(error, AddressesDoNotFit) else 1 + candidate.counted_first
-            return None
-        self.plans += 1 + candidate.counted_first
-        if self.best is None or program.planned_seconds < self.best.planned_seconds:
-            self.best = program
+        program = self.plan(candidate.setup, candidate.predicted, candidate.note)
+        counted_alone = program is None and isinstance(self.failure, AddressesDoNotFit)
+        self.plans += 1 if counted_alone else 1 + candidate.counted_first
         return program
 
 
@@ -82,20 +71,17 @@ class AccUDNN(Search):
     guided: bool = True  #: whether the model chooses; if not, only the most frugal candidates are planned
 
     def search(self, attempt: Callable[[Setup], Program], context: PlanContext) -> Program:
-        attempts = Attempts(attempt)
+        attempts = Counted(attempt)
         model = Model.of(context) if self.guided else None
         if model:
             self._by_the_model(attempts, model, context.budget)
         if attempts.best is None:
-            any(map(attempts.plan, self.last_resorts(model)))
+            any(map(attempts.propose, self.last_resorts(model)))
         if attempts.best is None:
-            failure = attempts.failure
-            assert failure is not None
-            failure.who = f"{context.network.name} is untrainable by {self.name}: even {self.least}"
-            raise failure
+            raise self.untrainable(attempts.failure, context)
         return dataclasses.replace(attempts.best, tried=tuple(attempts.tried))
 
-    def _by_the_model(self, attempts: Attempts, model: Model, budget: int) -> None:
+    def _by_the_model(self, attempts: Counted, model: Model, budget: int) -> None:
         """Plan what the model chooses for less and less of the budget, until no choice is predicted to be faster."""
         fastest = math.inf  # that the model predicts: seldom more with more memory
         enough_free = 0.0  # share of the budget that has to be free for fixed addresses to be worth a plan
@@ -110,7 +96,7 @@ class AccUDNN(Search):
                     continue
                 if candidate.counted_first and reserve < enough_free:
                     continue
-                program = attempts.plan(candidate)
+                program = attempts.propose(candidate)
                 if program and program.planned_seconds <= CLOSE * decision.seconds:
                     break
                 if not program and isinstance(attempts.failure, AddressesDoNotFit):

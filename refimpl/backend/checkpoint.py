@@ -3,8 +3,6 @@
 An `.npz` archive: every tensor of the state by name, and under `about` a JSON text with the iteration, the settings,
 the network's name and the SHA-256 of every tensor.  A new one replaces an old one only when it is complete, and one
 is read and checked to the last byte before a trainer is touched.
-
-Format 1 had no SHA-256.  Its files are still read: the archive's own CRC-32 of every member finds damage in them too.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from refimpl.network import Network
 from refimpl.text import shown
 
 FORMAT = 2
-READABLE = (1, 2)
 ABOUT = "about"  #: no tensor of a state is named so: their names have a dot
 ABOUT_BYTES = 1 << 20  #: that `about` may take, and
 ABOUT_BYTES_TENSOR = 1 << 10  #: more for each tensor
@@ -70,9 +67,8 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
             if ABOUT not in archive.names:
                 raise CheckpointError(f"{path} is not a checkpoint: it has no {ABOUT!r}")
             about = _about(archive, network)
-            version = about.get("format")
-            if type(version) is not int or version not in READABLE:
-                raise CheckpointError(f"{path} is a checkpoint of another format; this version reads 1 and 2")
+            if about.get("format") != FORMAT:
+                raise CheckpointError(f"{path} is a checkpoint of another format; this version reads {FORMAT}")
             names = [name for name in archive.names if name != ABOUT]
             other = about.get("network")
             try:
@@ -89,7 +85,7 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
     except Damaged as error:
         raise CheckpointError(f"{path} is incomplete or damaged: {error}") from None
-    if version > 1 and about.get("checksums") != {name: _checksum(array) for name, array in arrays.items()}:
+    if about.get("checksums") != {name: _checksum(array) for name, array in arrays.items()}:
         raise CheckpointError(f"{path} is damaged: a tensor differs from what was saved")
     return arrays, settings
 

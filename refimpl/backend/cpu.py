@@ -52,10 +52,6 @@ def arena(nbytes: int, what: str, poison: bool) -> np.ndarray:
     return raw[start : start + nbytes]
 
 
-def cpu_name() -> str:
-    return f"{platform.processor() or platform.machine()}, {thread_count()} threads"
-
-
 class CpuDevice(Device):
     """`order` decides who comes next; with `poison` a missing wait becomes a wrong number."""
 
@@ -164,7 +160,8 @@ class CpuReplay(Replay):
         for position, piece in self._pieces.items():  # beside the others
             add(position, piece.began, piece.until)
         spans.sort(key=lambda span: span.start)
-        return Timeline(spans, self._program.streams, seconds, cpu_name(), simulated=False)
+        cpu = f"{platform.processor() or platform.machine()}, {thread_count()} threads"
+        return Timeline(spans, self._program.streams, seconds, cpu, simulated=False)
 
     def _run(self, executed: Callable[[int], None]) -> None:
         """Execute everything, calling `executed` with the position of each launch and copy that is done."""

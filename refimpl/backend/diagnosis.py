@@ -35,13 +35,6 @@ class Finding:
         )
 
 
-class Diagnosed(Exception):
-    """Ends the iteration that looks for it."""
-
-    def __init__(self, finding: Finding) -> None:
-        self.finding = finding
-
-
 def diagnose(device: Device, replay: Replay, program: Program, until: int) -> Finding | None:
     """Run the program up to the launch at position `until`, looking at every number; None where all are finite."""
     launches = {
@@ -51,23 +44,24 @@ def diagnose(device: Device, replay: Replay, program: Program, until: int) -> Fi
     }
     calls = {call: step for step in program.network.steps for call in step.calls}
 
+    finding: Finding | None = None
+
     def look(position: int, instruction: Launch) -> None:
-        _look(device, instruction, calls[instruction.call])
-        if position == until:
+        nonlocal finding
+        finding = _look(device, instruction, calls[instruction.call])
+        if finding is not None or position == until:
             raise StopIteration
 
     try:
         replay.issue({position: partial(look, position, instruction) for position, instruction in launches.items()})
-    except Diagnosed as found:
-        return found.finding
     except StopIteration:
-        return None
+        pass
     finally:
         replay.finish()
-    return None
+    return finding
 
 
-def _look(device: Device, instruction: Launch, step: Step) -> None:
+def _look(device: Device, instruction: Launch, step: Step) -> Finding | None:
     address = dict(zip(instruction.call.operands, instruction.addresses, strict=True))
     for tensor in (*instruction.call.updates, *instruction.call.writes):
         if tensor.kind in ("labels", "scratch"):
@@ -82,4 +76,5 @@ def _look(device: Device, instruction: Launch, step: Step) -> None:
             ]
             worst = float(bad[np.isnan(bad)][0]) if np.isnan(bad).any() else float(bad[0])
             assert not math.isfinite(worst)
-            raise Diagnosed(Finding(step, tensor, int(bad.size), worst, weights))
+            return Finding(step, tensor, int(bad.size), worst, weights)
+    return None

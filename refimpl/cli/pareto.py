@@ -217,12 +217,8 @@ def document(found: Found) -> dict[str, Any]:
         "network": found.network.name, "batch": found.network.batch, "machine": machine.name,
         "catalogue": machine.catalogue, "simulated": True, "floor_seconds": found.floor,
         "single_step_bytes": found.single_step, "budget_bytes": found.budgets,
-        "setups": [curve_json(curve) for curve in found.curves],
+        "setups": [{"paper": one.paper, "setup": one.name, "seconds": one.seconds} for one in found.curves],
         "best": {curve.paper: curve.seconds for curve in found.best},
         "combined": found.combined.seconds,
         "bound": found.bound and found.bound.seconds,
     }  # fmt: skip
-
-
-def curve_json(curve: Curve) -> dict[str, Any]:
-    return {"paper": curve.paper, "setup": curve.name, "seconds": curve.seconds}

@@ -116,13 +116,6 @@ def network_for(options: argparse.Namespace, source: Any) -> Network:
     return network
 
 
-def length_of(options: argparse.Namespace, source: BatchSource, batch: int) -> int:
-    """Iterations in all."""
-    if options.epochs:
-        return int(options.epochs) * source.per_epoch(batch)
-    return options.steps or STEPS
-
-
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
@@ -150,7 +143,8 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     if options.export and network.file is None:
         raise Fail(f"--export {options.export}: {network.name} came from no ONNX file; only such a one can be written")
     source = source or data.synthetic(network.input.shape[1:], classes=network.predictions.shape[1])
-    last = length_of(options, source, network.batch * network.ranks)
+    everything = network.batch * network.ranks  # images of an iteration
+    last = options.epochs * source.per_epoch(everything) if options.epochs else options.steps or STEPS
     described = {
         "network": network.name, "batch": network.batch, "policy": resolve.setup(options).name, "data": options.data,
         "iterations": last, "all-reduces": network.reduced, **learning, "checkpoint": options.resume,

@@ -72,9 +72,7 @@ class Combined(Search):
             if judge.best is None:
                 raise
         if judge.best is None:
-            assert judge.failure is not None
-            judge.failure.who = f"{context.network.name} is untrainable by {self.name}: even {self.least}"
-            raise judge.failure
+            raise self.untrainable(judge.failure, context)
         adopted = judge.best.setup
         if adopted.name != self.name:
             adopted = dataclasses.replace(adopted, name=f"{self.name}: {adopted.name}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from refimpl.memory.base import UNLIMITED, Allocator, Pool, PoolError, Statistics
 from refimpl.memory.block_heap import BlockHeap
 from refimpl.memory.both_ends import BothEnds
-from refimpl.memory.driver_calls import DriverCalls
-from refimpl.memory.fits import BestFit, FirstFit, FitPool, WorstFit
+from refimpl.memory.fits import BestFit, DriverCalls, FirstFit, FitPool, WorstFit
 from refimpl.memory.fixed_addresses import Fixed, Life, lives
 from refimpl.memory.free_list import FreeList
 from refimpl.memory.trace import Event, Trace, ideal, replay

@@ -34,19 +34,18 @@ class Search(Setup):
             attempt: plans a setup within the budget, or raises `DoesNotFit`.
             context: the network, the machine and the budget.
         """
-        tried: list[Trial] = []
-        try:
-            adopted = try_out(self.frugal, attempt, tried)
-        except DoesNotFit as error:
-            error.who = f"{context.network.name} is untrainable by {self.name}: even {self.least}"
-            raise
-        for candidate in self.candidates:
-            try:
-                adopted = try_out(self._as_set(candidate), attempt, tried)
-                break
-            except DoesNotFit:
-                continue
-        return dataclasses.replace(adopted, tried=tuple(tried))
+        attempts = Attempts(attempt)
+        frugal = attempts.plan(self.frugal)
+        if frugal is None:
+            raise self.untrainable(attempts.failure, context)
+        fitting = filter(None, (attempts.plan(self._as_set(candidate)) for candidate in self.candidates))
+        return dataclasses.replace(next(fitting, frugal), tried=tuple(attempts.tried))
+
+    def untrainable(self, failure: DoesNotFit | None, context: PlanContext) -> DoesNotFit:
+        """The error where not even the most frugal candidate fits."""
+        assert failure is not None
+        failure.who = f"{context.network.name} is untrainable by {self.name}: even {self.least}"
+        return failure
 
     def _as_set(self, candidate: Setup) -> Setup:
         """A candidate with this setup's modules in the slots that are not searched."""
@@ -82,28 +81,32 @@ class Search(Setup):
         return {slot: "searched" if slot in self.searched else called(self.module(slot)) for slot in SLOTS}
 
 
-def try_out(
-    candidate: Setup,
-    attempt: Callable[[Setup], Program],
-    tried: list[Trial],
-    predicted: float | None = None,
-    note: str = "",
-) -> Program:
-    """Plan a candidate and add the result to the table; raises `DoesNotFit`.
+class Attempts:
+    """The candidates planned so far, and the fastest program of them.  `attempt` plans a setup within the budget."""
 
-    Args:
-        candidate: its name is the search's, a colon and its own.
-        attempt: plans a setup within the budget.
-        tried: the table.
-        predicted: seconds of the iteration by the search's own model, if it has one.
-        note: how the candidate was chosen.
-    """
-    name = candidate.name.partition(": ")[2]
-    try:
-        program = attempt(candidate)
-    except DoesNotFit as error:
-        failure = f"{error.where}: {error.missing} missing"
-        tried.append(Trial(name, False, predicted=predicted, note=note, failure=failure))
-        raise
-    tried.append(Trial(name, True, program.peak_bytes, program.planned_seconds, predicted, note))
-    return program
+    def __init__(self, attempt: Callable[[Setup], Program]) -> None:
+        self._attempt = attempt
+        self.tried: list[Trial] = []
+        self.best: Program | None = None
+        self.failure: DoesNotFit | None = None  #: of the last one that did not fit
+
+    def plan(self, candidate: Setup, predicted: float | None = None, note: str = "") -> Program | None:
+        """A candidate's program, if it fits.
+
+        Args:
+            candidate: its name is the search's, a colon and its own.
+            predicted: seconds of the iteration by the search's own model, if it has one.
+            note: how the candidate was chosen.
+        """
+        name = candidate.name.partition(": ")[2]
+        try:
+            program = self._attempt(candidate)
+        except DoesNotFit as error:
+            failure = f"{error.where}: {error.missing} missing"
+            self.tried.append(Trial(name, False, predicted=predicted, note=note, failure=failure))
+            self.failure = error
+            return None
+        self.tried.append(Trial(name, True, program.peak_bytes, program.planned_seconds, predicted, note))
+        if self.best is None or program.planned_seconds < self.best.planned_seconds:
+            self.best = program
+        return program

@@ -95,14 +95,6 @@ class Saved:
         checkpoint.write(path, self.network, self.state, SETTINGS)
         self.content = path.read_bytes()
 
-    def of_format_1(self) -> Saved:
-        """The same as an older version wrote it, without checksums."""
-        shapes = {p.weight.name: list(p.weight.shape) for _, _, p in self.network.parameters()}
-        about = {"format": 1, "network": "tiny", "settings": SETTINGS, "shapes": shapes}
-        np.savez(self.path, about=np.array(json.dumps(about)), **self.state)  # type: ignore[arg-type]
-        self.content = self.path.read_bytes()
-        return self
-
     def outcome(self, content: bytes) -> str:
         self.path.write_bytes(content)
         found: list[Any] = []
@@ -115,21 +107,15 @@ class Saved:
 
 
 @pytest.fixture
-def saved(tmp_path: Path, request: pytest.FixtureRequest) -> Saved:
-    made = Saved(tmp_path / "saved.npz")
-    return made.of_format_1() if getattr(request, "param", 2) == 1 else made
+def saved(tmp_path: Path) -> Saved:
+    return Saved(tmp_path / "saved.npz")
 
 
-formats = pytest.mark.parametrize("saved", [1, 2], indirect=True, ids=["format 1", "format 2"])
-
-
-@formats
 def test_a_checkpoint_is_read_as_it_was_written(saved: Saved) -> None:
     assert saved.outcome(saved.content) == "the same"
 
 
 @pytest.mark.slow
-@formats
 @pytest.mark.parametrize("count", [400, pytest.param(8000, marks=pytest.mark.campaign)])
 def test_a_flipped_bit_loads_no_other_weights(saved: Saved, count: int) -> None:
     random, outcomes = Random(2026), Counter[str]()
@@ -141,7 +127,6 @@ def test_a_flipped_bit_loads_no_other_weights(saved: Saved, count: int) -> None:
     assert outcomes["refused"] > count / 2
 
 
-@formats
 def test_every_flipped_bit_in_a_header_is_refused(saved: Saved) -> None:
     """All of `\\x93NUMPY`, the version and the length.  One flipped bit of the length once loaded other weights."""
     start = saved.content.index(b"\x93NUMPY", saved.content.index(b"hidden.w.npy"))
@@ -246,8 +231,8 @@ def crafted(whole: bytes) -> dict[str, bytes]:
     return made
 
 
-#: Fields of the archive's directory that say nothing of the arrays; and a whole checkpoint of format 1.
-HARMLESS = ("disk", f"format {VALUES.index(1)}")
+#: Fields of the archive's directory that say nothing of the arrays.
+HARMLESS = ("disk",)
 
 
 @pytest.mark.slow

@@ -238,17 +238,17 @@ def _lrn(call: Call) -> Translated:
     """x / (k + alpha · mean of the squares in a window of channels)^beta, as PyTorch spells it out, read backwards."""
     x, below = call["self"], call["other"]
     chain: list[Call] = []
+    refused = Unsupported("a division is supported as the end of a local response normalisation only")
     for operator in LRN:
         if _operator(below) != operator:
-            raise Unsupported("a division is supported as the end of a local response normalisation only")
+            raise refused
         chain.append(Call(call.of, below))
         below = below.args[0]
     power, sum_, scaled, *_, mean, padded, _, square = chain
-    if square["self"] is not x or square["other"] is not x:
-        raise Unsupported("a division is supported as the end of a local response normalisation only")
     size = mean["kernel_size"][0]
-    if padded["pad"][-2:] != [size // 2, (size - 1) // 2]:
-        raise Unsupported("a division is supported as the end of a local response normalisation only")
+    halves = [size // 2, (size - 1) // 2]
+    if square["self"] is not x or square["other"] is not x or padded["pad"][-2:] != halves:
+        raise refused
     call.inputs = [call.of.names[x]]
     return "lrn", {"size": size, "alpha": scaled["other"], "beta": power["exponent"], "k": sum_["other"]}
 

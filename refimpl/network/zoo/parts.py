@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from refimpl.network.builder import Builder, Size
-from refimpl.network.conventions import SUFFIXES, Conventions
+from refimpl.network.conventions import SUFFIXES, VDNN, Conventions
 from refimpl.network.layer import Layer
 from refimpl.network.network import Network
 
@@ -64,3 +64,13 @@ def classified(b: Builder, classes: int, name: str = "fc") -> Network:
     b.fc(classes, name=name)
     b.softmax(name="softmax")
     return b.build()
+
+
+def of_depth(family: Callable[..., Network], depth: int, images: int, about: str) -> Callable[..., Network]:
+    """The function that makes one network of a family, such as `vgg16`; `images`: its batch by default."""
+
+    def make(batch: int = images, conventions: Conventions = VDNN) -> Network:
+        return family(depth, batch, conventions)
+
+    make.__name__, make.__doc__ = f"{family.__name__}{depth}", about
+    return make

@@ -10,7 +10,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, conv_norm, conv_norm_relu, spelled
+from refimpl.network.zoo.parts import classified, conv_norm, conv_norm_relu, of_depth, spelled
 
 FILTERS = (64, 128, 256, 512)
 
@@ -66,16 +66,6 @@ def bottleneck(b: Builder, name: str, x: Layer, filters: int, stride: int, widen
     return b.relu(name=f"{name}.relu")
 
 
-def resnet50(batch: int = 32, conventions: Conventions = VDNN) -> Network:
-    """Groups of 3, 4, 6 and 3 units."""
-    return resnet(50, batch, conventions)
-
-
-def resnet101(batch: int = 32, conventions: Conventions = VDNN) -> Network:
-    """Groups of 3, 4, 23 and 3 units."""
-    return resnet(101, batch, conventions)
-
-
-def resnet152(batch: int = 32, conventions: Conventions = VDNN) -> Network:
-    """Groups of 3, 8, 36 and 3 units."""
-    return resnet(152, batch, conventions)
+resnet50 = of_depth(resnet, 50, 32, "Groups of 3, 4, 6 and 3 units.")
+resnet101 = of_depth(resnet, 101, 32, "Groups of 3, 4, 23 and 3 units.")
+resnet152 = of_depth(resnet, 152, 32, "Groups of 3, 8, 36 and 3 units.")

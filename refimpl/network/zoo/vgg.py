@@ -5,13 +5,11 @@ vDNN made model D deeper by 20, 40, 60 and 80 convolutions in each group, to hav
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from refimpl.network.builder import Builder
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
-from refimpl.network.zoo.parts import classified, spelled
+from refimpl.network.zoo.parts import classified, of_depth, spelled
 
 FILTERS = (64, 128, 256, 512, 512)
 
@@ -39,18 +37,10 @@ def vgg(depth: int, batch: int = 32, conventions: Conventions = VDNN) -> Network
     return classified(b, 1000, "fc8")
 
 
-def _model(depth: int, images: int, about: str) -> Callable[..., Network]:
-    def make(batch: int = images, conventions: Conventions = VDNN) -> Network:
-        return vgg(depth, batch, conventions)
-
-    make.__name__, make.__doc__ = f"vgg{depth}", about
-    return make
-
-
-vgg11 = _model(11, 64, "Model A, the one convnet-benchmarks measured.")
-vgg16 = _model(16, 256, "Model D.")
-vgg19 = _model(19, 64, "Model E.")
-vgg116 = _model(116, 32, "VGG-16 and 20 convolutions more in each group.")
-vgg216 = _model(216, 32, "VGG-16 and 40 convolutions more in each group.")
-vgg316 = _model(316, 32, "VGG-16 and 60 convolutions more in each group.")
-vgg416 = _model(416, 32, "VGG-16 and 80 convolutions more in each group.")
+vgg11 = of_depth(vgg, 11, 64, "Model A, the one convnet-benchmarks measured.")
+vgg16 = of_depth(vgg, 16, 256, "Model D.")
+vgg19 = of_depth(vgg, 19, 64, "Model E.")
+vgg116 = of_depth(vgg, 116, 32, "VGG-16 and 20 convolutions more in each group.")
+vgg216 = of_depth(vgg, 216, 32, "VGG-16 and 40 convolutions more in each group.")
+vgg316 = of_depth(vgg, 316, 32, "VGG-16 and 60 convolutions more in each group.")
+vgg416 = of_depth(vgg, 416, 32, "VGG-16 and 80 convolutions more in each group.")

@@ -120,8 +120,8 @@ def test_foreign_files_are_refused(program: Any, tmp_path: Path) -> None:
         np.savez(path, x=np.ones(3))
         refused("is not a checkpoint: it has no 'about'")
         np.savez(path, about=np.array(json.dumps({"format": 7})))
-        refused("another format; this version reads 1 and 2")
-        about = {"format": 1, "network": "small", "settings": {"rate": 1}}
+        refused("another format; this version reads 2")
+        about = {"format": 2, "network": "small", "settings": {"rate": 1}}
         np.savez(path, about=np.array(json.dumps(about)), **before)
         refused("its settings are not seed, iteration, rate")
         path.unlink()
