@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import os
 import re
-import sys
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from refimpl.cli.arguments import DEVICE_FAILED, DONE, WRONG, Fail, Parser, whole
 from refimpl.cli.terminal import say
+from refimpl.network.imported.sources import executed
 from refimpl.text import counted
 
 TYPES = ("float32", "f4", "float64", "f8", "int32", "i4", "int64", "i8")
@@ -87,16 +87,7 @@ def loaded(text: str) -> tuple[Any, str, tuple[int, ...] | None]:
     path, _, name = text.rpartition(":")
     if not path or not Path(path).is_file():
         raise Fail(f"{text}: give a file and a kernel in it, as in my_kernels.py:scale")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    if spec is None or spec.loader is None:
-        raise Fail(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise Fail(f"{path}: {type(error).__name__}: {error}") from None
-    found = getattr(module, name, None)
+    found = getattr(executed(path, os.stat(path).st_mtime_ns), name, None)
     if isinstance(found, Kernel):
         return found.gpu, name, found.block
     if hasattr(found, "py_func"):

@@ -94,13 +94,16 @@ def machines(options: argparse.Namespace) -> int:
         print_json(found)
         return DONE
     show("machines", MACHINES_HEAD, machine_rows(found))
-    rows = source_rows(found)
-    same = [row[0] == before[0] for before, row in zip([[""], *rows], rows, strict=False)]
-    rows = [["" if again else name, *row] for again, (name, *row) in zip(same, rows, strict=True)]
-    show("where their figures come from", SOURCES_HEAD, rows, wraps=["figures", "source"])
+    show("where their figures come from", SOURCES_HEAD, grouped(source_rows(found)), wraps=["figures", "source"])
     wrapped("efficiencies: the shares of the peaks that kernels reach (--json).  OWNER/NAME#NUMBER: on GitHub.")
     say("A profile's file is a machine too: refimpl profile NETWORK --out FILE, then --machine FILE.")
     return DONE
+
+
+def grouped(rows: list[list[str]]) -> list[list[str]]:
+    """The rows without a first cell that repeats the one above."""
+    above = [[""], *rows]
+    return [["" if row[0] == before[0] else row[0], *row[1:]] for before, row in zip(above, rows, strict=False)]
 
 
 def machine_rows(found: list[dict[str, Any]]) -> list[list[str]]:
@@ -156,12 +159,11 @@ def modules(options: argparse.Namespace) -> int:
         ])  # fmt: skip
         return DONE
     head = ["slot", "module", "what it does; its parameters"]
-    shown, last = [], ""
+    rows = []
     for slot, name, module in every:
-        values = ", ".join(f"{parameter}={text_of(value)}" for parameter, value in parameters(module).items())
-        shown.append([slot if slot != last else "", name, f"{module.summary}; {values}" if values else module.summary])
-        last = slot
-    show("modules: --set slot=module", head, shown, wraps=head[2:])
+        values = [f"{parameter}={text_of(value)}" for parameter, value in parameters(module).items()]
+        rows.append([slot, name, "; ".join([module.summary, *filter(None, [", ".join(values)])])])
+    show("modules: --set slot=module", head, grouped(rows), wraps=head[2:])
     rows_beside = [[name, " or ".join(values), ABOUT_SWITCHES[name]] for name, values in SWITCHES.items()]
     show("not slots, but set in the same way", ["", "values", "what it does"], rows_beside, wraps=["what it does"])
     say("Parameters follow a colon: prefetch=superneurons-ahead:5, pinned=vdnnpp-compressed:limit=1GiB.")

@@ -12,7 +12,7 @@ from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, pick
 from refimpl.cli.terminal import print_json, progress, say, show
 from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
 from refimpl.memory.log import Event, Replay, read_rmm, replay
-from refimpl.registry.budgets import Share, parse
+from refimpl.registry.budgets import parse_bytes
 from refimpl.text import size as text
 
 CLOSE = 1024  #: the least pool is found to one part in 1024
@@ -50,9 +50,7 @@ class Row:
 
 def run(options: argparse.Namespace) -> int:
     names = [pick(options.allocator, ALLOCATORS, "allocator")] if options.allocator else list(ALLOCATORS)
-    size = parse(options.size) if options.size else None
-    if isinstance(size, Share):
-        raise Fail(f"--size {options.size} is a share; give bytes, as in 4GiB")
+    size = parse_bytes(options.size) if options.size else None
     if not os.path.isfile(options.log):
         raise Fail(f"there is no file {options.log}; refimpl trace NETWORK --format rmm writes one")
     events = read_rmm(options.log)

@@ -16,7 +16,7 @@ from refimpl.network import BUCKET_BYTES, Network
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Proof, Setup, SetupError, Unsafe
 from refimpl.registry import presets
-from refimpl.registry.budgets import BudgetError, Share, parse, several
+from refimpl.registry.budgets import BudgetError, parse_bytes, several
 from refimpl.registry.modules import assignments
 from refimpl.registry.planning import plan, share_of
 from refimpl.registry.tiers import tiers_named
@@ -40,12 +40,9 @@ def data_parallel(options: argparse.Namespace, network: Network, ranks: int) -> 
     if not options.overlap:
         raise Fail("--no-overlap makes one bucket of all gradients: leave out --bucket")
     try:
-        bucket = parse(options.bucket)
+        return network.data_parallel(ranks, parse_bytes(options.bucket))
     except BudgetError:
-        bucket = Share(1.0)
-    if isinstance(bucket, Share):
-        raise Fail(f"--bucket {options.bucket}: give a size, as in 4MiB")
-    return network.data_parallel(ranks, bucket)
+        raise Fail(f"--bucket {options.bucket}: give a size, as in 4MiB") from None
 
 
 def setup(options: argparse.Namespace) -> Setup:

@@ -55,6 +55,14 @@ def parse(budget: str | int | float | Share) -> int | Share:
     return _bytes(int(found[1]) if not unit and abs(nbytes) < UNLIMITED else round(nbytes), text)
 
 
+def parse_bytes(text: str) -> int:
+    """Bytes; raises `BudgetError` for a share, too."""
+    found = parse(text)
+    if isinstance(found, Share):
+        raise BudgetError(f"{text} is a share; give bytes, as in 4GiB")
+    return found
+
+
 def several(texts: str | None) -> list[str | None]:
     """The budgets of a text with commas between them, as in "8GiB,12GiB"; 12,000,000 is one number."""
     return [None] if texts is None else [*re.split(r"(?<![0-9]),|,(?![0-9]{3}(?![0-9.]))", texts)]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from contextlib import suppress
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from refimpl.memory import PoolError
 from refimpl.planner import SetupError
 from refimpl.planner.setup import check_kind, has_own_name, parameters, with_values
-from refimpl.registry.budgets import UNLIMITED, BudgetError, parse
+from refimpl.registry.budgets import UNLIMITED, BudgetError, parse_bytes
 from refimpl.text import counted, offer
 
 
@@ -105,13 +106,10 @@ def whole(text: str) -> int:
     """A whole number, or bytes written as a size."""
     if text.isascii() and text.isdecimal() and len(text) < 20:
         return int(text)
-    try:
-        size = parse(text)
-    except BudgetError:
-        size = None
-    if not isinstance(size, int) or size >= UNLIMITED:
-        raise ValueError("give a whole number of at least 0, or a size such as 512MiB")
-    return size
+    with suppress(BudgetError):
+        if (size := parse_bytes(text)) < UNLIMITED:
+            return size
+    raise ValueError("give a whole number of at least 0, or a size such as 512MiB")
 
 
 def number(text: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from refimpl.machine import MachineError, Tier
-from refimpl.registry.budgets import BudgetError, Share, parse
+from refimpl.registry.budgets import BudgetError, parse_bytes
 
 EXAMPLE = "host:32GiB@8GB/s,peer:12GiB@10GB/s"
 
@@ -25,15 +25,7 @@ def _tier(text: str) -> Tier:
         if found is None:
             raise BudgetError
         name, capacity, rate = found.groups()
-        tier = name.strip().lower(), _nbytes(capacity), _nbytes(rate)
+        nbytes = [parse_bytes(part) if part else None for part in (capacity, rate)]
+        return Tier(name.strip().lower(), *nbytes)
     except BudgetError:
         raise MachineError(f"the tier {text!r} is not understood; write NAME:CAPACITY@RATE, as in {EXAMPLE}") from None
-    return Tier(*tier)
-
-
-def _nbytes(text: str | None) -> int | None:
-    """Bytes, written as a budget is."""
-    found = None if text is None else parse(text)
-    if isinstance(found, Share):
-        raise BudgetError
-    return found

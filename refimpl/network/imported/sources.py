@@ -82,7 +82,7 @@ def from_file(name: str, batch: int | None) -> Network | None:
 def _called(path: str, function: str, batch: int) -> Network:
     if not os.path.isfile(path):
         raise NetworkError(f"there is no file {path}")
-    known = vars(_executed(path, os.stat(path).st_mtime_ns))
+    known = vars(executed(path, os.stat(path).st_mtime_ns))
     make = known.get(function)
     if not callable(make):
         functions = [name for name, value in known.items() if callable(value)]
@@ -103,10 +103,11 @@ def _called(path: str, function: str, batch: int) -> Network:
 
 
 @lru_cache(maxsize=1)
-def _executed(path: str, changed: int) -> Any:
-    """The file as a module; what it imports is looked for in its folder, too."""
-    specification = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
-    assert specification is not None and specification.loader is not None
+def executed(path: str, changed: int) -> Any:
+    """A Python file as a module; what it imports is looked for in its folder, too."""
+    specification = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if specification is None or specification.loader is None:
+        raise NetworkError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(specification)
     sys.path.append(os.path.dirname(os.path.abspath(path)))
     try:

@@ -15,11 +15,7 @@ from refimpl.planner.instructions import (
     HOST_STREAM,
     NETWORK_STREAM,
     Allocate,
-    Compress,
     Copy,
-    CopyIn,
-    CopyOut,
-    Decompress,
     Free,
     Instruction,
     Launch,
@@ -225,7 +221,7 @@ class Check:
         for i, number in zip(role.writes, writes, strict=True):
             self.write(blocks[i], number)
 
-    def copy_out(self, it: CopyOut) -> None:
+    def copy_out(self, it: Copy) -> None:
         source = self.block(it.tensor, it.address, it)
         self.check_size(it)
         memory = self.tier(it)
@@ -234,17 +230,17 @@ class Check:
         if it.pinned_address in memory.stays:  # a result: the user reads it
             self.mark_read(target)
 
-    def copy_in(self, it: CopyIn) -> None:
+    def copy_in(self, it: Copy) -> None:
         target = self.block(it.tensor, it.address, it)
         self.check_size(it)
         self.copy(it, self.copy_to_read(it, self.tier(it), it.pinned_address), target)
 
-    def compress(self, it: Compress) -> None:
+    def compress(self, it: Packing) -> None:
         self.check_size(it)
         source = self.copy_to_read(it, self.pinned, it.pinned_address)
         self.copy(it, source, self.buffer_to_fill(it, self.store, it.store_address, packed_limit(it.nbytes)))
 
-    def decompress(self, it: Decompress) -> None:
+    def decompress(self, it: Packing) -> None:
         self.check_size(it)
         source = self.copy_to_read(it, self.store, it.store_address)
         self.copy(it, source, self.buffer_to_fill(it, self.pinned, it.pinned_address, it.nbytes))
