@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -28,17 +29,17 @@ class Met(NamedTuple):
     fits: bool = True
 
 
+@dataclass(eq=False)
 class Judge:
-    """Args:
-    attempt: plans a setup within the budget, or raises `DoesNotFit` or `TooSlow`.
-    floor: seconds that no policy can beat.
-    most: plans at most.
-    watch: called with every plan.
-    first: whether the first program that fits is enough.
-    """
+    """Plans setups, counts the plans, and keeps the fastest program."""
 
-    def __init__(self, attempt: Attempt, floor: float, most: int, watch: SearchProgress, first: bool = False) -> None:
-        self._attempt, self.floor, self.most, self._watch, self._first = attempt, floor, most, watch, first
+    attempt: Attempt
+    floor: float  #: seconds that no policy can beat
+    most: int  #: plans at most
+    watch: SearchProgress  #: called with every plan
+    first: bool = False  #: whether the first program that fits is enough
+
+    def __post_init__(self) -> None:
         self._planned: set[Setup] = set()
         self.count = 0
         self.best: Program | None = None
@@ -50,7 +51,7 @@ class Judge:
     @property
     def over(self) -> bool:
         """Whether nothing is left to gain, or no plan is left."""
-        enough = self._first and self.best is not None
+        enough = self.first and self.best is not None
         return enough or self.count >= self.most or self.seconds <= self.floor * NOT_BETTER
 
     def knows(self, setup: Setup) -> bool:
@@ -60,8 +61,8 @@ class Judge:
         """The program, if it fits and is not sure to take more than `give_up` seconds."""
         self.count += 1
         self._planned.add(setup)
-        program = self._adopted(lambda: self._attempt(setup, give_up), setup.name)
-        self._watch(self.count, self.most, self.seconds)
+        program = self._adopted(lambda: self.attempt(setup, give_up), setup.name)
+        self.watch(self.count, self.most, self.seconds)
         return program
 
     def met(self, setup: Setup, give_up: float = inf) -> Met | None:
@@ -74,7 +75,7 @@ class Judge:
 
     def searched(self, search: Search, context: PlanContext) -> Program | None:
         """The program that another search adopts."""
-        return self._adopted(lambda: search.search(self._attempt, context), search.name)
+        return self._adopted(lambda: search.search(self.attempt, context), search.name)
 
     def _adopted(self, attempt: Callable[[], Program], name: str) -> Program | None:
         """The program, kept if it is the fastest so far."""

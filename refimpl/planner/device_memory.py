@@ -35,33 +35,21 @@ class Draining:
     released: int  #: the step that released it
 
 
+@dataclass(eq=False)
 class DeviceMemory:
-    """Blocks of the allocator's pool, handed out and taken back; every one is noted in the order's draft.
+    """Blocks of the allocator's pool, handed out and taken back; every one is noted in the order's draft."""
 
-    Args:
-        allocator: the module that says where a block goes.
-        budget: bytes of the pool.
-        order: the draft of the program, whose order of accesses and running step are this memory's too.
-        machine: says how long a driver call takes, where the allocator makes one for every block.
-        cache: told of every managed tensor that comes or goes (workspaces excepted).
-        lag: the number of steps that a block drains, at most until backward; None: as long as there is room.
-    """
+    allocator: Allocator  #: says where a block goes
+    budget: int  #: bytes of the pool
+    order: Order  #: the draft of the program, whose order of accesses and running step are this memory's too
+    machine: Machine  #: says how long a driver call takes, where the allocator makes one for every block
+    cache: BoundCache  #: told of every managed tensor that comes or goes (workspaces excepted)
+    lag: int | None = None  #: steps that a block drains, at most until backward; None: as long as there is room
 
-    def __init__(
-        self,
-        allocator: Allocator,
-        budget: int,
-        order: Order,
-        machine: Machine,
-        cache: BoundCache,
-        lag: int | None = None,
-    ) -> None:
-        self.budget, self.pool = budget, allocator.open(budget)
-        self._lag = lag
+    def __post_init__(self) -> None:
+        self.pool = self.allocator.open(self.budget)
         self.drains = False  #: whether a block has had to
         self.live_bytes = self.live_tensors = self.transient_bytes = 0
-        self._order, self._machine, self._cache = order, machine, cache
-        self._driver_calls = allocator.driver_calls
         self._blocks: dict[Tensor, Block] = {}  # resident tensors too
         self._draining: dict[Tensor, Draining] = {}  # the longest draining first
         self._draining_bytes = 0
@@ -103,7 +91,7 @@ class DeviceMemory:
         address = self.pool.allocate(tensor.nbytes)
         if address is None:
             raise self.does_not_fit(tensor)
-        self._blocks[tensor] = Block(tensor, address, self.pool.block_bytes(address), len(self._order.streams))
+        self._blocks[tensor] = Block(tensor, address, self.pool.block_bytes(address), len(self.order.streams))
 
     def try_allocate(self, tensor: Tensor, stays: bool = False) -> bool:
         """Give the tensor a block if there is a hole for it; `stays`: it is kept from forward to backward."""
@@ -112,10 +100,10 @@ class DeviceMemory:
             return False
         nbytes = self.pool.block_bytes(address)
         prior = self._freed.take(address, address + nbytes)
-        self._order.note(Allocate(self._order.now, tensor, address, nbytes, stays))
-        if self._driver_calls:
-            self._order.clock.hold(self._machine.allocate_seconds)
-        self._arrive(tensor, Block(tensor, address, nbytes, len(self._order.streams), prior))
+        self.order.note(Allocate(self.order.now, tensor, address, nbytes, stays))
+        if self.allocator.driver_calls:
+            self.order.clock.hold(self.machine.allocate_seconds)
+        self._arrive(tensor, Block(tensor, address, nbytes, len(self.order.streams), prior))
         return True
 
     def release(self, tensor: Tensor) -> None:
@@ -124,9 +112,9 @@ class DeviceMemory:
         if tensor.kind != "workspace":
             self.live_bytes -= tensor.nbytes
             self.live_tensors -= 1
-            self._cache.leave(tensor)
+            self.cache.leave(tensor)
         accesses = block.accesses()
-        self._draining[tensor] = Draining(block, accesses, self._order.now)
+        self._draining[tensor] = Draining(block, accesses, self.order.now)
         self._draining_bytes += block.nbytes
         if self._is_ordered(accesses):
             self._give_back(tensor)
@@ -139,11 +127,11 @@ class DeviceMemory:
 
     def give_back_drained(self, everything: bool = False) -> None:
         """The bytes whose copies the kernels to come run after go back to the pool; or those of all that drain."""
-        if self._lag is not None:
-            due = self._order.now - self._lag
+        if self.lag is not None:
+            due = self.order.now - self.lag
             drained = [t for t, draining in self._draining.items() if everything or draining.released < due]
-        elif everything or self._waits_seen < self._order.kernel_waits:
-            self._waits_seen = self._order.kernel_waits
+        elif everything or self._waits_seen < self.order.kernel_waits:
+            self._waits_seen = self.order.kernel_waits
             drained = [t for t, draining in self._draining.items() if everything or self._is_ordered(draining.accesses)]
         else:
             return
@@ -163,11 +151,11 @@ class DeviceMemory:
             self.live_bytes += tensor.nbytes
             self.live_tensors += 1
             self.transient_bytes = max(self.transient_bytes, self.live_bytes)
-            self._cache.enter(tensor)
+            self.cache.enter(tensor)
 
     def _is_ordered(self, accesses: Accesses) -> bool:
         """Whether kernels to come run after these accesses, without another wait."""
-        return self._order.comes_after(COMPUTE, accesses)
+        return self.order.comes_after(COMPUTE, accesses)
 
     def _undrain(self, tensor: Tensor) -> Draining:
         draining = self._draining.pop(tensor)
@@ -179,9 +167,9 @@ class DeviceMemory:
         block = draining.block
         self.pool.free(block.address)
         self._freed.put(block.address, block.address + block.nbytes, draining.accesses)
-        self._order.note(Free(self._order.now, tensor, block.address, block.nbytes, draining.released))
-        if self._driver_calls:
-            self._order.clock.hold(self._machine.free_seconds)
+        self.order.note(Free(self.order.now, tensor, block.address, block.nbytes, draining.released))
+        if self.allocator.driver_calls:
+            self.order.clock.hold(self.machine.free_seconds)
 
     # -- when it fails -------------------------------------------------------------------------------------------------
 
@@ -193,4 +181,4 @@ class DeviceMemory:
         for draining in self._draining.values():
             alive["draining " + draining.block.tensor.kind] += draining.block.nbytes
         free, hole = self.pool.free_bytes, self.pool.hole_for(stays)
-        return DoesNotFit(self._order.step, tensor.name, tensor.nbytes, free, hole, self.budget, dict(alive))
+        return DoesNotFit(self.order.step, tensor.name, tensor.nbytes, free, hole, self.budget, dict(alive))

@@ -40,34 +40,23 @@ class Streams(NamedTuple):
     network: int  #: of collective calls, where the network has any
 
 
+@dataclass(eq=False)
 class Mover:
-    """Args:
-    context: the network, the machine and the maps' fates.
-    memory: the device's blocks.
-    pinned: the copies on the host.
-    order: the draft of the program.
-    streams: that copies and collective calls run on.
-    recompute, cache, algorithms: the bound modules that say how to rebuild, what to evict and which algorithm to use.
-    fastest: raise `NotTheFastest` where a call cannot have its fastest algorithm.
-    """
+    """Copies, evicts, rebuilds and launches, so that every step finds what it needs."""
 
-    def __init__(
-        self,
-        context: PlanContext,
-        memory: DeviceMemory,
-        pinned: PinnedMemory,
-        order: Order,
-        streams: Streams,
-        recompute: BoundRecompute,
-        cache: BoundCache,
-        algorithms: BoundAlgorithms,
-        fastest: bool = False,
-    ) -> None:
-        self.context, self.memory, self.pinned, self.order = context, memory, pinned, order
-        self.streams = streams
-        self.recompute, self.cache, self.algorithms, self.fastest = recompute, cache, algorithms, fastest
-        self.batch = context.batch
-        self._seconds = call_seconds(context.network, context.machine)
+    context: PlanContext  #: the network, the machine and the maps' fates
+    memory: DeviceMemory  #: the device's blocks
+    pinned: PinnedMemory  #: the copies on the host
+    order: Order  #: the draft of the program
+    streams: Streams  #: that copies and collective calls run on
+    recompute: BoundRecompute  #: how a dropped map is rebuilt
+    cache: BoundCache  #: what is evicted
+    algorithms: BoundAlgorithms  #: which algorithm a call uses
+    fastest: bool = False  #: raise `NotTheFastest` where a call cannot have its fastest algorithm
+
+    def __post_init__(self) -> None:
+        self.batch = self.context.batch
+        self._seconds = call_seconds(self.context.network, self.context.machine)
         self.counts: Counter[str] = Counter()
         self._locked: set[Tensor] = set()  # never evicted: what the running step uses
         self._rebuilt: dict[Tensor, None] = {}  # in the running step

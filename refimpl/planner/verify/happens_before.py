@@ -10,15 +10,18 @@ that.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from refimpl.planner.verify.memory import Block
 
 
+@dataclass(eq=False)
 class Unordered(Exception):
     """An access to a block that nothing orders after the access at position `earlier` on stream `stream`."""
 
-    def __init__(self, block: Block, stream: int, earlier: int) -> None:
-        super().__init__()
-        self.block, self.stream, self.earlier = block, stream, earlier
+    block: Block
+    stream: int
+    earlier: int
 
 
 class HappensBefore:

@@ -35,26 +35,20 @@ class Proof:
         )
 
 
+@dataclass(eq=False)
 class Unsafe(Exception):
-    """The program is wrong: which rule it breaks, and where.  The message is one line."""
+    """The program is wrong: which rule it breaks, and where."""
 
-    def __init__(
-        self,
-        rule: int,
-        message: str,
-        second: Instruction | None = None,
-        first: Instruction | None = None,
-        tensor: Tensor | None = None,
-        layer: str = "",
-        missing: tuple[str, str] | None = None,
-    ) -> None:
-        super().__init__(f"rule {rule} ({RULES[rule]}): {message}")
-        self.rule = rule
-        self.second = second  #: the instruction that goes wrong; None where none does, as when a step is missing
-        self.first = first  #: an earlier one that it clashes with
-        self.tensor = tensor
-        self.layer = layer  #: of the step that `second` belongs to
-        self.missing = missing  #: of a missing order: the stream that has to wait, and the one it has to wait for
+    rule: int
+    message: str  #: one line
+    second: Instruction | None = None  #: the instruction that goes wrong; None where a step is missing
+    first: Instruction | None = None  #: an earlier one that it clashes with
+    tensor: Tensor | None = None
+    layer: str = ""  #: of the step that `second` belongs to
+    missing: tuple[str, str] | None = None  #: of a missing order: the stream that has to wait, and that it waits for
+
+    def __str__(self) -> str:
+        return f"rule {self.rule} ({RULES[self.rule]}): {self.message}"
 
 
 def layer_of(program: Program, instruction: Instruction) -> str:
