@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import ClassVar, NamedTuple
@@ -23,7 +23,7 @@ from refimpl.memory.fixed_addresses import (
 )
 from refimpl.memory.trace import rounded
 from refimpl.planner.errors import DoesNotFit
-from refimpl.planner.instructions import CopyIn, CopyOut, Launch
+from refimpl.planner.instructions import CopyIn, CopyOut, Launch, Lifetime
 from refimpl.planner.program import Program
 from refimpl.planner.slots import PoolSearch
 from refimpl.text import size
@@ -91,9 +91,10 @@ class FixedAddresses(Allocator, PoolSearch):
         """
         budget = counted.budget
         resident = sum(rounded(tensor.nbytes) for tensor in counted.network.resident)
-        draining = lives_of(counted)
+        lifetimes = counted.lifetimes()
+        draining = lives_of(counted, lifetimes)
         if self.early:
-            draining = begun_early(draining, counted, budget - resident)
+            draining = begun_early(draining, lifetimes, counted, budget - resident)
         most = max(FEWEST_ROUNDS, min(self.rounds, PLACINGS // max(1, len(draining))))
         least = UNLIMITED
         tried: list[dict[int, Life]] = []
@@ -106,7 +107,7 @@ class FixedAddresses(Allocator, PoolSearch):
                 fixed = rounds(known, order(known), budget - resident, most)
                 least = min(least, resident + fixed.pool_bytes)
                 if least <= budget:
-                    return dataclasses.replace(self, places=places(counted, fixed))
+                    return dataclasses.replace(self, places=places(counted, lifetimes, fixed))
         raise AddressesDoNotFit(least, counted)
 
 
@@ -117,18 +118,19 @@ def fixed_addresses(program: Program, fixed: Fixed | None = None) -> FixedAddres
         program: planned with memory enough.
         fixed: the addresses of its trace, where they are known already.
     """
-    return FixedAddresses(places=places(program, fixed or fix_addresses(program.allocation_trace())))
+    return FixedAddresses(
+        places=places(program, program.lifetimes(), fixed or fix_addresses(program.allocation_trace()))
+    )
 
 
-def places(program: Program, fixed: Fixed) -> tuple[tuple[int, int], ...]:
+def places(program: Program, lifetimes: Sequence[Lifetime], fixed: Fixed) -> tuple[tuple[int, int], ...]:
     """(address, bytes) of all blocks; the resident tensors come first, side by side, and the pool follows them."""
     found: list[tuple[int, int]] = []
     top = 0
     for tensor in program.network.resident:
         found.append((top, rounded(tensor.nbytes)))
         top += rounded(tensor.nbytes)
-    lives = program.lifetimes()
-    found += [(top + fixed.addresses[number], life.allocate.nbytes) for number, life in enumerate(lives)]
+    found += [(top + fixed.addresses[number], life.allocate.nbytes) for number, life in enumerate(lifetimes)]
     return tuple(found)
 
 
@@ -145,7 +147,7 @@ class DrainingLife(NamedTuple):
         return Life(self.begin, self.end + round(share * (self.drained - self.end)), self.nbytes)
 
 
-def lives_of(program: Program) -> dict[int, DrainingLife]:
+def lives_of(program: Program, lifetimes: Sequence[Lifetime]) -> dict[int, DrainingLife]:
     """Every block's life: to its release, and until a copy out of it is done by the simulated clock."""
     timeline = program.simulate()
     copied = {id(span.instruction): span.end for span in timeline.on("out")}
@@ -154,7 +156,7 @@ def lives_of(program: Program) -> dict[int, DrainingLife]:
     numbers = [it.step for it in program.instructions]
     after = [*(bisect_left(numbers, step) for step in steps), len(program.instructions)]
     found: dict[int, DrainingLife] = {}
-    for block, life in enumerate(program.lifetimes()):
+    for block, life in enumerate(lifetimes):
         end = drained = life.end
         if life.free and life.free.released != life.free.step:
             end = min(bisect_right(numbers, life.free.released), end)
@@ -165,19 +167,22 @@ def lives_of(program: Program) -> dict[int, DrainingLife]:
     return found
 
 
-def begun_early(lives: dict[int, DrainingLife], program: Program, room: int) -> dict[int, DrainingLife]:
+def begun_early(
+    lives: dict[int, DrainingLife], lifetimes: Sequence[Lifetime], program: Program, room: int
+) -> dict[int, DrainingLife]:
     """The same lives, but a block for a copy in begins before the launches in whose time the copy could run.
 
     It begins no earlier than there is room, if every block ends with the last launch that uses it.  What is placed so
     shares no byte with blocks that these launches use, and the copy need not wait for them.
 
     Args:
-        lives: of all blocks.
+        lives: of all blocks, as `lives_of` has them.
+        lifetimes: of the same blocks, as the program has them.
         program: whose bytes were only counted.
         room: bytes for all blocks.
     """
     done = {id(span.instruction): span.end for span in program.simulate().on("compute")}
-    instructions, lifetimes = program.instructions, program.lifetimes()
+    instructions = program.instructions
     launches = [(position, done[id(it)]) for position, it in enumerate(instructions) if isinstance(it, Launch)]
     allocations = [life.begin for life in lifetimes]
     found, change = dict(lives), [0] * (len(instructions) + 1)

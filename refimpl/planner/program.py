@@ -77,17 +77,20 @@ class Program:
         found: list[Lifetime] = []
         live: dict[int, Lifetime] = {}  # by address
         for position, it in enumerate(self.instructions):
-            if isinstance(it, Allocate):
+            touched: tuple[int, ...] = ()
+            if isinstance(it, Launch):
+                touched = it.addresses if it.workspace is None else (*it.addresses, it.workspace[0])
+            elif isinstance(it, Copy):
+                touched = (it.address,)
+            elif isinstance(it, Allocate):
                 live[it.address] = Lifetime(it, position, len(self.instructions))
                 found.append(live[it.address])
             elif isinstance(it, Free):
                 life = live.pop(it.address)
                 life.end, life.free = position, it
-            elif isinstance(it, Launch | Copy):
-                at = (it.address,) if isinstance(it, Copy) else (*it.addresses, *(it.workspace or ())[:1])
-                for address in at:
-                    if address in live:  # else it is a resident tensor's
-                        live[address].uses.append(position)
+            for address in touched:
+                if address in live:  # else it is a resident tensor's
+                    live[address].uses.append(position)
         return found
 
     def allocation_trace(self) -> list[Event]:

@@ -87,7 +87,7 @@ def counted(budget: int) -> Program:
 
 def test_a_block_lives_until_its_release_and_drains_until_its_copy_is_done() -> None:
     program = counted(1500 * MIB)
-    lives, draining = lives_of(program), 0
+    lives, draining = lives_of(program, program.lifetimes()), 0
     for life, block in zip(program.lifetimes(), lives.values(), strict=True):
         assert (block.begin, block.nbytes) == (life.begin, life.allocate.nbytes)
         assert block.begin < block.end <= block.drained <= life.end
@@ -147,4 +147,4 @@ def test_a_block_drains_through_a_step_without_instructions() -> None:
     number = next(n for n, it in enumerate(program.instructions) if isinstance(it, Free) and it.step == 8)
     program.instructions[number] = dataclasses.replace(program.instructions[number], released=6)
     after = next(n for n, it in enumerate(program.instructions) if it.step > 6)
-    assert after in {life.end for life in lives_of(program).values()}
+    assert after in {life.end for life in lives_of(program, program.lifetimes()).values()}
