@@ -18,7 +18,7 @@ import numpy as np
 
 from kernels.cpu.threads import thread_count
 from refimpl.backend.bound import Bound, Settings
-from refimpl.backend.device import Device, Pauses, Replay, Sizes
+from refimpl.backend.device import Device, Pauses, Replay, Sizes, lazy_zeros
 from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import (
     CompressedMap,
@@ -30,7 +30,6 @@ from refimpl.backend.host_thread import (
     needs,
     network_stream,
 )
-from refimpl.backend.lazy import lazy_zeros
 from refimpl.backend.orders import Arranger, Order, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
 from refimpl.machine import HOST, Span, Timeline, engine_of

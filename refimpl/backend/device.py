@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -14,7 +16,6 @@ from refimpl.backend.bound import Settings
 from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap
-from refimpl.backend.lazy import lazy_zeros
 from refimpl.machine import HOST, Timeline
 from refimpl.planner import Allocate, Free, Program
 from refimpl.planner.instructions import HOST_STREAM
@@ -176,6 +177,24 @@ class Device(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give the memory back."""
+
+
+NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)  #: Linux's number; older Pythons do not name it
+
+
+def lazy_zeros(nbytes: int) -> np.ndarray:
+    """`nbytes` zeros, which the operating system gives page by page as they are touched.  Raises `MemoryError`.
+
+    A program's addresses may reach far without filling what is between: what vDNN++ keeps is at the right end of the
+    budget, and a compressed map has room for its worst.  `numpy.zeros` of nearly all memory may write every zero.
+    """
+    if not nbytes or sys.platform != "linux":
+        return np.zeros(nbytes, np.uint8)
+    try:
+        taken = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE)
+    except (OSError, OverflowError) as error:
+        raise MemoryError(str(error)) from None
+    return np.frombuffer(taken, np.uint8)
 
 
 def recounted_peak(program: Program) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 
 from refimpl.bench import written
 from refimpl.bench.written import verdict, versions
-from refimpl.combined.algorithms import OnceDrained
+from refimpl.combined import OnceDrained
 from refimpl.combined.maps import Maps
 from refimpl.combined.seeds import fates_of, seed
 from refimpl.machine import machine

@@ -16,10 +16,9 @@ from refimpl.network import BUCKET_BYTES, Network
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Proof, Setup, SetupError, Unsafe
 from refimpl.registry import presets
-from refimpl.registry.budgets import BudgetError, parse_bytes, several
+from refimpl.registry.budgets import BudgetError, parse_bytes, several, tiers_named
 from refimpl.registry.modules import assignments
 from refimpl.registry.planning import plan, share_of
-from refimpl.registry.tiers import tiers_named
 
 if TYPE_CHECKING:  # it imports Numba
     from refimpl.backend import Trainer

@@ -1,4 +1,4 @@
-"""The modules that carry out fates, in the slots recompute, offload and prefetch."""
+"""The modules that carry out fates, in the slots recompute, offload and prefetch; and one for the slot algorithms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from itertools import accumulate
 from typing import ClassVar, Literal, NamedTuple
 
 from refimpl.combined.fates import Fates, by_name
-from refimpl.network import Step, Tensor
+from refimpl.machine import Choice
+from refimpl.network import Call, Step, Tensor
 from refimpl.planner import PlanContext, slots
 from refimpl.planner.baseline import Departures
 from refimpl.planner.context import fastest_seconds
@@ -252,3 +253,28 @@ def must_hold(context: PlanContext) -> list[int]:
             change[begin] += tensor.nbytes
             change[end + 1] -= tensor.nbytes
     return [*accumulate(change)]
+
+
+# -- algorithms --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OnceDrained(slots.Algorithms):
+    """The fastest algorithm whose workspace fits what is free when all copies out are done; else the least."""
+
+    name: ClassVar[str] = "once-drained"
+    summary: ClassVar[str] = "the fastest whose workspace fits what is free once copies have drained"
+    counts_drained: ClassVar[bool] = True
+
+    def bind(self, context: PlanContext) -> BoundOnceDrained:
+        return BoundOnceDrained(context)
+
+
+class BoundOnceDrained:
+    def __init__(self, context: PlanContext) -> None:
+        self._choices = context.machine.choices
+
+    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
+        choices = self._choices(call)
+        fitting = (choice for choice in choices if choice.workspace_bytes <= free_when_drained)
+        return next(fitting, None) or min(choices, key=lambda choice: choice.workspace_bytes)

@@ -20,12 +20,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from refimpl.accudnn import Capped
-from refimpl.combined.algorithms import OnceDrained
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates, Word
 from refimpl.combined.file import setup_with
 from refimpl.combined.maps import Maps
-from refimpl.combined.modules import InTime
+from refimpl.combined.modules import InTime, OnceDrained
 from refimpl.memory import BestFit, BothEnds
 from refimpl.network import Tensor
 from refimpl.planner import FixedAddresses, Setup, slots

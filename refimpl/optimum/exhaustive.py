@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refimpl.accudnn import Late
-from refimpl.combined import Fates, InTime
-from refimpl.combined.algorithms import OnceDrained
+from refimpl.combined import Fates, InTime, OnceDrained
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Word
 from refimpl.combined.file import setup_with

@@ -1,10 +1,15 @@
-"""Budgets as people write them: "12GiB", "512 MiB", "3.5 GB", plain bytes, or a share of the baseline's peak, "0.4"."""
+"""Budgets and tiers as people write them.
+
+A budget is "12GiB", "512 MiB", "3.5 GB", plain bytes, or a share of the baseline's peak, "0.4".  Tiers are
+"host:32GiB@8GB/s,peer:12GiB@10GB/s", the preferred one first.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+from refimpl.machine import MachineError, Tier
 from refimpl.memory import UNLIMITED
 from refimpl.text import counted
 
@@ -15,6 +20,7 @@ UNITS = {
     "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
 }  # fmt: skip
 
+TIERS = "host:32GiB@8GB/s,peer:12GiB@10GB/s"
 EXAMPLES = "12GiB, 512MiB, 3.5GB, a number of bytes, or a share of the baseline's peak such as 0.4 or 40%"
 SMALLEST = 1 << 10  #: bytes; a smaller number without a unit is a slip
 LARGEST_SHARE = 2.0
@@ -85,3 +91,24 @@ def _share(share: float, text: str) -> Share:
             f"for bytes give a unit, as in {text}GiB"
         )
     return Share(share)
+
+
+def tiers_named(text: str) -> tuple[Tier, ...]:
+    """The tiers of a text; raises `MachineError`.
+
+    Without a capacity a tier has no limit.  Without a rate it has the one in SuperNeurons' paper, and the host's tier
+    the rate of the machine's link.
+    """
+    return tuple(_tier(part.strip()) for part in text.split(","))
+
+
+def _tier(text: str) -> Tier:
+    found = re.fullmatch(r"([^:@]+)(?::([^@]+))?(?:@(.+)/s)?", text)
+    try:
+        if found is None:
+            raise BudgetError
+        name, capacity, rate = found.groups()
+        nbytes = [parse_bytes(part) if part else None for part in (capacity, rate)]
+        return Tier(name.strip().lower(), *nbytes)
+    except BudgetError:
+        raise MachineError(f"the tier {text!r} is not understood; write NAME:CAPACITY@RATE, as in {TIERS}") from None

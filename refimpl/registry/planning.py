@@ -13,12 +13,11 @@ from refimpl.network import Builder, Network, NetworkError
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner import plan as plan_bytes
-from refimpl.registry.budgets import Share, parse
+from refimpl.registry.budgets import Share, parse, tiers_named
 from refimpl.registry.fitting import remedies
 from refimpl.registry.largest import unlimited
 from refimpl.registry.presets import Preset, baseline
 from refimpl.registry.presets import setup as preset_setup
-from refimpl.registry.tiers import tiers_named
 from refimpl.text import size
 
 Budget = int | float | str | Share | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from refimpl.network.builder import Builder, Size
@@ -32,31 +32,6 @@ def conv_norm_relu(b: Builder, name: str, filters: int, window: Size, stride: in
     """A convolution, batch normalisation and a ReLU."""
     conv_norm(b, name, filters, window, stride, **more)
     return b.relu(name=f"{name}.relu")
-
-
-def five_convolutions(
-    b: Builder,
-    convolutions: Sequence[tuple[int, int, int, int]],
-    pool: tuple[int, int],
-    outputs: tuple[int, int] = (4096, 4096),
-) -> Network:
-    """A chain like AlexNet's: five convolutions, three fully connected layers, a pooling after layers 1, 2 and 5.
-
-    Args:
-        b: the builder, with nothing in it.
-        convolutions: filters, window, stride and padding of each.
-        pool: window and stride.
-        outputs: of the first two fully connected layers; the third has 1000.
-    """
-    for i, (filters, window, stride, pad) in enumerate(convolutions, 1):
-        b.conv(filters, window, stride, pad, name=f"conv{i}")
-        b.relu(name=f"relu{i}")
-        if i in (1, 2, 5):
-            b.pool(*pool, name=f"pool{i}")
-    for i, count in enumerate(outputs, 6):
-        b.fc(count, name=f"fc{i}")
-        b.relu(name=f"relu{i}")
-    return classified(b, 1000, "fc8")
 
 
 def classified(b: Builder, classes: int, name: str = "fc") -> Network:

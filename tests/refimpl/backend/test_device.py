@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from refimpl.backend.lazy import lazy_zeros
+from refimpl.backend.device import lazy_zeros
 
 pytestmark = pytest.mark.vdnnpp
 
