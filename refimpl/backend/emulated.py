@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -211,7 +212,4 @@ class EmulatedReplay(CudaReplay):
         """An iteration is run, and the model says when each of its launches and copies would have been done."""
         self._device.synchronize()  # the clock begins when everything before is done
         with findings_raised():
-            made = super().timed()
-        return Timeline(
-            made.spans, made.streams, made.seconds, f"{self._program.machine.name}, emulated", simulated=True
-        )
+            return replace(super().timed(), machine=f"{self._program.machine.name}, emulated", simulated=True)

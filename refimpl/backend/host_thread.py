@@ -67,10 +67,9 @@ class HostWork:
         began = perf_counter()
         if isinstance(work, Compress):
             stored = place.pack(given)
-            took = perf_counter() - began
-            self._compressed[work.tensor] = CompressedMap(
-                work.tensor.name, work.nbytes, stored, work.planned, place.density, took
-            )
+            seconds, name = perf_counter() - began, work.tensor.name
+            found = CompressedMap(name, work.nbytes, stored, work.planned, place.density, seconds)
+            self._compressed[work.tensor] = found
         else:
             place.unpack(given)
             seconds = perf_counter() - began

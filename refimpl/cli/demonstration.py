@@ -131,14 +131,10 @@ def train(
 def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], backend: str) -> Training | None:
     """Train under each policy and draw the last; None if the losses differ or too little was learnt."""
     first = next(iter(programs.values()))
-    whole = held_by_baseline(first.network, first.machine)
-    say(
-        f"{first.network.name}, {len(first.network.layers)} layers, {BATCH} digits a batch, trained {WHERE[backend]}:\n"
-    )
-    say(
-        f"  budget {size(first.budget)}, a third of the {size(whole)} that the baseline holds; both programs are proved"
-    )
-    say("  safe; the first time, their kernels are compiled, which takes a minute\n")
+    network, whole = first.network, held_by_baseline(first.network, first.machine)
+    say(f"{network.name}, {len(network.layers)} layers, {BATCH} digits a batch, trained {WHERE[backend]}:\n")
+    say(f"  budget {size(first.budget)}, a third of the {size(whole)} that the baseline holds; both programs are")
+    say("  proved safe; the first time, their kernels are compiled, which takes a minute\n")
     found: list[Training] = []
     for policy, program in programs.items():
         with Trainer(program, backend, rate=RATE) as trainer:
@@ -169,10 +165,8 @@ def run_emulated(digits: data.Data, program: Program, losses: list[float]) -> bo
     if reason is not None:
         say(f"An emulated GPU is not at hand: {reason}\n")
         return True
-    say(
-        "The same program on an emulated GPU: real streams, events and pinned copies, each kernel's PTX run on the CPU,"
-    )
-    say("every access checked; the first time, its kernels are translated, which takes half a minute\n")
+    say("The same program on an emulated GPU: real streams, events and pinned copies, each kernel's PTX run on the")
+    say("CPU, every access checked; the first time, its kernels are translated, which takes half a minute\n")
     with Trainer(program, "emulated", rate=RATE) as trainer:
         batches = list(data.batches(digits, BATCH, 0))[:EMULATED]
         again = [trainer.step(images, labels) for images, labels in batches]

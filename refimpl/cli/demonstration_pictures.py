@@ -26,10 +26,9 @@ SHOWN = 24  #: digits
 def draw_vgg16(folder: Path, programs: Mapping[str, Program], budget: int) -> None:
     """Memory of each policy, step by step, and the line that none may cross; vDNN's copies beside its kernels."""
     first = next(iter(programs.values()))
+    network = first.network
     with style.styled():
-        about = (
-            f"{first.network.name}, batch {first.network.batch} · held by the pool, as planned for {first.machine.name}"
-        )
+        about = f"{network.name}, batch {network.batch} · held by the pool, as planned for {first.machine.name}"
         figure = style.new_figure(11, 5.2, "What does not fit, and what does", about)
         axes = figure.add_subplot()
         for (name, program), colour in zip(programs.items(), COLOURS, strict=False):
@@ -38,7 +37,7 @@ def draw_vgg16(folder: Path, programs: Mapping[str, Program], budget: int) -> No
             label = f"{name}: {size(program.peak_bytes)}"
             axes.step(places, curve.total, where="post", color=colour, linewidth=1.4, label=label)
         axes.axhline(budget, color=style.INK, linewidth=1.2, linestyle=(0, (6, 2)))
-        axes.text(len(first.network.steps), budget, size(budget), va="bottom", ha="right")
+        axes.text(len(network.steps), budget, size(budget), va="bottom", ha="right")
         style.byte_axis(axes, max(program.peak_bytes for program in programs.values()), "held by the pool")
         style.label_steps(axes, first)
         style.mark_turn(axes, first)
@@ -106,6 +105,5 @@ def _digits(figure: Any, digits: Data, last: Evaluation) -> None:
         wrong = said[i] != digits.test_labels[i]
         axes.imshow(digits.test_images[i, 0], cmap="gray_r")
         axes.set_axis_off()
-        axes.set_title(
-            f"{said[i]}, {sure[i]:.0%}", loc="center", fontsize=8, color=style.VERMILION if wrong else style.INK
-        )
+        colour = style.VERMILION if wrong else style.INK
+        axes.set_title(f"{said[i]}, {sure[i]:.0%}", loc="center", fontsize=8, color=colour)

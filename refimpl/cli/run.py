@@ -345,9 +345,8 @@ def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
     if hasattr(source, "test_images"):
         images, labels = source.test_images, source.test_labels
     else:
-        batches = (
-            source.batch(trainer.network.batch, trainer.iteration + i, trainer.seed) for i in range(SYNTHETIC_TESTS)
-        )
+        batch, first = trainer.network.batch, trainer.iteration
+        batches = (source.batch(batch, first + i, trainer.seed) for i in range(SYNTHETIC_TESTS))
         images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     try:
         return trainer.evaluate(images, labels).accuracy, len(images)

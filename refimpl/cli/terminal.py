@@ -30,46 +30,39 @@ def console(to_stderr: bool = False) -> Console:
 
     stream = sys.stderr if to_stderr else sys.stdout
     width = None if stream.isatty() else WIDTH
-    return Plain(stderr=to_stderr, width=width, highlight=False, force_jupyter=False)
+    return Plain(stderr=to_stderr, width=width, markup=False, highlight=False, force_jupyter=False)
 
 
 def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], wraps: Sequence[str] = ()) -> None:
     """Print a table and an empty line; columns named in `wraps` may break their lines, the others stay whole."""
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for name in head:
-        table.add_column(escape(name), no_wrap=name not in wraps, overflow="fold")
+        table.add_column(name, no_wrap=name not in wraps, overflow="fold")
     headings = any(row[0].startswith(" ") for row in rows)  # lines that others, indented, belong to
     for row in rows:
         style = "bold" if headings and not row[0].startswith(" ") else ""
-        table.add_row(*(escape(cell) for cell in row), style=style)
-    console().print(f"[bold]{escape(title)}[/]", soft_wrap=True)
+        table.add_row(*row, style=style)
+    console().print(title, style="bold", soft_wrap=True)
     console().print(table, "")
 
 
 def show_table(table: Report) -> None:
     """Print one of the report's tables."""
-    from rich.markup import escape
-
-    console().print(f"[bold]{escape(table.title)}[/]")
+    console().print(table.title, style="bold")
     console().print(table, "")
     if table.note:
         wrapped(table.note)
 
 
 def say(text: str) -> None:
-    from rich.markup import escape
-
-    console().print(escape(text), soft_wrap=True)
+    console().print(text, soft_wrap=True)
 
 
 def wrapped(text: str) -> None:
     """A line of any length, broken between words."""
-    from rich.markup import escape
-
-    console().print(escape(text))
+    console().print(text)
 
 
 def print_json(document: Any) -> None:

@@ -136,9 +136,8 @@ def curve_table(tuned: Tuned) -> Table:
     """X(b)."""
 
     def marked(one: Point) -> str:
-        return (
-            "does not fit" if one.seconds is None else ", ".join(k for k, b in marks(tuned).items() if b == one.batch)
-        )
+        names = [name for name, batch in marks(tuned).items() if batch == one.batch]
+        return "does not fit" if one.seconds is None else ", ".join(names)
 
     def of(name: str) -> Any:
         return lambda one: None if one.seconds is None else getattr(one, name)

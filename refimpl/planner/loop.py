@@ -185,11 +185,8 @@ class Planner:
     def _sample(self, step: Step, workspace: Workspace) -> None:
         """The books just before the step's first launch."""
         memory = self.memory
-        self.rows.append(
-            StepRow(
-                step, memory.live_bytes, memory.live_tensors, memory.transient_bytes, memory.pool.held, workspace.nbytes
-            )
-        )
+        live = memory.live_bytes, memory.live_tensors, memory.transient_bytes
+        self.rows.append(StepRow(step, *live, memory.pool.held, workspace.nbytes))
         memory.transient_bytes = memory.live_bytes
 
     def _release_dead(self, step: Step) -> None:

@@ -106,10 +106,8 @@ class Mover:
         if self.pinned.has(tensor):
             return 0
         target, block = self.pinned.target(tensor), self.memory[tensor]
-        nbytes = tensor.nbytes
-        copy = CopyOut(
-            self.order.now, tensor, block.address, target.address, nbytes, self.streams.out, why, target.tier
-        )
+        nbytes, stream = tensor.nbytes, self.streams.out
+        copy = CopyOut(self.order.now, tensor, block.address, target.address, nbytes, stream, why, target.tier)
         self.order.work(copy, self.context.machine.copy_seconds(nbytes, "out", target.tier), [block], [target])
         self.pinned.left(tensor)
         return nbytes
@@ -117,10 +115,8 @@ class Mover:
     def copy_in(self, tensor: Tensor, why: str) -> int:
         """Start the copy back into the tensor's block; the bytes that move, none for the batch."""
         source, block = self.pinned.source(tensor), self.memory[tensor]
-        nbytes = tensor.nbytes
-        copy = CopyIn(
-            self.order.now, tensor, block.address, source.address, nbytes, self.streams.into, why, source.tier
-        )
+        nbytes, stream = tensor.nbytes, self.streams.into
+        copy = CopyIn(self.order.now, tensor, block.address, source.address, nbytes, stream, why, source.tier)
         self.order.work(copy, self.context.machine.copy_seconds(nbytes, "in", source.tier), [source], [block])
         if tensor in self.batch:
             return 0

@@ -206,10 +206,8 @@ def _checked(graph: Graph, node: Node, made: Value) -> Value:
     found, wanted = made.layer.shape[1:], node.shape
     if made.pad != NO_PAD:
         return made
-    same = found == wanted or (
-        prod(found) == prod(wanted) and (len(wanted) == 1 or _squeezed(found) == _squeezed(wanted))
-    )
-    if not same:
+    alike = len(wanted) == 1 or _squeezed(found) == _squeezed(wanted)
+    if found != wanted and not (alike and prod(found) == prod(wanted)):
         raise NetworkError(f"{node.name}: {_by(found)} an image here, {_by(wanted)} in {graph.origin}: not supported")
     return made._replace(shape=wanted)
 

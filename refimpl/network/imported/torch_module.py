@@ -225,9 +225,8 @@ def _batch_norm(call: Call) -> Translated:
     if call["weight"] is None or call["running_mean"] is None or call["momentum"] is None:
         raise Unsupported("a batch normalisation needs affine=True, track_running_stats=True and a momentum")
     how = {"momentum": call["momentum"], "epsilon": call["eps"]}
-    return "batchnorm", how, call.weights(
-        gamma="weight", beta="bias", running_mean="running_mean", running_variance="running_var"
-    )  # fmt: skip
+    running = {"running_mean": "running_mean", "running_variance": "running_var"}
+    return "batchnorm", how, call.weights(gamma="weight", beta="bias", **running)
 
 
 def _dropout(call: Call) -> Translated:
