@@ -68,6 +68,17 @@ def torch() -> Any:
     return pytest.importorskip("torch", reason="PyTorch is not installed, so there is no second oracle")
 
 
+@pytest.fixture(scope="session")
+def digits() -> Any:
+    """The digits to train on.  Where scikit-learn is missing, the tests that need them are skipped."""
+    from refimpl.backend import data
+
+    try:
+        return data.digits()
+    except data.DataError as missing:
+        pytest.skip(str(missing))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Campaigns run only where `-m` names them, and all of the GPU's tests run on an emulated one only on request.
 

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,12 +98,12 @@ def _shuffled(count: int, epoch: int, seed: int) -> np.ndarray:
 
 def digits(seed: int = 0) -> Data:
     """1,797 handwritten digits of 1×8×8, from scikit-learn; numbers from 0 to 1.  `seed` draws the test images."""
-    try:
-        datasets = import_module("sklearn.datasets")  # takes a second, and only the digits need it
-    except ImportError:
-        raise DataError("the digits come with scikit-learn, which is not installed: pip install scikit-learn") from None
-    found = datasets.load_digits()
-    return arrays(found.images[:, None] / 16, found.target, classes=10, seed=seed)
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
+    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"  # importing the package takes a second
+    *pixels, labels = np.loadtxt(file, delimiter=",", unpack=True)  # a row is 64 numbers up to 16, and the digit
+    return arrays(np.transpose(pixels).reshape(-1, 1, 8, 8) / 16, labels.astype(int), classes=10, seed=seed)
 
 
 def arrays(

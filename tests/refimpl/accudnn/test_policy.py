@@ -44,7 +44,7 @@ CELLS: dict[tuple[str, str, int], dict[float, float]] = {
     ("k40c", "resnet50", 64): {0.2: 1.16, 0.35: 1.09, 0.5: 1.00},
 }
 QUICK = {("titan-x", "vgg16", 128), ("titan-x", "alexnet", 256)}
-DEEP = {("titan-x", "resnet50", 64), ("k40c", "resnet50", 64)}
+DEEP = {("titan-x", "resnet50", 64)}
 
 
 @lru_cache(maxsize=4)

@@ -99,7 +99,7 @@ def test_digits() -> None:
 
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
+    monkeypatch.setattr("refimpl.backend.data.find_spec", lambda name: None)
     with pytest.raises(DataError, match="pip install scikit-learn"):
         digits()
 

@@ -256,8 +256,8 @@ def imported(node: ast.AST) -> list[str]:
 @pytest.mark.parametrize(
     "network",
     [
-        pytest.param("vgg16", marks=pytest.mark.campaign),
-        "resnet50", "alexnet:superneurons", "tiny-inception", "tiny-vgg:vdnnpp",
+        *(pytest.param(name, marks=pytest.mark.campaign) for name in ("vgg16", "resnet50")),
+        "tiny-resnet", "alexnet:superneurons", "tiny-inception", "tiny-vgg:vdnnpp",
     ],
 )  # fmt: skip
 def test_a_script_does_what_the_program_says_under_every_preset(network: str, monkeypatch: pytest.MonkeyPatch) -> None:

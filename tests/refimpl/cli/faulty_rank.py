@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend import Trainer, cpu, data
+from refimpl.backend import Trainer, cpu
 from refimpl.cli import main, resolve
 from refimpl.machine import files
 
@@ -95,7 +95,7 @@ def plant(patch: pytest.MonkeyPatch, rank: int, mine: int, fault: str, when: str
     if when == "saving":
         patch.setattr(files.os, "fsync", faulty_save)
     if when == "waiting" and mine == rank:
-        Timer(2.0, strike).start()
+        Timer(0.7, strike).start()
     elif when == "waiting":
         patch.setattr(resolve, "machine", endless)
     if when in ("planning", "compiling"):
@@ -117,7 +117,6 @@ def several(file: Path) -> None:
     from mpi4py import MPI
 
     rank, ended = MPI.COMM_WORLD.rank, []
-    data.digits()  # what is imported with them takes seconds
     for case in json.loads(file.read_text()):
         began = time.time()
         out, err = io.StringIO(), io.StringIO()

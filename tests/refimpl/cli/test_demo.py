@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,14 +14,9 @@ import refimpl
 from refimpl.backend import Evaluation, data
 from refimpl.cli import demonstration as demo
 from refimpl.cli.demonstration import pictures
+from refimpl.combined import COMBINED
 from refimpl.planner import Program
 from refimpl.text import size
-
-
-@pytest.fixture(scope="module")
-def digits() -> data.Data:
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed, and the digits come with it")
-    return data.digits()
 
 
 @pytest.mark.slow
@@ -76,6 +72,8 @@ def test_all_of_it(
     plan_vgg16 = demo.plan_vgg16
     monkeypatch.setattr(demo, "plan_vgg16", lambda: programs.update(plan_vgg16()) or programs)
     monkeypatch.setattr(demo, "WANTED", 0.5)
+    short = dataclasses.replace(COMBINED, effort=60)
+    monkeypatch.setitem(demo.PRESETS, "combined", dataclasses.replace(demo.PRESETS["combined"], setup=short))
     emulated: list[tuple[Program, list[float]]] = []
     monkeypatch.setattr(demo, "run_emulated", lambda _, program, losses: emulated.append((program, losses)) or True)
     assert demo.main(tmp_path / "pictures") == 0
@@ -99,6 +97,7 @@ def test_all_of_it(
 
 
 @pytest.mark.slow
+@pytest.mark.emulated
 def test_the_emulated_gpu_comes_to_the_losses_of_the_cpu(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, digits: data.Data
 ) -> None:

@@ -77,7 +77,7 @@ def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeyp
     monkeypatch.setattr(figures, "NETWORKS", {"alexnet": 200, "vgg16": 32, "resnet50": 32, "resnet101": 32})
     few = {name: published.FASTER_WITH_CACHE[name] for name in ("alexnet", "vgg16")}
     monkeypatch.setattr(published, "FASTER_WITH_CACHE", few)
-    monkeypatch.setattr(figures, "SHRUNK", ("vgg16", "resnet50"))
+    monkeypatch.setattr(figures, "SHRUNK", ("vgg16",))
     monkeypatch.setattr(figures, "SHARES", (0.5, 1.0))
     monkeypatch.setattr(evaluation, "PARTS", [part for part in evaluation.PARTS if part.name != "largest"])
     said = refimpl("reproduce", "superneurons", "--picture", tmp_path / "sn.png")
@@ -153,6 +153,7 @@ def test_vdnnpp_as_json(refimpl: Command) -> None:
 @pytest.mark.slow
 def test_vdnnpp_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refimpl.machine.here.gpu_at_hand", lambda: False)
+    monkeypatch.setattr("refimpl.reproduce.vdnnpp.microbenchmark.SMALL", (1, 2, 10))
     small = ("--network", "tiny-vgg", "--batch", 2, "--budget", "8MiB", "--iterations", 1)
     said = refimpl("reproduce", "vdnnpp", "--run", *small)
     assert said.status == 0 and "pinned memory" in said.out and "GB/s" in said.out

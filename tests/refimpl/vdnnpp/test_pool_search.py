@@ -561,8 +561,15 @@ def found(drawn: Network, name: str, on: Machine = GTX_970) -> dict[int | None, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of", [ALEXNET, VGG, ("googlenet", 32)])
-@pytest.mark.parametrize("name", ["vdnnpp-conv", "vdnnpp-all", "vdnnpp-alternate-conv"])
+@pytest.mark.parametrize(
+    ("of", "name"),
+    [
+        (ALEXNET, "vdnnpp-conv"),
+        (ALEXNET, "vdnnpp-all"),
+        (VGG, "vdnnpp-alternate-conv"),
+        (("googlenet", 32), "vdnnpp-all"),
+    ],
+)
 def test_a_preset_trains_in_a_pool_of_exactly_the_size_that_was_found(of: tuple[str, int], name: str) -> None:
     """Nothing in it is waited for that the search did not see: it is the same order, to the last free."""
     for lag, nbytes in found(network(*of), name).items():

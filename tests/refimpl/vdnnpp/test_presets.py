@@ -110,7 +110,7 @@ def test_from_plenty_down_to_nothing(name: str) -> None:
     network = build(name, 64)
     enough = 2 * plan(network, VDNNPP_DYN, TITAN_X, PLENTY).peak_bytes
     adopted: list[str] = []
-    for budget in range(enough, 0, -enough // 24):
+    for budget in range(enough, 0, -enough // 12):
         try:
             program = plan(network, VDNNPP_DYN, TITAN_X, budget)
         except DoesNotFit as error:

@@ -109,7 +109,7 @@ def test_no_preset_changes_a_bit() -> None:
     compressing = total = 0
 
     @given(drawn_networks, ours(), st.sampled_from((0.0, 0.3, 1.0)), orders, st.booleans())
-    @settings(max_examples=30)
+    @settings(max_examples=15)
     def train(network: Network, wanted: Setup, tightness: float, order: Order, poison: bool) -> None:
         nonlocal compressing, total
         compressing += holds(network, least_plan(network, wanted, KEEPS_UP, tightness), order, poison) > 0
@@ -130,7 +130,7 @@ def test_no_mixture_changes_a_bit(
 
 @pytest.mark.slow
 @given(drawn_networks, st.sampled_from(PRESETS), st.floats(0, 1), orders, st.booleans())
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_pinned_memory_is_kept_within_its_limit(
     network: Network, preset: str, share: float, order: Order, poison: bool
 ) -> None:

@@ -35,7 +35,7 @@ def rows(name: str) -> Sequence[Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_picture_has_its_words_and_is_the_same_file_again(name: str, tmp_path: Path) -> None:
+def test_a_picture_has_its_words(name: str, tmp_path: Path) -> None:
     draw = BY_NAME[name].picture
     assert draw is not None
     assert missing(lambda: draw(rows(name)), WORDS[name], tmp_path) == []
