@@ -19,6 +19,9 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
+# What is imported and collected is kept to the end, so it is not searched for garbage meanwhile.
+gc.disable()
+
 # Plans do not depend on how fast this machine is: `here` is the rough model, and nothing is measured.
 os.environ["REFIMPL_CALIBRATE"] = "0"
 
@@ -101,6 +104,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("campaign")])
         items[:] = [item for item in items if not item.get_closest_marker("campaign")]
     items.sort(key=lambda item: (item.get_closest_marker("timing") is not None, item.path.name not in LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -494,6 +494,7 @@ def test_the_readme_prints_what_the_commands_print() -> None:
     assert readme.rewritten(block.replace("does not fit in 12 GiB", "fits in 12 GiB")) == block
 
 
+@pytest.mark.slow
 def test_the_page_about_a_module_of_ones_own_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Followed as written: the file is saved, and every command below it runs."""
     page = ROOT / "docs" / "slots" / "index.md"
@@ -509,6 +510,7 @@ def test_the_page_about_a_module_of_ones_own_works(tmp_path: Path, monkeypatch: 
     assert (tmp_path / "my.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_the_page_about_a_network_of_ones_own_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

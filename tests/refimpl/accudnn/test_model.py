@@ -43,6 +43,7 @@ def test_with_every_map_kept_it_is_the_plan(network: Network) -> None:
     assert program.planned_seconds == pytest.approx(model.without_stall, abs=3 * TITAN_X.copy_start_seconds)
 
 
+@pytest.mark.slow
 @given(networks(layers=14))
 def test_the_least_is_what_a_plan_that_counts_bytes_needs(network: Network) -> None:
     """Everything leaves, the least workspace everywhere, nothing is prefetched."""

@@ -57,6 +57,7 @@ def marks(cell: tuple[str, str, int], x: float) -> list[pytest.MarkDecorator]:
     return [] if cell in QUICK else [pytest.mark.slow] if cell in DEEP and x == 0.2 else [pytest.mark.campaign]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cell", "x"),
     [
@@ -239,6 +240,7 @@ def test_the_least_budget_takes_few_plans(name: str, batch: int, failed: int, mo
     assert least and sorted(tried) == [least // MIB - 1, least // MIB] and tried.index(least // MIB) == failed
 
 
+@pytest.mark.slow
 def test_a_hint_searches_for_no_pool_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """It took four times as long as a plan: each preset of vDNN++ searched for the least pool of twelve plans."""
     network, setup = built("resnet50", 64), presets.setup("accudnn")

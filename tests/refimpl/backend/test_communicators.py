@@ -115,6 +115,7 @@ def states(size: int, batch: int, steps: int) -> dict[str, np.ndarray]:
     return in_threads(size, work)[0]
 
 
+@pytest.mark.slow
 def test_many_small_batches_are_one_large_batch_without_batch_normalisation() -> None:
     together, more, alone = states(2, 4, 3), states(4, 2, 3), states(1, 8, 3)
     assert not any("running" in name for name in alone)

@@ -23,6 +23,7 @@ def test_every_preset_belongs_to_one_paper() -> None:
     assert sorted(name for names in PAPERS.values() for name in names) == sorted(PRESETS)
 
 
+@pytest.mark.slow
 def test_by_default_the_fastest_policy_of_every_paper_that_fits(refimpl: Command) -> None:
     """Within this budget some papers have a policy that fits and one that does not, and two papers have none."""
     budget = 6800 << 10
@@ -60,6 +61,7 @@ def test_a_policy_that_refuses_what_is_set_says_so(refimpl: Command) -> None:
     assert "vdnn-dyn is refused: vdnn-dyn chooses offload and algorithms itself" in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_what_is_compared_with_is_the_baseline_without_a_limit(refimpl: Command) -> None:
     """The search makes as many plans as --effort says; a budget without a limit leaves nothing to search."""
     asked = ("compare", "lenet", "--effort", "5", *MACHINE)

@@ -84,6 +84,7 @@ def test_bash_gets_the_part_after_its_word_break() -> None:
     assert asked("refimpl plan lenet --machine=k", _ARGCOMPLETE_COMP_WORDBREAKS="=:").split() == ["k40c"]
 
 
+@pytest.mark.slow
 def test_argcomplete_is_not_imported_unless_a_shell_asks() -> None:
     command = "import sys; from refimpl.cli import main; main(['list']); print('argcomplete' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True)

@@ -139,6 +139,7 @@ def test_vdnnpp(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.vdnnpp
 def test_vdnnpp_as_json(refimpl: Command) -> None:
     parts = ("--only", "pinned", "--only", "fragmentation")

@@ -17,6 +17,7 @@ from refimpl.machine.model import Efficiency
 STATED = Path(__file__).parents[2] / "data" / "titan_x_calibration.csv"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [TITAN_X.efficiency, Efficiency(0.8, 0.8, 0.8, 0.8, 0.7)])
 def test_the_fit_comes_out_at_the_efficiencies_in_use(start: Efficiency) -> None:
     found = fit(prepare(), start)

@@ -112,6 +112,7 @@ def test_a_resting_thread_costs_nothing() -> None:
 # -- few kernels are measured ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_reference_has_every_kernel(costs: dict[str, Units]) -> None:
     """A kernel that is new, or has other units, needs `python -m tests.refimpl.machine.cpu_reference`."""
     known = cpu_costs.reference()

@@ -56,6 +56,7 @@ def test_every_gradient_is_reduced_once_when_it_is_finished_and_applied_at_the_e
     assert parallel.resident == network.resident and parallel.managed == network.managed
 
 
+@pytest.mark.slow
 @given(drawn, setups, BUCKETS)
 def test_its_programs_are_right_and_warn_of_nothing_new(network: Network, setup: object, bucket: int | None) -> None:
     alone = plan(network, setup, machine(), 1 << 26)  # type: ignore[arg-type]

@@ -231,6 +231,7 @@ def test_a_layer_of_another_shape_than_in_the_file_is_refused() -> None:
         built(graph, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.campaign)])
 def test_changed_bytes_are_refused_or_harmless(count: int) -> None:
     command = [sys.executable, "-m", "tests.refimpl.network.onnx_files", str(count), str(count)]

@@ -13,6 +13,7 @@ from tests.refimpl.drawn_networks import networks
 DEEP = networks(layers=40)
 
 
+@pytest.mark.slow
 @given(DEEP)
 def test_everything_is_written_once_before_it_is_read_or_updated(network: Network) -> None:
     written = {network.input} if network.input.managed else set()
@@ -113,6 +114,7 @@ def test_every_gradient_map_is_like_a_map_and_somebody_wants_it(network: Network
             assert tensor in read or tensor.name in unwanted | {"d(input)"}
 
 
+@pytest.mark.slow
 @given(DEEP)
 def test_names_and_sizes(network: Network) -> None:
     tensors = [*network.managed, *network.resident]

@@ -43,6 +43,7 @@ def run(path: Path, tasks: list[Task] = TASKS, jobs: int = 1) -> Points:
         return points
 
 
+@pytest.mark.slow
 def test_points_that_are_done_are_not_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, solve, solved = tmp_path / "points", Case.solve, list[Task]()
 

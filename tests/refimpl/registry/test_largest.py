@@ -45,6 +45,7 @@ def fitting(wanted: Setup, budget: int, up_to: int) -> list[int]:
     return [size for size in range(1, up_to + 1) if attempt(tiny(size), wanted, MACHINE, budget)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETUPS)
 def test_it_fits_and_one_more_does_not(name: str) -> None:
     found = largest(tiny, SETUPS[name], MACHINE, BUDGET)

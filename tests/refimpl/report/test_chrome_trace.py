@@ -39,6 +39,7 @@ def test_every_event_has_what_its_phase_needs(make) -> None:
         assert nanoseconds == int(nanoseconds), "a reader that cuts off fractions of nanoseconds loses nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", ALL)
 def test_slices_of_a_stream_follow_one_another(make) -> None:
     end: dict[int, float] = {}

@@ -49,6 +49,7 @@ def in_node(script: str, given: Any) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_curve_and_the_bars_are_the_planners(case: str) -> None:
     program = planned(case)

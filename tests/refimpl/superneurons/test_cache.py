@@ -574,6 +574,7 @@ def test_buffers_that_are_taken_back_are_filled_again() -> None:
     assert reused.counts.evicted_bytes > kept.counts.evicted_bytes
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(networks(layers=25))
 def test_it_fits_where_nothing_else_does(network: Network) -> None:

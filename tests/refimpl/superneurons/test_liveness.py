@@ -211,6 +211,7 @@ def lookups(depth: int, quadratic: bool) -> tuple[int, int]:
     return Counted.looked_up, sum(map(len, uses))
 
 
+@pytest.mark.slow
 def test_one_pass_looks_at_every_use_once() -> None:
     """At most two lookups a use: is it met, and if not, now it is.  The paper's own analysis looks again and again."""
     for depth in (50, 302):

@@ -121,6 +121,7 @@ def plainly(network: Network, kinds: tuple[str, ...], distance: int) -> dict[str
     return found
 
 
+@pytest.mark.slow
 @given(networks(layers=16), st.sampled_from((CHECKPOINTS, ALL_CHECKPOINTS)), st.integers(0, 8))
 def test_the_rule_on_drawn_networks(network: Network, module: OffloadOutputs, distance: int) -> None:
     """Leaves, is let go, is back: a plan with room for everything does exactly what the rule says, and is safe.
@@ -306,6 +307,7 @@ def waits_behind_their_records(program: Program) -> bool:
     return True
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(networks(layers=10), st.floats(0, 0.5))
 def test_no_wait_on_an_event_that_was_never_recorded(network: Network, room: float) -> None:

@@ -210,6 +210,7 @@ def test_no_mixture_changes_a_bit(network: Network, wanted: Setup, spare: float,
     holds(network, wanted, spare, order, on)
 
 
+@pytest.mark.slow
 @given(networks(layers=10), st.one_of(stages, mixtures()), orders)
 @settings(max_examples=10)
 def test_the_baseline_trains_to_the_same_bits(network: Network, wanted: Setup, order: Order) -> None:

@@ -58,6 +58,7 @@ def planned(network: Network, offload: OffloadInputs, on: Machine = TITAN_X, joi
     return plan(network, static("test", offload).replace(join=join), on, UNLIMITED)
 
 
+@pytest.mark.slow
 @given(networks(layers=12), OFFLOADS, LINKS)
 @settings(max_examples=60)
 def test_the_next_layer_starts_when_kernels_and_copies_have_ended(

@@ -81,6 +81,7 @@ def test_what_is_never_negative_on_every_kind_of_layer(conventions: Conventions)
     assert ("fc" in found) == network.conventions.softmax_in_place  # which then holds the softmax's output
 
 
+@pytest.mark.slow
 @relaxed
 @given(networks(layers=14))
 def test_no_map_that_would_be_compressed_is_negative(network: Network) -> None:

@@ -453,6 +453,7 @@ def test_a_planned_pool_serves_one_program_only() -> None:
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     st.one_of(networks(layers=8), networks(layers=8, conventions=VDNNPP)),
     st.sampled_from(cases()),
@@ -628,6 +629,7 @@ def between(drawn: Network, count: int) -> list[int]:
     return [low + (high - low) * number // (count - 1) for number in range(count)]
 
 
+@pytest.mark.slow
 @given(st.one_of(networks(layers=10), networks(layers=10, conventions=VDNNPP)), st.sampled_from(FOUND))
 @settings(max_examples=8)
 def test_more_budget_never_fails_on_drawn_networks(drawn: Network, name: str) -> None:

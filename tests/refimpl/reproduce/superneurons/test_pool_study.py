@@ -48,6 +48,7 @@ def test_free_calls_cost_nothing() -> None:
     assert 0 <= study.share_of_driver_calls < 1e-3  # but for the upload of the batch, which a call waits for
 
 
+@pytest.mark.slow
 def test_at_the_seconds_a_call_that_are_given_the_share_is_the_published_one() -> None:
     """Ours with the machine's own seconds is another: what a call takes is an assumption, and said to be one."""
     network = build("resnet50:superneurons", 32)
@@ -59,6 +60,7 @@ def test_at_the_seconds_a_call_that_are_given_the_share_is_the_published_one() -
     assert 0 < study.share_of_driver_calls < again.share_of_driver_calls
 
 
+@pytest.mark.slow
 def test_any_setup_can_be_studied() -> None:
     """All of it makes more calls: workspaces, and what is rebuilt."""
     network = build("resnet50:superneurons", 8)
