@@ -61,7 +61,7 @@ def torch_or_none() -> Any:
     """PyTorch, set up for a fair comparison, or None."""
     try:
         import torch
-    except ImportError:
+    except ModuleNotFoundError:
         return None
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False

@@ -11,9 +11,12 @@ What takes long to import and is not always needed (Numba, matplotlib, PyTorch) 
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
 from typing import TextIO
@@ -85,11 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ×, → and ▇ shows question marks
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    command = parser(words_to_complete() or arguments)
-    complete(command)
-    prog = command.prog
+    prog = "refimpl"
     try:
         try:
+            command = parser(words_to_complete() or arguments)
+            complete(command)
             if any("\0" in argument for argument in arguments):
                 raise Fail("an argument cannot contain a NUL byte")
             options = command.parse_args(arguments)
@@ -99,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(options.run(options))
         finally:
             sys.stdout.flush()
+            ignore_ctrl_c_at_exit()
     except BrokenPipeError:  # the reader of our output has seen enough
         drop_output(sys.stdout)
         return DONE
@@ -115,6 +119,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         drop_output(sys.stderr)
     drop_output(sys.stdout)
     return status
+
+
+@cache
+def ignore_ctrl_c_at_exit() -> None:
+    """All is said and done: one more Ctrl-C would only interrupt the clean-up, with a traceback."""
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 def drop_output(stream: TextIO) -> None:

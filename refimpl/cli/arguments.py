@@ -112,8 +112,19 @@ def writable(option: str, path: str) -> Path:
     return Path(path)
 
 
+def cut_off(error: BaseException | None) -> bool:
+    """Whether Ctrl-C caused the error: while it imports, a package of C++ turns one into an ImportError."""
+    while error is not None:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def told(error: Exception) -> str:
     """An error as one line."""
+    if cut_off(error):
+        return "interrupted"
     text = str(error)
     if isinstance(error, OSError):
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or text
@@ -122,6 +133,8 @@ def told(error: Exception) -> str:
 
 def status_of(error: Exception) -> int | None:
     """The exit status of an error; None for a fault of ours, which keeps its traceback."""
+    if cut_off(error):
+        return INTERRUPTED
     if isinstance(error, Fail):
         return error.status
     if isinstance(error, OSError):  # a file, or standard output

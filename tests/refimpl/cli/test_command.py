@@ -191,3 +191,33 @@ def test_planning_imports_no_numba_no_matplotlib_no_torch(tmp_path: Path) -> Non
 def test_json_has_neither_nan_nor_infinity(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"a": float("nan"), "b": [float("inf"), (1.5, -float("inf"))], "c": "NaN"})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [None, [1.5, None]], "c": "NaN"}
+
+
+def test_ctrl_c_while_a_package_is_imported_does_not_say_that_it_is_not_installed(
+    refimpl: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package of pybind11 turns every error of its start into an ImportError."""
+
+    class Finder:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "highspy":
+                raise ImportError("initialization failed") from KeyboardInterrupt()
+
+    monkeypatch.delitem(sys.modules, "highspy", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    said = refimpl("optimum", "lenet", "--machine", "titan-x")
+    assert (said.status, said.out, said.err) == (130, "", "refimpl optimum: interrupted\n")
+
+
+@pytest.mark.slow
+def test_one_more_ctrl_c_at_the_end_changes_nothing() -> None:
+    code = """
+import atexit, os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from refimpl.cli import main, lists
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+lists.run = lambda options: os.kill(os.getpid(), signal.SIGINT)
+sys.exit(main(["list"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "refimpl list: interrupted\n")
