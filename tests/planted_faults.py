@@ -565,6 +565,7 @@ MACHINE = (
         "max(arithmetic, traffic)",
         "min(arithmetic, traffic)",
         "tests/refimpl/machine",
+        slow=True,
     ),
     Fault(
         "the FFT's workspace leaves out the filters",
@@ -572,6 +573,7 @@ MACHINE = (
         "planes = conv.images * (conv.channels + conv.filters) + conv.channels * conv.filters",
         "planes = conv.images * (conv.channels + conv.filters)",
         "tests/refimpl/machine",
+        slow=True,
     ),
     Fault(
         "cores without a block cost nothing on the calibrated CPU",
@@ -797,6 +799,7 @@ PAPERS = (
         "if self.setup.join and order.copies > copies:",
         "if self.setup.join and order.copies == copies:",
         "tests/refimpl/vdnn",
+        slow=True,
     ),
     Fault(
         "performance lost is a share of the oracle's time",
@@ -902,6 +905,7 @@ PAPERS = (
         "change[one.f + 1] -= one.nbytes",
         "change[one.f] -= one.nbytes",
         "tests/refimpl/accudnn/test_model.py",
+        slow=True,
     ),
     Fault(
         "AccUDNN releases a map while its copy runs",
@@ -988,6 +992,7 @@ PAPERS = (
         'complete = text[: text.rfind("\\n") + 1]',
         "complete = text",
         "tests/refimpl/optimum/test_pareto.py",
+        slow=True,
     ),
 )
 
@@ -1102,6 +1107,7 @@ REPORT = (
         '"tid": span.stream + 1, "ts": start',
         '"tid": span.stream, "ts": start',
         "tests/refimpl/report",
+        slow=True,
     ),
     Fault(
         "1024 bytes are not 1 KiB",
@@ -1197,6 +1203,7 @@ PARALLEL = (
         "self.streams.network if call.collective else COMPUTE",
         "COMPUTE",
         "tests/refimpl/network/test_data_parallel.py",
+        slow=True,
     ),
     Fault(
         "each process adds its own gradient first",
