@@ -232,8 +232,8 @@ class Trainer:
     def _settings(self, iteration: int | None = None) -> Settings:
         rates = {"rate": self.rate, "momentum": self.momentum, "decay": self.decay}
         for name, value in rates.items():
-            if not math.isfinite(value):
-                raise RunError(f"the {name} is {value}; give a finite number")
+            if not abs(value) <= checkpoint.FLOAT:
+                raise RunError(f"the {name} is {value}; give a finite number of float32")
         return {"seed": self.seed, "iteration": self.iteration if iteration is None else iteration, **rates}
 
     def _launched(self, iteration: int | None = None) -> Settings:

@@ -27,9 +27,9 @@ if TYPE_CHECKING:  # it imports Numba
 RECOMPUTE = {"speed": "speed-centric", "memory": "memory-centric", "cost": "cost-aware"}
 
 
-def network(options: argparse.Namespace, name: str = "") -> Network:
+def network(options: argparse.Namespace, name: str | None = None) -> Network:
     """A network as one of --workers trains it; the one that was named, or another."""
-    return data_parallel(options, build(name or options.network, options.batch), options.workers)
+    return data_parallel(options, build(options.network if name is None else name, options.batch), options.workers)
 
 
 def data_parallel(options: argparse.Namespace, network: Network, ranks: int) -> Network:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -302,5 +302,5 @@ def sound(tuned: TunedFile) -> bool:
         isinstance(tuned.network, str)
         and all(type(one) is int and 0 <= one < 1 << 31 for one in wholes)
         and tuned.batch > 0
-        and all(type(one) in (int, float) and 0 < one < math.inf for one in reals)
+        and all(type(one) in (int, float) and 0 < one <= sys.float_info.max for one in reals)
     )

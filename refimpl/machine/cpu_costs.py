@@ -401,7 +401,7 @@ def kept() -> dict[str, Units] | None:
         sound = all(0 <= cost < 1 for values in costs.values() for cost in values)
         whole = all(len(costs[name]) == len(known[name]) for name in costs.keys() & known.keys())
         return costs if sound and whole and NEEDED <= costs.keys() and PRODUCTS & costs.keys() else None
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
 

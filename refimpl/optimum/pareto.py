@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -217,7 +218,7 @@ def read(path: Path, case: Case) -> tuple[Points, int]:
 
 
 def is_number(value: float | None) -> bool:
-    return value is None or (not isinstance(value, bool) and math.isfinite(value) and value > 0)
+    return value is None or (not isinstance(value, bool) and 0 < value <= sys.float_info.max)
 
 
 # -- what they say -----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from math import isfinite
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,13 +21,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from refimpl.accudnn.tuner import warmed_up
 from refimpl.backend import checkpoint
 from refimpl.backend.data import load_npz
 from refimpl.cli import main, status_of
+from refimpl.cli.tune import TunedFile, tuned_file
+from refimpl.machine import MACHINES, cpu_costs
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
+from refimpl.optimum import pareto
 from tests.refimpl.damage import VALUES, archive, damaged_bytes, damaged_csv, damaged_json, members, npy
 
 SAMPLE, CAMPAIGN = 60, 2000
@@ -330,3 +335,79 @@ def test_damaged_logs_are_replayed_or_refused(tmp_path: Path, count: int) -> Non
         statuses += command("replay", path)
     print(f"{count} damaged logs, by exit status: {dict(statuses)}")
     assert statuses[2] > count / 4
+
+
+# -- fates, points of curves, a tuned batch, this machine's costs ------------------------------------------------------
+
+
+@pytest.mark.slow
+@amounts
+def test_damaged_fates_are_planned_with_or_refused(tmp_path: Path, count: int) -> None:
+    path, statuses = tmp_path / "damaged.fates", Counter[int]()
+    here = ("plan", "lenet", "--batch", 4, "--machine", "titan-x")
+    with redirect_stdout(io.StringIO()):
+        assert main([*map(str, here), "--policy", "superneurons", "--save-fates", str(path)]) == 0
+    whole = path.read_bytes()
+    for seed in range(count):
+        path.write_bytes(damaged_bytes(whole, Random(seed)))
+        statuses += command(*here, "--fates", path)
+    print(f"{count} damaged fates, by exit status: {dict(statuses)}")
+    assert statuses[2] > count / 4
+
+
+@amounts
+def test_damaged_points_of_curves_are_read_or_refused(tmp_path: Path, count: int) -> None:
+    path, outcomes = tmp_path / "damaged.points", Counter[bool]()
+    case = pareto.Case("lenet", 64, MACHINES["titan-x"], {}, 5.0, 60, 1)
+    lines = [case.header(), ["vdnn-all", 9 << 20, 0.25], ["bound", 9 << 20, None], ["superneurons", None, 5242880]]
+    for seed in range(count):
+        content = damaged_lines(lines, Random(seed))
+        path.write_bytes(content)
+        outcomes[refusal(lambda: pareto.read(path, case)) is None] += 1
+    print(f"{count} damaged files of points: {outcomes[False]} refused, {outcomes[True]} read")
+    assert outcomes[False] > count / 4
+
+
+def damaged_lines(lines: list[Any], random: Random) -> bytes:
+    """A file with a JSON text a line, damaged as bytes or within one of them."""
+    texts = [json.dumps(line) for line in lines]
+    if random.random() < 0.5:
+        place = random.randrange(len(texts))
+        texts[place] = damaged_json(texts[place], random)
+    content = "".join(f"{text}\n" for text in texts).encode(errors="surrogateescape")
+    return content if random.random() < 0.5 else damaged_bytes(content, random)
+
+
+@amounts
+def test_a_damaged_tuned_batch_is_taken_or_refused(tmp_path: Path, count: int) -> None:
+    learning = {"rate": 0.1, "base_rate": 0.01, "warmup_epochs": 5}
+    whole = {"network": "lenet", "optimal_batch": 8, "learning": learning}
+    path, outcomes = tmp_path / "tuned.json", Counter[bool]()
+    for name in learning:
+        path.write_text(json.dumps(whole | {"learning": learning | {name: 10**400}}))
+        assert refusal(lambda: tuned_file(str(path)))
+    for seed in range(count):
+        path.write_bytes(damaged_lines([whole], Random(seed)))
+        tuned: list[TunedFile] = []
+        refused = refusal(lambda found=tuned: found.append(tuned_file(str(path))))
+        outcomes[refused is None] += 1
+        for one in tuned:
+            assert isfinite(warmed_up(one.rate, one.base_rate, one.warmup_epochs, 1))
+    print(f"{count} damaged files of tune: {outcomes[False]} refused, {outcomes[True]} read")
+    assert outcomes[False] > count / 4
+
+
+@amounts
+def test_damaged_costs_of_this_machine_are_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    path, outcomes = tmp_path / "here.json", Counter[bool]()
+    monkeypatch.setattr(cpu_costs, "path", lambda: path)
+    text = cpu_costs.REFERENCE.read_text(encoding="utf-8")
+    for seed in range(count):
+        path.write_bytes(damaged_lines([json.loads(text)], Random(seed)))
+        costs = cpu_costs.kept()
+        outcomes[costs is None] += 1
+        assert costs is None or all(0 <= cost < 1 for each in costs.values() for cost in each)
+    print(f"{count} damaged files of costs: {outcomes[True]} measured again, {outcomes[False]} read")
+    assert outcomes[True] > count / 4

@@ -162,4 +162,5 @@ def test_several_budgets_are_tables_one_after_another(refimpl: Command, wrong: W
     said = refimpl(*asked, "--budget", "0.7,32MiB").out
     assert said.count("· budget 32 MiB") == 2 and said.count("The budget is 0.7 of") == 2
     assert "'twelve' is not understood" in wrong(*asked, "--budget", "0.7,twelve")
+    assert "there is no network ''" in wrong("compare", "", "lenet")
     assert "within one budget" in wrong("compare", "lenet", "--budget", "1GiB,2GiB", "--picture", "x.png")

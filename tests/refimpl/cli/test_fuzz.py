@@ -152,6 +152,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from refimpl.bench import emulated as emulated_bench
     from refimpl.bench import kernels as kernels_bench
     from refimpl.bench import planning as planner_bench
+    from refimpl.bench import training as training_bench
     from refimpl.cli import demonstration, optimum
     from refimpl.cli import pareto as pareto_command
     from refimpl.machine import measure
@@ -162,7 +163,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     for place, name in (
         (resolve, "trainer"), (measure, "measure"), (kernels_bench, "run"),
-        (planner_bench, "run"), (emulated_bench, "run"), (demonstration, "main"),
+        (planner_bench, "run"), (training_bench, "run"), (emulated_bench, "run"), (demonstration, "main"),
     ):  # fmt: skip
         monkeypatch.setattr(place, name, refused)
     papers, solve = setups.of_papers(), bound.Programme.solve  # all setups take a minute, and so may the solver
@@ -171,7 +172,8 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bound.Programme, "solve", lambda self, time_limit: solve(self, min(time_limit, 0.1)))
     monkeypatch.setattr(optimum, "MOST", 2)
     monkeypatch.setattr(pareto.Case, "combined", lambda case, network, budget: None)
-    monkeypatch.setattr(threads, "cores", lambda: 1)  # the worker processes would have none of these patches
+    for module in (threads, pareto_command):  # the worker processes would have none of these patches
+        monkeypatch.setattr(module, "cores", lambda: 1)
     monkeypatch.setattr(machine_code, "why_not", lambda: "not here")
     monkeypatch.setattr(Paper, "measured", refused)
     monkeypatch.setattr(Paper, "parts", lambda self: {})
