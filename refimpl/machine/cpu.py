@@ -298,6 +298,7 @@ def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
         seconds = seconds_of(costs["gemm_register_2d"], _register_2d(product, (16, 1)))
     flops = 2 * 512**3 / seconds
     bandwidth = 1 / (costs["elementwise_copy"][0] / (8 * 1024) + costs[FETCHED][0])  # a block copies 1024 numbers
+    how = "from its kernels' costs; again with refimpl profile --here"
     return CalibratedCpu(
         name=rough.name,
         memory_bytes=rough.memory_bytes,
@@ -307,13 +308,6 @@ def with_costs(rough: Machine, costs: Mapping[str, Units]) -> CalibratedCpu:
         multiprocessors=rough.multiprocessors,
         efficiency=Efficiency(forward=1.0, backward=1.0, products=1.0, transforms=1.0, streaming=1.0),
         launch_seconds=costs[LAUNCH][0],
-        sources=(
-            rough.sources[0],
-            Source(
-                "measured",
-                "from its kernels' costs; again with refimpl profile --here",
-                ("flops", "bandwidth", "link", "efficiency"),
-            ),
-        ),
+        sources=(rough.sources[0], Source("measured", how, ("flops", "bandwidth", "link", "efficiency"))),
         costs=costs,
     )

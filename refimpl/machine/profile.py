@@ -48,12 +48,9 @@ def key(call: Call) -> str:
             return "x".join(map(str, value))
         return str(value)
 
-    options = {
-        name: value
-        for name, value in call.arguments.items()
-        if not isinstance(value, Setting) and name not in NO_MATTER
-    }
-    return " ".join([call.function, *(f"{name}={text(name, value)}" for name, value in options.items())])
+    given = call.arguments.items()
+    options = [(name, value) for name, value in given if not isinstance(value, Setting) and name not in NO_MATTER]
+    return " ".join([call.function, *(f"{name}={text(name, value)}" for name, value in options)])
 
 
 @dataclass(frozen=True)
@@ -125,10 +122,7 @@ def _checked(found: dict[str, Any]) -> Profile:
     return Profile(
         **plain,
         copies={
-            way: Copies(
-                _positive(f"copies {way}", found["copies"][way]["start_seconds"]),
-                _positive(f"copies {way}", found["copies"][way]["bytes_per_second"]),
-            )
+            way: Copies(*(_positive(f"copies {way}", found["copies"][way][part.name]) for part in fields(Copies)))
             for way in ("out", "in")
         },
         calls={name: _positive(shown(name), seconds) for name, seconds in found["calls"].items()},
@@ -224,6 +218,7 @@ def machine_from_profile(path: str | Path) -> ProfiledMachine:
 
 def as_machine(profile: Profile, path: str = "") -> ProfiledMachine:
     """A profile as a machine; its name is the file's, or the device's."""
+    where = f"on {profile.device}, {profile.date}: {profile.network}, batch {profile.batch}"
     return ProfiledMachine(
         name=Path(path).name if path else profile.device,
         memory_bytes=profile.memory_bytes,
@@ -233,14 +228,7 @@ def as_machine(profile: Profile, path: str = "") -> ProfiledMachine:
         multiprocessors=1,
         efficiency=TITAN_X_EFFICIENCY,
         catalogue="own",
-        sources=(
-            Source(
-                "measured",
-                f"on {profile.device}, {profile.date}: {profile.network}, batch {profile.batch}",
-                ("memory_bytes", "flops", "bandwidth", "link"),
-            ),
-            ASSUMED,
-        ),
+        sources=(Source("measured", where, ("memory_bytes", "flops", "bandwidth", "link")), ASSUMED),
         profile=profile,
         path=path,
     )

@@ -67,24 +67,16 @@ class Case:
         }  # fmt: skip
 
     def solve(self, network: Network, task: Task) -> float | None:
-        """One point."""
+        """One point; a program that the search adopts is proved safe."""
+        if task.budget is None:
+            return least_budget(network, self.setups[task.curve].setup, self.machine)
         if task.curve == BOUND:
-            assert task.budget is not None
             bound = lower_bound(network, self.machine, task.budget, self.time_limit)
             return bound.seconds if bound else None
-        if task.curve == COMBINED:
-            assert task.budget is not None
-            return self.combined(network, task.budget)
-        setup = self.setups[task.curve].setup
-        if task.budget is None:
-            return least_budget(network, setup, self.machine)
+        search = replace(combined.COMBINED, effort=self.effort, seed=self.seed)
+        setup = search if task.curve == COMBINED else self.setups[task.curve].setup
         program = attempt(network, setup, self.machine, task.budget)
-        return program.planned_seconds if program else None
-
-    def combined(self, network: Network, budget: int) -> float | None:
-        """Seconds of the program that the search adopts; it is proved safe."""
-        program = attempt(network, replace(combined.COMBINED, effort=self.effort, seed=self.seed), self.machine, budget)
-        if program:
+        if program and setup is search:
             program.verify()
         return program.planned_seconds if program else None
 

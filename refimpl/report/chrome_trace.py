@@ -37,7 +37,9 @@ def microseconds(seconds: float) -> float:
 def chrome_trace(program: Program, timeline: Timeline) -> dict[str, Any]:
     """The trace as JSON's objects and lists."""
     spans = spans_by_instruction(timeline)
-    events = [*_names(program, timeline), *_slices(program, timeline), *_arrows(program, spans)]
+    step_of_call = {call: step for step in program.network.steps for call in step.calls}
+    work = [_slice(program, step_of_call, span) for span in sorted(timeline.spans, key=lambda span: span.start)]
+    events = [*_names(program, timeline), *work, *_arrows(program, spans)]
     events += [*_device_bytes(program, timeline), *_host_bytes(program, timeline)]
     return {
         "traceEvents": events,
@@ -72,13 +74,8 @@ def _metadata(name: str, thread: int, args: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "ph": "M", "pid": PROCESS, "tid": thread, "args": args}
 
 
-def _slices(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    """Every launch, every copy and all work of the host's threads, by the time of its start."""
-    step_of_call = {call: step for step in program.network.steps for call in step.calls}
-    return [_slice(program, step_of_call, span) for span in sorted(timeline.spans, key=lambda span: span.start)]
-
-
 def _slice(program: Program, step_of_call: dict[Any, Step], span: Span) -> dict[str, Any]:
+    """A launch, a copy or a piece of the work of the host's threads."""
     i = span.instruction
     layer = program.network.steps[i.step - 1].layer.name if i.step else "before the first step"
     args: dict[str, Any] = {"step": i.step, "layer": layer}

@@ -9,7 +9,7 @@ import dataclasses
 from typing import Any
 
 from refimpl.machine import Machine, Timeline, wire_bytes
-from refimpl.network import Network
+from refimpl.network import Network, Step
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, Program, Setup
 from refimpl.report.figures import average_live_bytes, choices, fragmentation, pool_size, traffic
@@ -113,9 +113,7 @@ def plan_json(program: Program, timeline: Timeline, baseline_seconds: float | No
             "pool_bytes": program.peak_bytes,
             "hole_bytes": at_peak.hole_bytes,
             "largest_hole_bytes": at_peak.largest_hole,
-            "step": peak.step.number,
-            "layer": peak.step.layer.name,
-            "direction": peak.step.direction,
+            **_place(peak.step),
         },
         **_fields(counts, "offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes"),
         **_fields(counts, "compressed_bytes", "stored_bytes", "recomputed_layers"),
@@ -153,6 +151,11 @@ def _fields(of: object, *names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names}
 
 
+def _place(step: Step | None) -> dict[str, Any]:
+    """All null before the first step."""
+    return {"step": step and step.number, "layer": step and step.layer.name, "direction": step and step.direction}
+
+
 def _chosen(program: Program) -> dict[str, Any] | None:
     if not program.tried:
         return None
@@ -161,7 +164,6 @@ def _chosen(program: Program) -> dict[str, Any] | None:
 
 def misfit_json(network: Network, setup: Setup, machine: Machine, budget: int, error: DoesNotFit) -> dict[str, Any]:
     """The document where there is no program: the same fields; those that only a program has are null."""
-    step = error.step
     document: dict[str, Any] = {name: None for name in FIELDS if "." not in name} | {"seconds": None, "steps": []}
     return document | {
         **_asked(network, setup, machine, budget),
@@ -170,9 +172,7 @@ def misfit_json(network: Network, setup: Setup, machine: Machine, budget: int, e
         "resident_bytes": network.resident_bytes,
         "misfit": {
             "message": str(error),
-            "step": step.number if step else None,
-            "layer": step.layer.name if step else None,
-            "direction": step.direction if step else None,
+            **_place(error.step),
             "tensor": error.tensor,
             "asked_bytes": error.asked,
             "free_bytes": error.free,
@@ -199,9 +199,7 @@ def _steps(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
     algorithms = {call: choice.algorithm for call, choice in choices(program).items()}
     return [
         {
-            "step": row.step.number,
-            "direction": row.step.direction,
-            "layer": row.step.layer.name,
+            **_place(row.step),
             **_fields(row, "live_bytes", "live_tensors", "pool_bytes", "workspace_bytes"),
             "start": start,
             "end": end,

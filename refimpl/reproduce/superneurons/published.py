@@ -61,11 +61,7 @@ PEAK_STEPS = {
 }
 STEPS = {
     name: Published(f"{what}: steps that agree", 46, "", "D, C", f"{CURVE}, bytes and tensors", EXACTLY)
-    for name, what in (
-        ("liveness", "liveness"),
-        ("offload", "offload and prefetch"),
-        ("recompute", "recomputation"),
-    )
+    for name, what in (("liveness", "liveness"), ("offload", "offload and prefetch"), ("recompute", "recomputation"))
 }
 
 
@@ -83,16 +79,13 @@ class Point:
 def curve() -> list[Point]:
     """The 46 steps of AlexNet(200)."""
     with open(Path(__file__).with_name("alexnet200.csv"), encoding="utf-8", newline="") as lines:
-        return [
-            Point(
-                int(row["step"]),
-                row["direction"],
-                row["layer"],
-                {name: float(row[f"{name}_mib"]) for name in PEAKS},
-                {name: int(row[f"{name}_tensors"]) for name in PEAKS},
-            )
-            for row in csv.DictReader(lines)
-        ]
+        rows = list(csv.DictReader(lines))
+    mib = [{name: float(row[f"{name}_mib"]) for name in PEAKS} for row in rows]
+    tensors = [{name: int(row[f"{name}_tensors"]) for name in PEAKS} for row in rows]
+    return [
+        Point(int(row["step"]), row["direction"], row["layer"], alive, number)
+        for row, alive, number in zip(rows, mib, tensors, strict=True)
+    ]
 
 
 # -- networks without any technique ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ Forward ends where its last kernel and its last copy out have ended: for vDNN++ 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -286,24 +286,20 @@ def pinned(watch: Watch) -> Found:
         built = network(name, batch)
         rows += [pinned_row(name, built, policy) for policy in SETS]
     conv = [row for row in rows if (row.network, row.policy) == ("vgg16", "conv")]
-    figures = [
-        least_pinned(some, f"{what}, {policies}", saving)
-        for policies, some in (("VGG-16(16) conv", conv), ("the most of all", rows))
-        for what, saving in PINNED_SAVINGS.items()
-    ]
+    figures = []
+    for policies, some in (("VGG-16(16) conv", conv), ("the most of all", rows)):
+        for what, saving in PINNED_SAVINGS.items():
+            top = max(some, key=saving)
+            where = f"{top.network}({top.batch}), {top.policy}, densities of the code"
+            theirs = published.read(published.PINNED, f"{what}, {policies}")
+            figures.append(Reproduced(theirs, 100 * saving(top), where))
     return Found(figures, rows)
 
 
 def pinned_row(name: str, built: Network, policy: str) -> PinnedRow:
     machine, offload, module = MACHINES["gtx-970"], SETS[policy], packed(name)
-    vdnn, on_demand, compressed = (
-        plan(built, setup, machine, machine.memory_bytes)
-        for setup in (
-            as_vdnn(policy, offload),
-            static(policy, offload, pinned=OnDemand()),
-            static(policy, offload, pinned=module),
-        )
-    )
+    setups = as_vdnn(policy, offload), *(static(policy, offload, pinned=made) for made in (OnDemand(), module))
+    vdnn, on_demand, compressed = (plan(built, setup, machine, machine.memory_bytes) for setup in setups)
     maps = [tensor for tensor, fate in compressed.fates.items() if fate.name == "offload" and tensor is not built.input]
     shares, packable = module.density_of(built), never_negative(built)
     raw = sum(tensor.nbytes for tensor in maps)
@@ -320,12 +316,6 @@ def pinned_row(name: str, built: Network, policy: str) -> PinnedRow:
         compressed_pinned_bytes=compressed.pinned_bytes,
         left_raw_bytes=raw - compressed.counts.compressed_bytes,
     )
-
-
-def least_pinned(rows: Sequence[PinnedRow], what: str, saving: Callable[[PinnedRow], float]) -> Reproduced:
-    top = max(rows, key=saving)
-    theirs = published.read(published.PINNED, what)
-    return Reproduced(theirs, 100 * saving(top), f"{top.network}({top.batch}), {top.policy}, densities of the code")
 
 
 # -- fragmentation -----------------------------------------------------------------------------------------------------

@@ -86,12 +86,6 @@ def replayed(title: str, events: Trace, allocator: Allocator, nbytes: int) -> Pa
     return Panel(title, events, nbytes, ideal(events), addresses, misfit, hole)
 
 
-def planned_panel(events: Trace) -> Panel:
-    """The trace at addresses that were fixed beforehand."""
-    fixed = fix_addresses(events)
-    return Panel(PLANNED, events, fixed.pool_bytes, fixed.ideal_bytes, fixed.addresses)
-
-
 def moments(events: Trace) -> np.ndarray:
     """Event → its place on an axis of steps; without steps it counts events.  One entry more for the end."""
     steps = np.array([event.step for event in events])
@@ -150,7 +144,8 @@ def map_picture(program: Program, subtitle: str) -> Figure:
     found = {name: find_pool(events, HEURISTICS[name]) for name in SHOWN}
     upper = [replayed(name, events, HEURISTICS[name], least) for name in SHOWN]
     lower = [replayed(name, events, HEURISTICS[name], found[name].pool_bytes) for name in SHOWN]
-    lower.append(planned_panel(events))
+    fixed = fix_addresses(events)
+    lower.append(Panel(PLANNED, events, fixed.pool_bytes, fixed.ideal_bytes, fixed.addresses))
     highest = max([1.2 * least, *(panel.size for panel in lower), *(panel.reach for panel in upper)])
     unit, name = style.byte_unit(highest)
     with style.page(13, 7.6, "One iteration's blocks in four pools: what is lost to holes", subtitle, HEAD) as figure:
@@ -258,10 +253,8 @@ def bars_picture(rows: Sequence[Row], subtitle: str) -> Figure:
     """The share of each pool beyond the ideal: a group of bars a policy, a panel an order."""
     policies = list(dict.fromkeys(row.policy for row in rows))
     orders: list[Order | None] = [order for order in ORDERS if any(row.order == order for row in rows)]
-    title, marks = (
-        "What a pool has beyond the ideal, by heuristic, policy and order",
-        "S: best fit, prefetch first · R: all else",
-    )
+    title = "What a pool has beyond the ideal, by heuristic, policy and order"
+    marks = "S: best fit, prefetch first · R: all else"
     with style.page(11, 1.3 + 2.7 * max(len(orders), 1), title, f"{subtitle} · {marks}", HEAD) as figure:
         grid = figure.subplots(max(len(orders), 1), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for axes, order in zip(grid, orders or [None], strict=True):

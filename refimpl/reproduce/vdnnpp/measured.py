@@ -17,7 +17,6 @@ from functools import partial
 import numpy as np
 
 from refimpl.machine import timing
-from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import device_at_hand
 from refimpl.memory import packing
 from refimpl.planner import Program, Setup, SetupError
@@ -176,12 +175,8 @@ def speeds(nbytes: int, watch: Watch = lambda doing: None, tries: int = TRIES) -
         watch(f"compressing, {density:.0%} not zero")
         given = np.where(order < density, numbers, np.float32(0)).view(np.uint8)
         copy = partial(packing.side_by_side, partial(copied, given), nbytes)
-        runs: dict[str, timing.Run] = {
-            "copy": copy,
-            "pack": partial(place.pack, given),
-            "unpack": partial(place.unpack, back),
-        }
-        seconds = timing.least_in_turns(runs, Cpu().seconds, tries)
+        pack, unpack = partial(place.pack, given), partial(place.unpack, back)
+        seconds = timing.least_in_turns({"copy": copy, "pack": pack, "unpack": unpack}, timing.by(), tries)
         yield Speed(density, *(nbytes / each for each in seconds.values()))
 
 
