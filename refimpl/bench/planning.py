@@ -1,11 +1,8 @@
 """How long planning, verifying and simulating take, and how that grows with depth: `refimpl bench --planner`.
 
-ResNets of the deep family at batch 1, from 50 layers of convolutions to 2,498, and VGG-416 at batch 32: each is
-planned with layer-wise liveness for a Titan X, verified and simulated.  So is the deepest ResNet at batch 16 with all
-of SuperNeurons, on a K40c whose 12 GiB it fills: rebuilding, evicting and fetching, it has twice the instructions.
-AccUDNN's policy plans several candidates: ResNet-152 within 3 GiB of a Titan X, and the deepest ResNet as SuperNeurons.
-So does its tuner, for each batch that it tries: VGG-16 within 12 GiB of a Titan X.
-The search of the policy `combined` gives most of its plans up early: one that offloads everything, of VGG-16.
+ResNets of the deep family and VGG-416 are planned with layer-wise liveness.  So is the deepest ResNet with all of
+SuperNeurons: rebuilding, evicting and fetching, it has twice the instructions.  AccUDNN's policy and its tuner plan
+several candidates.  The search of the policy `combined` gives most of its plans up early: one that offloads everything.
 Seconds are processor time of this process, the least of some turns.  The exponent is the slope of the straight line
 through log(seconds) over log(layers) of the ResNets with layer-wise liveness: 1 is linear.
 """

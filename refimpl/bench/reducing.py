@@ -44,12 +44,9 @@ class Reducing:
 
     def table(self) -> Rows:
         sent = size(wire_bytes(sum(self.reduced), self.ranks))
+        what = f"{self.gradients} gradients, {size(sum(self.reduced))}, {sent} on the wire"
         rows = [
-            [
-                "all-reduce, in rank order",
-                duration(self.ours),
-                f"{self.gradients} gradients, {size(sum(self.reduced))}, {sent} on the wire",
-            ],
+            ["all-reduce, in rank order", duration(self.ours), what],
             ["MPI.Allreduce", duration(self.mpi), f"the same bytes; ours takes {self.ours / self.mpi:.2f} × as long"],
         ]
         for how, timeline in self.iterations.items():
