@@ -65,7 +65,7 @@ def parse_bytes(text: str) -> int:
     """Bytes; raises `BudgetError` for a share, too."""
     found = parse(text)
     if isinstance(found, Share):
-        raise BudgetError(f"{text} is a share; give bytes, as in 4GiB")
+        raise BudgetError(f"a size of {text} is a share; give bytes, as in 4GiB")
     return found
 
 
