@@ -694,9 +694,15 @@ PLANNER = (
     Fault(
         "an algorithm is chosen whose workspace does not fit the largest hole",
         "refimpl/planner/baseline.py",
-        "            if choice.workspace_bytes <= largest_hole:\n                return choice",
-        "            if choice.workspace_bytes <= 2 * largest_hole:\n                return choice",
+        "if choice.workspace_bytes <= nbytes)",
+        "if choice.workspace_bytes <= 2 * nbytes)",
         "tests/refimpl/superneurons/test_workspace.py tests/refimpl/superneurons",
+        or_else=(
+            (
+                "            if choice.workspace_bytes <= largest_hole:\n                return choice",
+                "            if choice.workspace_bytes <= 2 * largest_hole:\n                return choice",
+            ),
+        ),
     ),
     Fault(
         "a setup is accepted although a module lacks what it needs",
@@ -776,9 +782,12 @@ PAPERS = (
     Fault(
         "vDNN's greedy choice never steps down",
         "refimpl/planner/baseline.py",
-        "            if choice.workspace_bytes <= largest_hole:\n",
-        "            if choice is choices[0]:\n",
+        "if choice.workspace_bytes <= nbytes)",
+        "if choice is choices[0])",
         "tests/refimpl/vdnn",
+        or_else=(
+            ("            if choice.workspace_bytes <= largest_hole:\n", "            if choice is choices[0]:\n"),
+        ),
     ),
     Fault(
         "vDNN-all keeps what CONCATs alone read",

@@ -14,10 +14,9 @@ from typing import ClassVar, Literal, NamedTuple
 from refimpl.accudnn.choice import Decision, caps_within, choose
 from refimpl.accudnn.model import Candidate, Model, within
 from refimpl.accudnn.schedule import scheduled
-from refimpl.machine import Choice
-from refimpl.network import Call, Step, Tensor
+from refimpl.network import Step, Tensor
 from refimpl.planner import slots
-from refimpl.planner.baseline import Departures
+from refimpl.planner.baseline import Chooser, Departures, least
 from refimpl.planner.context import PlanContext
 
 
@@ -130,19 +129,9 @@ class Capped(slots.Algorithms):
     summary: ClassVar[str] = "the fastest algorithm within the workspace that the model leaves the step"
     adapts: ClassVar[bool] = False
 
-    def bind(self, context: PlanContext) -> BoundCapped:
-        if self.caps is not None:
-            return BoundCapped(dict(self.caps), context)
-        return BoundCapped(caps_within(*away(context), context.budget) or {}, context)
-
-
-class BoundCapped:
-    def __init__(self, caps: Mapping[int, int], context: PlanContext) -> None:
-        self._caps, self._choices = caps, context.machine.choices
-
-    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
-        choices = self._choices(call)
-        return within(choices, self._caps.get(step.number)) or min(choices, key=lambda one: one.workspace_bytes)
+    def bind(self, context: PlanContext) -> Chooser:
+        caps = caps_within(*away(context), context.budget) or {} if self.caps is None else dict(self.caps)
+        return Chooser(context, lambda step, choices, *_: within(choices, caps.get(step.number)) or least(choices))
 
 
 def modules_of(decision: Decision) -> tuple[ModelGuided, Late, Capped]:

@@ -179,7 +179,7 @@ class Trainer:
         self.replay.finish()
         self._whole = True
         self.iteration += 1
-        own = float(np.mean(self._result(self.program, self.network.losses), dtype=np.float64))
+        own = float(np.mean(self._shared(self.program, self.network.losses), dtype=np.float64))
         if not self.guard:
             self._meet(own)
         self._losses[self.communicator.rank] = own
@@ -223,8 +223,8 @@ class Trainer:
                 self._inference_replay.issue({})
             finally:
                 self._inference_replay.finish()
-            losses.append(self._result(self.inference, self.network.losses)[:count].copy())
-            predictions.append(self._result(self.inference, self.network.predictions)[:count].copy())
+            losses.append(self._shared(self.inference, self.network.losses)[:count].copy())
+            predictions.append(self._shared(self.inference, self.network.predictions)[:count].copy())
         probabilities = np.concatenate(predictions)
         loss = float(np.mean(np.concatenate(losses), dtype=np.float64))
         return Evaluation(loss, float(np.mean(probabilities.argmax(1) == right)), probabilities)
@@ -247,10 +247,7 @@ class Trainer:
         for tensor, values in zip((self.network.input, self.network.labels), batch, strict=True):
             np.copyto(self._shared(program, tensor, writes=True), values)
 
-    def _result(self, program: Program, tensor: Tensor) -> np.ndarray:
-        return self._shared(program, tensor, writes=False)
-
-    def _shared(self, program: Program, tensor: Tensor, writes: bool) -> np.ndarray:
+    def _shared(self, program: Program, tensor: Tensor, writes: bool = False) -> np.ndarray:
         """The pinned memory that a batch comes from or a result goes to."""
         start = program.pinned[tensor]
         self.device.host_access(start, tensor.nbytes, writes, f"{'writing' if writes else 'reading'} {tensor}")

@@ -9,10 +9,9 @@ from itertools import accumulate
 from typing import ClassVar, Literal, NamedTuple
 
 from refimpl.combined.fates import Fates, by_name
-from refimpl.machine import Choice
-from refimpl.network import Call, Step, Tensor
+from refimpl.network import Step, Tensor
 from refimpl.planner import PlanContext, slots
-from refimpl.planner.baseline import Departures
+from refimpl.planner.baseline import Chooser, Departures, fastest_within
 from refimpl.planner.context import fastest_seconds
 
 # -- recompute ---------------------------------------------------------------------------------------------------------
@@ -266,15 +265,5 @@ class OnceDrained(slots.Algorithms):
     summary: ClassVar[str] = "the fastest whose workspace fits what is free once copies have drained"
     counts_drained: ClassVar[bool] = True
 
-    def bind(self, context: PlanContext) -> BoundOnceDrained:
-        return BoundOnceDrained(context)
-
-
-class BoundOnceDrained:
-    def __init__(self, context: PlanContext) -> None:
-        self._choices = context.machine.choices
-
-    def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
-        choices = self._choices(call)
-        fitting = (choice for choice in choices if choice.workspace_bytes <= free_when_drained)
-        return next(fitting, None) or min(choices, key=lambda choice: choice.workspace_bytes)
+    def bind(self, context: PlanContext) -> Chooser:
+        return Chooser(context, lambda step, choices, largest_hole, drained: fastest_within(choices, drained))

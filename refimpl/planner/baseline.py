@@ -166,7 +166,7 @@ class ByWorkspace(slots.Algorithms):
     """Base class of modules that look at a call's choices and the largest hole, and at nothing else."""
 
     def bind(self, context: PlanContext) -> Chooser:
-        return Chooser(self, context)
+        return Chooser(context, lambda step, choices, largest_hole, drained: self.pick(choices, largest_hole))
 
     @abstractmethod
     def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
@@ -179,11 +179,24 @@ class ByWorkspace(slots.Algorithms):
 
 
 class Chooser:
-    def __init__(self, module: ByWorkspace, context: PlanContext) -> None:
-        self._pick, self._choices = module.pick, context.machine.choices
+    """Answers by a function of the step, the call's choices, the largest hole, and what is free once drained."""
+
+    def __init__(self, context: PlanContext, pick: Callable[[Step, Sequence[Choice], int, int], Choice]) -> None:
+        self._pick, self._choices = pick, context.machine.choices
 
     def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
-        return self._pick(self._choices(call), largest_hole)
+        return self._pick(step, self._choices(call), largest_hole, free_when_drained)
+
+
+def fastest_within(choices: Sequence[Choice], nbytes: int) -> Choice:
+    """The fastest choice whose workspace takes at most `nbytes`; where none does, the one with the least."""
+    fitting = (choice for choice in choices if choice.workspace_bytes <= nbytes)
+    return next(fitting, None) or least(choices)
+
+
+def least(choices: Sequence[Choice]) -> Choice:
+    """The choice with the least workspace; of several such the fastest."""
+    return min(choices, key=lambda choice: (choice.workspace_bytes, choice.seconds))
 
 
 @dataclass(frozen=True)
@@ -195,7 +208,7 @@ class MemoryOptimal(ByWorkspace):
     adapts: ClassVar[bool] = False
 
     def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
-        return min(choices, key=lambda choice: (choice.workspace_bytes, choice.seconds))
+        return least(choices)
 
 
 @dataclass(frozen=True)
@@ -218,10 +231,7 @@ class FastestThatFits(ByWorkspace):
     summary: ClassVar[str] = "the fastest algorithm whose workspace fits what is free"
 
     def pick(self, choices: Sequence[Choice], largest_hole: int) -> Choice:
-        for choice in choices:
-            if choice.workspace_bytes <= largest_hole:
-                return choice
-        return min(choices, key=lambda choice: choice.workspace_bytes)  # the planner makes room, or fails
+        return fastest_within(choices, largest_hole)  # where none fits, the planner makes room, or fails
 
 
 # -- where an offloaded map is on the host -----------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class Watched(DynamicWorkspace):
 
 class _Watching(Chooser):
     def __init__(self, module: Watched, context: PlanContext) -> None:
-        super().__init__(module, context)
+        super().__init__(context, lambda step, choices, hole, drained: module.pick(choices, hole))
         self._machine, self._module = context.machine, module
 
     def choose(self, step: Step, call: Call, largest_hole: int, free_when_drained: int) -> Choice:
