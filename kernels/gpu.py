@@ -172,7 +172,8 @@ def signature(kernel: Kernel) -> tuple[Any, ...]:
 @functools.cache
 def compiled(kernel: Kernel) -> Any:
     """The kernel's machine code, loaded on the GPU."""
-    made = _by_numba(kernel)
+    with build.collector_paused():
+        made = _by_numba(kernel)
     made.bind()
     return made._codelibrary.get_cufunc().kernel
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from cuda.bindings import nvjitlink
 
+from kernels.cpu.build import collector_paused
 from kernels.declare import Kernel
 from kernels.gpu import INSTALL, signature, why_not_compile
 from kernels.shim import cuda
@@ -142,7 +143,7 @@ def compile_kernel(kernel: Kernel, targets: Iterable[Target] = TARGETS) -> list[
     options = dict(kernel.options)
     max_registers = options.pop("max_registers", None)
     targets = tuple(targets)
-    with _pretend_device(targets[-1]):
+    with collector_paused(), _pretend_device(targets[-1]):
         library, _ = cuda.compiler._compile_pyfunc_with_fixup(
             kernel.function, signature(kernel), device=False, abi="numba", cc=targets[-1], **options
         )

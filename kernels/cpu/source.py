@@ -12,6 +12,7 @@ Every name that is not the kernel's begins with an underscore.
 from __future__ import annotations
 
 import ast
+import copy
 
 from kernels.cpu.barriers import cut, names, thread_loop
 from kernels.cpu.inference import infer_types
@@ -59,7 +60,8 @@ class KernelSource:
         self._gather_constants(self.lowered)
         # The checks change no type, and Numba takes far longer with them; so types are inferred before they are put in.
         before = [*self._head(), *self._helpers(checked=False)]
-        self.types = infer_types(kernel, self.lowered, before) if self.lowered.has_barriers else {}
+        keeps = self.lowered.has_barriers and cut(copy.deepcopy(self.lowered), kernel.block, checked).kept
+        self.types = infer_types(kernel, self.lowered, before) if keeps else {}
         if checked:
             _put_checks(self.lowered, self.sites, list(self.lowered.shared))
         else:

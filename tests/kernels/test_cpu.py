@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
+import dataclasses
 import errno
+import gc
 import importlib
 import inspect
 import itertools
@@ -239,6 +241,27 @@ def test_a_kernel_may_use_any_name_and_infinity():
         with mode:
             launch(awkward_names, 1, x, y, 2, 5)
         np.testing.assert_array_equal(y, [6, 7, 8, 9, 10, 11, 12, 12])
+
+
+def test_types_are_inferred_only_where_a_variable_is_kept_across_a_barrier(monkeypatch):
+    def infer(*_):
+        raise AssertionError("types are inferred")
+
+    monkeypatch.setattr(source, "infer_types", infer)
+    cpu.source_of(block_sums)
+    with pytest.raises(AssertionError, match="types are inferred"):
+        cpu.source_of(block_sums, checked=True)  # every variable varies
+
+
+def test_the_garbage_collector_is_as_it_was_after_a_compilation():
+    with pytest.raises(cpu.UnsupportedKernel):
+        launch(diverging, 1, np.zeros(32, np.float32), 7)
+    assert gc.isenabled()
+    with build.collector_paused():
+        with build.collector_paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_return_ends_one_thread_only():
@@ -760,6 +783,16 @@ def test_the_key_knows_constants_options_and_helpers(monkeypatch):
     helped = build.key(transpose_and_scale, False)
     monkeypatch.setitem(transpose_and_scale.function.__globals__, "scaled", device(lambda value, factor: value))
     assert build.key(transpose_and_scale, False) != helped
+
+
+def test_the_key_of_checked_mode_knows_the_lines_that_its_messages_name(monkeypatch):
+    """Of a kernel that has moved in its file the message would name the old line."""
+    code = off_by.function.__code__
+    moved = types.FunctionType(code.replace(co_firstlineno=code.co_firstlineno + 1), off_by.function.__globals__)
+    monkeypatch.setattr(build.inspect, "getsource", lambda _: "the same")
+    for checked in (False, True):
+        keys = {build.key(dataclasses.replace(off_by, function=each), checked) for each in (off_by.function, moved)}
+        assert len(keys) == 1 + checked
 
 
 def test_the_vectoriser_is_on_for_our_compilations_only(monkeypatch):
