@@ -70,7 +70,7 @@ PAPERS := vdnn vdnnpp superneurons accudnn combined
 $(PAPERS:%=test-%): test-%: $(TEST)
 	@$(PY) $(PYTEST) -q -m $*
 
-test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one, and every kernel from its PTX
+test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one, every kernel from its PTX, and read its machine code
 	@$(SANITIZED) $(PY) $(PYTEST) --device emulated -m "gpu or emulated or ptx"
 
 campaign: $(TEST) ## run the long searches, and every property on newly drawn examples: hours

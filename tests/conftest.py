@@ -83,14 +83,15 @@ def digits() -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Campaigns run only where `-m` names them, and all of the GPU's tests run on an emulated one only on request.
+    """Campaigns run only where `-m` names them, and what takes long on an emulated GPU only on request.
 
+    To name a file or its folder, or to give --device, is a request.
     The longest tests begin first, and those that run alone come last.
     """
     from tests import device
 
-    named = any("tests/gpu" in argument for argument in config.args)
-    asked_for = named or config.getoption("--device") or "gpu" in config.getoption("markexpr")
+    asked_for = config.getoption("--device") or "gpu" in config.getoption("markexpr")
+    named = {(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args}
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if device.CHOSEN == "emulated":
         for item in on_gpu:
@@ -98,6 +99,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if device.CHOSEN == "emulated" and not asked_for:
         left_out = set(on_gpu) - device.selection(on_gpu)
         left_out |= {item for item in items if item.get_closest_marker("emulated") and item.get_closest_marker("slow")}
+        left_out -= {item for item in items if named & {item.path, item.path.parent}}
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
     if not campaigns(config):

@@ -20,7 +20,15 @@ from refimpl.network.zoo.small import tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
 from tests.device import BACKEND, sized
-from tests.refimpl.backend.running import MACHINE, differing, small_program, trained, trainer
+from tests.refimpl.backend.running import (
+    MACHINE,
+    dense_network,
+    differing,
+    small_network,
+    small_program,
+    trained,
+    trainer,
+)
 from tests.refimpl.drawn_networks import every_option, networks
 from tests.refimpl.modules import (
     DropSome,
@@ -204,7 +212,7 @@ def test_an_instruction_costs_the_host_next_to_nothing() -> None:
 
 
 def test_a_nan_is_found_where_it_began_and_nothing_is_learnt() -> None:
-    program = small_program()
+    program = small_program(sized(small_network(), dense_network()))
     with trainer(program, backend=BACKEND) as made:
         made.step(*draw_batch(program.network))
         good = made.state()

@@ -1,7 +1,8 @@
 """Every kernel in checked mode: no index outside, no missing barrier, nothing read before it was written.
 
 Each case calls public functions on small arrays, with the threads forward, reversed and shuffled, and must give the
-same bits each time, close to what the fast code gives.  The last test makes sure that no kernel is left out.
+same bits each time, close to what the fast code gives.  `make test` runs a few cases, `make test-emulated` all but
+those left to the campaign.  The last test makes sure that no kernel is left out.
 """
 
 from __future__ import annotations
@@ -361,9 +362,22 @@ for turned in ("nn", "nt"):
     elsewhere(f"gemm-skinny-{turned}", "CPU with other vectors", with_other_vectors)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.campaign if name in LEFT_TO_THE_CAMPAIGN else ()) for name in CASES]
-)
+# Kernels that compile quickly, most of them for their own files' tests too.  The others run with `--device emulated`,
+# where a fault of theirs is also seen in their PTX.
+IN_EVERY_RUN = {
+    "gemm-textbook-nn", "gemm-tiled-nn", "conv-direct-0", "pool-max-2-2-2-False", "relu_both_ways", "lrn_both_ways",
+    "dropout_both_ways", "softmax_and_loss", "joins_and_concats", "elementwise_and_sgd",
+}  # fmt: skip
+
+
+def run_in(name: str) -> Any:
+    """The mark that says which run a case is part of."""
+    if name in LEFT_TO_THE_CAMPAIGN:
+        return pytest.mark.campaign
+    return () if name in IN_EVERY_RUN else pytest.mark.emulated
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=run_in(name)) for name in CASES])
 def test_the_order_of_threads_changes_nothing(name: str) -> None:
     fast, ordered = CASES[name](), []
     for order in ("forward", "reverse", 5):

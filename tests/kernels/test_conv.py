@@ -367,6 +367,7 @@ def test_phases_meet_every_input_once_and_every_pair_of_input_and_tap(
     assert inputs == dict.fromkeys(range(size), 1)
 
 
+@pytest.mark.emulated
 @pytest.mark.slow
 def test_checked() -> None:
     """Every index inside its array, nothing read before it is written, and no thread ahead of another."""
