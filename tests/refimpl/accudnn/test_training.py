@@ -50,7 +50,7 @@ def trains_to_the_bit(network: Network, share: float, order: Order, slow: bool) 
 
 @pytest.mark.slow
 @given(networks(layers=12), shares, orders, st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_what_the_model_chooses_changes_no_bit(network: Network, share: float, order: Order, slow: bool) -> None:
     trains_to_the_bit(network, share, order, slow)
 

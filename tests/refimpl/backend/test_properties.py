@@ -38,7 +38,7 @@ def holds(network: Network, wanted: Setup, tightness: float, order: Order, slow:
 
 @pytest.mark.slow
 @given(networks(layers=12), setups, st.sampled_from((0.0, 0.3)), orders, st.booleans())
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_training_comes_to_the_same_bits(
     network: Network, wanted: Setup, tightness: float, order: Order, slow: bool
 ) -> None:
@@ -47,7 +47,7 @@ def test_training_comes_to_the_same_bits(
 
 @pytest.mark.slow
 @given(networks(layers=40, side=8), setups, st.sampled_from((0.0, 0.3)), orders, st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=12)
 def test_deep_networks_too(network: Network, wanted: Setup, tightness: float, order: Order, slow: bool) -> None:
     holds(network, wanted, tightness, order, slow)
 

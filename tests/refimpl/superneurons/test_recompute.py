@@ -509,7 +509,7 @@ def backward_runs(plan: Watched) -> list[Run]:
 
 @pytest.mark.slow
 @given(networks(layers=14, kinds=KINDS), OFFLOADS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_what_a_step_has_for_itself_is_within_l_peak(network: Network, offload: object) -> None:
     """The bound of memory-centric and cost-aware, on any network, and how often each strategy runs layers again."""
     runs = []
@@ -525,7 +525,7 @@ def test_what_a_step_has_for_itself_is_within_l_peak(network: Network, offload: 
 
 @pytest.mark.slow
 @given(FORKED, OFFLOADS)
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_with_fork_layers_only_checkpoints_and_gradients_come_on_top(network: Network, offload: object) -> None:
     """No segment branches, and its backward steps follow each other: only the running segment is rebuilt.
 

@@ -189,14 +189,14 @@ def holds(network: Network, wanted: Setup, spare: float, order: Order, on: Any) 
 
 @pytest.mark.slow
 @given(networks(layers=14), st.one_of(stages, mixtures()), tightness, machines)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_every_plan_is_safe_and_its_books_balance(network: Network, wanted: Setup, spare: float, on: Any) -> None:
     planned(network, wanted, spare, on)
 
 
 @pytest.mark.slow
 @given(networks(layers=12), stages, tightness, orders, machines)
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_no_stage_changes_a_bit(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
     program = holds(network, wanted, spare, order, on)
     if isinstance(wanted.cache, superneurons.LeastRecentlyUsed):
@@ -205,7 +205,7 @@ def test_no_stage_changes_a_bit(network: Network, wanted: Setup, spare: float, o
 
 @pytest.mark.slow
 @given(networks(layers=12), mixtures(), tightness, orders, machines)
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_no_mixture_changes_a_bit(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
     holds(network, wanted, spare, order, on)
 
@@ -221,7 +221,7 @@ def test_the_baseline_trains_to_the_same_bits(network: Network, wanted: Setup, o
 
 @pytest.mark.slow
 @given(networks(layers=40, side=8), st.one_of(stages, mixtures()), tightness, orders, machines)
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_deep_networks_too(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
     holds(network, wanted, spare, order, on)
 

@@ -81,14 +81,14 @@ def what_left_came_back(program: Program) -> None:
 
 @pytest.mark.slow
 @given(networks(layers=10), static_policies, tightness, orders, st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_what_leaves_changes_no_bit(network: Network, policy: Setup, spare: float, order: Order, slow: bool) -> None:
     holds(network, policy, spare, order, slow)
 
 
 @pytest.mark.slow
 @given(networks(layers=16), dynamic_policies, tightness, orders, st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_whatever_the_dynamic_policy_adopts(
     network: Network, policy: Setup, spare: float, order: Order, slow: bool
 ) -> None:

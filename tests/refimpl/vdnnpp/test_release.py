@@ -487,7 +487,7 @@ preset_names = st.sampled_from(("vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-c
 @pytest.mark.slow
 @given(drawn, preset_names, pinned, st.sampled_from(("memory", "performance")), st.sampled_from((1e8, 1e9, 1e10)),
        st.sampled_from((0.0, 0.1, 0.5)), st.booleans())  # fmt: skip
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_whatever_the_network_policy_and_budget(
     network: Network, preset: str, where: str, algorithms: str, link: float, tightness: float, late: bool
 ) -> None:

@@ -121,7 +121,7 @@ def test_no_preset_changes_a_bit() -> None:
 
 @pytest.mark.slow
 @given(drawn_networks, mixtures(), st.sampled_from((0.0, 0.3)), orders, st.booleans(), st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_no_mixture_changes_a_bit(
     network: Network, wanted: Setup, tightness: float, order: Order, poison: bool, slow: bool
 ) -> None:
