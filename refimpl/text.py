@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 UNITS = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 ALIKE = 0.55  #: of 1: names less alike than this are not offered as a correction
@@ -69,3 +72,10 @@ def offer(name: str, names: Iterable[str]) -> str:
     names = list(names)
     near = closest(name, names)
     return (f"; did you mean {near}?" if near else ".") + f" There are: {', '.join(names)}."
+
+
+def refuse_device(path: str | Path) -> None:
+    """Raise an OSError if what is to be read is a device: /dev/zero has no end."""
+    mode = os.stat(path).st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError(0, "it is a device; give the name of a file", str(path))

@@ -24,7 +24,7 @@ from typing import Literal
 
 from refimpl.memory import trace
 from refimpl.memory.base import Pool, Statistics
-from refimpl.text import shown
+from refimpl.text import refuse_device, shown
 
 COLUMNS = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"]
 Action = Literal["allocate", "free", "allocate failure"]
@@ -57,6 +57,7 @@ def read_rmm(path: str | Path) -> list[Event]:
     """The events of a log, in the order of its lines."""
     events = []
     try:
+        refuse_device(path)
         with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
             reader = csv.reader(file)
             try:

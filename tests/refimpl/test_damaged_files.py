@@ -26,9 +26,12 @@ from refimpl.backend import checkpoint
 from refimpl.backend.data import load_npz
 from refimpl.cli import main, status_of
 from refimpl.cli.tune import TunedFile, tuned_file
+from refimpl.combined import load as load_fates
 from refimpl.machine import MACHINES, cpu_costs
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
+from refimpl.machine.profile import load as load_profile
+from refimpl.memory.log import read_rmm
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.optimum import pareto
@@ -411,3 +414,12 @@ def test_damaged_costs_of_this_machine_are_measured_again(
         assert costs is None or all(0 <= cost < 1 for each in costs.values() for cost in each)
     print(f"{count} damaged files of costs: {outcomes[True]} measured again, {outcomes[False]} read")
     assert outcomes[True] > count / 4
+
+
+@pytest.mark.parametrize(
+    "read", [tuned_file, load_fates, load_profile, read_rmm, load_npz, lambda path: checkpoint.read(path, tiny())]
+)
+def test_a_file_without_an_end_is_refused(read: Callable[[str], Any], tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/dev/zero")
+    for path in ("/dev/zero", str(tmp_path / "link")):
+        assert path in (refusal(lambda path=path: read(path)) or "")  # type: ignore[misc]
