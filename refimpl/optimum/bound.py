@@ -77,12 +77,20 @@ def lower_bound(network: Network, machine: Machine, budget: int, time_limit: flo
     """
     if single_step_bytes(network, machine) > budget:
         return None
-    return Programme(network, machine, budget).solve(time_limit)
+    return Programme(network, machine, min(budget, everything_bytes(network, machine))).solve(time_limit)
 
 
 def single_step_bytes(network: Network, machine: Machine) -> int:
     """The single-step limit: the bytes that the most demanding step needs by itself, whatever the policy."""
     return max(used(network, step) + least_workspace(machine, step) for step in network.steps)
+
+
+def everything_bytes(network: Network, machine: Machine) -> int:
+    """Bytes of all tensors at once beside the largest workspace: more memory helps no policy."""
+    tensors = {tensor for step in network.steps for tensor in step.uses}
+    calls = [call for step in network.steps for call in step.calls if call.choosable]
+    workspace = max((choice.workspace_bytes for call in calls for choice in machine.choices(call)), default=0)
+    return network.resident_bytes + sum(tensor.nbytes for tensor in tensors) + workspace
 
 
 def used(network: Network, step: Step) -> int:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, NotFinite, Order, ProgramOrder
+from refimpl.machine import Machine
 from refimpl.network import Network
-from refimpl.planner import Setup
+from refimpl.planner import DoesNotFit, Setup
+from refimpl.superneurons import LeastRecentlyUsed
+from refimpl.vdnnpp import Compressed
 from tests.refimpl.backend.running import MACHINE, chosen, differing, plain_training, trained, trainer
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import least_plan, machine, setups
+from tests.refimpl.modules import least_plan, machine, setup, setups
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
+from tests.refimpl.planner.mutations import COMPRESSING
 
 orders: st.SearchStrategy[Order] = st.one_of(
     st.builds(ProgramOrder), st.builds(CopiesEarly), st.builds(CopiesLate), st.builds(Drawn, st.integers(0, 99))
@@ -66,12 +72,9 @@ def test_training_agrees_with_pytorch(torch: Any, network: Network, wanted: Setu
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-4, err_msg=name)
 
 
-@pytest.mark.slow
-@given(networks(layers=10), setups, orders)
-@settings(max_examples=10)
-def test_evaluating_gives_what_the_plain_network_gives(network: Network, wanted: Setup, order: Order) -> None:
+def evaluates(network: Network, wanted: Setup, tightness: float, order: Order, on: Machine = MACHINE) -> None:
     """After an iteration of training, in the same arena; and training goes on as if nothing had been."""
-    program = least_plan(network, wanted, MACHINE, 0.5)
+    program = least_plan(network, wanted, on, tightness)
     with trainer(program, order=order, poison=True) as made:
         if made.inference is None:
             return  # forward alone does not fit where rebuilding made room
@@ -86,6 +89,36 @@ def test_evaluating_gives_what_the_plain_network_gives(network: Network, wanted:
         assert evaluation.accuracy == np.mean(state["predictions"].argmax(1) == labels)
         made.step(*draw_batch(network, 1))
         assert differing(made.state(), plain_training(program, 2)) == []
+
+
+@pytest.mark.slow
+@given(networks(layers=10), setups, orders)
+@settings(max_examples=10)
+def test_evaluating_gives_what_the_plain_network_gives(network: Network, wanted: Setup, order: Order) -> None:
+    evaluates(network, wanted, 0.5, order)
+
+
+compressing = st.builds(
+    lambda streams, join: setup(
+        **COMPRESSING | {"copy_streams": streams, "join": join, "barrier": True}
+        | {"cache": LeastRecentlyUsed(), "pinned": Compressed()}
+    ),
+    st.sampled_from(("shared", "separate")), st.booleans(),
+)  # fmt: skip
+
+
+@pytest.mark.campaign
+@given(
+    networks(layers=8, kinds=("conv", "relu", "relu", "pool", "join")), compressing,
+    st.sampled_from((0.0, 0.3, 0.5, 0.8)), orders, st.sampled_from((1e8, 1e10)),
+)  # fmt: skip
+@settings(max_examples=1652, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+def test_evaluating_where_a_cache_evicts_and_the_host_compresses(
+    network: Network, wanted: Setup, tightness: float, order: Order, link: float
+) -> None:
+    """Inference may compress more than training does, and its store was once sized for training's alone."""
+    with suppress(DoesNotFit, NotFinite):
+        evaluates(network, wanted, tightness, order, dataclasses.replace(machine(link), host_rate=1e12))
 
 
 @pytest.mark.slow

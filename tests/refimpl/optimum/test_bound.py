@@ -105,10 +105,11 @@ def test_calls_of_a_deep_network_are_the_fullest() -> None:
 def test_with_memory_enough_the_bound_is_the_floor_and_the_baseline_is_at_it() -> None:
     for network in (build("alexnet", 8), build("tiny-inception")):
         free = plan(network, baseline(), TITAN_X, UNLIMITED)
-        bound = lower_bound(network, TITAN_X, free.peak_bytes)
-        assert bound is not None
-        assert bound.seconds == pytest.approx(floor_seconds(network, TITAN_X), rel=1e-9)
-        assert bound.seconds == pytest.approx(free.planned_seconds, rel=1e-9)
+        for budget in (free.peak_bytes, 1 << 60):
+            bound = lower_bound(network, TITAN_X, budget)
+            assert bound is not None
+            assert bound.seconds == pytest.approx(floor_seconds(network, TITAN_X), rel=1e-9)
+            assert bound.seconds == pytest.approx(free.planned_seconds, rel=1e-9)
 
 
 def test_where_one_step_needs_more_than_the_budget_there_is_no_bound() -> None:
