@@ -142,10 +142,5 @@ def run(seconds: float = 15.0, watch: Callable[[str], None] = lambda name: None)
     for network, batch in NETWORKS:
         watch(f"{network}({batch})")
         rows.append(measure(network, batch, seconds))
-    return report(rows, load)
-
-
-def report(rows: list[Row], load: float) -> Report:
-    """The rows with where and when."""
     used = versions("numba", "numpy", "torch")
     return Report(versions=used, load=load, threads=thread_count(), rows=rows)

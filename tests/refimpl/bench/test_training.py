@@ -23,7 +23,7 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
         page.write_text("before\n<!-- begin bench training -->\nold\n<!-- end bench training -->\nafter\n")
     rows = [Row(name, batch, 9, 0.3, 0.2, 0.25, 0.2, 0.19) for name, batch in training.NETWORKS]
     rows[2] = Row("lenet", 128, 9, 0.3, 0.2, 0.25, None, None)
-    full, as_json, *written = training.report(rows, load=2.0).write(tmp_path)
+    full, as_json, *written = training.Report(versions={}, load=2.0, threads=2, rows=rows).write(tmp_path)
     assert full.name.startswith("training-") and written == pages
     for text in (full.read_text(), *(page.read_text() for page in pages)):
         assert "| alexnet(8) | 300.0 | 200.0 | 1.50 | 1.05 | 1.3 | missed | 250.0 | 9 |" in text
