@@ -74,7 +74,7 @@ def run(communicator: Mpi, name: str, batch: int, turns: int) -> Reducing:
     mpi = [communicator.plain_sum(np.zeros(nbytes // 4, np.float32)) for nbytes in overlapped.reduced]
     runs: dict[str, Run] = {"ours": lambda: [call() for call in ours], "mpi": lambda: [call() for call in mpi]}
     reductions = max(turns, min(500, SECOND // sum(overlapped.reduced)))
-    seconds = least_in_turns(runs, partial(together, communicator), reductions, counts=median)
+    seconds = least_in_turns(runs, partial(seconds_of, communicator), reductions, counts=median)
     machine = machine_named("here").with_catalogue("own")
     with communicator.preparing():
         trainers = {
@@ -102,7 +102,7 @@ def all_here(communicator: Communicator) -> None:
         raise KeyboardInterrupt
 
 
-def together(communicator: Communicator, run: Run, times: int) -> float:
+def seconds_of(communicator: Communicator, run: Run, times: int) -> float:
     """Seconds from the moment at which all ranks are there."""
     all_here(communicator)
     return by()(run, times)

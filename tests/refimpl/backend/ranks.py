@@ -127,7 +127,7 @@ def ratios(communicator: Mpi) -> list[float]:
         (300, ours(50_000, 16), of_mpi(50_000)), (10, ours(5_000_000), of_mpi(5_000_000)),
         (300, ours(3_000, 60), ours(3_000)),
     ):  # fmt: skip
-        one, other = zip(*([seconds_of(communicator, [call]) for call in both] for _ in range(turns)), strict=True)
+        one, other = zip(*([seconds_of(communicator, call, 1) for call in both] for _ in range(turns)), strict=True)
         found.append(min(one) / min(other))
     return found
 
