@@ -1,7 +1,7 @@
 """What runs the tests marked `gpu`: the GPU at hand, or without one the emulated GPU.
 
 `pytest --device gpu`, `--device emulated` and `--device none` say which, and run all of them.  Without the option the
-GPU runs all, and the emulated GPU a selection that takes about twenty seconds.
+GPU runs all, and the emulated GPU a selection.
 """
 
 from __future__ import annotations
