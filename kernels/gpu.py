@@ -25,6 +25,7 @@ from cuda.core import launch as driver_launch
 
 from kernels import arguments, emulated
 from kernels.arguments import FlatView, KernelError
+from kernels.collector import collector_paused
 from kernels.cpu import build
 from kernels.declare import Dim3, Kernel
 from kernels.shim import NumbaKernel, cuda
@@ -172,7 +173,7 @@ def signature(kernel: Kernel) -> tuple[Any, ...]:
 @functools.cache
 def compiled(kernel: Kernel) -> Any:
     """The kernel's machine code, loaded on the GPU."""
-    with build.collector_paused():
+    with collector_paused():
         made = _by_numba(kernel)
     made.bind()
     return made._codelibrary.get_cufunc().kernel

@@ -27,7 +27,7 @@ from typing import Any
 
 from cuda.bindings import nvjitlink
 
-from kernels.cpu.build import collector_paused
+from kernels.collector import collector_paused
 from kernels.declare import Kernel
 from kernels.gpu import INSTALL, signature, why_not_compile
 from kernels.shim import cuda

@@ -13,7 +13,6 @@ only if its checksums are right, and only from a folder that no one else can wri
 from __future__ import annotations
 
 import errno
-import gc
 import hashlib
 import inspect
 import os
@@ -33,6 +32,7 @@ import numba
 import numpy as np
 from numba.core.registry import cpu_target
 
+from kernels.collector import collector_paused
 from kernels.cpu.vocabulary import constant_source, outside_names
 from kernels.declare import Kernel
 
@@ -73,18 +73,6 @@ def optimised(checked: bool) -> AbstractContextManager[None]:
     if checked:
         return numba_config(OPT=numba.config._OptLevel(1), LOOP_VECTORIZE=0, SLP_VECTORIZE=0)
     return numba_config(SLP_VECTORIZE=int(slp_enabled()))
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Compiling without Python's garbage collector, which takes a tenth of the time and finds next to nothing."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 # -- where -------------------------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kernels.collector import collector_paused
 from refimpl.machine.clock import Clock, Engine
 from refimpl.machine.model import Machine
-from refimpl.network.collector import collector_paused
 
 Interval = tuple[float, float]
 

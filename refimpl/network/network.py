@@ -8,9 +8,9 @@ from copy import copy
 from difflib import get_close_matches
 from math import prod
 
+from kernels.collector import collector_paused
 from refimpl.network import calls
 from refimpl.network.call import Call
-from refimpl.network.collector import collector_paused
 from refimpl.network.conventions import Conventions
 from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
 from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Parameter, Step

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from math import inf
 
+from kernels.collector import collector_paused
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.memory import Allocator
 from refimpl.network import Network, Step, Tensor
-from refimpl.network.collector import collector_paused
 from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext, fastest_rest
 from refimpl.planner.device_memory import DeviceMemory

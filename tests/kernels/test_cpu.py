@@ -35,6 +35,7 @@ from numba.core.registry import cpu_target
 
 from kernels import cpu
 from kernels.arguments import KernelError
+from kernels.collector import collector_paused
 from kernels.cpu import barriers, build, runtime, source, threads
 from kernels.cpu.checked import CheckFailed
 from kernels.launch import REGISTRY, Floats, Ints, bind, ceil_div, device, kernel, launch
@@ -257,8 +258,8 @@ def test_the_garbage_collector_is_as_it_was_after_a_compilation():
     with pytest.raises(cpu.UnsupportedKernel):
         launch(diverging, 1, np.zeros(32, np.float32), 7)
     assert gc.isenabled()
-    with build.collector_paused():
-        with build.collector_paused():
+    with collector_paused():
+        with collector_paused():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()

@@ -1,7 +1,7 @@
 """Python's garbage collector, paused while many objects are made that all stay.
 
 It scans all of them again and again without finding garbage; for networks, plans and programs of thousands of layers
-that takes half of the time.
+that takes half of the time, for a kernel that is compiled a tenth.
 """
 
 from __future__ import annotations
