@@ -14,8 +14,6 @@ from textwrap import indent
 from types import ModuleType
 from typing import Any
 
-from sphinx.addnodes import desc_annotation
-
 #: Page → its packages and files, and where to read on.
 ROOMS = {
     "network": (
@@ -110,6 +108,8 @@ def process_docstring(app: Any, what: str, name: str, thing: Any, options: Any, 
 
 def drop_long_values(app: Any, domain: str, kind: str, content: Any) -> None:
     """For Sphinx's event `object-description-transform`: a table of the presets is no part of a signature."""
+    from sphinx.addnodes import desc_annotation  # the tests of this file need no Sphinx
+
     for node in [*content.parent.findall(desc_annotation)]:
         if len(node.astext()) > 100:
             node.parent.remove(node)
