@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import refimpl
 from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, Parser, pick, whole
 from refimpl.cli.parallel import as_rank
-from refimpl.cli.terminal import print_json, progress, say, show
+from refimpl.cli.terminal import print_json, progress, show, wrapped
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator
@@ -98,7 +98,7 @@ def shown(options: argparse.Namespace, report: Report, *remarks: str) -> int:
             show(table.title, table.head, table.rows, table.wraps)
         first, *others = filter(None, remarks)
         for line in (f"{report.name}; {first}", *others):
-            say(line)
+            wrapped(line)
     if options.write:
         for path in report.write(ROOT):
             print(f"written: {path}", file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -133,11 +134,12 @@ def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(r["ours"] > 0 and r["ratio"]["NumPy"] > 0 for r in document["results"])
 
 
-def test_the_table_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (14.9, 0.0, 0.0))  # the longest remark: the machine was busy
     assert main(["bench", "--device", "cpu", "--quick", "--family", "sgd"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"sgd +momentum and decay +4096×1024 +[\d.]+ GB/s", said)
-    assert max(map(len, said.splitlines())) <= 100
+    assert "load 14.9" in said and max(map(len, said.splitlines())) <= 100
 
 
 # -- written down ------------------------------------------------------------------------------------------------------
