@@ -68,6 +68,17 @@ DEEP = one_table(
     f"these and the GPU's peak.  lost: performance, against a GPU that holds everything.  {MODES}",
 )  # fmt: skip
 
+RANGES = one_table(
+    "Ten networks under vdnn-dyn",
+    (
+        NETWORK, Column("at once", "network_wide_bytes", GB_2), Column("average", "average_saving", percent),
+        Column("lost", "performance_lost", percent), HOW,
+    ),
+    "at once: the network-wide total, GB.  average: memory saved against it.  lost: performance, against a GPU that "
+    "holds everything.  The paper's policy takes conv (p) for VGG-16(128), as we recall; with layer-wise release "
+    "none (p) fits, comes first and is taken.",
+)  # fmt: skip
+
 GB = "GB: 2^30 bytes."
 
 PARTS = (
@@ -75,6 +86,8 @@ PARTS = (
          MEMORY, pictures.memory_picture, units=GB),
     Part("performance", "performance lost under each policy", len(figures.CONVENTIONAL) + 1, figures.performance,
          performance_tables, pictures.performance_picture, units="lost: 1 - T(all in memory) / T(vDNN)."),
+    Part("ranges", "ten networks: memory needed and saved, performance lost",
+         len(figures.CONVENTIONAL) + len(figures.DEEP), figures.ranges, RANGES, pictures.ranges_picture, units=GB),
     Part("reuse", "how long each layer's input waits for its second use", len(published.REUSE), figures.reuse,
          REUSE, pictures.reuse_picture),
     Part("deep", "VGG with up to 416 layers, on the GPU and on the host", len(figures.DEEP) + 1, figures.deep,

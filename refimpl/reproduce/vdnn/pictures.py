@@ -78,6 +78,26 @@ def performance_picture(rows: Sequence[Row]) -> Figure:
     return figure
 
 
+def ranges_picture(rows: Sequence[Row]) -> Figure:
+    """A group of bars a network: everything allocated once, and vdnn-dyn's average on the GPU."""
+    title = "Ten networks: the memory that each needs, and what vdnn-dyn holds on average"
+    subtitle = "planned with cuDNN 4 · dashed: the 12 GiB of a Titan X · white: the ends of the published range"
+    with style.page(11, 4.4, title, subtitle) as figure:
+        axes = figure.subplots()
+        series = {
+            "everything allocated once": (style.GREY, [row.network_wide_bytes / GB for row in rows]),
+            "vdnn-dyn, on the GPU on average": (style.BLUE, [row.average_bytes / GB for row in rows]),
+        }
+        names = [titled(row) for row in rows]
+        totals, _ = grouped_bars(axes, names, series, "{:.1f}".format, lift=5).values()
+        ends = [totals[names.index("vgg16(128)")], totals[-1]]
+        axes.plot(ends, [figure.value for figure in published.NEEDED], **PUBLISHED, label="published")
+        style.limit(axes, TITAN_X.memory_bytes / GB)
+        axes.set_ylabel("GB (2^30 bytes)")
+        style.legend_row(figure, axes.get_legend_handles_labels()[0])
+    return figure
+
+
 def reuse_picture(rows: Sequence[ReuseRow]) -> Figure:
     """How long each layer's X waits, and how long its copies out and in take; a panel a network."""
     title = "How long each layer's input waits between its two uses"

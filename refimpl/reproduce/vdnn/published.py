@@ -2,14 +2,14 @@
 
 | mark | source |
 | --- | --- |
-| P | an abstract: MICRO-49 2016, or arXiv 1602.08124v1 (February 2016), whose figures are others, of another GPU |
+| P | the abstract or the introduction of MICRO-49 2016, or the abstract of arXiv 1602.08124v1 (February 2016), whose figures are others, of another GPU |
 | p | the body of the MICRO version, which was not at hand: recalled, and not checked again |
 | C | a convention of this project, chosen because the published savings fit it best: `figures` names each |
 
-GB is 2^30 bytes: with 10^9, the totals of the deepest networks would be missed by 7 % in place of 1 %.  "Performance
-lost" is 1 - T(all in memory) / T(vDNN): a GPU that takes 1.25 times as long has lost 20 %.
+GB is 2^30 bytes: with 10^9, the total of VGG-416 would be 6.9 % off in place of 0.5 %.  "Performance lost" is
+1 - T(all in memory) / T(vDNN): a GPU that takes 1.25 times as long has lost 20 %.
 
-Of the paper's figures 6, 11, 12, 14 and 15 some numbers are known.  For the other figures, and for single bars of
+Of the paper's figures 6, 11, 12, 13, 14 and 15 some numbers are known.  For the other figures, and for single bars of
 these, no number was at hand.
 """
 
@@ -19,6 +19,7 @@ from refimpl.reproduce.published import Published
 
 ABSTRACT = "MICRO-49 2016, abstract"
 FIRST = "arXiv v1, abstract"
+INTRODUCTION = "MICRO-49 2016, introduction"
 BODY = "MICRO-49 2016, body"
 
 
@@ -51,6 +52,11 @@ MEAN_SAVED = {
     )
     for policy, both in {"all (m)": (73, 93), "all (p)": (64, 90), "conv (p)": (52, 76), "dyn": (49, 69)}.items()
 }
+#: (network, batch) → the feature extraction's share of everything allocated once.
+FEATURES = {
+    ("alexnet", 128): Published("AlexNet(128): the feature extraction's share of the memory", 81, "%", "p", BODY),
+    ("vgg16", 256): Published("VGG-16(256): the feature extraction's share of the memory", 96, "%", "p", BODY),
+}
 OFFLOADED = Published("VGG-16(256), all: offloaded, up to", 16, "GB", "p", figure(12))
 
 # -- performance -------------------------------------------------------------------------------------------------------
@@ -61,8 +67,31 @@ MEAN_LOST = {
     policy: Published(f"six networks, {policy}: mean performance lost", lost, "%", "p", figure(14))
     for policy, lost in (("all (m)", 58), ("conv (m)", 55))
 }
+#: Policy → the most that one of the six networks loses.
+MOST_LOST = {
+    policy: Published(f"six networks, {policy}: most performance lost", lost, "%", "p", figure(14))
+    for policy, lost in (("all (m)", 65), ("conv (m)", 63))
+}
+LOST_MIDDLE = Published("VGG-16(128), all (m): performance lost", 61, "%", "p", BODY)
 REACHED = Published("six networks, dyn: mean performance reached", 97, "%", "p", figure(14))
 WORST = Published("six networks, dyn: least performance reached", 82, "%", "p", figure(14))
+#: 16 of 336 GB/s: what a full link takes of the device memory's bandwidth.
+COPIES = Published("copies: at most, of the device memory's bandwidth", 4.7, "%", "p", figure(13))
+
+# -- ten networks ------------------------------------------------------------------------------------------------------
+
+FAIL = Published("ten networks: fail on 12 GB, everything allocated once", 6, "", "P", INTRODUCTION, within=0)
+
+
+def least_and_most(what: str, unit: str, least: float, most: float) -> tuple[Published, Published]:
+    """Both ends of a range over the networks that fail."""
+    low, high = (f"these: {which} {what}" for which in ("least", "most"))
+    return Published(low, least, unit, "P", INTRODUCTION), Published(high, most, unit, "P", INTRODUCTION)
+
+
+NEEDED = least_and_most("memory needed", "GB", 14, 67)
+RANGE_SAVED = least_and_most("average memory saved", "%", 73, 98)
+RANGE_LOST = least_and_most("performance lost", "%", 1, 18)
 
 # -- the wait of a map -------------------------------------------------------------------------------------------------
 

@@ -21,11 +21,11 @@ from tests.refimpl.cli.said import Command, Wrong
 def test_vdnn(refimpl: Command, tmp_path: Path) -> None:
     said = refimpl("reproduce", "vdnn", "--picture", tmp_path / "vdnn.png")
     assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    parts = ("memory", "performance", "reuse", "deep")
+    parts = ("memory", "performance", "ranges", "reuse", "deep")
     assert all(f"vDNN, {name}: published beside ours" in said.out for name in parts)
     assert "TFLOP/s" in said.out and "copies ran at 12.8 GB/s" in said.out
     assert "GB: 2^30 bytes." in said.out and "lost: 1 - T(all in memory) / T(vDNN)." in said.out
-    assert "Published figures: 16 of 29 met." in said.out
+    assert "Published figures: 19 of 42 met." in said.out
     assert {path.name for path in tmp_path.iterdir()} == {f"vdnn-{name}.png" for name in parts}
     assert all(path.stat().st_size > 20_000 for path in tmp_path.iterdir())
 

@@ -22,10 +22,11 @@ BY_NAME = {part.name: part for part in PARTS}
 WORDS = {
     "memory": [*LOOKS, "published", "googlenet(128)", "mean", "saved at the peak (%)"],
     "performance": [*LOOKS, "published", "vgg16(256)", "mean", "performance (%)"],
+    "ranges": ["vgg16(128)", "vgg416(32)", "66.8", "published", "everything allocated once"],
     "reuse": ["alexnet(128)", "vgg16(64)", "conv5_3", "X waits", "published: more than this"],
     "deep": ["vgg116(32)", "vgg416(32)", "66.8", "published", "GB (2^30 bytes)"],
 }
-NAMES = [pytest.param(name, marks=pytest.mark.slow) if name == "deep" else name for name in WORDS]
+NAMES = [pytest.param(name, marks=pytest.mark.slow) if name in ("deep", "ranges") else name for name in WORDS]
 
 
 @cache
