@@ -25,6 +25,7 @@ from refimpl import __version__
 from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, status_of, told
 from refimpl.cli.completion import complete, words_to_complete
 from refimpl.cli.declare import end_at_output
+from refimpl.network.imported import own_code
 from refimpl.reproduce import titles
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
@@ -89,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal without ×, → and ▇ shows question marks
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     prog = "refimpl"
+    own_code.known.clear()
     try:
         try:
             command = parser(words_to_complete() or arguments)
@@ -108,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DONE
     except KeyboardInterrupt:
         status, says = INTERRUPTED, "interrupted"
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # argparse exits, too
         known = status_of(error)
         if known is None:
             raise

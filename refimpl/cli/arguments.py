@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from refimpl.machine.files import refuse_unwritable
+from refimpl.network.imported import own_code
 from refimpl.text import offer
 
 DONE, WRONG, WRONG_USE, DOES_NOT_FIT, DEVICE_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -121,20 +122,39 @@ def cut_off(error: BaseException | None) -> bool:
     return False
 
 
-def told(error: Exception) -> str:
+def told(error: BaseException) -> str:
     """An error as one line."""
     if cut_off(error):
         return "interrupted"
+    if in_own_code(error):
+        return own_code.said(error)
+    if by_class(error) is None:
+        return own_code.suspected(error)
     text = str(error)
     if isinstance(error, OSError):
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or text
     return " ".join(("the GPU failed: " * of_the_driver(error) + text).split())
 
 
-def status_of(error: Exception) -> int | None:
+def status_of(error: BaseException) -> int | None:
     """The exit status of an error; None for a fault of ours, which keeps its traceback."""
     if cut_off(error):
         return INTERRUPTED
+    if in_own_code(error):
+        return WRONG_USE
+    status = by_class(error)
+    if status is None and isinstance(error, Exception) and own_code.known and not sys.flags.dev_mode:
+        return WRONG_USE  # as when a module of one's own gives an answer of another type
+    return status
+
+
+def in_own_code(error: BaseException) -> bool:
+    """Whether an error of the user's own code is to be told in a line: python -X dev keeps its traceback."""
+    return not sys.flags.dev_mode and own_code.raised(error)
+
+
+def by_class(error: BaseException) -> int | None:
+    """The exit status of an error whose class says what happened."""
     if isinstance(error, Fail):
         return error.status
     if isinstance(error, OSError):  # a file, or standard output
@@ -158,6 +178,6 @@ def status_of(error: Exception) -> int | None:
     return None
 
 
-def of_the_driver(error: Exception) -> bool:
+def of_the_driver(error: BaseException) -> bool:
     """Whether the error comes from the CUDA driver or from what calls it: out of memory, a kernel that failed, …"""
     return type(error).__module__.startswith(("cuda.", "numba.cuda", "numba_cuda"))

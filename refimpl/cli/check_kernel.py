@@ -11,7 +11,7 @@ from typing import Any
 
 from refimpl.cli.arguments import DEVICE_FAILED, DONE, WRONG, Fail, Parser, whole
 from refimpl.cli.terminal import say
-from refimpl.network.imported.sources import executed
+from refimpl.network.imported.own_code import executed
 from refimpl.text import counted
 
 TYPES = ("float32", "f4", "float64", "f8", "int32", "i4", "int64", "i8")

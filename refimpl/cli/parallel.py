@@ -37,7 +37,7 @@ def as_rank(options: argparse.Namespace, work: Work) -> int:
         return ended(communicator, str(error), error.status)
     except KeyboardInterrupt:
         return alone(communicator, "interrupted", INTERRUPTED)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         status = status_of(error)
         if status is None:  # a fault of ours, which keeps its traceback
             communicator.fail(f"{type(error).__name__}: {error}", WRONG)

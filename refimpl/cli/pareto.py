@@ -9,12 +9,24 @@ from typing import Any
 
 from kernels.cpu.threads import cores
 from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, INTERRUPTED, Fail, Parser, real, whole
+from refimpl.cli.arguments import (
+    DOES_NOT_FIT,
+    DONE,
+    INTERRUPTED,
+    WRONG,
+    Fail,
+    Parser,
+    in_own_code,
+    real,
+    told,
+    whole,
+)
 from refimpl.cli.pictures import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
 from refimpl.combined import COMBINED, Combined
 from refimpl.machine import Machine
 from refimpl.network import Network
+from refimpl.network.imported.own_code import OwnCodeError
 from refimpl.network.zoo import build
 from refimpl.optimum import pareto
 from refimpl.optimum.bound import silent_solver, single_step_bytes
@@ -78,11 +90,13 @@ def run(options: argparse.Namespace) -> int:
             tasks += [pareto.Task(name, budget) for name in setups for budget in budgets]
             tasks += [pareto.Task(pareto.COMBINED, budget) for budget in budgets]
             solve(case, tasks, points, jobs, keep, "planning")
-        except KeyboardInterrupt:
-            if not out:
+        except (KeyboardInterrupt, pareto.WorkerKilled) as error:
+            status, why = (INTERRUPTED, "interrupted") if isinstance(error, KeyboardInterrupt) else (WRONG, str(error))
+            raise Fail(why + kept(out, points), status) from None
+        except (Exception, SystemExit) as error:
+            if not in_own_code(error) and not isinstance(error, OwnCodeError):
                 raise
-            kept = f"{counted(len(points), 'point')} are in {out}; the same command goes on from there"
-            raise Fail(f"interrupted; {kept}", INTERRUPTED) from None
+            raise Fail(told(error) + kept(out, points)) from None
     found = Found(case, network, budgets, points, unlimited_baseline(network, machine).planned_seconds, options.bound)
     if picture:
         save(drawn(found), picture)
@@ -95,6 +109,14 @@ def run(options: argparse.Namespace) -> int:
     if picture:
         say(f"Picture: {picture}")
     return DONE
+
+
+def kept(out: Path | None, points: Points) -> str:
+    """What a command that ends early leaves for the next one."""
+    if out is None:
+        return ""
+    are = "is" if len(points) == 1 else "are"
+    return f"; {counted(len(points), 'point')} {are} in {out}; the same command goes on from there"
 
 
 def setups_of(options: argparse.Namespace) -> dict[str, Named]:

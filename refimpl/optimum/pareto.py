@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from multiprocessing import active_children, get_context, resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -22,6 +25,7 @@ from refimpl import combined
 from refimpl.machine import Machine
 from refimpl.machine.files import refuse_unwritable
 from refimpl.network import Network
+from refimpl.network.imported import own_code
 from refimpl.network.zoo import build
 from refimpl.optimum.bound import lower_bound
 from refimpl.optimum.setups import Named
@@ -33,6 +37,10 @@ BOUND, COMBINED = "bound", "combined"  #: the curves of the lower bound and of t
 
 class PointsError(ValueError):
     """A file of points that cannot be used."""
+
+
+class WorkerKilled(Exception):
+    """A worker process has ended."""
 
 
 class Task(NamedTuple):
@@ -118,16 +126,26 @@ def one_by_one(case: Case, tasks: Sequence[Task]) -> Iterator[tuple[Task, float 
 
 def side_by_side(case: Case, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, float | None]]:
     """In the order in which they are done.  If it is stopped, so are the processes."""
-    with ProcessPoolExecutor(jobs, get_context("spawn"), begin, (case,)) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), begin, (packed(case), own_code.known)) as pool:
         try:
             with deaf_children():
                 waiting = {pool.submit(in_process, task): task for task in tasks}
             for future in as_completed(waiting):
                 yield waiting[future], future.result()
-        except BaseException:
+        except BaseException as error:
             for process in active_children():
                 process.terminate()
+            if isinstance(error, BrokenProcessPool):
+                raise WorkerKilled("a worker process was killed, perhaps because memory was short") from None
             raise
+
+
+def packed(case: Case) -> bytes:
+    """The case for other processes."""
+    try:
+        return pickle.dumps(case)
+    except Exception as error:  # of many classes: some module of the user's own is of a class inside a function
+        raise PointsError(f"a setup cannot go to other processes; give --jobs 1: {own_code.said(error)}") from None
 
 
 @contextmanager
@@ -141,17 +159,29 @@ def deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-_here: list[tuple[Case, Network]] = []  # the case of a process, built once
+_here: list[Callable[[], tuple[Case, Network]]] = []  # what makes the case of a process, once
 
 
-def begin(case: Case) -> None:
-    """A process begins."""
-    _here.append((case, build(case.network, case.batch)))
+def begin(given: bytes, known: Mapping[str, Path]) -> None:
+    """A process begins; what goes wrong here would end it with a traceback, so nothing is done before a task."""
+    own_code.known.update(known)
+
+    @cache
+    def case() -> tuple[Case, Network]:
+        found: Case = pickle.loads(given)
+        return found, build(found.network, found.batch)
+
+    _here.append(case)
 
 
 def in_process(task: Task) -> float | None:
-    case, network = _here[0]
-    return case.solve(network, task)
+    try:
+        case, network = _here[0]()
+        return case.solve(network, task)
+    except (Exception, SystemExit) as error:  # of a class that this process alone may have
+        if own_code.raised(error):
+            raise own_code.OwnCodeError(own_code.said(error)) from None
+        raise
 
 
 # -- keeping them ------------------------------------------------------------------------------------------------------

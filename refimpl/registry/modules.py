@@ -5,14 +5,12 @@ A module is added by one line here, and by nothing else.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
+from refimpl.network.imported.own_code import imported, said
 from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, baseline
 from refimpl.planner.setup import KINDS
 from refimpl.registry.parameters import with_parameters
@@ -80,18 +78,15 @@ def module(slot: str, text: str) -> Any:
 
 def from_outside(slot: str, where: str, name: str) -> Any:
     """The object `name` of the Python module `where`, which may be a file in the working directory."""
-    sys.path.append(os.getcwd())
     try:
-        found = vars(importlib.import_module(where))
+        found = vars(imported(where))
     except ModuleNotFoundError as error:
         if error.name != where:
             raise SetupError(f"{slot}: {where} imports {error.name}, which is not installed") from None
         says = f"there is no {where.replace('.', '/')}.py here, and no module {where} is installed"
         raise SetupError(f"{slot}={where}:{name}: {says}{offer(where, MODULES[slot])}") from None
     except (Exception, SystemExit) as error:
-        raise SetupError(f"{slot}: {where} cannot be imported: {type(error).__name__}: {error}") from None
-    finally:
-        sys.path.pop()
+        raise SetupError(f"{slot}: {where} cannot be imported: {said(error)}") from None
     if name not in found:
         kind = KINDS[slot]
         fit = [k for k, v in found.items() if isinstance(v, kind) or (isinstance(v, type) and issubclass(v, kind))]

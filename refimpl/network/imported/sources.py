@@ -7,17 +7,15 @@ executed, an ONNX file never.  NumPy, onnx and PyTorch are imported when they ar
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from refimpl.network.builder import Builder
 from refimpl.network.imported.graph import BATCH, built
+from refimpl.network.imported.own_code import executed, said
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.text import offer, one_line
@@ -92,28 +90,10 @@ def _called(path: str, function: str, batch: int) -> Network:
     except NetworkError:
         raise
     except (Exception, SystemExit) as error:
-        said = f"{type(error).__name__}: {one_line(str(error))}"
-        raise NetworkError(f"{path}: {function}(batch={batch}) failed: {said}") from None
+        raise NetworkError(f"{path}: {function}(batch={batch}) failed: {said(error)}") from None
     if isinstance(made, Builder):
         made = made.build()
     if not isinstance(made, Network):
         hint = "return refimpl.networks.from_torch(module, (batch, channels, height, width))"
         raise NetworkError(f"{path}: {function} returned a {type(made).__name__}, not a network; {hint}")
     return made
-
-
-@lru_cache(maxsize=1)
-def executed(path: str, changed: int) -> Any:
-    """A Python file as a module; what it imports is looked for in its folder, too."""
-    specification = importlib.util.spec_from_file_location(Path(path).stem, path)
-    if specification is None or specification.loader is None:
-        raise NetworkError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(specification)
-    sys.path.append(os.path.dirname(os.path.abspath(path)))
-    try:
-        specification.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise NetworkError(f"{path} cannot be executed: {type(error).__name__}: {one_line(str(error))}") from None
-    finally:
-        sys.path.pop()
-    return module

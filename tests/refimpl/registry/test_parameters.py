@@ -126,7 +126,7 @@ def test_parameters_are_read_by_their_types(slot: str, text: str, values: dict[s
         ("offload", "{}:BigMaps:least=x", "offload=BigMaps: least cannot be 'x'"),
         ("offload", "{}:Nameless", "offload=Nameless() has no name; write `name: ClassVar = ...`"),
         ("offload", "{}:Abstract", "Can't instantiate abstract class Abstract"),
-        ("offload", "{}_broken:BigMaps", "_broken cannot be imported: ZeroDivisionError: division by zero"),
+        ("offload", "{}_broken:BigMaps", "_broken.py, line 1: ZeroDivisionError: division by zero"),
         ("prefetch", "{}:BigMaps", "big-maps is a module for the slot offload, not prefetch"),
     ],
 )
