@@ -9,8 +9,7 @@ from refimpl.network import Tensor
 from refimpl.planner import PlanContext
 from refimpl.planner.context import fastest_seconds
 
-SMALLEST = 4096  #: bytes; a smaller map stays
-SHARE = 5000  #: a map with less than 1/SHARE of all bytes stays, too
+SHARE = 5000  #: a map with less than 1/SHARE of the bytes of all maps stays
 
 
 class Maps:
@@ -22,7 +21,7 @@ class Maps:
     def __init__(self, context: PlanContext) -> None:
         self.context, self.network, self.machine = context, context.network, context.machine
         every = context.maps_across()
-        least = max(SMALLEST, sum(tensor.nbytes for tensor in every) // SHARE)
+        least = sum(tensor.nbytes for tensor in every) // SHARE
         self._crossing = set(every)
         self.large = [tensor for tensor in every if tensor.nbytes >= least]
         self.named = {tensor.name: tensor for tensor in self.large}

@@ -149,9 +149,13 @@ class BoundOffloaded(Departures):
 
 
 def first_read(tensor: Tensor, context: PlanContext) -> tuple[int, int]:
-    """The first step that reads a map, and the map's place among those that it reads."""
-    step = next(step for step in context.uses[tensor] if tensor in step.reads)
-    return step.number, step.reads.index(tensor)
+    """The first step that reads a map, and the map's place among those that it reads.
+
+    A step that only updates it in place counts where no step reads it: a softmax's backward may work so.
+    """
+    uses = context.uses[tensor]
+    step = next((step for step in uses if tensor in step.reads), uses[-1])
+    return step.number, (*step.reads, *step.updates).index(tensor)
 
 
 # -- prefetch ----------------------------------------------------------------------------------------------------------

@@ -201,15 +201,15 @@ class Climb:
         return best
 
     def change(self, ranked: list[Change], fates: Fates) -> Change:
-        """A remedy, the more promising the likelier, or a change by lot."""
+        """A remedy, the more promising the likelier, or a change by lot; where no map has a fate, of another module."""
         lot, large = self.lot, self.maps.large
         kind = lot.random()
         if kind < 0.45 and ranked:
             return ranked[int(len(ranked) * lot.random() ** 3)]
-        if kind < 0.55:
+        if kind < 0.55 and large:
             one, other = lot.choice(large), lot.choice(large)
             return self._allowed({one.name: fates[other.name], other.name: fates[one.name]})
-        if kind < 0.85:
+        if kind < 0.85 and large:
             first, count = lot.randrange(len(large)), 1 if kind < 0.75 else lot.choice((2, 3, 4, 6))
             word: Word = lot.choice(("keep", "offload", "drop"))
             return self._allowed({x.name: word for x in large[first : first + count]})

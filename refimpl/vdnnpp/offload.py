@@ -36,8 +36,8 @@ class OffloadInputs(slots.Offload):
 
     def layers(self, network: Network) -> list[Layer]:
         """The layers whose inputs are offloaded, in forward order."""
-        last = [layer for layer in network.layers if layer.kind not in ("softmax", "relu")][-1]
-        return [layer for layer in network.layers if layer.kind in self.kinds and layer is not last][:: self.every]
+        last = [layer for layer in network.layers if layer.kind not in ("softmax", "relu")][-1:]
+        return [layer for layer in network.layers if layer.kind in self.kinds and layer not in last][:: self.every]
 
 
 #: "All" means all but ReLU, softmax and fully connected layers.

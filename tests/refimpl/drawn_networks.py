@@ -45,6 +45,22 @@ def every_option(batch: int, conventions: Conventions = VDNN, shape: tuple[int, 
     return b.build()
 
 
+#: The layers of the smallest networks that train: none or one, or two that work in place, before the softmax.
+SMALLEST = (
+    (), ("relu",), ("fc",), ("pool",), ("conv",), ("batchnorm",), ("dropout",), ("lrn",), ("flatten",), ("relu", "dropout"),
+)  # fmt: skip
+
+
+def smallest(kinds: tuple[str, ...], conventions: Conventions = VDNN, batch: int = 8) -> Network:
+    """A network of these layers and a softmax; no map has more than 128 bytes."""
+    b = Builder("-".join((*kinds, "softmax")), (batch, 4, 1, 1), conventions)
+    arguments = {"fc": (3,), "conv": (3, 1), "pool": (1,)}
+    for kind in kinds:
+        getattr(b, kind)(*arguments.get(kind, ()))
+    b.softmax()
+    return b.build()
+
+
 @st.composite
 def networks(
     draw: Any, layers: int = 12, batch: int = 3, side: int = 6, kinds: tuple[str, ...] = KINDS, **given: Any

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from refimpl.combined import COMBINED, Combined, Fates
 from refimpl.combined.judge import Judge
@@ -19,14 +21,15 @@ from refimpl.combined.search import of_papers, point
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
 from refimpl.machine import MACHINES, Machine
-from refimpl.network import Network
+from refimpl.network import Conventions, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, plan
 from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
 from refimpl.registry.largest import attempt
 from tests.refimpl.backend.running import differing, plain_training, trained
-from tests.refimpl.modules import machine
+from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
+from tests.refimpl.modules import least_plan, machine, networks
 
 pytestmark = pytest.mark.combined
 
@@ -74,6 +77,34 @@ def test_it_is_never_slower_than_the_papers_and_safe(network: str) -> None:
     for setup in (one for setups in papers().values() for one in setups):
         other = attempt(net, setup, on, budget)
         assert other is None or other.planned_seconds >= program.planned_seconds * (1 - 1e-9), setup.name
+
+
+@pytest.mark.slow
+@given(
+    networks(), st.sampled_from(("vdnn-all", "superneurons", "accudnn")), st.sampled_from((1e6, 1e8)), st.floats(0, 1)
+)
+def test_on_drawn_networks_it_fits_where_a_paper_does_and_is_no_slower(
+    network: Network, paper: str, link: float, room: float
+) -> None:
+    """Of most of them every map is smaller than a page."""
+    on = machine(link)
+    other = least_plan(network, presets.setup(paper), on, room)
+    program = plan(network, dataclasses.replace(COMBINED, effort=30), on, other.budget)
+    program.verify()
+    assert program.simulate().seconds == pytest.approx(program.planned_seconds, abs=1e-12)
+    assert program.planned_seconds <= other.planned_seconds * (1 + 1e-9) and program.peak_bytes <= other.budget
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("conventions", CONVENTIONS[:3])
+def test_without_maps_to_search_the_other_modules_are_searched(conventions: Conventions) -> None:
+    """Where the link is slow nothing is at the floor, so every plan of the effort is made."""
+    for kinds in SMALLEST:
+        network, on = smallest(kinds, conventions), machine(1e5)
+        other = least_plan(network, presets.setup("vdnn-all"), on)
+        program = plan(network, dataclasses.replace(COMBINED, effort=150), on, other.budget)
+        program.verify()
+        assert program.planned_seconds <= other.planned_seconds * (1 + 1e-9), kinds
 
 
 @pytest.mark.slow

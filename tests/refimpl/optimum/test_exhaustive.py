@@ -8,14 +8,18 @@ import pytest
 
 from refimpl.combined import Fates
 from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.optimum.bound import lower_bound, single_step_bytes
 from refimpl.optimum.exhaustive import KNOBS, RECOMPUTE_ALONE, WORDS, candidate, crossing_maps, exhaustive
 from refimpl.planner import DoesNotFit, plan
 from refimpl.planner.baseline import NoCache
+from refimpl.registry.presets import baseline
+from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
 
 TITAN_X = MACHINES["titan-x"]
+EXACT = 1 - 1e-6  #: the solver's tolerance
 FEW_KNOBS = {**KNOBS, "prefetch": KNOBS["prefetch"][:1], "allocator": KNOBS["allocator"][:2]}
 MIB = 1 << 20
 
@@ -84,3 +88,21 @@ def test_where_no_candidate_fits_there_is_no_program(alexnet: Network) -> None:
 @pytest.mark.parametrize("name", ["lenet", "lenet:vdnnpp"])
 def test_the_smallest_networks_need_no_limit(name: str) -> None:
     assert len(crossing_maps(build(name), TITAN_X)) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", SMALLEST, ids="-".join)
+def test_the_smallest_networks_have_a_bound_and_an_optimum(kinds: tuple[str, ...]) -> None:
+    """Their maps may be none at all, or one that no step reads: a softmax's backward updates it in place."""
+    for conventions in CONVENTIONS:
+        network = smallest(kinds, conventions)
+        roomy = plan(network, baseline(), TITAN_X, UNLIMITED)
+        assert exhaustive(network, TITAN_X, UNLIMITED, most=2).seconds == pytest.approx(roomy.planned_seconds)
+        for within in (roomy.peak_bytes, single_step_bytes(network, TITAN_X)):
+            bound, found = lower_bound(network, TITAN_X, within), exhaustive(network, TITAN_X, within, most=2)
+            assert bound is not None and (found.seconds is None or found.seconds >= bound.seconds * EXACT)
+        for word in ("offload", "drop"):
+            fates = Fates.of(
+                {x.name: word for x in crossing_maps(network, TITAN_X) if (word, x.kind) != ("drop", "input")}
+            )
+            plan(network, candidate(fates, {}), TITAN_X, UNLIMITED).verify()

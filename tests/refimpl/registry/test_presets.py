@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import refimpl
+from refimpl.combined import COMBINED
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS, FirstFit
 from refimpl.network.zoo import lenet
@@ -13,6 +16,7 @@ from refimpl.planner.baseline import LayerWise, MemoryOptimal, NetworkWide, Perf
 from refimpl.registry.modules import MODULES, SWITCHES, assignments, module, switches
 from refimpl.registry.presets import PRESETS, baseline, setup
 from refimpl.vdnnpp import FoundPool
+from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
 
 
 def test_the_baseline_moves_nothing_and_takes_the_fastest_convolutions() -> None:
@@ -28,6 +32,19 @@ def test_every_preset_plans_and_says_what_it_does(name: str) -> None:
     program = plan(lenet(batch=4), PRESETS[name](), TITAN_X, 1 << 30)
     program.verify()
     assert program.setup.name.partition(":")[0] == name and PRESETS[name].about.endswith(".")
+
+
+@pytest.mark.parametrize("kinds", SMALLEST, ids="-".join)
+def test_every_preset_plans_the_smallest_networks(kinds: tuple[str, ...]) -> None:
+    """A softmax alone, one layer, no convolution, no map of more than 128 bytes."""
+    for conventions in CONVENTIONS[:3]:
+        network = smallest(kinds, conventions)
+        roomy = plan(network, baseline(), TITAN_X, 1 << 30)
+        for name, preset in PRESETS.items():
+            made = dataclasses.replace(COMBINED, effort=20) if name == "combined" else preset()
+            program = plan(network, made, TITAN_X, 4 * roomy.peak_bytes)
+            program.verify()
+            assert name != "combined" or program.planned_seconds <= roomy.planned_seconds
 
 
 @pytest.mark.superneurons
