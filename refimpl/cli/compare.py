@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +14,12 @@ from refimpl.cli.pictures import checked, save
 from refimpl.cli.plan import least
 from refimpl.cli.terminal import Advance, print_json, progress, say, show_table, wrapped
 from refimpl.combined import Combined
+from refimpl.combined.papers import Tried, best_of, papers
 from refimpl.machine import Machine
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program, Setup, SetupError, plan
+from refimpl.planner import DoesNotFit, Setup, SetupError
 from refimpl.registry.budgets import several
+from refimpl.registry.modules import modules
 from refimpl.registry.planning import budget_bytes, unlimited_baseline
 from refimpl.registry.presets import PAPERS, parse
 from refimpl.report.comparison import Compared, compared, misfit
@@ -34,27 +37,19 @@ LEFT_OUT = ("steps", "fates")  #: of a plan's document, where there are many in 
 
 @dataclass(frozen=True)
 class Group:
-    """The setups of which one row shows the best: a paper's policies, or one setup."""
+    """The setups of which one row shows the best: a paper's, or one."""
 
-    setups: list[tuple[str, Setup | SetupError]]  #: a name, and the setup, or why --set and its like are refused
+    setups: list[Setup]
     paper: str = ""
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A setup's row, and its program or the error."""
-
-    setup: Setup | None
-    row: Compared
-    outcome: Program | DoesNotFit | SetupError
+    refused: tuple[tuple[str, SetupError], ...] = ()  #: presets, and why --set and its like are refused
 
 
 def add(parser: Parser) -> None:
     parser.describe(
         "Plan several setups for the same networks, machine and budget, and show them side by side. "
-        'A setup is a preset and slot=module words, in quotes, as in "vdnn-all, join=no".  Without --with: the '
-        "fastest policy of every paper that fits, and why its other policies are not the row.  --set, --algorithms and "
-        "--recompute hold for every row that does not say otherwise.",
+        'A setup is a preset and slot=module words, in quotes, as in "vdnn-all, join=no".  Without --with: of every '
+        "paper the fastest setup that fits, over all combinations of its own modules, and why its other policies are "
+        "not the row.  --set, --algorithms and --recompute hold for every row that does not say otherwise.",
         [
             "refimpl compare vgg16 --batch 64 --machine rtx-3060 --budget 6GiB",
             'refimpl compare vgg16 resnet50 --with baseline --with "liveness=layer-wise algorithms=memory"',
@@ -89,11 +84,11 @@ def run(options: argparse.Namespace) -> int:
     if picture and len(options.networks) * len(wanted) > 1:
         raise Fail("--picture draws the setups of one network within one budget; name one of each")
     groups, machine = groups_of(options), resolve.machine(options)
-    setups = [setup for group in groups for _, setup in group.setups]
+    setups = [setup for group in groups for setup in group.setups]
     common = [
         f"{slot.replace('_', '-')}={module}"
         for slot, module in resolve.assigned(options).items()
-        if all(isinstance(setup, Exception) or setup.shown(slot) == module for setup in setups)
+        if all(setup.shown(slot) == module for setup in setups)
     ]
     networks = [resolve.network(options, name) for name in options.networks]
     cases = [(network, budget_bytes(budget, network, machine)) for network in networks for budget in wanted]
@@ -102,11 +97,7 @@ def run(options: argparse.Namespace) -> int:
         for network, budget in cases:
             found.append([])
             for group in groups:
-                tried = []
-                for name, setup in group.setups:
-                    advance(f"{network.name} {name}")
-                    tried.append(planned(name, watched(setup, advance), common, network, machine, budget))
-                found[-1].append(shown(group, tried, network, machine, options))
+                found[-1].append(row(group, common, network, machine, budget, options, advance))
     how = f"{machine.name} (simulated, {machine.catalogue})"
     titles = [
         " · ".join([f"{network.name}, batch {network.batch}", how, f"budget {size(budget)}", *common])
@@ -175,79 +166,98 @@ def without(table: Table, names: Collection[str]) -> Table:
     return replace(table, head=[table.head[i] for i in kept], rows=[[row[i] for i in kept] for row in table.rows])
 
 
-def planned(
-    name: str, setup: Setup | SetupError, common: Collection[str], network: Network, machine: Machine, budget: int
-) -> Planned:
-    """One setup's program and its row."""
-    if isinstance(setup, SetupError):
-        return Planned(None, Compared(name, budget, misfit=f"is refused: {setup}"), setup)
-    label = short(setup, common)
-    try:
-        program = plan(network, setup, machine, budget)
-    except DoesNotFit as error:
-        return Planned(setup, misfit(label, budget, error), error)
-    return Planned(setup, compared(label, program, program.simulate()), program)
-
-
-def shown(
-    group: Group, tried: list[Planned], network: Network, machine: Machine, options: argparse.Namespace
+def row(
+    group: Group,
+    common: Collection[str],
+    network: Network,
+    machine: Machine,
+    budget: int,
+    options: argparse.Namespace,
+    advance: Advance,
 ) -> tuple[Compared, dict[str, Any]]:
     """The row of a group and its document: those of the fastest setup that fits, which is proved."""
-    best = min(tried, key=lambda one: (not one.row.fits, one.row.seconds, one.row.pool_bytes))
-    others = [one for one in tried if one is not best]
-    if options.verify and isinstance(best.outcome, Program):
-        resolve.proved(best.outcome)
-    document = document_of(best, network, machine) if options.json else {}
+    own = [watched(setup, advance) for setup in group.setups]
+    best = best_of(own, network, machine, budget, watch=lambda name: advance(f"{network.name} {name}"))
+    shown = by_preset(best.tried, group.paper)
+    rows = [row_of(one, common, budget) for one in shown]
+    rows += [Compared(name, budget, misfit=f"is refused: {error}") for name, error in group.refused]
+    names = [*(one.setup.name for one in shown), *(name for name, _ in group.refused)]
+    document: dict[str, Any] = {"setup": names[0]}
+    if best.program:
+        timeline = best.program.simulate()
+        rows[0] = compared(rows[0].name, best.program, timeline)
+        if options.verify:
+            resolve.proved(best.program)
+        if options.json:
+            document |= plan_json(best.program, timeline, unlimited_baseline(network, machine).planned_seconds)
+    elif best.tried and isinstance(error := best.tried[0].failure, DoesNotFit):
+        document |= misfit_json(network, best.tried[0].setup, machine, budget, error)
+    else:
+        document |= brief(names[0], rows[0])
+    document = {name: value for name, value in document.items() if name not in LEFT_OUT}
     if options.least:
-        chosen = [best] if best.row.fits else tried
-        needs = [least(network, one.setup, machine) for one in chosen if one.setup]
+        needs = [least(network, one.setup, machine) for one in (best.tried[:1] if best.program else best.tried)]
         document["least_budget_bytes"] = min((nbytes for nbytes in needs if nbytes), default=None)
     if group.paper:
         document["paper"] = group.paper
-        document["others"] = [brief(one) for one in others]
-    return replace(best.row, paper=group.paper, others=tuple(one.row for one in others)), document
+        document["others"] = [brief(name, other) for name, other in zip(names[1:], rows[1:], strict=True)]
+    return replace(rows[0], paper=group.paper, others=tuple(rows[1:])), document
 
 
-def watched(setup: Setup | SetupError, advance: Advance) -> Setup | SetupError:
+def by_preset(tried: Sequence[Tried], paper: str) -> list[Tried]:
+    """The best of all, then that of each other preset of the paper."""
+    best: dict[str, Tried] = {}
+    for one in tried:
+        if not best or one.setup.preset in PAPERS.get(paper, ()):
+            best.setdefault(one.setup.preset, one)
+    return [*best.values()]
+
+
+def row_of(one: Tried, common: Collection[str], budget: int) -> Compared:
+    """A setup's seconds, or why it has none."""
+    name = short(one.setup, common)
+    if isinstance(one.failure, DoesNotFit):
+        return misfit(name, budget, one.failure)
+    return Compared(name, budget, seconds=one.seconds, misfit=f"is refused: {one.failure}" if one.failure else "")
+
+
+def watched(setup: Setup, advance: Advance) -> Setup:
     """The setup; a long search says in the bar how far it is."""
     if not isinstance(setup, Combined):
         return setup
     return replace(setup, watch=lambda plans, most, seconds: advance(f"{setup.name}, plan {plans} of {most}", by=0))
 
 
-def document_of(one: Planned, network: Network, machine: Machine) -> dict[str, Any]:
-    """What JSON says of a row."""
-    if isinstance(one.outcome, Program):
-        baseline = unlimited_baseline(network, machine).planned_seconds
-        document = plan_json(one.outcome, one.outcome.simulate(), baseline)
-    elif one.setup and isinstance(one.outcome, DoesNotFit):
-        document = misfit_json(network, one.setup, machine, one.row.budget, one.outcome)
-    else:
-        return brief(one)
-    name = one.setup.name if one.setup else one.row.name
-    return {"setup": name} | {key: value for key, value in document.items() if key not in LEFT_OUT}
-
-
-def brief(one: Planned) -> dict[str, Any]:
-    """What JSON says of a policy that is not the row of its paper."""
-    how = {"seconds": one.row.seconds} if one.row.fits else {"why": one.row.misfit}
-    return {"setup": one.row.name, "fits": one.row.fits} | how
+def brief(name: str, row: Compared) -> dict[str, Any]:
+    """What JSON says of a setup that is not the row of its paper."""
+    how = {"seconds": row.seconds} if row.fits else {"why": row.misfit}
+    return {"setup": name, "fits": row.fits} | how
 
 
 def groups_of(options: argparse.Namespace) -> list[Group]:
     """Every row's setups; what --set and its like say holds where the row says nothing else."""
     if options.setups:
         setups = [resolve.setup_named(options, preset, own) for preset, own in map(parse, options.setups)]
-        return [Group([(setup.name, setup)]) for setup in setups]
+        return [Group([setup]) for setup in setups]
+    return [group_of(paper, options) for paper in PAPERS]
 
-    def of_preset(name: str) -> Setup | SetupError:
+
+def group_of(paper: str, options: argparse.Namespace) -> Group:
+    """A paper's presets, then all combinations of its modules; what --set and its like say holds for each."""
+    made: list[Setup] = []
+    refused: list[tuple[str, SetupError]] = []
+    for name in PAPERS[paper]:
         try:
             setup = resolve.setup_named(options, name, {})
         except SetupError as error:
-            return error
-        return replace(setup, effort=options.effort or EFFORT) if isinstance(setup, Combined) else setup
-
-    return [Group([(name, of_preset(name)) for name in names], paper) for paper, names in PAPERS.items()]
+            refused.append((name, error))
+            continue
+        made.append(replace(setup, effort=options.effort or EFFORT) if isinstance(setup, Combined) else setup)
+    given = modules(resolve.assigned(options))
+    for setup in papers().get(paper, ()):
+        with suppress(SetupError):
+            made.append(setup.replace(**given))
+    return Group(made, paper, tuple(refused))
 
 
 def short(setup: Setup, common: Collection[str] = ()) -> str:

@@ -1,16 +1,22 @@
-"""The papers' setups: every preset with each of its choices of algorithms and of recomputation.
+"""The papers' setups: every preset with each of its own choices of algorithms, of recomputation and of pinned memory.
 
-The search begins from them, and its result is compared with the best of them.  The dynamic policies of vDNN and vDNN++
-adopt one of these setups, so they are not listed.
+`best_of` says which of a paper's setups is the fastest within a budget.  That is the paper's row in `compare` and
+`optimum`, its bold line in `pareto`, and what the combined policy is compared with.  The search of the combined policy
+begins from these setups.  The dynamic policies of vDNN and vDNN++ adopt one of them, so they are not listed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
+from math import inf
 
 from refimpl.accudnn import ACCUDNN
+from refimpl.machine import Machine
 from refimpl.memory import BothEnds
-from refimpl.planner import Setup
+from refimpl.network import Network
+from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, TooSlow, plan
 from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, DynamicWorkspace
 from refimpl.superneurons import presets as superneurons
@@ -24,40 +30,101 @@ MEMORY, PERFORMANCE = MemoryOptimal(), PerformanceOptimal()
 
 @cache
 def papers() -> dict[str, tuple[Setup, ...]]:
-    """Paper → its setups, those that are planned quickly first."""
-    baselines = [Setup(f"baseline, {one.name}", algorithms=one) for one in (PERFORMANCE, MEMORY)]
+    """Paper → its setups, those that are planned quickly first; named after the preset and what differs."""
+    baseline = Setup("baseline", algorithms=PERFORMANCE)
     of_vdnn = [
-        vdnn.static(f"vdnn-{what}", offload, one).replace(name=f"vdnn-{what}, {one.name}")
-        for what, offload in (("none", NoOffload()), ("all", vdnn.ALL), ("conv", vdnn.CONV))
+        base.replace(algorithms=one)
+        for base in (vdnn.static("vdnn-none", NoOffload()), vdnn.VDNN_ALL, vdnn.VDNN_CONV)
         for one in (MEMORY, PERFORMANCE, Greedy())
     ]
+    none = vdnnpp.static("vdnnpp-none", NoOffload(), pinned=vdnnpp.COMPRESSED)
     of_vdnnpp = [
-        vdnnpp.static(f"vdnnpp-{what}, {one.name}" + ", compressed" * pinned.compresses, offload, one, pinned)
-        for what, offload in (
-            ("none", NoOffload()),
-            ("all", vdnnpp.ALL),
-            ("conv", vdnnpp.CONV),
-            ("alternate-conv", vdnnpp.ALTERNATE_CONV),
-        )
+        base.replace(algorithms=one, pinned=pinned)
+        for base in (none, vdnnpp.VDNNPP_ALL, vdnnpp.VDNNPP_CONV, vdnnpp.VDNNPP_ALTERNATE_CONV)
         for one in (MEMORY, PERFORMANCE, FastestThatFits())
-        for pinned in (vdnnpp.COMPRESSED, OnDemand())
+        for pinned in (OnDemand(), vdnnpp.COMPRESSED)
     ]
     of_superneurons: list[Setup] = []
     for one in (MEMORY, PERFORMANCE, DynamicWorkspace()):
-        found = [superneurons.liveness(one), superneurons.offload(one)]
+        bases = [superneurons.liveness(), superneurons.offload(DynamicWorkspace())]
         for how in (COST_AWARE, SPEED_CENTRIC, MEMORY_CENTRIC):
-            found += [
-                setup.replace(name=f"{setup.name}, {how.name}")
-                for setup in (superneurons.recompute(how, one), superneurons.everything(how, one))
-            ]
-        of_superneurons += [setup.replace(name=f"{setup.name}, {one.name}") for setup in found]
+            bases += [base.replace(recompute=how) for base in (superneurons.recompute(), superneurons.everything())]
+        of_superneurons += [base.replace(algorithms=one) for base in bases]
     return {
-        "baseline": tuple(baselines),
+        "baseline": (baseline, baseline.replace(algorithms=MEMORY)),
         "vDNN": tuple(of_vdnn),
         "vDNN++": tuple(of_vdnnpp),
         "SuperNeurons": tuple(of_superneurons),
         "AccUDNN": (ACCUDNN,),
     }
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A setup that was planned within a budget."""
+
+    setup: Setup
+    seconds: float = inf  #: of an iteration; infinite where there is no program
+    failure: DoesNotFit | TooSlow | SetupError | None = None  #: why there is none
+
+
+@dataclass(frozen=True)
+class Best:
+    """The fastest of several setups within a budget."""
+
+    program: Program | None  #: None: none fits
+    tried: list[Tried]  #: all that were planned, the fastest first; equals, and those that fail, as they were given
+
+    @property
+    def setup(self) -> Setup:
+        """The setup of the program; where none fits, the first that was given."""
+        return self.tried[0].setup
+
+
+def best_of(
+    setups: Iterable[Setup],
+    network: Network,
+    machine: Machine,
+    budget: int,
+    give_up: float | None = None,
+    watch: Callable[[str], None] = lambda name: None,
+) -> Best:
+    """The fastest of several setups, as of a paper's, within a budget.
+
+    A setup that compresses maps is left out where the same setup without compression fits: compression saves pinned
+    memory and no time.
+
+    Args:
+        setups: at least one; of several that are equally fast, the first is the best.
+        network: what is trained.
+        machine: whose times and sizes count.
+        budget: bytes of device memory.
+        give_up: seconds; a plan that is sure to take longer, or longer than the best so far, is not finished, and so
+            only the best one's seconds are known.  None: all are.
+        watch: called with each setup's name before it is planned.
+    """
+    given: list[Setup] = []
+    for setup in setups:
+        given += [setup] * (setup not in given)
+    best: tuple[float, int, Program] | None = None
+    found: dict[int, Tried] = {}  # by place
+    for place, setup in sorted(enumerate(given), key=lambda one: one[1].pinned.compresses):
+        watch(setup.name)
+        if setup.pinned.compresses and not isinstance(setup, Search):
+            raw = setup.replace(pinned=OnDemand())
+            if any(one.setup == raw and not one.failure for one in found.values()):
+                continue
+        least = inf if give_up is None else min(give_up, best[0] if best else inf)
+        try:
+            program = plan(network, setup, machine, budget, least)
+        except (DoesNotFit, TooSlow, SetupError) as error:
+            found[place] = Tried(setup, failure=error)
+            continue
+        met = program.planned_seconds, place, program
+        found[place] = Tried(setup, program.planned_seconds)
+        best = met if best is None or met[:2] < best[:2] else best
+    tried = [found[place] for place in sorted(found, key=lambda place: (found[place].seconds, place))]
+    return Best(best[2] if best else None, tried)
 
 
 @cache

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from refimpl.combined.papers import papers
+from refimpl.combined.papers import best_of, papers
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.planner import Search, Setup
-from refimpl.registry.largest import attempt
 
 SHOWN = ("recompute", "algorithms")  #: the slots in which setups of one preset differ
 
@@ -38,7 +38,7 @@ def name_of(setup: Setup) -> str:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestOfPaper:
     """The fastest of a paper's setups within a budget."""
 
     paper: str
@@ -48,13 +48,12 @@ class Best:
 
 def best_of_papers(
     network: Network, machine: Machine, budget: int, setups: Mapping[str, Named], watch: Callable[[str], None]
-) -> list[Best]:
+) -> list[BestOfPaper]:
     """The fastest setup of every paper; `watch` is called with each setup before it is planned."""
-    best = {named.paper: Best(named.paper) for named in setups.values()}
-    for named in setups.values():
-        watch(named.name)
-        program = attempt(network, named.setup, machine, budget)
-        known = best[named.paper].seconds
-        if program and (known is None or program.planned_seconds < known):
-            best[named.paper] = Best(named.paper, named.name, program.planned_seconds)
-    return [*best.values()]
+    found: list[BestOfPaper] = []
+    for paper in dict.fromkeys(named.paper for named in setups.values()):
+        own = {named.setup: named.name for named in setups.values() if named.paper == paper}
+        best = best_of(own, network, machine, budget, math.inf, watch)
+        fits = best.program is not None
+        found.append(BestOfPaper(paper, own[best.setup], best.tried[0].seconds) if fits else BestOfPaper(paper))
+    return found

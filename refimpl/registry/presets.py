@@ -18,6 +18,7 @@ from refimpl.planner import Setup, SetupError
 from refimpl.planner.baseline import PerformanceOptimal
 from refimpl.planner.setup import FIELDS
 from refimpl.registry.modules import assignments, modules
+from refimpl.superneurons import DynamicWorkspace
 from refimpl.superneurons import presets as stages
 from refimpl.text import offer
 
@@ -62,7 +63,8 @@ superneurons_liveness = Preset(
     stages.liveness(), "SuperNeurons' liveness analysis alone: a tensor is freed after its last use."
 )
 superneurons_offload = Preset(
-    stages.offload(), "SuperNeurons: outputs of CONV and FC are offloaded, and prefetched 3 steps ahead."
+    stages.offload(DynamicWorkspace()),
+    "SuperNeurons: outputs of CONV and FC are offloaded, and prefetched 3 steps ahead; dynamic workspaces.",
 )
 superneurons_recompute = Preset(
     stages.recompute(), "SuperNeurons: cheap maps are dropped and recomputed; checkpoints stay."

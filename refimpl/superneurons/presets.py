@@ -8,7 +8,8 @@
 | everything | cost-aware recomputation; the tensor cache moves a map only when the device is full; dynamic workspaces |
 
 The first three use the convolution algorithms with the least workspace unless told otherwise, so that no workspace
-enters their figures.
+enters the memory curve.  The preset `superneurons-offload` is the second one with dynamic workspaces, as the paper
+trains.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.combined import COMBINED
-from refimpl.combined.papers import papers
+from refimpl.combined.papers import best_of, papers
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, Setup, TooSlow, plan
+from refimpl.planner import DoesNotFit, plan
 from refimpl.planner.context import fastest_seconds
 from refimpl.text import size
 
@@ -49,30 +49,12 @@ def budgets(first: float, peak: int) -> list[int]:
     return [int(low * (peak / low) ** (number / (BUDGETS - 1))) for number in range(BUDGETS)]
 
 
-def best_of(setups: tuple[Setup, ...], network: Network, budget: int, least: float) -> Program | None:
-    """The fastest program of a paper's setups; those that compress take as long as those that do not, or longer.
-
-    A plan that is sure to take more than `least` seconds is given up: another paper takes less.
-    """
-    best: Program | None = None
-    for setup in setups:
-        if setup.pinned.compresses:
-            continue
-        try:
-            found = plan(network, setup, TITAN_X, budget, best.planned_seconds if best else least)
-        except (DoesNotFit, TooSlow):
-            continue
-        if best is None or found.planned_seconds < best.planned_seconds:
-            best = found
-    return best
-
-
 def row(case: str, number: int, network: Network, budget: int, baseline: float) -> dict[str, Any]:
     """One budget: slow-downs over the baseline with unlimited memory."""
     found: dict[str, Any] = {"case": case, "number": number, "budget": budget, "papers": {}}
     least = math.inf  # seconds of the best paper so far; vDNN++ comes last, whose pools take long to plan
     for paper in sorted(papers(), key="vDNN++".__eq__):
-        best = best_of(papers()[paper], network, budget, least if paper == "vDNN++" else math.inf)
+        best = best_of(papers()[paper], network, TITAN_X, budget, least if paper == "vDNN++" else math.inf).program
         found["papers"][paper] = best and [best.planned_seconds / baseline, best.setup.name]
         least = min(least, best.planned_seconds if best else math.inf)
     begun = time.process_time()

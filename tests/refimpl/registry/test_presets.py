@@ -52,7 +52,14 @@ def test_every_preset_plans_the_smallest_networks(kinds: tuple[str, ...]) -> Non
     ("preset", "differs"),
     [
         ("superneurons-liveness", {}),
-        ("superneurons-offload", {"offload": "superneurons-checkpoints", "prefetch": "superneurons-ahead"}),
+        (
+            "superneurons-offload",
+            {
+                "offload": "superneurons-checkpoints",
+                "prefetch": "superneurons-ahead",
+                "algorithms": "superneurons-dynamic",
+            },
+        ),
         ("superneurons-recompute", {"recompute": "cost-aware"}),
         (
             "superneurons",
