@@ -1,4 +1,4 @@
-"""`refimpl reproduce`: a paper's published figures beside ours, part by part; with `--run`, measured here."""
+"""`refimpl reproduce`: published figures beside ours, of one paper part by part, or of all; with `--run`, measured."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from refimpl.cli.pictures import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table
 from refimpl.machine import here, machine
 from refimpl.reproduce import PAPERS, Paper
-from refimpl.reproduce.evaluation import Part, published_table, reproduced_json, to_json
-from refimpl.reproduce.published import Found
+from refimpl.reproduce.evaluation import Part, Tally, published_table, reproduced_json, summary_table, to_json
+from refimpl.reproduce.published import Found, Reproduced
+
+ALL = "all"
 
 
 def add(parser: Parser) -> None:
     parser.describe(
         "A paper's published figures beside ours, each with its source; a missed one is shown as missed.  And the "
-        "parts of its evaluation that need no GPU, planned and simulated on a model of the paper's.",
+        "parts of its evaluation that need no GPU, planned and simulated on a model of the paper's.  With `all`: the "
+        "published figures of all papers, and how many of them are met.",
         [
-            "refimpl reproduce vdnn", "refimpl reproduce vdnn --picture vdnn.png --json > vdnn.json",
+            "refimpl reproduce all", "refimpl reproduce vdnn",
+            "refimpl reproduce vdnn --picture vdnn.png --json > vdnn.json",
             "refimpl reproduce superneurons --picture superneurons.png",
             "refimpl reproduce superneurons --only curve --only recompute",
             "refimpl reproduce vdnnpp --only speed --picture vdnnpp.svg",
@@ -31,7 +35,8 @@ def add(parser: Parser) -> None:
             *(f"refimpl reproduce {name} --run {paper.small}" for name, paper in PAPERS.items()),
         ],
     )  # fmt: skip
-    parser.add_argument("paper", choices=tuple(PAPERS), metavar="PAPER", help="which: " + ", ".join(PAPERS))
+    names = (*PAPERS, ALL)
+    parser.add_argument("paper", choices=names, metavar="PAPER", help="which: " + ", ".join(names))
     parser.add_argument(
         "--only", action="append", default=[], metavar="PART",
         help="a part of the evaluation alone, as in networks; repeatable; a wrong name is answered with all of them",
@@ -54,6 +59,8 @@ def add(parser: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.paper == ALL:
+        return everything(options)
     paper = PAPERS[options.paper]
     if options.really:
         if options.only or options.picture:
@@ -64,12 +71,12 @@ def run(options: argparse.Namespace) -> int:
             raise Fail(f"--{option} belongs to --run, which trains on the device at hand")
     parts = chosen(paper.parts(), options.only)
     files = pictures(parts, checked(options.picture))
-    met: list[bool] = []
+    figures: list[Reproduced] = []
     document: dict[str, Any] = {"paper": options.paper, "published": []}
     for part in parts:
         with progress(part.name, part.rounds) as advance:
             found = part.find(advance)
-        met += [figure.met for figure in found.figures]
+        figures += found.figures
         if part.name in files and part.picture:
             save(part.picture(found.rows), files[part.name])
         if options.json:
@@ -81,10 +88,37 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(document)
         return DONE
-    if met:
-        say(f"Published figures: {sum(met)} of {len(met)} met.")
+    if figures:
+        say(Tally.of(paper.title, figures).lines())
     for file in files.values():
         say(f"Picture: {file}")
+    return DONE
+
+
+def everything(options: argparse.Namespace) -> int:
+    """Every paper's published figures beside ours, and how many are met."""
+    for option in ("only", "picture", "really", "network", "batch", "policy", "write"):
+        if getattr(options, option):
+            word = "run" if option == "really" else option
+            raise Fail(f"--{word} belongs to one paper: {', '.join(PAPERS)}")
+    found: dict[str, list[Reproduced]] = {name: [] for name in PAPERS}
+    units: dict[str, dict[str, None]] = {name: {} for name in PAPERS}
+    for name, paper in PAPERS.items():
+        for part in paper.parts().values():
+            if part.beside:
+                with progress(f"{paper.title}, {part.name}", part.rounds) as advance:
+                    found[name] += part.find(advance).figures
+                units[name][part.units] = None
+    tallies = [Tally.of(PAPERS[name].title, figures) for name, figures in found.items()]
+    tallies.append(Tally.of(ALL, [figure for figures in found.values() for figure in figures]))
+    if options.json:
+        papers = [{"paper": name, "published": [*map(reproduced_json, figures)]} for name, figures in found.items()]
+        print_json({"papers": papers, "summary": to_json(tallies)})
+        return DONE
+    for name, figures in found.items():
+        show_table(published_table(PAPERS[name].title, figures, "  ".join(filter(None, units[name]))))
+        say("")
+    show_table(summary_table(tallies))
     return DONE
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from math import isinf
+from statistics import median
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from refimpl.planner import Program
-from refimpl.report.tables import Column, Table, plain
-from refimpl.reproduce.published import CLOSE, Found, Published, Reproduced, Watch
+from refimpl.report.tables import Column, Table, percent, plain
+from refimpl.reproduce.published import CLOSE, Found, Published, Quantity, Reproduced, Watch
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -71,6 +72,7 @@ class Part:
     picture: Callable[[Sequence[Any]], Figure] | None = None
     document: Callable[[Any], dict[str, Any]] = to_json  #: of one row, for JSON
     units: str = ""  #: the meaning of a unit of the published figures
+    beside: bool = True  #: whether it has published figures at all
 
 
 def reproduced_json(figure: Reproduced) -> dict[str, Any]:
@@ -114,8 +116,83 @@ def _met(figures: Sequence[Reproduced]) -> str:
     """How close counts as met: a share, or a figure's own limit."""
     limits = {(f.published.within, f.published.unit) for f in figures if not f.published.above}
     words = [f"{CLOSE:.0%}"] if any(within is None for within, _ in limits) else []
-    own = sorted({f"{within:g} {unit}".strip() for within, unit in limits if within})
+    own = sorted({_limit(within, unit) for within, unit in limits if within})
     counts = ["counts exactly"] if any(within == 0 for within, _ in limits) else []
     close = [f"within {', '.join([*words, *own, *counts])}"] if limits else []
     more = ["above the published figure where that has a >"] if any(f.published.above for f in figures) else []
     return f"met: {'; '.join([*close, *more])}."
+
+
+def _limit(within: float, unit: str) -> str:
+    """A figure's own limit: of a share it is in percentage points, and no share of a share."""
+    if unit == "%":
+        return f"{within:g} percentage point{'' if within == 1 else 's'}"
+    return f"{within:g} {unit}".strip()
+
+
+# -- how close, in a line ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Published figures met and missed, and the median deviation of ours from those in bytes and from those of time."""
+
+    name: str
+    figures: int
+    met: int
+    bytes_figures: int  #: that have a deviation
+    bytes_apart: float | None  #: the median
+    time_figures: int
+    time_apart: float | None
+
+    @classmethod
+    def of(cls, name: str, figures: Sequence[Reproduced]) -> Tally:
+        met = sum(figure.met for figure in figures)
+        return cls(name, len(figures), met, *median_apart("bytes", figures), *median_apart("time", figures))
+
+    @property
+    def missed(self) -> int:
+        return self.figures - self.met
+
+    def lines(self) -> str:
+        """For the end of a paper's evaluation."""
+        medians = [
+            f"{apart:.1%} of {number} in {what}"
+            for what, number, apart in (
+                ("bytes", self.bytes_figures, self.bytes_apart),
+                ("time", self.time_figures, self.time_apart),
+            )
+            if apart is not None
+        ]
+        said = f"Published figures: {self.met} of {self.figures} met."
+        return f"{said}  Median deviation: {', '.join(medians)}." if medians else said
+
+
+def median_apart(quantity: Quantity, figures: Sequence[Reproduced]) -> tuple[int, float | None]:
+    """How many figures of a quantity have a deviation, and the median of these, without a sign.
+
+    A published 0 has no deviation, and neither has a "more than".
+    """
+    apart = [
+        abs(figure.deviation)
+        for figure in figures
+        if figure.published.quantity == quantity and figure.published.value and not figure.published.above
+    ]
+    return len(apart), median(apart) if apart else None
+
+
+SUMMARY = (
+    Column("", "name"), Column("figures", "figures", plain), Column("met", "met", plain),
+    Column("missed", "missed", plain), Column("in bytes", "bytes_figures", plain),
+    Column("median deviation", "bytes_apart", percent), Column("of time", "time_figures", plain),
+    Column("median deviation ", "time_apart", percent),
+)  # fmt: skip
+
+
+def summary_table(tallies: Sequence[Tally]) -> Table:
+    """A line a paper, and one for all."""
+    note = (
+        "A figure that can be read in several ways counts once for each.  Deviations are shares of the published "
+        'figures; a published 0 and a "more than" have none.  All times are simulated.'
+    )
+    return Table.of("Published figures, met and missed", tallies, SUMMARY, note)

@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+Quantity = Literal["bytes", "time", "counts"]
+
+#: Unit → the quantity that it measures; "%" and "×" measure none, so such a figure says it.
+QUANTITIES: dict[str, Quantity] = {
+    "GB": "bytes", "MB": "bytes", "MiB": "bytes", "s": "time", "ms": "time", "images/s": "time",
+    "": "counts", "images": "counts", "layers": "counts",
+}  # fmt: skip
 
 CLOSE = 0.02  #: the deviation, as a share, up to which a figure counts as met
 
@@ -23,8 +31,15 @@ class Published:
     unit: str
     mark: str
     source: str
-    within: float | None = None  #: where a share would be too generous: how far ours may be off, in the figure's unit
+    within: float | None = (
+        None  #: where a share would be too generous: how far ours may be off, in the figure's unit (of "%": points)
+    )
     above: bool = False  #: published as "more than": every larger figure meets it
+    of: Quantity | None = None  #: of a share or a ratio: the quantity; else the unit says it
+
+    @property
+    def quantity(self) -> Quantity | None:
+        return self.of or QUANTITIES.get(self.unit)
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,9 @@ PARTS = (
          pictures.batch_picture),
     Part("cluster", "8 GPUs over one", len(figures.GPUS), figures.cluster, CLUSTER, pictures.cluster_picture),
     Part("policies", "an iteration within a budget, beside the other papers' policies", len(figures.cells()),
-         figures.policies, BESIDE, pictures.policies_picture),
+         figures.policies, BESIDE, pictures.policies_picture, beside=False),
     Part("prefetch", "when the same maps are prefetched", len(figures.CASES), figures.prefetch, PREFETCH,
-         pictures.prefetch_picture),
-    Part("choice", "which maps leave", len(figures.CASES), figures.choice, CHOICE, pictures.choice_picture),
+         pictures.prefetch_picture, beside=False),
+    Part("choice", "which maps leave", len(figures.CASES), figures.choice, CHOICE, pictures.choice_picture,
+         beside=False),
 )  # fmt: skip

@@ -14,8 +14,8 @@ ABSTRACT = "arXiv 1901.06773 and ICCD 2019, abstracts"
 
 BEFORE_GB = 24  #: what ResNet-152 needs without AccUDNN, "more than"
 MEMORY = Published("from 24 GB without loss of speed", 8, "GB", "P", ABSTRACT)
-BATCH = Published("in 12 GB, best minibatch over Caffe's", 4.2, "×", "P", ABSTRACT)
-CLUSTER = Published("speed-up on 8 GPUs", 7.7, "×", "P", ABSTRACT)
+BATCH = Published("in 12 GB, best minibatch over Caffe's", 4.2, "×", "P", ABSTRACT, of="counts")
+CLUSTER = Published("speed-up on 8 GPUs", 7.7, "×", "P", ABSTRACT, of="time")
 
 
 def read(published: Published, how: str) -> Published:

@@ -11,7 +11,7 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from refimpl.reproduce.published import Published
+from refimpl.reproduce.published import Published, Quantity
 
 PAPER = "PPoPP 2018"
 TEXT = f"{PAPER}, text"
@@ -104,11 +104,13 @@ NETWORK_BYTES = {
 }  # fmt: skip
 
 
-def _shares(what: str, source: str, within: float, kinds: str, **networks: str) -> dict[str, dict[str, Published]]:
+def _shares(
+    what: str, source: str, within: float, of: Quantity, kinds: str, **networks: str
+) -> dict[str, dict[str, Published]]:
     """Network → type of layer → share in per cent; a network has no layer of a type whose share is 0."""
     return {
         network: {
-            kind: Published(f"{TITLES[network]}, {kind}: {what}", float(share), "%", "D", source, within)
+            kind: Published(f"{TITLES[network]}, {kind}: {what}", float(share), "%", "D", source, within, of=of)
             for kind, share in zip(kinds.split(), shares.split(), strict=True)
             if float(share)
         }
@@ -117,13 +119,13 @@ def _shares(what: str, source: str, within: float, kinds: str, **networks: str) 
 
 
 TIME_SHARES = _shares(
-    "share of time", TIMES, CLOSE_TIME, "CONV FC DROPOUT SOFTMAX POOL ACT BN LRN",
+    "share of time", TIMES, CLOSE_TIME, "time", "CONV FC DROPOUT SOFTMAX POOL ACT BN LRN",
     alexnet="62.1 9.2 8.1 5.2 5.2 8.1 0 2.3",
     vgg16="53.0 8.7 8.7 4.9 8.2 16.4 0 0",
     resnet50="48.8 1.1 0 1.6 0.7 17.5 19.0 0",
 )  # fmt: skip
 MEMORY_SHARES = _shares(
-    "share of memory", NEEDS, CLOSE_SHARE, "CONV POOL ACT BN LRN",
+    "share of memory", NEEDS, CLOSE_SHARE, "bytes", "CONV POOL ACT BN LRN",
     alexnet="21.05 18.58 31.72 0 27.58", vgg16="37.26 15.84 46.78 0 0", resnet50="33.47 2.22 29.70 34.60 0",
 )  # fmt: skip
 
@@ -167,7 +169,9 @@ WITH_CACHE = {
 
 #: Speed with the cache over the speed without it.
 FASTER_WITH_CACHE = {
-    network: Published(f"{TITLES[network]}({batch}): speed with the cache over without", ratio, "×", "D", CACHE_SPEED)
+    network: Published(
+        f"{TITLES[network]}({batch}): speed with the cache over without", ratio, "×", "D", CACHE_SPEED, of="time"
+    )
     for network, batch, ratio in (
         ("alexnet", 128, 1.095), ("vgg16", 32, 1.083), ("inceptionv4", 32, 1.264),
         ("resnet50", 32, 1.500), ("resnet101", 32, 1.455), ("resnet152", 32, 1.410),
@@ -176,7 +180,7 @@ FASTER_WITH_CACHE = {
 
 # -- workspaces --------------------------------------------------------------------------------------------------------
 
-FASTER_WITH_MEMORY = Published("AlexNet: speed in a pool of 5 GB over 3 GB", 1.182, "×", "p", WORKSPACES)
+FASTER_WITH_MEMORY = Published("AlexNet: speed in a pool of 5 GB over 3 GB", 1.182, "×", "p", WORKSPACES, of="time")
 
 # -- 12 GB -------------------------------------------------------------------------------------------------------------
 
@@ -205,11 +209,13 @@ LARGEST_OF_OTHERS = {
 
 # -- the pool ----------------------------------------------------------------------------------------------------------
 
-DRIVER_SHARE = Published("ResNet-50: time in cudaMalloc and cudaFree", 36, "%", "P", POOL)
+DRIVER_SHARE = Published("ResNet-50: time in cudaMalloc and cudaFree", 36, "%", "P", POOL, of="time")
 
 #: Network → its batch, and the speed with the pool over that with the driver's calls.
 FASTER_WITH_POOL = {
-    network: (batch, Published(f"{TITLES[network]}({batch}): speed of the pool", ratio, "×", "p", POOL_SPEED))
+    network: (
+        batch, Published(f"{TITLES[network]}({batch}): speed of the pool", ratio, "×", "p", POOL_SPEED, of="time")
+    )
     for network, batch, ratio in (
         ("alexnet", 128, 1.12), ("vgg16", 16, 1.19), ("inceptionv4", 16, 1.48),
         ("resnet50", 16, 1.52), ("resnet101", 16, 1.77), ("resnet152", 16, 1.77),

@@ -16,8 +16,8 @@ from refimpl.reproduce.published import Published
 
 ABSTRACT = "IPDPS 2019, abstract"
 
-FASTER = Published("up to 60 % faster than vDNN", 60, "%", "P", ABSTRACT)
-PINNED = Published("up to 60 % less pinned memory", 60, "%", "P", ABSTRACT)
+FASTER = Published("up to 60 % faster than vDNN", 60, "%", "P", ABSTRACT, of="time")
+PINNED = Published("up to 60 % less pinned memory", 60, "%", "P", ABSTRACT, of="bytes")
 
 #: Ways to read "relative improvement": name → letter, and how it is calculated.
 READINGS = {

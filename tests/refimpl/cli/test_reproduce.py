@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from refimpl.reproduce import PAPERS
-from refimpl.reproduce.evaluation import reproduced_json
-from refimpl.reproduce.published import Published, Reproduced
+from refimpl.reproduce import PAPERS, Paper
+from refimpl.reproduce.evaluation import Part, reproduced_json
+from refimpl.reproduce.published import Found, Published, Reproduced
 from refimpl.reproduce.vdnn.figures import DEEP, POLICIES
 from tests.refimpl.cli.said import Command, Wrong
 
@@ -167,8 +168,55 @@ def test_json_has_no_infinity() -> None:
     figure = Reproduced(Published("moved", 0, "GB", "p", "test"), 0.5, "how")
     assert json.loads(json.dumps(reproduced_json(figure), allow_nan=False)) == {
         "what": "moved", "value": 0, "unit": "GB", "mark": "p", "source": "test", "within": None,
-        "above": False, "ours": 0.5, "deviation": None, "met": False, "note": "how",
+        "above": False, "of": None, "quantity": "bytes", "ours": 0.5, "deviation": None, "met": False, "note": "how",
     }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OneFigure(Paper):
+    """A paper with a part that has a figure, and one that has none and must not be asked."""
+
+    ours: float = 0.0
+
+    def parts(self) -> dict[str, Part]:
+        figure = Published(f"{self.title}'s peak", 100, "GB", "P", "a table")
+        return {
+            "peak": Part("peak", "", 1, lambda watch: Found([Reproduced(figure, self.ours, "")], []), units="GB: 1."),
+            "rows": Part("rows", "", 1, lambda watch: pytest.fail("has no published figure"), beside=False),
+        }
+
+
+def test_all_papers_in_one_run(refimpl: Command, wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    papers = {
+        name: OneFigure(name.title(), name, "a network", "vdnn-all", "--batch 1", ours=ours)
+        for name, ours in (("one", 100.0), ("two", 130.0))
+    }
+    monkeypatch.setattr("refimpl.cli.reproduce.PAPERS", papers)
+    said = refimpl("reproduce", "all")
+    assert said.status == 0
+    lines = said.out.splitlines()
+    for title in ("One: published beside ours", "Two: published beside ours", "Published figures, met and missed"):
+        assert title in lines
+    summary = [line.split() for line in lines[lines.index("Published figures, met and missed") :]]
+    assert ["One", "1", "1", "0", "1", "0.0%", "0", "–"] in summary
+    assert ["Two", "1", "0", "1", "1", "30.0%", "0", "–"] in summary
+    assert ["all", "2", "1", "1", "2", "15.0%", "0", "–"] in summary
+    document = json.loads(refimpl("reproduce", "all", "--json").out)
+    assert [paper["paper"] for paper in document["papers"]] == ["one", "two"]
+    assert [len(paper["published"]) for paper in document["papers"]] == [1, 1]
+    assert document["summary"][-1] == {
+        "name": "all", "figures": 2, "met": 1, "missed": 1,
+        "bytes_figures": 2, "bytes_apart": pytest.approx(0.15), "time_figures": 0, "time_apart": None,
+    }  # fmt: skip
+    assert "--only belongs to one paper: one, two" in wrong("reproduce", "all", "--only", "peak")
+    assert "--run belongs to one paper" in wrong("reproduce", "all", "--run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vdnn", "vdnnpp"])
+def test_only_parts_that_say_so_have_no_published_figure(name: str) -> None:
+    for part in PAPERS[name].parts().values():
+        assert bool(part.find(lambda doing: None).figures) == part.beside, part.name
 
 
 # -- AccUDNN -----------------------------------------------------------------------------------------------------------

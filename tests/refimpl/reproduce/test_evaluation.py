@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 
 import pytest
 
-from refimpl.reproduce.evaluation import published_table, to_json, values
+from refimpl.reproduce import PAPERS
+from refimpl.reproduce.evaluation import Tally, published_table, summary_table, to_json, values
 from refimpl.reproduce.published import Published, Reproduced
 
 
@@ -59,6 +62,56 @@ def test_more_than_is_met_from_there_on() -> None:
     assert table.note.splitlines()[0] == "met: above the published figure where that has a >."
     both = published_table("Paper", [Reproduced(wait, 70, ""), Reproduced(Published("x", 1, "", "P", "y"), 1, "")])
     assert both.note.splitlines()[0] == "met: within 2%; above the published figure where that has a >."
+
+
+def test_a_limit_of_a_share_is_in_points() -> None:
+    def note(within: float) -> str:
+        share = Published("share of time", 50, "%", "P", "a figure", within, of="time")
+        return published_table("Paper", [Reproduced(share, 51, "")]).note.splitlines()[0]
+
+    assert note(1.0) == "met: within 1 percentage point."
+    assert note(0.1) == "met: within 0.1 percentage points."
+
+
+def test_a_tally_has_counts_and_the_medians_of_bytes_and_of_time() -> None:
+    figures = [
+        Reproduced(Published("total", 100, "GB", "P", "x"), 101, ""),
+        Reproduced(Published("saved", 50, "%", "P", "x", of="bytes"), 40, ""),
+        Reproduced(Published("peak", 100, "MiB", "P", "x"), 90, ""),
+        Reproduced(Published("moved", 0, "GB", "P", "x"), 7, ""),  # no share of 0
+        Reproduced(Published("speed", 2, "×", "P", "x", of="time"), 3, ""),
+        Reproduced(Published("wait", 60, "ms", "P", "x", above=True), 600, ""),  # more than: met, and no deviation
+        Reproduced(Published("runs", 14, "", "P", "x"), 14, ""),
+    ]
+    tally = Tally.of("Paper", figures)
+    assert (tally.figures, tally.met, tally.missed) == (7, 3, 4)
+    assert tally.bytes_figures == 3 and tally.bytes_apart == pytest.approx(0.1)
+    assert tally.time_figures == 1 and tally.time_apart == pytest.approx(0.5)
+    assert tally.lines() == "Published figures: 3 of 7 met.  Median deviation: 10.0% of 3 in bytes, 50.0% of 1 in time."
+    assert summary_table([tally]).rows == [["Paper", "7", "3", "4", "3", "10.0%", "1", "50.0%"]]
+    counts = Tally.of("Paper", figures[-1:])
+    assert counts.lines() == "Published figures: 1 of 1 met."
+    assert summary_table([counts]).rows == [["Paper", "1", "1", "0", "0", "–", "0", "–"]]
+
+
+def published_figures(value: object) -> Iterator[Published]:
+    """Every one in a module's value."""
+    if isinstance(value, Published):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from published_figures(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from published_figures(part)
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_published_figure_is_of_bytes_of_time_or_a_count(name: str) -> None:
+    """A percentage or a ratio has to say it: else no median counts it."""
+    module = import_module(f"refimpl.reproduce.{PAPERS[name].folder}.published")
+    found = [figure for value in vars(module).values() for figure in published_figures(value)]
+    assert found and [figure.what for figure in found if figure.quantity is None] == []
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,10 @@ OURS = [
 
 @pytest.mark.parametrize(
     ("part", "figure", "ours", "met"),
-    [pytest.param(*row, id=row[1].what, marks=[pytest.mark.slow] if row[0] in ("deep", "ranges") else []) for row in OURS],
+    [
+        pytest.param(*row, id=row[1].what, marks=[pytest.mark.slow] if row[0] in ("deep", "ranges") else [])
+        for row in OURS
+    ],
 )
 def test_ours_beside_the_published_figure(part: str, figure: Published, ours: float, met: bool) -> None:
     """A figure that moves is a change that a reader has to be told of, met or missed."""
