@@ -3,6 +3,7 @@
 memory    how little memory ResNet-152 needs without loss of speed, from a batch that needs 24 GB otherwise
 batch     in 12 GB, the efficiency-optimal batch over the largest one of each accounting
 cluster   images a second of 8 GPUs over one, without optimised communication
+together  all four claims in one reading, with one free number: the link
 policies  beside the other papers', within the same budget, on networks that the policy was not tuned on
 prefetch  the same maps leave; when are they prefetched?
 choice    they are prefetched late; which maps leave?
@@ -22,6 +23,7 @@ from refimpl.accudnn import ACCUDNN, Late, Model, caffe, with_room
 from refimpl.accudnn.choice import RANKS
 from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.modules import away
+from refimpl.accudnn.tuner import fitting, optimum
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
 from refimpl.network import Network
@@ -203,6 +205,79 @@ def cluster(watch: Watch) -> Found:
                 if workers.speedup:
                     figure = published.read(published.CLUSTER, f"{link}, over caffe-bvlc")
                     figures.append(Reproduced(figure, workers.speedup, over))
+    return Found(figures, rows)
+
+
+# -- all four claims together ------------------------------------------------------------------------------------------
+
+SCALING = published.CLUSTER.value / published.SCALED.value  #: of 8 baseline GPUs over one, by the abstracts' quotient
+
+
+@dataclass(frozen=True)
+class TogetherRow:
+    """A GPU and a Caffe: a link is fitted to the baseline's scaling, everything else follows."""
+
+    machine: str
+    accounting: str
+    held: int  #: the smallest batch that takes 24 GB by the accounting
+    eight_gb: float | None  #: its iteration in 8 GB over the one with unlimited memory; None: does not fit
+    largest: int  #: b0
+    optimal: int  #: b*, by the rule for a single GPU: of the batches within 1 % of the best the smallest
+    ratio: float  #: b* / b0
+    link: float  #: the free number, bytes a second: with it 8 baseline GPUs reach `SCALING` times one
+    own: float  #: 8 GPUs over one of the same batch
+    speedup: float  #: 8 GPUs over one baseline GPU
+    better: float  #: 8 GPUs over 8 baseline GPUs
+
+
+def link_for(scaling: float, seconds: float, nbytes: int, workers: int = 8) -> float:
+    """Bytes a second of a ring's links with which workers reach `scaling` times one; without overlap.
+
+    Args:
+        scaling: images a second over those of one worker.
+        seconds: an iteration of one worker.
+        nbytes: of all gradients.
+        workers: how many.
+    """
+    messages = 2 * (workers - 1)
+    reduce_seconds = seconds * (workers / scaling - 1)
+    return messages / workers * nbytes / (reduce_seconds - messages * Cluster.latency)
+
+
+def together(watch: Watch) -> Found:
+    """The four claims, where the baseline's 8 GPUs scale as the abstracts' quotient says."""
+    rows, figures = [], []
+    for gpu in GPUS:
+        watch(gpu)
+        found, machine = tuned(gpu), MACHINES[gpu]
+        optimal = optimum(fitting(found.curve), "single")
+        tuned_point = next(one for one in found.curve if one.batch == optimal)
+        for name in ("caffe-bvlc", "caffe-lean"):
+            before = found.accountings[name].point
+            held = first_above(published.BEFORE_GB * GIB, ACCOUNTINGS[name], machine)
+            network = build(NETWORK, held)
+            within = attempt(network, ACCUDNN, machine, 8 * GIB)
+            whole = unlimited_baseline(network, machine).planned_seconds
+            eight = within.planned_seconds / whole if within else None
+            if not (before.seconds and before.images_a_second and tuned_point.seconds):
+                continue
+            link = link_for(SCALING, before.seconds, sum(gradient.nbytes for gradient in before.gradients))
+            seconds = Cluster(8, link, overlap=False).iteration(tuned_point.seconds, tuned_point.gradients)
+            speedup = 8 * optimal / seconds / before.images_a_second
+            row = TogetherRow(
+                gpu, name, held, eight, before.batch, optimal, optimal / before.batch, link,
+                8 * tuned_point.seconds / seconds, speedup, speedup / SCALING,
+            )  # fmt: skip
+            rows.append(row)
+            how = f"{name}, {gpu}, together"
+            note = f"with a link of {link / 1e9:.2f} GB/s, fitted to {SCALING:.2f} for the baseline's 8"
+            figures += [
+                Reproduced(published.read(published.BATCH, how), row.ratio, f"{optimal} images over {before.batch}"),
+                Reproduced(published.read(published.CLUSTER, how), speedup, note),
+                Reproduced(published.read(published.SCALED, how), row.better, "the line above over the same number"),
+            ]
+            if eight is not None:
+                figures.insert(-3, Reproduced(published.read(published.LOSSLESS, how), eight, f"{held} images"))
     return Found(figures, rows)
 
 

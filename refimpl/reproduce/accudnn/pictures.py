@@ -8,7 +8,16 @@ from functools import partial
 from matplotlib.figure import Figure
 
 from refimpl.report import style
-from refimpl.reproduce.accudnn.figures import POLICIES, BatchRow, ClusterRow, MemoryRow, PolicyRow, RatioRow
+from refimpl.reproduce.accudnn.figures import (
+    POLICIES,
+    SCALING,
+    BatchRow,
+    ClusterRow,
+    MemoryRow,
+    PolicyRow,
+    RatioRow,
+    TogetherRow,
+)
 from refimpl.reproduce.accudnn.published import BATCH, BEFORE_GB, CLUSTER, MEMORY
 from refimpl.reproduce.drawing import Series, bars_picture
 from refimpl.reproduce.evaluation import GIB, titled
@@ -54,6 +63,18 @@ def cluster_picture(rows: Sequence[ClusterRow]) -> Figure:
     title = "ResNet-152: 8 GPUs, a simulated ring without overlap"
     subtitle = "our reconstruction · line: the abstract's 7.7 times, whose base and link are not published"
     return bars_picture((title, subtitle), groups, series, "images a second, times", lines=(CLUSTER.value,))
+
+
+def together_picture(rows: Sequence[TogetherRow]) -> Figure:
+    """A group of bars a GPU and Caffe: the batch over Caffe's, and 8 GPUs over one of Caffe's."""
+    groups = [f"{row.machine}\n{row.accounting}\n{row.link / 1e9:.2f} GB/s" for row in rows]
+    series: Series = {
+        "tuned batch over Caffe's": (style.GREEN, [row.ratio for row in rows]),
+        "8 GPUs over one with Caffe's batch": (style.BLUE, [row.speedup for row in rows]),
+    }
+    title = "ResNet-152: the claims in one reading"
+    subtitle = f"our reconstruction, link fitted to {SCALING:.2f} for the baseline's 8 · lines: the abstract's 4.2, 7.7"
+    return bars_picture((title, subtitle), groups, series, "times", lines=(BATCH.value, CLUSTER.value))
 
 
 def policies_picture(rows: Sequence[PolicyRow]) -> Figure:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from refimpl.accudnn.cluster import Cluster, Gradient
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.network.zoo import build
@@ -22,12 +23,14 @@ from refimpl.reproduce.accudnn.figures import (
     MemoryRow,
     PolicyRow,
     RatioRow,
+    TogetherRow,
 )
 from refimpl.reproduce.accudnn.pictures import memory_picture
 
 pytestmark = pytest.mark.accudnn
 
 GIB = 1 << 30
+GRADIENTS = sum(p.gradient.nbytes for _, _, p in build("tiny-vgg", 1).parameters())
 TITAN_X = MACHINES["titan-x"]
 
 
@@ -36,8 +39,8 @@ def quietly(doing: str) -> None:
 
 
 def test_the_published_figures_are_the_abstract_s() -> None:
-    found = (published.MEMORY, published.BATCH, published.CLUSTER)
-    assert [figure.value for figure in found] == [8, 4.2, 7.7] and published.BEFORE_GB == 24
+    found = (published.MEMORY, published.BATCH, published.CLUSTER, published.SCALED)
+    assert [figure.value for figure in found] == [8, 4.2, 7.7, 1.9] and published.BEFORE_GB == 24
     assert all(figure.mark == "P" and "abstract" in figure.source for figure in found)
 
 
@@ -69,6 +72,31 @@ def test_when_is_worth_more_than_which(monkeypatch: pytest.MonkeyPatch) -> None:
         assert worst - best < when.ratios["on demand"] - late
 
 
+def test_the_link_that_a_scaling_needs() -> None:
+    """By hand: 8 workers 4 times as fast as one wait as long as they compute."""
+    link = figures.link_for(4, seconds=1.0, nbytes=10**9)
+    assert link == pytest.approx(14 / 8 * 1e9 / (1 - 14 * 20e-6))
+    assert Cluster(8, link, overlap=False).iteration(1.0, [Gradient(0, 10**9)]) == pytest.approx(2.0)
+
+
+@pytest.mark.slow
+def test_one_reading_meets_all_four_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caffe without BatchNorm's extra buffers on a Titan X: 64 images in 8 GB, 128 for 30, 8 GPUs."""
+    held, before, optimal = 64, 30, 128
+    network = build("resnet152", held)
+    within = figures.attempt(network, figures.ACCUDNN, TITAN_X, 8 * GIB)
+    assert within and figures.as_caffe(network, TITAN_X, bvlc=False) > 24 * GIB
+    assert within.planned_seconds <= 1.01 * unlimited_baseline(network, TITAN_X).planned_seconds
+    seconds = unlimited_baseline(build("resnet152", before), TITAN_X).planned_seconds
+    nbytes = sum(p.gradient.nbytes for _, _, p in network.parameters())
+    program = figures.attempt(build("resnet152", optimal), figures.ACCUDNN, TITAN_X, figures.BUDGET)
+    assert program
+    ring = Cluster(8, figures.link_for(figures.SCALING, seconds, nbytes), overlap=False)
+    together = ring.iteration(program.planned_seconds, [Gradient(0, nbytes)])
+    speedup = 8 * optimal / together / (before / seconds)
+    assert optimal / before == pytest.approx(4.2, rel=0.02) and speedup == pytest.approx(7.7, rel=0.02)
+
+
 def test_as_early_as_there_is_room() -> None:
     network = build("vgg16", 64)
     setup = presets.setup("liveness=layer-wise offload=accudnn-everything prefetch=accudnn-late")
@@ -86,12 +114,15 @@ def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
     ratios = [RatioRow("vgg16", 128, 8 * GIB, {"late": 1.01, "on demand": None})]
     batches = [BatchRow("titan-x", "caffe-lean", 30, 148, 946, 4.93, 1.24)]
     clusters = [ClusterRow("titan-x", 1e9, False, 148, 4.0, 7.16, 10.0, None)]
+    claims = [TogetherRow("titan-x", "caffe-lean", 64, 1.0, 30, 128, 4.27, 4.8e8, 6.24, 7.71, 1.90)]
     cells = [PolicyRow("k40c", "vgg16", 128, 0.2, 8 * GIB, dict(zip(POLICIES, (1.09, 1.28, None, 2.5), strict=True)))]
-    rows = {"memory": memory, "batch": batches, "cluster": clusters, "policies": cells, "prefetch": ratios,
+    rows = {"memory": memory, "batch": batches, "cluster": clusters, "together": claims, "policies": cells, "prefetch": ratios,
             "choice": ratios}  # fmt: skip
     tables = {part.name: part.tables(rows[part.name]) for part in PARTS if part.tables}
     assert tables["batch"][0].rows == [["titan-x", "caffe-lean", "30", "148", "946", "4.93 ×", "1.24 ×"]]
     assert tables["cluster"][0].rows == [["titan-x", "1", "no", "148", "4 s", "7.16 ×", "10.00 ×", "–"]]
+    expected = ["titan-x", "caffe-lean", "64", "1.00 ×", "30", "128", "4.27 ×", "0.48", "6.24 ×", "7.71 ×", "1.90 ×"]
+    assert tables["together"][0].rows == [expected] and "one free number" in tables["together"][0].note
     assert tables["policies"][0].rows == [["k40c", "vgg16(128)", "0.2", "8 GiB", "1.09 ×", "1.28 ×", "–", "2.50 ×"]]
     (shown,) = tables["memory"]
     assert shown.rows[1] == ["k40c", "layer-wise", "145", "25 GiB", "–", "12 GiB"] and "names neither" in shown.note
@@ -113,8 +144,14 @@ def test_the_tuned_batch_and_the_cluster_of_a_small_network(monkeypatch: pytest.
     monkeypatch.setattr(figures, "BUDGET", 400 << 20)
     monkeypatch.setattr(figures, "GPUS", ("titan-x",))
     figures.tuned.cache_clear()
-    batches, clusters = figures.batch(quietly), figures.cluster(quietly)
+    monkeypatch.setattr(published, "BEFORE_GB", 0.5)
+    batches, clusters, claims = figures.batch(quietly), figures.cluster(quietly), figures.together(quietly)
     figures.tuned.cache_clear()
+    for row in claims.rows:
+        known = figures.unlimited_baseline(build("tiny-vgg", row.largest), TITAN_X).planned_seconds
+        slowed = Cluster(8, row.link, overlap=False).iteration(known, [Gradient(0, GRADIENTS)])
+        assert 8 * known / slowed == pytest.approx(figures.SCALING)  # what the link was fitted to
+        assert row.speedup == pytest.approx(row.better * figures.SCALING) and row.own < 8
     assert [row.accounting for row in batches.rows] == [*figures.ACCOUNTINGS] and len(batches.figures) == 2
     assert len(clusters.rows) == 4 and len(clusters.figures) == 4
     for plain, overlapped in zip(clusters.rows[::2], clusters.rows[1::2], strict=True):
