@@ -28,6 +28,7 @@ from refimpl.planner import SLOTS
 from refimpl.planner.instructions import Instruction
 from refimpl.registry.modules import SWITCHES
 from refimpl.reproduce import PAPERS
+from tests.refimpl.backend.processes import mpiexec, needs_mpi
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*(ROOT / "docs" / "_generated").rglob("*.md")})
@@ -120,6 +121,24 @@ def test_cells_run(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_pythons_snippets_compile(page: Path) -> None:
     for snippet in fences(page, "python"):
         compile(snippet, name(page), "exec")
+
+
+def shape_of(line: str) -> str:
+    """A line of output without what depends on the machine: memory and times, the last digits of a loss."""
+    label = line.split(" ")[0]
+    measured = {"Memory": r"[\d.]+ [KM]iB(?= at most)", "Time": ".*", "Loss": ".*", "Accuracy": r"[\d.]+%"}
+    return re.sub(measured.get(label, "(?!)"), "…", line)
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_the_sample_of_two_ranks_is_what_they_print() -> None:
+    page = ROOT / "docs" / "data-parallel.md"
+    sample = next(text for text in fences(page, "text") if "on each of 2 ranks" in text)
+    (command,) = (line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("    mpiexec -n 2"))
+    done = mpiexec(["-m", *shlex.split(command)[3:]])
+    assert done.returncode == 0, done.stderr
+    assert [*map(shape_of, done.stdout.splitlines())] == [*map(shape_of, sample.splitlines())]
 
 
 # -- imports -----------------------------------------------------------------------------------------------------------
