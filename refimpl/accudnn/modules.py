@@ -54,6 +54,10 @@ class ModelGuided(slots.Offload):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"offload"})
 
+    @property
+    def follows_pool(self) -> bool:
+        return self.leaving is None
+
     def bind(self, context: PlanContext) -> Leaves:
         if self.leaving is not None:
             return Leaves(self.leaving, context)
@@ -83,6 +87,10 @@ class Late(slots.Prefetch):
     summary: ClassVar[str] = "as late as the deadlines allow, and no earlier than memory allows"
     order: Literal["early", "between", "late"] = field(default="early", init=False)
     needs: ClassVar = frozenset({"offload"})
+
+    @property
+    def follows_pool(self) -> bool:
+        return self.coming is None
 
     def bind(self, context: PlanContext) -> Coming:
         coming = self.coming
@@ -128,6 +136,10 @@ class Capped(slots.Algorithms):
     name: ClassVar[str] = "accudnn-capped"
     summary: ClassVar[str] = "the fastest algorithm within the workspace that the model leaves the step"
     adapts: ClassVar[bool] = False
+
+    @property
+    def follows_pool(self) -> bool:
+        return self.caps is None
 
     def bind(self, context: PlanContext) -> Chooser:
         caps = caps_within(*away(context), context.budget) or {} if self.caps is None else dict(self.caps)

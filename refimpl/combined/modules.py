@@ -175,6 +175,10 @@ class InTime(slots.Prefetch):
     summary: ClassVar[str] = "as late as the machine's model allows, and no earlier than memory allows"
     needs: ClassVar = frozenset({"offload"})
 
+    @property
+    def follows_pool(self) -> bool:
+        return self.guard
+
     def bind(self, context: PlanContext) -> BoundInTime:
         return BoundInTime(self, context)
 

@@ -128,11 +128,8 @@ class Setup:
 
     @property
     def fixed_order(self) -> bool:
-        """Whether an iteration's allocations are the same in every pool that they fit.
-
-        An eviction, or an algorithm chosen for the largest hole, changes them with the pool.
-        """
-        return not self.algorithms.adapts and "eviction" not in self.cache.offers
+        """Whether an iteration's allocations are the same in every pool that they fit: no module follows the pool."""
+        return not any(getattr(self, slot).follows_pool for slot in SLOTS if slot != "allocator")
 
     @property
     def slots(self) -> dict[str, str]:

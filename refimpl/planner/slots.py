@@ -46,6 +46,11 @@ class Module(ABC, Generic[Bound]):
     #: What the other modules may rely on.
     offers: ClassVar[frozenset[Feature]] = frozenset()
 
+    @property
+    def follows_pool(self) -> bool:
+        """Whether its answers depend on the pool: on its bytes (`context.budget`), its holes, or what fails there."""
+        return False
+
     @abstractmethod
     def bind(self, context: PlanContext) -> Bound:
         """A fresh object that answers for one plan."""
@@ -137,6 +142,10 @@ class BoundPrefetch(Protocol):
 class Cache(Module["BoundCache"]):
     """The modules of the slot cache."""
 
+    @property
+    def follows_pool(self) -> bool:
+        return "eviction" in self.offers
+
 
 class BoundCache(Protocol):
     """Chooses the tensor to evict when an allocation fails.  It hears of every managed tensor except workspaces."""
@@ -162,6 +171,10 @@ class Algorithms(Module["BoundAlgorithms"]):
     adapts: ClassVar[bool] = True
     #: Whether the choices count in the bytes that drain.
     counts_drained: ClassVar[bool] = False
+
+    @property
+    def follows_pool(self) -> bool:
+        return self.adapts
 
 
 class BoundAlgorithms(Protocol):

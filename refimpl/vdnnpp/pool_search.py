@@ -84,7 +84,10 @@ class FoundPool(BothEnds, slots.PoolSearch):
             roomy = attempt(UNLIMITED, lag)
             pools.append(self.pool_bytes(roomy))
             if pools[-1] <= budget:
-                return dataclasses.replace(attempt(pools[-1], lag), budget=budget)
+                try:
+                    return dataclasses.replace(attempt(pools[-1], lag), budget=budget)
+                except DoesNotFit:  # a module follows the pool, and does not say so
+                    return self.first_that_fits(attempt, budget)
         fullest = max(roomy.rows, key=lambda row: row.pool_bytes)
         raise PoolDoesNotFit(fullest.step, "the pool", min(pools), budget, budget, budget, {})
 

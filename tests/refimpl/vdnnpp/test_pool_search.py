@@ -10,26 +10,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from hypothesis import Phase, given, seed, settings
+from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
+from refimpl.accudnn import Capped, Late, ModelGuided
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, Pool, WorstFit
 from refimpl.memory.fixed_addresses import fix_addresses, lives, placed
 from refimpl.memory.trace import Event, ideal, replay, rounded
-from refimpl.network import Layer, Network
+from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, FixedAddresses, Program, Setup, plan
-from refimpl.planner.baseline import FastestThatFits, PerformanceOptimal
+from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
+from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
 from refimpl.planner.errors import PoolDoesNotFit
 from refimpl.planner.loop import Planner, planned
 from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
 from refimpl.registry.largest import attempt, least_conceivable
+from refimpl.registry.modules import IN_SLOTS
 from refimpl.reproduce.vdnnpp.fragmentation import (
     HEURISTICS,
     PLANNED,
@@ -634,6 +636,93 @@ def between(drawn: Network, count: int) -> list[int]:
 @settings(max_examples=8)
 def test_more_budget_never_fails_on_drawn_networks(drawn: Network, name: str) -> None:
     assert misfits(drawn, name, machine(), between(drawn, 12)) == []
+
+
+# -- modules whose answers depend on the pool --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Untold(Late):
+    """A prefetch that follows the pool, and does not say so."""
+
+    follows_pool = False
+
+
+def branches() -> Network:
+    """In a pool of the bytes that Late takes where memory is plentiful, it prefetches later, and that does not fit."""
+    b = Builder("branches", (16, 2, 12, 12))
+    first = b.conv(2, 3, pad=1)
+    x = b.lrn(after=first)
+    y = b.pool(12, mode="average", after=b.batchnorm(after=x))
+    z = b.pool(12, mode="average", after=b.conv(1, 3, pad=1, after=x))
+    b.concat(y, z, b.pool(11, mode="average", after=b.pool(2, 1, after=b.lrn(after=first))))
+    b.fc(2)
+    b.softmax()
+    return b.build()
+
+
+@pytest.mark.parametrize("prefetch", [Late(), Untold()])
+def test_where_a_module_follows_the_pool_the_pool_is_the_budget_whether_it_says_so_or_not(prefetch: Late) -> None:
+    wanted = presets.setup("vdnnpp-all").replace(prefetch=prefetch)
+    for budget in (UNLIMITED, MIB):
+        program = plan(branches(), wanted, machine(link=1e9), budget)
+        program.verify()
+        assert program.pool_bytes == program.budget == budget
+
+
+@st.composite
+def beside(draw: Any) -> Setup:
+    """The found pool, and any modules in the other slots that can work together; of most, some follow the pool."""
+    modules = {slot: draw(st.sampled_from(known)) for slot, known in IN_SLOTS.items()} | {"allocator": FoundPool()}
+    modules |= {"cache": NoCache(), "algorithms": MemoryOptimal()}
+    if slot := draw(st.sampled_from(("", "", "offload", "prefetch", "prefetch", "algorithms", "cache"))):
+        modules[slot] = draw(st.sampled_from([module for module in IN_SLOTS[slot] if module.follows_pool]))
+    switches = {"copy_streams": draw(st.sampled_from(("shared", "separate"))), "join": draw(st.booleans())}
+    try:
+        return Setup(name="drawn", **modules, **switches)
+    except SetupError:
+        assume(False)
+        raise
+
+
+@pytest.mark.slow
+@given(networks(layers=14, side=12, batch=16), beside(), st.sampled_from(LAGS), st.sampled_from((1e8, 1e9, 12.8e9)))
+@settings(max_examples=120)
+def test_with_any_modules_plenty_fits_and_a_fixed_order_is_the_same_in_the_pool_that_is_found(
+    drawn: Network, wanted: Setup, lag: int | None, link: float
+) -> None:
+    plan(drawn, wanted, machine(link), 1 << 40).verify()
+    if wanted.fixed_order:
+        roomy = planned(drawn, wanted, machine(link), UNLIMITED, [lag])
+        tight = planned(drawn, wanted, machine(link), FoundPool().pool_bytes(roomy), [lag])
+        assert tight.allocation_trace() == roomy.allocation_trace()
+
+
+class Watched(PlanContext):
+    """A plan context that knows whether a module has read the pool's bytes."""
+
+    was_read = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "budget":
+            self.was_read = True
+        return super().__getattribute__(name)
+
+
+def test_every_module_that_reads_the_pools_bytes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refimpl.planner.loop.PlanContext", Watched)
+    base = presets.setup("vdnnpp-all", {"liveness": "layer-wise", "offload": "accudnn-everything"})
+    keeping, reading = presets.setup("baseline"), []
+    for slot, known in IN_SLOTS.items():
+        for module in known if slot != "allocator" else ():
+            wanted = {"liveness": keeping, "offload": base.replace(prefetch=NoPrefetch())}.get(slot, base)
+            planner = Planner(network(*ALEXNET), wanted.replace(**{slot: module}), GTX_970, UNLIMITED)
+            if cast(Watched, planner.context).was_read:
+                reading.append(module.name)
+                assert module.follows_pool and not planner.setup.fixed_order
+    assert reading == ["accudnn-model", "accudnn-late", "in-time", "accudnn-capped"]
+    given = base.replace(offload=ModelGuided(leaving=()), prefetch=Late(coming=()), algorithms=Capped(caps=()))
+    assert given.fixed_order  # the decision is data
 
 
 @pytest.mark.campaign
