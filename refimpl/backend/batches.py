@@ -17,11 +17,14 @@ def checked_images(network: Network, images: Any, whole: bool) -> np.ndarray:
     """Images as this network takes them: `whole` batches, or any number of images."""
     given = np.asarray(images)
     wanted = network.input.shape
+    short = plain_shape(wanted)
+    if len(short) <= given.ndim < len(wanted):  # rows of numbers are maps of 1×1
+        given = given.reshape(given.shape + (1,) * (len(wanted) - given.ndim))
     fits = given.ndim == len(wanted) and given.shape[1:] == wanted[1:] and len(given) > 0
     if not fits or (whole and len(given) != wanted[0]):
         number = str(wanted[0]) if whole else "images"
-        shape = ", ".join((number, *map(str, wanted[1:])))
-        raise BatchError(f"images have the shape {given.shape}; {network.name} takes ({shape})")
+        shape = ", ".join((number, *map(str, short[1:])))
+        raise BatchError(f"images have the shape {np.shape(images)}; {network.name} takes ({shape})")
     if given.dtype != np.float32:
         raise BatchError(f"images are {given.dtype}; give float32: images.astype(numpy.float32)")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -37,6 +40,14 @@ def checked_images(network: Network, images: Any, whole: bool) -> np.ndarray:
             "first to show it; nothing has run: look at the data",
         )
     return given
+
+
+def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A batch's shape without axes of 1 at its end: that of rows of numbers is (images, numbers)."""
+    end = len(shape)
+    while end > 2 and shape[end - 1] == 1:
+        end -= 1
+    return shape[:end]
 
 
 def checked_labels(network: Network, labels: Any, count: int) -> np.ndarray:

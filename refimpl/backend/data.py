@@ -12,6 +12,7 @@ resumed at iteration k sees exactly what it would have seen.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +33,10 @@ LARGEST_LABEL = 2**20
 
 class DataError(ValueError):
     """Data that cannot be trained on: one line that says what is wrong, and what would do."""
+
+
+class DataWarning(UserWarning):
+    """Data that can be trained on, but are probably not what was meant."""
 
 
 class BatchSource(Protocol):
@@ -132,11 +137,35 @@ def arrays(
     largest = int(max(labels.max(), test_labels.max()))
     if classes is None:
         classes = largest + 1
+        _doubt_labels(np.union1d(labels, test_labels), classes)
     elif largest >= classes:
         raise DataError(f"there is a label {largest}; with {classes} classes they are 0 … {classes - 1}")
     elif classes > LARGEST_LABEL:
         raise DataError(f"there are {classes} classes; give at most {LARGEST_LABEL}")
+    _doubt_axes(images.shape[1:])
     return Data(images, labels, test_images, test_labels, classes)
+
+
+def _doubt_labels(found: np.ndarray, classes: int) -> None:
+    """Warn of labels that leave many of the network's outputs without an image."""
+    if found[0] > 0:
+        shift = f"; labels - {found[0]} would make {classes - found[0]}" if len(found) > 1 else ""
+        what = f"labels are {found[0]} to {found[-1]}, and classes are counted from 0: {classes} outputs{shift}"
+        warnings.warn(what, DataWarning, stacklevel=4)
+    elif len(found) * 2 < classes:
+        unused = f"{classes - len(found)} of {classes} outputs have no image"
+        what = f"labels have {len(found)} values up to {found[-1]}: {unused}"
+        warnings.warn(what, DataWarning, stacklevel=4)
+
+
+def _doubt_axes(shape: tuple[int, ...]) -> None:
+    """Warn of images whose channels seem to be their last axis."""
+    if shape[2] <= 4 < min(shape[:2]):
+        what = (
+            f"images of {_by(shape)} are read as {shape[0]} channels of {_by(shape[1:])}; if they are height × width × "
+            "channels, save images.transpose(0, 3, 1, 2)"
+        )
+        warnings.warn(what, DataWarning, stacklevel=4)
 
 
 def _checked(images: Any, labels: Any, which: str) -> Batch:
@@ -154,6 +183,7 @@ def _checked(images: Any, labels: Any, which: str) -> Batch:
         raise DataError(
             f"{which}images have NaN or infinite numbers in {bad.sum()} images, first in number {bad.argmax()}"
         )
+    images = images.reshape((*images.shape, 1, 1)[:4])  # rows of numbers are maps of 1×1
     return images, np.ascontiguousarray(labels, np.int32)
 
 
@@ -162,8 +192,8 @@ def _check_shapes(images: Any, labels: Any, which: str) -> None:
     shape = images.shape
     if not np.issubdtype(images.dtype, np.floating):
         raise DataError(f"{which}images are {images.dtype}; give float32, as in images.astype(np.float32) / 255")
-    if len(shape) != 4:
-        way = "; one channel is added by images[:, None]" if len(shape) == 3 else ""
+    if len(shape) not in (2, 4):
+        way = "; one channel is added by images[:, None]" if len(shape) == 3 else ", or rows of numbers"
         raise DataError(f"{which}images are {_by(shape)}; give (images, channels, height, width){way}")
     if 0 in shape:
         raise DataError(f"{which}images are {_by(shape)}: there is nothing in them")

@@ -9,6 +9,7 @@ import shlex
 import statistics
 import sys
 import time
+import warnings
 import zlib
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -95,7 +96,12 @@ def source_of(name: str) -> Any:
         return data.digits()
     if not name.endswith(".npz") and not os.path.exists(name):
         raise Fail(f"there is no data {name!r}{offer(name, ('digits', 'synthetic', 'FILE.npz'))}")
-    return data.load_npz(name)  # which images are for testing must not change when a run is resumed
+    with warnings.catch_warnings(record=True) as doubts:
+        warnings.simplefilter("always", data.DataWarning)
+        found = data.load_npz(name)  # which images are for testing must not change when a run is resumed
+    for doubt in doubts:
+        print(f"warning: {name}: {doubt.message}", file=sys.stderr)
+    return found
 
 
 def network_for(options: argparse.Namespace, source: Any) -> Network:

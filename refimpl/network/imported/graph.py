@@ -21,7 +21,9 @@ difference in padding, rounding or the order of numbers is found here and not in
 from __future__ import annotations
 
 import re
+import zlib
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -36,6 +38,7 @@ UNSUPPORTED = "unsupported"  #: the operation of a node that says why: it matter
 BATCH = 32  #: images, where no batch is given
 MOST_NUMBERS = (1 << 31) - 1  #: of one image's maps
 LONGEST_NAME = 200  #: letters
+MOST_TOLD, MOST_TOLD_WHY = 20, 3  #: operators, and other reasons, that one refusal names
 STRANGE = re.compile(r"[^\w./:+-]")  #: letters that no layer's name has: names are printed, and written into scripts
 NO_PAD = (0, 0, 0, 0)
 
@@ -105,12 +108,12 @@ def translated(name: str, called: str, operator: Callable[[Any], Translated] | N
     """
     try:
         if operator is None:
-            raise Unsupported(f"the operator {called} is not supported")
+            raise Unsupported
         operation, attributes, *weights = operator(call)
         if call.shape is None:
             raise Unsupported(f"{called} makes no batch of maps or of rows")
     except Unsupported as error:
-        operation, attributes, weights = UNSUPPORTED, {"why": str(error)}, []
+        operation, attributes, weights = UNSUPPORTED, {"why": str(error), "operator": called}, []
     return Node(name, operation, call.inputs, call.shape or (), attributes, *weights)
 
 
@@ -123,8 +126,10 @@ class Value(NamedTuple):
 
 
 def cleaned(name: str) -> str:
-    """A node's name as our layers may have it."""
-    return STRANGE.sub("_", name[:LONGEST_NAME])
+    """A node's name as our layers may have it; a long one ends in a number that follows from all of it."""
+    if len(name) > LONGEST_NAME:
+        name = f"{name[: LONGEST_NAME - 9]}-{zlib.crc32(name.encode(errors='surrogateescape')):08x}"
+    return STRANGE.sub("_", name)
 
 
 def built(graph: Graph, batch: int, output: str | None = None) -> Network:
@@ -141,6 +146,7 @@ def built(graph: Graph, batch: int, output: str | None = None) -> Network:
     nodes = {node.name: node for node in graph.nodes}
     end = _end(graph, nodes, output)
     needed = _needed(graph, nodes, end)
+    _refuse_what_is_missing(graph, [node for node in graph.nodes if node.name in needed])
     shape = (*graph.shape, 1, 1)[:3] if len(graph.shape) < 3 else graph.shape
     b = Builder(graph.name, (batch, *shape))
     values = {graph.input: Value(b.input, graph.shape)}
@@ -199,6 +205,45 @@ def _needed(graph: Graph, nodes: Mapping[str, Node], end: str) -> set[str]:
                 needed.add(name)
                 waiting.append(name)
     return needed
+
+
+def _refuse_what_is_missing(graph: Graph, nodes: list[Node]) -> None:
+    """Raise one error for everything that cannot be translated, with what can be done about it."""
+    missing = [node for node in nodes if node.operation == UNSUPPORTED]
+    if not missing:
+        return
+    unknown = Counter(node.attributes["operator"] for node in missing if not node.attributes["why"])
+    said = []
+    if unknown:
+        names = [name + f" ({number} times)" * (number > 1) for name, number in unknown.most_common(MOST_TOLD)]
+        names += [f"{len(unknown) - MOST_TOLD} more"] * (len(unknown) > MOST_TOLD)
+        listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+        first = next(node.name for node in missing if not node.attributes["why"])
+        where = f"{first}: " if unknown.total() == 1 else f"{graph.name}, first {first}: "
+        several = len(unknown) > 1
+        said.append(f"{where}the operator{'s' * several} {listed} {'are' if several else 'is'} not supported")
+    after = _after(nodes)  # there a shape is unknown, and a reason may follow from that
+    own = [node for node in missing if node.attributes["why"] and not after & {*node.inputs}]
+    others = Counter(node.attributes["why"] for node in own)
+    for why, number in [*others.items()][:MOST_TOLD_WHY]:
+        first = next(node.name for node in own if node.attributes["why"] == why)
+        said.append(f"{first}: {why}" + f" ({number} times)" * (number > 1))
+    if len(others) > MOST_TOLD_WHY:
+        said.append(f"{len(others) - MOST_TOLD_WHY} other reasons")
+    it = "it" if len(own) + unknown.total() == 1 else "them"
+    advice = f"replace {it} (docs/your-own-network.md lists what is supported)"
+    if classifiers := [node.name for node in nodes if node.operation == "linear" and node.name not in after]:
+        advice += f", or end the network at {classifiers[-1]} with --output NODE or output=NODE"
+    raise NetworkError(f"{'; '.join(said)}; {advice}")
+
+
+def _after(nodes: list[Node]) -> set[str]:
+    """The nodes that cannot be translated, and all that follow from them."""
+    after: set[str] = set()
+    for node in nodes:
+        if node.operation == UNSUPPORTED or after & {*node.inputs}:
+            after.add(node.name)
+    return after
 
 
 def _checked(graph: Graph, node: Node, made: Value) -> Value:
@@ -342,13 +387,6 @@ def _as_it_is(b: Builder, node: Node, inputs: list[Value]) -> Value:
     return Value(_plain(node, value), node.shape)
 
 
-def _refused(b: Builder, node: Node, inputs: list[Value]) -> Value:
-    raise NetworkError(
-        f"{node.name}: {node.attributes['why']}; replace it, or end the network before it "
-        "with --output NODE or output=NODE"
-    )
-
-
 def _pad(b: Builder, node: Node, inputs: list[Value]) -> Value:
     (value,) = inputs
     return Value(_maps(node, value), value.shape, node.attributes["pad"])
@@ -358,6 +396,6 @@ OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {
     "conv": _conv, "linear": _linear, "relu": _method("relu", _plain), "pool": _method("pool", _maps),
     "pool_to": _method("pool_to", _maps), "global_pool": _method("global_pool", _maps),
     "batchnorm": _method("batchnorm", _maps), "lrn": _method("lrn", _maps), "dropout": _method("dropout", _plain),
-    "concat": _several("concat"), "add": _several("join"), "pad": _pad, UNSUPPORTED: _refused,
+    "concat": _several("concat"), "add": _several("join"), "pad": _pad,
     "softmax": _as_it_is, "identity": _as_it_is, "reshape": _as_it_is,
 }  # fmt: skip

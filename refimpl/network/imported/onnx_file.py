@@ -4,9 +4,9 @@ A file may come from anywhere, so nothing in it is trusted: its size is looked a
 must have exactly the bytes of its shape, data outside the file must be below the file's folder, and the library's own
 checker and shape inference see the graph before we do.  Nothing in an ONNX file is code, and nothing is executed.
 
-A file is *normalised* first: constants, copies and transposes of weights become weights of their own, each read by one
-node.  Then every weight that a layer reads is an initializer under the name by which the layer reads it, and trained
-values are written back by that name.
+A file is *normalised* first: constants, copies, transposes and other shapes of weights become weights of their own, and
+each is read by one node.  Then every weight that a layer reads is an initializer under the name by which the layer
+reads it, and trained values are written back by that name.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from typing import Any
 
 import numpy as np
 
+from refimpl.network.imported.constants import Constants
 from refimpl.network.imported.graph import cleaned
 from refimpl.network.layer import NetworkError
 from refimpl.text import one_line, shown, size
 
 MOST_BYTES = (1 << 31) - 1  #: of a file; no protobuf message is larger
 MOST_NODES = 100_000
+MOST_PASSES = 8  #: of the shape inference
 MOST_COPIED = 64 << 20  #: bytes of small weights that several nodes read, and that become one each
-SMALL = 1 << 10  #: bytes: smaller weights are shown to the shape inference, which wants to see shapes and axes
+SHOWN = 1 << 10  #: bytes: smaller weights are shown to the shape inference, which wants to see shapes and axes
 DOMAINS = ("", "ai.onnx")
 
 
@@ -97,6 +99,11 @@ class OnnxFile:
             if not outside and prod(tensor.dims) > tensor.ByteSize():  # each number takes a byte or more
                 raise self.refused_weight(tensor, f"its shape {tuple(tensor.dims)} does not fit its data")
 
+    @property
+    def opset(self) -> int:
+        """The version of the operators."""
+        return next((one.version for one in self.model.opset_import if one.domain in DOMAINS), 0)
+
     def _tensors(self) -> Iterator[Any]:
         """Every tensor with data: initializers, and those of constants."""
         yield from self.graph.initializer
@@ -156,14 +163,12 @@ class OnnxFile:
         return flat.astype(np.float32, copy=False).reshape(tuple(tensor.dims))
 
     def numbers(self, name: str) -> list[float] | None:
-        """A small constant of any type as a list: axes, limits; None: it is no constant, or a large one."""
-        tensor = self.weights.get(name)
-        if tensor is None or prod(tensor.dims) > SMALL or len(tensor.raw_data) > 8 * SMALL:
-            return None
+        """A small constant of any type as a list: axes, limits; None: it follows from the input, or is a large one."""
         try:
-            return [float(value) for value in self.onnx.numpy_helper.to_array(tensor).reshape(-1)]
+            found = self.constants.value(name)
+            return None if found is None else [float(value) for value in found.reshape(-1)]
         except Exception as error:
-            raise self.refused_weight(tensor, f"{error}") from None
+            raise self.refused_weight(self.weights[name], f"{error}") from None
 
     # -- the library's checks ------------------------------------------------------------------------------------------
 
@@ -178,7 +183,7 @@ class OnnxFile:
         there = {value.name for value in graph.input}
         model.graph.input.extend(graph.input)
         for tensor in graph.initializer:
-            if prod(tensor.dims) * 4 <= SMALL:
+            if prod(tensor.dims) * 4 <= SHOWN:
                 model.graph.initializer.append(tensor)
             elif tensor.name not in there:
                 made = self.onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
@@ -209,6 +214,18 @@ class OnnxFile:
         dims[0].dim_value = batch
         for output in skeleton.graph.output:
             output.type.tensor_type.ClearField("shape")
+        self._fold_constants(skeleton.graph)
+        known = self._inferred(skeleton)
+        self.constants.learn(known, batch)
+        for _ in range(MOST_PASSES):  # a shape may tell a constant that tells a shape
+            if not self._fold_constants(skeleton.graph):
+                break
+            known = self._inferred(skeleton)
+            self.constants.learn(known, batch)
+        return inputs[0].name, batch, known
+
+    def _inferred(self, skeleton: Any) -> dict[str, tuple[int, ...]]:
+        """The shape of every value, as far as the library knows it."""
         try:
             inferred = self.onnx.shape_inference.infer_shapes(
                 skeleton, check_type=True, strict_mode=True, data_prop=True
@@ -220,13 +237,30 @@ class OnnxFile:
             dims = one.type.tensor_type.shape.dim
             if all(dim.HasField("dim_value") for dim in dims):
                 known[one.name] = tuple(dim.dim_value for dim in dims)
-        return inputs[0].name, batch, known
+        return known
+
+    def _fold_constants(self, graph: Any) -> bool:
+        """Put what nodes compute of constants in their place: the inference does not know every pads; whether any."""
+        folded, there = {}, {tensor.name for tensor in graph.initializer} | self.weights.keys()
+        for node in graph.node:
+            for name in node.input[1:]:
+                if name and name not in there and name not in folded:
+                    value = self.constants.value(name)
+                    if value is not None:
+                        folded[name] = self.onnx.numpy_helper.from_array(value, name)
+        kept = [node for node in graph.node if not (len(node.output) == 1 and node.output[0] in folded)]
+        made = {name for node in kept for name in node.output}
+        del graph.node[:]
+        graph.node.extend(kept)
+        graph.initializer.extend(tensor for name, tensor in folded.items() if name not in made)
+        return not made.issuperset(folded)
 
     # -- normalising ---------------------------------------------------------------------------------------------------
 
     def _normalise(self) -> None:
-        """Make every weight an initializer that one node reads: constants, copies and transposes, too."""
+        """Make every weight an initializer that one node reads: constants, copies and reshaped weights, too."""
         weights = {tensor.name: tensor for tensor in self.graph.initializer}
+        self.constants = Constants(self.onnx, weights, list(self.graph.node), self.opset)
         kept = []
         copied = 0
         for node in self.graph.node:
@@ -272,12 +306,17 @@ class OnnxFile:
                     value = self.onnx.helper.get_attribute_value(attribute)
                     return self.onnx.numpy_helper.from_array(np.array(value, kind))
         source = weights.get(node.input[0]) if node.input else None
-        if source is not None and node.op_type == "Identity":
+        if source is None:
+            return None
+        if node.op_type == "Identity":
             return self._copied(source)
-        if source is not None and node.op_type == "Transpose" and len(source.dims) == 2:
-            axes = list(given["perm"].ints) if "perm" in given else [1, 0]
-            if axes == [1, 0]:
-                return self.onnx.numpy_helper.from_array(np.ascontiguousarray(self.values(source).T))
+        if source.data_type != self.onnx.TensorProto.FLOAT:
+            return None
+        if node.op_type == "Cast" and "to" in given and given["to"].i == source.data_type:
+            return self._copied(source)
+        if node.op_type in ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten"):
+            moved = self.constants.moved(node, self.values(source))
+            return None if moved is None else self.onnx.numpy_helper.from_array(np.array(moved, order="C"))
         return None
 
     def _copied(self, tensor: Any, name: str = "") -> Any:

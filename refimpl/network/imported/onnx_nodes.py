@@ -49,12 +49,12 @@ class _Translation:
         self.names: dict[str, str] = {}  #: value → our node that computes it
         self.made: dict[str, Node] = {}  #: value → that node
         self.readers = Counter(name for node in file.graph.node for name in node.input)
-        self.opset = next((one.version for one in file.model.opset_import if one.domain in ("", "ai.onnx")), 0)
+        file.constants.learn(shapes, batch)
 
     def node(self, node: Any) -> Node | None:
         """A node in our operations; None: it computes no map, but a shape or an axis."""
         call = Call(self, node)
-        if not call.inputs or not node.output:
+        if not call.inputs or not node.output or node.op_type in OF_SHAPES:
             return None
         made = translated(label(node), node.op_type, OPERATORS.get(node.op_type), call)
         self.names[node.output[0]], self.made[node.output[0]] = made.name, made
@@ -248,7 +248,7 @@ def _concat(call: Call) -> Translated:
 
 
 def _softmax(call: Call) -> Translated:
-    return graph.softmax(call, call.attribute("axis", -1 if call.of.opset > 12 else 1))
+    return graph.softmax(call, call.attribute("axis", -1 if call.of.file.opset > 12 else 1))
 
 
 def _pad(call: Call) -> Translated:
@@ -265,6 +265,8 @@ def _pad(call: Call) -> Translated:
         raise Unsupported("only zeros around height and width are supported")
     return "pad", {"pad": tuple(int(pads[place]) for place in (2, 3, 6, 7))}
 
+
+OF_SHAPES = ("Shape", "Size")  #: their outputs are no maps, whatever their inputs are
 
 OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
     "Conv": _conv, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add, "Relu": graph.relu, "Clip": _clip,

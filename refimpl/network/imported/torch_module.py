@@ -20,6 +20,7 @@ from refimpl.text import one_line
 
 LEAVES = "torch.nn.modules."  #: a module of a class from here is one operation, and its name is the node's
 CONTAINERS = "torch.nn.modules.container."
+COPIES = ("lift_fresh_copy", "lift_fresh", "detach", "clone", "alias", "to", "_to_copy")  #: the same numbers
 
 
 def graph_of(module: Any, shape: tuple[int, ...]) -> Graph:
@@ -82,6 +83,8 @@ class _Translation:
         signature = exported.graph_signature
         stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.batch, self.state = shape[0], exported.state_dict
+        lifted = signature.inputs_to_lifted_tensor_constants
+        self.constants: dict[Any, Any] = {}  #: node of the export → the tensor that the module's code has there
         self.frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
         self.sources: dict[Any, str] = {}  #: node of the export → the parameter or buffer that it is
         self.names: dict[Any, str] = {}  #: node of the export → our node that has its value now
@@ -89,7 +92,9 @@ class _Translation:
         self._counts = Counter({"input": 1})  # the name of the images
         outputs: list[str] = []
         for node in exported.graph.nodes:
-            if node.op == "placeholder" and node.name in stored:
+            if node.op == "placeholder" and node.name in lifted:
+                self.constants[node] = exported.constants[lifted[node.name]]
+            elif node.op == "placeholder" and node.name in stored:
                 self.sources[node] = stored[node.name]
             elif node.op == "placeholder" and node.name in signature.user_inputs:
                 self.names[node] = ""
@@ -103,7 +108,8 @@ class _Translation:
         call = Call(self, node)
         if not call.inputs:
             return  # it counts batches
-        made = translated(self._name(node), str(node.target), OPERATORS.get(call.operator), call)
+        operator = OPERATORS.get(call.operator)
+        made = translated(self._name(node), str(node.target), operator and guarded(operator), call)
         self.names[node] = made.name
         self.nodes.append(made)
         if call.in_place:  # who reads its input from here on reads its output
@@ -123,6 +129,20 @@ class _Translation:
 def _operator(node: Any) -> str:
     """As in "conv2d": without the overload, and without the underscore of an operator that works in place."""
     return str(getattr(node.target, "_opname", getattr(node.target, "__name__", node.target))).rstrip("_")
+
+
+def guarded(operator: Callable[[Call], Translated]) -> Callable[[Call], Translated]:
+    """The operator; a call with arguments that it does not expect is one that is not supported."""
+
+    def guard(call: Call) -> Translated:
+        try:
+            return operator(call)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise Unsupported(
+                f"{call.node.target} is not supported with such arguments ({one_line(str(error))})"
+            ) from None
+
+    return guard
 
 
 class Call(graph.Call):
@@ -153,6 +173,14 @@ class Call(graph.Call):
         given = self[name]
         values = tuple(given) if isinstance(given, list | tuple) else (given,)
         return (int(values[0]), int(values[-1]))
+
+    def number(self, name: str) -> Any:
+        """A number, or a tensor of one that the module's code has made; anything else as it is."""
+        value = self.attribute(name, None)
+        while getattr(value, "op", "") == "call_function" and _operator(value) in COPIES:
+            value = value.args[0]
+        tensor = self.of.constants.get(value) if hasattr(value, "op") else None
+        return float(tensor) if tensor is not None and tensor.numel() == 1 else value
 
     def weights(self, **parameters: str) -> dict[str, FirstValues]:
         """Our name = the argument's name; an argument that is None is left out."""
@@ -191,7 +219,7 @@ def _linear(call: Call) -> Translated:
 
 
 def _clamped(low: str, high: str) -> Callable[[Call], Translated]:
-    return lambda call: graph.limited(call[low], call.attribute(high, None))
+    return lambda call: graph.limited(call.number(low), call.number(high))
 
 
 def _pool(mode: str) -> Callable[[Call], Translated]:
@@ -239,7 +267,7 @@ def _lrn(call: Call) -> Translated:
     chain: list[Call] = []
     refused = Unsupported("a division is supported as the end of a local response normalisation only")
     for operator in LRN:
-        if _operator(below) != operator:
+        if not hasattr(below, "target") or _operator(below) != operator:
             raise refused
         chain.append(Call(call.of, below))
         below = below.args[0]
@@ -257,7 +285,9 @@ LRN = ("pow", "add", "mul", "view", "squeeze", "avg_pool3d", "pad", "view", "mul
 
 
 def _cat(call: Call) -> Translated:
-    call.inputs = [call.of.names.get(value, str(value)) for value in call["tensors"]]
+    if any(value not in call.of.names for value in call["tensors"]):
+        raise Unsupported("a concatenation with a weight or a constant is not supported, only of maps")
+    call.inputs = [call.of.names[value] for value in call["tensors"]]
     return graph.concat(call, call["dim"])
 
 

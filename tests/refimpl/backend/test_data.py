@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 import tracemalloc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +162,7 @@ def broken() -> list[Any]:
     return [
         pytest.param({"images": eight_bits, "labels": labels}, "are uint8; give float32", id="uint8"),
         pytest.param({"images": images[:, 0], "labels": labels}, "are 20×3×4; give .* by images\\[:, None\\]", id="3d"),
-        pytest.param({"images": images.reshape(20, -1), "labels": labels}, "are 20×24; give", id="2d"),
+        pytest.param({"images": images[:, 0, 0, 0], "labels": labels}, "are 20; give .*, or rows of num", id="1d"),
         pytest.param({"images": images[:0], "labels": labels[:0]}, "there is nothing in them", id="empty"),
         pytest.param({"images": images[:1], "labels": labels[:1]}, "one image cannot be split", id="one"),
         pytest.param({"images": images, "labels": labels[:19]}, "labels are 19; give one number an image", id="short"),
@@ -262,3 +264,30 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert "has no images and no labels, only nothing" in refused(path)
     np.savez(path, images=images, labels=labels, classes="three")
     assert "classes is <U5 of shape (), not a whole number" in refused(path)
+
+
+def test_rows_of_numbers_are_images_of_one_number_a_channel() -> None:
+    found = arrays(np.ones((10, 7)), np.arange(10) % 2)
+    assert found.shape == (7, 1, 1) and found.train_images.shape == (8, 7, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "classes", "says"),
+    [
+        ((32, 32, 3), range(10), None, "32×32×3 are read as 32 channels of 32×3; .* save images.transpose.0, 3, 1, 2."),
+        ((28, 20, 1), range(10), None, "28×20×1 are read as 28 channels of 20×1"),
+        ((3, 8, 8), range(5, 15), None, "labels are 5 to 14, and .*: 15 outputs; labels - 5 would make 10"),
+        ((3, 8, 8), (0, 100, 200), None, "labels have 3 values up to 200: 198 of 201 outputs have no image"),
+        ((3, 32, 32), range(10), None, ""),
+        ((64, 4, 4), range(10), None, ""),
+        ((20, 1, 1), (0, 2, 3), None, ""),
+        ((3, 8, 8), range(5, 15), 15, ""),
+    ],
+)
+def test_data_that_are_probably_not_meant_so_are_a_warning(
+    shape: tuple[int, ...], labels: Any, classes: int | None, says: str
+) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        arrays(np.zeros((len(labels), *shape)), np.array(labels), classes=classes)
+    assert [bool(re.search(says, str(one.message))) for one in told] == [True] * bool(says)

@@ -203,7 +203,7 @@ def test_weights_in_another_file_of_the_folder_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("operator", "says"),
     [
-        ("Sigmoid", "/y1/Sigmoid: the operator Sigmoid is not supported; replace it, or end the network before it"),
+        ("Sigmoid", "/y1/Sigmoid: the operator Sigmoid is not supported; replace it .docs/your-own-network.md lists"),
         ("Softmax", "/y1/Softmax: a softmax is supported over the classes only"),
         ("Transpose", "/y1/Transpose: the operator Transpose is not supported"),
     ],
@@ -214,6 +214,156 @@ def test_an_operator_that_is_not_supported_is_named(tmp_path: Path, operator: st
     f.node("Flatten", f.node("GlobalAveragePool", x), to="end")
     with pytest.raises(NetworkError, match=says):
         refimpl.networks.from_onnx(written(f.model("end"), tmp_path))
+
+
+def test_a_refusal_names_every_operator_that_is_missing(tmp_path: Path) -> None:
+    f = File()
+    x = f.node("Conv", "x", f.weight("w", 5, 4, 3, 3))
+    f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("v", 3, 5), transB=1, to="early")
+    for _ in range(3):
+        x = f.node("Tanh", f.node("Sigmoid", x))
+    x = f.node("Softmax", f.node("Sigmoid", x), axis=1)
+    x = f.node("Concat", f.node("Flatten", f.node("GlobalAveragePool", x)), "early", axis=1)
+    f.node("Gemm", x, f.weight("u", 3, 8), transB=1, to="end")
+    with pytest.raises(NetworkError) as refused:
+        refimpl.networks.from_onnx(written(f.model("end"), tmp_path))
+    said = (
+        "model.onnx, first /y4/Sigmoid: the operators Sigmoid (4 times) and Tanh (3 times) are not supported; replace"
+    )
+    assert str(refused.value).startswith(said), refused.value
+    assert str(refused.value).endswith(", or end the network at /early/Gemm with --output NODE or output=NODE")
+    assert refimpl.networks.from_onnx(tmp_path / "model.onnx", 2, "/early/Gemm").predictions.shape == (2, 3)
+
+
+def cast(f: File, x: str, kind: int) -> str:
+    made = f.node("Cast", x)
+    f.nodes[-1].attribute.append(helper.make_attribute("to", kind))
+    return made
+
+
+def computed(f: File, value: float | int | list[int], how: str) -> str:
+    """A constant, as exporters may write it: the name of what some nodes compute."""
+    kind = np.int64 if isinstance(value, list) else np.float32
+    given = np.array(value, kind)
+    name = f"constant{len(f.weights)}_{len(f.nodes)}"
+    if how == "Constant":
+        return f.node("Constant", value=numpy_helper.from_array(given))
+    if how == "Cast of a Constant":
+        wide = given.astype(np.int32 if isinstance(value, list) else np.float64)
+        made = f.node("Constant", value=numpy_helper.from_array(wide))
+        return cast(f, made, TensorProto.INT64 if isinstance(value, list) else TensorProto.FLOAT)
+    if how == "Identity":
+        return f.node("Identity", f.node("Identity", f.constant(name, given)))
+    if how == "Reshape":
+        flat = f.constant(name, given.reshape(1, 1, -1))
+        shape = f.constant(f"{name}_shape", np.int64([-1] if isinstance(value, list) else []))
+        return f.node("Reshape", flat, shape)
+    if how == "arithmetic":
+        half = f.node("Mul", f.constant(name, given * 2), f.constant(f"{name}_1", np.array(3, kind)))
+        return f.node(
+            "Div", f.node("Sub", half, f.constant(f"{name}_2", given * 3)), f.constant(f"{name}_3", np.array(3, kind))
+        )
+    assert how == "a shape"  # 4 is the number of channels
+    channels = f.node("Gather", f.node("Shape", "x"), f.constant(f"{name}_axis", np.int64(1)))
+    zero = f.node("Sub", cast(f, channels, TensorProto.INT64), f.constant(f"{name}_4", np.int64(4)))
+    zero = zero if isinstance(value, list) else cast(f, zero, TensorProto.FLOAT)
+    return f.node("Add", f.constant(name, given), zero)
+
+
+@pytest.mark.parametrize("how", ["Constant", "Cast of a Constant", "Identity", "Reshape", "arithmetic", "a shape"])
+def test_what_is_computed_from_constants_is_a_constant(tmp_path: Path, how: str) -> None:
+    f = File()
+    x = f.node("Pad", "x", computed(f, [0, 0, 1, 2, 0, 0, 0, 1], how))
+    x = f.node("Conv", x, f.weight("w", 5, 4, 3, 3))
+    x = f.node("Clip", x, computed(f, 0.0, how), computed(f, 6.0, how))
+    x = f.node("ReduceMean", x, computed(f, [2, 3], how), keepdims=0)
+    f.node("Dropout", f.node("Gemm", x, f.weight("v", 3, 5), transB=1), computed(f, 0.25, how), to="end")
+    network = refimpl.networks.from_onnx(written(f.model("end", opset=18), tmp_path), batch=3)
+    assert [layer.kind for layer in network.layers] == ["conv", "relu", "pool", "fc", "dropout", "softmax"]
+    conv, relu, *_, dropout, _ = network.layers
+    assert conv.options["pad"] == (1, 2, 0, 1) and relu.options["at_most"] == 6
+    assert dropout.options["probability"] == 0.25
+
+
+def test_weights_that_are_moved_before_they_are_read_are_trained_and_written_back(tmp_path: Path) -> None:
+    f = File()
+    shape = f.constant("shape", np.int64([5, 4, 3, 3]))
+    w = f.node(
+        "Transpose",
+        f.node("Reshape", f.weight("w", 3, 3, 4, 5), f.constant("flat", np.int64([9, 4, 5]))),
+        perm=[2, 1, 0],
+    )
+    x = f.node("Conv", "x", f.node("Reshape", w, shape), f.node("Squeeze", f.weight("b", 1, 5)))
+    x = f.node("Flatten", f.node("GlobalMaxPool", x))
+    f.node("Gemm", x, cast(f, f.weight("v", 3, 5), TensorProto.FLOAT), transB=1, to="end")
+    model = f.model("end")
+    network = refimpl.networks.from_onnx(written(model, tmp_path), batch=12)
+    images, labels = batch(network)
+    with trainer(network) as t:
+        (right,) = ReferenceEvaluator(model).run(None, {"x": images})
+        right = np.exp(right) / np.exp(right).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(t.evaluate(images, labels).predictions, right, rtol=1e-4)
+        t.step(images, labels)
+        t.to_onnx(tmp_path / "trained.onnx")
+        state = t.state()
+    trained = refimpl.networks.from_onnx(tmp_path / "trained.onnx", batch=12)
+    assert len(trained.initial) == 4 - 1
+    for name, first in trained.initial.items():
+        assert first.values.tobytes() == state[name].tobytes(), name
+
+
+def test_a_value_that_follows_from_the_number_of_images_is_no_constant(tmp_path: Path) -> None:
+    f = File()
+    images = f.node("Gather", f.node("Shape", "x"), f.constant("first", np.int64(0)))
+    x = f.node("Clip", "x", f.constant("zero", np.float32(0)), cast(f, images, TensorProto.FLOAT))
+    f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("v", 3, 4), transB=1, to="end")
+    with pytest.raises(NetworkError, match="/y3/Clip: its max is computed; only a constant is supported"):
+        refimpl.networks.from_onnx(written(f.model("end"), tmp_path), batch=6)
+
+
+@pytest.mark.parametrize("large", ["ConstantOfShape", "Expand", "Max", "a long chain"])
+def test_a_constant_that_would_be_large_is_not_computed(tmp_path: Path, large: str) -> None:
+    f = File()
+    many = f.constant("many", np.int64([1 << 40]))
+    one = f.constant("one", np.float32(1))
+    if large == "ConstantOfShape":
+        x = f.node("ConstantOfShape", many)
+    elif large == "Expand":
+        x = f.node("Expand", one, many)
+    elif large == "Max":
+        sides = [
+            f.constant(f"side{i}", np.ones([2 if i == j else 1 for j in range(40)], np.float32)) for i in range(40)
+        ]
+        x = f.node("Max", *sides)
+    else:
+        x = one
+        for _ in range(5000):
+            x = f.node("Neg", x)
+    x = f.node("Clip", "x", f.constant("zero", np.float32(0)), f.node("ReduceMax", x, keepdims=0))
+    f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("v", 3, 4), transB=1, to="end")
+    with pytest.raises(NetworkError):
+        refimpl.networks.from_onnx(written(f.model("end"), tmp_path), batch=2)
+
+
+@pytest.mark.parametrize("what", ["nodes", "values", "weights"])
+def test_names_that_begin_alike_for_200_letters_are_different_names(tmp_path: Path, what: str) -> None:
+    f, long = File(), "a" * 200
+    first, second = (f"{long}{i}" for i in "12")
+    given = (first, second) if what == "weights" else ("w1", "w2")
+    x = f.node("Conv", "x", f.weight(given[0], 5, 4, 3, 3), to=first if what == "values" else "")
+    x = f.node("Conv", x, f.weight(given[1], 5, 5, 3, 3), to=second if what == "values" else "")
+    f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("v", 3, 5), transB=1, to="end")
+    if what == "nodes":
+        f.nodes[0].name, f.nodes[1].name = first, second
+    if what == "values":
+        f.nodes[0].name = f.nodes[1].name = ""
+    path = written(f.model("end"), tmp_path)
+    network = refimpl.networks.from_onnx(path, batch=2)
+    names = [layer.name for layer in network.layers]
+    assert len({*names}) == 5 and all(len(name) <= 200 for name in names)
+    if what == "nodes":
+        with pytest.raises(NetworkError, match="the output is images × 5 × 5 × 5"):
+            refimpl.networks.from_onnx(path, batch=2, output=second)
 
 
 def test_two_layers_with_one_weight_are_refused() -> None:
@@ -265,7 +415,10 @@ def test_a_function_of_a_python_file_is_a_network(tmp_path: Path) -> None:
         ("", "name the function that makes the network"),
         (":mak", "has no function 'mak'; did you mean make?"),
         (":module", "returned a int, not a network"),
-        (":broken", r"broken\(batch=32\) failed: NameError"),
+        (
+            ":broken",
+            r"broken\(batch=32\) failed: .*my_networks.py, line 10, in broken: NameError: name",
+        ),
     ):
         with pytest.raises(NetworkError, match=says):
             refimpl.networks.build(f"{path}{part}")

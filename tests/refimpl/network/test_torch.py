@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 import time
+import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +36,7 @@ from tests.refimpl.network.torchvision_models import (  # noqa: E402
 )
 
 SHAPE = (4, 4, 12, 12)
+PAGE = Path(__file__).parents[3] / "docs" / "your-own-network.md"
 
 
 class Modules(nn.Module):
@@ -203,6 +207,70 @@ def frozen() -> nn.Module:
     return module
 
 
+class Between(Small):
+    """A function of the maps in the middle."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.scale = nn.Parameter(torch.ones(1, 3, 1, 1))
+
+    def forward(self, x: Any) -> Any:
+        return self.end(self.function(self.conv(x), self.scale).mean((2, 3)))
+
+
+def exported(module: Any, path: Path) -> Path:
+    """The file that the page about networks of one's own says how to export."""
+    (export,) = re.findall(r"```python\n(torch.onnx.export.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    export = export.replace('"my_model.onnx"', repr(str(path))).replace("1, 3, 32, 32", ", ".join(map(str, SHAPE)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's, on the age of this exporter
+        exec(compile(export, PAGE.name, "exec"), {"torch": torch, "module": module})
+    return path
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, scale: functional.relu6(x),
+        lambda x, scale: torch.clamp(x, 0, 6),
+        lambda x, scale: x.clamp(torch.tensor(0.0), torch.tensor(6.0)),
+        lambda x, scale: functional.hardtanh(x, 0.0, 6.0),
+    ],
+)
+def test_limits_are_understood_as_the_documented_export_writes_them(function: Any, tmp_path: Path) -> None:
+    module = Between(function).train()
+    file = exported(module, tmp_path / "my_model.onnx")
+    for network in (refimpl.networks.from_torch(module, SHAPE), refimpl.networks.from_onnx(file, SHAPE[0])):
+        assert [layer.kind for layer in network.layers] == ["conv", "relu", "pool", "fc", "softmax"]
+        assert network.layers[1].options["at_most"] == 6
+
+
+def test_paddings_are_understood_as_the_documented_export_writes_them(tmp_path: Path) -> None:
+    class Padded(Small):
+        def forward(self, x: Any) -> Any:
+            x = self.conv(functional.pad(x, (2, 1, 0, x.shape[3] % 5)))
+            return self.end(x.mean((2, 3)))
+
+    file = exported(Padded().train(), tmp_path / "my_model.onnx")
+    for network in (refimpl.networks.from_torch(Padded(), SHAPE), refimpl.networks.from_onnx(file, SHAPE[0])):
+        assert network.layers[0].options["pad"] == (0, 2, 2, 1)
+
+
+def test_rows_of_numbers_are_taken_as_they_are() -> None:
+    module = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))
+    network = refimpl.networks.from_torch(module, (4, 20))
+    images, labels = np.random.default_rng(0).standard_normal((4, 20), np.float32), np.int32([0, 1, 2, 0])
+    with refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu") as trainer:
+        wanted = torch.softmax(module(torch.from_numpy(images)), 1).detach().numpy()
+        np.testing.assert_allclose(trainer.evaluate(images, labels).predictions, wanted, rtol=1e-4)
+        maps = trainer.evaluate(images[:, :, None, None], labels).predictions
+        assert maps.tobytes() == trainer.evaluate(images, labels).predictions.tobytes()
+        trainer.step(images, labels)
+        with pytest.raises(refimpl.RunError, match=r"images have the shape \(4, 19\); Sequential takes \(4, 20\)"):
+            trainer.step(images[:, 1:], labels)
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -211,6 +279,13 @@ def frozen() -> nn.Module:
         (lambda: Small(nn.MaxPool2d(2, dilation=2)), "^between: a dilated pooling"),
         (lambda: Small(nn.BatchNorm2d(3, affine=False)), "^between: a batch normalisation needs affine=True"),
         (lambda: Small(nn.PReLU()), "^between: the operator aten.prelu"),
+        (lambda: Between(lambda x, scale: torch.cat([x, scale.expand(4, 3, 10, 10)], 1)[:, :3]), "with a weight or a"),
+        (lambda: Between(lambda x, scale: x + scale.expand_as(x)), "the operator aten.expand_as.default is not"),
+        (lambda: Between(lambda x, scale: x / 2), "^div: a division is supported as the end of a local response"),
+        (
+            lambda: Between(lambda x, scale: torch.tanh(torch.sigmoid(torch.tanh(x * scale)))),
+            "^Between, first mul: the operators aten.tanh.default .2 times., aten.mul.Tensor and aten.sigmoid.default",
+        ),
         (lambda: Small().double(), "torch.export cannot follow Small"),
         (lambda: Small().half(), "torch.export cannot follow Small"),
         (lambda: Small(channels=5), "torch.export cannot follow Small"),
