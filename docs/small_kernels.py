@@ -1,4 +1,4 @@
-"""The kernels of the page on the emulated GPU: one that is right, and one with a fault."""
+"""The kernels of the page on the emulated GPU: one that is right, one with a fault, and two of one name."""
 
 from kernels.shim import cuda
 
@@ -15,3 +15,11 @@ def one_too_many(x, y, n):
     i = cuda.grid(1)
     if i <= n:
         y[i] = 2 * x[i]
+
+
+def filling(number):
+    @cuda.jit
+    def fill(y):
+        y[cuda.grid(1)] = number
+
+    return fill

@@ -11,11 +11,7 @@ one GPU, the device that is current when the first kernel is compiled.
 from __future__ import annotations
 
 import functools
-import hashlib
-import pickle
 from collections.abc import Callable, Sequence
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +22,9 @@ from cuda.core import launch as driver_launch
 from kernels import arguments, emulated
 from kernels.arguments import FlatView, KernelError
 from kernels.collector import collector_paused
-from kernels.cpu import build
+from kernels.compiled import compiled
 from kernels.declare import Dim3, Kernel
-from kernels.shim import NumbaKernel, cuda
+from kernels.shim import cuda
 
 INSTALL = "pip install 'refimpl[cu13]'"
 
@@ -158,56 +154,13 @@ def as_stream(given: Any) -> Stream:
 # --- Launches --------------------------------------------------------------------------------------------------------
 
 
-def signature(kernel: Kernel) -> tuple[Any, ...]:
-    """The argument types a kernel is compiled for: they follow from its declaration, never from a call."""
-    types = cuda.types
-    kinds = {
-        "Floats": types.Array(types.float32, 1, "C"),
-        "Ints": types.Array(types.int32, 1, "C"),
-        "int": types.int64,
-        "float": types.float32,
-    }
-    return tuple(kinds[kind] for kind in kernel.parameters.values())
-
-
 @functools.cache
-def compiled(kernel: Kernel) -> Any:
-    """The kernel's machine code, loaded on the GPU."""
+def loaded(kernel: Kernel) -> Any:
+    """The kernel's machine code on the GPU, in a library of its own."""
     with collector_paused():
-        made = _by_numba(kernel)
+        made = compiled(kernel)
     made.bind()
     return made._codelibrary.get_cufunc().kernel
-
-
-def _by_numba(kernel: Kernel) -> Any:
-    """The kernel as Numba compiles it; from the folder of compiled kernels where a process has compiled it before."""
-    types, dispatcher, folder = signature(kernel), kernel.gpu, build.cache_directory()
-
-    def write(entry: Path) -> None:
-        (entry / PICKLE).write_bytes(pickle.dumps(dispatcher.compile(types)._reduce_states()))
-
-    try:
-        if folder is not None and types not in dispatcher.overloads:
-            entry = build.kept(folder, f"gpu_{kernel.name[:60]}_{_key(kernel)}", write)
-            if types not in dispatcher.overloads:
-                made = NumbaKernel._rebuild(**pickle.loads((entry / PICKLE).read_bytes()))
-                made.py_func, made.argtypes = kernel.function, types
-                dispatcher.add_overload(made, types)
-    except (OSError, TypeError, AttributeError, pickle.PickleError) as error:
-        # A disk that is full, a kernel whose source is in no file, a Numba that describes its kernels in another way.
-        build.say_once(f"{kernel.name}, compiled for the GPU, cannot be kept: {error}")
-    return dispatcher.compile(types)  # at once, if it is there
-
-
-PICKLE = "kernel.pickle"
-
-
-def _key(kernel: Kernel) -> str:
-    """Everything that the machine code follows from, and the source's lines, which it names."""
-    versions = metadata.version("numba-cuda"), nvvm.version(), nvjitlink.version()
-    target = cuda.get_current_device().compute_capability, emulated.active()
-    parts = build.key(kernel, False), kernel.options, kernel.function.__code__.co_firstlineno, versions, target
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def words(values: Sequence[Any]) -> list[Any]:
@@ -234,7 +187,7 @@ def bind(kernel: Kernel, grid: Dim3, values: Sequence[Any]) -> Callable[[Any], N
     `values` are the arguments as `Kernel.values` gives them out: flat arrays, integers, float32 numbers.
     """
     cuda.current_context()  # the driver needs one in this thread
-    code, config = compiled(kernel), LaunchConfig(grid=grid, block=kernel.block)
+    code, config = loaded(kernel), LaunchConfig(grid=grid, block=kernel.block)
     arguments = words(values)
 
     def run(stream: Any, _alive: tuple[Any, ...] = tuple(values)) -> None:  # `arguments` holds addresses, not arrays

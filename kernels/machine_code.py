@@ -28,8 +28,9 @@ from typing import Any
 from cuda.bindings import nvjitlink
 
 from kernels.collector import collector_paused
+from kernels.compiled import signature
 from kernels.declare import Kernel
-from kernels.gpu import INSTALL, signature, why_not_compile
+from kernels.gpu import INSTALL, why_not_compile
 from kernels.shim import cuda
 
 Target = tuple[int, int]  #: a compute capability

@@ -396,6 +396,13 @@ KERNELS = (
         "tests/kernels/emulated --device emulated",
     ),
     Fault(
+        "the emulated GPU knows a kernel by its name alone",
+        "kernels/emulated/driver.c",
+        "if (at == images[i]->length) return images[i];",
+        "return images[i];",
+        "tests/kernels/emulated/test_images.py::test_two_kernels_of_one_name_are_two_kernels --device emulated",
+    ),
+    Fault(
         "the emulated GPU does not see a read that nothing orders after a write",
         "kernels/emulated/order.h",
         "if (!before && (write || h->write) && h->lo",

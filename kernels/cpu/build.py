@@ -238,7 +238,9 @@ def kept(folder: Path, stem: str, write: Callable[[Path], object]) -> Path:
                     made = Path(temporary) / stem
                     made.mkdir(mode=0o700)
                     write(made)
-                    if entry.exists():  # damaged
+                    if os.path.lexists(entry) and not intact(
+                        entry
+                    ):  # damaged, not completed by another process meanwhile
                         os.rename(entry, Path(temporary) / "damaged")
                     _complete(made, entry)
     return entry

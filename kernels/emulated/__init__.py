@@ -123,16 +123,18 @@ def c_source(kernel: Any, drop_stop: int | None = None) -> str:
 
 
 def register(library: Any, kernel: Any, drop_stop: int | None = None) -> None:
-    """Give a kernel that Numba has compiled to the driver."""
-    name, source = kernel.py_func.__name__, c_source(kernel, drop_stop)
+    """Give the driver a kernel that Numba has compiled.  It knows it by its image, the machine code that is loaded."""
+    name, source = getattr(kernel, "shown_name", kernel.py_func.__name__), c_source(kernel, drop_stop)
     variants = {"never": (False,), "first": (False, True), "always": (True,)}[_races]
     with ThreadPoolExecutor(len(variants)) as compilers:  # each is a process of its own
         made = [compilers.submit(build.kernel, name, source, races) for races in variants]
     paths = [each.result() for each in made]
     arrays = _arrays(kernel)
     numbers = ctypes.c_uint * max(1, len(arrays))
+    image = kernel._codelibrary.get_cubin().code
     status = library.emulated_register(
-        kernel.entry_name.encode(), name.encode(), str(paths[0]).encode(), str(paths[-1]).encode(), len(arrays),
+        image, ctypes.c_uint64(len(image)), kernel.entry_name.encode(), name.encode(),
+        str(paths[0]).encode(), str(paths[-1]).encode(), len(arrays),
         numbers(*(parameter for parameter, _, _ in arrays)), numbers(*(axes for _, axes, _ in arrays)),
         (ctypes.c_char_p * max(1, len(arrays)))(*(array.encode() for _, _, array in arrays)),
     )  # fmt: skip

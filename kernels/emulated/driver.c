@@ -2,7 +2,7 @@
  *
  * Device memory is memory of the host.  Work is queued by stream and done in an order that the streams, events and wait
  * values allow; by default as late as possible, when something waits for it.  A launch runs the kernel's PTX, which
- * Python has translated to C and registered by the name of its entry (`emulated_register`).  Every access is checked.
+ * Python has translated to C and registered for the image that is loaded (`emulated_register`).  Every access is checked.
  *
  *   memory.h   allocations        order.h   which accesses nothing orders        work.h   streams and their work
  *   journal.h  what tests of the host's code may ask */
@@ -262,50 +262,64 @@ Result cuEventElapsedTime_v2(float *milliseconds, Event *from, Event *to) {
 
 /* --- Code and launches ------------------------------------------------------------------------------------------------------ */
 
-static Code **codes;
-static int code_count;
-static Kernel **kernels;
-static int kernel_count;
+/* An image is what a library is loaded from: machine code, all bytes of it.  A kernel is known by its image and its name
+ * in it; the name alone says nothing, since compilers give one name to kernels of different libraries. */
+typedef struct { char *bytes; size_t length; Code **codes; int count; } Image;
+static Image **images;
+static int image_count;
 
-static Code *code_of(const char *entry) {
-    for (int i = code_count - 1; i >= 0; i--) if (!strcmp(codes[i]->entry, entry)) return codes[i];
+static Image *image_of(const char *bytes, size_t length) { /* length: 0 where it is not known */
+    for (int i = 0; i < image_count; i++) {
+        size_t at = 0;
+        if (length && images[i]->length != length) continue;
+        while (at < images[i]->length && bytes[at] == images[i]->bytes[at]) at++; /* no byte is read after one that differs */
+        if (at == images[i]->length) return images[i];
+    }
+    return NULL;
+}
+static Code *code_of(const Image *image, const char *entry) {
+    for (int i = 0; image && i < image->count; i++) if (!strcmp(image->codes[i]->entry, entry)) return image->codes[i];
     return NULL;
 }
 static const KernelInfo *info_of(const char *path) {
     void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     return object ? dlsym(object, "emulated_kernel") : NULL;
 }
-/* A translated kernel: the libraries that it was compiled to, without and with the search for races; array i begins at a
- * parameter and has some axes. */
-int emulated_register(const char *entry, const char *name, const char *path, const char *races_path, int array_count,
-                      const unsigned *parameter, const unsigned *axes, const char *const *array_names) {
+/* A translated kernel of an image: the libraries that it was compiled to, without and with the search for races; array i
+ * begins at a parameter and has some axes.  Register it before the image is loaded, or again afterwards. */
+int emulated_register(const char *bytes, uint64_t length, const char *entry, const char *name, const char *path, const char *races_path,
+                      int array_count, const unsigned *parameter, const unsigned *axes, const char *const *array_names) {
     const KernelInfo *info = info_of(path), *races = strcmp(path, races_path) ? info_of(races_path) : info;
     pthread_mutex_lock(&lock);
     if (!info || !races) find("%s", dlerror());
     else {
-        Code *code = code_of(entry);
+        Image *image = image_of(bytes, length);
+        if (!image) {
+            images = realloc(images, sizeof *images * (image_count + 1));
+            image = images[image_count++] = calloc(1, sizeof *image);
+            image->bytes = memcpy(malloc(length), bytes, length), image->length = length;
+        }
+        Code *code = code_of(image, entry);
         if (!code) {
-            codes = realloc(codes, sizeof *codes * (code_count + 1));
-            code = codes[code_count++] = calloc(1, sizeof *code);
+            image->codes = realloc(image->codes, sizeof *image->codes * (image->count + 1));
+            code = image->codes[image->count++] = calloc(1, sizeof *code);
         }
         *code = (Code){info, races, {0}, strdup(entry), strdup(name), array_count, calloc(array_count + 1, sizeof *code->arrays)};
         for (int i = 0; i < array_count; i++)
             code->arrays[i].parameter = parameter[i], code->arrays[i].axes = axes[i], code->arrays[i].name = strdup(array_names[i]);
-        for (int i = 0; i < kernel_count; i++) if (!strcmp(kernels[i]->entry, entry)) kernels[i]->code = code;
     }
     pthread_mutex_unlock(&lock);
     return info && races ? 0 : -1;
 }
-Result cuLibraryLoadData(void **library, const void *code, void *a, void *b, unsigned c, void *d, void *e, unsigned f) {
-    return *library = malloc(1), SUCCESS;
+typedef struct { const Image *image; } Library; /* each that is loaded is one of its own */
+Result cuLibraryLoadData(Library **library, const void *code, void *a, void *b, unsigned c, void *d, void *e, unsigned f) {
+    *library = calloc(1, sizeof **library);
+    LOCKED((*library)->image = image_of(code, 0));
+    return SUCCESS;
 }
-Result cuLibraryGetKernel(Kernel **kernel, void *library, const char *entry) {
+Result cuLibraryGetKernel(Kernel **kernel, const Library *library, const char *entry) {
     Kernel *k = *kernel = calloc(1, sizeof *k);
-    pthread_mutex_lock(&lock);
-    k->entry = strdup(entry), k->code = code_of(entry);
-    kernels = realloc(kernels, sizeof *kernels * (kernel_count + 1));
-    kernels[kernel_count++] = k;
-    pthread_mutex_unlock(&lock);
+    LOCKED(k->entry = strdup(entry), k->code = code_of(library->image, entry));
     return SUCCESS;
 }
 Result cuLibraryUnload(void *library) { return SUCCESS; }

@@ -73,12 +73,12 @@ def test_numba_compiles_a_kernel_once_for_all_processes(
     real = NumbaKernel.__init__
     monkeypatch.setattr(NumbaKernel, "__init__", lambda *args, **how: (compilations.append(1), real(*args, **how))[1])
     for _ in range(2):
-        gpu.compiled.cache_clear()
+        gpu.loaded.cache_clear()
         count_up.gpu.overloads.clear()
         x = gpu.to_device(np.zeros(40, np.float32))
         launch(count_up, 2, x, 35)
         assert gpu.to_host(x).tolist() == [*range(1, 36), *[0] * 5]
         (entry,) = tmp_path.glob("gpu_count_up_*")
         if damaged:
-            (entry / "kernel.pickle").write_bytes(b"not what was written")
+            (entry / "kernel.ptx").write_bytes(b"not what was written")
     assert len(compilations) == 1 + damaged

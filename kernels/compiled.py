@@ -1,0 +1,157 @@
+"""Kernels as Numba compiles them for the GPU, kept on disk: the same bytes, whatever a process has compiled before.
+
+Numba counts what a process compiles, and the count is in the names of functions and shared arrays: the first kernel of
+each process is `…v1…`, and two kernels of one source can have one name.  Here the names follow from the kernel alone
+(`independent`), before NVVM sees them.  An entry of the cache is the PTX and the machine code that are made of it;
+nothing in it is executed by Python when it is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from cuda.bindings import nvjitlink, nvvm
+from cuda.core import ObjectCode
+
+from kernels import emulated
+from kernels.cpu import build
+from kernels.declare import Kernel
+from kernels.shim import CodeLibrary, NumbaKernel, cuda
+
+PTX, CUBIN = "kernel.ptx", "kernel.cubin"
+
+
+def signature(kernel: Kernel) -> tuple[Any, ...]:
+    """The argument types a kernel is compiled for: they follow from its declaration, never from a call."""
+    types = cuda.types
+    kinds = {
+        "Floats": types.Array(types.float32, 1, "C"),
+        "Ints": types.Array(types.int32, 1, "C"),
+        "int": types.int64,
+        "float": types.float32,
+    }
+    return tuple(kinds[kind] for kind in kernel.parameters.values())
+
+
+def compiled(kernel: Kernel) -> Any:
+    """The kernel as Numba has it; from the folder of compiled kernels where a process has compiled it before."""
+    types, dispatcher, folder = signature(kernel), kernel.gpu, build.cache_directory()
+    if types not in dispatcher.overloads:
+        try:
+            dispatcher.add_overload(_by_numba(kernel) if folder is None else _kept(folder, kernel), types)
+        except (OSError, TypeError, AttributeError) as error:
+            # A disk that is full, a kernel whose source is in no file, a Numba that describes kernels in another way.
+            build.say_once(f"{kernel.name}, compiled for the GPU, cannot be kept: {error}")
+    return dispatcher.compile(types)  # at once, if it is there
+
+
+def _by_numba(kernel: Kernel) -> Any:
+    """The kernel, compiled under a name of its own."""
+    name = entry_name(kernel)
+    with _independent_names(name):
+        made = NumbaKernel(kernel.function, signature(kernel), **kernel.gpu.targetoptions)
+    made.entry_name = made._codelibrary._entry_name = name
+    made.shown_name = kernel.name
+    return made
+
+
+@contextmanager
+def _independent_names(name: str) -> Iterator[None]:
+    """The kernel that is compiled inside has this name, and NVVM is given what `independent` makes of its modules."""
+    real = CodeLibrary.llvm_strs
+
+    def renamed(library: Any) -> list[str]:
+        if library._llvm_strs is None:
+            library._llvm_strs = independent(real.fget(library), library._entry_name, name)
+        return library._llvm_strs
+
+    CodeLibrary.llvm_strs = property(renamed)
+    try:
+        yield
+    finally:
+        CodeLibrary.llvm_strs = real
+
+
+def _kept(folder: Path, kernel: Kernel) -> Any:
+    """The kernel from its entry of the cache, which is written if it is not there."""
+    new: list[Any] = []
+
+    def write(entry: Path) -> None:
+        new.append(_by_numba(kernel))
+        library = new[0]._codelibrary
+        (entry / PTX).write_text(library.get_asm_str(), encoding="utf-8")
+        (entry / CUBIN).write_bytes(library.get_cubin().code)
+
+    entry = build.kept(folder, f"gpu_{kernel.name[:60]}_{_key(kernel)}", write)
+    return new[0] if new else _read(entry, kernel)
+
+
+def _read(entry: Path, kernel: Kernel) -> Any:
+    """The kernel as `write` has left it, for Numba as if it had compiled it."""
+    name, types = entry_name(kernel), signature(kernel)
+    library = CodeLibrary(None, kernel.name, entry_name=name)
+    capability = library._ensure_cc(None)
+    library._ptx_cache[capability] = [(entry / PTX).read_text(encoding="utf-8")]
+    library._cubin_cache[capability] = ObjectCode.from_cubin((entry / CUBIN).read_bytes(), name=kernel.name)
+    library._finalized = True
+    made = NumbaKernel._rebuild(
+        cooperative=False, name=name, signature=cuda.types.void(*types), codelibrary=library, debug=False,
+        lineinfo=False, call_helper=None, extensions=[],
+    )  # fmt: skip
+    made.py_func, made.argtypes, made.shown_name = kernel.function, types, kernel.name
+    return made
+
+
+def _key(kernel: Kernel) -> str:
+    """Everything that the machine code follows from, the source's lines, which it names, and how it is kept."""
+    versions = metadata.version("numba-cuda"), nvvm.version(), nvjitlink.version()
+    target = cuda.get_current_device().compute_capability, emulated.active()
+    way = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    parts = build.key(kernel, checked=True), kernel.options, versions, target, way
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+# --- Names -----------------------------------------------------------------------------------------------------------
+
+
+def entry_name(kernel: Kernel) -> str:
+    """The name that a kernel has on the GPU, as a profiler shows it; alone, "min" would be a word of PTX."""
+    return re.sub(r"\W", "_", kernel.name) + "_kernel"
+
+
+def independent(modules: Sequence[str], entry: str, name: str) -> list[str]:
+    """The LLVM modules of a kernel, without a trace of what else its process has compiled or of where its source is.
+
+    Functions and shared arrays are numbered in the order in which the kernel and what it calls name them, and a called
+    function's module comes in that order, too: Numba has them in a set.
+
+    Args:
+        modules: Numba's; the first has the kernel.
+        entry: the kernel's name in it.
+        name: its new name.
+    """
+    texts = [_without_traces(text) for text in modules]
+    home = {function: text for text in texts for function in DEFINED.findall(text)}
+    names, reached = {entry: name}, texts[:1]
+    for text in reached:  # which grows meanwhile
+        for token in SYMBOL.findall(text):
+            names.setdefault(token, f"{'shared' if token.startswith('_cudapy') else 'function'}_{len(names)}")
+            if home.get(token, text) not in reached:
+                reached.append(home[token])
+    return [SYMBOL.sub(lambda found: names[found[0]], text) for text in reached]
+
+
+SYMBOL = re.compile(r"\b(?:_Z[\w$]+|_cudapy_smem_\d+)")  #: what Numba names, and numbers
+DEFINED = re.compile(rf'^define .*?@"?({SYMBOL.pattern})', flags=re.M)
+
+
+def _without_traces(text: str) -> str:
+    """Without the module's number, the folders above a source's own, and Numba's variables that no GPU uses."""
+    text = re.sub(r'^(; ModuleID = |@"?_ZN08NumbaEnv).*\n', "", text, flags=re.M)
+    return re.sub(r'directory: "[^"]*?([^/"]*)"', r'directory: "\1"', text)
