@@ -8,8 +8,10 @@ import stat
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
+from typing import BinaryIO
 
 UNITS = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+MOST_BYTES = 256 << 20  #: of a text file that is read
 ALIKE = 0.55  #: of 1: names less alike than this are not offered as a correction
 
 
@@ -37,7 +39,14 @@ def counted(number: int, what: str) -> str:
 
 def one_line(text: str) -> str:
     """At most 200 characters of a text from a file, on one line, and nothing that a terminal obeys."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
+    return harmless(text[:200], keep="")
+
+
+def harmless(text: str, keep: str = "\n\t") -> str:
+    """A text without what a terminal obeys: everything that is written to one goes through here."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in keep else "?" for letter in text)
 
 
 def shown(value: object) -> str:
@@ -74,8 +83,31 @@ def offer(name: str, names: Iterable[str]) -> str:
     return (f"; did you mean {near}?" if near else ".") + f" There are: {', '.join(names)}."
 
 
-def refuse_device(path: str | Path) -> None:
-    """Raise an OSError if what is to be read is a device: /dev/zero has no end."""
-    mode = os.stat(path).st_mode
-    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
-        raise OSError(0, "it is a device; give the name of a file", str(path))
+def opened(path: str | Path, most: int = MOST_BYTES) -> BinaryIO:
+    """A file to read from: every file that a user names is opened here, whatever it is.
+
+    OSError, of one line, for what has no end or may never begin (/dev/zero, a pipe that is not written), for a folder,
+    and for more than `most` bytes.
+    """
+    if "\0" in str(path):
+        raise FileNotFoundError(0, "it is not a name that a file can have", str(path))
+    waits_not = getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its writer
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | waits_not)
+    about = os.fstat(descriptor)
+    why = ""
+    if stat.S_ISDIR(about.st_mode):
+        why = "it is a folder; give the name of a file"
+    elif not stat.S_ISREG(about.st_mode):
+        why = "it is a device, a pipe or a socket; give the name of a regular file"
+    elif about.st_size > most:
+        why = f"it has {size(about.st_size)}; at most {size(most)} are read"
+    if why:
+        os.close(descriptor)
+        raise OSError(0, why, str(path))
+    return open(descriptor, "rb")
+
+
+def contents(path: str | Path) -> str:
+    """The text of such a file; raises a UnicodeDecodeError for other bytes."""
+    with opened(path) as file:
+        return file.read().decode("utf-8")

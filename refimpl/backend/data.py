@@ -11,7 +11,7 @@ resumed at iteration k sees exactly what it would have seen.
 
 from __future__ import annotations
 
-import os
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from refimpl import text
 from refimpl.backend.npz import Archive, Damaged, opened
 from refimpl.text import one_line
 
@@ -221,10 +222,8 @@ def load_npz(path: str | Path, seed: int = 0) -> Data:
         path: the file.
         seed: draws the test images where the file has none.
     """
-    if not os.path.isfile(path):
-        raise DataError(f"there is no file {path}")
     try:
-        with open(path, "rb") as file:
+        with text.opened(path, sys.maxsize) as file:
             magic = file.read(6)
         if magic == b"\x93NUMPY":
             raise DataError(f"{path} holds a single array; save both: {SAVE}")
@@ -236,6 +235,8 @@ def load_npz(path: str | Path, seed: int = 0) -> Data:
                 held = ", ".join(map(one_line, archive.names)) or "nothing"
                 raise DataError(f"{path} has no {' and no '.join(missing)}, only {held}; save with {SAVE}")
             found = _read(archive, str(path))
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     except Damaged as error:

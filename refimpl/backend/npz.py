@@ -7,7 +7,7 @@ other numbers, and no error.)
 
 from __future__ import annotations
 
-import os
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +18,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
 
+from refimpl import text
 from refimpl.machine.here import memory_bytes
 from refimpl.text import one_line, size
 
@@ -44,9 +45,7 @@ class Header(NamedTuple):
 @contextmanager
 def opened(path: str | Path) -> Iterator[Archive]:
     """An archive to read from.  OSError: the file cannot be opened; `Damaged`: something is wrong with its content."""
-    if not os.path.isfile(path):  # opening a pipe would wait
-        raise FileNotFoundError(0, "there is no such file")
-    with open(path, "rb") as file:
+    with text.opened(path, sys.maxsize) as file:
         yield Archive(file)
 
 

@@ -25,6 +25,7 @@ from refimpl import __version__
 from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, status_of, told
 from refimpl.cli.completion import complete, words_to_complete
 from refimpl.cli.declare import end_at_output
+from refimpl.cli.terminal import tell
 from refimpl.network.imported import own_code
 from refimpl.reproduce import titles
 
@@ -85,6 +86,7 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ×, → and ▇ shows question marks
@@ -116,11 +118,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         status, says = known, told(error)
     try:
-        print(f"{prog}: {says}", file=sys.stderr)
+        tell(f"{prog}: {says}")
     except OSError:  # standard error is a full disk, too
         drop_output(sys.stderr)
     drop_output(sys.stdout)
     return status
+
+
+def open_what_is_closed() -> None:
+    """A standard stream that the caller has closed is nowhere, and its number is not the next file's."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
 @cache

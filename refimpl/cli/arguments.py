@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from refimpl.machine.files import refuse_unwritable
 from refimpl.network.imported import own_code
-from refimpl.text import offer
+from refimpl.text import harmless, offer
 
 DONE, WRONG, WRONG_USE, DOES_NOT_FIT, DEVICE_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        (file or sys.stderr).write(message)  # argparse would keep quiet about a full disk
+        (file or sys.stderr).write(harmless(message))  # argparse would keep quiet about a full disk
 
     def _get_values(self, action: argparse.Action, texts: list[str]) -> Any:
         if action.option_strings and texts == ["--"]:  # argparse would drop it, and miss it

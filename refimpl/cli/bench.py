@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import refimpl
 from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, Parser, pick, whole
 from refimpl.cli.parallel import as_rank
-from refimpl.cli.terminal import print_json, progress, show, wrapped
+from refimpl.cli.terminal import print_json, progress, show, tell, wrapped
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator
@@ -101,7 +100,7 @@ def shown(options: argparse.Namespace, report: Report, *remarks: str) -> int:
             wrapped(line)
     if options.write:
         for path in report.write(ROOT):
-            print(f"written: {path}", file=sys.stderr)
+            tell(f"written: {path}")
     return DONE
 
 

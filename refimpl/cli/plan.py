@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from functools import partial
 from typing import Any
 
 from refimpl.cli import declare, resolve
 from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Parser, writable
 from refimpl.cli.pictures import checked, draw
-from refimpl.cli.terminal import print_json, say, show_table, waiting, wrapped
+from refimpl.cli.terminal import print_json, say, show_table, tell, waiting, wrapped
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.network.zoo import build
@@ -91,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(document | also | (batch_json(most) if most else {}))
     elif options.listing or options.instructions or options.step:
         for step in options.step or [None]:
-            print(program.listing(int(step) if step and step.isdecimal() else step, options.instructions))
+            say(program.listing(int(step) if step and step.isdecimal() else step, options.instructions))
     else:
         from refimpl.report.tables import plan_table, steps_table, tried_table
         from refimpl.text import size
@@ -151,7 +150,7 @@ def misfit(
         document = misfit_json(network, setup, machine, budget, error)
         also = {"least_budget_bytes": found.least_bytes, "cheapest": cheapest}
         print_json(document | also | (batch_json(most) if most else {}))
-    print(f"{options.parser.prog}: {error}", file=sys.stderr)
+    tell(f"{options.parser.prog}: {error}")
     return DOES_NOT_FIT
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +10,7 @@ from typing import Any, Literal
 from refimpl.cli import declare
 from refimpl.cli.arguments import DONE, Fail, Parser, pick, whole
 from refimpl.cli.pictures import checked, save
-from refimpl.cli.terminal import print_json, progress, say, show_table
+from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.machine import here, machine
 from refimpl.reproduce import PAPERS, Paper
 from refimpl.reproduce.evaluation import Part, Tally, published_table, reproduced_json, summary_table, to_json
@@ -184,5 +183,5 @@ def measure(options: argparse.Namespace, paper: Paper) -> int:
     if options.write:
         root = Path(refimpl.__file__).resolve().parent.parent  # of the project, with docs/measurements in it
         for path in found.write(root, options.paper, paper.title):
-            print(f"written: {path}", file=sys.stderr)
+            tell(f"written: {path}")
     return DONE

@@ -7,7 +7,6 @@ import inspect
 import os
 import shlex
 import statistics
-import sys
 import time
 import warnings
 import zlib
@@ -20,7 +19,7 @@ from refimpl.accudnn.tuner import warmed_up
 from refimpl.cli import declare, resolve
 from refimpl.cli.arguments import DONE, INTERRUPTED, WRONG, Fail, Parser, whole, writable
 from refimpl.cli.parallel import as_rank, same_command
-from refimpl.cli.terminal import print_json, progress, say, show_table
+from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.machine.cpu import CalibratedCpu
 from refimpl.network import Network
@@ -100,7 +99,7 @@ def source_of(name: str) -> Any:
         warnings.simplefilter("always", data.DataWarning)
         found = data.load_npz(name)  # which images are for testing must not change when a run is resumed
     for doubt in doubts:
-        print(f"warning: {name}: {doubt.message}", file=sys.stderr)
+        tell(f"warning: {name}: {doubt.message}")
     return found
 
 
@@ -302,11 +301,11 @@ def interrupted(trainer: Trainer, options: argparse.Namespace, last: int) -> int
     trainer.communicator.agree()
     told = trainer.interrupted
     ranks = f" (rank{'s' * (len(told) > 1)} {', '.join(map(str, told))})" if trainer.communicator.size > 1 else ""
-    print(f"{options.parser.prog}: interrupted{ranks} after iteration {trainer.iteration}; {said}", file=sys.stderr)
+    tell(f"{options.parser.prog}: interrupted{ranks} after iteration {trainer.iteration}; {said}")
     if whole and trainer.iteration < last:
         again = without(options.arguments, "--resume")
         ranks = f"mpiexec -n {trainer.communicator.size} " if options.parallel else ""
-        print(f"resume with: {ranks}refimpl {shlex.join([*again, '--resume', str(path)])}", file=sys.stderr)
+        tell(f"resume with: {ranks}refimpl {shlex.join([*again, '--resume', str(path)])}")
     return INTERRUPTED
 
 
@@ -357,7 +356,7 @@ def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
     try:
         return trainer.evaluate(images, labels).accuracy, len(images)
     except RunError as error:
-        print(f"not tested: {error}", file=sys.stderr)
+        tell(f"not tested: {error}")
         return None, 0
 
 

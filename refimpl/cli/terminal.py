@@ -6,25 +6,31 @@ Rich is imported when something is written, so that completion and `--json` need
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from refimpl.text import duration
+from refimpl.text import duration, harmless
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from refimpl.report.tables import Table as Report
 
+UNPRINTABLE = re.compile(r"[^\n -~]")  #: what may be a control character
 WIDTH = 100  #: columns where the output is not a terminal
 
 
 def console(to_stderr: bool = False) -> Console:
     from rich.console import Console
+    from rich.text import Text
 
     class Plain(Console):
+        def render_str(self, text: str, **how: Any) -> Text:
+            return super().render_str(harmless(text), **how)  # every title, line and cell, whatever it was read from
+
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # the command knows what to do; Rich would end it with a failure
 
@@ -60,6 +66,11 @@ def say(text: str) -> None:
     console().print(text, soft_wrap=True)
 
 
+def tell(text: str) -> None:
+    """A line on standard error: why something is not done, or what was probably not meant."""
+    print(harmless(text), file=sys.stderr)
+
+
 def wrapped(text: str) -> None:
     """A line of any length, broken between words."""
     console().print(text)
@@ -68,7 +79,12 @@ def wrapped(text: str) -> None:
 def print_json(document: Any) -> None:
     """Print a JSON document; NaN and infinity, which JSON does not have, become null."""
     plain = json.loads(json.dumps(document), parse_constant=lambda _: None)
-    print(json.dumps(plain, indent=1, ensure_ascii=False))
+    print(UNPRINTABLE.sub(escaped, json.dumps(plain, indent=1, ensure_ascii=False)))
+
+
+def escaped(found: re.Match[str]) -> str:
+    """A character as JSON has it where a terminal would obey it."""
+    return json.dumps(found[0])[1:-1] if not found[0].isprintable() else found[0]
 
 
 class Advance(Protocol):

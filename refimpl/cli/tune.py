@@ -19,7 +19,7 @@ from refimpl.network.zoo import build
 from refimpl.registry.planning import budget_bytes
 from refimpl.registry.tuning import ACCOUNTINGS, Accounting, Tuned, Workers, tune
 from refimpl.report.tables import Column, Table, count
-from refimpl.text import duration, refuse_device, size
+from refimpl.text import contents, duration, size
 
 POLICY = "accudnn"
 PLANS = 60  #: batches planned for most networks; how far the bar goes
@@ -282,9 +282,7 @@ class TunedFile:
 def tuned_file(path: str) -> TunedFile:
     """Read such a file; one that is damaged ends the command with one line."""
     try:
-        refuse_device(path)
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(contents(path))
         learning = found["learning"]
         tuned = TunedFile(
             found["network"], found["optimal_batch"], learning["rate"], learning["base_rate"], learning["warmup_epochs"]

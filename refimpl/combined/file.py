@@ -25,7 +25,7 @@ from refimpl.network import Tensor
 from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, SetupError
 from refimpl.planner.baseline import LayerWise, NoPrefetch
 from refimpl.planner.setup import FIELDS
-from refimpl.text import closest, refuse_device, size
+from refimpl.text import closest, contents, size
 
 BASELINE = Setup("baseline")
 FILLED = ("recompute", "offload", "prefetch")  #: the slots that fates fill
@@ -121,8 +121,7 @@ def text(program: Program) -> str:
 def load(path: str | Path) -> Saved:
     """The fates in a file; raises `SetupError`, one line that says what is wrong."""
     try:
-        refuse_device(path)
-        given = Path(path).read_text(encoding="utf-8")
+        given = contents(path)
     except OSError as error:
         raise SetupError(f"fates: {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:

@@ -25,7 +25,7 @@ from refimpl.machine.tiers import HOST
 from refimpl.machine.work import MachineError
 from refimpl.network.call import Call, Setting
 from refimpl.network.tensor import Tensor
-from refimpl.text import refuse_device, shown
+from refimpl.text import contents, shown
 
 FORMAT, VERSION = "refimpl profile", 1
 COMMAND = "refimpl profile NETWORK --batch N --out FILE.json"
@@ -90,8 +90,7 @@ class Profile:
 def load(path: str | Path) -> Profile:
     """Read a profile; anything but a whole, sound one is refused with one line that says what is wrong."""
     try:
-        refuse_device(path)
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = json.loads(contents(path))
     except OSError as error:
         raise MachineError(f"the profile {path} cannot be read: {error.strerror or error}; {MAKE}") from None
     except (ValueError, RecursionError) as error:

@@ -15,7 +15,9 @@ seconds since 1970 and the action `deallocate`; both are understood.)
 from __future__ import annotations
 
 import csv
+import io
 import re
+import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,7 +26,7 @@ from typing import Literal
 
 from refimpl.memory import trace
 from refimpl.memory.base import Pool, Statistics
-from refimpl.text import refuse_device, shown
+from refimpl.text import opened, shown
 
 COLUMNS = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"]
 Action = Literal["allocate", "free", "allocate failure"]
@@ -57,9 +59,8 @@ def read_rmm(path: str | Path) -> list[Event]:
     """The events of a log, in the order of its lines."""
     events = []
     try:
-        refuse_device(path)
-        with open(path, newline="", encoding="utf-8-sig", errors="replace") as file:
-            reader = csv.reader(file)
+        with opened(path, sys.maxsize) as file:  # a line at a time
+            reader = csv.reader(io.TextIOWrapper(file, "utf-8-sig", "replace", newline=""))
             try:
                 header = next(reader, [])
                 if header != COLUMNS:

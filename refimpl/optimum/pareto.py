@@ -31,6 +31,7 @@ from refimpl.optimum.bound import lower_bound
 from refimpl.optimum.setups import Named
 from refimpl.registry.fitting import least_budget
 from refimpl.registry.largest import attempt
+from refimpl.text import opened
 
 BOUND, COMBINED = "bound", "combined"  #: the curves of the lower bound and of the policy that combines the papers
 
@@ -215,7 +216,8 @@ def write(file: TextIO, line: Any) -> None:
 
 def read(path: Path, case: Case) -> tuple[Points, int]:
     """A file's points, and the bytes of its complete lines; raises `PointsError`."""
-    given = path.read_bytes()
+    with opened(path) as file:
+        given = file.read()
     if not given:
         return {}, 0
     try:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import tracemalloc
 import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from random import Random
@@ -21,6 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import refimpl
 from refimpl.accudnn.tuner import warmed_up
 from refimpl.backend import checkpoint
 from refimpl.backend.data import load_npz
@@ -36,6 +40,7 @@ from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.optimum import pareto
 from tests.refimpl.damage import VALUES, archive, damaged_bytes, damaged_csv, damaged_json, members, npy
+from tests.refimpl.network.onnx_files import small
 
 SAMPLE, CAMPAIGN = 60, 2000
 LOG = Path(__file__).parents[1] / "data" / "rmm_small_cnn.csv"
@@ -416,10 +421,64 @@ def test_damaged_costs_of_this_machine_are_measured_again(
     assert outcomes[True] > count / 4
 
 
-@pytest.mark.parametrize(
-    "read", [tuned_file, load_fates, load_profile, read_rmm, load_npz, lambda path: checkpoint.read(path, tiny())]
-)
-def test_a_file_without_an_end_is_refused(read: Callable[[str], Any], tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("/dev/zero")
-    for path in ("/dev/zero", str(tmp_path / "link")):
-        assert path in (refusal(lambda path=path: read(path)) or "")  # type: ignore[misc]
+def from_onnx(path: str) -> Any:
+    return refimpl.networks.from_onnx(path)
+
+
+READERS = [tuned_file, load_fates, load_profile, read_rmm, load_npz, lambda path: checkpoint.read(path, tiny())]
+
+
+@pytest.mark.parametrize("read", [*READERS, from_onnx, lambda path: build(f"{path}.py:make")])
+@pytest.mark.parametrize("kind", ["device", "link to a device", "pipe", "link to a pipe", "folder"])
+def test_what_is_no_file_is_refused_at_once(read: Callable[[str], Any], kind: str, tmp_path: Path) -> None:
+    """A device has no end, and a pipe that is not written never begins."""
+    path = tmp_path / "named"
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    place = "/dev/zero" if "device" in kind else str(tmp_path / ("pipe" if "pipe" in kind else "folder"))
+    path.symlink_to(place)
+    (tmp_path / "named.py").symlink_to(place)
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits"))
+    signal.alarm(20)
+    try:
+        for given in {str(path), str(path) if "link" in kind else place}:
+            said = refusal(lambda given=given: read(given)) or ""  # type: ignore[misc]
+            assert given in said and ("pipe" in said or "folder" in said or "there is no" in said), said
+    finally:
+        signal.alarm(0)
+
+
+@pytest.mark.parametrize("read", [tuned_file, load_fates, load_profile])
+def test_a_text_of_many_gigabytes_is_not_read(read: Callable[[str], Any], tmp_path: Path) -> None:
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(1 << 40)
+    assert "it has 1 TiB; at most 256 MiB are read" in (refusal(lambda: read(str(tmp_path / "large"))) or "")
+
+
+def test_nothing_that_a_terminal_obeys_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name out of any file, in an error, in a table and in a document."""
+    monkeypatch.chdir(tmp_path)
+    evil = "\x1b[2J\x9b31m\x1b]0;title\x07\u202e"
+    learning = {"rate": 0.1, "base_rate": 0.01, "warmup_epochs": 5}
+    Path("tuned.json").write_text(json.dumps({"network": evil, "optimal_batch": 8, "learning": learning}))
+    Path("fates").write_text(f"conv1 {evil}\n")
+    profile = measure(tiny(), Cpu(), turns=1, limit_seconds=0.05)
+    replace(profile, device=evil).save("profile.json")
+    network = Path(f"{evil}.onnx".replace("/", ""))
+    network.write_bytes(small().model("end").SerializeToString())
+    plan = ("plan", "lenet", "--batch", "2", "--machine")
+    for line in (
+        ("run", "lenet", "--tuned", "tuned.json"),
+        (*plan, "titan-x", "--policy", "combined", "--fates", "fates"),
+        (*plan, "profile.json"),
+        (*plan, "profile.json", "--json"),
+        ("summary", network),
+        ("summary", network, "--json"),
+        ("summary", f"{evil}"),
+        ("plan", "lenet", "--batch", evil),
+    ):
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err), suppress(SystemExit):
+            main([*map(str, line)])
+        written = out.getvalue() + err.getvalue()
+        assert written and not [letter for letter in written if not letter.isprintable() and letter != "\n"], line

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -23,7 +24,7 @@ import numpy as np
 from refimpl.network.imported.constants import Constants
 from refimpl.network.imported.graph import cleaned
 from refimpl.network.layer import NetworkError
-from refimpl.text import one_line, shown, size
+from refimpl.text import one_line, opened, shown, size
 
 MOST_BYTES = (1 << 31) - 1  #: of a file; no protobuf message is larger
 MOST_NODES = 100_000
@@ -58,7 +59,7 @@ class OnnxFile:
             raise NetworkError(f"{self.path} has {size(nbytes)}; an ONNX file has at most {size(MOST_BYTES)}")
         model = self.onnx.ModelProto()
         try:
-            with open(self.path, "rb") as file:
+            with opened(self.path, sys.maxsize) as file:
                 model.ParseFromString(file.read())
         except OSError as error:
             raise NetworkError(f"{self.path} cannot be read: {error.strerror or error}") from None
@@ -136,7 +137,7 @@ class OnnxFile:
             room[found] = room.get(found, whole) - nbytes
             if offset < 0 or length != nbytes or offset + length > whole or room[found] < 0:
                 raise self.refused_weight(tensor, f"{shown(location)} does not have the {size(nbytes)} of its shape")
-            with open(found, "rb") as file:
+            with opened(found, sys.maxsize) as file:
                 file.seek(offset)
                 tensor.raw_data = file.read(nbytes)
             tensor.data_location = self.onnx.TensorProto.DEFAULT

@@ -221,3 +221,26 @@ sys.exit(main(["list"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (130, "refimpl list: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "status"),
+    [
+        (">&-", "plan lenet", 0),
+        (">&-", "list networks", 0),
+        (">&- <&-", "trace lenet --out trace.json", 0),
+        (">&-", "plan lenetx", 2),
+        ("2>&-", "plan lenetx", 2),
+        ("<&- >&- 2>&-", "plan lenetx", 2),
+    ],
+)
+def test_a_closed_stream_is_nowhere(closed: str, arguments: str, status: int, tmp_path: Path) -> None:
+    line = f"exec {sys.executable} -m refimpl {arguments} {closed}"
+    root = str(Path(__file__).parents[3])
+    done = subprocess.run(
+        ["sh", "-c", line], capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": root}
+    )
+    assert (done.returncode, done.stdout) == (status, "") and "Traceback" not in done.stderr, done.stderr
+    assert bool(done.stderr) == (status == 2 and "2>&-" not in closed)
+    for file in tmp_path.glob("trace.json"):  # it has the trace, and nothing that was said
+        json.loads(file.read_text())
