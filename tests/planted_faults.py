@@ -1200,6 +1200,21 @@ CLI = (
 
 REPRODUCE = (
     Fault(
+        "the link of AccUDNN's four claims ignores that the workers also compute",
+        "refimpl/reproduce/accudnn/figures.py",
+        "reduce_seconds = seconds * (workers / scaling - 1)",
+        "reduce_seconds = seconds * workers / scaling",
+        "tests/refimpl/reproduce/accudnn",
+    ),
+    Fault(
+        "a constant changes, and the page still says the old one",
+        "refimpl/accudnn/tuner.py",
+        "FACTOR = 1.12 ",
+        "FACTOR = 1.2 ",
+        "tests/test_figures.py",
+        slow=True,
+    ),
+    Fault(
         "a figure that is far too small is shown as met",
         "refimpl/reproduce/published.py",
         "abs(self.deviation) <= CLOSE",
