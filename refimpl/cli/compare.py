@@ -14,21 +14,22 @@ from refimpl.cli.pictures import checked, save
 from refimpl.cli.plan import least
 from refimpl.cli.terminal import Advance, print_json, progress, say, show_table, wrapped
 from refimpl.combined import Combined
-from refimpl.combined.papers import Tried, best_of, papers
+from refimpl.combined.papers import Tried, best_of
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup, SetupError
 from refimpl.registry.budgets import several
 from refimpl.registry.modules import modules
 from refimpl.registry.planning import budget_bytes, unlimited_baseline
-from refimpl.registry.presets import PAPERS, parse
+from refimpl.registry.presets import PAPERS, combinations, parse
 from refimpl.report.comparison import Compared, compared, misfit
 from refimpl.report.json import misfit_json, plan_json
 from refimpl.report.tables import GAP, WIDTH, Table, compare_table
 from refimpl.text import size
 
 MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
-DEAR = ("fits", "stalled")  #: columns left out where a line would be too long: `least` says who fits, time who waits
+#: Columns left out where a line would be too long; `least` says who fits, too.
+DEAR = ("stalled", "live")
 NAME = 13  #: letters of a setup's name that stay in one line
 EFFORT = 200  #: plans that the search of the preset combined makes without --effort, where every paper has a row
 SAYS_NOTHING = ("=none", "=yes", "=no")  #: a row is called by slot and module, where the module's name says nothing
@@ -129,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
 
 def with_least(table: Table, least_bytes: list[int | None]) -> Table:
     """The table with one column more."""
-    at = table.head.index("pool")
+    at = table.head.index("peak")
     rows = zip(table.rows, least_bytes, strict=True)
     cells = [[*row[:at], size(nbytes) if nbytes else "", *row[at:]] for row, nbytes in rows]
     note = f"{table.note}  least: the smallest budget tried that fits."
@@ -139,7 +140,7 @@ def with_least(table: Table, least_bytes: list[int | None]) -> Table:
 
 def without_agreement(table: Table) -> Table:
     """The table without the columns in which all rows that fit say the same; these are named once, below it."""
-    fitting = [row for row in table.rows if row[table.head.index("pool")] != "–"]
+    fitting = [row for row in table.rows if row[table.head.index("peak")] != "–"]
     values = {name: {row[i] for row in fitting} for i, name in enumerate(table.head) if name in MAY_AGREE}
     agreed = {name: found.pop() for name, found in values.items() if len(found) == 1}
     if not agreed or len(table.rows) < 2:
@@ -150,11 +151,11 @@ def without_agreement(table: Table) -> Table:
 
 
 def narrowed(table: Table) -> Table:
-    """The table, if it has a column `least`, without those that can be done without, until it fits the width."""
-    for name in DEAR:
+    """The table without the columns that can be done without, until it fits the width."""
+    for name in ("fits", *DEAR) if "least" in table.head else DEAR:
         columns = zip(table.head, *table.rows, strict=True)
         widths = [NAME if cells[0] in table.wraps else max(map(len, cells)) for cells in columns]
-        if "least" not in table.head or sum(widths) + len(GAP) * (len(widths) - 1) <= WIDTH:
+        if sum(widths) + len(GAP) * (len(widths) - 1) <= WIDTH:
             break
         table = without(table, {name})
     return table
@@ -254,7 +255,7 @@ def group_of(paper: str, options: argparse.Namespace) -> Group:
             continue
         made.append(replace(setup, effort=options.effort or EFFORT) if isinstance(setup, Combined) else setup)
     given = modules(resolve.assigned(options))
-    for setup in papers().get(paper, ()):
+    for setup in combinations(paper):
         with suppress(SetupError):
             made.append(setup.replace(**given))
     return Group(made, paper, tuple(refused))

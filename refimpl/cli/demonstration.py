@@ -17,19 +17,20 @@ import numpy as np
 import refimpl
 from refimpl.backend import Evaluation, Trainer, data
 from refimpl.cli import demonstration_pictures as pictures
+from refimpl.cli.compare import short
 from refimpl.cli.terminal import progress, say, show
+from refimpl.combined.papers import best_of
 from refimpl.machine import Machine
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program
+from refimpl.planner import Program
 from refimpl.registry.fitting import least_budget
 from refimpl.registry.planning import unlimited, unlimited_baseline
-from refimpl.registry.presets import PRESETS
+from refimpl.registry.presets import PAPERS, PRESETS, combinations
 from refimpl.report.page import write_page
 from refimpl.text import counted, size
 
 GIB = 1 << 30
 BUDGET = 12 * GIB  #: of the GPU that VGG-16 is planned for
-POLICIES = ("baseline", "vdnn-dyn", "vdnnpp-dyn", "superneurons", "accudnn", "combined")
 
 BATCH = 64  #: digits
 SHARE = 1 / 3  #: of what the baseline holds
@@ -50,27 +51,24 @@ NEXT = (
 
 
 def plan_vgg16() -> dict[str, Program]:
-    """Policy → its program within `BUDGET`, or the baseline's without a limit; says who fits, how and how fast."""
+    """Paper → its best program within `BUDGET`, or the baseline's without a limit; says who fits, how and how fast."""
     network, machine = refimpl.networks.vgg16(batch=256), refimpl.machines.titan_x
     unlimited = unlimited_baseline(network, machine)
     say(f"VGG-16 with 256 images, on a GPU of {size(BUDGET)} ({machine.name}, simulated):\n")
     programs, rows = {"baseline": unlimited}, []
-    for policy in POLICIES:
-        preset, budget = PRESETS[policy].setup, BUDGET
-        try:
-            program = refimpl.plan(network, preset, machine, budget)
-        except DoesNotFit as error:
-            least = least_budget(network, preset, machine)
-            assert least is not None
-            if least > BUDGET:
-                rows.append([policy, "no", size(least), "", f"fails at {error.where}"])
-                continue
-            program = refimpl.plan(network, preset, machine, least)  # best fit is not monotone
+    for paper in PAPERS:
+        best = best_of(combinations(paper), network, machine, BUDGET)
+        program, policy = best.program, short(best.setup)
+        if program is None:
+            least = min(filter(None, (least_budget(network, one.setup, machine) for one in best.tried)))
+            rows.append([paper, "–", "–", "–", f"does not fit: the least budget is {size(least)}"])
+            continue
         program.verify()
-        programs[policy] = program
+        programs[paper] = program
         slower = f"{program.planned_seconds / unlimited.planned_seconds:.2f} ×"
-        rows.append([policy, "yes", size(program.peak_bytes), slower, means(program)])
-    show("who fits", ["policy", "fits", "needs", "time", "how"], rows)
+        rows.append([policy, size(program.pool_bytes), size(program.peak_bytes), slower, means(program)])
+    show("who fits", ["policy", "pool", "peak", "time", "how"], rows)
+    say("pool: what is taken of the budget; peak: what is in use at most.")
     say("time: an iteration, over that of the baseline if memory had no end.\n")
     return programs
 
@@ -79,7 +77,7 @@ def means(program: Program) -> str:
     """The means by which a program fits, in a few words."""
     counts = program.counts
     moved = counts.offloaded_bytes + counts.evicted_bytes
-    words = [f"copies {size(moved)} to the host and back"] * bool(moved)
+    words = [f"copies {size(moved)} out and in"] * bool(moved)
     words += [f"recomputes {counted(counts.recomputed_layers, 'step')}"] * bool(counts.recomputed_layers)
     return ", ".join(words) or "keeps everything"
 
@@ -183,7 +181,7 @@ def main(folder: Path, backend: str | None = None) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     programs = plan_vgg16()
     pictures.draw_vgg16(folder, programs, BUDGET)
-    write_page(folder / "vgg16.html", programs["vdnn-dyn"], against=programs["combined"])
+    write_page(folder / "vgg16.html", programs["vDNN"], against=programs["combined"])
     digits = data.digits()
     backend = backend or ("cpu" if gpu.why_not() else "cuda")
     small = plan_digits(digits.shape)

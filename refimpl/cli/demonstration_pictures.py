@@ -43,7 +43,7 @@ def draw_vgg16(folder: Path, programs: Mapping[str, Program], budget: int) -> No
         style.mark_turn(axes, first)
         style.legend_row(figure, axes.get_lines()[: len(programs)])
     style.save(figure, folder / "vgg16.png")
-    moving = programs["vdnn-dyn"]
+    moving = programs["vDNN"]
     style.save(timeline_picture(moving, moving.simulate()), folder / "vgg16-copies.png")
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, Trial
 from refimpl.planner.fixed import AddressesDoNotFit
 
-Attempt = Callable[..., Program]  #: `attempt(setup, give_up=seconds)` plans within the budget
+Attempt = Callable[..., Program]  #: `attempt(setup, give_up=seconds, smaller=bool)` plans within the budget
 #: Called with the plans so far, the most that will be made, and the best seconds.
 SearchProgress = Callable[[int, int, float], None]
 NOT_BETTER = 1 + 1e-6  #: times the floor: nothing is left to gain
@@ -57,11 +57,11 @@ class Judge:
     def knows(self, setup: Setup) -> bool:
         return setup in self._planned
 
-    def planned(self, setup: Setup, give_up: float = inf) -> Program | None:
-        """The program, if it fits and is not sure to take more than `give_up` seconds."""
+    def planned(self, setup: Setup, give_up: float = inf, smaller: bool = False) -> Program | None:
+        """The program, if it fits, with `smaller` in a smaller pool, and is not sure to take over `give_up` seconds."""
         self.count += 1
         self._planned.add(setup)
-        program = self._adopted(lambda: self.attempt(setup, give_up), setup.name)
+        program = self._adopted(lambda: self.attempt(setup, give_up, smaller), setup.name)
         self.watch(self.count, self.most, self.seconds)
         return program
 

@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates, Word
@@ -51,6 +51,7 @@ class Combined(Search):
     """Every slot is searched."""
 
     searched: tuple[str, ...] = FIELDS
+    smaller_pools: ClassVar[bool] = False  #: there are too many candidates; only the papers', and the last resorts
     effort: int | None = None  #: plans at most; None: by the network's depth
     seed: int = 1  #: of the draws
     first: bool = False  #: whether the first program that fits is adopted
@@ -67,7 +68,7 @@ class Combined(Search):
             if not judge.over:
                 Climb(judge, maps, random.Random(self.seed)).search(points)
             if judge.best is None:
-                any(judge.planned(setup) for setup in frugal(maps))
+                any(judge.planned(setup, smaller=True) for setup in frugal(maps))
         except KeyboardInterrupt:  # the best so far is a result
             if judge.best is None:
                 raise
@@ -103,7 +104,7 @@ def of_papers(judge: Judge, context: PlanContext) -> list[Program]:
         if isinstance(setup, Search):
             program = judge.searched(setup, context)
         else:
-            program = judge.planned(setup, NEAR * judge.seconds)
+            program = judge.planned(setup, NEAR * judge.seconds, smaller=True)
         if program:
             found.append(program)
     judge.count = 0

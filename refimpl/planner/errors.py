@@ -22,6 +22,12 @@ class DoesNotFit(Exception):
     alive: Mapping[str, int]  #: kind of tensor → bytes on the device
     hint: str | Callable[[], str] = ""  #: sentences on what would fit; or a function that finds them once they are read
     who: str = ""  #: the setup that does not fit, where a policy tried several
+    early: int = 0  #: bytes of maps that were prefetched, and that no step has needed yet
+
+    @property
+    def for_holes(self) -> bool:
+        """Whether a smaller pool, with other holes, may fit: there are bytes enough, but no hole is large enough."""
+        return self.step is not None and self.free + self.early >= self.asked
 
     @property
     def missing(self) -> str:
@@ -100,6 +106,11 @@ class PinnedDoesNotFit(DoesNotFit):
     """No tier has room for a buffer, and no buffer in use will be freed.  `budget` is the limit of all tiers."""
 
     rooms: Sequence[Room]
+
+    @property
+    def for_holes(self) -> bool:
+        """A pool of the device's memory has no say in it."""
+        return False
 
     @classmethod
     def of(cls, step: Step | None, tensor: str, asked: int, rooms: Sequence[Room]) -> PinnedDoesNotFit:

@@ -148,8 +148,8 @@ class _Lister:
         program, counts, row = self.program, self.program.counts, self.program.peak
         average = sum(row.live_bytes for row in program.rows) / len(program.rows)
         spare = size(program.budget - program.peak_bytes)
-        held = f"the pool holds {size(program.peak_bytes)} at most, {spare} to spare"
-        pool = [f"pool found {size(program.pool_bytes)}"] * (program.pool_bytes < program.budget)
+        held = f"peak {size(program.peak_bytes)}, {spare} to spare"
+        pool = [f"pool {size(program.pool_bytes)}"] * (program.pool_bytes < program.budget)
         yield from _entry("fits", [held, *pool, f"resident {size(self.network.resident_bytes)}"])
         live = f"{size(row.live_bytes)} at most ({row.step.layer} {row.step.direction}, step {row.step.number})"
         yield from _entry("live", [live, f"{size(round(average))} on average"])

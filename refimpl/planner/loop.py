@@ -17,6 +17,7 @@ from refimpl.planner.errors import DoesNotFit, NotTheFastest, TooSlow
 from refimpl.planner.instructions import COMPUTE, HOST_STREAM, NETWORK_STREAM, Counts, Fate, StepRow
 from refimpl.planner.mover import Mover, Streams, Workspace
 from refimpl.planner.order import Order
+from refimpl.planner.pools import largest_smaller
 from refimpl.planner.program import Program
 from refimpl.planner.search import Search
 from refimpl.planner.setup import Setup
@@ -26,7 +27,9 @@ from refimpl.planner.slots import PoolSearch
 LAGS = (None, 4, 2, 0)
 
 
-def plan(network: Network, setup: Setup, machine: Machine, budget: int, give_up: float = inf) -> Program:
+def plan(
+    network: Network, setup: Setup, machine: Machine, budget: int, give_up: float = inf, exact: bool = False
+) -> Program:
     """The program of one iteration.
 
     Args:
@@ -35,26 +38,43 @@ def plan(network: Network, setup: Setup, machine: Machine, budget: int, give_up:
         machine: whose times and sizes count.
         budget: bytes of device memory.
         give_up: seconds; a plan that is sure to take longer is not finished.  A search does not stop for it.
+        exact: whether only a pool of the budget's size will do.  Else a plan that fails there for its holes is tried in
+            smaller pools (`refimpl.planner.pools`): what fits in one of them fits the budget.
 
     Raises:
         DoesNotFit: says where and why.
         TooSlow: the iteration takes longer than `give_up`.
     """
 
-    def attempt(one: Setup, give_up: float, lags: Sequence[int | None]) -> Program:
+    def in_pool(one: Setup, nbytes: int, give_up: float, lags: Sequence[int | None]) -> Program:
         def within(nbytes: int, lag: int | None = None, allocator: Allocator = one.allocator) -> Program:
             with collector_paused():
                 setup = dataclasses.replace(one, allocator=allocator)
                 return planned(network, setup, machine, nbytes, lags if lag is None else [lag], give_up)
 
         if isinstance(one.allocator, PoolSearch):
-            return one.allocator.search(within, budget, one.fixed_order)
-        return within(budget)
+            return one.allocator.search(within, nbytes, one.fixed_order)
+        return within(nbytes)
+
+    def attempt(one: Setup, give_up: float, lags: Sequence[int | None], smaller: bool = True) -> Program:
+        lags = lags if "offload" in one.offload.offers else lags[:1]
+        try:
+            return in_pool(one, budget, give_up, lags)
+        except DoesNotFit as error:
+            if exact or not smaller or not error.for_holes:
+                raise
+            found = largest_smaller(lambda nbytes: in_pool(one, nbytes, give_up, lags[-1:]), budget)
+            if found is None:
+                raise
+        pool, program = found
+        if len(lags) > 1:
+            program = in_pool(one, pool, give_up, lags)
+        return dataclasses.replace(program, budget=budget)
 
     if isinstance(setup, Search):  # where one candidate does not fit, another may
 
-        def candidate(one: Setup, give_up: float = inf) -> Program:
-            return attempt(one, give_up, LAGS[: 1 + adapts(one)])
+        def candidate(one: Setup, give_up: float = inf, smaller: bool = setup.smaller_pools) -> Program:
+            return attempt(one, give_up, LAGS[: 1 + adapts(one)], smaller)
 
         return setup.search(candidate, PlanContext(network, machine, budget))
     return attempt(setup, give_up, LAGS)
@@ -70,7 +90,6 @@ def planned(
 ) -> Program:
     """The plan whose blocks drain the longest; for few steps where a call would lack its fastest algorithm."""
     misfit = None
-    lags = lags if "offload" in setup.offload.offers else lags[:1]
     for lag in lags:
         fastest = adapts(setup) and lag is None and len(lags) > 1
         planner = Planner(network, setup, machine, budget, lag, fastest, give_up)

@@ -62,6 +62,7 @@ class Mover:
         self._rebuilt: dict[Tensor, None] = {}  # in the running step
         self._unfinished: set[Tensor] = set()  # rebuilt, but an in-place update (such as a ReLU) is still missing
         self._chosen: dict[Call, Choice] = {}  # the algorithm of each call's first run
+        self._early: set[Tensor] = set()  # prefetched, and not needed yet
 
     def begin(self, step: Step) -> None:
         """A step begins: what it uses is not evicted."""
@@ -77,7 +78,9 @@ class Mover:
                 continue
             victim = self.cache.victim(self._locked, self.order.now)
             if victim is None:
-                raise self.memory.does_not_fit(tensor, stays)
+                error = self.memory.does_not_fit(tensor, stays)
+                error.early = sum(early.nbytes for early in self._early if early in self.memory)
+                raise error
             self.evict(victim)
 
     def evict(self, tensor: Tensor) -> None:
@@ -134,6 +137,7 @@ class Mover:
             self.memory.revive(tensor)
         elif self.pinned.has(tensor) and self.memory.try_allocate(tensor):
             self.counts["prefetched_bytes"] += self.copy_in(tensor, "prefetch")
+            self._early.add(tensor)
         else:
             self.counts["skipped_prefetches"] += 1
 
@@ -167,6 +171,7 @@ class Mover:
         else:
             self._rebuild(tensor)
         self._locked.add(tensor)
+        self._early.discard(tensor)
 
     def _is_complete(self, tensor: Tensor) -> bool:
         """Whether the tensor is on the device as a step reads it."""

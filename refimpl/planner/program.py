@@ -26,7 +26,7 @@ class Trial:
 
     setup: str
     fits: bool
-    peak_bytes: int | None = None  #: the most that the pool held, if it fits
+    peak_bytes: int | None = None  #: the most that was in use, if it fits
     seconds: float | None = None  #: an iteration, as planned
     predicted: float | None = None  #: its seconds by the search's own model, if it has one
     note: str = ""  #: how the search chose it
@@ -43,8 +43,10 @@ class Program:
     network: Network
     setup: Setup
     machine: Machine
-    budget: int
-    pool_bytes: int  #: of the pool that it was planned in: the budget, or less where a search found so
+    budget: int  #: bytes that may be used
+    #: Bytes that are taken: of the pool that it was planned in.  The budget, or less where a larger pool has no hole
+    #: for a block.  Given back as a budget, they fit.
+    pool_bytes: int
     instructions: list[Instruction]
     streams: tuple[str, ...]
     resident: Mapping[Tensor, int]  #: the resident tensors' addresses
@@ -52,7 +54,9 @@ class Program:
     fates: Mapping[Tensor, Fate]  #: of every map that is read in backward
     rows: list[StepRow]
     counts: Counts
-    peak_bytes: int  #: the most bytes that the pool ever held
+    #: The most bytes that are in use at a time.  They are no budget: a pool of this size has other holes.  A budget
+    #: that fits is `pool_bytes`; the least one is `refimpl.least_budget(...)`.
+    peak_bytes: int
     arena_bytes: int  #: the highest address ever used
     pinned_bytes: int  #: of the host's memory
     planned_seconds: float

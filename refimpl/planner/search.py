@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from refimpl.planner.baseline import NoOffload
 from refimpl.planner.context import PlanContext
@@ -25,13 +25,16 @@ class Search(Setup):
     least: str = ""  #: the name of the most frugal candidate
     candidates: tuple[Setup, ...] = field(default=(), repr=False)  #: in the order in which they are tried
     searched: tuple[str, ...] = ("offload", "algorithms")
+    #: Whether a candidate that fails at the budget for its holes is tried in smaller pools, wherever it is not asked.
+    smaller_pools: ClassVar[bool] = True
     instead: str = ""  #: advice for a choice of one's own, as in "take vdnn-all or vdnn-conv"
 
-    def search(self, attempt: Callable[[Setup], Program], context: PlanContext) -> Program:
+    def search(self, attempt: Callable[..., Program], context: PlanContext) -> Program:
         """The program of the adopted setup, with the table of all that were tried; raises `DoesNotFit`.
 
         Args:
-            attempt: plans a setup within the budget, or raises `DoesNotFit`.
+            attempt: plans a setup within the budget, or raises `DoesNotFit`; with `smaller=True` or `False` it tries
+                smaller pools, or only that of the budget's size.
             context: the network, the machine and the budget.
         """
         attempts = Attempts(attempt)
@@ -84,23 +87,24 @@ class Search(Setup):
 class Attempts:
     """The candidates planned so far, and the fastest program of them.  `attempt` plans a setup within the budget."""
 
-    def __init__(self, attempt: Callable[[Setup], Program]) -> None:
+    def __init__(self, attempt: Callable[..., Program]) -> None:
         self._attempt = attempt
         self.tried: list[Trial] = []
         self.best: Program | None = None
         self.failure: DoesNotFit | None = None  #: of the last one that did not fit
 
-    def plan(self, candidate: Setup, predicted: float | None = None, note: str = "") -> Program | None:
+    def plan(self, candidate: Setup, predicted: float | None = None, note: str = "", **how: bool) -> Program | None:
         """A candidate's program, if it fits.
 
         Args:
             candidate: its name is the search's, a colon and its own.
             predicted: seconds of the iteration by the search's own model, if it has one.
             note: how the candidate was chosen.
+            how: `smaller`, as `attempt` takes it.
         """
         name = candidate.name.partition(": ")[2]
         try:
-            program = self._attempt(candidate)
+            program = self._attempt(candidate, **how)
         except DoesNotFit as error:
             failure = f"{error.where}: {error.missing} missing"
             self.tried.append(Trial(name, False, predicted=predicted, note=note, failure=failure))

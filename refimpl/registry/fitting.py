@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
 
 from refimpl.machine import Machine
 from refimpl.network import Network
@@ -34,7 +33,7 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
     setup = setup.frugal
 
     try:
-        plan(network, setup, machine, least_conceivable(network))
+        plan(network, setup, machine, least_conceivable(network), exact=True)
     except PoolDoesNotFit as error:
         return -(-error.asked // MIB) * MIB
     except DoesNotFit:
@@ -42,7 +41,7 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
 
     @cache
     def fits(mebibytes: int) -> bool:
-        return attempt(network, setup, machine, mebibytes * MIB) is not None
+        return attempt(network, setup, machine, mebibytes * MIB, exact=True) is not None
 
     too_small = least_conceivable(network) // MIB - 1  # in MiB, as all that follows
     try:
@@ -107,18 +106,18 @@ class Remedies:
 def remedies(network: Network, setup: Setup, machine: Machine, budget: int) -> Remedies:
     """The alternatives to a `setup` that does not fit into `budget` bytes.
 
-    Setups that search for a pool, which takes many plans, are asked only where no other setup fits.
+    Setups that search for a pool, which takes many plans, are asked only where no other setup fits; smaller pools are
+    tried only where none fits in one of the budget's size.
     """
     found: list[Alternative] = []
 
-    def long(other: tuple[dict[str, str], Setup]) -> bool:
-        return isinstance(other[1].allocator, PoolSearch)
-
-    possible = least_conceivable(network) <= budget
-    for _, alike in groupby(sorted(alternatives(setup) if possible else (), key=long), key=long):
-        for changes, other in alike:
+    others = [*alternatives(setup)] if least_conceivable(network) <= budget else []
+    for search, exact in ((False, True), (True, True), (False, False)):
+        for changes, other in others:
+            if isinstance(other.allocator, PoolSearch) is not search:
+                continue
             try:
-                program = attempt(network, other.quick, machine, budget)
+                program = attempt(network, other.quick, machine, budget, exact)
             except SetupError:  # it never uses one of the machine's tiers
                 continue
             if program is not None:

@@ -34,10 +34,10 @@ def unlimited(network: Network, setup: Setup, machine: Machine) -> Program:
     return plan(network, setup, machine, UNLIMITED)
 
 
-def attempt(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:
-    """The program, or None if it does not fit."""
+def attempt(network: Network, setup: Setup, machine: Machine, budget: int, exact: bool = False) -> Program | None:
+    """The program, or None if it does not fit; `exact`: only a pool of the budget's size will do."""
     try:
-        return plan(network, setup, machine, budget)
+        return plan(network, setup, machine, budget, exact=exact)
     except DoesNotFit:
         return None
 

@@ -14,6 +14,7 @@ from typing import Any
 from refimpl import accudnn as accudnn_
 from refimpl import combined as combined_
 from refimpl import vdnn, vdnnpp
+from refimpl.combined.papers import papers
 from refimpl.planner import Setup, SetupError
 from refimpl.planner.baseline import PerformanceOptimal
 from refimpl.planner.setup import FIELDS
@@ -100,6 +101,11 @@ PAPERS: dict[str, tuple[str, ...]] = {
     "AccUDNN": ("accudnn",),
     "combined": ("combined",),
 }
+
+
+def combinations(paper: str) -> tuple[Setup, ...]:
+    """A paper's presets, and every combination of its own modules: the setups of which its row shows the best."""
+    return tuple(PRESETS[name].setup for name in PAPERS[paper]) + papers().get(paper, ())
 
 
 def setup(text: str, named: Mapping[str, Any] | None = None) -> Setup:

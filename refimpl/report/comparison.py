@@ -18,7 +18,8 @@ class Compared:
     name: str
     budget: int
     live_bytes: int = 0  #: managed tensors, unrounded, at their peak
-    pool_bytes: int = 0  #: held by the allocator, at its peak
+    pool_bytes: int = 0  #: taken: the budget, or less
+    peak_bytes: int = 0  #: in use at most
     out_bytes: int = 0  #: copied out, for whatever reason
     in_bytes: int = 0  #: copied in; the batch too
     recomputed_layers: int = 0
@@ -41,7 +42,8 @@ def compared(name: str, program: Program, timeline: Timeline) -> Compared:
         name=name,
         budget=program.budget,
         live_bytes=program.peak.live_bytes,
-        pool_bytes=program.peak_bytes,
+        pool_bytes=program.pool_bytes,
+        peak_bytes=program.peak_bytes,
         out_bytes=sum(copies.nbytes for copies in moved if copies.direction == "copy out"),
         in_bytes=sum(copies.nbytes for copies in moved if copies.direction == "copy in"),
         recomputed_layers=program.counts.recomputed_layers,

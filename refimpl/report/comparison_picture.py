@@ -38,17 +38,17 @@ def label(name: str) -> str:
 
 
 def _memory(axes: Axes, rows: np.ndarray, setups: Sequence[Compared]) -> None:
-    """The most that the pool held, and live bytes darker within it."""
+    """The most that is in use, and live bytes darker within it."""
     budgets = {setup.budget for setup in setups}
     budget = budgets.pop() if len(budgets) == 1 else None
-    most = max((setup.pool_bytes for setup in setups), default=0)
+    most = max((setup.peak_bytes for setup in setups), default=0)
     near = budget if budget and (not most or budget <= 1.6 * most) else 0
-    axes.barh(rows, [setup.pool_bytes for setup in setups], 0.62, color=style.SKY, label="pool")
+    axes.barh(rows, [setup.peak_bytes for setup in setups], 0.62, color=style.SKY, label="in use")
     axes.barh(rows, [setup.live_bytes for setup in setups], 0.28, color=style.BLUE, label="live")
     _scale(axes, max(most, near), *style.byte_unit(max(most, near, 1)), "peak of device memory")
     for row, setup in zip(rows, setups, strict=True):
         if setup.fits:
-            _value(axes, row, setup.pool_bytes, size(setup.pool_bytes))
+            _value(axes, row, setup.peak_bytes, size(setup.peak_bytes))
         else:
             text = f"does not fit: {setup.misfit}"
             axes.text(0, row, f" {text}", va="center", ha="left", fontsize=8, style="italic", color=style.VERMILION)

@@ -173,9 +173,9 @@ class Fragmentation:
 
 
 def pool_size(program: Program) -> int:
-    """Bytes of the pool: the budget, in whole units of its allocator."""
+    """Bytes of the pool, in whole units of its allocator."""
     granularity = program.setup.allocator.granularity
-    return program.budget // granularity * granularity
+    return program.pool_bytes // granularity * granularity
 
 
 def fragmentation(program: Program, size: int | None = None) -> Fragmentation:

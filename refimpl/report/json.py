@@ -23,7 +23,8 @@ FIELDS = {
     "machine": "name of the machine whose model says how long things take",
     "catalogue": "whose convolution algorithms the machine offers",
     "budget_bytes": "the device memory that the program may use",
-    "pool_bytes": "of the pool that it was planned in: the budget, or less where the allocator's search found so",
+    "pool_bytes": "taken: of the pool that it was planned in; the budget, or less where in a larger pool a hole is too "
+    "small, or where the allocator searches for it; given back as a budget, it fits",
     "fits": "whether there is a program with a pool of at most the budget; if not, `misfit` says why, and the fields "
     "of a program are null",
     "network_wide_bytes": "static accounting: every map allocated once and nothing released, as the paper of the "
@@ -34,8 +35,7 @@ FIELDS = {
     "peak": "the highest of each figure; `step`, `layer` and `direction` are those of the most live bytes",
     "peak.live_bytes": "the most of `steps[].live_bytes`",
     "peak.transient_bytes": "the most managed bytes at any moment, within a step too; unrounded, without workspaces",
-    "peak.pool_bytes": "the most that the allocator held: resident tensors, workspaces, rounding, draining bytes "
-    "included",
+    "peak.pool_bytes": "the most that is in use: resident tensors, workspaces, rounding, draining bytes included",
     "peak.hole_bytes": "in holes when the pool is at its fullest: free memory below the highest address ever used",
     "peak.largest_hole_bytes": "of the largest of these holes",
     "peak.step": "number of the first step with the most live bytes",

@@ -22,6 +22,7 @@ from refimpl.network.accounting import network_wide_bytes
 from refimpl.network.summary import summary, total
 from refimpl.planner import Program
 from refimpl.planner.instructions import Compress, Decompress
+from refimpl.planner.slots import PoolSearch
 from refimpl.report.comparison import Compared, shortest
 from refimpl.report.figures import average_live_bytes, choices, fragmentation, title, traffic
 from refimpl.report.markdown import markdown_table
@@ -162,15 +163,14 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
     where = f"step {peak.step.number}, {peak.step.layer} {peak.step.direction}"
     rows = [
         ["budget", size(program.budget), f"{size(program.budget - program.peak_bytes)} to spare"],
-        ["pool, at most", size(program.peak_bytes), f"{share(program.peak_bytes, program.budget)} of the budget"],
+        ["pool", size(program.pool_bytes), _why_this_pool(program)],
+        ["peak", size(program.peak_bytes), f"{share(program.peak_bytes, program.budget)} of the budget"],
         ["  resident", size(program.network.resident_bytes), counted(len(program.resident), "tensor")],
         ["  live, at most", size(peak.live_bytes), where],
         ["  live, on average", size(average_live_bytes(program)), "over the steps"],
         ["  holes at the peak", size(layout.hole_bytes), f"the largest {size(layout.largest_hole)}"],
-        ["network-wide", size(wide), f"if everything were allocated once; the pool is {of_wide}"],
+        ["network-wide", size(wide), f"if everything were allocated once; the peak is {of_wide}"],
     ]
-    if program.pool_bytes < program.budget:
-        rows.insert(1, ["pool found", size(program.pool_bytes), "by the search before training"])
     kernels, against = timeline.busy("compute"), ""
     if baseline_seconds:
         against = f"{timeline.seconds / baseline_seconds:.2f} × the baseline's {duration(baseline_seconds)}"
@@ -196,6 +196,15 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
         ["instructions", f"{len(program.instructions):,}", counted(counts.waits, "wait") + " among them"],
     ]
     return Table(title(program, timeline), ["", "figure", "remark"], rows, frozenset({"figure"}), ("remark",))
+
+
+def _why_this_pool(program: Program) -> str:
+    """Why the pool has the size that it has."""
+    if program.pool_bytes == program.budget:
+        return "all of the budget"
+    if isinstance(program.setup.allocator, PoolSearch):
+        return "found by the search before training"
+    return f"{share(program.pool_bytes, program.budget)} of the budget: in a larger one a hole is too small"
 
 
 def _reduced(program: Program, timeline: Timeline) -> list[list[str]]:
@@ -230,13 +239,13 @@ def steps_table(program: Program, timeline: Timeline) -> Table:
         Column("step", lambda it: it[0].step.number, plain),
         Column("layer", lambda it: it[0].step.layer.name, wraps=True), Column("", lambda it: it[0].step.direction[0]),
         Column("live", lambda it: it[0].live_bytes, size), Column("tensors", lambda it: it[0].live_tensors, plain),
-        Column("pool", lambda it: it[0].pool_bytes, size),
+        Column("in use", lambda it: it[0].pool_bytes, size),
         Column("workspace", lambda it: it[0].workspace_bytes, lambda nbytes: size(nbytes) if nbytes else ""),
         Column("starts", lambda it: it[1][0], duration), Column("takes", lambda it: it[1][1] - it[1][0], duration),
         Column("algorithm", lambda it: algorithms(it[0].step), wraps=True),
     )  # fmt: skip
     rows = zip(program.rows, step_times(program, timeline), strict=True)
-    note = "f: forward, b: backward.  live and pool: just before the step's launch."
+    note = "f: forward, b: backward.  live, in use: just before the step's launch."
     return Table.of(title(program, timeline), rows, columns, note)
 
 
@@ -251,7 +260,7 @@ def tried_table(program: Program) -> Table:
     adopted = program.adopted
     columns = (
         Column("setup", "setup"), Column("fits", lambda trial: "yes" if trial.fits else "no"),
-        Column("pool", lambda trial: trial.peak_bytes, size),
+        Column("peak", lambda trial: trial.peak_bytes, size),
         Column("iteration", lambda trial: trial.seconds, duration),
         *(by_a_model if any(trial.predicted for trial in program.tried) else ()),
         Column("", lambda trial: "adopted" if trial is adopted else trial.failure, wraps=True),
@@ -279,9 +288,12 @@ def compare_table(name: str, setups: Sequence[Compared], baseline_seconds: float
         return lambda setup: (getattr(setup, of) if isinstance(of, str) else of(setup)) if setup.fits else None
 
     papers = any(setup.paper for setup in setups)
+    smaller = any(setup.fits and setup.pool_bytes < setup.budget for setup in setups)
     columns = (
-        *(BEST_OF_PAPERS if papers else (Column("setup", "name", wraps=True), FITS)),
-        Column("pool", fitting("pool_bytes"), size),
+        *(BEST_OF_PAPERS if papers else (Column("setup", "name", wraps=True),)),
+        *([] if papers or smaller else [FITS]),
+        *([Column("pool", fitting("pool_bytes"), size)] if smaller else []),
+        Column("peak", fitting("peak_bytes"), size),
         *([] if papers else [Column("live", fitting("live_bytes"), size)]),
         Column("out", fitting(lambda setup: setup.out_bytes or None), size),
         Column("in", fitting(lambda setup: setup.in_bytes or None), size),
@@ -290,7 +302,8 @@ def compare_table(name: str, setups: Sequence[Compared], baseline_seconds: float
         Column("", fitting(lambda setup: setup.seconds / least), lambda ratio: f"{ratio:.2f} ×"),
         *([] if papers else [Column("stalled", fitting(lambda setup: share(setup.stall, setup.seconds)), plain)]),
     )  # fmt: skip
-    peaks = "pool: at its peak." if papers else "pool, live: at their peaks."
+    pools = "pool: what is taken of the budget.  " if smaller else ""
+    peaks = f"{pools}peak: what is in use at most{'' if papers else '; live: by tensors'}."
     against = f"the baseline with unlimited memory, {duration(least)}" if baseline_seconds else "the fastest that fits"
     note = f"{peaks}  out, in: bytes copied in an iteration.  ×: against {against}."
     if papers:

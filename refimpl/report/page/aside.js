@@ -203,7 +203,7 @@ function figureDifferences() {
   const [a, b] = state.models;
   const plain = (value) => value.toLocaleString("en");
   const figures = [
-    ["pool, at most", ({ doc }) => doc.peak, size],
+    ["peak", ({ doc }) => doc.peak, size],
     ["pinned memory", ({ doc }) => doc.pinned, size],
     ["iteration", ({ seconds }) => seconds, duration],
     ["stalled", ({ doc }) => doc.stall, duration],

@@ -16,6 +16,7 @@ from refimpl.cli import demonstration as demo
 from refimpl.cli.demonstration import pictures
 from refimpl.combined import COMBINED
 from refimpl.planner import Program
+from refimpl.registry.presets import PAPERS
 from refimpl.text import size
 
 
@@ -119,11 +120,16 @@ def test_the_emulated_gpu_comes_to_the_losses_of_the_cpu(
 def vgg16_under_each_paper(programs: dict[str, Program], said: str) -> None:
     """The table of the papers: who fits, what that needs, and by which means."""
     assert programs["baseline"].peak_bytes > demo.BUDGET
-    assert {"vdnn-dyn", "superneurons", "accudnn", "combined"} < set(programs)
-    for policy in demo.POLICIES:
-        (line,) = [line for line in said.splitlines() if line.startswith(f"{policy} ")]
-        fits = policy in programs and programs[policy].peak_bytes <= demo.BUDGET
-        assert line.split()[1] == ("yes" if fits else "no")
+    assert {"vDNN", "SuperNeurons", "AccUDNN", "combined"} < set(programs)
+    for paper in PAPERS:
+        fits = paper in programs and programs[paper].peak_bytes <= demo.BUDGET
+        named = programs[paper].setup.name.partition(": ")[0] if fits else paper
+        (line,) = [line for line in said.splitlines() if line.startswith(f"{named} ")]
+        assert ("does not fit" in line) is not fits
         if fits:
-            assert size(programs[policy].peak_bytes) in line and demo.means(programs[policy]) in line
+            program = programs[paper]
+            assert all(
+                text in line for text in (demo.means(program), size(program.pool_bytes), size(program.peak_bytes))
+            )
+            assert program.peak_bytes <= program.pool_bytes <= program.budget == demo.BUDGET
     assert max(map(len, said.splitlines())) <= 110

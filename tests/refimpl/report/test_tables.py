@@ -57,7 +57,7 @@ def test_the_tables_of_a_plan(make) -> None:
 def test_a_plans_figures() -> None:
     program, line = evicting(), timeline(evicting)
     rows = {row[0].strip(): row[1] for row in plan_table(program, line).rows}
-    assert rows["pool, at most"] == size(program.peak_bytes)
+    assert rows["peak"] == size(program.peak_bytes)
     assert rows["live, at most"] == size(program.peak.live_bytes)
     assert rows["rebuilt"] == str(program.counts.recomputed_layers)
     assert rows["copy out, evicted"] == size(program.counts.evicted_bytes)
