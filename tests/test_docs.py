@@ -127,6 +127,7 @@ def shape_of(line: str) -> str:
     """A line of output without what depends on the machine: memory and times, the last digits of a loss."""
     label = line.split(" ")[0]
     measured = {"Memory": r"[\d.]+ [KM]iB(?= at most)", "Time": ".*", "Loss": ".*", "Accuracy": r"[\d.]+%"}
+    measured["Chosen"] = "(?<=calls: ).*"
     return re.sub(measured.get(label, "(?!)"), "…", line)
 
 

@@ -38,7 +38,13 @@ SETTINGS: dict[str, tuple[type, float, float]] = {
 }
 
 
-def write(path: str | Path, network: Network, state: Mapping[str, np.ndarray], settings: Mapping[str, float]) -> None:
+def write(
+    path: str | Path,
+    network: Network,
+    state: Mapping[str, np.ndarray],
+    settings: Mapping[str, float],
+    algorithms: Mapping[str, str],
+) -> None:
     """Write a checkpoint; one that is there already stays until the new one is complete.
 
     A state with NaN or infinity is refused: no training can go on from it, and it would replace one that is good.
@@ -50,6 +56,7 @@ def write(path: str | Path, network: Network, state: Mapping[str, np.ndarray], s
         "format": FORMAT,
         "network": network.name,
         "settings": dict(settings),
+        "algorithms": dict(algorithms),
         "checksums": {name: _checksum(array) for name, array in state.items()},
     }
     arrays: dict[str, Any] = {ABOUT: np.array(json.dumps(about)), **state}
@@ -78,6 +85,7 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
                     raise
                 raise CheckpointError(f"{path} is a checkpoint of {shown(other)}, not of {network.name}") from None
             settings = _settings(about)
+            _algorithms(about, network)
             arrays = {name: archive.read(name) for name in names}
     except FileNotFoundError:
         raise CheckpointError(f"there is no checkpoint {path}") from None
@@ -88,6 +96,25 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
     if about.get("checksums") != {name: _checksum(array) for name, array in arrays.items()}:
         raise CheckpointError(f"{path} is damaged: a tensor differs from what was saved")
     return arrays, settings
+
+
+def algorithms(path: str | Path, network: Network) -> dict[str, str] | None:
+    """The algorithms that a checkpoint's state was trained with, by the names of calls; None: it does not say."""
+    try:
+        with opened(path) as archive:
+            return _algorithms(_about(archive, network), network) if ABOUT in archive.names else None
+    except FileNotFoundError:
+        raise CheckpointError(f"there is no checkpoint {path}") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
+    except Damaged as error:
+        raise CheckpointError(f"{path} is incomplete or damaged: {error}") from None
+
+
+def without_algorithm(network: Network, found: Mapping[str, str]) -> list[str]:
+    """The names of the network's calls that have a choice, and have none in `found`."""
+    calls = (call for step in network.steps for call in step.calls)
+    return [call.name for call in calls if call.choosable and call.name not in found]
 
 
 def check(where: str, network: Network, arrays: Mapping[str, Any]) -> None:
@@ -127,6 +154,18 @@ def _about(archive: Archive, network: Network) -> dict[str, Any]:
     if not isinstance(about, dict):
         raise Damaged(f"{ABOUT} is not a JSON object")
     return about
+
+
+def _algorithms(about: Mapping[str, Any], network: Network) -> dict[str, str] | None:
+    """The algorithms, if there are any: older checkpoints have none."""
+    if "algorithms" not in about:
+        return None
+    found = about["algorithms"]
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise Damaged("its algorithms are not names")
+    if about.get("network") == network.name and (missing := without_algorithm(network, found)):
+        raise Damaged(f"it has no algorithm for {missing[0]}")
+    return found
 
 
 def _settings(about: Mapping[str, Any]) -> dict[str, Any]:

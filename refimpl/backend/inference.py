@@ -6,7 +6,7 @@ The resident tensors are placed first, in the same order and by the same allocat
 from __future__ import annotations
 
 from refimpl.backend.errors import RunError
-from refimpl.planner import Program, SetupError, plan
+from refimpl.planner import DoesNotFit, Program, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal, NoCache, NoOffload, NoPrefetch, NoRecompute
 
 
@@ -23,7 +23,11 @@ def inference_program(training: Program) -> Program:
         setup = training.setup.replace(**forward_only)
     except SetupError:
         setup = training.setup.replace(cache=NoCache(), **forward_only)
-    made = plan(training.network.inference(), setup, training.machine, training.budget)
+    network, machine = training.network.inference(), training.machine
+    try:  # what is evaluated follows from the training alone, and not from which algorithm is the fastest here
+        made = plan(network, setup, machine.with_algorithms(training.algorithms), training.budget)
+    except DoesNotFit:
+        made = plan(network, setup, machine, training.budget)
     if dict(made.resident) != dict(training.resident):
         raise RunError("this program cannot evaluate: its weights are not at the addresses that planning gives them")
     return made

@@ -339,10 +339,14 @@ class Trainer:
     def save(self, path: str | Path) -> None:
         """Write a checkpoint."""
         self._require_whole()
-        checkpoint.write(path, self.network, self.state(), self._settings())
+        checkpoint.write(path, self.network, self.state(), self._settings(), self.program.algorithms)
 
     def restore(self, path: str | Path) -> None:
-        """Go on from a checkpoint, bit for bit, its settings and seed included.  A bad one changes nothing."""
+        """Go on from a checkpoint, its settings and seed included.  A bad one changes nothing.
+
+        It is bit for bit the same training if the program has the checkpoint's algorithms: plan it for
+        `machine.with_algorithms(checkpoint.algorithms(path, network))`, as `refimpl run --resume` does.
+        """
         state, settings = checkpoint.read(path, self.network)
         self.load_state(state)
         for name, value in settings.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -119,14 +120,23 @@ def say_share(options: argparse.Namespace, network: Network, machine: Machine) -
 # -- to be run ---------------------------------------------------------------------------------------------------------
 
 
-def runnable(options: argparse.Namespace, network: Network, default: str = "") -> Program:
-    """A program that can be run: with our own algorithms, and proved safe.  `default` names a machine."""
+def runnable(
+    options: argparse.Namespace, network: Network, default: str = "", algorithms: Mapping[str, str] | None = None
+) -> Program:
+    """A program that can be run: with our own algorithms, and proved safe.
+
+    Args:
+        options: of the command.
+        network: what is trained.
+        default: names a machine.
+        algorithms: of another run, by the names of calls; None: which are fastest here.
+    """
     found = machine(options, default or running_on(options))
     if found.catalogue != "own":
         if options.catalogue:
             raise Fail(f"--catalogue {options.catalogue} can be simulated and not run; give --catalogue own")
         found = found.with_catalogue("own")
-    program = plan(network, setup(options), found, options.budget)
+    program = plan(network, setup(options), found.with_algorithms(algorithms or {}), options.budget)
     proved(program)
     return program
 

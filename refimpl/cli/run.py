@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
 import shlex
 import statistics
+import sys
 import time
 import warnings
 import zlib
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import pairwise
@@ -25,7 +28,7 @@ from refimpl.machine.cpu import CalibratedCpu
 from refimpl.network import Network
 from refimpl.network.zoo import NETWORKS, build
 from refimpl.planner import Program
-from refimpl.text import counted, duration, offer, size
+from refimpl.text import contents, counted, duration, offer, opened, size
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator, Trainer
@@ -73,6 +76,11 @@ def add(parser: Parser) -> None:
     parser.add_argument("--save", metavar="FILE", help="write a checkpoint at the end")
     parser.add_argument("--export", metavar="FILE", help="write the network's ONNX file with the trained weights")
     parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint")
+    parser.add_argument(
+        "--like", metavar="FILE",
+        help="take the convolution algorithms of another run, from its checkpoint or from what its --json printed "
+        "(default: those of --resume; none: the fastest here, which another machine or calibration may find others)",
+    )  # fmt: skip
     parser.add_argument("--page", metavar="FILE", help="write a page with one more iteration beside the planned one")
     declare.setup(parser)
     declare.machine(parser, default="here")
@@ -153,6 +161,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     described = {
         "network": network.name, "batch": network.batch, "policy": resolve.setup(options).name, "data": options.data,
         "iterations": last, "all-reduces": network.reduced, **learning, "checkpoint": options.resume,
+        "algorithms like": options.like,
     }  # fmt: skip
     same_command(communicator, described)
     with communicator.preparing():
@@ -161,7 +170,8 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             resolve.machine(options, resolve.running_on(options))
     with ExitStack() as stack:
         with communicator.preparing():
-            program = resolve.runnable(options, network)
+            like, algorithms = algorithms_of(options, network)
+            program = resolve.runnable(options, network, algorithms=algorithms)
             trainer = stack.enter_context(resolve.trainer(program, options, communicator=communicator, **learning))
             if options.resume:
                 resume(trainer, options, learning)
@@ -204,7 +214,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
             "driver_calls": driver_calls(trainer), "checkpoint": options.save, "exported": options.export,
             "pinned_bytes": program.pinned_bytes, "compressed": [asdict(one) for one in compressed],
-            "ranks": network.ranks, "wire_bytes": wire_bytes,
+            "ranks": network.ranks, "wire_bytes": wire_bytes, "algorithms": program.algorithms, "like": like,
         }  # fmt: skip
     if options.json:
         print_json(document)
@@ -219,6 +229,31 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             say("")
             show_table(compressed_table(compressed))
     return DONE
+
+
+def algorithms_of(options: argparse.Namespace, network: Network) -> tuple[str | None, dict[str, str] | None]:
+    """The run whose algorithms are taken, and they; None: the fastest here."""
+    from refimpl.backend import checkpoint
+
+    path = options.like or options.resume
+    if path is None or path == "none":
+        return None, None
+    if options.like is None or is_zip(path):
+        found = checkpoint.algorithms(path, network)
+    else:
+        try:
+            found = dict(json.loads(contents(path))["algorithms"])
+        except (ValueError, TypeError, LookupError, RecursionError):
+            raise Fail(f"--like {path}: this is neither a checkpoint nor what refimpl run --json prints") from None
+    missing = ["anything"] if found is None else checkpoint.without_algorithm(network, found)
+    if missing and options.like:
+        raise Fail(f"--like {path}: it has no algorithm for {missing[0]} of {network.name}")
+    return (None, None) if missing else (path, found)
+
+
+def is_zip(path: str) -> bool:
+    with opened(path, sys.maxsize) as file:
+        return file.read(2) == b"PK"
 
 
 def checksum(trainer: Trainer) -> int:
@@ -383,6 +418,8 @@ def report(document: dict[str, Any], program: Program) -> None:
         f"Time      {duration(seconds['iteration'])} an iteration; planned for {program.machine.name}: "
         f"{duration(seconds['predicted'])}{rough}"
     )
+    if document["algorithms"]:
+        say(f"Chosen    {chosen(document['algorithms'])}" + f", as in {document['like']}" * bool(document["like"]))
     if document["ranks"] > 1:
         reduces = counted(len(program.network.reduced), "all-reduce")
         say(f"Network   {reduces} an iteration; all ranks together send {size(document['wire_bytes'])}")
@@ -407,6 +444,12 @@ def report(document: dict[str, Any], program: Program) -> None:
         say(f"Saved     {document['checkpoint']}")
     if document["exported"]:
         say(f"Exported  {document['exported']}")
+
+
+def chosen(algorithms: dict[str, str]) -> str:
+    """The algorithms of a run, how many calls have each."""
+    each = ", ".join(f"{name} {number}" for name, number in Counter(algorithms.values()).most_common())
+    return f"{counted(len(algorithms), 'convolution call')}: {each}"
 
 
 def compressing(compressed: list[dict[str, Any]]) -> str:

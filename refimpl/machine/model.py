@@ -10,8 +10,10 @@ an algorithm that runs several kernels the sum of them.  Rate and bandwidth are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from refimpl.machine.catalogues import known, options
@@ -21,6 +23,7 @@ from refimpl.machine.tiers import HOST, Tier, check_tiers
 from refimpl.machine.work import MachineError, Option, Work
 from refimpl.network import Call
 from refimpl.network.call import Convolution as Key
+from refimpl.text import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,10 @@ class Known(NamedTuple):
 
     choices: tuple[Choice, ...]
     seconds: dict[tuple[str, int], float]
+
+
+def known_of(choices: tuple[Choice, ...]) -> Known:
+    return Known(choices, {(choice.algorithm, choice.workspace_bytes): choice.seconds for choice in choices})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,7 @@ class Machine:
     host_rate: float = 1.6e10  #: bytes a second that the host's threads compress or decompress: eight of 2 GB/s each
     ring: Ring = TEN_GIGABIT  #: the network that joins it to others like it, which train together
     tiers: tuple[Tier, ...] = (Tier(HOST),)  #: where maps are offloaded to, the preferred one first
+    given: tuple[tuple[str, str], ...] = ()  #: a call's name and the one algorithm that it is offered
     _known: dict[Any, Known] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -140,6 +148,18 @@ class Machine:
         """The same machine with other memories to offload to, the preferred one first."""
         return replace(self, tiers=tuple(tiers))
 
+    def with_algorithms(self, given: Mapping[str, str]) -> Machine:
+        """The same machine, offering each call of these names one algorithm, whichever is the fastest here.
+
+        The bits of training follow from the algorithms alone: `program.algorithms` of one run repeat them in another.
+        """
+        if dict(self.given) == dict(given):
+            return self
+        made = copy(self)  # which knows the seconds that this one knows
+        object.__setattr__(made, "given", tuple(sorted(given.items())))
+        made.__dict__.pop("_algorithm_of", None)
+        return made
+
     # -- the model -----------------------------------------------------------------------------------------------------
 
     def work_seconds(self, work: Work) -> float:
@@ -158,10 +178,20 @@ class Machine:
         key = self._key(call)
         known = self._known.get(key)
         if known is None:
-            choices = self._make_choices(key)
-            seconds = {(choice.algorithm, choice.workspace_bytes): choice.seconds for choice in choices}
-            known = self._known[key] = Known(choices, seconds)
+            known = self._known[key] = known_of(self._make_choices(key))
+        if self.given and (algorithm := self._algorithm_of.get(call.name)):
+            whole, key = known, (key, algorithm)
+            known = self._known.get(key)
+            if known is None:
+                one = tuple(choice for choice in whole.choices if choice.algorithm == algorithm)
+                if not one:
+                    raise MachineError(f"{self.name} has no algorithm {shown(algorithm)} for {call.name}")
+                known = self._known[key] = known_of(one)
         return known
+
+    @cached_property
+    def _algorithm_of(self) -> Mapping[str, str]:
+        return dict(self.given)
 
     def _key(self, call: Call) -> Any:
         """Calls with the same key have the same choices."""

@@ -75,6 +75,11 @@ class Call:
         return self.function in CHOOSABLE
 
     @property
+    def name(self) -> str:
+        """The name of a choosable call, which no other one in its network has: its function, and what it writes."""
+        return f"{self.function} {self.writes[0].name}"
+
+    @property
     def convolution(self) -> Convolution:
         """Of a choosable call: pass, shapes of x and w, stride, padding, dilation, as `kernels.conv` wants them."""
         given = self.arguments

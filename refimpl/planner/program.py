@@ -76,6 +76,12 @@ class Program:
         found = (trial for trial in self.tried if trial.setup in names and trial.seconds == self.planned_seconds)
         return next(found, None)
 
+    @property
+    def algorithms(self) -> dict[str, str]:
+        """Name of a choosable call → its algorithm; `machine.with_algorithms` makes another plan take them."""
+        launches = (it for it in self.instructions if isinstance(it, Launch))
+        return {one.call.name: one.choice.algorithm for one in launches if one.choice is not None}
+
     def lifetimes(self) -> list[Lifetime]:
         """Every block of the iteration, managed tensors and workspaces, in the order of allocation."""
         found: list[Lifetime] = []

@@ -95,6 +95,7 @@ def tiny() -> Network:
 
 
 SETTINGS = {"seed": 7, "iteration": 12, "rate": 0.125, "momentum": 0.9, "decay": 0.0}
+ALGORITHMS = {call.name: "direct" for step in tiny().steps for call in step.calls if call.choosable}
 
 
 class Saved:
@@ -105,7 +106,7 @@ class Saved:
         random = np.random.default_rng(0)
         tensors = checkpoint.state_tensors(self.network)
         self.state = {tensor.name: random.normal(size=tensor.shape).astype(np.float32) for tensor in tensors}
-        checkpoint.write(path, self.network, self.state, SETTINGS)
+        checkpoint.write(path, self.network, self.state, SETTINGS, ALGORITHMS)
         self.content = path.read_bytes()
 
     def outcome(self, content: bytes) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ import numpy as np
 import pytest
 
 from refimpl.backend.data import Synthetic
+from refimpl.cli import resolve
 from refimpl.cli.run import curve, without
 from refimpl.cli.terminal import print_json
-from refimpl.machine import machine
+from refimpl.machine import Choice, Machine, machine
+from refimpl.machine.here import rough_cpu
+from refimpl.machine.model import in_order
 from refimpl.network.zoo import build
 from refimpl.registry.fitting import least_budget
 from refimpl.registry.presets import setup
@@ -66,6 +71,66 @@ def test_a_run_in_two_parts_is_the_same_to_the_last_bit(refimpl: Command, tmp_pa
     ended = refimpl("run", *DIGITS, "--steps", 6, "--resume", half, "--save", rest, "--json")
     assert json.loads(begun.out)["losses"] + json.loads(ended.out)["losses"] == first
     assert same(whole, rest) and not same(whole, half)
+
+
+def calibrated(first: str) -> Machine:
+    """This computer with a calibration by which one algorithm is the fastest everywhere."""
+
+    @dataclass(frozen=True)
+    class Calibrated(Machine):
+        def _make_choices(self, key: Any) -> tuple[Choice, ...]:
+            made = super()._make_choices(key)
+            return in_order(replace(one, seconds=one.seconds / (1e6 if one.algorithm == first else 1)) for one in made)
+
+    rough = rough_cpu()
+    return Calibrated(**{each.name: getattr(rough, each.name) for each in fields(rough) if each.init})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["baseline", "superneurons", "vdnn-dyn"])
+def test_a_run_is_repeated_and_resumed_to_the_bit_on_a_machine_with_another_calibration(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    half, whole, again, run = (str(tmp_path / name) for name in ("half.npz", "whole.npz", "again.npz", "run.json"))
+    train = ["run", "tiny-vgg", "--batch", 8, "--backend", "cpu", "--policy", policy, "--json"]
+
+    def said(first: str, *options: Any) -> dict[str, Any]:
+        monkeypatch.setattr(resolve, "machine", lambda *_: calibrated(first))
+        done = refimpl(*train, *options)
+        assert done.status == 0, done.err
+        found: dict[str, Any] = json.loads(done.out)
+        return found
+
+    one = said("direct", "--steps", 4, "--save", whole)
+    Path(run).write_text(json.dumps(one))
+    assert "direct" in one["algorithms"].values() and one["like"] is None
+    assert said("implicit_gemm", "--steps", 4)["losses"] != one["losses"], "the calibration decides"
+    repeated = said("implicit_gemm", "--steps", 4, "--like", run, "--save", again)
+    assert (repeated["losses"], repeated["accuracy"]) == (one["losses"], one["accuracy"])
+    assert repeated["algorithms"] == one["algorithms"] and same(again, whole)
+    assert said("implicit_gemm", "--steps", 4, "--like", whole)["losses"] == one["losses"]
+    said("direct", "--steps", 2, "--save", half)
+    resumed = said("implicit_gemm", "--steps", 4, "--resume", half, "--save", again)
+    assert one["losses"][2:] == resumed["losses"] and same(again, whole) and resumed["like"] == half
+    free = said("implicit_gemm", "--steps", 4, "--resume", half, "--like", "none", "--save", again)
+    assert one["losses"][2:] != free["losses"] and free["like"] is None
+    assert "implicit_gemm" in free["algorithms"].values()
+
+
+def test_a_run_says_which_algorithms_it_took(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
+    saved, none = str(tmp_path / "saved.npz"), str(tmp_path / "none.json")
+    out = refimpl("run", *DIGITS, "--steps", 1, "--save", saved).out
+    assert re.search(r"\nChosen    5 convolution calls: (\w+ [0-9](, )?)+\n", out), out
+    out = refimpl("run", *DIGITS, "--steps", 1, "--like", saved).out
+    assert re.search(rf"\nChosen    5 convolution calls: .*, as in {saved}\n", out), out
+    Path(none).write_text("{}")
+    assert "this is neither a checkpoint nor what refimpl run --json prints" in wrong("run", *DIGITS, "--like", none)
+    Path(none).write_text('{"algorithms": {"conv.forward conv1": "direct"}}')
+    said = wrong("run", *DIGITS, "--like", none)
+    assert "none.json: it has no algorithm for conv.forward conv2 of lenet" in said
+    document = json.loads(refimpl("run", *DIGITS, "--steps", 1, "--json").out)
+    Path(none).write_text(json.dumps({"algorithms": document["algorithms"] | {"conv.forward conv1": "fft"}}))
+    assert "has no algorithm 'fft' for conv.forward conv1" in wrong("run", *DIGITS, "--like", none)
 
 
 WAYS = {"speed": "speed-centric", "memory": "memory-centric", "cost": "cost-aware"}
@@ -201,7 +266,6 @@ def test_ctrl_c_while_saving_says_whether_it_is_saved(
 def test_what_cannot_be_saved_is_refused_before_training(
     wrong: Wrong, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from refimpl.cli import resolve
 
     monkeypatch.setattr(resolve, "trainer", lambda *_, **__: pytest.fail("there is a trainer"))
     for path, says in (
