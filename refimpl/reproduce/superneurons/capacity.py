@@ -5,8 +5,9 @@ momentum, the batch, maps, gradient maps, workspaces, rounding and holes.  Batch
 and the next does not; as fitting is not monotone, a larger one that was not tried may fit too (`registry.largest`).
 
 Host memory has no end here, and with the cache nothing but one step's tensors must be on the device at a time.  The
-published batches of the ResNets are far smaller than those that then fit.  With every checkpoint offloaded to a host
-tier of 34 GiB, and no cache, their largest batches are the published ones: an observation, and not the paper's.
+published batches of the ResNets are far smaller than those that then fit.  A row more for each ResNet has every
+checkpoint offloaded to a host tier of 34 GiB, and no cache.  That size is fitted to the published 384, 256 and 176
+images, and ours are 388, 257 and 181: no figure counts as met by it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ WITHOUT: dict[str, Setup] = {
     "all but recompute": stages.everything().replace(name="all but recompute", recompute=NoRecompute()),
 }
 
-#: The largest batches of the ResNets again, with this much host memory.
+#: The largest batches of the ResNets again, with this much host memory; fitted to the three published ones.
 HOST_BYTES = 34 * GIB
 LIMITED = f"offload all, {HOST_BYTES // GIB} GiB host"
 LIMITED_HOST = K40C.with_tiers([Tier("host", HOST_BYTES)])
@@ -78,7 +79,7 @@ class Row:
     recomputed_layers: int
     images_a_second: float  #: as planned, hence simulated
     tried: int  #: plans that the search took
-    published: Published | None = None  #: SuperNeurons' figure: beside all techniques, and beside the limited host
+    published: Published | None = None  #: SuperNeurons' figure, beside all techniques
 
     @property
     def largest(self) -> int:
@@ -115,13 +116,13 @@ def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
             yield _row(name, setup_name, largest_batch(f"{name}:superneurons", setup), theirs)
         if name.startswith("resnet"):
             found = largest_batch(f"{name}:superneurons", CHECKPOINTS_LEAVE, LIMITED_HOST)
-            yield _row(name, LIMITED, found, published.LARGEST[name])
+            yield _row(name, LIMITED, found)
     for setup_name, setup in SETUPS.items():
         watch(f"{DEEP}, {setup_name}")
         yield _row(DEEP, setup_name, deepest(setup), published.DEEPEST if setup_name == ALL else None)
 
 
-def _row(network: str, setup: str, found: Largest, theirs: Published | None) -> Row:
+def _row(network: str, setup: str, found: Largest, theirs: Published | None = None) -> Row:
     batch, depth, tried = found.size, None, len(found.tried)
     if network == DEEP:
         batch, depth = DEEP_BATCH, depth_of(found.size) if found.size else 0
@@ -159,6 +160,4 @@ def note(row: Row) -> str:
     """How ours was found, in a few words."""
     if row.depth is not None:
         return f"{row.resident_bytes / GIB:.1f} GiB are weights, gradients and momentum"
-    taken = f"in steps of {STEP}: {row.batch // STEP * STEP}"
-    limited = f"; with {HOST_BYTES // GIB} GiB of host memory, all checkpoints offloaded"
-    return taken + limited * (row.setup == LIMITED)
+    return f"in steps of {STEP}: {row.batch // STEP * STEP}"

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from refimpl.report.tables import Column, Table, count, in_units, percent, plain
 from refimpl.reproduce.evaluation import GIB, MIB, NETWORK, Part, one_table, titled
 from refimpl.reproduce.published import Published
-from refimpl.reproduce.superneurons import by_type, capacity, figures, pictures, published, speed, traffic
-from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow, share
+from refimpl.reproduce.superneurons import (
+    beside,
+    by_type,
+    capacity,
+    figures,
+    fixed_cost,
+    pictures,
+    pool_study,
+    published,
+    speed,
+    traffic,
+)
+from refimpl.reproduce.superneurons.by_type import STRUCTURE, TYPES, TypeRow, fitted_cost, share
 from refimpl.reproduce.superneurons.figures import BudgetRow, CurveRow
 from refimpl.reproduce.superneurons.pool_study import PoolStudy
 from refimpl.reproduce.superneurons.speed import WorkspaceRow
 from refimpl.text import duration, size
 
 MIB_1, MIB_3, GIB_2 = in_units(MIB), in_units(MIB, 3), in_units(GIB, 2)
-MB_0, GB_2 = in_units(10**6, 0), in_units(10**9, 2)
+MB_0, GB_1, GB_2 = in_units(10**6, 0), in_units(10**9), in_units(10**9, 2)
 
 
 def curve_tables(rows: Sequence[CurveRow]) -> list[Table]:
@@ -60,10 +71,13 @@ TOTAL = one_table(
         Column("workspaces forward", "forward_workspace_bytes", MB_0),
         Column("backward", "backward_workspace_bytes", MB_0),
         Column("published ", lambda row: workspaces_published(row.network), "{:,}".format),
+        Column("speed", "speed_up", "{:.2f} ×".format),
+        Column("published  ", lambda row: published.FASTER_WITH_WORKSPACES[row.network].value, "{:.2f} ×".format),
     ),
-    "tensors: every map and gradient map but FORK's copies.  weights × 3: with gradients and momentum.  workspaces: of "
-    "the fastest algorithm of every convolution, by a model of cuDNN 4 on a K40c, added up.  The paper does not say "
-    "what its figure adds up, nor which cuDNN it is.",
+    "tensors: every map and gradient map, where a FORK's first branch is its input and a JOIN's output is its first "
+    "input.  weights × 3: with gradients and momentum.  workspaces: of the fastest algorithm of every convolution, by "
+    "a model of cuDNN 4 on a K40c, added up.  speed: with these over without.  The paper does not say what its figure "
+    "adds up, nor which cuDNN it is.",
 )  # fmt: skip
 
 
@@ -86,33 +100,60 @@ MEMORY = one_table(
 
 def type_tables(rows: Sequence[TypeRow]) -> list[Table]:
     """Shares of time and of memory by type of layer, each followed by the published ones."""
+    cost = fitted_cost(rows)
 
     def lines(
-        parts: Callable[[TypeRow], Mapping[str, float]], theirs: Mapping[str, Mapping[str, Published]]
+        parts: Mapping[str, Callable[[TypeRow], Mapping[str, float]]], theirs: Mapping[str, Mapping[str, Published]]
     ) -> Iterator[tuple[str, Mapping[str, float]]]:
         for row in rows:
-            found = parts(row)
-            yield titled(row), {kind: share(found, kind) for kind in found if found[kind]}
+            for word, of in parts.items():
+                found = of(row)
+                yield word or titled(row), {kind: share(found, kind) for kind in found if found[kind]}
             if row.network in theirs:
                 yield "  published", {kind: figure.value for kind, figure in theirs[row.network].items()}
+
+    def columns(kinds: Iterable[str]) -> list[Column]:
+        return [Column("network", lambda line: line[0]), *map(column, kinds)]
 
     def column(kind: str) -> Column:
         return Column(kind, lambda line: line[1].get(kind), "{:.1f}".format)
 
-    columns = [Column("network", lambda line: line[0]), *map(column, TYPES.values())]
     needs = (
         "The bytes that the forward and the backward steps of a type's layers need, each step for itself, so that a "
         "shared tensor counts several times.  FORK, JOIN and CONCAT are left out.  With a gradient of its own for "
         "LRN, AlexNet's shares would be the published ones."
     )
-    times = "In kernels, simulated on a K40c with the fastest convolutions; FORK, JOIN and CONCAT are left out."
+    times = (
+        f"In kernels, simulated on a K40c with the fastest convolutions; then with {duration(cost)} more for each call "
+        "of a library, fitted to the published shares.  structure: FORK, JOIN and CONCAT, of which the paper has "
+        "nothing but what its shares leave."
+    )
+    by_time = {"": lambda row: row.kernel_seconds, "  with a fixed cost": lambda row: row.seconds(cost)}
     return [
-        Table.of("Time by type of layer, %", lines(lambda row: row.seconds, published.TIME_SHARES), columns, times),
         Table.of(
-            "Memory by type of layer, %", lines(lambda row: row.needed_bytes, published.MEMORY_SHARES), columns, needs
+            "Time by type of layer, %", lines(by_time, published.TIME_SHARES),
+            columns([*TYPES.values(), STRUCTURE]), times,
         ),
-    ]
+        Table.of(
+            "Memory by type of layer, %", lines({"": lambda row: row.needed_bytes}, published.MEMORY_SHARES),
+            columns(TYPES.values()), needs,
+        ),
+    ]  # fmt: skip
 
+
+FIXED_COST = one_table(
+    "A fixed cost a call, and how far ours are from the published figures",
+    (
+        Column("a call", lambda row: duration(row.call_seconds) if row.call_seconds else "none"),
+        Column("", lambda row: "fitted to Figure 8a" if row.fitted else ""),
+        Column("Figure 8a", "types", percent), Column("its simple layers", "types_of_calls", percent),
+        Column("Figure 11", "cache", percent), Column("Table 2, ratio", "pool_ratio", percent),
+        Column("Table 2, speed", "pool_speed", percent),
+    ),
+    "Median deviations.  Each call of a library takes longer on a K40c.  Only Figure 8a was fitted; simple layers: "
+    "without DROPOUT and SOFTMAX.  ratio: the pool over driver calls, whose time follows from the text's 36 %; "
+    "speed: images a second.  No other part has this cost: what fits Figure 8a is too slow for Table 2.",
+)  # fmt: skip
 
 RECOMPUTE = one_table(
     "Three ways of recomputing, MiB",
@@ -149,16 +190,16 @@ CACHE_SPEED = one_table(
         NETWORK, Column("machine", "machine"),
         Column("with the cache", "with_seconds", duration), Column("without", "without_seconds", duration),
         Column("moved with", "with_moved_bytes", MIB_1), Column("without ", "without_moved_bytes", MIB_1),
-        Column("speed", "ratio", "{:.3f} ×".format),
+        Column("speed", "ratio", "{:.3f} ×".format), Column("in series", "ratio_in_series", "{:.3f} ×".format),
         Column("published", lambda row: published.FASTER_WITH_CACHE[row.network].value, "{:.3f} ×".format),
     ),
     "An iteration within 12 GiB, simulated, with dynamic workspaces and cost-aware recomputation.  without: the "
-    "outputs of CONV and FC are offloaded at once.  moved: MiB.",
+    "outputs of CONV and FC are offloaded at once.  moved: MiB.  in series: if no kernel ran beside a copy.",
 )  # fmt: skip
 
 
 def workspace_tables(rows: Sequence[WorkspaceRow]) -> list[Table]:
-    """The speed and the workspaces of AlexNet, a line a pool."""
+    """The speed and the workspaces of AlexNet, a line a pool; and those of the paper's panels."""
     runs: dict[tuple[str, int, int], list[WorkspaceRow]] = {}
     for row in rows:
         runs.setdefault((row.setup, row.batch, row.pool_bytes), []).append(row)
@@ -178,7 +219,30 @@ def workspace_tables(rows: Sequence[WorkspaceRow]) -> list[Table]:
         "Simulated on a K40c.  workspaces: MiB of all convolution calls together; of the fastest: if each call had the "
         "fastest algorithm.  calls without theirs: those whose workspace is another one.  Y: forward; dX, dW: backward."
     )
-    return [Table.of("Workspaces in two pools", runs.values(), columns, note)]
+    return [Table.of("Workspaces in two pools", runs.values(), columns, note), panels_table(rows)]
+
+
+def panels_table(rows: Sequence[WorkspaceRow]) -> Table:
+    """Figure 12: what each step is assigned of the workspace of its fastest algorithm, published and ours."""
+    lines: list[tuple[str, Mapping[str, tuple[float, float]]]] = []
+    for panel in published.PANELS:
+        pairs = zip(panel.assigned, panel.fastest, strict=True)
+        lines.append((panel.title, dict(zip(published.WORKSPACE_STEPS, pairs, strict=True))))
+        run = speed.chosen(rows, "all but recompute", panel.batch or speed.BATCHES[-1], panel.pool)
+        ours = speed.by_step(run)
+        lines.append(("  ours", {step: (given / 1e6, fastest / 1e6) for step, (given, fastest) in ours.items()}))
+
+    def column(step: str) -> Column:
+        layer, direction = step.split()
+        return Column(f"{layer[4:]}{direction[0]}", lambda line: line[1][step], lambda of: f"{of[0]:.0f}/{of[1]:.0f}")
+
+    columns = [Column("panel", lambda line: line[0]), *map(column, published.WORKSPACE_STEPS)]
+    note = (
+        "MB, assigned/of the fastest algorithm, by CONV: f forward, b backward; CONV1's are left out.  ours: all "
+        f"techniques but recomputation; {speed.BATCHES[-1]} images where the panel's batch was not at hand.  The sizes "
+        "depend on the version of cuDNN."
+    )
+    return Table.of("Workspaces beside Figure 12", lines, columns, note)
 
 
 def budget_tables(rows: Sequence[BudgetRow]) -> list[Table]:
@@ -246,9 +310,10 @@ def largest_tables(rows: Sequence[capacity.Row]) -> list[Table]:
 
 POOL = (
     NETWORK, Column("machine", "machine"), Column("calls", "calls", count),
+    Column("a call", "allocate_seconds", duration),
     Column("with the heap", "seconds_heap", duration), Column("driver calls", "seconds_driver", duration),
     Column("share", "share_of_driver_calls", percent), Column("speed", "speed", "{:.2f} ×".format),
-    Column("published", lambda row: published.FASTER_WITH_POOL[network_of(row)][1].value, "{:.2f} ×".format),
+    Column("published", lambda row: published.FASTER_WITH_POOL[network_of(row)].ratio.value, "{:.2f} ×".format),
 )  # fmt: skip
 
 
@@ -260,11 +325,43 @@ def network_of(row: PoolStudy) -> str:
 def pool_tables(rows: Sequence[PoolStudy]) -> list[Table]:
     """An iteration with the heap and with driver calls."""
     note = (
-        f"Simulated under {rows[0].setup} with the fastest convolutions; the whole device waits for a driver call, "
-        f"which takes {duration(rows[0].allocate_seconds)}, an assumption.  share: of an iteration, in driver calls.  "
-        "speed: with the heap over with driver calls.  The heap's own work is not counted."
+        f"Simulated under {rows[0].setup} with the fastest convolutions; the whole device waits for a driver call.  a "
+        f"call: {duration(rows[0].allocate_seconds)} is an assumption; the other is the one with which ResNet-50's "
+        "share is the published one.  share: of an iteration, in driver calls.  speed: with the heap over with driver "
+        "calls.  The heap's own work is not counted."
     )
     return [Table.of("Heap against driver calls", rows, POOL, note)]
+
+
+CURVES = one_table(
+    "Speed by batch on a TITAN Xp, images a second",
+    (
+        Column("network", "network"), Column("images", "batch", plain),
+        Column("published", "published_rate", plain), Column("ours", "rate", "{:.0f}".format),
+        Column("of its highest", "published_share", percent), Column("ours ", "share", percent),
+    ),
+    "Simulated within 12 GiB under all techniques.  The speeds depend on the version of cuDNN, ours is a model of "
+    "cuDNN 4; what can be compared is where a curve is highest, and how it falls.  –: does not fit.",
+)  # fmt: skip
+
+
+def costs_tables(rows: Sequence[beside.CostRow]) -> list[Table]:
+    """Figure 13 with what the paper has of the other frameworks."""
+
+    def of_another(who: str, place: int) -> Column:
+        return Column(who, lambda row: published.LARGEST_MEMORY_OF_OTHERS[row.network][place], "{:.1f}".format)
+
+    columns = (
+        NETWORK, Column("published", lambda row: published.LARGEST_MEMORY[row.network].value, "{:.1f}".format),
+        Column("tensors", "memory_bytes", GB_1), Column("workspaces", "workspace_bytes", GB_1),
+        *(of_another(who, place) for place, who in enumerate(("Caffe", "TensorFlow", "MXNet", "Torch"))),
+    )  # fmt: skip
+    note = (
+        "GB (10^9 bytes) at Table 5's batches, everything allocated once.  tensors and workspaces: ours, as in Figure "
+        "2, the latter of every forward convolution's fastest algorithm.  The other frameworks' figures are published, "
+        "each at its own largest batch, and are not measured here."
+    )
+    return [Table.of("Memory at the largest batches", rows, columns, note)]
 
 
 PARTS = (
@@ -276,6 +373,8 @@ PARTS = (
          MEMORY, pictures.memory_picture, beside=False),
     Part("types", "time and memory by type of layer", len(figures.NETWORKS), by_type.by_type,
          type_tables, pictures.types_picture),
+    Part("fixed-cost", "a fixed cost a call, tried where it was not fitted", fixed_cost.ROUNDS, fixed_cost.fixed_cost,
+         FIXED_COST, beside=False),
     Part("recompute", "extra runs and peaks of the three ways", len(published.RECOMPUTED), figures.recomputation,
          RECOMPUTE),
     Part("cache", "bytes moved with the tensor cache and without", len(traffic.BATCHES), figures.cache,
@@ -288,5 +387,9 @@ PARTS = (
          beside=False),
     Part("largest", "the largest batches and the deepest ResNet in 12 GiB", capacity.ROUNDS, capacity.capacity,
          largest_tables),
-    Part("pool", "heap against driver calls", len(published.FASTER_WITH_POOL), figures.pool, pool_tables),
+    Part("pool", "heap against driver calls", 2, pool_study.pool, pool_tables),
+    Part("largest-memory", "memory at the largest batches", len(published.LARGEST_MEMORY), beside.costs, costs_tables,
+         units="GB: 10^9 bytes."),
+    Part("speed-by-batch", "images a second by batch, on a TITAN Xp", len(published.SPEED_CURVES), beside.speeds,
+         CURVES),
 )  # fmt: skip

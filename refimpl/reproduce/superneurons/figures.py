@@ -20,7 +20,6 @@ from refimpl.planner.baseline import MemoryOptimal
 from refimpl.reproduce.evaluation import MIB, moved_bytes
 from refimpl.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.reproduce.superneurons import published, traffic
-from refimpl.reproduce.superneurons.pool_study import PoolStudy, against_driver_calls
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import ALL_CHECKPOINTS
 from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
@@ -43,6 +42,10 @@ CURVE: dict[str, Setup] = {
     "offload": stages.offload(),
     "recompute": stages.recompute(),
 }
+
+
+#: Liveness analysis, and the fastest convolutions: with unlimited memory there is room for every workspace.
+FASTEST = stages.liveness(DynamicWorkspace())
 
 
 def network(name: str, batch: int | None = None) -> Network:
@@ -102,6 +105,8 @@ def curve(watch: Watch) -> Found:
             Reproduced(published.PEAK_STEPS[name], program.peak.step.number, str(program.peak.step)),
             Reproduced(published.STEPS[name], sum(row.met for row in mine), f"{apart:.3f} MiB apart at most"),
         ]
+        if name in published.PRINTED_PEAKS:
+            figures.append(Reproduced(published.PRINTED_PEAKS[name], program.peak.live_bytes / MIB, setup.name))
     return Found(figures, rows)
 
 
@@ -112,24 +117,32 @@ def curve(watch: Watch) -> Found:
 class TotalRow:
     """A network's memory if everything is allocated at once: the paper's Figure 2.  Bytes.
 
-    The paper does not define its figure.  This sum gives the chains and the ResNets to 0.15 %: all maps and gradient
-    maps, but a FORK's copies, and every weight with its gradient and its momentum.
+    The paper does not define its figure.  This sum gives all seven networks to 0.06 %: every map and gradient map, and
+    every weight with its gradient and its momentum, where a FORK's first branch is its input, the other branches are
+    copies, and a JOIN's output is its first input.
     """
 
     network: str
     batch: int
-    tensor_bytes: int  #: maps and gradient maps, without FORK's copies
+    tensor_bytes: int  #: maps and gradient maps, none twice where two are one by this rule
     weight_bytes: int  #: weights, gradients and momentum
     forward_workspace_bytes: int  #: of the fastest algorithm of every convolution's forward
     backward_workspace_bytes: int
+    least_seconds: float  #: an iteration with the least workspaces, simulated
+    fastest_seconds: float  #: with the fastest convolutions
 
     @property
     def memory_bytes(self) -> int:
         return self.tensor_bytes + self.weight_bytes
 
+    @property
+    def speed_up(self) -> float:
+        """The speed with workspaces over the speed without."""
+        return self.least_seconds / self.fastest_seconds
+
 
 def total(watch: Watch) -> Found:
-    """The memory of the networks, without and with the convolutions' workspaces."""
+    """The memory of the networks, without and with the convolutions' workspaces, and what these buy."""
     rows, figures = [], []
     for name in NETWORKS:
         watch(name)
@@ -138,19 +151,39 @@ def total(watch: Watch) -> Found:
         memory, with_workspaces = published.NETWORK_BYTES[name]
         forward = row.memory_bytes + row.forward_workspace_bytes
         note = f"forward alone; backward too: {(forward + row.backward_workspace_bytes) / MB:,.0f}"
-        figures.append(Reproduced(memory, row.memory_bytes / MB, "all tensors but FORK's copies; weights × 3"))
+        figures.append(Reproduced(memory, row.memory_bytes / MB, "weights × 3; no alias twice"))
         figures.append(Reproduced(with_workspaces, forward / MB, note))
+        faster = "simulated on a K40c, with the fastest and the least workspaces"
+        figures.append(Reproduced(published.FASTER_WITH_WORKSPACES[name], row.speed_up, faster))
     return Found(figures, rows)
 
 
 def total_row(name: str, built: Network) -> TotalRow:
-    workspaces = {"forward": 0, "backward": 0}
+    workspaces = workspace_bytes(built)
+    tensors, weights = tensor_and_weight_bytes(built)
+    least, fastest = (planned(built, setup).planned_seconds for setup in (stages.liveness(), FASTEST))
+    return TotalRow(name, built.batch, tensors, weights, workspaces["forward"], workspaces["backward"], least, fastest)
+
+
+def workspace_bytes(built: Network) -> dict[str, int]:
+    """Direction → bytes of the fastest algorithms' workspaces, added up."""
+    found = {"forward": 0, "backward": 0}
     for step in built.steps:
         fastest = [K40C.choices(call)[0] for call in step.calls if call.choosable]
-        workspaces[step.direction] += sum(choice.workspace_bytes for choice in fastest)
-    copies = sum(tensor.nbytes for layer in built.layers if layer.kind == "fork" for tensor in layer.outputs)
+        found[step.direction] += sum(choice.workspace_bytes for choice in fastest)
+    return found
+
+
+def tensor_and_weight_bytes(built: Network) -> tuple[int, int]:
+    """By the rule of Figure 2: all maps and gradient maps, no alias twice; and all weights, three times."""
     weights = sum(parameter.weight.nbytes for _, _, parameter in built.parameters())
-    return TotalRow(name, built.batch, built.managed_bytes - copies, 3 * weights, *workspaces.values())
+    return built.managed_bytes - aliased_bytes(built), 3 * weights
+
+
+def aliased_bytes(built: Network) -> int:
+    """Bytes of the maps that are another map in the paper's Figure 2: FORKs' first branches and JOINs' outputs."""
+    firsts = [layer.outputs[0] for layer in built.layers if layer.kind in ("fork", "join")]
+    return sum(map.nbytes for map in firsts)
 
 
 # -- memory of the networks --------------------------------------------------------------------------------------------
@@ -315,29 +348,3 @@ def shrinking(watch: Watch) -> Found:
             moved, hits = moved_bytes(program), (counts.hits, counts.misses, counts.evictions)
             rows.append(BudgetRow(name, built.batch, program.budget, share, moved, built.managed_bytes, *hits))
     return Found([], rows)
-
-
-# -- the pool ----------------------------------------------------------------------------------------------------------
-
-
-#: Liveness analysis, and the fastest convolutions: with unlimited memory there is room for every workspace.
-FASTEST = stages.liveness(DynamicWorkspace())
-
-
-def pool(watch: Watch) -> Found:
-    """The heap against one driver call an allocation, for the networks and the batches of the paper's table."""
-    figures: list[Reproduced] = []
-    rows: list[PoolStudy] = []
-    for name, (batch, speed) in published.FASTER_WITH_POOL.items():
-        watch(f"{name}({batch})")
-        mine = [against_driver_calls(network(name, batch), machine, FASTEST) for machine in GPUS]
-        rows += mine
-        study, others = mine[0], ", ".join(f"{row.speed:.3f} on a {row.machine}" for row in mine[1:])
-        a_call = 1e6 * study.seconds_in_calls / study.calls
-        note = f"simulated on a {study.machine}, {a_call:.0f} µs a call, an assumption; {others}"
-        figures.append(Reproduced(speed, study.speed, note))
-        if name == "resnet50":
-            wanted = 1e6 * study.call_seconds_published
-            note = f"on a {study.machine}; the published share is that of {wanted:.0f} µs a call"
-            figures.append(Reproduced(published.DRIVER_SHARE, 100 * study.share_of_driver_calls, note))
-    return Found(figures, rows)

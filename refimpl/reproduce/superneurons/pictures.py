@@ -17,7 +17,7 @@ from refimpl.reproduce.drawing import PUBLISHED, grouped_bars, named
 from refimpl.reproduce.evaluation import GIB, MIB, titled
 from refimpl.reproduce.published import Published
 from refimpl.reproduce.superneurons import published, speed
-from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow, share
+from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow, fitted_cost, share
 from refimpl.reproduce.superneurons.figures import GPUS, CurveRow, MemoryRow, TotalRow
 from refimpl.reproduce.superneurons.speed import CacheRow, WorkspaceRow
 
@@ -165,11 +165,11 @@ TYPE_COLOURS = {
 def types_picture(rows: Sequence[TypeRow]) -> Figure:
     """Two bars a network, ours above the published one, stacked by type of layer: time, and memory."""
     title = "Time and memory of SuperNeurons' networks by type of layer"
-    subtitle = "upper bars: ours, time simulated on a K40c · lower, paler bars: as published"
-    networks = [row for row in rows if row.network in published.TIME_SHARES]
+    subtitle = "upper bars: ours, time with the fitted cost a call · lower, paler bars: as published"
+    networks, cost = [row for row in rows if row.network in published.TIME_SHARES], fitted_cost(rows)
     with style.page(11, 1.8 + 0.62 * len(networks), title, subtitle, 0.55) as figure:
         time, memory = figure.subplots(1, 2, sharey=True)
-        _types(time, networks, lambda row: row.seconds, published.TIME_SHARES, "share of an iteration's kernels (%)")
+        _types(time, networks, lambda row: row.seconds(cost), published.TIME_SHARES, "share of an iteration's time (%)")
         _types(memory, networks, lambda row: row.needed_bytes, published.MEMORY_SHARES, "share of the bytes needed (%)")
         style.legend_above(time, 8)
     return figure

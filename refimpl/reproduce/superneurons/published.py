@@ -1,8 +1,9 @@
 """The figures that SuperNeurons published, each with its source and its mark (`refimpl.reproduce.published`).
 
-MB in the paper's memory figures is 2^20 bytes.  The memory curve of AlexNet(200) is beside this file, step by step:
-read off the vector figure, and calculated with the paper's conventions; the two agree to 0.015 MiB.  The paper is Wang
-et al., PPoPP 2018, arXiv 1801.04380.
+MB in the paper's memory figures is 2^20 bytes; in Figure 2 it is 10^6.  The memory curve of AlexNet(200) is beside this
+file, step by step: read off the vector figure, and calculated with the paper's conventions; the two agree to 0.015 MiB.
+Its file has the calculated bytes (C), as 1132.056 MiB at step 39, where the paper draws 1132.05 and prints 1132.155.
+The paper is Wang et al., PPoPP 2018, arXiv 1801.04380.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ CACHE = f"{PAPER}, table of the tensor cache"
 DEPTH = f"{PAPER}, table of the deepest ResNet; the abstract has a ResNet2500"
 BATCH = f"{PAPER}, table of the largest batches"
 POOL = f"{PAPER}, on the memory pool"
-POOL_SPEED = f"{PAPER}, table of the memory pool"
+POOL_SPEED = f"{PAPER}, Table 2, the memory pool"
 TOTALS = f"{PAPER}, Figure 2"
 TIMES = f"{PAPER}, Figure 8a"
 NEEDS = f"{PAPER}, Figure 8b"
 CACHE_SPEED = f"{PAPER}, Figure 11"
-WORKSPACES = f"{PAPER}, on dynamic workspaces (Figure 12): 203 and 240 images a second"
+WORKSPACES = f"{PAPER}, Figure 12, AlexNet's workspaces"
+COSTS = f"{PAPER}, Figure 13, memory at the largest batches"
+SPEEDS = f"{PAPER}, Figure 14, TITAN Xp"
 ABSTRACT = f"{PAPER}, abstract: 10^4 basic layers"
 
 CLOSE_MIB = 0.02  #: of the curve; read off its vector figure to about 0.01
@@ -47,12 +50,13 @@ TENSORS = Published("AlexNet(200): tensors", 36, "", "P", TEXT, EXACTLY)
 #: Setup → its peak and the step of it, and how many of the 46 steps agree.
 PEAKS = {
     "liveness": Published("liveness: peak", 1489.355, "MiB", "P", TEXT, CLOSE_MIB),
-    "offload": Published(
-        "offload and prefetch: peak", 1132.056, "MiB", "D", f"{CURVE}; the text prints 1132.155", CLOSE_MIB
-    ),
-    "recompute": Published(
-        "recomputation: peak", 886.230, "MiB", "P", f"{RECOMPUTATION} and curve; the text prints 886.385", CLOSE_MIB
-    ),
+    "offload": Published("offload and prefetch: peak, drawn", 1132.05, "MiB", "D", CURVE, CLOSE_MIB),
+    "recompute": Published("recomputation: peak", 886.230, "MiB", "P", f"{RECOMPUTATION} and curve", CLOSE_MIB),
+}
+#: The text prints two peaks that differ from the paper's own curve and table by 0.1 and 0.16 MiB.
+PRINTED_PEAKS = {
+    "offload": Published("offload and prefetch: peak, printed", 1132.155, "MiB", "P", TEXT, CLOSE_MIB),
+    "recompute": Published("recomputation: peak, in the text", 886.385, "MiB", "P", TEXT, CLOSE_MIB),
 }
 PEAK_STEPS = {
     "liveness": Published("liveness: step of the peak (POOL5)", 32, "", "P", TEXT, EXACTLY),
@@ -102,6 +106,14 @@ NETWORK_BYTES = {
         ("resnet152", 32, 18109, 18552),
     )
 }  # fmt: skip
+#: Network → speed with the convolutions' workspaces over the speed without.
+FASTER_WITH_WORKSPACES = {
+    network: Published(f"{TITLES[network]}: speed with workspaces over without", ratio, "×", "D", TOTALS, of="time")
+    for network, ratio in (
+        ("alexnet", 2.01), ("vgg16", 1.59), ("vgg19", 1.59), ("inceptionv4", 1.46), ("resnet50", 1.18),
+        ("resnet101", 1.15), ("resnet152", 1.10),
+    )
+}  # fmt: skip
 
 
 def _shares(
@@ -122,11 +134,17 @@ TIME_SHARES = _shares(
     "share of time", TIMES, CLOSE_TIME, "time", "CONV FC DROPOUT SOFTMAX POOL ACT BN LRN",
     alexnet="62.1 9.2 8.1 5.2 5.2 8.1 0 2.3",
     vgg16="53.0 8.7 8.7 4.9 8.2 16.4 0 0",
+    vgg19="57.1 8.4 6.4 3.9 6.4 17.7 0 0",
+    inceptionv4="49.0 0.4 0.8 0.5 2.5 18.8 18.8 0",
     resnet50="48.8 1.1 0 1.6 0.7 17.5 19.0 0",
+    resnet101="50.1 0.7 0 1.1 0.4 17.7 18.4 0",
+    resnet152="49.0 0.4 0 0.9 0.2 18.5 19.0 0",
 )  # fmt: skip
 MEMORY_SHARES = _shares(
     "share of memory", NEEDS, CLOSE_SHARE, "bytes", "CONV POOL ACT BN LRN",
-    alexnet="21.05 18.58 31.72 0 27.58", vgg16="37.26 15.84 46.78 0 0", resnet50="33.47 2.22 29.70 34.60 0",
+    alexnet="21.05 18.58 31.72 0 27.58", vgg16="37.26 15.84 46.78 0 0", vgg19="38.29 14.55 47.04 0 0",
+    inceptionv4="39.17 12.08 24.37 24.37 0", resnet50="33.47 2.22 29.70 34.60 0",
+    resnet101="33.42 1.48 30.91 34.18 0", resnet152="33.40 1.05 31.61 33.93 0",
 )  # fmt: skip
 
 # -- recomputation -----------------------------------------------------------------------------------------------------
@@ -180,7 +198,46 @@ FASTER_WITH_CACHE = {
 
 # -- workspaces --------------------------------------------------------------------------------------------------------
 
-FASTER_WITH_MEMORY = Published("AlexNet: speed in a pool of 5 GB over 3 GB", 1.182, "×", "p", WORKSPACES, of="time")
+
+@dataclass(frozen=True)
+class Panel:
+    """A panel of Figure 12 (D): the workspaces of AlexNet's convolution calls, MB; CONV1's need none."""
+
+    batch: int | None  #: images; None: not at hand
+    pool: int  #: GB
+    rate: float | None  #: images a second
+    assigned: tuple[int, ...]  #: by `WORKSPACE_STEPS`
+    fastest: tuple[int, ...]  #: of the fastest algorithm
+
+    @property
+    def title(self) -> str:
+        images = f"{self.batch} images" if self.batch else f"{self.rate:g} images a second"
+        return f"{self.pool} GB, {images}"
+
+    @property
+    def served(self) -> Published:
+        """Steps that are assigned the workspace of their fastest algorithm."""
+        equal = sum(given == fastest for given, fastest in zip(self.assigned, self.fastest, strict=True))
+        what = f"AlexNet, {self.title}: steps of {len(self.fastest)} with the fastest workspace"
+        return Published(what, equal, "", "D", WORKSPACES, EXACTLY)
+
+
+#: In the order of the figure: forward, then backward.
+WORKSPACE_STEPS = (
+    "CONV2 forward", "CONV3 forward", "CONV4 forward", "CONV5 forward",
+    "CONV5 backward", "CONV4 backward", "CONV3 backward", "CONV2 backward",
+)  # fmt: skip
+PANELS = (
+    Panel(100, 3, None, (286, 0, 0, 0, 233, 349, 241, 782), (286, 0, 0, 0, 233, 349, 241, 782)),
+    Panel(300, 3, None, (427, 0, 0, 0, 0, 0, 0, 397), (427, 0, 0, 0, 943, 1642, 1273, 1358)),
+    Panel(None, 3, 203, (640, 0, 0, 0, 0, 0, 0, 543), (640, 1208, 1573, 1208, 1208, 2154, 1704, 1934)),
+    Panel(None, 5, 240, (640, 1208, 0, 1208, 0, 0, 1208, 844), (640, 1208, 1573, 1208, 1208, 2154, 1704, 1934)),
+)
+SERVED = [panel.served for panel in PANELS]
+FASTER_WITH_MEMORY = Published(
+    "AlexNet: speed in a pool of 5 GB over 3 GB", 1.182, "×", "D", f"{WORKSPACES}: 203 and 240 images a second",
+    of="time",
+)  # fmt: skip
 
 # -- 12 GB -------------------------------------------------------------------------------------------------------------
 
@@ -211,13 +268,92 @@ LARGEST_OF_OTHERS = {
 
 DRIVER_SHARE = Published("ResNet-50: time in cudaMalloc and cudaFree", 36, "%", "P", POOL, of="time")
 
-#: Network → its batch, and the speed with the pool over that with the driver's calls.
-FASTER_WITH_POOL = {
-    network: (
-        batch, Published(f"{TITLES[network]}({batch}): speed of the pool", ratio, "×", "p", POOL_SPEED, of="time")
+
+@dataclass(frozen=True)
+class PoolSpeed:
+    """A network of Table 2: images a second with a driver call for every allocation, with the pool, and their ratio."""
+
+    batch: int
+    calls: Published
+    pool: Published
+    ratio: Published
+
+
+def _pool_speed(network: str, batch: int, *, calls: float, pool: float, ratio: float) -> PoolSpeed:
+    title = f"{TITLES[network]}({batch})"
+
+    def figure(what: str, value: float, unit: str) -> Published:
+        return Published(f"{title}: {what}", value, unit, "P", POOL_SPEED, of="time")
+
+    return PoolSpeed(
+        batch,
+        figure("speed with cudaMalloc", calls, "images/s"),
+        figure("speed with the pool", pool, "images/s"),
+        figure("speed of the pool over cudaMalloc's", ratio, "×"),
     )
-    for network, batch, ratio in (
-        ("alexnet", 128, 1.12), ("vgg16", 16, 1.19), ("inceptionv4", 16, 1.48),
-        ("resnet50", 16, 1.52), ("resnet101", 16, 1.77), ("resnet152", 16, 1.77),
+
+
+FASTER_WITH_POOL = {
+    network: _pool_speed(network, batch, calls=calls, pool=pool, ratio=ratio)
+    for network, batch, calls, pool, ratio in (
+        ("alexnet", 128, 359.4, 401.6, 1.12), ("vgg16", 16, 12.1, 14.4, 1.19), ("inceptionv4", 16, 6.77, 10.0, 1.48),
+        ("resnet50", 16, 21.5, 32.9, 1.53), ("resnet101", 16, 11.3, 18.95, 1.68), ("resnet152", 16, 7.46, 13.2, 1.77),
     )
 }  # fmt: skip
+
+# -- beside other frameworks -------------------------------------------------------------------------------------------
+
+#: GB of memory, workspaces included, at the batches of `LARGEST`.
+LARGEST_MEMORY = {
+    network: Published(f"{TITLES[network]}({LARGEST[network].value:g}): memory", gb, "GB", "D", COSTS)
+    for network, gb in (
+        ("alexnet", 27.8), ("vgg16", 54.5), ("inceptionv4", 139.5), ("resnet50", 123.2), ("resnet101", 137.6),
+        ("resnet152", 143.6),
+    )
+}  # fmt: skip
+#: Caffe, TensorFlow, MXNet, Torch, each at its own largest batch.
+LARGEST_MEMORY_OF_OTHERS = {
+    "alexnet": (8.6, 15.8, 11.5, 12.9),
+    "vgg16": (11.2, 15.9, 19.5, 13.0),
+    "inceptionv4": (None, 37.5, None, None),
+    "resnet50": (9.3, 37.3, 32.6, 13.2),
+    "resnet101": (7.1, 35.5, 27.5, 11.0),
+    "resnet152": (7.2, 30.4, 27.5, 10.1),
+}
+
+#: Network → batch → images a second (D).
+SPEED_CURVES: dict[str, dict[int, int]] = {
+    "alexnet": {
+        128: 1606, 256: 1717, 384: 1746, 512: 1780, 640: 1784, 768: 1627, 896: 1356, 1024: 1270, 1152: 982, 1280: 956,
+    },
+    "vgg16": {16: 107, 32: 120, 48: 125, 64: 122, 80: 111, 96: 105, 112: 92, 128: 94, 144: 72},
+    "inceptionv4": {16: 62, 32: 67, 48: 63, 64: 42, 80: 45},
+    "resnet50": {16: 170, 32: 185, 48: 189, 64: 177, 96: 177, 112: 179, 128: 132, 144: 108, 160: 98},
+    "resnet101": {16: 101, 32: 111, 48: 113, 64: 108, 80: 98, 96: 88, 112: 79},
+    "resnet152": {16: 72, 32: 78, 48: 74, 64: 63, 80: 52},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SpeedCurve:
+    """The shape of a curve of Figure 14: where it is highest, how high, and how far it has fallen at its end."""
+
+    best_batch: Published
+    best_rate: Published
+    fallen: Published  #: the speed at the largest batch over the highest
+
+
+def _speed_curve(network: str, rates: dict[int, int]) -> SpeedCurve:
+    best, last = max(rates, key=lambda batch: rates[batch]), max(rates)
+    title = TITLES[network]
+    return SpeedCurve(
+        Published(f"{title}: batch with the highest speed", best, "images", "D", SPEEDS, EXACTLY),
+        Published(f"{title}: highest speed", rates[best], "images/s", "D", SPEEDS),
+        Published(
+            f"{title}: speed at {last} images over the highest", round(rates[last] / rates[best], 3), "×", "D", SPEEDS,
+            of="time",
+        ),
+    )  # fmt: skip
+
+
+SPEED_SHAPES = {network: _speed_curve(network, rates) for network, rates in SPEED_CURVES.items()}

@@ -6,9 +6,10 @@ All times are simulated.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from refimpl.planner import Launch, Program, Setup, plan
+from refimpl.machine import Machine
+from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup, plan
 from refimpl.planner.baseline import NoRecompute
 from refimpl.reproduce.evaluation import GIB, moved_bytes
 from refimpl.reproduce.published import Found, Reproduced, Watch
@@ -37,32 +38,52 @@ class CacheRow:
     without_seconds: float
     with_moved_bytes: int
     without_moved_bytes: int
+    without_copying_seconds: float  #: of all copies of maps, added up
 
     @property
     def ratio(self) -> float:
         """The speed with the cache over the speed without it."""
         return self.without_seconds / self.with_seconds
 
+    @property
+    def ratio_in_series(self) -> float:
+        """The same, if no kernel ran beside a copy of the eager offload."""
+        return (self.with_seconds + self.without_copying_seconds) / self.with_seconds
+
 
 def cache_speed(watch: Watch) -> Found:
-    """The speed with the tensor cache over the speed without it."""
+    """The speed with the tensor cache over the speed without it, in two readings of "without"."""
     rows: list[CacheRow] = []
     figures: list[Reproduced] = []
     for name, figure in published.FASTER_WITH_CACHE.items():
         watch(name)
-        built = network(name, 128 if name == "alexnet" else 32)
-        mine = []
-        for machine in GPUS:
-            cached, eager = (plan(built, setup, machine, machine.memory_bytes) for setup in (EVERYTHING, WITHOUT_CACHE))
-            mine.append(CacheRow(
-                network=name, batch=built.batch, machine=machine.name,
-                with_seconds=cached.planned_seconds, without_seconds=eager.planned_seconds,
-                with_moved_bytes=moved_bytes(cached), without_moved_bytes=moved_bytes(eager),
-            ))  # fmt: skip
+        mine = [cache_row(name, machine) for machine in GPUS]
         rows += mine
+        overlapped, in_series = (replace(figure, what=f"{figure.what}; {how}") for how in ("overlapped", "in series"))
         others = ", ".join(f"{row.ratio:.3f} on a {row.machine}" for row in mine[1:])
-        figures.append(Reproduced(figure, mine[0].ratio, f"simulated on a {K40C.name}; {others}"))
+        figures.append(Reproduced(overlapped, mine[0].ratio, f"simulated on a {K40C.name}; {others}"))
+        others = ", ".join(f"{row.ratio_in_series:.3f} on a {row.machine}" for row in mine[1:])
+        how = f"as if no kernel ran beside a copy, on a {K40C.name}; {others}"
+        figures.append(Reproduced(in_series, mine[0].ratio_in_series, how))
     return Found(figures, rows)
+
+
+def cache_row(name: str, machine: Machine) -> CacheRow:
+    built = network(name, 128 if name == "alexnet" else 32)
+    cached, eager = (plan(built, setup, machine, machine.memory_bytes) for setup in (EVERYTHING, WITHOUT_CACHE))
+    copies = [span for span in eager.simulate().spans if isinstance(span.instruction, CopyIn | CopyOut)]
+    copying = sum(span.end - span.start for span in copies if span.instruction.tensor.managed)
+    return CacheRow(
+        network=name, batch=built.batch, machine=machine.name,
+        with_seconds=cached.planned_seconds, without_seconds=eager.planned_seconds,
+        with_moved_bytes=moved_bytes(cached), without_moved_bytes=moved_bytes(eager), without_copying_seconds=copying,
+    )  # fmt: skip
+
+
+def cache_figures(machine: Machine) -> list[Reproduced]:
+    """Figure 11 on one machine, as planned."""
+    found = published.FASTER_WITH_CACHE.items()
+    return [Reproduced(figure, cache_row(name, machine).ratio, "") for name, figure in found]
 
 
 # -- workspaces --------------------------------------------------------------------------------------------------------
@@ -101,19 +122,42 @@ def workspaces(watch: Watch) -> Found:
             watch(f"alexnet({batch}), {setup_name}")
             for pool in POOLS:
                 rows += _workspaces(setup_name, plan(network("alexnet", batch), setup, K40C, pool * GIB))
-    speeds = {name: [images_a_second(rows, name, BATCHES[-1], pool) for pool in POOLS] for name in SETUPS}
+    figures = []
+    for panel, figure in zip(published.PANELS, published.SERVED, strict=True):
+        batch = panel.batch or BATCHES[-1]
+        found = {name: served(chosen(rows, name, batch, panel.pool)) for name in SETUPS}
+        note = f"{batch} images, without recomputation; with it {found['all']}"
+        figures.append(Reproduced(figure, found["all but recompute"], note))
+    speeds = {name: [chosen(rows, name, BATCHES[-1], pool)[0].images_a_second for pool in POOLS] for name in SETUPS}
     little, much = speeds["all but recompute"]
     note = (
         f"simulated, {BATCHES[-1]} images, without recomputation: {little:.0f} and {much:.0f} images a second; "
         f"with it {speeds['all'][0]:.0f} and {speeds['all'][1]:.0f}"
     )
-    return Found([Reproduced(published.FASTER_WITH_MEMORY, much / little, note)], rows)
+    return Found([*figures, Reproduced(published.FASTER_WITH_MEMORY, much / little, note)], rows)
 
 
-def images_a_second(rows: Sequence[WorkspaceRow], setup: str, batch: int, pool: int) -> float:
-    """Images a second in a pool of a number of GiB."""
+def chosen(rows: Sequence[WorkspaceRow], setup: str, batch: int, pool: int) -> list[WorkspaceRow]:
+    """The calls of one plan, in a pool of a number of GiB."""
     wanted = (setup, batch, pool * GIB)
-    return next(row.images_a_second for row in rows if (row.setup, row.batch, row.pool_bytes) == wanted)
+    return [row for row in rows if (row.setup, row.batch, row.pool_bytes) == wanted]
+
+
+def by_step(run: Sequence[WorkspaceRow]) -> dict[str, tuple[int, int]]:
+    """Step of the panels → its workspace and the fastest one, bytes; the calls of a step share one."""
+    found = dict.fromkeys(published.WORKSPACE_STEPS, (0, 0))
+    for row in run:
+        layer, what = row.call.split()
+        step = f"{layer} {'forward' if what == PASSES['conv.forward'] else 'backward'}"
+        if step in found:
+            given, fastest = found[step]
+            found[step] = max(given, row.workspace_bytes), max(fastest, row.fastest_bytes)
+    return found
+
+
+def served(run: Sequence[WorkspaceRow]) -> int:
+    """Steps of the panels that have the workspace of their fastest algorithm."""
+    return sum(given == fastest for given, fastest in by_step(run).values())
 
 
 def _workspaces(setup: str, program: Program) -> Iterator[WorkspaceRow]:

@@ -48,11 +48,11 @@ def test_parts_of_vdnn_as_json(refimpl: Command) -> None:
 def test_one_part_of_superneurons(refimpl: Command, tmp_path: Path) -> None:
     said = refimpl("reproduce", "superneurons", "--only", "curve", "--picture", tmp_path / "curve.svg")
     assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    assert "SuperNeurons: published beside ours" in said.out and "missed" not in said.out
+    assert "SuperNeurons: published beside ours" in said.out
     (step,) = [line.split() for line in said.out.splitlines() if line.startswith("  39 ")]
     expected = "39 POOL2 b 1353.613 1353.613 10 1132.056 1132.056 9 857.104 857.104 7"
     assert step == expected.split()
-    assert "Published figures: 11 of 11 met." in said.out
+    assert "Published figures: 11 of 13 met." in said.out, "two peaks of the text differ from the paper's own curve"
     assert f"Picture: {tmp_path}/curve.svg" in said.out and (tmp_path / "curve.svg").stat().st_size > 20_000
 
 
@@ -65,7 +65,7 @@ def test_parts_of_superneurons_as_json(refimpl: Command, tmp_path: Path) -> None
     assert len(document["curve"]) == 138 and len(document["recompute"]) == 9
     assert all(row["met"] for row in document["curve"]), "what a row calculates is said too"
     missed = [figure["what"] for figure in document["published"] if not figure["met"]]
-    assert len(missed) == 4 and all(name.startswith("ResNet") for name in missed)
+    assert len(missed) == 2 + 4 and all(name.startswith("ResNet") for name in missed[2:])
     assert all(figure["source"] and figure["mark"] for figure in document["published"])
 
 
@@ -73,20 +73,25 @@ def test_parts_of_superneurons_as_json(refimpl: Command, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the largest batches and the deepest ResNet, which take a minute."""
-    from refimpl.reproduce.superneurons import evaluation, figures, published
+    from refimpl.reproduce.superneurons import evaluation, figures, fixed_cost, published
 
     monkeypatch.setattr(figures, "NETWORKS", {"alexnet": 200, "vgg16": 32, "resnet50": 32, "resnet101": 32})
     few = {name: published.FASTER_WITH_CACHE[name] for name in ("alexnet", "vgg16")}
     monkeypatch.setattr(published, "FASTER_WITH_CACHE", few)
     monkeypatch.setattr(figures, "SHRUNK", ("vgg16",))
     monkeypatch.setattr(figures, "SHARES", (0.5, 1.0))
+    monkeypatch.setattr(fixed_cost, "TRIED", ())
+    few_shapes = {"alexnet": published.SPEED_SHAPES["alexnet"]}
+    monkeypatch.setattr(published, "SPEED_SHAPES", few_shapes)
     monkeypatch.setattr(evaluation, "PARTS", [part for part in evaluation.PARTS if part.name != "largest"])
     said = refimpl("reproduce", "superneurons", "--picture", tmp_path / "sn.png")
     assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
-    for name in ("curve", "total", "types", "recompute", "cache", "cache-speed", "workspaces", "pool"):
+    for name in ("curve", "total", "types", "recompute", "cache", "cache-speed", "workspaces", "pool",
+                 "largest-memory", "speed-by-batch"):  # fmt: skip
         assert f"SuperNeurons, {name}: published beside ours" in said.out
     for table in ("step by step", "Memory of SuperNeurons' networks", "Memory by type of layer", "Three ways",
-                  "Moved without the cache and with it", "as the pool grows", "Heap against driver calls"):  # fmt: skip
+                  "Moved without the cache and with it", "as the pool grows", "Heap against driver calls",
+                  "A fixed cost a call", "Workspaces beside Figure 12"):  # fmt: skip
         assert table in said.out
     parts = ("curve", "total", "memory", "types", "cache-speed", "workspaces")
     drawn = {f"sn-{name}.png" for name in parts}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 
 import pytest
@@ -104,6 +104,9 @@ def published_figures(value: object) -> Iterator[Published]:
     elif isinstance(value, list | tuple):
         for part in value:
             yield from published_figures(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from published_figures(getattr(value, field.name))
 
 
 @pytest.mark.parametrize("name", PAPERS)

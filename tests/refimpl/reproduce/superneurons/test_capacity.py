@@ -116,8 +116,9 @@ def test_notes_round_down_to_the_steps_of_the_published_batches(few: list[Row]) 
     "name",
     ["resnet50", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("resnet101", "resnet152"))],
 )
-def test_with_so_large_a_host_tier_the_resnets_largest_batches_are_the_published_ones(name: str) -> None:
+def test_a_host_tier_fitted_to_them_gives_the_resnets_largest_batches(name: str) -> None:
     found = capacity.largest_batch(f"{name}:superneurons", capacity.CHECKPOINTS_LEAVE, capacity.LIMITED_HOST)
+    assert found.size == {"resnet50": 388, "resnet101": 257, "resnet152": 181}[name]
     assert found.size // STEP * STEP == published.LARGEST[name].value
     assert found.program is not None and found.program.pinned_bytes <= capacity.HOST_BYTES
     twice = build(f"{name}:superneurons", 2 * found.size)

@@ -30,7 +30,12 @@ def missed(found: Found) -> dict[str, float]:
 def test_all_138_golden_rows_are_met() -> None:
     heard = Heard()
     found = figures.curve(heard)
-    assert missed(found) == {} and len(found.figures) == 2 + 3 * 3
+    printed = {figure.what: figure.value for figure in published.PRINTED_PEAKS.values()}
+    assert missed(found) == pytest.approx(
+        {"offload and prefetch: peak, printed": 1132.056, "recomputation: peak, in the text": 886.230}, abs=5e-4
+    )
+    assert missed(found).keys() == printed.keys(), "where the text differs from its own curve and table"
+    assert len(found.figures) == 2 + 3 * 3 + 2
     assert [*heard] == ["superneurons-liveness", "superneurons-offload", "superneurons-recompute"]
     assert len(found.rows) == 138 and all(row.met for row in found.rows)
     assert Counter(row.setup for row in found.rows) == dict.fromkeys(published.PEAKS, 46)
@@ -47,28 +52,32 @@ def test_a_row_that_differs_is_not_met(mib: float, tensors: int) -> None:
 # -- everything together -----------------------------------------------------------------------------------------------
 
 
-def test_the_memory_of_all_networks_but_one_is_the_published_one() -> None:
-    """Chains and ResNets within 0.15 %; with cuDNN's workspaces, whose version is not known, none."""
+def test_the_memory_of_all_seven_networks_is_the_published_one() -> None:
+    """To 0.06 %; with cuDNN's workspaces, whose version is not known, none is, and neither is what they buy."""
     heard = Heard()
     found = figures.total(heard)
-    assert [*heard] == [*figures.NETWORKS] and len(found.figures) == 14
-    memory, with_workspaces = found.figures[::2], found.figures[1::2]
-    assert [figure.published.what for figure in memory if not figure.met] == ["Inception-v4(32): memory"]
-    assert all(abs(figure.deviation) < 0.0015 for figure in memory if figure.met)
-    assert not any(figure.met for figure in with_workspaces)
+    assert [*heard] == [*figures.NETWORKS] and len(found.figures) == 3 * 7
+    memory, with_workspaces, faster = found.figures[::3], found.figures[1::3], found.figures[2::3]
+    assert all(figure.met and abs(figure.deviation) < 0.0006 for figure in memory)
+    assert not any(figure.met for figure in (*with_workspaces, *faster))
+    assert all(figure.ours > 1 and figure.published.value > 1 for figure in faster)
+    assert [figure.ours for figure in faster] == [row.speed_up for row in found.rows]
 
 
 def test_a_networks_total_by_hand() -> None:
-    """A FORK's copies do not count; weights count three times."""
+    """A FORK's first branch is its input and a JOIN's output is its first input; weights count three times."""
     tiny = figures.network("tiny-resnet", 4)
     row = figures.total_row("tiny-resnet", tiny)
-    copies = [copy for layer in tiny.layers if layer.kind == "fork" for copy in layer.outputs]
-    assert copies and row.tensor_bytes + sum(copy.nbytes for copy in copies) == tiny.managed_bytes
+    forks, joins = ([layer for layer in tiny.layers if layer.kind == kind] for kind in ("fork", "join"))
+    assert forks and joins
+    aliased = sum(fork.outputs[0].nbytes for fork in forks) + sum(join.y.nbytes for join in joins)
+    assert row.tensor_bytes + aliased == tiny.managed_bytes
     assert row.weight_bytes == 3 * 4 * sum(layer.parameter_count for layer in tiny.layers)
     assert row.memory_bytes == row.tensor_bytes + row.weight_bytes
     fastest = [figures.K40C.choices(call)[0] for step in tiny.steps for call in step.calls if call.choosable]
     workspaces = row.forward_workspace_bytes + row.backward_workspace_bytes
     assert workspaces == sum(choice.workspace_bytes for choice in fastest)
+    assert row.speed_up == row.least_seconds / row.fastest_seconds >= 1
 
 
 # -- memory of the networks --------------------------------------------------------------------------------------------
@@ -145,36 +154,3 @@ def test_the_larger_the_pool_the_less_is_moved(monkeypatch: pytest.MonkeyPatch) 
     assert moved == sorted(moved, reverse=True) and moved[0] > 0 and moved[-1] == 0
     assert rows[-1].evictions == 0 and all(row.evictions for row in rows[:-1])
     assert len({row.managed_bytes for row in rows}) == 1 and rows[0].managed_bytes > moved[0]
-
-
-# -- the pool ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def pool() -> Found:
-    heard = Heard()
-    found = figures.pool(heard)
-    assert [*heard] == [f"{name}({batch})" for name, (batch, _) in published.FASTER_WITH_POOL.items()]
-    return found
-
-
-@pytest.mark.slow
-def test_the_heap_is_faster_for_every_network_and_the_published_speeds_are_missed(pool: Found) -> None:
-    assert len(pool.figures) == 6 + 1 and not any(figure.met for figure in pool.figures)
-    on_k40c, on_titan_xp = pool.rows[::2], pool.rows[1::2]
-    assert {row.machine for row in on_k40c} == {"k40c"} and {row.machine for row in on_titan_xp} == {"titan-xp"}
-    for slow, fast in zip(on_k40c, on_titan_xp, strict=True):
-        assert 1 < slow.speed < fast.speed, "a call takes as long whatever the GPU"
-        assert slow.calls == fast.calls and slow.network == fast.network
-    speeds = [figure.ours for figure in pool.figures if figure.published is not published.DRIVER_SHARE]
-    assert speeds == [row.speed for row in on_k40c]
-
-
-@pytest.mark.slow
-def test_the_drivers_share_says_what_would_meet_it(pool: Found) -> None:
-    (share,) = [figure for figure in pool.figures if figure.published is published.DRIVER_SHARE]
-    study = next(row for row in pool.rows if row.network == "resnet50:superneurons")
-    assert share.ours == 100 * study.share_of_driver_calls < 36
-    wanted = study.call_seconds_published * study.calls
-    assert wanted / (wanted + study.seconds_heap) == pytest.approx(0.36)
-    assert f"of {1e6 * study.call_seconds_published:.0f} µs" in share.note

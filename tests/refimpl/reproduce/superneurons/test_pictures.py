@@ -13,7 +13,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 from refimpl.reproduce.superneurons import capacity, published
-from refimpl.reproduce.superneurons.by_type import TYPES, TypeRow
+from refimpl.reproduce.superneurons.by_type import STRUCTURE, TYPES, TypeRow
 from refimpl.reproduce.superneurons.evaluation import PARTS
 from refimpl.reproduce.superneurons.pictures import (
     CURVES,
@@ -28,6 +28,7 @@ from tests.refimpl.report.svg import missing
 pytestmark = pytest.mark.superneurons
 
 EVALUATION = {part.name: part for part in PARTS}
+KINDS = [*TYPES.values(), STRUCTURE]
 
 
 @cache
@@ -66,7 +67,7 @@ WORDS = {
     "memory": ["everything allocated once (GiB)", "alive at the peak (% of that)", "inceptionv4(32)", "19.3 GiB",
                "CONCAT", "FC, DROPOUT, SOFTMAX", "a single step", "both, on demand"],
     "total": ["GB (10⁹ bytes)", "inceptionv4(32)", "published", "with workspaces, both ways"],
-    "types": ["share of an iteration's kernels (%)", "share of the bytes needed (%)", "DROPOUT", "79", "paler bars"],
+    "types": ["share of an iteration's time (%)", "share of the bytes needed (%)", "DROPOUT", "62", "paler bars"],
     "cache-speed": ["speed with the cache (× without)", "resnet152(32)", "titan-xp", "1.25", "published"],
     "workspaces": ["pool of 3 GiB: 384 images/s", "pool of 5 GiB: 703 images/s", "CONV4 dW", "of the fastest"],
 }  # fmt: skip
@@ -119,7 +120,8 @@ def test_every_kind_of_layer_has_a_name_and_large_ones_a_colour_of_their_own() -
 def test_the_bars_by_type_fill_a_row_and_the_published_ones_are_below() -> None:
     theirs = published.MEMORY_SHARES
     rows = [
-        TypeRow(name, 1, {**dict.fromkeys(TYPES.values(), 1.0)}, dict.fromkeys(TYPES.values(), 1)) for name in theirs
+        TypeRow(name, 1, dict.fromkeys(KINDS, 1.0), dict.fromkeys(KINDS, 2), dict.fromkeys(TYPES.values(), 1))
+        for name in theirs
     ]
     _, memory = types_picture(rows).axes
     lengths: dict[float, float] = {}
@@ -147,11 +149,13 @@ def test_the_tables_of_what_fits() -> None:
 def test_the_tables_by_type_have_the_published_shares_below_ours() -> None:
     tables = EVALUATION["types"].tables
     assert tables is not None
-    rows = [TypeRow("vgg16", 32, dict.fromkeys(TYPES.values(), 1.0), dict.fromkeys(TYPES.values(), 1) | {"LRN": 0})]
-    time, memory = tables(rows)
-    assert time.head == ["network", *TYPES.values()]
-    assert time.rows[0] == ["vgg16(32)", *["12.5"] * 8]
-    assert time.rows[1] == ["  published", "53.0", "8.2", "16.4", "–", "–", "8.7", "8.7", "4.9"]
+    needed = dict.fromkeys(TYPES.values(), 1) | {"LRN": 0}
+    seconds, calls = dict.fromkeys(KINDS, 1.0) | {"structure": 2.0}, dict.fromkeys(KINDS, 3)
+    time, memory = tables([TypeRow("vgg16", 32, seconds, calls, needed)])
+    assert time.head == ["network", *KINDS]
+    assert time.rows[0] == ["vgg16(32)", *["10.0"] * 8, "20.0"]
+    assert time.rows[1] == ["  with a fixed cost", *["10.8"] * 8, "13.5"], "a second, the most that is tried"
+    assert time.rows[2] == ["  published", "53.0", "8.2", "16.4", "–", "–", "8.7", "8.7", "4.9", "–"]
     assert memory.rows[0] == ["vgg16(32)", "14.3", "14.3", "14.3", "–", "14.3", "14.3", "14.3", "14.3"]
     assert memory.rows[1] == ["  published", "37.3", "15.8", "46.8", *["–"] * 5]
 

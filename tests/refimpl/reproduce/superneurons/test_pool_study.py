@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from statistics import median
 
 import pytest
 
@@ -10,6 +11,8 @@ from refimpl.machine import MACHINES
 from refimpl.memory import ALLOCATORS, UNLIMITED
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, Free, plan
+from refimpl.reproduce.published import Found
+from refimpl.reproduce.superneurons import pool_study
 from refimpl.reproduce.superneurons.pool_study import against_driver_calls
 from refimpl.reproduce.superneurons.published import DRIVER_SHARE
 from refimpl.superneurons import Heap
@@ -82,3 +85,50 @@ def test_the_trace_is_what_the_plan_did() -> None:
         else:
             pool.free(address.pop(event.block))
     assert not address and (pool.peak, pool.top) == (program.peak_bytes, program.arena_bytes)
+
+
+# -- Table 2 -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pool() -> Found:
+    return pool_study.pool(lambda name: None)
+
+
+@pytest.mark.slow
+def test_the_heap_is_faster_for_every_network_the_more_a_call_takes(pool: Found) -> None:
+    assumed, timed, on_titan_xp = pool.rows[:6], pool.rows[6:12], pool.rows[12:]
+    assert {row.machine for row in (*assumed, *timed)} == {"k40c"} and {row.machine for row in on_titan_xp} == {
+        "titan-xp"
+    }
+    for slow, dear, fast in zip(assumed, timed, on_titan_xp, strict=True):
+        assert slow.network == dear.network == fast.network and slow.calls == dear.calls == fast.calls
+        assert slow.allocate_seconds == fast.allocate_seconds < dear.allocate_seconds
+        assert 1 < slow.speed < dear.speed
+        assert slow.speed < fast.speed, "a call takes as long whatever the GPU"
+
+
+@pytest.mark.slow
+def test_the_ratios_follow_from_the_texts_share_of_resnet_50(pool: Found) -> None:
+    """One number, from the text; the ratios of five networks are within 10 % of Table 2's, and VGG-16's within 13 %."""
+    figures = pool.figures
+    assert len(figures) == 1 + 3 * 6 and not any(figure.met for figure in figures)
+    ratios = {figure.published.what: figure.deviation for figure in figures if figure.published.unit == "×"}
+    assert len(ratios) == 6 and all(abs(apart) < 0.13 for apart in ratios.values())
+    assert median(map(abs, ratios.values())) == pytest.approx(0.043, abs=0.005)
+    resnet = next(row for row in pool.rows[6:] if row.network == "resnet50:superneurons")
+    assert resnet.share_of_driver_calls == pytest.approx(0.36, abs=0.002)
+    speeds = [figure for figure in figures if figure.published.unit == "images/s"]
+    assert len(speeds) == 12 and all(0.2 < figure.deviation < 0.8 for figure in speeds), (
+        "our model of a K40c is too fast"
+    )
+
+
+@pytest.mark.slow
+def test_the_drivers_share_says_what_would_meet_it(pool: Found) -> None:
+    (share,) = [figure for figure in pool.figures if figure.published is DRIVER_SHARE]
+    study = next(row for row in pool.rows if row.network == "resnet50:superneurons")
+    assert share.ours == 100 * study.share_of_driver_calls < 36
+    wanted = study.call_seconds_published * study.calls
+    assert wanted / (wanted + study.seconds_heap) == pytest.approx(0.36)
+    assert f"of {1e6 * study.call_seconds_published:.0f} µs" in share.note
