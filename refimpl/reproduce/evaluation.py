@@ -177,7 +177,8 @@ def median_apart(quantity: Quantity, figures: Sequence[Reproduced]) -> tuple[int
         abs(figure.deviation)
         for figure in figures
         if figure.published.quantity == quantity and figure.published.value and not figure.published.above
-    ]
+        and figure.published.in_medians
+    ]  # fmt: skip
     return len(apart), median(apart) if apart else None
 
 

@@ -35,6 +35,7 @@ class Published:
         None  #: where a share would be too generous: how far ours may be off, in the figure's unit (of "%": points)
     )
     above: bool = False  #: published as "more than": every larger figure meets it
+    in_medians: bool = True  #: not what repeats another line's figure, nor a limit that is kept or not
     of: Quantity | None = None  #: of a share or a ratio: the quantity; else the unit says it
 
     @property

@@ -17,11 +17,13 @@ BEFORE_GB = 24  #: what ResNet-152 needs without AccUDNN, "more than"
 MEMORY = Published("from 24 GB without loss of speed", 8, "GB", "P", ABSTRACT)
 BATCH = Published("in 12 GB, best minibatch over Caffe's", 4.2, "×", "P", ABSTRACT, of="counts")
 CLUSTER = Published("speed-up on 8 GPUs", 7.7, "×", "P", ABSTRACT, of="time")
-SCALED = Published("8 GPUs scale better", 1.9, "×", "P", ICCD, of="time")
+#: In the reading that shows it, it is the figure above over the same number, so no median counts it.
+SCALED = Published("8 GPUs scale better", 1.9, "×", "P", ICCD, of="time", in_medians=False)
 #: "Without loss of speed", as a figure: an iteration in 8 GB over the one with unlimited memory.
 LOSSLESS = Published(
-    "from 24 GB to 8: an iteration over the unlimited one", 1, "×", "P", ABSTRACT, within=0.01, of="time"
-)
+    "from 24 GB to 8: an iteration over the unlimited one", 1, "×", "P", ABSTRACT, within=0.01, of="time",
+    in_medians=False,
+)  # fmt: skip
 
 
 def read(published: Published, how: str) -> Published:

@@ -81,14 +81,15 @@ def test_a_tally_has_counts_and_the_medians_of_bytes_and_of_time() -> None:
         Reproduced(Published("moved", 0, "GB", "P", "x"), 7, ""),  # no share of 0
         Reproduced(Published("speed", 2, "×", "P", "x", of="time"), 3, ""),
         Reproduced(Published("wait", 60, "ms", "P", "x", above=True), 600, ""),  # more than: met, and no deviation
+        Reproduced(Published("again", 2, "×", "P", "x", of="time", in_medians=False), 3, ""),
         Reproduced(Published("runs", 14, "", "P", "x"), 14, ""),
     ]
     tally = Tally.of("Paper", figures)
-    assert (tally.figures, tally.met, tally.missed) == (7, 3, 4)
+    assert (tally.figures, tally.met, tally.missed) == (8, 3, 5)
     assert tally.bytes_figures == 3 and tally.bytes_apart == pytest.approx(0.1)
     assert tally.time_figures == 1 and tally.time_apart == pytest.approx(0.5)
-    assert tally.lines() == "Published figures: 3 of 7 met.  Median deviation: 10.0% of 3 in bytes, 50.0% of 1 in time."
-    assert summary_table([tally]).rows == [["Paper", "7", "3", "4", "3", "10.0%", "1", "50.0%"]]
+    assert tally.lines() == "Published figures: 3 of 8 met.  Median deviation: 10.0% of 3 in bytes, 50.0% of 1 in time."
+    assert summary_table([tally]).rows == [["Paper", "8", "3", "5", "3", "10.0%", "1", "50.0%"]]
     counts = Tally.of("Paper", figures[-1:])
     assert counts.lines() == "Published figures: 1 of 1 met."
     assert summary_table([counts]).rows == [["Paper", "1", "1", "0", "0", "–", "0", "–"]]
