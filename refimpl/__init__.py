@@ -34,6 +34,7 @@ OFFERED = {
     "Setup": "refimpl.planner:Setup",
     "Machine": "refimpl.machine:Machine",
     "plan": "refimpl.registry.planning:plan",
+    "least_budget": "refimpl.registry.planning:least_budget",
     "Program": "refimpl.planner:Program",
     "PlanContext": "refimpl.planner:PlanContext",
     "Timeline": "refimpl.machine:Timeline",

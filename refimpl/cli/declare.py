@@ -90,7 +90,7 @@ def budget(parser: Parser, several: bool = False) -> None:
     also = "; several with commas between them" * several
     parser.add_argument(
         "--budget", metavar="SIZE",
-        help=f"as in 12GiB, 512MiB, or 0.4 of the baseline's peak{also} (default: the machine's memory)",
+        help=f"as in 12GiB, 512MiB, or 0.4 of what the baseline needs{also} (default: the machine's memory)",
     )  # fmt: skip
 
 

@@ -21,10 +21,11 @@ from refimpl.cli.compare import short
 from refimpl.cli.terminal import progress, say, show
 from refimpl.combined.papers import best_of
 from refimpl.machine import Machine
+from refimpl.memory.base import GRANULARITY
 from refimpl.network import Network
 from refimpl.planner import Program
 from refimpl.registry.fitting import least_budget
-from refimpl.registry.planning import unlimited, unlimited_baseline
+from refimpl.registry.planning import unlimited_baseline
 from refimpl.registry.presets import PAPERS, PRESETS, combinations
 from refimpl.report.page import write_page
 from refimpl.text import counted, size
@@ -33,7 +34,7 @@ GIB = 1 << 30
 BUDGET = 12 * GIB  #: of the GPU that VGG-16 is planned for
 
 BATCH = 64  #: digits
-SHARE = 1 / 3  #: of what the baseline holds
+SHARE = 1 / 3  #: of what the baseline needs
 TRAINED = ("vdnnpp-all", "superneurons")  #: the policies that train the small network
 RATE = 0.05
 WANTED = 0.95  #: share of the test images
@@ -94,15 +95,17 @@ class Training:
     last: Evaluation | None = None
 
 
-def held_by_baseline(network: Network, machine: Machine) -> int:
-    """Bytes that the baseline holds with the policies' algorithms, so the same on every machine."""
-    return unlimited(network, PRESETS["baseline"](algorithms="memory"), machine).peak_bytes
+def needed(network: Network, machine: Machine) -> int:
+    """The baseline's least budget with the policies' algorithms, so the same on every machine; bytes."""
+    least = least_budget(network, PRESETS["baseline"](algorithms="memory"), machine, GRANULARITY)
+    assert least is not None
+    return least
 
 
 def plan_digits(shape: tuple[int, ...]) -> dict[str, Program]:
-    """Policy → its program of a small ResNet in `SHARE` of the baseline's memory; each is proved safe."""
+    """Policy → its program of a small ResNet in `SHARE` of what the baseline needs; each is proved safe."""
     network, machine = refimpl.networks.tiny_resnet(batch=BATCH, shape=shape), refimpl.machines.here
-    budget = int(SHARE * held_by_baseline(network, machine))
+    budget = int(SHARE * needed(network, machine))
     programs = {}
     for policy in TRAINED:  # with the same algorithms, so that all bits are the same
         programs[policy] = refimpl.plan(network, PRESETS[policy](algorithms="memory"), machine, budget)
@@ -129,9 +132,9 @@ def train(
 def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], backend: str) -> Training | None:
     """Train under each policy and draw the last; None if the losses differ or too little was learnt."""
     first = next(iter(programs.values()))
-    network, whole = first.network, held_by_baseline(first.network, first.machine)
+    network, whole = first.network, needed(first.network, first.machine)
     say(f"{network.name}, {len(network.layers)} layers, {BATCH} digits a batch, trained {WHERE[backend]}:\n")
-    say(f"  budget {size(first.budget)}, a third of the {size(whole)} that the baseline holds; both programs are")
+    say(f"  budget {size(first.budget)}, a third of the {size(whole)} that the baseline needs; both programs are")
     say("  proved safe; the first time, their kernels are compiled, which takes a minute\n")
     found: list[Training] = []
     for policy, program in programs.items():

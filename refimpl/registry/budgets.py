@@ -1,6 +1,6 @@
 """Budgets and tiers as people write them.
 
-A budget is "12GiB", "512 MiB", "3.5 GB", plain bytes, or a share of the baseline's peak, "0.4".  Tiers are
+A budget is "12GiB", "512 MiB", "3.5 GB", plain bytes, or a share of what the baseline needs, "0.4".  Tiers are
 "host:32GiB@8GB/s,peer:12GiB@10GB/s", the preferred one first.
 """
 
@@ -21,7 +21,7 @@ UNITS = {
 }  # fmt: skip
 
 TIERS = "host:32GiB@8GB/s,peer:12GiB@10GB/s"
-EXAMPLES = "12GiB, 512MiB, 3.5GB, a number of bytes, or a share of the baseline's peak such as 0.4 or 40%"
+EXAMPLES = "12GiB, 512MiB, 3.5GB, a number of bytes, or a share of what the baseline needs such as 0.4 or 40%"
 SMALLEST = 1 << 10  #: bytes; a smaller number without a unit is a slip
 LARGEST_SHARE = 2.0
 
@@ -32,12 +32,12 @@ class BudgetError(ValueError):
 
 @dataclass(frozen=True)
 class Share:
-    """A budget as a share of the baseline's peak; 1 is all of it."""
+    """A budget as a share of what the baseline needs; 1 is all of it."""
 
     share: float
 
     def __str__(self) -> str:
-        return f"{self.share:g} of the baseline's peak"
+        return f"{self.share:g} of what the baseline needs"
 
 
 def parse(budget: str | int | float | Share) -> int | Share:
@@ -87,7 +87,7 @@ def _share(share: float, text: str) -> Share:
         raise BudgetError(f"a budget of {text} leaves nothing to train with; give {EXAMPLES}")
     if share > LARGEST_SHARE:
         raise BudgetError(
-            f"a budget of {text} without a unit is a share of the baseline's peak, at most {LARGEST_SHARE:g}; "
+            f"a budget of {text} without a unit is a share of what the baseline needs, at most {LARGEST_SHARE:g}; "
             f"for bytes give a unit, as in {text}GiB"
         )
     return Share(share)

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from refimpl.machine import Machine
+from refimpl.memory.base import GRANULARITY
+from refimpl.memory.trace import Event, replay
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
 from refimpl.planner.errors import PinnedDoesNotFit, PoolDoesNotFit
 from refimpl.planner.slots import PoolSearch
 from refimpl.registry.largest import attempt, least_conceivable, unlimited
 from refimpl.registry.modules import MODULES
-from refimpl.registry.presets import PRESETS
+from refimpl.registry.presets import PRESETS, baseline
 from refimpl.text import size
 
 MIB = 1 << 20
+SMALL = 128 * MIB  #: what a small network needs is told to less than 1 MiB
 
 
 # -- the least budget --------------------------------------------------------------------------------------------------
 
 
-def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None:
-    """The smallest budget tried that fits: bytes, a multiple of 1 MiB; None where pinned memory is too small for any.
+def least_budget(network: Network, setup: Setup, machine: Machine, unit: int = MIB) -> int | None:
+    """The smallest budget tried that fits: bytes, a multiple of `unit`; None where pinned memory is too small for any.
 
     A setup that searches for its pool knows the least.  Elsewhere fitting is not monotone (a larger pool can fail where
     a smaller one fits), so a smaller budget that was not tried may do too.  The peak of an unlimited plan is tried
@@ -35,34 +38,61 @@ def least_budget(network: Network, setup: Setup, machine: Machine) -> int | None
     try:
         plan(network, setup, machine, least_conceivable(network), exact=True)
     except PoolDoesNotFit as error:
-        return -(-error.asked // MIB) * MIB
+        return -(-error.asked // unit) * unit
     except DoesNotFit:
         pass
-
-    @cache
-    def fits(mebibytes: int) -> bool:
-        return attempt(network, setup, machine, mebibytes * MIB, exact=True) is not None
-
-    too_small = least_conceivable(network) // MIB - 1  # in MiB, as all that follows
     try:
         roomy = unlimited(network, setup, machine)
     except PinnedDoesNotFit:
         return None
-    enough, without_draining = (-(-peak // MIB) for peak in (roomy.peak_bytes, undrained_peak(roomy)))
+    replayed = resident_and_allocations(roomy) if moves_nothing(setup) else None
+
+    @cache
+    def fits(units: int) -> bool:
+        if replayed is not None:
+            return replay(replayed, setup.allocator.open(units * unit)) is None
+        return attempt(network, setup, machine, units * unit, exact=True) is not None
+
+    too_small = least_conceivable(network) // unit - 1  # in units, as all that follows
+    enough, without_draining = (-(-peak // unit) for peak in (roomy.peak_bytes, undrained_peak(roomy)))
     if without_draining < enough and (fits(without_draining) or isinstance(setup, Search)):
         enough = without_draining
     further = 1
     while not fits(enough):
         too_small, enough, further = enough, enough + further, 2 * further
     if enough - 1 > too_small and not fits(enough - 1):
-        return enough * MIB
+        return enough * unit
     while enough - too_small > 1:
         middle = (enough + too_small) // 2
         if fits(middle):
             enough = middle
         else:
             too_small = middle
-    return enough * MIB
+    return enough * unit
+
+
+def moves_nothing(setup: Setup) -> bool:
+    """Whether its plan in a pool is known from that in another one: the same blocks come and go, and none drains."""
+    return setup.fixed_order and "offload" not in setup.offload.offers and not isinstance(setup.allocator, PoolSearch)
+
+
+def resident_and_allocations(program: Program) -> list[Event]:
+    """A program's allocations and frees; its resident tensors come first."""
+    resident = [Event(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
+    return [*resident, *program.allocation_trace()]
+
+
+@lru_cache(maxsize=8)
+def needed_by_baseline(network: Network, machine: Machine) -> int:
+    """Bytes that plain training needs: the least budget of the preset `baseline`.  Shares are shares of it.
+
+    To 1 MiB, of a small network to 512 bytes.
+    """
+    setup = baseline()
+    unit = MIB if unlimited(network, setup, machine).peak_bytes >= SMALL else GRANULARITY
+    found = least_budget(network, setup, machine, unit)
+    assert found is not None  # its unlimited plan has had pinned memory enough
+    return found
 
 
 def undrained_peak(program: Program) -> int:

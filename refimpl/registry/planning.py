@@ -13,8 +13,9 @@ from refimpl.network import Builder, Network, NetworkError
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner import plan as plan_bytes
+from refimpl.registry import fitting
 from refimpl.registry.budgets import Share, parse, tiers_named
-from refimpl.registry.fitting import remedies
+from refimpl.registry.fitting import needed_by_baseline, remedies
 from refimpl.registry.largest import unlimited
 from refimpl.registry.presets import Preset, baseline
 from refimpl.registry.presets import setup as preset_setup
@@ -36,7 +37,7 @@ def plan(
         network: a network, or a name as in "vgg16", "resnet:137", "alexnet:superneurons".
         setup: a setup, or a name as in "vdnn-all" or "vdnn-all, join=no".
         machine: a machine, a name as in "titan-x", "here", or a profile's file.
-        budget: bytes, a text as in "12GiB", or a share of the baseline's peak as in 0.4; None: the machine's memory.
+        budget: bytes, a text as in "12GiB", or a share of what the baseline needs, 0.4; None: the machine's memory.
         tiers: the memories to offload to, as in "host:32GiB@8GB/s,peer:12GiB@10GB/s"; empty: the machine's.
 
     Returns:
@@ -46,17 +47,38 @@ def plan(
         DoesNotFit: says where and why, and what would fit.
         NetworkError, SetupError, MachineError, BudgetError: say what to write.
     """
-    network = network_named(network)
-    setup = setup_named(setup)
-    machine = machine if isinstance(machine, Machine) else machine_named(machine)
-    if tiers:
-        machine = machine.with_tiers(tiers_named(tiers) if isinstance(tiers, str) else tiers)
+    network, setup, machine = network_named(network), setup_named(setup), machine_with(machine, tiers)
     nbytes = budget_bytes(budget, network, machine)
     try:
         return plan_bytes(network, setup, machine, nbytes)
     except DoesNotFit as error:
         error.hint = lambda: f"{remedies(network, setup, machine, nbytes)} {share_of(budget, network, machine)}".strip()
         raise
+
+
+def least_budget(
+    network: Network | str,
+    setup: Setup | Preset | str = "baseline",
+    machine: Machine | str = "titan-x",
+    tiers: str | Sequence[Tier] = (),
+) -> int | None:
+    """The smallest budget tried that fits.  Given to `plan` as a budget it fits, as a program's peak need not.
+
+    Args:
+        network, setup, machine, tiers: as `plan` takes them.
+
+    Returns:
+        Bytes, a multiple of 1 MiB; None where pinned memory is too small for any budget.
+    """
+    return fitting.least_budget(network_named(network), setup_named(setup), machine_with(machine, tiers))
+
+
+def machine_with(machine: Machine | str, tiers: str | Sequence[Tier]) -> Machine:
+    """A machine, by name or as it is, with other tiers if there are any; raises `MachineError`."""
+    found = machine if isinstance(machine, Machine) else machine_named(machine)
+    if not tiers:
+        return found
+    return found.with_tiers(tiers_named(tiers) if isinstance(tiers, str) else tiers)
 
 
 def network_named(network: object) -> Network:
@@ -84,11 +106,11 @@ def setup_named(setup: object) -> Setup:
 
 
 def budget_bytes(budget: Budget, network: Network, machine: Machine) -> int:
-    """Bytes of a budget; a share is taken of what the baseline holds at its peak, planned with unlimited memory."""
+    """Bytes of a budget; a share is one of what the baseline needs, so it is the same for every setup."""
     if budget is None:
         return machine.memory_bytes
     wanted = parse(budget)
-    return int(unlimited_baseline(network, machine).peak_bytes * wanted.share) if isinstance(wanted, Share) else wanted
+    return int(needed_by_baseline(network, machine) * wanted.share) if isinstance(wanted, Share) else wanted
 
 
 def share_of(budget: Budget, network: Network, machine: Machine) -> str:
@@ -96,10 +118,10 @@ def share_of(budget: Budget, network: Network, machine: Machine) -> str:
     wanted = parse(budget) if budget is not None else None
     if not isinstance(wanted, Share):
         return ""
-    peak = size(unlimited_baseline(network, machine).peak_bytes)
-    return f"The budget is {wanted.share:g} of {peak}, the peak of the preset baseline on {network.name}."
+    needed = size(needed_by_baseline(network, machine))
+    return f"The budget is {wanted.share:g} of {needed}, the least budget of the preset baseline on {network.name}."
 
 
 def unlimited_baseline(network: Network, machine: Machine) -> Program:
-    """The preset `baseline` as if memory had no end: what shares of the peak and slow-downs are measured against."""
+    """The preset `baseline` as if memory had no end: what slow-downs are measured against."""
     return unlimited(network, baseline(), machine)

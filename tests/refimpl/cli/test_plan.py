@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from refimpl.report.json import FIELDS
+from refimpl.text import size
 from tests.refimpl.cli.said import Command, Wrong
 
 MACHINE = ("--machine", "titan-x")
@@ -167,10 +168,16 @@ def test_a_combination_that_makes_no_sense_is_refused(wrong: Wrong, monkeypatch:
     assert "set an offload, or prefetch=none" in wrong("plan", "lenet", "--set", "prefetch=greedy")
 
 
-def test_a_share_is_of_the_baselines_peak(refimpl: Command) -> None:
-    baseline = json.loads(refimpl("plan", "alexnet", "--batch", 8, "--json", *MACHINE).out)["peak"]["pool_bytes"]
-    shared = json.loads(refimpl("plan", "alexnet", "--batch", 8, "--json", "--budget", "1.5", *MACHINE).out)
-    assert shared["budget_bytes"] == baseline * 3 // 2
+def test_a_share_is_of_what_the_baseline_needs(refimpl: Command) -> None:
+    """Whatever setup is planned; and all of it holds the baseline."""
+    asked = ("plan", "alexnet", "--batch", 8, *MACHINE)
+    needed = json.loads(refimpl(*asked, "--least", "--json").out)["least_budget_bytes"]
+    for policy in ("baseline", "vdnn-all"):
+        shared = json.loads(refimpl(*asked, "--policy", policy, "--budget", "1.5", "--json").out)
+        assert shared["budget_bytes"] == needed * 3 // 2
+    assert json.loads(refimpl(*asked, "--budget", "1.0", "--json").out)["budget_bytes"] == needed
+    said = " ".join(refimpl(*asked, "--budget", "100%").out.split())
+    assert f"The budget is 1 of {size(needed)}, the least budget of the preset baseline on alexnet." in said
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_several_budgets_have_commas_between_them(text: str | None, budgets: lis
         (0, "leaves nothing to train with"),
         ("-0.4", "leaves nothing to train with"),
         (float("nan"), "leaves nothing to train with"),
-        (float("inf"), "is a share of the baseline's peak"),
+        (float("inf"), "is a share of what the baseline needs"),
         ("12", "a budget of 12 would be 12 bytes; give a unit, as in 12GiB"),
         ("1B", "a budget of 1B would be 1 byte; give a unit, as in 1GiB"),
         ("3.5", "for bytes give a unit, as in 3.5GiB"),

@@ -13,8 +13,16 @@ from refimpl.accudnn import ACCUDNN, AccUDNN
 from refimpl.machine import TITAN_X, Machine
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup, plan
-from refimpl.registry.budgets import UNLIMITED, BudgetError
-from refimpl.registry.fitting import MIB, alternatives, attempt, least_budget, least_conceivable, remedies
+from refimpl.registry.budgets import BudgetError
+from refimpl.registry.fitting import (
+    MIB,
+    alternatives,
+    attempt,
+    least_budget,
+    least_conceivable,
+    needed_by_baseline,
+    remedies,
+)
 from refimpl.registry.presets import baseline
 from refimpl.registry.presets import setup as preset
 
@@ -51,10 +59,10 @@ def test_importing_refimpl_imports_nothing_of_it() -> None:
 
 def test_budgets_of_every_kind() -> None:
     network = refimpl.networks.lenet(batch=8)
-    peak = refimpl.plan(network, budget=UNLIMITED).peak_bytes
+    needed = needed_by_baseline(network, TITAN_X)
     assert refimpl.plan(network).budget == TITAN_X.memory_bytes
     assert refimpl.plan(network, budget="1GiB").budget == 1 << 30
-    assert refimpl.plan(network, budget=1.5).budget == int(1.5 * peak)
+    assert refimpl.plan(network, budget=1.5).budget == int(1.5 * needed)
     assert refimpl.plan("lenet", machine="k40c").machine.name == "k40c"
     with pytest.raises(BudgetError):
         refimpl.plan(network, budget="twelve")

@@ -1,0 +1,72 @@
+"""What a budget has to be: a share of what the baseline needs, and the least that fits."""
+
+from __future__ import annotations
+
+import pytest
+
+import refimpl
+from refimpl.machine import MACHINES
+from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
+from refimpl.network.zoo import NETWORKS, build
+from refimpl.planner import Setup
+from refimpl.planner.baseline import LayerWise
+from refimpl.registry import fitting
+from refimpl.registry.fitting import MIB, least_budget, needed_by_baseline
+from refimpl.registry.largest import attempt, unlimited
+from refimpl.registry.planning import budget_bytes
+from refimpl.registry.presets import baseline, setup
+
+TITAN_X = MACHINES["titan-x"]
+FEW = {"lenet", "alexnet", "vgg16", "googlenet", "tiny-resnet", "alexnet:superneurons"}  # the others are slow
+
+
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[] if one in FEW else pytest.mark.slow) for one in NETWORKS])
+def test_all_of_what_the_baseline_needs_holds_the_baseline(name: str) -> None:
+    network = build(name)
+    needed = budget_bytes("1.0", network, TITAN_X)
+    program = refimpl.plan(network, "baseline", TITAN_X, 1.0)
+    assert program.budget == program.pool_bytes == needed == needed_by_baseline(network, TITAN_X)
+    assert program.verify().peak_bytes == program.peak_bytes <= needed
+    assert needed <= fitting.least_budget(network, baseline(), TITAN_X) < needed + 2 * MIB  # type: ignore[operator]
+    for share in (0.4, 1.3):
+        assert budget_bytes(share, network, TITAN_X) == int(share * needed)
+
+
+def test_a_peak_is_no_budget_and_the_least_budget_is_one() -> None:
+    """Of the zoo's networks none fits in as many bytes as are in use at its peak: its holes are others."""
+    holes = 0
+    for name in FEW:
+        network = build(name)
+        peak = unlimited(network, baseline(), TITAN_X).peak_bytes
+        holes += attempt(network, baseline(), TITAN_X, peak, exact=True) is None
+        least = refimpl.least_budget(network, "baseline", TITAN_X)
+        assert least is not None and least >= peak and least % MIB == 0
+        assert refimpl.plan(network, "baseline", TITAN_X, least).pool_bytes == least
+    assert holes >= 4
+
+
+def test_the_least_budget_takes_names() -> None:
+    by_name = refimpl.least_budget("tiny-vgg", "vdnn-all, join=no", "k40c", "host:1GiB")
+    network, on = build("tiny-vgg"), MACHINES["k40c"]
+    assert by_name == least_budget(network, setup("vdnn-all, join=no"), on)
+    assert refimpl.least_budget("tiny-vgg", "vdnn-all", "k40c", "host:100KiB") is None
+    with pytest.raises(refimpl.SetupError):
+        refimpl.least_budget("tiny-vgg", "vdn-all")
+
+
+@pytest.mark.parametrize("allocator", [BestFit(), FirstFit(), BothEnds(), BlockHeap()])
+def test_a_plan_that_moves_nothing_is_replayed_and_not_planned_again(
+    allocator: BestFit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same answer, from one plan."""
+    for name in ("lenet", "tiny-inception", "tiny-resnet"):
+        network = build(name)
+        for wanted in (baseline(), Setup("layer-wise", liveness=LayerWise()), setup("superneurons-recompute")):
+            one = wanted.replace(allocator=allocator)
+            assert fitting.moves_nothing(one)
+            replayed = least_budget(network, one, TITAN_X, 4096)
+            with monkeypatch.context() as patched:
+                patched.setattr(fitting, "moves_nothing", lambda setup: False)
+                assert least_budget(network, one, TITAN_X, 4096) == replayed
+    assert not fitting.moves_nothing(setup("vdnn-all")) and not fitting.moves_nothing(setup("superneurons"))
+    assert not fitting.moves_nothing(setup("baseline algorithms=vdnn-greedy"))
