@@ -24,6 +24,7 @@ import pytest
 import kernels
 import refimpl
 from refimpl import cli
+from refimpl.cli.arguments import Fail
 from refimpl.planner import SLOTS
 from refimpl.planner.instructions import Instruction
 from refimpl.registry.modules import SWITCHES
@@ -79,7 +80,7 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
         "    refimpl plan vgg16 --budgget 12GiB  # comment\nand `refimpl list` and `refimpl plan … --json`\n"
     )
     assert commands(page) == ["refimpl plan vgg16 --budgget 12GiB", "refimpl list"]
-    with pytest.raises(SystemExit):
+    with pytest.raises(Fail, match="--budgget"):
         test_commands_are_understood(page, None)  # type: ignore[arg-type]
 
 

@@ -35,6 +35,7 @@ import numpy as np
 from kernels.cpu.build import load_source
 from refimpl.backend import guard
 from refimpl.backend.errors import RankFailed, RunError
+from refimpl.machine import here
 
 CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache
 SWIFT = 2000  #: numbers of the longest message that MPICH passes on at once; two of them are faster than a longer one
@@ -210,14 +211,8 @@ class Mpi(Communicator):
     """
 
     def __init__(self, program: str = "refimpl") -> None:
-        try:
-            from mpi4py import MPI
-        except (ImportError, RuntimeError) as error:
-            why = " ".join(str(error).split())
-            raise RunError(
-                f"MPI is not there ({why}): pip install 'refimpl[mpi]', or mpi4py for your own MPI"
-            ) from None
-        self._mpi, world = MPI, MPI.COMM_WORLD
+        MPI = self._mpi = initialised()
+        world = MPI.COMM_WORLD
         self.rank, self.size = world.rank, world.size
         self._world, self._reduces, self._words, self._failures = world, world.Dup(), world.Dup(), world.Dup()
         machine = world.Split_type(MPI.COMM_TYPE_SHARED)
@@ -362,6 +357,36 @@ class Mpi(Communicator):
             shutil.rmtree(self._folder, ignore_errors=True)
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+
+def initialised() -> Any:
+    """The module `mpi4py.MPI`, initialised; raises `RunError` before MPI itself would end the process."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise RunError(f"MPI is not there ({why}): pip install 'refimpl[mpi]', or mpi4py for your own MPI") from None
+    library, started = MPI.get_vendor()[0], here.launched()
+    if started and (library == "Open MPI") != (started.by == "Open MPI") and "SLURM_JOB_ID" not in os.environ:
+        raise foreign(library, started)
+    if not MPI.Is_initialized():
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+    if started and MPI.COMM_WORLD.size == 1:
+        raise foreign(library, started)
+    return MPI
+
+
+def foreign(library: str, started: here.Launched) -> RunError:
+    """The error for a process that the launcher of another MPI has started."""
+    own = Path(sys.executable).with_name("mpiexec")
+    which = str(own) if own.exists() else f"the mpiexec of {library}"
+    return RunError(
+        f"the mpiexec of {started.by} has started {started.size} processes, and mpi4py is that of {library}, for which "
+        f"each is alone: start them with {which}"
+    )
 
 
 def cut(pieces: Sequence[np.ndarray], start: int, end: int) -> list[np.ndarray]:

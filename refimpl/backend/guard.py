@@ -1,4 +1,5 @@
-"""A process beside the ranks of one machine: it says which rank was killed, since the launcher then ends all of them.
+"""A process beside the ranks of one machine: it says which rank was killed, since the launcher then ends all of them,
+and which one is stopped, since the others then wait for it without a word.
 
 It is started by rank 0, in a session of its own, and waits for the end of any rank.  Several may end before it looks:
 epoll lists them in the order in which they ended.  It imports nothing of this project, so that it starts at once.
@@ -14,6 +15,8 @@ import signal
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+LOOK = 2.0  #: seconds between two looks whether a rank is stopped
 
 
 def watch(program: str, folder: str, ranks: dict[int, int]) -> None:
@@ -31,14 +34,37 @@ def watch(program: str, folder: str, ranks: dict[int, int]) -> None:
         descriptor = os.pidfd_open(process)
         rank_of[descriptor] = rank
         events.register(descriptor, select.EPOLLIN)
+    stopped: set[int] = set()
     while True:
-        for descriptor, _ in events.poll():
+        found = events.poll(LOOK)
+        if not found:
+            stopped = tell_stopped(program, ranks, stopped)
+        for descriptor, _ in found:
             if descriptor in rank_of:
                 end(program, Path(folder), rank_of[descriptor], ranks)
                 return
             if os.read(0, 16):
                 return
             events.unregister(0)  # rank 0 has ended; which rank ended first is still to be seen
+
+
+def tell_stopped(program: str, ranks: dict[int, int], known: set[int]) -> set[int]:
+    """The ranks that are stopped now, and a line for each new one; none where all are: the user has stopped them."""
+    stopped = {rank for rank, process in ranks.items() if state(process) in "Tt"}
+    for rank in sorted(stopped - known) if len(stopped) < len(ranks) else ():
+        how = f"kill -CONT {ranks[rank]} lets it go on"
+        line = f"{program}: rank {rank} of {len(ranks)} is stopped (process {ranks[rank]}), and the others wait; {how}"
+        with suppress(OSError):
+            os.write(2, f"{line}\n".encode())
+    return stopped
+
+
+def state(process: int) -> str:
+    """The letter of a process's state: T is stopped."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "?"
 
 
 def end(program: str, folder: Path, rank: int, ranks: dict[int, int]) -> None:

@@ -25,6 +25,7 @@ from refimpl import __version__
 from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, status_of, told
 from refimpl.cli.completion import complete, words_to_complete
 from refimpl.cli.declare import end_at_output
+from refimpl.cli.parallel import tell_ranks
 from refimpl.cli.terminal import tell
 from refimpl.network.imported import own_code
 from refimpl.reproduce import titles
@@ -117,6 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if known is None:
             raise
         status, says = known, told(error)
+        prog = getattr(error, "prog", None) or prog
+    if status and tell_ranks(prog, arguments, says, status):
+        return status
     try:
         tell(f"{prog}: {says}")
     except OSError:  # standard error is a full disk, too

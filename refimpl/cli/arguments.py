@@ -20,11 +20,11 @@ DONE, WRONG, WRONG_USE, DOES_NOT_FIT, DEVICE_FAILED, INTERRUPTED = 0, 1, 2, 3, 4
 
 
 class Fail(Exception):
-    """Ends the command with one line and an exit status."""
+    """Ends the command with one line and an exit status; `prog` begins the line, if it is not the command's."""
 
-    def __init__(self, message: str, status: int = WRONG_USE) -> None:
+    def __init__(self, message: str, status: int = WRONG_USE, prog: str | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.prog = status, prog
 
 
 def pick(value: str, names: Iterable[str], what: str) -> str:
@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         if found:
             what, value, names = found["what"].strip("-").lower(), found["value"], re.findall(r"[\w-]+", found["names"])
             message = f"there is no {what} {value!r}{offer(value, names)}"
-        self.exit(WRONG_USE, f"{self.prog}: {' '.join(message.split())}\n")
+        raise Fail(" ".join(message.split()), prog=self.prog)
 
     def parse_args(self, *args: Any, **kwargs: Any) -> Any:
         found, rest = self.parse_known_args(*args, **kwargs)

@@ -9,16 +9,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refimpl.cli.arguments import INTERRUPTED, WRONG, Fail, status_of, told
+from refimpl.machine import here
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator, Mpi
 
+PATIENCE = 60.0  #: seconds that a command which has failed waits for ranks that are still starting
 GPUS = Path("/proc/driver/nvidia/gpus")  #: a folder a GPU of this machine
 
 Work = Callable[[argparse.Namespace, "Communicator"], int]
@@ -45,6 +49,49 @@ def as_rank(options: argparse.Namespace, work: Work) -> int:
         return alone(communicator, told(error), status)
     finally:
         communicator.close()
+
+
+def refuse_without_parallel() -> None:
+    """Raise `Fail` where a launcher has started several of a command that takes itself for the only one."""
+    if started := here.launched():
+        raise Fail(
+            f"mpiexec has started {started.size} of this command, and it lacks --parallel mpi: without it each would "
+            "train by itself"
+        )
+
+
+def tell_ranks(prog: str, words: Sequence[str], why: str, status: int) -> bool:
+    """Let the other ranks know of a command that has failed before it was one of them: they would wait for ever.
+
+    Args:
+        prog: the command.
+        words: its arguments.
+        why: its one line.
+        status: its exit status.
+
+    Returns:
+        Whether the line is the first rank's to write, and this is not the first.
+    """
+    started = here.launched()
+    if started is None or not {"run", "bench"} & {*words[:1]}:
+        return False
+    if "mpi4py.MPI" in sys.modules:  # it was one of them, or its MPI is not theirs
+        return started.rank > 0
+    done: list[bool] = []
+
+    def join() -> None:
+        from refimpl.backend import Mpi, RunError
+
+        with suppress(RunError):
+            communicator = Mpi(prog)
+            together = communicator.fail(why, status)
+            done.append(together or communicator.rank > 0)
+            communicator.close()
+
+    waiting = threading.Thread(target=join, daemon=True)  # the others may never come
+    waiting.start()
+    waiting.join(PATIENCE)
+    return bool(done) and started.rank > 0
 
 
 def alone(communicator: Communicator, why: str, status: int) -> int:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from refimpl.accudnn.tuner import warmed_up
 from refimpl.cli import declare, resolve
 from refimpl.cli.arguments import DONE, INTERRUPTED, WRONG, Fail, Parser, whole, writable
-from refimpl.cli.parallel import as_rank, same_command
+from refimpl.cli.parallel import as_rank, refuse_without_parallel, same_command
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.machine.cpu import CalibratedCpu
@@ -135,7 +135,10 @@ def network_for(options: argparse.Namespace, source: Any) -> Network:
 def run(options: argparse.Namespace) -> int:
     from refimpl.backend import Alone
 
-    return as_rank(options, trained) if options.parallel else trained(options, Alone())
+    if options.parallel:
+        return as_rank(options, trained)
+    refuse_without_parallel()
+    return trained(options, Alone())
 
 
 def trained(options: argparse.Namespace, communicator: Communicator) -> int:

@@ -15,7 +15,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from refimpl.machine.machines import ASSUMED, H100, LINK, SIZES, TITAN_X_EFFICIENCY
 from refimpl.machine.model import Efficiency, Machine, Source
@@ -31,6 +31,27 @@ LANES = {(7, 0): 64, (7, 5): 64, (8, 0): 64}
 MOST_LANES = 128
 UNTOLD_CLOCK = 1_500_000  #: kHz, where a driver keeps a clock to itself
 UNTOLD_MEMORY = 8 << 30  #: bytes, where the system does not say
+
+
+#: The start of what a launcher of MPI's puts into the environment → whose launcher it is.
+LAUNCHERS = {"OMPI_COMM_WORLD": "Open MPI", "PMI": "MPICH"}
+
+
+class Launched(NamedTuple):
+    """What the environment says of the launcher that has started this process as one of several."""
+
+    by: str
+    rank: int
+    size: int
+
+
+def launched() -> Launched | None:
+    """The launcher of this process and others; None: it is started alone."""
+    for start, by in LAUNCHERS.items():
+        rank, size = (os.environ.get(f"{start}_{name}", "") for name in ("RANK", "SIZE"))
+        if rank.isdecimal() and size.isdecimal() and int(size) > 1:
+            return Launched(by, int(rank), int(size))
+    return None
 
 
 def rough_cpu() -> Machine:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
 import time
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,7 +22,7 @@ from refimpl.cli.arguments import Fail
 from refimpl.cli.parallel import same_command
 from refimpl.cli.run import trained
 from refimpl.machine import wire_bytes
-from tests.refimpl.backend.processes import mpiexec, needs_mpi
+from tests.refimpl.backend.processes import MPIEXEC, mpiexec, needs_mpi
 
 RUN = ["run", "lenet", "--data", "digits", "--batch", "4", "--backend", "cpu", "--parallel", "mpi", "--steps", "8"]
 TUNED = ["--policy", "superneurons", "--budget", "8MiB", "--bucket", "64KiB"]
@@ -28,6 +33,18 @@ FAULTY = ["-m", "tests.refimpl.cli.faulty_rank"]
 def lines(err: str) -> list[str]:
     """What the ranks and their guard wrote, without what mpiexec adds."""
     return [line for line in err.splitlines() if line.startswith(("refimpl", "resume", "Traceback"))]
+
+
+def refimpl_with(*changes: str) -> list[str]:
+    """The command of `RUN`, with each change made: an option to add, or -OPTION to leave out with its value."""
+    words = [*RUN]
+    for change in changes:
+        if change.startswith("-without "):
+            place = words.index(change.removeprefix("-without "))
+            del words[place : place + 2]
+        else:
+            words += change.split()
+    return ["-m", "refimpl", *words]
 
 
 def build_digits() -> Any:
@@ -149,6 +166,81 @@ def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(endings: Any
 
 @needs_mpi
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        ((), ("--stepz 3",), "refimpl run: rank 1: '--stepz' is not understood here; did you mean --steps?"),
+        (("--stepz 3",), (), "refimpl run: '--stepz' is not understood here; did you mean --steps?"),
+        (("--stepz 3",), ("--stepz 3",), "refimpl run: '--stepz' is not understood here; did you mean --steps?"),
+        ((), ("-without --parallel",), "refimpl run: rank 1: mpiexec has started 2 of this command, and it lacks"),
+        (("-without --parallel",), (), "refimpl run: mpiexec has started 2 of this command, and it lacks --parallel"),
+        (
+            ("-without --parallel",), ("-without --parallel",),
+            "refimpl run: mpiexec has started 2 of this command, and it lacks --parallel mpi: without it each would",
+        ),
+    ],
+)  # fmt: skip
+def test_a_rank_that_fails_before_it_is_one_ends_all(
+    first: tuple[str, ...], second: tuple[str, ...], says: str
+) -> None:
+    began = time.time()
+    done = mpiexec(refimpl_with(*first), refimpl_with(*second))
+    (said,) = lines(done.stderr)
+    assert said.startswith(says) and (done.returncode, done.stdout) == (2, "") and time.time() - began < 6 * SOON
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_is_named(tmp_path: Path) -> None:
+    command = [str(MPIEXEC), "-n", "2", sys.executable, *refimpl_with("--steps 100000")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr
+    ranks: dict[int, int] = {}
+    until = time.monotonic() + 60
+    while len(ranks) < 2 and time.monotonic() < until:
+        ranks = {rank: pid for pid in descendants(process.pid) if (rank := rank_of(pid)) is not None}
+        time.sleep(0.2)
+    time.sleep(5)  # they are connected
+    os.kill(ranks[1], signal.SIGSTOP)
+    line = process.stderr.readline()
+    os.kill(ranks[1], signal.SIGCONT)
+    os.kill(ranks[1], signal.SIGKILL)
+    process.communicate(timeout=60)
+    wanted = f"rank 1 of 2 is stopped (process {ranks[1]}), and the others wait; kill -CONT {ranks[1]} lets it go on"
+    assert line == f"refimpl run: {wanted}\n"
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below a process."""
+    try:
+        children = [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+    return [*children, *(below for child in children for below in descendants(child))]
+
+
+def rank_of(pid: int) -> int | None:
+    """The rank of a process that trains."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        found = re.search(rb"(?<![A-Z_])PMI_RANK=(\d+)", Path(f"/proc/{pid}/environ").read_bytes())
+    except OSError:
+        return None
+    return int(found[1]) if found and b"--parallel" in command and b"guard.py" not in b"".join(command) else None
+
+
+@needs_mpi
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_launcher_of_another_mpi_is_one_line(rank: int) -> None:
+    environment = os.environ | {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"}
+    done = subprocess.run([sys.executable, *refimpl_with()], capture_output=True, text=True, env=environment)
+    said = "refimpl run: the mpiexec of Open MPI has started 2 processes, and mpi4py is that of "
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(said) and "start them with " in done.stderr if rank == 0 else done.stderr == ""
+
+
+@needs_mpi
+@pytest.mark.slow
 def test_the_all_reduce_is_measured_beside_mpis_own() -> None:
     done = mpiexec(["-m", "refimpl", "bench", "--all-reduce", "lenet", "--batch", "1", "--quick"])
     assert (done.returncode, done.stderr) == (0, "")
@@ -194,8 +286,6 @@ def test_what_all_ranks_fail_with_is_not_one_ranks_fault() -> None:
 
 
 def test_without_mpi_there_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    import sys
-
     from refimpl.cli import main
 
     monkeypatch.setitem(sys.modules, "mpi4py", None)
@@ -204,7 +294,6 @@ def test_without_mpi_there_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_the_ranks_of_one_machine_share_its_cores_and_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import os
     from types import SimpleNamespace
 
     from refimpl.cli import parallel
