@@ -8,7 +8,7 @@ AlexNet's would be, if LRN had a gradient of its own (4.8 % of the total); in th
 A type's time is that of its layers' kernels, as a share of all kernels'.  Structure layers count, and are not drawn:
 the published shares of a network with forks add up to 88 to 91 %.  In the paper a layer of a cheap type takes the same
 time whatever its bytes.  So each *call of a library* gets a fixed cost, one number for all networks, which is fitted
-to this figure (least squares, in percentage points); `fixed_cost` tries it on figures that the fit has not seen.
+to this figure (least squares, in percentage points); `unseen` tries it on figures that the fit has not seen.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from refimpl.network import Call, Network
+from refimpl.network import Network
 from refimpl.planner import Launch, Program
 from refimpl.reproduce.published import Found, Reproduced, Watch
 from refimpl.reproduce.superneurons import figures, published
+from refimpl.reproduce.superneurons.fixed_cost import library_calls
 
 #: Kind of layer → the paper's name of its type, without the structure layers.
 TYPES = {
@@ -27,19 +28,6 @@ TYPES = {
     "softmax": "SOFTMAX",
 }  # fmt: skip
 STRUCTURE = "structure"  #: the type of FORK, JOIN and CONCAT
-
-#: Kernel → the calls of cuDNN or cuBLAS in its place, where these are not one (R).  A CONV and an FC have five:
-#: forward, its bias, and the gradients of bias, weights and map.  Weights are updated after the layers.
-LIBRARY_CALLS = {
-    "conv.forward": 2, "conv.backward_filter": 2, "conv.backward_bias": 0,
-    "fc.forward": 2, "fc.backward_filter": 2, "fc.backward_bias": 0,
-    "batchnorm.update_running": 0, "softmax.cross_entropy": 0, "sgd.update": 0,
-}  # fmt: skip
-
-
-def library_calls(call: Call) -> int:
-    """How many calls of a library the paper's runtime makes for a call of ours."""
-    return LIBRARY_CALLS.get(call.function, 1)
 
 
 @dataclass(frozen=True)

@@ -55,16 +55,15 @@ def cache_speed(watch: Watch) -> Found:
     """The speed with the tensor cache over the speed without it, in two readings of "without"."""
     rows: list[CacheRow] = []
     figures: list[Reproduced] = []
-    for name, figure in published.FASTER_WITH_CACHE.items():
+    for name in published.FASTER_WITH_CACHE:
         watch(name)
         mine = [cache_row(name, machine) for machine in GPUS]
         rows += mine
-        overlapped, in_series = (replace(figure, what=f"{figure.what}; {how}") for how in ("overlapped", "in series"))
+        overlapped, in_series = readings(mine[0])
         others = ", ".join(f"{row.ratio:.3f} on a {row.machine}" for row in mine[1:])
-        figures.append(Reproduced(overlapped, mine[0].ratio, f"simulated on a {K40C.name}; {others}"))
+        figures.append(replace(overlapped, note=f"simulated on a {K40C.name}; {others}"))
         others = ", ".join(f"{row.ratio_in_series:.3f} on a {row.machine}" for row in mine[1:])
-        how = f"as if no kernel ran beside a copy, on a {K40C.name}; {others}"
-        figures.append(Reproduced(in_series, mine[0].ratio_in_series, how))
+        figures.append(replace(in_series, note=f"as if no kernel ran beside a copy, on a {K40C.name}; {others}"))
     return Found(figures, rows)
 
 
@@ -80,10 +79,11 @@ def cache_row(name: str, machine: Machine) -> CacheRow:
     )  # fmt: skip
 
 
-def cache_figures(machine: Machine) -> list[Reproduced]:
-    """Figure 11 on one machine, as planned."""
-    found = published.FASTER_WITH_CACHE.items()
-    return [Reproduced(figure, cache_row(name, machine).ratio, "") for name, figure in found]
+def readings(row: CacheRow) -> tuple[Reproduced, Reproduced]:
+    """A network's bar of Figure 11 in both readings of "without": copies beside kernels, and copies in series."""
+    figure = published.FASTER_WITH_CACHE[row.network]
+    overlapped, in_series = (replace(figure, what=f"{figure.what}; {how}") for how in ("overlapped", "in series"))
+    return Reproduced(overlapped, row.ratio, ""), Reproduced(in_series, row.ratio_in_series, "")
 
 
 # -- workspaces --------------------------------------------------------------------------------------------------------

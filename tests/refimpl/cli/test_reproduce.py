@@ -73,14 +73,14 @@ def test_parts_of_superneurons_as_json(refimpl: Command, tmp_path: Path) -> None
 @pytest.mark.slow
 def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the largest batches and the deepest ResNet, which take a minute."""
-    from refimpl.reproduce.superneurons import evaluation, figures, fixed_cost, published
+    from refimpl.reproduce.superneurons import evaluation, figures, published, unseen
 
     monkeypatch.setattr(figures, "NETWORKS", {"alexnet": 200, "vgg16": 32, "resnet50": 32, "resnet101": 32})
     few = {name: published.FASTER_WITH_CACHE[name] for name in ("alexnet", "vgg16")}
     monkeypatch.setattr(published, "FASTER_WITH_CACHE", few)
     monkeypatch.setattr(figures, "SHRUNK", ("vgg16",))
     monkeypatch.setattr(figures, "SHARES", (0.5, 1.0))
-    monkeypatch.setattr(fixed_cost, "TRIED", ())
+    monkeypatch.setattr(unseen, "TRIED", ())
     few_shapes = {"alexnet": published.SPEED_SHAPES["alexnet"]}
     monkeypatch.setattr(published, "SPEED_SHAPES", few_shapes)
     monkeypatch.setattr(evaluation, "PARTS", [part for part in evaluation.PARTS if part.name != "largest"])

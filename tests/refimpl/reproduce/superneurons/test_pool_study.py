@@ -97,31 +97,35 @@ def pool() -> Found:
 
 @pytest.mark.slow
 def test_the_heap_is_faster_for_every_network_the_more_a_call_takes(pool: Found) -> None:
-    assumed, timed, on_titan_xp = pool.rows[:6], pool.rows[6:12], pool.rows[12:]
-    assert {row.machine for row in (*assumed, *timed)} == {"k40c"} and {row.machine for row in on_titan_xp} == {
-        "titan-xp"
-    }
-    for slow, dear, fast in zip(assumed, timed, on_titan_xp, strict=True):
-        assert slow.network == dear.network == fast.network and slow.calls == dear.calls == fast.calls
-        assert slow.allocate_seconds == fast.allocate_seconds < dear.allocate_seconds
-        assert 1 < slow.speed < dear.speed
+    assumed, plain, dear, on_titan_xp = (pool.rows[start : start + 6] for start in (0, 6, 12, 18))
+    assert {row.machine for row in (*assumed, *plain, *dear)} == {"k40c"} and len(pool.rows) == 24
+    assert {row.machine for row in on_titan_xp} == {"titan-xp"}
+    for slow, timed, costly, fast in zip(assumed, plain, dear, on_titan_xp, strict=True):
+        assert slow.network == timed.network == costly.network == fast.network
+        assert slow.allocate_seconds == fast.allocate_seconds < timed.allocate_seconds < costly.allocate_seconds
+        assert 1 < slow.speed < timed.speed and costly.speed > 1
         assert slow.speed < fast.speed, "a call takes as long whatever the GPU"
+        fixed = costly.seconds_heap - timed.seconds_heap
+        assert (
+            fixed == pytest.approx(costly.fixed_seconds * costly.library_calls, rel=0.01) and timed.fixed_seconds == 0
+        )
 
 
 @pytest.mark.slow
-def test_the_ratios_follow_from_the_texts_share_of_resnet_50(pool: Found) -> None:
-    """One number, from the text; the ratios of five networks are within 10 % of Table 2's, and VGG-16's within 13 %."""
+def test_two_numbers_of_resnet_50_bring_table_2_near(pool: Found) -> None:
+    """The text's 36 %, and one speed; the ten speeds of the other networks are unseen, and so are their ratios."""
     figures = pool.figures
-    assert len(figures) == 1 + 3 * 6 and not any(figure.met for figure in figures)
+    assert len(figures) == 1 + 3 * 6
     ratios = {figure.published.what: figure.deviation for figure in figures if figure.published.unit == "×"}
     assert len(ratios) == 6 and all(abs(apart) < 0.13 for apart in ratios.values())
-    assert median(map(abs, ratios.values())) == pytest.approx(0.043, abs=0.005)
-    resnet = next(row for row in pool.rows[6:] if row.network == "resnet50:superneurons")
-    assert resnet.share_of_driver_calls == pytest.approx(0.36, abs=0.002)
-    speeds = [figure for figure in figures if figure.published.unit == "images/s"]
-    assert len(speeds) == 12 and all(0.2 < figure.deviation < 0.8 for figure in speeds), (
-        "our model of a K40c is too fast"
-    )
+    speeds = {figure.published.what: figure for figure in figures if figure.published.unit == "images/s"}
+    fitted = speeds.pop("ResNet-50(16): speed with the pool")
+    assert not fitted.met and "is fitted to this line" in fitted.note and fitted.deviation > 0.5
+    assert len(speeds) == 11 and median(abs(figure.deviation) for figure in speeds.values()) < 0.15
+    of_resnet = [row for row in pool.rows if row.network == "resnet50:superneurons"]
+    assert of_resnet[1].share_of_driver_calls == pytest.approx(0.36, abs=0.002)
+    assert of_resnet[2].share_of_driver_calls == pytest.approx(0.36, abs=0.002)
+    assert of_resnet[2].batch / of_resnet[2].seconds_heap == pytest.approx(32.9, rel=0.005)
 
 
 @pytest.mark.slow
