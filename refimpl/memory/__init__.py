@@ -6,8 +6,9 @@ from refimpl.memory.base import UNLIMITED, Allocator, Pool, PoolError, Statistic
 from refimpl.memory.block_heap import BlockHeap
 from refimpl.memory.both_ends import BothEnds
 from refimpl.memory.fits import BestFit, DriverCalls, FirstFit, FitPool, WorstFit
-from refimpl.memory.fixed_addresses import Fixed, Life, lives
+from refimpl.memory.fixed_addresses import Fixed, lives
 from refimpl.memory.free_list import FreeList
+from refimpl.memory.placing import Life
 from refimpl.memory.trace import Event, Trace, ideal, replay
 
 ALLOCATORS: dict[str, Allocator] = {

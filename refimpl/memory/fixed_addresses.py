@@ -11,25 +11,17 @@ allocator.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from refimpl.memory.base import UNLIMITED, Pool
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
+from refimpl.memory.placing import Life, placer
 from refimpl.memory.trace import PoolSize, Trace, ideal, rounded
 
 ROUNDS = 32  #: of placing all blocks, at most
-
-
-class Life(NamedTuple):
-    """The positions in the trace, or in the program, at which a block's life begins and ends; its bytes, rounded."""
-
-    begin: int
-    end: int
-    nbytes: int
 
 
 def lives(events: Trace) -> dict[int, Life]:
@@ -41,24 +33,6 @@ def lives(events: Trace) -> dict[int, Life]:
         else:
             found[event.block] = found[event.block]._replace(end=at)
     return found
-
-
-def placed(known: Mapping[int, Life], order: Sequence[int]) -> dict[int, int]:
-    """Block → address: in this order, each at the lowest address that is free over its whole life."""
-    found: list[tuple[int, int, int, int]] = []  # address, end, and the life of those placed: the lowest first
-    addresses: dict[int, int] = {}
-    for block in order:
-        begin, end, nbytes = known[block]
-        address = 0
-        for bottom, top, first, last in found:
-            if first < end and last > begin:
-                if bottom - address >= nbytes:
-                    break
-                if top > address:
-                    address = top
-        insort(found, (address, address + nbytes, begin, end))
-        addresses[block] = address
-    return addresses
 
 
 @dataclass(frozen=True)
@@ -98,8 +72,9 @@ def rounds(known: Mapping[int, Life], order: list[int], wanted: int, most: int =
         most: the number of rounds.
     """
     best: Fixed | None = None
+    placed = placer(known)
     for number in range(1, most + 1):
-        addresses = placed(known, order)
+        addresses = placed(order)
         tops = {block: address + known[block].nbytes for block, address in addresses.items()}
         size = max(tops.values(), default=0)
         if best is None or size < best.pool_bytes:

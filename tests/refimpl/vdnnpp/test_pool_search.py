@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from refimpl.accudnn import Capped, Late, ModelGuided
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, Pool, WorstFit
-from refimpl.memory.fixed_addresses import fix_addresses, lives, placed
+from refimpl.memory.fixed_addresses import fix_addresses, lives
+from refimpl.memory.placing import placer
 from refimpl.memory.trace import Event, ideal, replay, rounded
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
@@ -417,7 +418,7 @@ def test_a_block_gets_the_lowest_address_that_is_free_all_its_life(events: list[
     order = list(known)
     drawn.shuffle(order)
     used: set[tuple[int, int]] = set()  # (moment, unit)
-    for block, address in placed(known, order).items():
+    for block, address in placer(known)(order).items():
         begin, end, nbytes = known[block]
         units = nbytes // UNIT
         here = next(

@@ -1,0 +1,83 @@
+"""Blocks placed by stretches of time have the addresses that placing them in turn gives, to the byte."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from refimpl.machine import machine
+from refimpl.memory import UNLIMITED, placing
+from refimpl.memory.fixed_addresses import by_age, by_area, by_size, lives
+from refimpl.memory.placing import Life, Stretches, in_turn, placer
+from refimpl.network.zoo import build
+from refimpl.planner import plan
+from refimpl.registry import presets
+
+
+def drawn_lives(drawn: random.Random, blocks: int, longest: int, sizes: int) -> dict[int, Life]:
+    """Lives that begin at some of `blocks` positions and last for up to `longest`."""
+    found = {}
+    for block in range(blocks):
+        begin = drawn.randrange(blocks)
+        found[block] = Life(begin, begin + drawn.randint(1, longest), 512 * drawn.randint(1, sizes))
+    return found
+
+
+@given(st.randoms(use_true_random=False), st.integers(1, 90), st.integers(1, 100), st.integers(1, 9), st.integers(1, 9))
+@settings(max_examples=150)
+def test_stretches_place_drawn_blocks_as_in_turn(
+    drawn: random.Random, blocks: int, longest: int, sizes: int, stretch: int
+) -> None:
+    known = drawn_lives(drawn, blocks, longest, sizes)
+    order = drawn.sample(list(known), drawn.randint(1, blocks))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placing, "STRETCH", stretch)
+        assert Stretches(known).placed(order) == in_turn(known, order)
+
+
+@pytest.mark.parametrize("longest", [3, 30, 1000])
+def test_stretches_place_many_blocks_as_in_turn(longest: int) -> None:
+    known = drawn_lives(random.Random(longest), 1000, longest, 40)
+    for order in (by_size(known), by_area(known), random.Random(1).sample(list(known), 1000)):
+        assert Stretches(known).placed(order) == in_turn(known, order)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset"),
+    [
+        ("vgg16", "vdnn-all"),
+        ("googlenet", "superneurons-offload"),
+        ("resnet50", "vdnnpp-all"),
+        ("resnet152", "baseline"),
+        ("resnet152", "superneurons"),
+    ],
+)
+def test_stretches_place_networks_blocks_as_in_turn(name: str, preset: str) -> None:
+    program = plan(build(name, 4), presets.setup(preset), machine("k40c"), UNLIMITED)
+    known = lives(program.allocation_trace())
+    for order in (by_size(known), by_area(known), by_age(known)):
+        assert Stretches(known).placed(order) == in_turn(known, order) == placer(known)(order)
+
+
+def chain(layers: int) -> dict[int, Life]:
+    """A chain's maps, each kept until its backward step, and a workspace a step."""
+    drawn = random.Random(5)
+    end = 4 * layers
+    maps = {at: Life(2 * at, end - 2 * at, 512 << drawn.randrange(8)) for at in range(layers)}
+    spaces = {at + layers: Life(2 * at + 1, 2 * at + 2, 512 << drawn.randrange(8)) for at in range(2 * layers)}
+    return maps | spaces
+
+
+@pytest.mark.timing
+def test_four_times_the_layers_take_far_less_than_sixteen_times_as_long() -> None:
+    seconds = []
+    for layers in (2_000, 8_000):
+        known = chain(layers)
+        start = time.process_time()
+        placer(known)(by_size(known))
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 8 * seconds[0]
