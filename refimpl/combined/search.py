@@ -28,7 +28,7 @@ from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Offloaded
 from refimpl.combined.papers import planned_quickly
 from refimpl.combined.remedies import KNOBS, Change, Remedies, fates_of
-from refimpl.combined.seeds import ADDRESSES, FEW, drawn, family, frugal
+from refimpl.combined.seeds import FEW, drawn, family, frugal
 from refimpl.memory import BestFit, BothEnds
 from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup, SetupError
 from refimpl.planner.baseline import NoCache
@@ -125,8 +125,8 @@ def point(program: Program) -> Setup:
     own = {name: getattr(setup, name) for name in KNOBS if name in FIELDS}
     if isinstance(setup.cache, NoCache):
         own["cache"] = FarthestNextUse()
-    if isinstance(setup.allocator, FixedAddresses):
-        own["allocator"] = dataclasses.replace(ADDRESSES, limit=setup.allocator.limit)
+    if isinstance(setup.allocator, FixedAddresses):  # with the patience that found the paper's addresses
+        own["allocator"] = dataclasses.replace(setup.allocator, places=())
     elif setup.allocator not in KNOBS["allocator"]:
         own["allocator"] = BothEnds() if isinstance(setup.allocator, BothEnds) else BestFit()
     return setup_with(fates, name="combined", offload=Offloaded(leaves_late(program)), **own)

@@ -241,6 +241,17 @@ def test_a_paper_s_program_is_a_point_of_the_search() -> None:
         assert plan(net, point(program), on, budget).planned_seconds == program.planned_seconds
 
 
+@pytest.mark.slow
+def test_a_program_whose_addresses_took_patience_is_a_point_of_the_search() -> None:
+    """AccUDNN's for VGG-16 within 14.68 GiB: eight rounds of placing its blocks find no addresses."""
+    net, budget = build("vgg16", 256), int(14.68 * GIB)
+    program = plan(net, presets.setup("accudnn"), TITAN_X, budget)
+    assert plan(net, point(program), TITAN_X, budget).planned_seconds == program.planned_seconds
+    impatient = dataclasses.replace(ADDRESSES, limit=budget)
+    with pytest.raises(DoesNotFit, match="addresses found"):
+        plan(net, dataclasses.replace(point(program), allocator=impatient), TITAN_X, budget)
+
+
 def test_the_family_s_corners_and_prices() -> None:
     net, on, budget = small("tiny-vgg")
     maps = judge_of(net, on, budget)[2]
