@@ -53,9 +53,9 @@ class Counted(Attempts):
 
     plans = 0
 
-    def propose(self, candidate: Proposal, **how: bool) -> Program | None:
-        """A candidate's program, if it fits; `how` as `attempt` takes it."""
-        program = self.plan(candidate.setup, candidate.predicted, candidate.note, **how)
+    def propose(self, candidate: Proposal) -> Program | None:
+        """A candidate's program, if it fits."""
+        program = self.plan(candidate.setup, candidate.predicted, candidate.note)
         counted_alone = program is None and isinstance(self.failure, AddressesDoNotFit)
         self.plans += 1 if counted_alone else 1 + candidate.counted_first
         return program
@@ -66,7 +66,7 @@ class AccUDNN(Search):
     """Its own modules are those of the most frugal candidates."""
 
     searched: tuple[str, ...] = ("offload", "prefetch", "algorithms", "allocator")
-    smaller_pools: ClassVar[bool] = False  #: of the last resorts only: the model itself chooses for less and less
+    smaller_pools: ClassVar[bool] = False  #: the model chooses for less and less, and addresses are fixed beforehand
     ranks: tuple[str, ...] = TRIED  #: the orders in which maps are chosen
     reserves: tuple[float, ...] = RESERVES
     guided: bool = True  #: whether the model chooses; if not, only the most frugal candidates are planned
@@ -77,7 +77,7 @@ class AccUDNN(Search):
         if model:
             self._by_the_model(attempts, model, context.budget)
         if attempts.best is None:
-            any(attempts.propose(candidate, smaller=True) for candidate in self.last_resorts(model))
+            any(map(attempts.propose, self.last_resorts(model)))
         if attempts.best is None:
             raise self.untrainable(attempts.failure, context)
         return dataclasses.replace(attempts.best, tried=tuple(attempts.tried))

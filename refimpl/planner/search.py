@@ -93,18 +93,17 @@ class Attempts:
         self.best: Program | None = None
         self.failure: DoesNotFit | None = None  #: of the last one that did not fit
 
-    def plan(self, candidate: Setup, predicted: float | None = None, note: str = "", **how: bool) -> Program | None:
+    def plan(self, candidate: Setup, predicted: float | None = None, note: str = "") -> Program | None:
         """A candidate's program, if it fits.
 
         Args:
             candidate: its name is the search's, a colon and its own.
             predicted: seconds of the iteration by the search's own model, if it has one.
             note: how the candidate was chosen.
-            how: `smaller`, as `attempt` takes it.
         """
         name = candidate.name.partition(": ")[2]
         try:
-            program = self._attempt(candidate, **how)
+            program = self._attempt(candidate)
         except DoesNotFit as error:
             failure = f"{error.where}: {error.missing} missing"
             self.tried.append(Trial(name, False, predicted=predicted, note=note, failure=failure))

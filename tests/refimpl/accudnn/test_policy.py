@@ -231,9 +231,9 @@ def test_the_least_budget_takes_few_plans(name: str, batch: int, failed: int, mo
     """Bytes that drain where memory has no end are not needed: the search begins with the peak without them."""
     tried: list[int] = []
 
-    def counting(network: Network, setup: Setup, machine: Machine, budget: int) -> Program | None:
+    def counting(network: Network, setup: Setup, machine: Machine, budget: int, exact: bool) -> Program | None:
         tried.append(budget // MIB)
-        return attempt(network, setup, machine, budget)
+        return attempt(network, setup, machine, budget, exact)
 
     monkeypatch.setattr("refimpl.registry.fitting.attempt", counting)
     least = least_budget(build(name, batch), presets.setup("accudnn"), TITAN_X)

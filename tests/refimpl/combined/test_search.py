@@ -50,7 +50,10 @@ def judge_of(network: Network, on: Machine, budget: int, most: int = 50) -> tupl
     maps = Maps(context)
     return (
         Judge(
-            lambda setup, give_up=1e9: plan(network, setup, on, budget, give_up), maps.floor, most, lambda *told: None
+            lambda setup, give_up=1e9, smaller=False: plan(network, setup, on, budget, give_up, not smaller),
+            maps.floor,
+            most,
+            lambda *told: None,
         ),
         context,
         maps,

@@ -248,7 +248,7 @@ def slower(network: Network, wanted: Setup, on: Machine, budgets: list[int]) -> 
     before = None
     for budget in budgets:
         try:
-            seconds = plan(network, wanted, on, budget).simulate().seconds
+            seconds = plan(network, wanted, on, budget, exact=True).simulate().seconds
         except DoesNotFit:
             continue
         if before is not None:

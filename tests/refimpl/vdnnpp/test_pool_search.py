@@ -617,12 +617,13 @@ def misfits(drawn: Network, name: str, on: Machine, budgets: Sequence[int]) -> l
 
 
 def test_more_budget_never_fails_where_less_fits() -> None:
-    """Right placement alone, in a pool of the budget's size, fits 1,000 MiB and not 1,040."""
+    """Right placement alone, in a pool of exactly the budget's size, fits 1,000 MiB and not 1,040."""
     budgets = [mib * MIB for mib in range(980, 1161, 20)]
     assert misfits(network(*ALEXNET), "vdnnpp-conv", GTX_970, budgets) == []
     right = presets.setup("vdnnpp-conv").replace(allocator=BothEnds())
-    fits = [attempt(network(*ALEXNET), right, GTX_970, budget) is not None for budget in budgets]
+    fits = [attempt(network(*ALEXNET), right, GTX_970, budget, exact=True) is not None for budget in budgets]
     assert fits != sorted(fits)
+    assert all(attempt(network(*ALEXNET), right, GTX_970, budget) for budget in budgets[1:])  # in a smaller pool
 
 
 def between(drawn: Network, count: int) -> list[int]:
