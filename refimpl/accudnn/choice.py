@@ -126,7 +126,8 @@ def choose(model: Model, budget: int, ranks: Iterable[str] = TRIED) -> Decision 
         if caps is None:
             return None
         shrunk = model.capped(caps)
-        others = [one for one in order if one not in set(must)]
+        leaving = set(must)
+        others = [one for one in order if one not in leaving]
         for share in SHARES if must or caps else SHARES[:1]:
             more = others[: int(len(others) * share)]
             if share and not more:

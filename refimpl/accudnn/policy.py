@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
+from kernels.collector import collector_paused
 from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
 from refimpl.accudnn.model import Model
 from refimpl.accudnn.modules import Capped, Late, modules_of, steps_of
@@ -73,11 +74,12 @@ class AccUDNN(Search):
 
     def search(self, attempt: Callable[..., Program], context: PlanContext) -> Program:
         attempts = Counted(attempt)
-        model = Model.of(context) if self.guided else None
-        if model:
-            self._by_the_model(attempts, model, context.budget)
-        if attempts.best is None:
-            any(map(attempts.propose, self.last_resorts(model)))
+        with collector_paused():  # of a few plans, and of what is decided between them
+            model = Model.of(context) if self.guided else None
+            if model:
+                self._by_the_model(attempts, model, context.budget)
+            if attempts.best is None:
+                any(map(attempts.propose, self.last_resorts(model)))
         if attempts.best is None:
             raise self.untrainable(attempts.failure, context)
         return dataclasses.replace(attempts.best, tried=tuple(attempts.tried))

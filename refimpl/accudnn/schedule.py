@@ -56,13 +56,14 @@ def with_room(model: Model, wanted: Mapping[Candidate, int], budget: int) -> dic
     that needs it makes that step wait.
     """
     ordered = sorted(wanted, key=lambda one: one.g)
-    held = model.held(ordered)
+    held = model.held(ordered).tolist()
     found: dict[Candidate, int] = {}
     for one in ordered:
-        first = min(max(wanted[one], one.f + 1), one.g)
-        full = np.flatnonzero(held[first : one.g] + one.nbytes > budget)
-        found[one] = step = first + int(full[-1]) + 1 if full.size else first
-        held[step : one.g] += one.nbytes
+        step = one.g
+        while step > max(wanted[one], one.f + 1) and held[step - 1] + one.nbytes <= budget:
+            step -= 1
+            held[step] += one.nbytes
+        found[one] = step
     return found
 
 
