@@ -28,8 +28,8 @@ from kernels.emulated.ptx import Unsupported
 
 __all__ = [
     "ORDERS", "RACES", "EmulationError", "NoCompiler", "Unsupported", "active", "announcement", "c_source",
-    "environment", "executed", "findings", "forgive", "host_work", "kernel_seconds", "learning_nothing", "next_work",
-    "order", "pass_on", "register", "start", "take_up", "touched", "wait_in_time", "why_not",
+    "environment", "executed", "findings", "forgive", "host_work", "kernel_seconds", "learning_nothing", "most_steps",
+    "next_work", "order", "pass_on", "register", "start", "take_up", "touched", "wait_in_time", "why_not",
 ]  # fmt: skip
 
 #: How the driver chooses among the work that is ready: only what something waits for, as late as it can be; at once;
@@ -73,10 +73,23 @@ def start(races: str | None = None) -> None:
         name, _, seed = (os.environ.get("REFIMPL_ORDER") or "late").partition(":")
         order(name, int(seed or 0))
         races = races or os.environ.get("REFIMPL_RACES")
+        if steps := os.environ.get("REFIMPL_STEPS"):
+            most_steps(steps)
     if races is not None:
         if races not in RACES:
             raise EmulationError(f"races are searched for {', '.join(RACES)}; not {races!r}")
         _races = races
+
+
+def most_steps(number: int | str) -> None:
+    """How many turns of loops a thread may take, over all loops of a launch, before the launch is stopped.
+
+    A kernel without an end ends so, and one in which a thread waits in a loop for another one, which does not run
+    meanwhile.  By default 2^30, which takes this computer some seconds; REFIMPL_STEPS sets it.
+    """
+    if not str(number).isdecimal() or not 0 < int(number) < 1 << 48:
+        raise EmulationError(f"REFIMPL_STEPS is {number!r}; give a whole number of at least 1")
+    _driver.emulated_set_steps(ctypes.c_uint64(int(number)))
 
 
 def _load() -> Any:

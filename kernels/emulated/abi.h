@@ -20,6 +20,8 @@ typedef struct {
     unsigned dynamic_shared_bytes;
     uint64_t seed; /* of the order of blocks and threads; 0: their own order */
     char *finding; /* FINDING bytes; what went wrong */
+    uint64_t most_steps;      /* turns of loops of a thread after which it is stopped; 0: it never is */
+    int (*interrupted)(void); /* whether the host's program wants the launch to stop; or NULL */
 } Launch;
 
 enum { FINDING = 2048 };

@@ -64,10 +64,11 @@ static void run_warp(Context *C, struct State *states, const Thread *threads, un
 static void one_block(Context *C, struct State *states, const Thread *threads, const uint32_t *order, unsigned n) {
     memset(C->shared, 0xff, SHARED_TOTAL + DYNAMIC_SHARED); /* NaN */
     C->phase = 0;
-    for (unsigned i = 0; i < n; i++) states[i].pc = 0;
+    for (unsigned i = 0; i < n; i++) states[i].pc = 0, states[i].progress = (Progress){C->span, 0, 0};
     for (int turn = 0;; turn++) {
         int first = 0, ended = 0;
         unsigned who = 0;
+        if (UNLIKELY(!(++C->looks & 15))) look_up(C, NULL, -1);
 #if WARPS
         for (unsigned at = 0; at < n; at += 32) run_warp(C, states, threads, at, n - at < 32 ? n - at : 32);
 #endif
@@ -103,6 +104,7 @@ static int launch(Launch *L) {
     memset(C, 0, sizeof *C), memset(locals, 0xff, (size_t)n * LOCAL_BYTES);
     C->shared = aligned_alloc(256, (shared_bytes + 255) / 256 * 256);
     C->launch = L, C->parameters = L->parameters, C->block = L->block, C->grid = L->grid;
+    C->span = L->most_steps && L->most_steps < SPAN ? L->most_steps : SPAN;
     for (unsigned i = 0; i < n; i++) {
         order[i] = i, threads[i].linear = i, states[i].local = locals + (size_t)i * LOCAL_BYTES;
         threads[i].tid = (Dim3){i % L->block.x, i / L->block.x % L->block.y, i / L->block.x / L->block.y};

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 #include "abi.h"
@@ -173,13 +174,13 @@ Result cuStreamSynchronize(Stream *stream) {
     if (as_stream(stream) == &legacy) r = drain();
     else if (stream->last) r = until(stream->last);
     pthread_mutex_unlock(&lock);
-    return r ? r : sticky;
+    return r ? r : status();
 }
 /* Whether a piece of work is done.  Who asks again and again gets on: if it is not, something is done. */
 static Result asked(Work *w) {
     if (!w || w->done) {
         if (w) learn(&w->clock);
-        return sticky;
+        return status();
     }
     Stream *next = busy ? NULL : choose(w->stream);
     if (next) step(next);
@@ -242,7 +243,7 @@ Result cuEventQuery(Event *event) {
 Result cuEventSynchronize(Event *event) {
     Result r;
     slow();
-    LOCKED(event_waits++, r = usable(event, "waited for by the host"), r = r ? r : event->record ? until(event->record) : sticky);
+    LOCKED(event_waits++, r = usable(event, "waited for by the host"), r = r ? r : event->record ? until(event->record) : status());
     return r;
 }
 /* On the model's clock; known once everything that was given before is done. */
@@ -418,6 +419,7 @@ void emulated_next(const char *label, double seconds) { /* of the work that this
 void emulated_set_devices(int count) { devices = count; }
 void emulated_set_memory(uint64_t bytes) { LOCKED(memory_total = bytes); }
 void emulated_set_patience(double seconds) { patience = seconds; }
+void emulated_set_steps(uint64_t steps) { most_steps = steps; }
 double emulated_kernel_seconds(void) { return kernel_seconds; }
 uint64_t emulated_executed(int kind) { return executed[kind]; }
 /* What one thread of the host knows, and what another takes up from it, under the same key. */

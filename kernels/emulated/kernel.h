@@ -1,8 +1,9 @@
 /* What a translated kernel needs: its memory, checked, and PTX's arithmetic where C's differs.
  *
  * The translated source defines, before it includes this: SITES (global and local accesses), SHARED_TOTAL (bytes of
- * shared memory with red zones), LOCAL_BYTES (a thread's local memory), WARPS (whether it has warp operations) and the
- * tables `site_text`, `site_line` and `shared_arrays`.  RACES: whether races are looked for. */
+ * shared memory with red zones), LOCAL_BYTES (a thread's local memory), DEEPEST (calls of recursive functions within each
+ * other), WARPS (whether it has warp operations) and the tables `site_text`, `site_line` and `shared_arrays`.  RACES:
+ * whether races are looked for. */
 #pragma once
 #include <math.h>
 #include <setjmp.h>
@@ -26,6 +27,8 @@ typedef struct { uint64_t lo, places; int array; } Site; /* the array that an ac
 typedef struct { /* a word's shadow: who wrote it last, and who read it */
     uint64_t writer, reader;
 } Shadow;
+typedef struct { uint32_t steps, spans, depth; } Progress; /* of a thread: steps left of a span, spans before; calls of recursive functions */
+enum { SPAN = 1 << 16 };
 typedef struct {
     Dim3 ctaid, block, grid;
     const char *parameters;
@@ -36,6 +39,7 @@ typedef struct {
     uint32_t phase; /* barriers that the block has passed */
     Shadow *shared_shadow, **global_shadow;
     Site site[SITES + 1];
+    uint32_t span, looks;
 } Context;
 
 INLINE float u2f(uint32_t u) { float f; memcpy(&f, &u, 4); return f; }
@@ -55,6 +59,32 @@ COLD void fail(Context *C, const Thread *T, const char *what, int site, const ch
              C->launch->kernel, where, what, C->ctaid.x, C->ctaid.y, C->ctaid.z, who, C->grid.x, C->grid.y, C->grid.z,
              C->block.x, C->block.y, C->block.z, more, text);
     longjmp(C->failed, 1);
+}
+
+/* --- Ends: loops without one, functions that call themselves without one, and signals -------------------------------- */
+
+/* Every now and then: has the host's program been interrupted? */
+INLINE void look_up(Context *C, const Thread *T, int site) {
+    if (C->launch->interrupted && C->launch->interrupted()) fail(C, T, "stopped by a signal", site, "");
+}
+/* A step is a turn of a loop.  A thread that has taken a span of them is looked at. */
+COLD void span_is_over(Context *C, const Thread *T, Progress *p, int site) {
+    char text[300];
+    if (C->launch->most_steps && ++p->spans * (uint64_t)C->span >= C->launch->most_steps) {
+        snprintf(text, sizeof text, "%llu steps of one thread: its loop has no end, or waits for a thread that does not run meanwhile (REFIMPL_STEPS=N allows N)",
+                 (unsigned long long)C->launch->most_steps);
+        fail(C, T, text, site, "");
+    }
+    p->steps = C->span;
+    look_up(C, T, site);
+}
+#define STEP(site) if (UNLIKELY(!--S->progress.steps)) span_is_over(C, T, &S->progress, site)
+/* Recursion: a GPU's stack has 1 KiB a thread, unless more is asked for, and a call takes 8 bytes of it at least. */
+COLD void call_deeper(Context *C, const Thread *T, Progress *p, int site) {
+    char text[200];
+    if (++p->depth <= DEEPEST) return;
+    snprintf(text, sizeof text, "a function calls itself more than %d deep, which is more than the stack of a GPU's thread holds", DEEPEST);
+    fail(C, T, text, site, "");
 }
 
 /* --- Races: between the threads of a block, in one phase, and between blocks ---------------------------------------- */
@@ -208,6 +238,7 @@ INLINE void *local(Context *C, const Thread *T, char *base, uint64_t a, unsigned
     return (void *)a;
 }
 INLINE void *generic(Context *C, const Thread *T, char *base, uint64_t a, unsigned bytes, unsigned alignment, int site, int how) {
+    if (SHARED_ARRAYS + DYNAMIC_SHARED && a < SHARED_TOTAL + DYNAMIC_SHARED) return shared(C, T, a, bytes, alignment, site, how);
     return a - (uint64_t)base < LOCAL_BYTES ? local(C, T, base, a, bytes, alignment, site, how)
                                             : global(C, T, a, bytes, alignment, site, how);
 }

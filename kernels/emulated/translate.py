@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kernels.emulated.ptx import BITS, Function, Instruction, Module, Unsupported, live_at_stops, parse
+from kernels.emulated.ptx import BITS, Function, Instruction, Module, Unsupported, aligned, live_at_stops, parse
 
 C_TYPES = {
     "pred": "uint8_t", "b8": "uint8_t", "u8": "uint8_t", "s8": "int8_t", "b16": "uint16_t", "u16": "uint16_t",
@@ -74,6 +74,8 @@ ATOMIC = {
     "inc": "old >= {0} ? 0 : old + 1", "dec": "old == 0 || old > {0} ? {0} : old - 1",
 }  # fmt: skip
 
+DEEPEST = 128  #: calls of recursive functions within each other
+
 
 def c_name(name: str) -> str:
     return name.replace("%", "").replace("$", "_")
@@ -94,6 +96,8 @@ class Translator:
             function.body.remove(stops[drop_stop])
         self.live = live_at_stops(function)
         self._stop = {position: number for number, position in enumerate(self.live, 1)}
+        self._label = {item: position for position, item in enumerate(function.body) if isinstance(item, str)}
+        self._is_recursive = function.name in recursive(module)
 
     # -- operands --------------------------------------------------------------------------------------------------
 
@@ -119,7 +123,9 @@ class Translator:
         if operand == self._module.dynamic:
             return f"{self._module.shared_total}{suffix}"
         if self._function.local is not None and operand == self._function.local.name:
-            return f"(uint64_t)(S->local + {self._function.local.offset})"
+            own = self._function.local
+            deeper = f" + {aligned(own.nbytes, 16)} * (S->progress.depth - 1)" if self._is_recursive else ""
+            return f"(uint64_t)(S->local + {own.offset}{deeper})"
         raise Unsupported(f"operand {operand} as {kind}")
 
     def _register(self, name: str, kind: str) -> str:
@@ -170,8 +176,8 @@ class Translator:
         if i.is_warp_operation:
             return self._warp_operation(position, i)
         by_name: dict[str, Callable[[Instruction], str]] = {
-            "bra": lambda i: f"goto L_{c_name(i.operands[0])};",
-            "ret": lambda i: "return 0;", "exit": lambda i: "return 0;",
+            "bra": lambda i: self._jump(position, i),
+            "ret": lambda i: self._return, "exit": lambda i: "return 0;",
             "trap": lambda i: f'fail(C, T, "a trap", {self._site(i)}, "");',
             "membar": lambda i: ";", "fence": lambda i: ";", "param": self._declare, "call": self._call,
             "ld": self._memory_access, "ldu": self._memory_access, "st": self._memory_access,
@@ -189,6 +195,15 @@ class Translator:
         if kind in ("f32", "f64"):
             return self._floating(i, kind)
         return self._integer(i, kind)
+
+    def _jump(self, position: int, i: Instruction) -> str:
+        """A jump backwards is a turn of a loop, and counted."""
+        step = f"STEP({self._site(i)}); " if self._label[i.operands[0]] <= position else ""
+        return f"{step}goto L_{c_name(i.operands[0])};"
+
+    @property
+    def _return(self) -> str:
+        return f"{'S->progress.depth--; ' * self._is_recursive}return 0;"
 
     def _wait_here(self, position: int, before: str) -> str:
         """Save what is needed later, and return; the switch at the function's start continues at R…"""
@@ -411,7 +426,11 @@ class Translator:
             for position, number in self._stop.items()
         ]
         switch = ["  switch (S->pc) {", *cases, "  default: ;", "  }"] if cases else []
-        return "\n".join([f"{self.head()} {{", *declared, *switch, *statements, "  return 0;", "}"])
+        instructions = [item for item in function.body if isinstance(item, Instruction)]
+        if self._is_recursive:
+            first = next((each for each in instructions if each.line), instructions[0])
+            switch.append(f"  call_deeper(C, T, &S->progress, {self._site(first)});")
+        return "\n".join([f"{self.head()} {{", *declared, *switch, *statements, f"  {self._return}", "}"])
 
     def _is_warp(self, position: int) -> bool:
         item = self._function.body[position]
@@ -434,6 +453,23 @@ class Translator:
         return [(C_TYPES[self._registers[r]], c_name(r)) for r in names]
 
 
+def recursive(module: Module) -> set[str]:
+    """The functions that call themselves, at once or by way of others."""
+    called = {
+        name: {operand for item in function.body if isinstance(item, Instruction) and item.op[0] == "call"
+               for operand in item.operands if operand in module.functions}
+        for name, function in module.functions.items()
+    }  # fmt: skip
+    found = set()
+    for name in called:
+        reached: list[str] = [*called[name]]
+        for other in reached:  # which grows meanwhile
+            reached += [each for each in called[other] if each not in reached]
+        if name in reached:
+            found.add(name)
+    return found
+
+
 def c_string(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -447,6 +483,10 @@ def translate(ptx: str, entry: str, drop_stop: int | None = None) -> str:
         drop_stop: leave this barrier or warp operation out, to see whether it is noticed; None: none.
     """
     module = parse(ptx)
+    for name in recursive(module):
+        if (own := module.functions[name].local) is not None:  # one for each call that has not ended
+            own.offset = aligned(module.local_bytes, 16)
+            module.local_bytes = own.offset + DEEPEST * aligned(own.nbytes, 16)
     if entry not in module.functions:
         raise Unsupported(f"there is no entry {entry}")
     sites: list[Instruction] = []
@@ -461,7 +501,8 @@ def translate(ptx: str, entry: str, drop_stop: int | None = None) -> str:
     lines = {
         "SITES": len(sites), "SHARED_TOTAL": module.shared_total, "SHARED_BYTES": module.shared_bytes,
         "SHARED_ARRAYS": len(shared), "DYNAMIC_SHARED": 48 * 1024 if module.dynamic else 0,
-        "LOCAL_BYTES": module.local_bytes, "WARPS": int(any(stop.is_warp_operation for stop in kernel.stops)),
+        "LOCAL_BYTES": module.local_bytes, "DEEPEST": DEEPEST,
+        "WARPS": int(any(stop.is_warp_operation for stop in kernel.stops)),
         "PARAMETERS": len(parameters), "PARAMETER_BYTES": max((o + n for _, o, n in parameters), default=0),
         "MAX_THREADS": module.functions[entry].max_threads,
     }  # fmt: skip
@@ -478,7 +519,7 @@ def translate(ptx: str, entry: str, drop_stop: int | None = None) -> str:
         *(f"#define {name} {value}" for name, value in lines.items()),
         *(f"static {table} = {{{', '.join(values or ['0'])}}};" for table, values in tables.items()),
         '#include "kernel.h"',
-        "struct State {", "  int pc;", "  char *local;", *warp, *state, "};",
+        "struct State {", "  int pc;", "  char *local;", *warp, *state, "  Progress progress;", "};",
         *(f"{each.head()};" for each in functions),
         *sources,
         '#include "block.h"', "",

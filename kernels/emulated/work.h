@@ -52,6 +52,45 @@ static __thread struct { char label[120]; double seconds; } next_work = {"", -1}
 static __thread int learns_nothing; /* whether this thread's waits are left out of the happens-before check */
 
 static double seconds_of(clockid_t which) { struct timespec t; clock_gettime(which, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
+static uint64_t most_steps = (uint64_t)1 << 30; /* of a thread of a kernel */
+
+/* --- Signals: Python runs their handlers between two of its lines, but a kernel, and a wait for the device, is one line --- */
+
+static volatile int stopping, raising; /* a kernel on the device's thread is to end; an exception waits to be raised */
+static struct {
+    int (*check)(void), (*ensure)(void), (*later)(int (*)(void *), void *);
+    void (*release)(int), (*fetch)(void **, void **, void **), (*restore)(void *, void *, void *);
+    void *raised[3];
+} python;
+static int raise_again(void *unused) { /* in Python, as soon as the driver has returned */
+    raising = 0;
+    python.restore(python.raised[0], python.raised[1], python.raised[2]);
+    return -1;
+}
+/* Whether a handler has raised an exception, as that of Ctrl-C does: what runs is to stop.  The lock is not held. */
+static int interrupted(void) {
+    static double looked;
+    double now = seconds_of(CLOCK_MONOTONIC);
+    if (getpid() != (int)syscall(SYS_gettid)) return stopping; /* handlers run in the main thread alone */
+    if (now - looked < 0.05 || raising) return raising;
+    looked = now;
+    if (!python.restore) {
+        python.check = dlsym(RTLD_DEFAULT, "PyErr_CheckSignals"), python.later = dlsym(RTLD_DEFAULT, "Py_AddPendingCall");
+        python.ensure = dlsym(RTLD_DEFAULT, "PyGILState_Ensure"), python.release = dlsym(RTLD_DEFAULT, "PyGILState_Release");
+        python.fetch = dlsym(RTLD_DEFAULT, "PyErr_Fetch"), python.restore = dlsym(RTLD_DEFAULT, "PyErr_Restore");
+        if (!python.restore) return 0; /* the program is not Python's */
+    }
+    int state = python.ensure();
+    if (python.check()) {
+        python.fetch(&python.raised[0], &python.raised[1], &python.raised[2]);
+        raising = 1, python.later(raise_again, NULL);
+    }
+    python.release(state);
+    return raising;
+}
+/* What a call returns: after a signal no error, since Python raises the handler's exception. */
+static int status(void) { return raising ? SUCCESS : sticky; }
+
 static uint64_t draw(void) { return state ^= state << 13, state ^= state >> 7, state ^= state << 17; }
 static Stream *as_stream(Stream *s) { return (uintptr_t)s <= 2 ? &legacy : s; } /* 0, 1 and 2 are the default stream */
 
@@ -145,7 +184,7 @@ static void run_kernel(Work *w) {
     Array arrays[64];
     char finding[FINDING] = "", who[160];
     Launch launch = {w->grid, w->block, w->code->name, w->parameters, arrays, arrays_of(w, arrays), w->dynamic_shared_bytes,
-                     seed ? seed * 7919 + w->serial : 0, finding};
+                     seed ? seed * 7919 + w->serial : 0, finding, most_steps, interrupted};
     pthread_mutex_lock(&lock);
     for (int i = 0; i < launch.array_count && !finding[0]; i++)
         if (arrays[i].hi > arrays[i].lo && !find_block(arrays[i].lo, arrays[i].hi - arrays[i].lo, -1))
@@ -156,7 +195,7 @@ static void run_kernel(Work *w) {
     int failed = finding[0] || (to_be_searched(w) ? w->code->races : w->code->info)->launch(&launch);
     double took = seconds_of(CLOCK_THREAD_CPUTIME_ID) - began;
     pthread_mutex_lock(&lock);
-    kernel_seconds += took;
+    kernel_seconds += took, stopping = 0;
     if (w->seconds < 0) w->seconds = took;
     if (failed) find("%s", finding), sticky = ILLEGAL_ADDRESS;
     for (int i = 0; i < launch.array_count; i++) {
@@ -268,6 +307,13 @@ static Result until(Work *w) {
     while (!w->done) {
         Stream *next = busy ? NULL : choose(w->stream);
         if (next) { step(next), began = seconds_of(CLOCK_MONOTONIC); continue; }
+        pthread_mutex_unlock(&lock);
+        int ended = interrupted();
+        pthread_mutex_lock(&lock);
+        if (ended) {
+            stopping = busy;
+            return release_work(w), SUCCESS;
+        }
         if (seconds_of(CLOCK_MONOTONIC) - began > patience) {
             find("nothing has happened for %g seconds: stream %d waits for what never comes", patience, w->stream->lane);
             release_work(w);
@@ -281,10 +327,10 @@ static Result until(Work *w) {
     learn(&w->clock);
     if (!issued_first || w->serial < issued_first->serial) { if (w->end > host_now) host_now = w->end; }
     release_work(w);
-    return sticky;
+    return status();
 }
 static Result drain(void) {
-    Result r = sticky;
+    Result r = status();
     for (int i = 0; i < stream_count; i++) if (streams[i]->last) r = until(streams[i]->last);
     return r;
 }
@@ -325,7 +371,7 @@ static void give(Stream *s, Work *w) {
 static Result given(Stream *s, Work *w) {
     pthread_mutex_lock(&lock);
     give(s, w);
-    Result r = sticky;
+    Result r = status();
     pthread_mutex_unlock(&lock);
     return r;
 }

@@ -139,6 +139,20 @@ def test_neighbours_may_use_the_bytes_of_one_word() -> None:
     np.testing.assert_array_equal(gpu.to_host(y), values[::-1])
 
 
+def test_shared_memory_has_generic_addresses_in_a_kernel_that_is_not_optimised() -> None:
+    def reverse(x: Any, y: Any, n: int) -> None:
+        s = cuda.shared.array(64, np.float32)
+        t = cuda.threadIdx.x
+        s[t] = x[t]
+        cuda.syncthreads()
+        y[t] = s[63 - t]
+
+    values = np.arange(64, dtype=np.float32)
+    x, y = gpu.to_device(values), gpu.to_device(np.zeros(64, np.float32))
+    assert found(cuda.jit(opt=False)(reverse), 1, 64, x, y, 64) == []
+    np.testing.assert_array_equal(gpu.to_host(y), values[::-1])
+
+
 def stops(compiled: Any) -> int:
     """Barriers and warp operations of a kernel that Numba has compiled."""
     function = parse(compiled._codelibrary.get_asm_str()).functions[compiled.entry_name]

@@ -149,6 +149,7 @@ class Launch(ctypes.Structure):
         ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("kernel", ctypes.c_char_p),
         ("parameters", ctypes.c_void_p), ("arrays", ctypes.c_void_p), ("array_count", ctypes.c_int),
         ("dynamic", ctypes.c_uint), ("seed", ctypes.c_uint64), ("finding", ctypes.c_char_p),
+        ("most_steps", ctypes.c_uint64), ("interrupted", ctypes.c_void_p),
     )  # fmt: skip
 
 
