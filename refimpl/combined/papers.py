@@ -1,4 +1,4 @@
-"""The papers' setups: every preset with each of its own choices of algorithms, of recomputation and of pinned memory.
+"""The papers' setups: every preset with each choice of algorithms, recomputation, prefetch and pinned memory it has.
 
 `best_of` says which of a paper's setups is the fastest within a budget.  That is the paper's row in `compare` and
 `optimum`, its bold line in `pareto`, and what the combined policy is compared with.  The search of the combined policy
@@ -20,9 +20,9 @@ from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, TooS
 from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, DynamicWorkspace
 from refimpl.superneurons import presets as superneurons
-from refimpl.vdnn import Greedy
+from refimpl.vdnn import LITERAL, WINDOW, Greedy
 from refimpl.vdnn import presets as vdnn
-from refimpl.vdnnpp import OnDemand
+from refimpl.vdnnpp import WINDOW_NO_POOL, OnDemand
 from refimpl.vdnnpp import presets as vdnnpp
 
 MEMORY, PERFORMANCE = MemoryOptimal(), PerformanceOptimal()
@@ -30,19 +30,26 @@ MEMORY, PERFORMANCE = MemoryOptimal(), PerformanceOptimal()
 
 @cache
 def papers() -> dict[str, tuple[Setup, ...]]:
-    """Paper → its setups, those that are planned quickly first; named after the preset and what differs."""
+    """Paper → its setups, those that are planned quickly first; named after the preset and what differs.
+
+    vDNN's and vDNN++'s have both searches for a map to prefetch: that in which a POOL searches, and that in which it
+    does not.  Otherwise one fits where the other does not for its search alone.
+    """
     baseline = Setup("baseline", algorithms=PERFORMANCE)
+    kept = vdnn.static("vdnn-none", NoOffload())
     of_vdnn = [
-        base.replace(algorithms=one)
-        for base in (vdnn.static("vdnn-none", NoOffload()), vdnn.VDNN_ALL, vdnn.VDNN_CONV)
+        base.replace(algorithms=one, prefetch=search)
+        for base in (kept, vdnn.VDNN_ALL, vdnn.VDNN_CONV)
         for one in (MEMORY, PERFORMANCE, Greedy())
+        for search in ((base.prefetch,) if base is kept else (WINDOW, LITERAL))
     ]
-    none = vdnnpp.static("vdnnpp-none", NoOffload(), pinned=vdnnpp.COMPRESSED)
+    kept = vdnnpp.static("vdnnpp-none", NoOffload(), pinned=vdnnpp.COMPRESSED)
     of_vdnnpp = [
-        base.replace(algorithms=one, pinned=pinned)
-        for base in (none, vdnnpp.VDNNPP_ALL, vdnnpp.VDNNPP_CONV, vdnnpp.VDNNPP_ALTERNATE_CONV)
+        base.replace(algorithms=one, pinned=pinned, prefetch=search)
+        for base in (kept, vdnnpp.VDNNPP_ALL, vdnnpp.VDNNPP_CONV, vdnnpp.VDNNPP_ALTERNATE_CONV)
         for one in (MEMORY, PERFORMANCE, FastestThatFits())
         for pinned in (OnDemand(), vdnnpp.COMPRESSED)
+        for search in ((base.prefetch,) if base is kept else (vdnnpp.WINDOW, WINDOW_NO_POOL))
     ]
     of_superneurons: list[Setup] = []
     for one in (MEMORY, PERFORMANCE, DynamicWorkspace()):

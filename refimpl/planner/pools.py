@@ -30,7 +30,7 @@ def largest_smaller(attempt: Callable[[int], Planned], budget: int) -> tuple[int
     """The largest pool tried below the budget that fits, in bytes, and what was planned in it; None: none fits.
 
     Args:
-        attempt: plans in a pool of so many bytes, or raises `DoesNotFit`.
+        attempt: plans in a pool of a number of bytes, or raises `DoesNotFit`.
         budget: bytes; a pool of this size has failed for its holes.
     """
     unit = MIB if budget >= STEPS * MIB else GRANULARITY

@@ -28,7 +28,8 @@ IN_SLOTS: dict[str, tuple[Any, ...]] = {
     ),
     "liveness": (baseline.NetworkWide(), baseline.LayerWise(), superneurons.Analysis()),
     "prefetch": (
-        baseline.NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL, vdnnpp.WINDOW, vdnnpp.WINDOW_LATE, superneurons.Ahead(),
+        baseline.NoPrefetch(), vdnn.WINDOW, vdnn.LITERAL, vdnnpp.WINDOW, vdnnpp.WINDOW_NO_POOL, vdnnpp.WINDOW_LATE,
+        superneurons.Ahead(),
         accudnn.Late(), combined.InTime(),
     ),
     "cache": (baseline.NoCache(), superneurons.LeastRecentlyUsed(), combined.FarthestNextUse()),

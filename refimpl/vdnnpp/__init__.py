@@ -21,12 +21,12 @@ from refimpl.vdnnpp.compression import Compressed, never_negative, stored_bytes
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
 from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.pool_search import FoundPool, find_pool
-from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE, FindPrefetchLayer
+from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE, WINDOW_NO_POOL, FindPrefetchLayer
 from refimpl.vdnnpp.presets import VDNNPP_ALL, VDNNPP_ALTERNATE_CONV, VDNNPP_CONV, VDNNPP_DYN, static
 from refimpl.vdnnpp.release import with_join, without_join
 
 __all__ = [
     "ALL", "ALTERNATE_CONV", "CONV", "VDNNPP_ALL", "VDNNPP_ALTERNATE_CONV", "VDNNPP_CONV", "VDNNPP_DYN", "WINDOW",
-    "WINDOW_LATE", "Compressed", "FindPrefetchLayer", "FoundPool", "OffloadInputs", "OnDemand", "find_pool",
-    "never_negative", "static", "stored_bytes", "with_join", "without_join",
+    "WINDOW_LATE", "WINDOW_NO_POOL", "Compressed", "FindPrefetchLayer", "FoundPool", "OffloadInputs", "OnDemand",
+    "find_pool", "never_negative", "static", "stored_bytes", "with_join", "without_join",
 ]  # fmt: skip

@@ -9,6 +9,10 @@ prefetch yet; a CONV ends the search.  Two things are vDNN++'s:
 
 The authors' code allocates the map before the layer's own dX.  `WINDOW_LATE` allocates dX first, for the study of
 fragmentation.
+
+A POOL that searches holds the next CONV's X beside its own X, Y and dX: that takes memory, and gives the copy more
+time.  vDNN fits VGG-16 with 256 images into 12 GiB only because its POOLs do not search.  `WINDOW_NO_POOL` is that
+search, so that the two papers can be compared under the same one.
 """
 
 from __future__ import annotations
@@ -29,6 +33,9 @@ class FindPrefetchLayer(Window):
 
 
 WINDOW = FindPrefetchLayer()
+WINDOW_NO_POOL = FindPrefetchLayer(
+    "vdnnpp-window-no-pool", "vDNN's search, at every layer but POOL, as vdnn-window; before dX", ("pool",)
+)
 WINDOW_LATE = FindPrefetchLayer(
     "vdnnpp-window-late", "the same search; dX is allocated before the map", order="between"
 )

@@ -7,7 +7,8 @@ from math import inf
 from refimpl.combined.papers import best_of, papers
 from refimpl.machine import MACHINES
 from refimpl.network.zoo import build
-from refimpl.planner import Search
+from refimpl.planner import Search, Setup
+from refimpl.planner.window import Window
 from refimpl.registry.largest import attempt
 from refimpl.registry.presets import PAPERS, setup
 
@@ -21,7 +22,7 @@ def test_every_paper_has_its_presets_and_every_choice_of_algorithms() -> None:
         names = {one.preset for one in own}
         assert names >= {name for name in PAPERS[paper] if not isinstance(setup(name), Search)}
         if paper not in ("baseline", "AccUDNN"):
-            choices = {(one.preset, one.algorithms.name) for one in own}
+            choices = {(one.preset, one.algorithms) for one in own}
             assert len(choices) == 3 * len(names)  # the least workspace, the fastest, the paper's own
     offload = {one.name: one for one in papers()["SuperNeurons"]}["superneurons-offload"]
     assert offload == setup("superneurons-offload") and offload.algorithms.name == "superneurons-dynamic"
@@ -49,3 +50,23 @@ def test_compression_is_tried_only_where_the_same_setup_without_it_does_not_fit(
     best = best_of(own, LENET, TITAN_X, 1 << 30, watch=heard.append)
     assert sorted(heard) == sorted(one.name for one in own)
     assert not any(one.setup.pinned.compresses for one in best.tried) and len(best.tried) == len(own) / 2
+
+
+def test_vdnn_and_vdnnpp_are_compared_under_the_same_searches() -> None:
+    """VGG-16 on 12 GiB: with no POOL that searches both papers' `all` fit, vDNN++'s faster; else neither does."""
+    vgg, budget = build("vgg16", 256), 12 << 30
+    seconds: dict[tuple[str, bool], float] = {}
+    for paper in ("vDNN", "vDNN++"):
+        moving = [one for one in papers()[paper] if isinstance(one.prefetch, Window)]
+        by_search = {search: [one for one in moving if searches_at_pool(one) is search] for search in (True, False)}
+        assert len(by_search[True]) == len(by_search[False]) > 0
+        for search, setups in by_search.items():
+            only_all = [one for one in setups if "-all" in one.preset]
+            seconds[paper, search] = best_of(only_all, vgg, TITAN_X, budget).tried[0].seconds
+    assert seconds["vDNN", True] == seconds["vDNN++", True] == inf
+    assert seconds["vDNN++", False] < seconds["vDNN", False] < inf
+
+
+def searches_at_pool(one: Setup) -> bool:
+    assert isinstance(one.prefetch, Window)
+    return "pool" not in one.prefetch.silent
