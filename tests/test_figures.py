@@ -153,6 +153,7 @@ def body(text: str) -> str:
     """A page without code, headings and what commands write into it."""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     text = re.sub(r"<!-- begin (.*?) -->.*?<!-- end \1 -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^<!-- campaign: \w+ -->\n\s*(?:\|[^\n]*\n)+", "", text, flags=re.MULTILINE)
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"^(?:    .*|#.*)$", "", text, flags=re.MULTILINE)
 

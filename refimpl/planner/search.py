@@ -1,7 +1,9 @@
 """A setup that searches: it plans candidates in a fixed order and adopts the first that fits the budget.
 
 The candidate that needs least memory is planned first: where even that does not fit, the network cannot be trained
-within the budget.  It is adopted where no other candidate fits.
+within the budget.  It is adopted where no other candidate fits.  Each is tried in a pool of the budget's size, as the
+papers' are.  Only where none fits so they are tried in smaller pools: there an early candidate could fit that is slower
+than a later one in all of the budget.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ class Search(Setup):
         frugal = attempts.plan(self.frugal)
         if frugal is None:
             raise self.untrainable(attempts.failure, context)
-        fitting = filter(None, (attempts.plan(self._as_set(candidate)) for candidate in self.candidates))
-        return dataclasses.replace(next(fitting, frugal), tried=tuple(attempts.tried))
+        wanted, pools = [self._as_set(candidate) for candidate in self.candidates], (False, True)
+        planned = (attempts.plan(one, smaller=smaller) for smaller in pools[: 1 + self.smaller_pools] for one in wanted)
+        return dataclasses.replace(next(filter(None, planned), frugal), tried=tuple(attempts.tried))
 
     def untrainable(self, failure: DoesNotFit | None, context: PlanContext) -> DoesNotFit:
         """The error where not even the most frugal candidate fits."""
@@ -93,17 +96,22 @@ class Attempts:
         self.best: Program | None = None
         self.failure: DoesNotFit | None = None  #: of the last one that did not fit
 
-    def plan(self, candidate: Setup, predicted: float | None = None, note: str = "") -> Program | None:
+    def plan(
+        self, candidate: Setup, predicted: float | None = None, note: str = "", smaller: bool | None = None
+    ) -> Program | None:
         """A candidate's program, if it fits.
 
         Args:
             candidate: its name is the search's, a colon and its own.
             predicted: seconds of the iteration by the search's own model, if it has one.
             note: how the candidate was chosen.
+            smaller: whether it is tried in smaller pools too; then the table has that instead of its first try.
         """
         name = candidate.name.partition(": ")[2]
+        if smaller:
+            self.tried = [one for one in self.tried if (one.setup, one.fits) != (name, False)]
         try:
-            program = self._attempt(candidate)
+            program = self._attempt(candidate) if smaller is None else self._attempt(candidate, smaller=smaller)
         except DoesNotFit as error:
             failure = f"{error.where}: {error.missing} missing"
             self.tried.append(Trial(name, False, predicted=predicted, note=note, failure=failure))

@@ -9,7 +9,7 @@ import pytest
 from refimpl.machine import MACHINES
 from refimpl.memory.base import GRANULARITY
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, TooSlow, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, TooSlow, plan
 from refimpl.planner.errors import PoolDoesNotFit
 from refimpl.planner.pools import HALVINGS, MIB, STEPS, TRIED, largest_smaller
 from refimpl.registry.presets import setup
@@ -127,8 +127,29 @@ def test_a_plan_that_fits_at_once_is_planned_once(monkeypatch: pytest.MonkeyPatc
     assert not count
 
 
-def test_searches_by_the_papers_rules_try_smaller_pools_too() -> None:
-    """VGG-16(256) on 11.87 GiB: of vDNN's candidates the first that fits does so in a smaller pool."""
-    program = plan(build("vgg16", 256), setup("vdnn-dyn"), TITAN_X, int(11.87 * GIB))
-    assert program.adopted and program.adopted.setup == "conv (greedy)"
-    assert program.pool_bytes < program.budget == int(11.87 * GIB)
+def test_a_search_adopts_what_fits_all_of_the_budget_before_it_tries_smaller_pools() -> None:
+    """VGG-16(256) on 11.87 GiB: vDNN's conv (greedy) would fit a smaller pool, and is slower than all (greedy)."""
+    network, budget = build("vgg16", 256), int(11.87 * GIB)
+    program = plan(network, setup("vdnn-dyn"), TITAN_X, budget)
+    assert program.adopted and program.adopted.setup == "all (greedy)" and program.pool_bytes == budget
+    conv = plan(network, setup("vdnn-conv algorithms=vdnn-greedy"), TITAN_X, budget)
+    assert conv.pool_bytes < budget and conv.planned_seconds > 1.1 * program.planned_seconds
+
+
+def test_a_search_tries_smaller_pools_where_no_candidate_fits_all_of_the_budget() -> None:
+    network, wanted = build("lenet"), setup("vdnn-dyn")
+    asked: list[tuple[str, bool | None]] = []
+
+    def attempt(one: Setup, smaller: bool | None = None) -> Program:
+        name = one.name.partition(": ")[2]
+        asked.append((name, smaller))
+        if name == "all (m)" or (smaller and name == "all (p)"):
+            return plan(network, one, TITAN_X, GIB)
+        raise misfit()
+
+    program = wanted.search(attempt, PlanContext(network, TITAN_X, GIB))  # type: ignore[attr-defined]
+    whole = ["none (p)", "conv (p)", "all (p)", "conv (greedy)", "all (greedy)"]
+    again = [(name, True) for name in whole[:3]]
+    assert asked == [("all (m)", None), *((name, False) for name in whole), *again]
+    assert program.adopted and program.adopted.setup == "all (p)"
+    assert len({one.setup for one in program.tried}) == len(program.tried) == 6

@@ -90,7 +90,7 @@ def test_the_dynamic_policy_is_the_first_of_the_papers_list_that_fits(network: N
         ("vgg16", 128, 10, "conv (p)"),
         ("vgg16", 128, 8, "all (p)"),
         ("vgg16", 256, 12, "all (p)"),
-        ("vgg16", 256, 11.9, "conv (greedy)"),  # in a smaller pool
+        ("vgg16", 256, 11.9, "all (greedy)"),
         ("overfeat", 128, 2.5, "conv (greedy)"),
         ("vgg116", 32, 12, "conv (p)"),
     ],

@@ -72,7 +72,7 @@ def test_the_order_by_what_fits_and_nothing_else(fits: int) -> None:
     network = build("tiny-vgg:vdnnpp", 2)
     asked: list[str] = []
 
-    def played(setup: Setup) -> Program:
+    def played(setup: Setup, smaller: bool | None = None) -> Program:
         candidate = setup.name.partition(": ")[2]
         asked.append(candidate)
         if len(asked) > 1 and candidate != ORDER[fits]:

@@ -57,7 +57,7 @@ OURS = [
     ("performance", published.LOST, 18.68, False),
     ("performance", published.LOST_FIRST, 25.04, False),
     ("performance", published.MEAN_LOST["all (m)"], 63.78, False),
-    ("performance", published.MEAN_LOST["conv (m)"], 58.61, False),
+    ("performance", published.MEAN_LOST["conv (m)"], 59.87, False),
     ("performance", published.MOST_LOST["all (m)"], 71.21, False),
     ("performance", published.MOST_LOST["conv (m)"], 70.22, False),
     ("performance", published.LOST_MIDDLE, 65.17, False),
@@ -152,7 +152,6 @@ def test_performance_lost_is_a_share_of_performance_and_not_of_time() -> None:
 def test_a_policy_that_does_not_fit_has_no_performance_and_is_counted_on_a_larger_gpu() -> None:
     misfits = [row for row in rows() if row.failure]
     assert {(row.network, row.batch, row.policy) for row in misfits} == {
-        ("vgg16", 256, "conv (m)"),
         ("vgg16", 256, "conv (p)"),
     }
     assert all("missing" in row.failure and row.performance is row.performance_lost is None for row in misfits)
