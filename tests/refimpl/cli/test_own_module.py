@@ -71,6 +71,7 @@ COMMANDS = {
         ("return Leaving(context, self.least)", "return 1 // 0", "bind"),
         ('return dict.fromkeys(self.at, "a large map")', "return {\n            1 // 0: 2}", "offloads"),
     ],
+    ids=["bind", "offloads"],
 )
 def test_an_error_in_a_module_is_one_line_with_its_own_line(
     refimpl: Command, mine: Path, command: str, before: str, after: str, where: str
