@@ -1228,6 +1228,20 @@ REPRODUCE = (
         '"MiB", "P", TEXT, EXACTLY),\n    "offload"',
         "tests/refimpl/reproduce/superneurons",
     ),
+    Fault(
+        "a fixed cost a call leaves out what a bias costs",
+        "refimpl/reproduce/superneurons/fixed_cost.py",
+        '"conv.forward": 2, "conv.backward_filter": 2,',
+        '"conv.forward": 1, "conv.backward_filter": 1,',
+        "tests/refimpl/reproduce/superneurons",
+    ),
+    Fault(
+        "a median of the summary keeps signs",
+        "refimpl/reproduce/evaluation.py",
+        "        abs(figure.deviation)\n",
+        "        figure.deviation\n",
+        "tests/refimpl/reproduce",
+    ),
 )
 PARALLEL = (
     Fault(

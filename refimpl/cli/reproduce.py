@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import refimpl
 from refimpl.cli import declare
 from refimpl.cli.arguments import DONE, Fail, Parser, pick, whole
 from refimpl.cli.pictures import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.machine import here, machine
+from refimpl.report.markdown import put_between
 from refimpl.reproduce import PAPERS, Paper
 from refimpl.reproduce.evaluation import Part, Tally, published_table, reproduced_json, summary_table, to_json
 from refimpl.reproduce.published import Found, Reproduced
 
 ALL = "all"
+SUMMARY = "reproduce all"  #: the markers around the summary in docs/fidelity.md
 
 
 def add(parser: Parser) -> None:
@@ -53,7 +56,10 @@ def add(parser: Parser) -> None:
     real.add_argument("--policy", metavar="PRESET", help=f"default: {policies}")
     real.add_argument("--budget", default="12GiB", metavar="SIZE", help="default: 12GiB")
     real.add_argument("--iterations", type=whole(), default=5, metavar="N", help="timed ones (default: 5)")
-    real.add_argument("--write", action="store_true", help="write the measurement into docs/measurements")
+    real.add_argument(
+        "--write", action="store_true",
+        help="write the measurement into docs/measurements; of all papers, the summary into docs/fidelity.md",
+    )  # fmt: skip
     declare.json(parser)
 
 
@@ -96,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 def everything(options: argparse.Namespace) -> int:
     """Every paper's published figures beside ours, and how many are met."""
-    for option in ("only", "picture", "really", "network", "batch", "policy", "write"):
+    for option in ("only", "picture", "really", "network", "batch", "policy"):
         if getattr(options, option):
             word = "run" if option == "really" else option
             raise Fail(f"--{word} belongs to one paper: {', '.join(PAPERS)}")
@@ -110,6 +116,11 @@ def everything(options: argparse.Namespace) -> int:
                 units[name][part.units] = None
     tallies = [Tally.of(PAPERS[name].title, figures) for name, figures in found.items()]
     tallies.append(Tally.of(ALL, [figure for figures in found.values() for figure in figures]))
+    if options.write:
+        page = root() / "docs" / "fidelity.md"
+        summary = summary_table(tallies).markdown()
+        page.write_text(put_between(page.read_text(encoding="utf-8"), SUMMARY, summary), encoding="utf-8")
+        tell(f"written: {page}")
     if options.json:
         papers = [{"paper": name, "published": [*map(reproduced_json, figures)]} for name, figures in found.items()]
         print_json({"papers": papers, "summary": to_json(tallies)})
@@ -119,6 +130,11 @@ def everything(options: argparse.Namespace) -> int:
         say("")
     show_table(summary_table(tallies))
     return DONE
+
+
+def root() -> Path:
+    """The project's folder, with docs in it."""
+    return Path(refimpl.__file__).resolve().parent.parent
 
 
 def show_part(title: str, part: Part, found: Found) -> None:
@@ -162,7 +178,6 @@ def backend_at_hand(options: argparse.Namespace, paper: Paper) -> Literal["cuda"
 def measure(options: argparse.Namespace, paper: Paper) -> int:
     """Measure the paper's claims: tables, and notes on everything that could not be measured."""
     backend = backend_at_hand(options, paper)
-    import refimpl
     from refimpl.reproduce.measured import Request
 
     module, policy = paper.measured(), options.policy or paper.policy
@@ -181,7 +196,6 @@ def measure(options: argparse.Namespace, paper: Paper) -> int:
         for note in found.notes():
             say(note)
     if options.write:
-        root = Path(refimpl.__file__).resolve().parent.parent  # of the project, with docs/measurements in it
-        for path in found.write(root, options.paper, paper.title):
+        for path in found.write(root(), options.paper, paper.title):
             tell(f"written: {path}")
     return DONE

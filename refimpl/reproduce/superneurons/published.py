@@ -55,8 +55,10 @@ PEAKS = {
 }
 #: The text prints two peaks that differ from the paper's own curve and table by 0.1 and 0.16 MiB.
 PRINTED_PEAKS = {
-    "offload": Published("offload and prefetch: peak, printed", 1132.155, "MiB", "P", TEXT, CLOSE_MIB),
-    "recompute": Published("recomputation: peak, in the text", 886.385, "MiB", "P", TEXT, CLOSE_MIB),
+    "offload": Published(
+        "offload and prefetch: peak, printed", 1132.155, "MiB", "P", TEXT, CLOSE_MIB, in_medians=False
+    ),
+    "recompute": Published("recomputation: peak, in the text", 886.385, "MiB", "P", TEXT, CLOSE_MIB, in_medians=False),
 }
 PEAK_STEPS = {
     "liveness": Published("liveness: step of the peak (POOL5)", 32, "", "P", TEXT, EXACTLY),

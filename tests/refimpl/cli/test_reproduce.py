@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from refimpl.reproduce import PAPERS, Paper
-from refimpl.reproduce.evaluation import Part, reproduced_json
+from refimpl.reproduce.evaluation import Part, Tally, reproduced_json, summary_table
 from refimpl.reproduce.published import Found, Published, Reproduced
 from refimpl.reproduce.vdnn.figures import DEEP, POLICIES
 from tests.refimpl.cli.said import Command, Wrong
@@ -192,7 +192,7 @@ class OneFigure(Paper):
         }
 
 
-def test_all_papers_in_one_run(refimpl: Command, wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_papers_in_one_run(refimpl: Command, wrong: Wrong, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     papers = {
         name: OneFigure(name.title(), name, "a network", "vdnn-all", "--batch 1", ours=ours)
         for name, ours in (("one", 100.0), ("two", 130.0))
@@ -214,8 +214,52 @@ def test_all_papers_in_one_run(refimpl: Command, wrong: Wrong, monkeypatch: pyte
         "name": "all", "figures": 2, "met": 1, "missed": 1,
         "bytes_figures": 2, "bytes_apart": pytest.approx(0.15), "time_figures": 0, "time_apart": None,
     }  # fmt: skip
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "fidelity.md"
+    page.write_text("before\n<!-- begin reproduce all -->\nold\n<!-- end reproduce all -->\nafter\n", encoding="utf-8")
+    monkeypatch.setattr("refimpl.cli.reproduce.root", lambda: tmp_path)
+    assert f"written: {page}" in refimpl("reproduce", "all", "--write").err
+    text = page.read_text(encoding="utf-8")
+    assert "old" not in text and "| all | 2 | 1 | 1 | 2 | 15.0% | 0 | – |" in text and text.endswith("after\n")
     assert "--only belongs to one paper: one, two" in wrong("reproduce", "all", "--only", "peak")
     assert "--run belongs to one paper" in wrong("reproduce", "all", "--run")
+
+
+def summary() -> dict[str, list[str]]:
+    """Paper → its cells in the summary of docs/fidelity.md."""
+    text = (Path(__file__).parents[3] / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- begin reproduce all -->")[2].partition("<!-- end reproduce all -->")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
+    ]
+    return {name: cells for name, *cells in rows[2:]}
+
+
+def test_the_summary_adds_up() -> None:
+    *papers, total = summary().items()
+    assert [name for name, _ in papers] == [paper.title for paper in PAPERS.values()] and total[0] == "all"
+    counted = [[int(cells[column]) for _, cells in papers] for column in (0, 1, 2, 3, 5)]
+    assert [sum(column) for column in counted] == [int(total[1][column]) for column in (0, 1, 2, 3, 5)]
+    assert all(figures == met + missed for figures, met, missed in zip(*counted[:3], strict=True))
+
+
+def tallied(name: str) -> list[str]:
+    """A paper's cells as they are now."""
+    parts = [part for part in PAPERS[name].parts().values() if part.beside]
+    figures = [figure for part in parts for figure in part.find(lambda doing: None).figures]
+    return summary_table([Tally.of("", figures)]).rows[0][1:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vdnn", "vdnnpp"])
+def test_the_summary_is_current(name: str) -> None:
+    assert summary()[PAPERS[name].title] == tallied(name), "run: refimpl reproduce all --write"
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", ["superneurons", "accudnn"])
+def test_the_summary_of_the_long_evaluations_is_current(name: str) -> None:
+    assert summary()[PAPERS[name].title] == tallied(name), "run: refimpl reproduce all --write"
 
 
 @pytest.mark.slow
