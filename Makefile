@@ -72,6 +72,7 @@ $(PAPERS:%=test-%): test-%: $(TEST)
 
 test-emulated: $(TEST) ## run every test that needs a GPU on an emulated one, every kernel from its PTX, and read its machine code
 	@$(SANITIZED) $(PY) $(PYTEST) --device emulated -m "gpu or emulated or ptx"
+	@$(SANITIZED) $(PY) -m tests.filled_cache pytest -q --device emulated tests/gpu -k "vdnnpp and not measured"
 
 campaign: $(TEST) ## run the long searches, and every property on newly drawn examples: hours
 	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"

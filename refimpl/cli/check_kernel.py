@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import re
 from math import prod
@@ -12,10 +13,14 @@ from typing import Any
 from refimpl.cli.arguments import DEVICE_FAILED, DONE, WRONG, Fail, Parser, whole
 from refimpl.cli.terminal import say
 from refimpl.network.imported.own_code import executed
-from refimpl.text import counted
+from refimpl.text import counted, one_line, size
 
 TYPES = ("float32", "f4", "float64", "f8", "int32", "i4", "int64", "i8")
 SEEDS = 4
+MOST_BLOCKS = 2**31 - 1
+LARGEST = 1 << 28  #: bytes of an array
+MOST_AXES = 32
+STAR, STARS = inspect.CO_VARARGS, inspect.CO_VARKEYWORDS
 
 
 def add(parser: Parser) -> None:
@@ -44,9 +49,11 @@ def add(parser: Parser) -> None:
 
 def numbers(text: str) -> tuple[int, ...]:
     """One to three whole numbers, as in 16,16."""
-    if not re.fullmatch(r"[1-9][0-9]{0,9}(,[1-9][0-9]{0,9}){0,2}", text):
-        raise argparse.ArgumentTypeError(f"give one to three whole numbers of at least 1, as in 16,16; not {text!r}")
-    return tuple(int(part) for part in text.split(","))
+    found = re.fullmatch(r"[1-9][0-9]{0,9}(,[1-9][0-9]{0,9}){0,2}", text)
+    if not found or max(sizes := tuple(map(int, text.split(",")))) > MOST_BLOCKS:
+        wanted = f"one to three whole numbers of 1 to {MOST_BLOCKS}, as in 16,16"
+        raise argparse.ArgumentTypeError(f"give {wanted}; not {text!r}")
+    return sizes
 
 
 def run(options: argparse.Namespace) -> int:
@@ -87,20 +94,23 @@ def loaded(text: str) -> tuple[Any, str, tuple[int, ...] | None]:
     path, _, name = text.rpartition(":")
     if not path or not Path(path).is_file():
         raise Fail(f"{text}: give a file and a kernel in it, as in my_kernels.py:scale")
-    found = getattr(executed(path, os.stat(path).st_mtime_ns), name, None)
+    found = getattr(executed(path, os.stat(path).st_mtime_ns), name, None) if name else None
+    if found is None:
+        raise Fail(f"{path} has no kernel {name}".rstrip())
     if isinstance(found, Kernel):
         return found.gpu, name, found.block
-    if hasattr(found, "py_func"):
-        return found, name, None
-    if callable(found):
-        return cuda.jit(found), name, None
-    raise Fail(f"{path} has no kernel {name}")
+    function = getattr(found, "py_func", found)
+    if not inspect.isfunction(function):
+        raise Fail(f"{path}: {name} is a {type(found).__name__}, not a kernel: a function, or one under @cuda.jit")
+    if inspect.isgeneratorfunction(function) or function.__code__.co_flags & (STAR | STARS):
+        raise Fail(f"{path}: {name} yields or takes any number of arguments, which no kernel can")
+    if getattr(found, "targetoptions", {}).get("device"):
+        raise Fail(f"{path}: {name} is a function for kernels to call (device=True); give a kernel that calls it")
+    return cuda.jit(found) if found is function else found, name, None
 
 
 def launched(function: Any, grid: tuple[int, ...], block: tuple[int, ...], arguments: list[str]) -> list[str]:
     """Run a kernel once on fresh arguments; what the checks found."""
-    from numba.core.errors import NumbaError
-
     from kernels import emulated, gpu
 
     wanted = len(function.py_func.__code__.co_varnames[: function.py_func.__code__.co_argcount])
@@ -110,12 +120,34 @@ def launched(function: Any, grid: tuple[int, ...], block: tuple[int, ...], argum
     try:
         function[grid, block](*values)
         gpu.synchronize()
-    except NumbaError as error:
-        raise Fail(f"{function.py_func.__name__} cannot be compiled: {str(error).strip().splitlines()[0]}") from None
-    except Exception:
+    except emulated.Unsupported:
+        raise
+    except Exception as error:  # Numba's compiler raises its own errors and Python's, NVVM and the linker theirs
         if not emulated.findings():
-            raise
+            raise Fail(f"{function.py_func.__name__} cannot be compiled: {reason(error, function)}") from None
     return emulated.forgive()
+
+
+def reason(error: Exception, function: Any) -> str:
+    """In one line why a kernel cannot be compiled, and where in its source if Numba says it."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    place = re.search(r'File "([^"]+)", line (\d+)', text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    said = next((line for line in lines if not line.startswith("Failed in ")), "") or type(error).__name__
+    if said.endswith("found for signature:"):
+        said = f"{said.removesuffix(' found for signature:')} for {' '.join(lines[lines.index(said) + 1 :][:1])}"
+    if said.startswith("ERROR_"):  # NVVM's, or the linker's, whose words come after it
+        said = re.sub(r"'_Z\w+'|\s*\b_Z\w+", "", " ".join(lines))
+    where = f" ({place[1]}, line {place[2]})" if place else f" ({function.py_func.__code__.co_filename})"
+    atomic = atomics(function.py_func) if type(error).__module__.startswith("numba.cuda.cudadrv") else ""
+    return f"{one_line(said)}{where}{atomic}"
+
+
+def atomics(function: Any) -> str:
+    """The lines of a kernel with atomic operations, which NVVM has for some types and places alone."""
+    lines, first = inspect.getsourcelines(function)
+    found = [f"line {first + n}: {line.strip()}" for n, line in enumerate(lines) if ".atomic." in line]
+    return f"; NVVM does not have every atomic operation for every type: {'; '.join(found)}" if found else ""
 
 
 def argument(text: str) -> Any:
@@ -129,12 +161,14 @@ def argument(text: str) -> Any:
             raise Fail(f"{text}: give an array of {', '.join(TYPES)}")
         shape = tuple(int(part) for part in found[2].split(","))
         dtype = np.dtype(found[1])
+        if prod(shape) * dtype.itemsize > LARGEST or len(shape) > MOST_AXES:
+            raise Fail(f"{one_line(text)[:80]}: give an array of at most {size(LARGEST)} and {MOST_AXES} axes")
         drawn = np.arange(prod(shape)) if dtype.kind == "i" else np.random.default_rng(0).standard_normal(prod(shape))
         return gpu.to_device(drawn.astype(dtype).reshape(shape))
-    try:
-        return int(text)
-    except ValueError:
-        pass
+    if re.fullmatch(r"[+-]?[0-9]+", text):
+        if not -(2**63) <= (number := int(text[:40])) < 2**64:
+            raise Fail(f"{one_line(text)[:80]}: give a number that 64 bits hold")
+        return number
     try:
         return np.float32(text)
     except ValueError:
