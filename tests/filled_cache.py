@@ -3,8 +3,8 @@
     python -m tests.filled_cache pytest tests/gpu -k vdnnpp --device emulated
 
 Of the kernels that train a small network, one process compiles every other one from the first on, and the second the
-rest from the last on; then the command's process loads what both have made.  Only Numba compiles
-anew: the C compiler's libraries are known by their whole source, and come from the usual folder if they are there.
+rest from the last on; then the command's process loads what both have compiled.  Libraries of the C compiler are copied
+from the usual folder if they are there: their names say all that they follow from.
 """
 
 from __future__ import annotations
