@@ -302,7 +302,8 @@ def compare_table(name: str, setups: Sequence[Compared], baseline_seconds: float
         Column("", fitting(lambda setup: setup.seconds / least), lambda ratio: f"{ratio:.2f} ×"),
         *([] if papers else [Column("stalled", fitting(lambda setup: share(setup.stall, setup.seconds)), plain)]),
     )  # fmt: skip
-    pools = "pool: what is taken of the budget.  " if smaller else ""
+    whole = "The pool is all of the budget.  " * any(setup.fits for setup in setups)
+    pools = "pool: what is taken of the budget.  " if smaller else whole
     peaks = f"{pools}peak: what is in use at most{'' if papers else '; live: by tensors'}."
     against = f"the baseline with unlimited memory, {duration(least)}" if baseline_seconds else "the fastest that fits"
     note = f"{peaks}  out, in: bytes copied in an iteration.  ×: against {against}."

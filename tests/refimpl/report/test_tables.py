@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 from dataclasses import dataclass
@@ -107,8 +108,12 @@ def test_setups_side_by_side() -> None:
     least = min(setup.seconds for setup in setups if setup.fits)
     assert shortest(setups) == least
     for row, one in zip(table.rows, setups[:-1], strict=False):
-        assert row[2] == size(one.pool_bytes) and row[8] == f"{one.seconds / least:.2f} ×"
-    assert "does not fit: it fails" in text
+        assert row[2] == size(one.peak_bytes) and row[8] == f"{one.seconds / least:.2f} ×"
+    assert "does not fit: it fails" in text and "The pool is all of the budget." in table.note
+    smaller = dataclasses.replace(setups[0], pool_bytes=setups[0].budget - 512)
+    table = compare_table("one of them in a smaller pool", [smaller, *setups[1:]])
+    assert table.head[1:3] == ["pool", "peak"]
+    assert table.rows[0][1:3] == [size(smaller.pool_bytes), size(smaller.peak_bytes)]
 
 
 def test_the_figures_compared() -> None:
