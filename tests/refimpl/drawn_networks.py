@@ -47,7 +47,8 @@ def every_option(batch: int, conventions: Conventions = VDNN, shape: tuple[int, 
 
 #: The layers of the smallest networks that train: none or one, or two that work in place, before the softmax.
 SMALLEST = (
-    (), ("relu",), ("fc",), ("pool",), ("conv",), ("batchnorm",), ("dropout",), ("lrn",), ("flatten",), ("relu", "dropout"),
+    (), ("relu",), ("fc",), ("pool",), ("conv",), ("batchnorm",), ("dropout",), ("lrn",), ("flatten",),
+    ("relu", "dropout"),
 )  # fmt: skip
 
 

@@ -116,8 +116,8 @@ def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
     clusters = [ClusterRow("titan-x", 1e9, False, 148, 4.0, 7.16, 10.0, None)]
     claims = [TogetherRow("titan-x", "caffe-lean", 64, 1.0, 30, 128, 4.27, 4.8e8, 6.24, 7.71, 1.90)]
     cells = [PolicyRow("k40c", "vgg16", 128, 0.2, 8 * GIB, dict(zip(POLICIES, (1.09, 1.28, None, 2.5), strict=True)))]
-    rows = {"memory": memory, "batch": batches, "cluster": clusters, "together": claims, "policies": cells, "prefetch": ratios,
-            "choice": ratios}  # fmt: skip
+    rows = {"memory": memory, "batch": batches, "cluster": clusters, "together": claims, "policies": cells,
+            "prefetch": ratios, "choice": ratios}  # fmt: skip
     tables = {part.name: part.tables(rows[part.name]) for part in PARTS if part.tables}
     assert tables["batch"][0].rows == [["titan-x", "caffe-lean", "30", "148", "946", "4.93 ×", "1.24 ×"]]
     assert tables["cluster"][0].rows == [["titan-x", "1", "no", "148", "4 s", "7.16 ×", "10.00 ×", "–"]]
