@@ -27,7 +27,7 @@ def test_the_small_plans_are_proved_and_tight() -> None:
         assert program.verify().peak_bytes == program.peak_bytes <= program.budget
         with pytest.raises(refimpl.DoesNotFit):
             refimpl.plan(program.network, refimpl.presets.baseline(), program.machine, 2 * program.budget)
-        assert program.budget == 989525  # whatever the machine has measured
+        assert program.budget == 1012736  # whatever the machine has measured
     assert programs["vdnnpp-all"].counts.offloaded_bytes and programs["superneurons"].counts.recomputed_layers
 
 
@@ -81,7 +81,7 @@ def test_all_of_it(
     said = capsys.readouterr().out
     assert "as planned" in said and "the same, to the last bit" in said and "NOT" not in said and "next:" in said
     ((program, losses),) = emulated
-    assert program.budget == 989525 and len(losses) % digits.per_epoch(demo.BATCH) == 0
+    assert program.budget == 1012736 and len(losses) % digits.per_epoch(demo.BATCH) == 0
     vgg16_under_each_paper(programs, said[: said.index("trained")])
     drawn = {path.name: path.stat().st_size for path in (tmp_path / "pictures").iterdir()}
     pages = {"vgg16.html", "digits-vdnnpp-all.html", "digits-superneurons.html"}

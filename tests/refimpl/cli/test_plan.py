@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_status_3_and_says_what_would(refimpl: Command) -> 
 
 
 def test_a_share_says_of_what(refimpl: Command, tmp_path: Path) -> None:
-    sentence = "The budget is 1.2 of 7.387 MiB, the peak of the preset baseline on lenet."
+    sentence = "The budget is 1.2 of 8.375 MiB, the least budget of the preset baseline on lenet."
     asked = ("lenet", "--budget", "1.2", *MACHINE)
     out = ("--out", tmp_path)
     for command in (("plan", "--algorithms", "memory"), ("compare", "--with", "vdnn-all"), ("trace", *out)):

@@ -218,7 +218,7 @@ def test_no_plan_fails_for_a_workspace() -> None:
 
 def fitting(network: Network, wanted: Setup, budget: int) -> bool:
     try:
-        plan(network, wanted, K40C, budget)
+        plan(network, wanted, K40C, budget, exact=True)
     except DoesNotFit:
         return False
     return True
