@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import inf
 
 from kernels.collector import collector_paused
@@ -94,7 +94,7 @@ def planned(
         fastest = adapts(setup) and lag is None and len(lags) > 1
         planner = Planner(network, setup, machine, budget, lag, fastest, give_up)
         try:
-            return planner.plan()
+            return settled(planner, planner.plan())
         except NotTheFastest:
             continue
         except TooSlow:
@@ -108,11 +108,27 @@ def planned(
     raise misfit
 
 
+def settled(planner: Planner, program: Program) -> Program:
+    """The program without prefetches that an eviction undoes before a step reads the map.
+
+    It is planned again without them, until none is left; where that does not fit, the program before it is kept.
+    """
+    futile: set[tuple[Tensor, int]] = set()
+    while planner.mover.undone:
+        futile |= planner.mover.undone
+        planner = planner.without(futile)
+        try:
+            program = planner.plan()
+        except (DoesNotFit, NotTheFastest, TooSlow):
+            break
+    return program
+
+
 class Planner:
     """Reads like the papers' pseudo-code.  It speaks to `memory` and to the `mover`; the modules decide.
 
     `lag`: the most steps that a released block drains; `fastest`: give up where a call lacks its fastest algorithm;
-    `give_up`: seconds beyond which the plan is not finished.
+    `give_up`: seconds beyond which the plan is not finished; `futile`: (map, step) of prefetches that are not made.
     """
 
     def __init__(
@@ -124,7 +140,9 @@ class Planner:
         lag: int | None = None,
         fastest: bool = False,
         give_up: float = inf,
+        futile: Collection[tuple[Tensor, int]] = (),
     ) -> None:
+        self.given = network, setup, machine, budget, lag, fastest, give_up
         self.network, self.setup, self.machine = network, setup, machine
         self.give_up, self.fastest_rest = give_up, fastest_rest(network, machine)
         setup.check_tiers(machine)
@@ -149,10 +167,14 @@ class Planner:
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         streams = Streams(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
         self.mover = Mover(
-            context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms, fastest
+            context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms, fastest, futile
         )
         self.crossing = set(context.maps_across())
         self.rows: list[StepRow] = []
+
+    def without(self, futile: Collection[tuple[Tensor, int]]) -> Planner:
+        """A planner like this one before it planned, which does not make these prefetches."""
+        return type(self)(*self.given, futile)
 
     def plan(self) -> Program:
         self._upload_batch()

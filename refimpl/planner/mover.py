@@ -6,6 +6,7 @@ It copies, evicts, rebuilds and launches.  A copy on the host is valid until the
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,6 +54,8 @@ class Mover:
     cache: BoundCache  #: what is evicted
     algorithms: BoundAlgorithms  #: which algorithm a call uses
     fastest: bool = False  #: raise `NotTheFastest` where a call cannot have its fastest algorithm
+    #: (map, step) of prefetches that are not made, as an eviction would undo them
+    futile: Collection[tuple[Tensor, int]] = ()
 
     def __post_init__(self) -> None:
         self.batch = self.context.batch
@@ -62,6 +65,8 @@ class Mover:
         self._rebuilt: dict[Tensor, None] = {}  # in the running step
         self._unfinished: set[Tensor] = set()  # rebuilt, but an in-place update (such as a ReLU) is still missing
         self._chosen: dict[Call, Choice] = {}  # the algorithm of each call's first run
+        self._unread: dict[Tensor, int] = {}  # map → the step of its prefetch, until a step reads it
+        self.undone: set[tuple[Tensor, int]] = set()  # (map, step) of prefetches that an eviction has undone
         self._early: set[Tensor] = set()  # prefetched, and not needed yet
 
     def begin(self, step: Step) -> None:
@@ -88,6 +93,8 @@ class Mover:
         step = self.order.step
         assert step is not None
         self.counts["evictions"] += 1
+        if tensor in self._unread:
+            self.undone.add((tensor, self._unread.pop(tensor)))
         if tensor not in self._unfinished and not self.recompute.can_rebuild(tensor, step):
             self.counts["evicted_bytes"] += self.copy_out(tensor, "evicted")
         self.release(tensor)
@@ -135,8 +142,11 @@ class Mover:
         """Start to bring a tensor back, if there is a hole for it: nothing is evicted, and nothing fails."""
         if self.memory.is_draining(tensor):
             self.memory.revive(tensor)
+        elif (tensor, self.order.now) in self.futile:
+            self.counts["skipped_prefetches"] += 1
         elif self.pinned.has(tensor) and self.memory.try_allocate(tensor):
             self.counts["prefetched_bytes"] += self.copy_in(tensor, "prefetch")
+            self._unread[tensor] = self.order.now
             self._early.add(tensor)
         else:
             self.counts["skipped_prefetches"] += 1
@@ -157,6 +167,7 @@ class Mover:
 
     def have(self, tensor: Tensor) -> None:
         """The tensor on the device, whatever it takes: hit, revive, copy in or rebuild."""
+        self._unread.pop(tensor, None)
         if self._is_complete(tensor):
             self.cache.touch(tensor)
         elif self.memory.is_draining(tensor):

@@ -127,7 +127,10 @@ class Prefetch(Module["BoundPrefetch"]):
 
 
 class BoundPrefetch(Protocol):
-    """Which offloaded maps are prefetched while a step runs.  A prefetch without a hole is skipped, never forced."""
+    """Which offloaded maps are prefetched while a step runs.  It is never forced.
+
+    A prefetch that finds no hole is left out, and so is one that an eviction would undo before a step reads the map.
+    """
 
     def due(self, step: Step) -> Sequence[Tensor]:
         """Asked once at every step: the maps to copy in now.
