@@ -1,37 +1,44 @@
-"""The combined policy beside the papers on the six cases of docs/combined.md, twelve budgets each.
+"""The combined policy beside the papers: the tables of docs/combined.md.
 
-    python -m tests.refimpl.combined.campaign rows.jsonl                  # all cases; hours
-    python -m tests.refimpl.combined.campaign rows.jsonl vgg16/64         # one case; rows that are there are kept
-    python -m tests.refimpl.combined.campaign rows.jsonl --table          # the rows as tables
+    python -m tests.refimpl.combined.campaign                    # every point that is not in ROWS yet; an hour
+    python -m tests.refimpl.combined.campaign vgg16/64 others    # those of some cases
+    python -m tests.refimpl.combined.campaign --write            # the tables of ROWS into the page
 
-The budgets go in equal ratios from the least one of vDNN, vDNN++ and SuperNeurons to the baseline's peak.  Every
-program is verified, and its time is that of `simulate`.  Seconds of processor time are this machine's.
+Six cases have twelve budgets each, in equal ratios from `FIRST` to the baseline's peak; `OTHERS` are single points.  A
+paper's cell is its best over all combinations of its own modules.  Every program of the combined policy is verified,
+and its time is that of `simulate`.  Chains have the lower bound too.  Seconds of processor time are this machine's.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
-from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from refimpl.combined import COMBINED
 from refimpl.combined.papers import best_of, papers
-from refimpl.machine import MACHINES
+from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, plan
-from refimpl.planner.context import fastest_seconds
+from refimpl.optimum.bound import floor_seconds, lower_bound
+from refimpl.optimum.rotor import is_chain
+from refimpl.planner import DoesNotFit, Setup, plan
+from refimpl.registry.presets import PRESETS
 from refimpl.text import size
 
-TITAN_X = MACHINES["titan-x"]
+ROOT = Path(__file__).resolve().parents[3]
+ROWS = ROOT / "docs" / "measurements" / "combined.jsonl"
+PAGE = ROOT / "docs" / "combined.md"
 GIB = 1 << 30
 BUDGETS = 12
-#: Case → the first budget, GiB.
+#: Case, network/batch on a Titan X → the first budget, GiB.
 FIRST = {
     "alexnet/256": 1.1431,
     "vgg16/64": 4.036,
@@ -40,96 +47,197 @@ FIRST = {
     "resnet50/64": 1.006,
     "inceptionv4/32": 1.1755,
 }
+#: Case, network/batch machine → the budget: a share of the baseline's peak, or bytes.
+OTHERS = {
+    "vgg11/64 k40c": 0.7,
+    "vgg11/64 h100": 0.7,
+    "overfeat/128 k40c": 0.6,
+    "overfeat/128 h100": 0.6,
+    "resnet152/32 titan-x": 2 * GIB,
+}
+NAMES = ("vDNN", "vDNN++", "SuperNeurons", "AccUDNN")
+THREE = ("baseline", *NAMES[:3])  #: all but AccUDNN
+FOUR = ("baseline", *NAMES)
+DYNAMIC = {"vDNN": "vdnn-dyn", "vDNN++": "vdnnpp-dyn"}  #: paper → the policy that chooses among its setups
 CLOSED = 1.0005  #: times the floor: no setup can be better
 
 
-def budgets(first: float, peak: int) -> list[int]:
-    """Bytes, in equal ratios."""
-    low = first * GIB
-    return [int(low * (peak / low) ** (number / (BUDGETS - 1))) for number in range(BUDGETS)]
+@dataclass(frozen=True)
+class Point:
+    """One budget of one case."""
+
+    case: str
+    budget: int  #: bytes
+    network: Network
+    machine: Machine
+    baseline: float  #: seconds with unlimited memory
 
 
-def row(case: str, number: int, network: Network, budget: int, baseline: float) -> dict[str, Any]:
-    """One budget: slow-downs over the baseline with unlimited memory."""
-    found: dict[str, Any] = {"case": case, "number": number, "budget": budget, "papers": {}}
-    least = math.inf  # seconds of the best paper so far; vDNN++ comes last, whose pools take long to plan
-    for paper in sorted(papers(), key="vDNN++".__eq__):
-        best = best_of(papers()[paper], network, TITAN_X, budget, least if paper == "vDNN++" else math.inf).program
-        found["papers"][paper] = best and [best.planned_seconds / baseline, best.setup.name]
-        least = min(least, best.planned_seconds if best else math.inf)
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def points_of(case: str) -> list[Point]:
+    """Of a case of `FIRST`, every third budget first, so that an unfinished campaign already shows the whole range."""
+    network_name, _, rest = case.partition("/")
+    batch, _, machine_name = rest.partition(" ")
+    network, machine = build(network_name, int(batch)), MACHINES[machine_name or "titan-x"]
+    baseline = plan(network, papers()["baseline"][0], machine, UNLIMITED)
+    if case in OTHERS:
+        given = OTHERS[case]
+        budgets = [int(given * baseline.peak_bytes) if given < 1 else int(given)]
+    else:
+        low = FIRST[case] * GIB
+        budgets = [int(low * (baseline.peak_bytes / low) ** (place / (BUDGETS - 1))) for place in range(BUDGETS)]
+        budgets = [budgets[place] for first in range(3) for place in range(first, BUDGETS, 3)]
+    return [Point(case, budget, network, machine, baseline.planned_seconds) for budget in budgets]
+
+
+def slowdown(setups: Sequence[Setup], point: Point) -> list[float | str] | None:
+    """The best of some setups, over the baseline with unlimited memory, and its name; None: none fits."""
+    best = best_of(setups, point.network, point.machine, point.budget, math.inf)
+    return [best.program.planned_seconds / point.baseline, best.setup.name] if best.program else None
+
+
+def row(point: Point) -> dict[str, Any]:
+    """Slow-downs over the baseline with unlimited memory; null where nothing fits."""
+    found: dict[str, Any] = {"case": point.case, "budget": point.budget}
+    found["floor"] = floor_seconds(point.network, point.machine) / point.baseline
+    found["papers"] = dict.fromkeys(papers())
+    found["dynamic"] = dict.fromkeys(DYNAMIC)
+    for paper in ("baseline", "vDNN", "SuperNeurons", "vDNN++", "AccUDNN"):
+        if is_open(found, THREE):  # else no table has the point
+            found["papers"][paper] = slowdown(papers()[paper], point)
+            if paper in DYNAMIC:
+                found["dynamic"][paper] = slowdown([PRESETS[DYNAMIC[paper]].setup], point)
+    wanted = is_open(found) and is_chain(point.network)
+    bound = lower_bound(point.network, point.machine, point.budget) if wanted else None
+    found["bound"] = bound and bound.seconds / point.baseline
     begun = time.process_time()
     try:
-        program = plan(network, COMBINED, TITAN_X, budget)
+        program = plan(point.network, COMBINED, point.machine, point.budget)
     except DoesNotFit:
         return found | {"combined": None, "cpu": time.process_time() - begun}
-    found["cpu"] = time.process_time() - begun
+    found["cpu"] = round(time.process_time() - begun, 1)
     program.verify()
-    assert program.simulate().seconds == program.planned_seconds and program.peak_bytes <= budget
+    assert program.simulate().seconds == program.planned_seconds and program.peak_bytes <= point.budget
     fates = [fate.name for fate in program.fates.values()]
-    floor = sum(fastest_seconds(network, TITAN_X)) + TITAN_X.copy_seconds(network.input.nbytes, "in")
     return found | {
-        "combined": program.planned_seconds / baseline,
-        "floor": floor / baseline,
+        "combined": program.planned_seconds / point.baseline,
         "by": program.setup.name,
-        "slots": program.setup.slots,
         "fates": {name: fates.count(name) for name in ("keep", "offload", "drop")},
-        "tried": [(trial.setup, trial.seconds, trial.note) for trial in program.tried],
     }
 
 
-def measure(path: Path, cases: list[str]) -> None:
+def measure(cases: Iterable[str]) -> None:
     """Append the rows that are not in the file yet."""
-    there = {(one["case"], one["number"]) for one in rows(path)}
+    there = {(one["case"], one["budget"]) for one in rows()}
     for case in cases:
-        name, _, batch = case.partition("/")
-        network = build(name, int(batch))
-        baseline = plan(network, papers()["baseline"][0], TITAN_X, UNLIMITED)
-        for number, budget in sorted(enumerate(budgets(FIRST[case], baseline.peak_bytes)), key=coarse_first):
-            if (case, number) not in there:
-                found = row(case, number, network, budget, baseline.planned_seconds)
-                with path.open("a") as file:
-                    file.write(json.dumps(found) + "\n")
+        for point in points_of(case):
+            if (case, point.budget) not in there:
+                line = json.dumps(row(point)) + "\n"
+                with ROWS.open("a") as file:
+                    file.write(line)
 
 
-def coarse_first(numbered: tuple[int, int]) -> tuple[int, int]:
-    """Every third budget first, so that an unfinished campaign already shows the whole range."""
-    return numbered[0] % 3, numbered[0]
+def rows() -> list[dict[str, Any]]:
+    """In the order of the cases and of the budgets."""
+    found = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
+    return sorted(found, key=lambda one: ([*FIRST, *OTHERS].index(one["case"]), one["budget"]))
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    return sorted(found, key=lambda one: ([*FIRST].index(one["case"]), one["number"]))
+# -- the tables --------------------------------------------------------------------------------------------------------
+
+
+def fitting(one: dict[str, Any], names: Iterable[str]) -> float:
+    """The best of some papers; infinite where none fits."""
+    return min((one["papers"][name][0] for name in names if one["papers"][name]), default=math.inf)
+
+
+def is_open(one: dict[str, Any], names: Iterable[str] = FOUR) -> bool:
+    """Whether the best of some papers is above the floor, or none of them fits."""
+    return fitting(one, names) > one["floor"] * CLOSED
+
+
+def cell(one: dict[str, Any], paper: str) -> str:
+    """A paper's best; † where its dynamic policy does not fit, or takes longer."""
+    best, adopted = one["papers"][paper], one["dynamic"].get(paper)
+    if not best:
+        return "–"
+    marked = paper in one["dynamic"] and not (adopted and adopted[0] <= best[0] * (1 + 1e-9))
+    return f"{best[0]:.3f}{'†' * marked}"
+
+
+def of_points(found: list[dict[str, Any]]) -> str:
+    """Every open point."""
+    lines = [
+        [one["case"], size(one["budget"]), *(cell(one, name) for name in NAMES), text_of(one["combined"]), one["cpu"]]
+        for one in found
+        if one["case"] in FIRST and is_open(one)
+    ]
+    return table(["case", "budget", *NAMES, "combined", "CPU s"], lines)
+
+
+def by_case(found: list[dict[str, Any]], chains: bool = False) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The points of every case of `FIRST` at which combined fits and some paper does, and of all cases."""
+    fit = [one for one in found if one["combined"] and fitting(one, FOUR) < math.inf]
+    fit = [one for one in fit if one["case"] in FIRST and (one["bound"] or not chains)]
+    cases = dict.fromkeys(one["case"] for one in fit)
+    return [*((case, [one for one in fit if one["case"] == case]) for case in cases), ("all", fit)]
+
+
+def of_cases(found: list[dict[str, Any]]) -> str:
+    """What the combined policy gains over the four papers, and over all but AccUDNN."""
+    lines = []
+    for case, points in by_case(found):
+        cells: list[Any] = [case]
+        for names in (FOUR, THREE):
+            opened = [one for one in points if is_open(one, names) and fitting(one, names) < math.inf]
+            gains = [fitting(one, names) / one["combined"] for one in opened]
+            cells += [len(opened), sum(gain > 1 + 1e-9 for gain in gains), mean(gains)]
+        worse = sum(one["combined"] > fitting(one, FOUR) * (1 + 1e-9) for one in points)
+        lines.append([*cells[:3], worse, *cells[3:]])
+    head = ["case", "open", "better", "worse", "gain over the four"]
+    return table([*head, "open without AccUDNN", "better", "gain over the other three"], lines)
+
+
+def of_bounds(found: list[dict[str, Any]]) -> str:
+    """How far the best paper and the combined policy are from the bound, where the best paper is above the floor."""
+    lines = []
+    for case, points in by_case(found, chains=True):
+        opened = [one for one in points if is_open(one)]
+        best = [fitting(one, FOUR) / one["bound"] for one in opened]
+        lines.append([case, len(opened), mean(best), mean([one["combined"] / one["bound"] for one in opened])])
+    return table(["case", "open", "best paper over the bound", "combined over the bound"], lines)
+
+
+def of_others(found: list[dict[str, Any]]) -> str:
+    """The single points."""
+    lines = []
+    for one in found:
+        if one["case"] in OTHERS:
+            best = fitting(one, NAMES)
+            paper = next(name for name in NAMES if one["papers"][name] and one["papers"][name][0] == best)
+            shown = size(one["budget"]), f"{paper}, {best:.3f}", text_of(one["combined"]), text_of(one["bound"])
+            lines.append([one["case"], *shown, one["cpu"]])
+    return table(["case", "budget", "best paper", "combined", "bound", "CPU s"], lines)
+
+
+TABLES = {"points": of_points, "cases": of_cases, "bounds": of_bounds, "others": of_others}
+BLOCK = re.compile(r"(<!-- campaign: (\w+) -->\n\n).*?(?=\n\n)", re.DOTALL)
+
+
+def written(text: str, found: list[dict[str, Any]]) -> str:
+    """A page with the tables of these rows."""
+    return BLOCK.sub(lambda block: block[1] + TABLES[block[2]](found), text)
+
+
+def table(head: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
+    rule = ["---"] * len(head)
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (head, rule, *lines))
 
 
 def text_of(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
-
-
-def tables(found: list[dict[str, Any]]) -> str:
-    """Every open point, then every case."""
-    names = ("vDNN", "vDNN++", "SuperNeurons", "AccUDNN")
-    lines = ["| case | budget | " + " | ".join(names) + " | combined | CPU s |", "| --- " * (len(names) + 4) + "|"]
-    cases: defaultdict[str, list[tuple[float, float, float, float]]] = defaultdict(list)
-    for one in found:
-        values = [one["papers"][name] and one["papers"][name][0] for name in names]
-        cells = [one["case"], size(one["budget"]), *map(text_of, values), text_of(one["combined"]), f"{one['cpu']:.1f}"]
-        fitting = [value[0] for value in one["papers"].values() if value]
-        if not (fitting and one["combined"]) or min(fitting) > one["floor"] * CLOSED:
-            lines.append(f"| {' | '.join(cells)} |")
-        if fitting and one["combined"]:
-            others = [one["papers"][name][0] for name in ("baseline", *names[:3]) if one["papers"][name]]
-            cases[one["case"]].append((min(fitting), min(others, default=math.nan), one["combined"], one["floor"]))
-    lines += ["", "| case | open | better | worse | gain over the four | open without AccUDNN | gain over the three |"]
-    lines.append("| --- " * 7 + "|")
-    every = [point for points in cases.values() for point in points]
-    for case, points in [*cases.items(), ("all", every)]:
-        opened = [point for point in points if point[0] > point[3] * CLOSED]
-        gains = [point[0] / point[2] for point in opened]
-        three = [point[1] / point[2] for point in points if point[1] > point[3] * CLOSED]
-        better, worse = sum(gain > 1 for gain in gains), sum(point[2] > point[0] * (1 + 1e-9) for point in points)
-        cells = [case, len(opened), better, worse, mean(gains), len(three), mean(three)]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
 
 
 def mean(values: list[float]) -> str:
@@ -140,7 +248,8 @@ def mean(values: list[float]) -> str:
 
 
 if __name__ == "__main__":
-    if "--table" in sys.argv:
-        print(tables(rows(Path(sys.argv[1]))))
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(written(PAGE.read_text(), rows()))
     else:
-        measure(Path(sys.argv[1]), sys.argv[2:] or [*FIRST])
+        wanted = sys.argv[1:] or [*FIRST, "others"]
+        measure(case for name in wanted for case in (OTHERS if name == "others" else [name]))

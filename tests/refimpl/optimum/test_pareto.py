@@ -27,6 +27,7 @@ from refimpl.optimum.pareto import (
     budgets_between,
     distance,
     gain,
+    with_smaller,
 )
 from refimpl.optimum.setups import Named, of_papers
 from refimpl.registry.presets import setup
@@ -126,6 +127,11 @@ def test_gain_and_distance_count_where_something_is_left_to_gain() -> None:
     assert gain(own, curves([1.0, 1.0, 1.0, None]), floor=1.0) is None
     assert distance(own, Curve("", BOUND, [4.0, 1.5, None, 1.0]), floor=1.0) == pytest.approx((1.25 + 1) / 2)
     assert distance(own, Curve("", BOUND, [None] * 4), floor=1.0) is None
+
+
+def test_a_program_for_less_memory_counts_where_there_is_more() -> None:
+    found = with_smaller(Curve("paper", "setup", [None, 3.0, 4.0, None, 2.0, 2.5]))
+    assert found == Curve("paper", "setup", [None, 3.0, 3.0, 3.0, 2.0, 2.0])
 
 
 def test_the_papers_setups_have_names_of_their_own() -> None:
