@@ -109,7 +109,9 @@ def exhaustive(
             setup = candidate(fates, dict(zip(knobs, combination, strict=True)))
             planned += 1
             try:
-                program = plan(network, setup, machine, budget, best.planned_seconds if best else float("inf"))
+                program = plan(
+                    network, setup, machine, budget, best.planned_seconds if best else float("inf"), exact=True
+                )
             except (DoesNotFit, TooSlow):
                 continue
             if best is None or program.planned_seconds < best.planned_seconds:

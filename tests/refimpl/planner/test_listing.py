@@ -36,7 +36,7 @@ from tests.refimpl.modules import (
 
 TINY = """\
 tiny, batch 8 · demo · titan-x (own) · budget 1 MiB
-    fits       the pool holds 31 KiB at most, 993 KiB to spare · resident 3.754 KiB
+    fits       peak 31 KiB, 993 KiB to spare · resident 3.754 KiB
     live       22 KiB at most (relu1 backward, step 9) · 11.05 KiB on average
     traffic    offloaded 8.094 KiB · prefetched 8 KiB · on demand 96 bytes · pinned memory 15.5 KiB
     rebuilt    1 forward step run again
