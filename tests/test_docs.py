@@ -501,7 +501,7 @@ def script(name: str) -> ModuleType:
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 155
 
 
 @pytest.mark.slow

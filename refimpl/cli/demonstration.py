@@ -17,7 +17,6 @@ import numpy as np
 import refimpl
 from refimpl.backend import Evaluation, Trainer, data
 from refimpl.cli import demonstration_pictures as pictures
-from refimpl.cli.compare import short
 from refimpl.cli.terminal import progress, say, show
 from refimpl.combined.papers import best_of
 from refimpl.machine import Machine
@@ -59,7 +58,7 @@ def plan_vgg16() -> dict[str, Program]:
     programs, rows = {"baseline": unlimited}, []
     for paper in PAPERS:
         best = best_of(combinations(paper), network, machine, BUDGET)
-        program, policy = best.program, short(best.setup)
+        program = best.program
         if program is None:
             least = min(filter(None, (least_budget(network, one.setup, machine) for one in best.tried)))
             rows.append([paper, "–", "–", "–", f"does not fit: the least budget is {size(least)}"])
@@ -67,8 +66,8 @@ def plan_vgg16() -> dict[str, Program]:
         program.verify()
         programs[paper] = program
         slower = f"{program.planned_seconds / unlimited.planned_seconds:.2f} ×"
-        rows.append([policy, size(program.pool_bytes), size(program.peak_bytes), slower, means(program)])
-    show("who fits", ["policy", "pool", "peak", "time", "how"], rows)
+        rows.append([paper, size(program.pool_bytes), size(program.peak_bytes), slower, means(program)])
+    show("who fits", ["paper", "pool", "peak", "time", "how"], rows)
     say("pool: what is taken of the budget; peak: what is in use at most.")
     say("time: an iteration, over that of the baseline if memory had no end.\n")
     return programs
