@@ -94,7 +94,7 @@ def planned(
         fastest = adapts(setup) and lag is None and len(lags) > 1
         planner = Planner(network, setup, machine, budget, lag, fastest, give_up)
         try:
-            return settled(planner, planner.plan())
+            return settled(planner)
         except NotTheFastest:
             continue
         except TooSlow:
@@ -108,20 +108,31 @@ def planned(
     raise misfit
 
 
-def settled(planner: Planner, program: Program) -> Program:
+def settled(planner: Planner) -> Program:
     """The program without prefetches that an eviction undoes before a step reads the map.
 
-    It is planned again without them, until none is left; where that does not fit, the program before it is kept.
+    It is planned again without them, until none is left; where that does not fit, the program before it is kept.  A
+    plan that is given up as too slow is planned again, too: what made it slow may be such prefetches.
     """
+    program: Program | None = None
+    first: TooSlow | None = None
     futile: set[tuple[Tensor, int]] = set()
-    while planner.mover.undone:
-        futile |= planner.mover.undone
-        planner = planner.without(futile)
+    while True:
         try:
             program = planner.plan()
-        except (DoesNotFit, NotTheFastest, TooSlow):
-            break
-    return program
+        except (DoesNotFit, NotTheFastest, TooSlow) as error:
+            if program is not None:
+                return program
+            if not isinstance(error, TooSlow):
+                raise (first or error) from None
+            first = first or error
+        if planner.mover.undone <= futile:
+            if program is None:
+                assert first is not None
+                raise first
+            return program
+        futile |= planner.mover.undone
+        planner = planner.without(futile)
 
 
 class Planner:
