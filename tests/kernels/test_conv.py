@@ -308,13 +308,13 @@ def test_partial_results_are_added_in_ascending_order() -> None:
 # --- Implicit GEMM: what it chooses ---------------------------------------------------------------------------------
 
 
-def kernels_of(pass_: str, shape: ConvShape) -> list[str]:
-    """The names of the kernels that implicit_gemm launches, in order."""
+def kernels_of(pass_: str, shape: ConvShape, algorithm: str = "implicit_gemm") -> list[str]:
+    """The names of the kernels that an algorithm launches, in order."""
     outs = {"forward": shape.y_shape, "backward_data": shape.x_shape, "backward_filter": shape.w_shape}
-    out, work = np.empty(outs[pass_], np.float32), conv.workspace_bytes(pass_, *sizes_of(shape)) // 4
+    out, work = np.empty(outs[pass_], np.float32), conv.workspace_bytes(pass_, *sizes_of(shape), algorithm) // 4
     workspace = np.empty(work, np.float32) if work else None
-    function, inputs = getattr(conv, pass_), inputs_of(pass_, shape)
-    return [each.kernel.name for each in bind(function, *inputs, out, *shape.walk, workspace=workspace)]
+    given = *inputs_of(pass_, shape), out, *shape.walk, algorithm, workspace
+    return [each.kernel.name for each in bind(getattr(conv, pass_), *given)]
 
 
 def test_the_tile_follows_from_the_shape() -> None:
@@ -332,6 +332,30 @@ def test_the_tile_follows_from_the_shape() -> None:
     assert implicit_gemm.tile_rows(128, 512 * 128) == 128
     assert implicit_gemm.tile_rows(128, 512 * 128 - 128) == 64, "too few tiles"
     assert implicit_gemm.tile_rows(192, 512 * 128) == 64, "a quarter of the rows would be for nothing"
+
+
+def test_a_long_sum_is_cut_into_as_many_slices_as_blocks_are_left_for_a_tile() -> None:
+    """The weights are a matrix of filters × values a filter; each of its tiles is a block a slice."""
+    for filters, channels, groups, rows, tiles in (
+        (256, 256, 1, 64, 4 * 18),  # 2304 values: 18 tiles of 128 columns
+        (64, 64, 1, 64, 1 * 5),
+        (256, 256, 4, 64, 4 * 1 * 5),
+    ):
+        shape = shape_of((64, channels, 56, 56, filters, 3, 3, (1, 1), (1, 1), groups))
+        assert implicit_gemm.gradient_rows(shape) == rows
+        count, length = implicit_gemm.slices(shape)
+        assert count == implicit_gemm.BLOCKS // tiles and (count - 1) * length < 64 * 56 * 56 <= count * length
+
+
+@each_pass
+@pytest.mark.parametrize("side", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_cpu_has_kernels_for_depthwise_filters_of_3_and_5(stride: int, side: int, pass_: str) -> None:
+    shape = shape_of((2, 3, 9, 8, 3, side, side, (stride, stride), (side // 2, side // 2), 3))
+    name = f"conv_depthwise_{pass_}_{side}x{side}" + ("" if stride == 1 else "_strided")
+    if (stride, side, pass_) == (2, 5, "backward_data"):
+        name = "conv_grouped_backward_data"  # it gains nothing
+    assert kernels_of(pass_, shape, "direct") == [name]
 
 
 @each_pass

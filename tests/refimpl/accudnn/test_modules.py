@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refimpl.accudnn.model import Model
+from refimpl.accudnn.modules import away
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Program, plan
+from refimpl.planner import DoesNotFit, PlanContext, Program, plan
 from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
 from refimpl.registry.largest import attempt, unlimited
@@ -72,6 +74,17 @@ def test_late_beside_another_paper_s_offload(preset: str) -> None:
     assert ours.counts.offloaded_bytes == on_demand.counts.offloaded_bytes
     assert ours.counts.prefetched_bytes > 0
     assert ours.planned_seconds < on_demand.planned_seconds
+
+
+def test_only_maps_that_leave_have_deadlines() -> None:
+    context = PlanContext(build("alexnet", 16), TITAN_X)
+    everything = Model.of(context).candidates
+    named = {tensor.name: tensor for tensor in context.uses}
+    left, kept = everything[1::2], everything[::2]
+    context.decide("offload", "another module", {named[one.name]: "drawn" for one in left})
+    context.decide("drop", "another module", {named[kept[0].name]: "drawn"})
+    _, found = away(context)
+    assert [one.name for one in found] == [one.name for one in left] and len(left) > 2
 
 
 SETUPS = st.fixed_dictionaries({

@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 import gc
 import threading
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, cast
 
+import numpy as np
 import pytest
 from cuda.bindings import driver
 
 from kernels import emulated
 from refimpl.accudnn import Model
 from refimpl.backend import DeviceFailed, host_thread
-from refimpl.backend.host_thread import HostWork
+from refimpl.backend.emulated import WatchedThread
+from refimpl.backend.host_thread import HostWork, Piece
 from refimpl.machine import Timeline, machine
 from refimpl.memory import UNLIMITED
 from refimpl.network.zoo import build
@@ -192,6 +196,21 @@ def test_the_host_s_own_accesses_are_checked() -> None:
         with pytest.raises(DeviceFailed, match="written by the host, writing .*; read by a copy in"):
             replay.finish()
         emulated.forgive()
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_who_waits_for_a_thread_s_pieces_may_read_what_they_wrote(learns: bool) -> None:
+    pinned, counter = np.zeros(64, np.uint8), np.zeros(1, np.uint32)
+    thread = WatchedThread(small_program(dense_network()), counter)
+
+    def write() -> None:
+        emulated.touched(pinned.ctypes.data, pinned.nbytes, True, "the thread")
+
+    thread._start(0, Piece("writing", write, partial(thread._await, 0, []), partial(thread._count, 1)))
+    with nullcontext() if learns else emulated.learning_nothing():
+        thread.finish()
+    emulated.touched(pinned.ctypes.data, pinned.nbytes, False, "the host")
+    assert len(emulated.forgive()) == (0 if learns else 1)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -11,14 +11,102 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, NotFinite, Order, ProgramOrder
+from refimpl.backend.poison import ONES, Bytes, Poison
+from refimpl.machine import HOST
 from refimpl.network import Network
-from refimpl.planner import Program, Setup, Wait
+from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup, Wait, Work, plan
 from refimpl.planner.verify import Unsafe
-from tests.refimpl.backend.running import Arrays, differing, plain_training, small_program, trained
+from tests.refimpl.backend.running import Arrays, differing, plain_training, small_network, small_program, trained
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import LastUsed, PooledPinned, least_plan, machine, setups
+from tests.refimpl.modules import LastUsed, OffloadSome, PooledPinned, PrefetchAhead, least_plan, machine, setup, setups
 
 ITERATIONS = 2
+
+
+# -- which bytes -------------------------------------------------------------------------------------------------------
+
+
+def everything_leaves() -> Program:
+    modules = setup(offload=OffloadSome(), prefetch=PrefetchAhead(1))
+    return plan(small_network(), modules, machine(), 1 << 26)
+
+
+def filled(program: Program, until: int | None = None) -> Callable[[Bytes], bool]:
+    """Whether bytes that were zeros are all ones once the work before a position, or all work, has been executed."""
+    arenas = {
+        "device": np.zeros(program.arena_bytes + 512, np.uint8),  # beside the plan's, 512 bytes for a workspace
+        HOST: np.zeros(program.pinned_bytes, np.uint8),
+    }
+    poison = Poison(program, arenas)
+    poison.begin()
+    for position, instruction in enumerate(program.instructions[:until]):
+        if isinstance(instruction, Work):
+            poison.executed(position)
+
+    def are_ones(where: Bytes) -> bool:
+        place, start, end = where
+        found = np.unique(arenas[place][start:end])
+        assert found.tolist() in ([0], [ONES]), f"{where} is filled in part"
+        return bool(found[0])
+
+    return are_ones
+
+
+def of(program: Program, name: str) -> Bytes:
+    """Where a resident tensor is on the device."""
+    tensor, address = next((t, address) for t, address in program.resident.items() if t.name == name)
+    return "device", address, address + tensor.nbytes
+
+
+def test_a_workspace_means_nothing_after_its_launch() -> None:
+    program = everything_leaves()
+    workspace = "device", program.arena_bytes, program.arena_bytes + 256
+    launch = next(one for one in program.instructions if isinstance(one, Launch))
+    at = program.instructions.index(launch)
+    launch = dataclasses.replace(launch, workspace=(program.arena_bytes, 256))
+    program = dataclasses.replace(
+        program, instructions=[*program.instructions[:at], launch, *program.instructions[at + 1 :]]
+    )
+    assert not filled(program, at)(workspace)
+    assert filled(program, at + 1)(workspace)
+    assert not filled(program)(("device", program.arena_bytes + 256, program.arena_bytes + 512))
+
+
+def test_a_block_that_is_allocated_again_at_its_old_address_has_nothing_of_its_earlier_life() -> None:
+    """The images are copied in again for the first layer's gradient.  Left out, that copy must not go unnoticed."""
+    program = everything_leaves()
+    images = program.network.input
+    first, again = (one for one in program.instructions if isinstance(one, CopyIn) and one.tensor is images)
+    assert first.address == again.address
+    rest = [one for one in program.instructions if one is not again]
+    forward = next(at for at, one in enumerate(rest) if isinstance(one, Launch))
+    assert filled(dataclasses.replace(program, instructions=rest), forward + 1)(
+        ("device", first.address, first.address + images.nbytes)
+    )
+
+
+def test_a_map_s_bytes_are_filled_where_it_left_and_where_it_waited() -> None:
+    program = everything_leaves()
+    out = next(one for one in program.instructions if isinstance(one, CopyOut))
+    back = next(one for one in program.instructions if isinstance(one, CopyIn) and one.tensor is out.tensor)
+    on_device = "device", out.address, out.address + out.nbytes
+    on_host = HOST, back.pinned_address, back.pinned_address + back.nbytes
+    for instruction, where in ((out, on_device), (back, on_host)):
+        at = program.instructions.index(instruction)
+        assert not filled(program, at)(where) and filled(program, at + 1)(where)
+
+
+def test_what_the_next_iteration_needs_stays_and_what_it_writes_first_does_not() -> None:
+    """A gradient is written anew, and is filled when an iteration begins."""
+    program = everything_leaves()
+    for name in ("first.w", "momentum of first.w"):
+        assert not filled(program)(of(program, name))
+    assert filled(program, 0)(of(program, "d(first.w)")) and filled(program)(of(program, "d(first.w)"))
+    losses, address = next((t, address) for t, address in program.pinned.items() if t.kind == "loss")
+    assert not filled(program)((HOST, address, address + losses.nbytes))
+
+
+# -- a missing wait ----------------------------------------------------------------------------------------------------
 
 
 def orders() -> list[Order]:

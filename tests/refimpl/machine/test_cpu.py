@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cpu_campaign
@@ -177,6 +179,29 @@ def test_what_a_copy_costs_more_out_of_the_caches_is_the_cost_of_its_bytes(monke
     assert found == {
         cpu.LAUNCH: (3e-6,), cpu.SHARED: (5e-6,), cpu.FETCHED: (pytest.approx(2e-11),),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("threads", "of_two_blocks"), [(1, 9e-6), (2, 6e-6)])
+def test_a_sample_is_without_what_a_launch_of_as_many_blocks_costs(
+    threads: int, of_two_blocks: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks that threads share cost their waking; one block, or one thread, costs none."""
+    blocks = {"one": 1, "two": 2}
+    runs = {(name, (1.0,)): SimpleNamespace(grid=(count, 1, 1), run=print) for name, count in blocks.items()}
+    overheads = {cpu_costs.SMALL: 1e-6, cpu_costs.SEVERAL: 4e-6, cpu_costs.LARGE: 1e-3}
+    for name, instead in (
+        ("cases", lambda every: runs), ("kernels_of", lambda runs: []), ("helpers", nullcontext),
+        ("copy_seconds", lambda before=None: overheads), ("_threads", lambda: threads),
+        ("unevenness", lambda blocks, threads: 1.0),
+        ("least_in_turns", lambda *how, **more: dict.fromkeys(runs, 10e-6)),
+    ):  # fmt: skip
+        monkeypatch.setattr(cpu_costs, name, instead)
+    samples: dict[str, Any] = {}
+    cpu_costs.calibrate(model=lambda found: samples.update(found) or {})
+    of_each = {
+        name: [((1.0,), pytest.approx(seconds))] for name, seconds in {"one": 9e-6, "two": of_two_blocks}.items()
+    }
+    assert samples == of_each
 
 
 def test_a_small_workspace_stays_in_the_caches_between_launches(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import CATALOGUES, MACHINES, TITAN_X, Choice, Machine, MachineError
-from refimpl.machine.model import Efficiency
+from refimpl.machine.model import Efficiency, in_order
 from refimpl.machine.work import Option, Work
 from refimpl.network import Call, Tensor
 
@@ -67,6 +67,14 @@ def test_choices_are_in_order_and_one_needs_no_workspace(catalogue: str, calls: 
         assert all(choice.seconds >= here.launch_seconds for choice in choices)
         assert [here.seconds(call, choice) for choice in choices] == [choice.seconds for choice in choices]
         assert here.seconds(call) == choices[0].seconds
+
+
+def test_of_equally_fast_algorithms_the_less_hungry_comes_first() -> None:
+    """And of equally hungry ones the first by name, so that a plan does not depend on the catalogue's order."""
+    slow, hungry, frugal, other = (
+        Choice("a", 0, 2.0), Choice("a", 1024, 1.0), Choice("z", 512, 1.0), Choice("b", 512, 1.0),
+    )  # fmt: skip
+    assert in_order([slow, hungry, frugal, other]) == (other, frugal, hungry, slow)
 
 
 @pytest.mark.parametrize("catalogue", CATALOGUES)

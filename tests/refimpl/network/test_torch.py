@@ -304,6 +304,12 @@ def test_what_is_not_supported_is_refused_in_one_line(make: Any, says: str) -> N
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [(4,), (4, 4, 0, 12), (4, 4, 12, 12.0), (-1, 4, 12, 12), (2, 4, 4, 12, 12)])
+def test_a_shape_with_one_bad_size_is_refused(shape: Any) -> None:
+    with pytest.raises(NetworkError, match=re.escape(f"{shape}; give (images, channels, height, width)")):
+        refimpl.networks.from_torch(Small(), shape)
+
+
 def test_an_output_cuts_what_comes_after_it() -> None:
     assert refimpl.networks.from_torch(Several(), SHAPE, output="end").layers[-1].producers[0].name == "end"
 

@@ -186,6 +186,35 @@ def test_the_small_ones_take_other_images(make: Any) -> None:
     assert make(shape=(3, 32, 32), classes=7).predictions.shape[1] == 7
 
 
+def test_the_small_ones_by_default() -> None:
+    """Parameters and the shape of the images, by hand; a batch normalisation has two for each channel."""
+    for network, images, count in (
+        (lenet(), (1, 28, 28), parameters((16, 25), (32, 16 * 25), (128, 32 * 49), (10, 128))),
+        (
+            tiny_vgg(), (3, 32, 32),
+            parameters(
+                (8, 27), (8, 8 * 9), (16, 8 * 9), (16, 16 * 9), (32, 16 * 9), (32, 32 * 9), (64, 32 * 16), (10, 64)
+            ),
+        ),
+        (
+            tiny_resnet(), (3, 32, 32),
+            8 * 27 + 4 * 8 * 72 + 16 * 8 + 16 * 72 + 3 * 16 * 144 + 2 * (5 * 8 + 5 * 16) + parameters((10, 16)),
+        ),
+        (
+            tiny_inception(), (3, 32, 32),
+            parameters(
+                (8, 27),
+                (8, 8), (4, 8), (8, 4 * 9), (4, 8),  # of 8 channels: 1×1, before 3×3, 3×3, after the pooling
+                (16, 20), (8, 20), (16, 8 * 9), (8, 20),  # of the 8 + 8 + 4 that are put together
+                (10, 16 + 16 + 8),
+            ),
+        ),
+    ):  # fmt: skip
+        assert (network.input.shape, network.predictions.shape) == ((32, *images), (32, 10)), network.name
+        assert network.parameter_count == count, network.name
+        assert build(network.name).input.shape == network.input.shape
+
+
 def test_the_small_ones_cover_every_kind() -> None:
     small = (network for make in (lenet, tiny_vgg, tiny_resnet, tiny_inception) for network in (make(batch=1),))
     kinds = {layer.kind for network in small for layer in network.layers}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import assume, given, settings
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from refimpl.combined import COMBINED, Dropped, Fates, InTime, Offloaded
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
-from refimpl.network import Network
+from refimpl.network import Call, Network, Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.optimum import bound as bound_module
 from refimpl.optimum.bound import (
@@ -100,6 +102,19 @@ def test_calls_of_a_deep_network_are_the_fullest() -> None:
         for call in step.calls
     ]
     assert max(demands) == max(demands[position] for position in found)
+
+
+def test_a_call_holds_its_operands_and_what_is_used_before_and_after_it() -> None:
+    network = build("lenet", 2)
+    a, b, c, d, e = (Tensor(name, (1 << place,), "map", managed=True) for place, name in enumerate("abcde"))
+    weights = Tensor("w", (1 << 20,), "weight")
+    first = Call("first", {}, [a, b, weights], [c])
+    second = Call("second", {}, [b, weights], [d])
+    third = Call("third", {}, [a], [e])
+    last = Call("last", {}, [d], [e])
+    step = cast(Step, SimpleNamespace(calls=[first, second, third, last]))
+    held = [held_by(network, step, call) - network.resident_bytes for call in step.calls]
+    assert held == [4 * (1 + 2 + 4), 4 * (2 + 8 + 1), 4 * (1 + 16 + 8), 4 * (8 + 16)]
 
 
 def test_with_memory_enough_the_bound_is_the_floor_and_the_baseline_is_at_it() -> None:

@@ -11,18 +11,29 @@ from refimpl.combined import COMBINED
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS, FirstFit
 from refimpl.network.zoo import lenet
-from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, plan
-from refimpl.planner.baseline import LayerWise, MemoryOptimal, NetworkWide, PerformanceOptimal
+from refimpl.planner import SLOTS, Copy, FixedAddresses, Free, Launch, Setup, SetupError, plan
+from refimpl.planner.baseline import LayerWise, MemoryOptimal
 from refimpl.registry.modules import MODULES, SWITCHES, assignments, module, switches
 from refimpl.registry.presets import PRESETS, baseline, setup
 from refimpl.vdnnpp import FoundPool
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
 
 
-def test_the_baseline_moves_nothing_and_takes_the_fastest_convolutions() -> None:
-    made = baseline()
-    assert made.liveness == NetworkWide() and made.algorithms == PerformanceOptimal()
-    assert {made.slots[slot] for slot in ("recompute", "offload", "prefetch", "cache")} == {"none"}
+def test_the_baseline_moves_nothing_keeps_every_map_and_takes_the_fastest_convolutions() -> None:
+    network = lenet(batch=4)
+    program = plan(network, baseline(), TITAN_X, 1 << 30)
+    copied = {one.tensor.kind for one in program.instructions if isinstance(one, Copy)}
+    assert copied == {"input", "labels", "loss"}
+    last = network.steps[-1].number
+    freed = {one.tensor.kind for one in program.instructions if isinstance(one, Free) and one.released < last}
+    assert freed == {"gradient map", "workspace"}
+    launched = [one for one in program.instructions if isinstance(one, Launch)]
+    assert not any(one.rebuild for one in launched)
+    choices = [(one.choice, TITAN_X.choices(one.call)) for one in launched if one.choice is not None]
+    assert all(choice == fastest for choice, (fastest, *_) in choices) and len(choices) == 2 + 2 + 1
+
+
+def test_a_preset_takes_modules_by_name() -> None:
     other = baseline(liveness="layer-wise", algorithms="memory").replace(allocator=FirstFit())
     assert other.liveness == LayerWise() and other.algorithms == MemoryOptimal() and other.allocator == FirstFit()
 

@@ -584,10 +584,6 @@ def test_it_fits_where_nothing_else_does(network: Network) -> None:
     assert least_plan(network, cached(), MACHINE).budget <= least_plan(network, without, MACHINE).budget
 
 
-def test_the_preset_has_it() -> None:
-    assert isinstance(stages.everything().cache, LeastRecentlyUsed)
-
-
 # -- prefetches that an eviction would undo ----------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from refimpl.registry.presets import setup
 from refimpl.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes
+from refimpl.vdnnpp.pinned import BestFitOrHome
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, setups
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
@@ -239,6 +240,27 @@ def test_buffers_on_demand_are_given_back(name: str, batch: int) -> None:
     assert pinned_for_maps(program) == most_at_once(program)
     places = Counter(it.pinned_address for it in program.instructions if isinstance(it, CopyOut))
     assert max(places.values()) == 1  # in one iteration all leave before any returns
+
+
+@pytest.mark.parametrize(
+    ("home", "units", "address"),
+    [
+        (4, 1, 4), (6, 1, 6), (7, 1, 7), (5, 3, 5),  # a hole's first unit, one in the middle, its last, its end
+        (3, 1, 0), (7, 2, 0), (2, 2, 0), (None, 2, 0),  # taken already; too far right for as much: best fit
+    ],
+)  # fmt: skip
+def test_a_map_gets_its_old_place_wherever_in_a_hole_that_is(home: int | None, units: int, address: int) -> None:
+    """The smaller hole has units 0 to 2, the larger one units 4 to 7."""
+    unit = 512
+    pool = BestFitOrHome(8 * unit)
+    blocks = [pool.allocate_at(None, size * unit) for size in (3, 1, 4)]
+    assert blocks == [0, 3 * unit, 4 * unit]
+    pool.free(0)
+    pool.free(4 * unit)
+    assert pool.allocate_at(None if home is None else home * unit, units * unit) == address * unit
+    taken = {3, *range(address, address + units)}
+    free = {place // unit for hole, room in pool.holes() for place in range(hole, hole + room, unit)}
+    assert free == {*range(8)} - taken
 
 
 @pytest.mark.slow
