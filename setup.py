@@ -42,7 +42,7 @@ setup(
         "refimpl": ["py.typed"],
         "refimpl.machine": ["*.json"],  # what kernels cost on one CPU
         "refimpl.report.page": ["*.html", "*.css", "*.js"],
-        "refimpl.reproduce.superneurons": ["*.csv"],  # the published memory curve
+        "refimpl.studies.reproduce.superneurons": ["*.csv"],  # the published memory curve
     },
     # scikit-learn for its digits alone, which the demo and `refimpl run` train on; nothing else imports it.
     install_requires=[

@@ -128,7 +128,7 @@ def machines_table() -> str:
 
 def calibration_table() -> str:
     """The model of Titan X beside what was measured on one."""
-    from refimpl.machine.calibration import calibration, unseen
+    from refimpl.studies.reproduce.calibration import calibration, unseen
 
     blind = {row.measured: f"{row.error:+.0%}" for row in unseen()}
     rows = [

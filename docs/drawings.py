@@ -30,12 +30,9 @@ PURPOSE = {
     "refimpl.combined": "the papers together: fates, a search",
     "refimpl.report": "tables, pictures and traces of any program",
     "refimpl.registry": "names → networks, machines, modules, presets, budgets; what fits",
-    "refimpl.bench": "kernels and the planner, timed",
-    "refimpl.reproduce": "published figures beside ours",
-    "refimpl.optimum": "how far plans are from the best",
     "refimpl.cli": "the command refimpl",
+    "refimpl.studies": "what evaluates: optimum, pareto, fragmentation, bench, reproduce",
 }
-NO_ROOM = ("refimpl", "refimpl.__main__")  #: floors of the test: the public names, and `python -m refimpl`
 WEIGHT = {"kernels": 2.6, "refimpl.superneurons": 1.2, "refimpl.backend": 1.6}  #: widths on a floor; the others are 1
 
 
@@ -77,10 +74,10 @@ def _svg(height: float, title: str, parts: Sequence[str]) -> str:
 
 
 def floors(layout_test: Path) -> list[list[str]]:
-    """The floors, lowest first, as the test that checks the imports has them."""
+    """The floors, lowest first, as the test that checks the imports has them; the studies are one room."""
     for node in ast.parse(layout_test.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FLOORS":
-            found = [[room for room in floor if room not in NO_ROOM] for floor in ast.literal_eval(node.value)]
+            found = [[room for room in floor if room in PURPOSE] for floor in ast.literal_eval(node.value)]
             return [floor for floor in found if floor]
     raise ValueError(f"{layout_test} has no FLOORS")
 
@@ -94,7 +91,7 @@ def measure(root: Path, room: str) -> str:
 
 
 def house(root: Path) -> str:
-    """The rooms, one floor above the other, with the command as the roof.  A room that is not built yet is dashed."""
+    """The rooms, one floor above the other, with the studies as the roof.  A room that is not built yet is dashed."""
     left, right, height, gap, top = 64, WIDTH - 30, 60, 7, 6
     rows = floors(root / "tests" / "test_layout.py")
     ground = top + len(rows) * (height + gap) + 16

@@ -38,10 +38,13 @@ ROOMS = {
     ),
     "report": (["refimpl.report", "refimpl.text"], "Tables, pictures and traces. See [](/reports.md)."),
     "registry": (["refimpl.registry"], "Names and the objects they mean; what fits a budget. See [](/slots/index.md)."),
-    "optimum": (["refimpl.optimum"], "A lower bound, exhaustive search and Rotor. See [](/optimum.md)."),
-    "bench": (["refimpl.bench"], "Kernels and the planner, timed. See [](/speed.md)."),
+    "optimum": (
+        ["refimpl.studies.optimum", "refimpl.studies.pareto", "refimpl.studies.fragmentation"],
+        "A lower bound, exhaustive search and Rotor; seconds over budgets; the pool's holes. See [](/optimum.md).",
+    ),
+    "bench": (["refimpl.studies.bench"], "Kernels and the planner, timed. See [](/speed.md)."),
     "reproduce": (
-        ["refimpl.reproduce"],
+        ["refimpl.studies.reproduce", "refimpl.studies.drawing"],
         "Each paper's published figures beside ours. "
         "See [](/vdnn.md), [](/vdnnpp.md), [](/superneurons.md) and [](/accudnn.md).",
     ),

@@ -28,7 +28,7 @@ from refimpl.cli.arguments import Fail
 from refimpl.planner import SLOTS
 from refimpl.planner.instructions import Instruction
 from refimpl.registry.modules import SWITCHES
-from refimpl.reproduce import PAPERS
+from refimpl.studies.reproduce import PAPERS
 from tests.refimpl.backend.processes import mpiexec, needs_mpi
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -162,7 +162,7 @@ def public_names(module: str) -> frozenset[str]:
     files that one of these packages names in its `__all__`; in `refimpl` all of them where it has none.
     """
     if module == "refimpl":
-        return frozenset({*dir(refimpl), "cli", "reproduce", "text"})
+        return frozenset({*dir(refimpl), "cli", "studies", "text"})
     if module == "kernels":
         return frozenset(found.name for found in pkgutil.iter_modules(kernels.__path__))
     package, _, last = module.rpartition(".")
@@ -439,7 +439,8 @@ def test_the_reference_has_every_room() -> None:
     reference = script("reference")
     documented = {name for names, _ in reference.ROOMS.values() for name in names}
     drawn = {room for floor in script("drawings").floors(ROOT / "tests" / "test_layout.py") for room in floor}
-    built = {room for room in drawn if (ROOT / room.replace(".", "/")).is_dir()}
+    drawn |= {f"refimpl.studies.{found.name}" for found in pkgutil.iter_modules([str(ROOT / "refimpl" / "studies")])}
+    built = {room for room in drawn - {"refimpl.studies"} if (ROOT / room.replace(".", "/")).is_dir()}
     assert built - documented == {"refimpl.cli"}  # it has the page of the command
     page = reference.room_page("memory")
     for text in (

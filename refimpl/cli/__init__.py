@@ -1,5 +1,7 @@
 """The command `refimpl`, one file a subcommand: `add` declares its options, `run` does its work.
 
+The library's subcommands are here; a study's is the file `command` beside what it shows.
+
 Exit status: 0 done, 1 something of ours is wrong, 2 wrong use or a file that cannot be read or written, 3 does not fit
 the budget, 4 the device failed or is not there, 130 interrupted.  With `--json` one JSON document goes to standard
 output and nothing else.  An error is one line on standard error; progress goes there too, and only to a terminal.
@@ -28,10 +30,10 @@ from refimpl.cli.declare import end_at_output
 from refimpl.cli.parallel import tell_ranks
 from refimpl.cli.terminal import tell
 from refimpl.network.imported import own_code
-from refimpl.reproduce import titles
 
 __all__ = ["COMMANDS", "main", "parser", "status_of"]
 
+STUDIES = ("fragmentation", "optimum", "pareto", "reproduce", "bench")
 #: Command → its line in the list of all.
 COMMANDS = {
     "list": "what there is",
@@ -53,6 +55,11 @@ COMMANDS = {
     "check-kernel": "run a kernel of yours on the emulated GPU, with every check on",
     "demo": "plan VGG-16, train a small network, draw both",
 }
+#: Command → its file, where that is not `refimpl.cli` and the command's name.
+FILES = {
+    "list": "refimpl.cli.lists",  # `cli.list` would hide Python's own
+    **{name: f"refimpl.studies.{name}.command" for name in STUDIES},
+}
 
 
 def parser(words: Sequence[str] | None = None) -> Parser:
@@ -64,7 +71,7 @@ def parser(words: Sequence[str] | None = None) -> Parser:
     """
     command = Parser(
         prog="refimpl",
-        description=f"Training networks that do not fit the GPU's memory: {titles()}.",
+        description="Training networks that do not fit the GPU's memory: vDNN, vDNN++, SuperNeurons and AccUDNN.",
         epilog="Every command explains itself: refimpl plan --help",
     )
     command.add_argument("--version", action="version", version=f"refimpl {__version__}")
@@ -73,8 +80,7 @@ def parser(words: Sequence[str] | None = None) -> Parser:
     for name, about in COMMANDS.items():
         one = commands.add_parser(name, help=about)
         if words is None or name in words:
-            file = "lists" if name == "list" else name.replace("-", "_")  # `cli.list` would hide Python's own here
-            module = import_module(f"refimpl.cli.{file}")
+            module = import_module(FILES.get(name, f"refimpl.cli.{name.replace('-', '_')}"))
             one.set_defaults(run=module.run, parser=one)
             module.add(one)
     return command

@@ -227,7 +227,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             say(f"Page: {options.page}")
         resolve.say_share(options, network, program.machine)
         if options.verbose and compressed:
-            from refimpl.reproduce.measured import compressed_table
+            from refimpl.report.compressed import compressed_table
 
             say("")
             show_table(compressed_table(compressed))

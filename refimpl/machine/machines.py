@@ -4,10 +4,10 @@ Rate, bandwidth and multiprocessors are the maker's peaks, memory is what a prog
 from pinned memory reach, one way.  `sources` says where each figure comes from; OWNER/NAME#NUMBER is an issue or a
 pull request on GitHub.
 
-Efficiencies were fitted on Titan X alone (`refimpl.machine.calibration`); that other GPUs reach the same shares of
-their peaks is an assumption, and that our own kernels are as good as cuDNN 4's direct ones is another.  The RTX cards
-and L4 share half of their fp32 lanes with integer arithmetic, so they may reach less.  `refimpl profile` measures
-instead.
+Efficiencies were fitted on Titan X alone (`refimpl.studies.reproduce.calibration`); that other GPUs reach the
+same shares of their peaks is an assumption, and that our own kernels are as good as cuDNN 4's direct ones is another.
+The RTX cards and L4 share half of their fp32 lanes with integer arithmetic, so they may reach less.  `refimpl profile`
+measures instead.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ The model of time is DESIGN's: a kernel takes as long as its arithmetic or its m
     seconds = max(operations / rate, bytes / bandwidth) + launch overhead,
 
 an algorithm that runs several kernels the sum of them.  Rate and bandwidth are a machine's published peaks times an
-*efficiency*: one number for each kind of work, fitted once (`refimpl.machine.calibration`), never per network.
+*efficiency*: one number for each kind of work, fitted once (`refimpl.studies.reproduce.calibration`), never per
+network.
 """
 
 from __future__ import annotations

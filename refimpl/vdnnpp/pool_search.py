@@ -8,7 +8,7 @@ fits.  A larger pool than the one that is found may fail: best fit is not monoto
 A block that outlives the forward pass splits the holes of those that come and go.  So *right placement* takes maps that
 are not offloaded off the pool's right end (`refimpl.memory.both_ends`).  Which placement is best depends on the policy
 and on the order, a prefetch before or after a layer's own gradient: no heuristic wins everywhere.
-`refimpl.reproduce.vdnnpp.fragmentation` compares them all.
+`refimpl.studies.fragmentation.study` compares them all.
 
 vDNN++'s presets train in the pool that was found (`FoundPool`).  So more memory never fails where less fits.
 """

@@ -15,8 +15,8 @@ from refimpl.network.zoo import build
 from refimpl.planner import Allocate, Launch, Program, Setup, plan
 from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
-from refimpl.reproduce import measured
-from refimpl.reproduce.superneurons import measured as superneurons_measured
+from refimpl.studies.reproduce import measured
+from refimpl.studies.reproduce.superneurons import measured as superneurons_measured
 from tests.device import BACKEND, sized
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan

@@ -17,8 +17,8 @@ from refimpl.network.zoo import build
 from refimpl.planner import Compress, Program, Setup, plan
 from refimpl.planner.verify import verify
 from refimpl.registry import presets
-from refimpl.reproduce import measured
-from refimpl.reproduce.vdnnpp import measured as vdnnpp_measured
+from refimpl.studies.reproduce import measured
+from refimpl.studies.reproduce.vdnnpp import measured as vdnnpp_measured
 from tests.device import BACKEND, sized
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan

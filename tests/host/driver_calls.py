@@ -19,8 +19,8 @@ from refimpl.machine import machine
 from refimpl.memory import DriverCalls
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
-from refimpl.reproduce import measured
-from refimpl.reproduce.superneurons import measured as superneurons_measured
+from refimpl.studies.reproduce import measured
+from refimpl.studies.reproduce.superneurons import measured as superneurons_measured
 from refimpl.superneurons import presets as stages
 from tests.host.backend_calls import held, made, noted
 from tests.refimpl.backend.running import MACHINE, small_network

@@ -14,8 +14,8 @@ import torch
 from torch.nn import functional
 
 from kernels import reference
-from refimpl.backend.pytorch import Dropout, by_torch
 from refimpl.network import Layer, Network
+from refimpl.studies.bench.pytorch import Dropout, by_torch
 
 Arrays = dict[str, np.ndarray]
 

@@ -38,7 +38,7 @@ from refimpl.machine.profile import load as load_profile
 from refimpl.memory.log import read_rmm
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
-from refimpl.optimum import pareto
+from refimpl.studies.pareto import points as pareto
 from tests.refimpl.damage import VALUES, archive, damaged_bytes, damaged_csv, damaged_json, members, npy
 from tests.refimpl.network.onnx_files import small
 

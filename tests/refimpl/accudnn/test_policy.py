@@ -22,7 +22,7 @@ from refimpl.registry.fitting import least_budget, remedies
 from refimpl.registry.largest import attempt
 from refimpl.registry.planning import unlimited_baseline
 from refimpl.report.tables import tried_table
-from refimpl.reproduce.accudnn.figures import budget_at
+from refimpl.studies.reproduce.accudnn.figures import budget_at
 
 pytestmark = pytest.mark.accudnn
 

@@ -19,9 +19,9 @@ import pytest
 
 import refimpl
 from refimpl.backend import Communicator, Drawn, Mpi, ProgramOrder, RankFailed, Trainer
-from refimpl.bench.reducing import seconds_of
 from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
+from refimpl.studies.bench.reducing import seconds_of
 
 #: Few numbers; two messages of them, for 2 ranks or for more; more than are summed at once; more than are put side by
 #: side.  No multiple of 2, 3 or 4.

@@ -22,10 +22,10 @@ from refimpl.backend import (
     Trainer,
     in_threads,
 )
-from refimpl.bench.reducing import seconds_of
 from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
 from refimpl.registry.presets import PRESETS
+from refimpl.studies.bench.reducing import seconds_of
 from tests.refimpl.backend.processes import mpiexec, needs_mpi
 from tests.refimpl.backend.ranks import MPI_RUNS, contract, trained
 

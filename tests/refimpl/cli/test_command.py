@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from refimpl import __version__
-from refimpl.cli import COMMANDS, bench, main, parser
+from refimpl.cli import COMMANDS, main, parser
 from refimpl.cli.resolve import RECOMPUTE, assigned
 from refimpl.cli.terminal import print_json
+from refimpl.studies.bench import command as bench
 from tests.refimpl.cli.said import Command
 
 

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from refimpl.cli import bench, main, parser, profile, resolve
+from refimpl.cli import main, parser, profile, resolve
 from refimpl.cli.arguments import Fail
 from refimpl.planner import SLOTS
 from refimpl.registry.modules import MODULES, SWITCHES
 from refimpl.registry.presets import PRESETS
-from refimpl.reproduce import Paper
+from refimpl.studies.bench import command as bench
+from refimpl.studies.reproduce import Paper
 
 SECONDS = 60  #: that a line may take; the slowest of 5,000 takes a few
 
@@ -149,14 +150,15 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is trained or measured, and files are written into a folder of the test's own."""
     from kernels import machine_code
     from kernels.cpu import threads
-    from refimpl.bench import emulated as emulated_bench
-    from refimpl.bench import kernels as kernels_bench
-    from refimpl.bench import planning as planner_bench
-    from refimpl.bench import training as training_bench
-    from refimpl.cli import demonstration, optimum
-    from refimpl.cli import pareto as pareto_command
+    from refimpl.cli import demonstration
     from refimpl.machine import measure
-    from refimpl.optimum import bound, pareto, setups
+    from refimpl.studies.bench import emulated as emulated_bench
+    from refimpl.studies.bench import kernels as kernels_bench
+    from refimpl.studies.bench import planning as planner_bench
+    from refimpl.studies.bench import training as training_bench
+    from refimpl.studies.optimum import bound, pareto, setups
+    from refimpl.studies.optimum import command as optimum
+    from refimpl.studies.pareto import command as pareto_command
 
     def refused(*_: Any, **__: Any) -> Any:
         raise Fail("nothing is measured here")

@@ -27,10 +27,10 @@ from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.optimum.bound import floor_seconds, lower_bound
-from refimpl.optimum.rotor import is_chain
 from refimpl.planner import DoesNotFit, Setup, plan
 from refimpl.registry.presets import PRESETS
+from refimpl.studies.optimum.bound import floor_seconds, lower_bound
+from refimpl.studies.optimum.rotor import is_chain
 from refimpl.text import size
 
 ROOT = Path(__file__).resolve().parents[3]

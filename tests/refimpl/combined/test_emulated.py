@@ -12,7 +12,7 @@ from refimpl.memory import UNLIMITED
 from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry import presets
-from refimpl.reproduce.measured import SameAlgorithms, everything_held
+from refimpl.studies.reproduce.measured import SameAlgorithms, everything_held
 from tests.refimpl.backend.running import differing, trained
 
 pytestmark = [pytest.mark.combined, pytest.mark.emulated, pytest.mark.slow]

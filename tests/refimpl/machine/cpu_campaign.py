@@ -19,7 +19,6 @@ from statistics import median
 from typing import NamedTuple
 
 from refimpl.backend import Trainer, data
-from refimpl.bench.training import NETWORKS
 from refimpl.machine import cpu_costs, machine
 from refimpl.machine.devices import Cpu
 from refimpl.machine.here import available_bytes
@@ -29,6 +28,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.registry.presets import setup
 from refimpl.report.markdown import markdown_table
+from refimpl.studies.bench.training import NETWORKS
 
 ROUNDS = 5  #: a calibration, and some training
 SECONDS = 1.0  #: of training in a round

@@ -17,12 +17,12 @@ import pytest
 
 from kernels import gpu
 from kernels.launch import Launch
-from refimpl.bench.training import NETWORKS
 from refimpl.machine import cpu, cpu_costs, here, machine, named
 from refimpl.machine.cpu import CalibratedCpu, Units, launches, untouched, way
 from refimpl.network import Network, zoo
 from refimpl.planner import plan
 from refimpl.registry.presets import setup
+from refimpl.studies.bench.training import NETWORKS
 
 
 def every_launch(network: Network) -> Iterator[Launch]:

@@ -24,7 +24,7 @@ from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
 from refimpl.planner.pinned import PinnedMemory
-from refimpl.reproduce.evaluation import moved_bytes
+from refimpl.studies.reproduce.evaluation import moved_bytes
 from refimpl.superneurons import (
     CHECKPOINTS,
     COST_AWARE,

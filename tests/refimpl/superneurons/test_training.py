@@ -27,7 +27,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Setup, SetupError, plan
 from refimpl.registry import presets
 from refimpl.registry.modules import IN_SLOTS, SWITCHES, module
-from refimpl.reproduce.measured import SameAlgorithms
+from refimpl.studies.reproduce.measured import SameAlgorithms
 from tests.refimpl.backend.running import MACHINE, Arrays, differing, plain_training, trained, trainer
 from tests.refimpl.backend.running import chosen as chosen_by
 from tests.refimpl.drawn_networks import networks

@@ -45,7 +45,7 @@ from refimpl.planner.last_consumer import LastConsumerSends
 from refimpl.planner.window import BoundWindow, Window
 from refimpl.registry import presets
 from refimpl.report.json import plan_json
-from refimpl.reproduce.vdnn.figures import ORACLE
+from refimpl.studies.reproduce.vdnn.figures import ORACLE
 from refimpl.vdnn import ALL, OffloadInputs
 from refimpl.vdnn.prefetch import WINDOW
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained

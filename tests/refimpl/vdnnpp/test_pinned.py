@@ -23,7 +23,7 @@ from refimpl.planner.baseline import BufferAMap
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import Compress, Decompress, pinned_size
 from refimpl.registry.presets import setup
-from refimpl.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
+from refimpl.studies.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes
 from refimpl.vdnnpp.pinned import BestFitOrHome

@@ -33,7 +33,7 @@ from refimpl.registry import presets
 from refimpl.registry.fitting import least_budget
 from refimpl.registry.largest import attempt, least_conceivable
 from refimpl.registry.modules import IN_SLOTS
-from refimpl.reproduce.vdnnpp.fragmentation import (
+from refimpl.studies.fragmentation.study import (
     HEURISTICS,
     PLANNED,
     Order,

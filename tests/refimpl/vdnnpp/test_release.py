@@ -38,7 +38,7 @@ from refimpl.planner import (
 from refimpl.planner.baseline import MemoryOptimal, PerformanceOptimal
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.registry import presets
-from refimpl.reproduce.vdnnpp.figures import as_vdnn, times
+from refimpl.studies.reproduce.vdnnpp.figures import as_vdnn, times
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputs, static
 from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.release import with_join, without_join

@@ -1,0 +1,8 @@
+"""What evaluates: the library never imports it.  A study's command is `command.py` beside what it shows.
+
+optimum         how far a plan is from the best that any policy could do
+pareto          every setup of the papers over the budget, and the bound
+fragmentation   how large the pool must be, for every heuristic, order and policy
+bench           kernels, planning and training, timed, beside NumPy, PyTorch and MPI
+reproduce       each paper's published figures beside ours
+"""

@@ -1,0 +1,393 @@
+"""The bench's cases: those of every kernel family, their sizes by device, and their rivals.
+
+A laptop's two cores get sizes that take milliseconds, a GPU those of a real network.  Bytes are the least that must
+move: each input read once, each output written once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernels import batchnorm, concat, conv, dropout, elementwise, fc, gemm, join, lrn, pool, relu, sgd, softmax
+from kernels.conv.shape import PASSES, ConvShape
+from kernels.launch import Launch, bind
+from refimpl.machine.devices import Device
+from refimpl.studies.bench import rivals
+from refimpl.studies.bench.kernels import Case, Rival
+
+Shape = Sequence[int]
+Prepared = tuple[Mapping[str, Sequence[Launch]], Mapping[str, Rival]]
+torch = rivals.torch_or_none()
+
+FAMILIES = (
+    "gemm", "conv", "fc", "pool", "relu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "elementwise",
+    "sgd", "launch",
+)  # fmt: skip
+
+# VGG-16's convolutions, 3×3 with padding 1: name, channels, filters, height and width, how many layers are like this.
+VGG16 = (
+    ("conv1_1", 3, 64, 224, 1),
+    ("conv1_2", 64, 64, 224, 1),
+    ("conv2_1", 64, 128, 112, 1),
+    ("conv2_2", 128, 128, 112, 1),
+    ("conv3_1", 128, 256, 56, 1),
+    ("conv3_2", 256, 256, 56, 2),
+    ("conv4_1", 256, 512, 28, 1),
+    ("conv4_2", 512, 512, 28, 2),
+    ("conv5", 512, 512, 14, 3),
+)
+
+
+#: Layers with groups: of MobileNet v2 and of ResNeXt-50 (32×4d); name, channels, groups.
+GROUPED = (("depthwise", 144, 144), ("32 groups", 128, 32))
+
+
+def random(device: Device, *shape: int) -> Any:
+    """An array of the device with normally distributed values (repeated in large arrays: drawing them takes long)."""
+    count = math.prod(shape)
+    some = np.random.default_rng(0).standard_normal(min(count, 1 << 20), dtype=np.float32)
+    return device.array(np.resize(some, shape))
+
+
+def workspace(device: Device, size: int) -> Any:
+    """A workspace of `size` bytes; None for 0."""
+    return device.empty(-(-size // 4)) if size else None
+
+
+def beside(
+    device: Device,
+    arrays: Sequence[Any],
+    by_numpy: Callable[..., Any] | None,
+    by_torch: Callable[..., Any] | None,
+    library: str = "PyTorch",
+) -> dict[str, Rival]:
+    """The rivals over the same arrays: NumPy on the CPU, PyTorch where it is installed.
+
+    `library` names what PyTorch calls on a GPU.
+    """
+    found = {}
+    if by_numpy is not None and device.kind == "cpu":
+        found["NumPy"] = Rival(partial(by_numpy, *arrays))
+    if by_torch is not None and torch is not None and (device.kind == "cpu" or torch.cuda.is_available()):
+        tensors = [device.tensor(torch, array) for array in arrays]
+        found[library if device.kind == "gpu" else "PyTorch"] = Rival(partial(by_torch, *tensors))
+    return found
+
+
+def plain_copy(device: Device, shape: Shape) -> dict[str, Rival]:
+    """The yardstick of everything that is bound by bandwidth: a plain copy of an array."""
+    x, y = random(device, *shape), random(device, *shape)
+    run = partial(np.copyto, y, x) if device.kind == "cpu" else partial(y.copy_to_device, x)
+    return {"copy": Rival(run, 8.0 * math.prod(shape))}
+
+
+def times(*sizes: int) -> str:
+    return "×".join(str(n) for n in sizes)
+
+
+Bound = Callable[[Device], tuple[Sequence[Launch], Sequence[Any]]]  #: our launches, and the arrays for the rivals
+
+
+def bound(function: Callable[..., Any], *shapes: Shape, space: int = 0, **options: Any) -> Bound:
+    """The launches of a function of arrays of these shapes, with a workspace of `space` bytes; one axis is all ones."""
+
+    def ours(device: Device) -> tuple[Sequence[Launch], Sequence[Any]]:
+        arrays = [
+            random(device, *shape) if len(shape) > 1 else device.array(np.ones(shape, np.float32)) for shape in shapes
+        ]
+        given = options | ({"workspace": workspace(device, space)} if space else {})
+        return bind(function, *arrays, **given), arrays
+
+    return ours
+
+
+# -- gemm and fc: bound by arithmetic, or by reading the weights -------------------------------------------------------
+
+
+def gemm_case(what: str, m: int, n: int, k: int, algorithm: str, headline: bool) -> Case:
+    def prepare(device: Device) -> Prepared:
+        a, b, c = random(device, m, k), random(device, k, n), random(device, m, n)
+        space = workspace(device, gemm.workspace_bytes(m, n, k, algorithm))
+        return {algorithm: bind(gemm.gemm, a, b, c, algorithm=algorithm, workspace=space)}, beside(
+            device, (a, b, c), np.matmul, lambda a, b, c: torch.matmul(a, b, out=c), "cuBLAS"
+        )
+
+    return Case("gemm", f"{what}, {algorithm}", times(m, n, k), "GFLOP/s", 2.0 * m * n * k, prepare, headline)
+
+
+def gemm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    size = (4096 if gpu else 512) // (2 if quick else 1)
+    for algorithm in gemm.ALGORITHMS:
+        if algorithm != "skinny":
+            yield gemm_case("ladder", size, size, size, algorithm, algorithm == gemm.BEST)
+    for algorithm in dict.fromkeys((gemm.BEST, "skinny")):
+        yield gemm_case("32 rows", 32, 1000 if quick else 4096, 4096, algorithm, algorithm == "skinny")
+
+
+def fc_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """VGG-16's first fully connected layer on a GPU, its second on a CPU: the weights are what moves."""
+    batch, inputs, outputs = 32, 25088 if gpu else 4096, 1024 if quick else 4096
+    x, w, b, y = (batch, inputs), (outputs, inputs), (outputs,), (batch, outputs)
+
+    def case(pass_: str, ours: Bound, by_numpy: Callable[..., Any], by_torch: Callable[..., Any]) -> Case:
+        def prepare(device: Device) -> Prepared:
+            launches, arrays = ours(device)
+            return {"fc": launches}, beside(device, arrays, by_numpy, by_torch, "cuBLAS") | plain_copy(device, w)
+
+        moved = 4.0 * (inputs * outputs + batch * (inputs + outputs))
+        return Case("fc", pass_, times(batch, inputs, outputs), "GB/s", moved, prepare, pass_ == "forward")
+
+    def space(pass_: str) -> int:
+        return fc.workspace_bytes(pass_, x, w)
+
+    yield case(
+        "forward", bound(fc.forward, x, w, b, y, space=space("forward")),
+        lambda x, w, b, y: np.add(np.matmul(x, w.T, out=y), b, out=y),
+        lambda x, w, b, y: torch.addmm(b, x, w.T, out=y),
+    )  # fmt: skip
+    yield case(
+        "backward_data", bound(fc.backward_data, y, w, x, space=space("backward_data")),
+        np.matmul, lambda dy, w, dx: torch.matmul(dy, w, out=dx),
+    )  # fmt: skip
+    yield case(
+        "backward_filter", bound(fc.backward_filter, x, y, w, space=space("backward_filter")),
+        lambda x, dy, dw: np.matmul(dy.T, x, out=dw), lambda x, dy, dw: torch.matmul(dy.T, x, out=dw),
+    )  # fmt: skip
+
+
+# -- conv --------------------------------------------------------------------------------------------------------------
+
+NUMPY_CONV = {
+    "forward": rivals.numpy_conv_forward,
+    "backward_data": rivals.numpy_conv_backward_data,
+    "backward_filter": rivals.numpy_conv_backward_filter,
+}
+
+
+def conv_launches(device: Device, pass_: str, shape: ConvShape, algorithm: str, arrays: Sequence[Any]) -> list[Launch]:
+    """The launches of one algorithm, for as many images at a time as the device's memory allows; none if it cannot."""
+    if conv.ALGORITHMS[algorithm].why_not(pass_, shape) is not None:
+        return []
+    stride, pad, dilation = shape.walk
+    how = {"stride": stride, "pad": pad, "dilation": dilation, "algorithm": algorithm}
+    images, limit = shape.images, device.free_bytes // 3
+    while images > 1 and need(pass_, shape, images, how) > limit:
+        images = -(-images // 2)
+    size = need(pass_, shape, images, how)
+    if size > limit:
+        return []
+    given = (*arrays[:2], None, arrays[2]) if pass_ == "forward" else arrays
+    return bind(getattr(conv, pass_), *given, workspace=workspace(device, size), **how)
+
+
+def need(pass_: str, shape: ConvShape, images: int, how: Mapping[str, Any]) -> int:
+    return conv.workspace_bytes(pass_, shape.x_shape, shape.w_shape, images=images, **how)
+
+
+def conv_case(
+    what: str,
+    size: str,
+    pass_: str,
+    shape: ConvShape,
+    algorithms: Sequence[str],
+    headline: bool = False,
+    layers: int = 1,
+) -> Case:
+    """One pass of one convolution; of several algorithms the fastest counts."""
+
+    def prepare(device: Device) -> Prepared:
+        x, w, y = (random(device, *s) for s in (shape.x_shape, shape.w_shape, shape.y_shape))
+        arrays = {"forward": (x, w, y), "backward_data": (y, w, x), "backward_filter": (x, y, w)}[pass_]
+        ours = {name: conv_launches(device, pass_, shape, name, arrays) for name in algorithms}
+        by_torch = partial(rivals.torch_conv, torch, pass_, shape)
+        found = beside(device, arrays, partial(NUMPY_CONV[pass_], shape), by_torch, "cuDNN")
+        return {name: launches for name, launches in ours.items() if launches}, found
+
+    return Case("conv", what, size, "GFLOP/s", shape.flops, prepare, headline, layers)
+
+
+def conv_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    if gpu:
+        batch = 4 if quick else 32
+        for name, channels, filters, side, layers in VGG16:
+            shape = ConvShape.of((batch, channels, side, side), (filters, channels, 3, 3), (1, 1), (1, 1))
+            for pass_ in PASSES:
+                if not (name == "conv1_1" and pass_ == "backward_data"):  # the gradient of the images is not needed
+                    yield conv_case(pass_, f"VGG {name}", pass_, shape, list(conv.ALGORITHMS), layers=layers)
+    else:
+        shape = ConvShape.of((1 if quick else 8, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1))
+        for pass_ in PASSES:
+            for algorithm in conv.ALGORITHMS:
+                best = algorithm == "implicit_gemm"
+                yield conv_case(
+                    f"{pass_}, {algorithm}", f"{times(*shape.x_shape)} 3×3", pass_, shape, [algorithm], best
+                )
+    for channels, side in ((64, 56), (128, 28), (256, 14), (512, 7)):
+        if quick and channels in (128, 512):
+            continue
+        shape = ConvShape.of((32 if gpu else 4, channels, side, side), (channels, channels, 3, 3), (1, 1), (1, 1))
+        for algorithm in ("implicit_gemm", "winograd"):
+            if algorithm in conv.ALGORITHMS:
+                yield conv_case(
+                    f"{channels} channels, {algorithm}", times(*shape.x_shape), "forward", shape, [algorithm]
+                )
+    for name, channels, groups in GROUPED[:1] if quick else GROUPED:
+        shape = ConvShape.of((32 if gpu else 4, channels, 56, 56), (channels, channels // groups, 3, 3), (1, 1), (1, 1))
+        for pass_ in PASSES:
+            for algorithm in ("direct", "implicit_gemm"):
+                yield conv_case(f"{name}, {pass_}, {algorithm}", times(*shape.x_shape), pass_, shape, [algorithm])
+
+
+# -- bound by bandwidth ------------------------------------------------------------------------------------------------
+
+
+def map_shape(gpu: bool, quick: bool) -> tuple[int, int, int, int]:
+    """A batch of maps: 26 MB on a CPU (more than its cache), 411 MB on a GPU."""
+    n, c, h, w = (32, 256, 112, 112) if gpu else (32, 64, 56, 56)
+    return (n // 4 if quick else n), c, h, w
+
+
+def streaming_case(
+    family: str,
+    what: str,
+    shape: Shape,
+    moved: float,
+    ours: Bound,
+    by_numpy: Callable[..., Any] | None = None,
+    by_torch: Callable[..., Any] | None = None,
+    headline: bool = False,
+) -> Case:
+    """`moved`: arrays of this shape that are read or written."""
+
+    def prepare(device: Device) -> Prepared:
+        launches, arrays = ours(device)
+        return {family: launches}, beside(device, arrays, by_numpy, by_torch) | plain_copy(device, shape)
+
+    return Case(family, what, times(*shape), "GB/s", moved * 4.0 * math.prod(shape), prepare, headline)
+
+
+def map_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """The functions whose arrays are all of one shape."""
+    one = map_shape(gpu, quick)
+    rows, weights = (65536 if gpu else 4096, 1000), (4096, 25088 if gpu else 1024)
+    two, three = (one, one), (one, one, one)
+    yield streaming_case(
+        "elementwise", "fill", one, 1, bound(elementwise.fill, one, value=0.0),
+        lambda x: x.fill(0), lambda x: x.zero_(),
+    )  # fmt: skip
+    yield streaming_case(
+        "elementwise", "copy", one, 2, bound(elementwise.copy, *two),
+        lambda x, y: np.copyto(y, x), lambda x, y: y.copy_(x), True,
+    )  # fmt: skip
+    yield streaming_case(
+        "elementwise", "axpy", one, 3, bound(partial(elementwise.axpy, 0.5), *two),
+        lambda x, y: np.add(y, np.float32(0.5) * x, out=y), lambda x, y: y.add_(x, alpha=0.5),
+    )  # fmt: skip
+    yield streaming_case(
+        "relu", "forward", one, 2, bound(relu.forward, *two),
+        lambda x, y: np.maximum(x, 0, out=y), lambda x, y: torch.clamp_min(x, 0, out=y), True,
+    )  # fmt: skip
+    yield streaming_case(
+        "relu", "backward", one, 3, bound(relu.backward, *three),
+        lambda y, dy, dx: np.multiply(y > 0, dy, out=dx), lambda y, dy, dx: torch.ops.aten.threshold_backward(dy, y, 0),
+    )  # fmt: skip
+    yield streaming_case(
+        "join", "forward, two", one, 3, bound(lambda a, b, y: join.forward([a, b], y), *three),
+        np.add, lambda a, b, y: torch.add(a, b, out=y), True,
+    )  # fmt: skip
+    yield streaming_case(
+        "lrn", "forward, 5 channels", one, 2, bound(lrn.forward, *two),
+        None, lambda x, y: torch.nn.functional.local_response_norm(x, 5), True,
+    )  # fmt: skip
+    yield streaming_case("lrn", "backward, 5 channels", one, 4, bound(lrn.backward, *two, *two))
+    yield streaming_case(
+        "dropout", "forward", one, 2, bound(dropout.forward, *two, probability=0.5, seed=1, layer=2, iteration=3),
+        None, lambda x, y: torch.nn.functional.dropout(x, 0.5), True,
+    )  # fmt: skip
+    yield streaming_case(
+        "softmax", "forward", rows, 2, bound(softmax.forward, rows, rows),
+        None, lambda x, y: torch.softmax(x, 1, out=y), True,
+    )  # fmt: skip
+    update = bound(sgd.update, weights, weights, weights, rate=1e-3, momentum=0.9, decay=1e-4)
+    yield streaming_case("sgd", "momentum and decay", weights, 5, update, headline=True)
+
+    def softmax_backward(device: Device) -> tuple[Sequence[Launch], Sequence[Any]]:
+        y, labels = random(device, *rows), device.array(np.arange(rows[0], dtype=np.int32) % rows[1])
+        return bind(softmax.backward, y, labels, y), ()
+
+    yield streaming_case("softmax", "backward, in place", rows, 2, softmax_backward)
+
+
+def concat_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    n, c, h, w = shape = map_shape(gpu, quick)
+    parts = (n, c // 4, h, w), (n, c - c // 4, h, w)
+    yield streaming_case(
+        "concat", "forward, two", shape, 2, bound(lambda a, b, y: concat.forward([a, b], y), *parts, shape),
+        lambda a, b, y: np.concatenate((a, b), axis=1, out=y), lambda a, b, y: torch.cat((a, b), dim=1, out=y), True,
+    )  # fmt: skip
+    backward = bound(lambda a, b, y: concat.backward(y, [a, b]), *parts, shape)
+    yield streaming_case("concat", "backward, two", shape, 2, backward)
+
+
+def pool_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    for mode, window, pad in (("max", 2, 0), ("max", 3, 1), ("average", 2, 0)):
+        yield from pool_case(map_shape(gpu, quick), mode, window, pad)
+
+
+def pool_case(shape: tuple[int, int, int, int], mode: str, window: int, pad: int) -> Iterator[Case]:
+    """A pooling forward and backward; the stride is 2."""
+    n, c, h, w = shape
+    how: dict[str, Any] = {"mode": mode, "window": (window, window), "stride": (2, 2), "pad": (pad, pad)}
+    out = n, c, (h + 2 * pad - window) // 2 + 1, (w + 2 * pad - window) // 2 + 1
+    small, what = math.prod(out) / math.prod(shape), f"{mode} {window}×{window}"
+
+    def by_torch(x: Any, y: Any) -> Any:
+        function = torch.nn.functional.max_pool2d if mode == "max" else torch.nn.functional.avg_pool2d
+        return function(x, window, 2, pad)
+
+    def backward(device: Device) -> tuple[Sequence[Launch], Sequence[Any]]:
+        x, y, dy, dx = (random(device, *s) for s in (shape, out, out, shape))
+        pool.forward(x, y, **how)
+        return bind(pool.backward, x, y, dy, dx, **how), ()
+
+    forward = bound(pool.forward, shape, out, **how)
+    yield streaming_case("pool", f"forward, {what}", shape, 1 + small, forward, None, by_torch, what == "max 2×2")
+    reads = 1 + small if mode == "max" else 0  # the average's gradient needs neither x nor y
+    yield streaming_case("pool", f"backward, {what}", shape, 1 + small + reads, backward)
+
+
+def batchnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    shape = map_shape(gpu, quick)
+    channel, space = (shape[1],), batchnorm.workspace_bytes(shape)
+    case = partial(streaming_case, "batchnorm")
+    yield case(
+        "forward, training", shape, 3,
+        bound(batchnorm.forward, shape, channel, channel, shape, channel, channel, space=space), None,
+        lambda x, gamma, beta, *_: torch.native_batch_norm(x, gamma, beta, None, None, True, 0.1, 1e-5), True,
+    )  # fmt: skip
+    yield case(
+        "inference", shape, 2,
+        bound(batchnorm.inference, shape, channel, channel, channel, channel, shape), None,
+        lambda x, gamma, beta, mean, var, _: torch.native_batch_norm(x, gamma, beta, mean, var, False, 0.1, 1e-5),
+    )  # fmt: skip
+    yield case(
+        "backward", shape, 5,
+        bound(batchnorm.backward, shape, channel, channel, channel, shape, shape, channel, channel, space=space), None,
+        lambda x, gamma, mean, inverse_std, dy, *_: torch.ops.aten.native_batch_norm_backward(
+            dy, x, gamma, None, None, mean, inverse_std, True, 1e-5, [True, True, True]
+        ),
+    )  # fmt: skip
+
+
+MAKERS = (gemm_cases, conv_cases, fc_cases, map_cases, concat_cases, pool_cases, batchnorm_cases)
+
+
+def cases(device: Device, quick: bool = False, family: str | None = None) -> list[Case]:
+    """All cases for this device, or those of one family, in the order of FAMILIES."""
+    made = (case for maker in MAKERS for case in maker(device.kind == "gpu", quick))
+    return sorted((case for case in made if family in (None, case.family)), key=lambda c: FAMILIES.index(c.family))

@@ -1,0 +1,211 @@
+"""How long planning, verifying and simulating take, and how that grows with depth: `refimpl bench --planner`.
+
+ResNets of the deep family and VGG-416 are planned with layer-wise liveness.  So is the deepest ResNet with all of
+SuperNeurons: rebuilding, evicting and fetching, it has twice the instructions.  AccUDNN's policy and its tuner plan
+several candidates.  The search of the policy `combined` gives most of its plans up early: one that offloads everything.
+Seconds are processor time of this process, the least of some turns.  The exponent is the slope of the straight line
+through log(seconds) over log(layers) of the ResNets with layer-wise liveness: 1 is linear.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from refimpl.combined import OnceDrained
+from refimpl.combined.maps import Maps
+from refimpl.combined.seeds import fates_of, seed
+from refimpl.machine import machine
+from refimpl.machine.here import load_average
+from refimpl.machine.timing import Run, least_in_turns
+from refimpl.memory import UNLIMITED
+from refimpl.network.zoo import build
+from refimpl.planner import PlanContext, Setup, TooSlow, plan
+from refimpl.registry.presets import baseline, setup
+from refimpl.registry.tuning import tune
+from refimpl.report.tables import Table
+from refimpl.studies.bench import written
+from refimpl.studies.bench.written import verdict, versions
+from refimpl.text import duration
+
+PHASES = ("build", "plan", "verify", "simulate")
+
+
+class Case(NamedTuple):
+    """A network, its machine and a setup.  Without a preset: the baseline with layer-wise liveness."""
+
+    network: str
+    batch: int
+    preset: str = ""
+    machine: str = "titan-x"
+    budget: int = UNLIMITED  #: bytes
+
+    def __str__(self) -> str:
+        return f"{self.network}, {self.preset}" if self.preset else self.network
+
+    @property
+    def setup(self) -> Setup:
+        return setup(self.preset) if self.preset else baseline(liveness="layer-wise", algorithms="memory")
+
+
+DEEP = ("resnet50", "resnet101", "resnet152", "resnet:302", "resnet:602", "resnet:1202", "resnet:2498")
+SUPERNEURONS = Case("resnet:2498", 16, "superneurons", "k40c", 12 << 30)
+ACCUDNN = Case("resnet152", 32, "accudnn", "titan-x", 3 << 30)
+ACCUDNN_DEEP = SUPERNEURONS._replace(preset="accudnn")
+TUNE = Case("vgg16", 1, "accudnn", "titan-x", 12 << 30)  #: every batch of X(b) is planned
+GIVEN_UP = Case("vgg16", 256, "combined", "titan-x", 12 << 30)
+NETWORKS = (*(Case(name, 1) for name in DEEP), SUPERNEURONS, Case("vgg416", 32), ACCUDNN, ACCUDNN_DEEP)
+
+#: Limits: seconds for planning, verifying and simulating together; growth.
+TARGETS = {"resnet:2498": 5.0, str(SUPERNEURONS): 20.0, "vgg416": 0.5, str(ACCUDNN): 2.0, str(ACCUDNN_DEEP): 60.0}
+TUNE_SECONDS = 60.0  #: at most
+GIVEN_UP_SECONDS = 3e-3  #: at most
+EXPONENT = 1.1
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network; seconds of each phase."""
+
+    network: str  #: and the preset, where it has one
+    layers: int
+    instructions: int
+    build: float
+    plan: float
+    verify: float
+    simulate: float
+
+    @property
+    def together(self) -> float:
+        """Seconds of planning, verifying and simulating."""
+        return self.plan + self.verify + self.simulate
+
+
+@dataclass(kw_only=True)
+class Report(written.Report):
+    """How long planning takes, and how that grows."""
+
+    title: ClassVar[str] = "Planning, verifying and simulating"
+    option: ClassVar[str] = "--planner"
+    prefix: ClassVar[str] = "planner-"
+    pages: ClassVar[Mapping[str, str]] = {"docs/speed.md": "bench planner"}
+
+    turns: int
+    rows: list[Row]
+    exponents: dict[str, float]  #: phase → growth with the number of layers of the ResNets
+    tune: float  #: seconds of processor time of the tuner for `TUNE`
+    given_up: float  #: of a plan of `GIVEN_UP` that is given up
+
+    @property
+    def how(self) -> str:
+        return f"Seconds are processor time, the least of {self.turns} turns."
+
+    def tables(self) -> list[Table]:
+        """Every network's phases, and in the last row how each phase grows; then the targets."""
+        columns = (*PHASES, "together")
+        body = [
+            [row.network, f"{row.layers:,}", f"{row.instructions:,}", *(f"{getattr(row, of):.3f} s" for of in columns)]
+            for row in self.rows
+        ]
+        body.append(["exponent", "", "", *(f"{self.exponents[name]:.2f}" for name in columns)])
+        head = ["network", "layers", "instructions", *PHASES, "last three"]
+        return [Table("the planner, seconds of processor time", head, body), self._targets()]
+
+    def _targets(self) -> Table:
+        taken = {row.network: row.together for row in self.rows}
+        growth = self.exponents["together"]
+        body = [
+            *([f"{name}: plan, verify, simulate", f"{most:g} s", f"{taken[name]:.2f} s", verdict(taken[name] <= most)]
+              for name, most in TARGETS.items()),
+            [f"tune {TUNE}, 12 GiB", f"{TUNE_SECONDS:g} s", f"{self.tune:.2f} s", verdict(self.tune <= TUNE_SECONDS)],
+            [f"{GIVEN_UP}: a plan that is given up early", duration(GIVEN_UP_SECONDS), duration(self.given_up),
+             verdict(self.given_up <= GIVEN_UP_SECONDS)],
+            ["growth with the layers, exponent", f"{EXPONENT}", f"{growth:.2f}", verdict(growth <= EXPONENT)],
+        ]  # fmt: skip
+        return Table("targets", ["target", "at most", "measured", ""], body)
+
+
+def processor_seconds(run: Run) -> float:
+    """Of one run."""
+    gc.collect()
+    start = time.process_time()
+    result = run()
+    seconds = time.process_time() - start
+    del result
+    return seconds
+
+
+def measure_tuner(turns: int) -> float:
+    """The least processor time of the tuner in some turns."""
+    chosen = machine(TUNE.machine)
+    return min(processor_seconds(lambda: tune(TUNE.network, TUNE.setup, chosen, TUNE.budget)) for _ in range(turns))
+
+
+def measure_given_up(turns: int) -> float:
+    """The least processor time of a plan of `GIVEN_UP` that may take a twentieth more than the floor, in some turns."""
+    network, chosen = build(GIVEN_UP.network, GIVEN_UP.batch), machine(GIVEN_UP.machine)
+    maps = Maps(PlanContext(network, chosen))
+    everything_leaves = seed(fates_of(maps, tau=0.0, q=8), OnceDrained())
+
+    def run() -> None:
+        try:
+            plan(network, everything_leaves, chosen, GIVEN_UP.budget, 1.05 * maps.floor)
+        except TooSlow:
+            return
+        raise AssertionError("the plan was not given up")
+
+    return min(processor_seconds(run) for _ in range(5 * turns))
+
+
+def measure(case: Case, turns: int) -> Row:
+    """The least processor time of each phase in some turns."""
+    wanted, chosen = case.setup, machine(case.machine)
+    made: dict[str, Any] = {"network": build(case.network, case.batch)}  # the first one imports what it needs
+
+    def of_a_run(run: Run, _times: int) -> float:
+        old = dict(made)  # what is replaced is freed after the measurement
+        seconds = processor_seconds(run)
+        del old
+        return seconds
+
+    least = least_in_turns(
+        {
+            "build": lambda: made.update(network=build(case.network, case.batch)),
+            "plan": lambda: made.update(program=plan(made["network"], wanted, chosen, case.budget)),
+            "verify": lambda: made["program"].verify(),
+            "simulate": lambda: made["program"].simulate(),
+        },
+        of_a_run,
+        turns,
+    )
+    return Row(str(case), len(made["network"].layers), len(made["program"].instructions), **least)
+
+
+def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Of the straight line, by least squares, through log y over log x."""
+    return float(np.polyfit(np.log(xs), np.log(ys), 1)[0])
+
+
+def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> Report:
+    """Measure every network; `watch` is called with each one's name before it starts."""
+    load, rows = load_average(), []
+    for case in NETWORKS:
+        watch(str(case))
+        rows.append(measure(case, turns))
+    watch(f"tune {TUNE}")
+    return report(rows, turns, load, measure_tuner(turns), measure_given_up(turns))
+
+
+def report(rows: list[Row], turns: int, load: float, tuner: float, given_up: float) -> Report:
+    """The rows and the other seconds with where and when, and how the plain ResNets grow."""
+    deep = [row for row in rows if row.network in DEEP]
+    layers = [row.layers for row in deep]
+    growth = {phase: slope(layers, [getattr(row, phase) for row in deep]) for phase in (*PHASES, "together")}
+    return Report(
+        versions=versions("numpy"), load=load, turns=turns, rows=rows, exponents=growth, tune=tuner, given_up=given_up
+    )

@@ -1,0 +1,163 @@
+"""The capacity of 12 GB: the largest batches of SuperNeurons' networks, and its deepest ResNet, under each technique.
+
+To fit is to be planned within 12 GiB by the planner, with everything that trains counted: weights, their gradients and
+momentum, the batch, maps, gradient maps, workspaces, rounding and holes.  Batches and depths are tried until one fits
+and the next does not; as fitting is not monotone, a larger one that was not tried may fit too (`registry.largest`).
+
+Host memory has no end here, and with the cache nothing but one step's tensors must be on the device at a time.  The
+published batches of the ResNets are far smaller than those that then fit.  A row more for each ResNet has every
+checkpoint offloaded to a host tier of 34 GiB, and no cache.  That size is fitted to the published 384, 256 and 176
+images, and ours are 388, 257 and 181: no figure counts as met by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from refimpl.machine import MACHINES, Machine, Tier
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.network.zoo.resnet import SHALLOWEST_DEEP
+from refimpl.planner import Setup
+from refimpl.planner.baseline import NetworkWide, NoRecompute
+from refimpl.registry.largest import Largest, attempt, largest
+from refimpl.studies.reproduce.evaluation import GIB
+from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
+from refimpl.studies.reproduce.superneurons import published
+from refimpl.superneurons import presets as stages
+from refimpl.superneurons.offload import ALL_CHECKPOINTS
+
+K40C = MACHINES["k40c"]
+BUDGET = 12 << 30  #: bytes
+
+NETWORKS = ("alexnet", "vgg16", "vgg19", "inceptionv4", "resnet50", "resnet101", "resnet152")
+DEEP = "resnet:DEPTH"
+DEEP_BATCH = 16  #: images
+UNITS_OF_2500 = 789  #: of the third group: 2501 layers; the family has no depth of 2500
+
+ALL = "all"
+
+#: Each technique beside the baseline, which is the same heap and the same algorithms without any of them; then all.
+SETUPS: dict[str, Setup] = {
+    "baseline": stages.liveness().replace(name="baseline", liveness=NetworkWide()),
+    "liveness": stages.liveness(),
+    "offload": stages.offload(),
+    "recompute": stages.recompute(),
+    ALL: stages.everything(),
+}
+#: All techniques but one.  A step then needs its own tensors alone, while a rebuild also needs the checkpoint and the
+#: maps between: larger batches fit, and more bytes move.
+WITHOUT: dict[str, Setup] = {
+    "all but recompute": stages.everything().replace(name="all but recompute", recompute=NoRecompute()),
+}
+
+#: The largest batches of the ResNets again, with this much host memory; fitted to the three published ones.
+HOST_BYTES = 34 * GIB
+LIMITED = f"offload all, {HOST_BYTES // GIB} GiB host"
+LIMITED_HOST = K40C.with_tiers([Tier("host", HOST_BYTES)])
+
+#: Every checkpoint is offloaded, as in the table of recomputation; there is no cache.
+CHECKPOINTS_LEAVE = stages.recompute().replace(name="recompute, offload all", offload=ALL_CHECKPOINTS)
+
+ROUNDS = len(NETWORKS) + len(SETUPS) + 1  #: things that `capacity` announces
+STEP = 16  #: images; the published batches are multiples of it
+
+
+@dataclass(frozen=True)
+class Row:
+    """The largest batch of a network, or the deepest ResNet, under one setup on a K40c of 12 GiB.  Bytes."""
+
+    network: str
+    batch: int  #: images; for the deepest ResNet a constant
+    depth: int | None  #: layers, of the deepest ResNet alone
+    setup: str
+    resident_bytes: int  #: of the 12 GiB: weights, their gradients, momentum, statistics and the batch
+    peak_bytes: int  #: held by the pool at most, resident tensors included
+    host_bytes: int  #: pinned memory
+    recomputed_layers: int
+    images_a_second: float  #: as planned, hence simulated
+    tried: int  #: plans that the search took
+    published: Published | None = None  #: SuperNeurons' figure, beside all techniques
+
+    @property
+    def largest(self) -> int:
+        """Images, or layers of the deepest ResNet; 0 where not even one image fits."""
+        return self.batch if self.depth is None else self.depth
+
+
+def largest_batch(name: str, setup: Setup, machine: Machine = K40C, budget: int = BUDGET) -> Largest:
+    """The largest batch of a named network that fits `budget` bytes."""
+    return largest(partial(build, name), setup, machine, budget)
+
+
+def deepest(setup: Setup, budget: int = BUDGET, batch: int = DEEP_BATCH) -> Largest:
+    """The deepest ResNet of SuperNeurons' family; its size counts the units of the third group, from 1."""
+    return largest(partial(deep, batch=batch), setup, K40C, budget)
+
+
+def depth_of(units: int) -> int:
+    """Layers, with `units` units in the third group: 3 (6 + 32 + units + 6) + 2."""
+    return SHALLOWEST_DEEP + 3 * (units - 1)
+
+
+def deep(units: int, batch: int = DEEP_BATCH) -> Network:
+    """As SuperNeurons built it."""
+    return build(f"resnet:{depth_of(units)}:superneurons", batch)
+
+
+def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
+    """Every network under every setup, then the deepest ResNet."""
+    for name in NETWORKS:
+        watch(name)
+        for setup_name, setup in (SETUPS | WITHOUT).items():
+            theirs = published.LARGEST.get(name) if setup_name == ALL else None
+            yield _row(name, setup_name, largest_batch(f"{name}:superneurons", setup), theirs)
+        if name.startswith("resnet"):
+            found = largest_batch(f"{name}:superneurons", CHECKPOINTS_LEAVE, LIMITED_HOST)
+            yield _row(name, LIMITED, found)
+    for setup_name, setup in SETUPS.items():
+        watch(f"{DEEP}, {setup_name}")
+        yield _row(DEEP, setup_name, deepest(setup), published.DEEPEST if setup_name == ALL else None)
+
+
+def _row(network: str, setup: str, found: Largest, theirs: Published | None = None) -> Row:
+    batch, depth, tried = found.size, None, len(found.tried)
+    if network == DEEP:
+        batch, depth = DEEP_BATCH, depth_of(found.size) if found.size else 0
+    program = found.program
+    if program is None:
+        return Row(network, batch, depth, setup, 0, 0, 0, 0, 0.0, tried, theirs)
+    taken = program.network.resident_bytes, program.peak_bytes, program.pinned_bytes
+    speed = program.network.batch / program.planned_seconds
+    return Row(network, batch, depth, setup, *taken, program.counts.recomputed_layers, speed, tried, theirs)
+
+
+# -- beside the published figures --------------------------------------------------------------------------------------
+
+
+def capacity(watch: Watch = lambda name: None) -> Found:
+    """The published figures with ours, and all rows."""
+    found = list(rows(watch))
+    figures = [Reproduced(row.published, row.largest, note(row)) for row in found if row.published is not None]
+    watch("ResNet2500")
+    return Found([*figures, resnet2500()], found)
+
+
+def resnet2500() -> Reproduced:
+    """The abstract's ResNet2500: the first network of the deep family that has as many layers, under all techniques."""
+    network = deep(UNITS_OF_2500)
+    program = attempt(network, SETUPS[ALL], K40C, BUDGET)
+    if program is None:
+        return Reproduced(published.BASIC_LAYERS, 0, f"{network.name} does not fit")
+    peak, host = program.peak_bytes / GIB, program.pinned_bytes / GIB
+    note = f"{network.name}, {network.batch} images: {peak:.1f} GiB of the device, {host:.1f} GiB of the host"
+    return Reproduced(published.BASIC_LAYERS, len(network.layers), note)
+
+
+def note(row: Row) -> str:
+    """How ours was found, in a few words."""
+    if row.depth is not None:
+        return f"{row.resident_bytes / GIB:.1f} GiB are weights, gradients and momentum"
+    return f"in steps of {STEP}: {row.batch // STEP * STEP}"

@@ -1,0 +1,182 @@
+"""The bench itself: how it times, what it makes of the times, and what it writes down."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernels import conv
+from kernels.conv.shape import PASSES, ConvShape
+from kernels.launch import Launch
+from refimpl.cli import main
+from refimpl.machine.devices import Cpu, NoDevice, device_at_hand
+from refimpl.report.markdown import put_between
+from refimpl.studies.bench import kernels as bench
+from refimpl.studies.bench import rivals
+from refimpl.studies.bench.cases import FAMILIES, NUMPY_CONV, cases, conv_launches
+from refimpl.studies.bench.kernels import Case, Result, Rival
+
+
+def sleeping(seconds: float) -> list[Launch]:
+    """Something to time that takes a known time."""
+    return [Launch(None, (1, 1, 1), (), lambda _stream: time.sleep(seconds))]  # type: ignore[arg-type]
+
+
+def result(family: str = "gemm", what: str = "ladder, tiled", ours: float = 40.0, **more: object) -> Result:
+    values = {"size": "512×512×512", "unit": "GFLOP/s", "algorithm": "tiled", "seconds": 0.01, "headline": True}
+    return Result(family=family, what=what, ours=ours, **{**values, **more})  # type: ignore[arg-type]
+
+
+def report(results: list[Result], device: str = "cpu", load: float = 0.1) -> bench.Report:
+    targets = [t.verdict(results) for t in bench.TARGETS if t.kind == device]
+    return bench.Report(
+        name="Some CPU, 2 cores", versions={"numpy": "2.4"}, date="2026-11-21", load=load, device=device, quick=False,
+        seconds=1.0, results=results, targets=targets, targets_note="set for this one",
+    )  # fmt: skip
+
+
+@pytest.mark.timing
+def test_rates_and_ratios_follow_from_the_times() -> None:
+    rivals_ = {"NumPy": Rival(lambda: time.sleep(0.02)), "copy": Rival(lambda: time.sleep(0.01), amount=5e6)}
+    case = Case("gemm", "x", "1", "GB/s", 1e7, lambda _: ({"slow": sleeping(0.04), "fast": sleeping(0.01)}, rivals_))
+    measured = bench.measure(Cpu(), case, budget=0.3)
+    assert measured is not None and measured.algorithm == "fast" and measured.label == "x (fast)"
+    assert measured.ours == pytest.approx(1.0, rel=0.3) and measured.tried["slow"] == pytest.approx(0.25, rel=0.3)
+    assert measured.ratio["NumPy"] == pytest.approx(2.0, rel=0.3)
+    assert measured.ratio["copy"] == pytest.approx(2.0, rel=0.3)  # half the bytes in the same time
+
+
+def test_a_case_that_no_algorithm_serves_is_left_out() -> None:
+    assert bench.measure(Cpu(), Case("conv", "x", "1", "GFLOP/s", 1.0, lambda _: ({}, {})), 0.1) is None
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(35.0, "met"), (34.9, "missed")])
+def test_targets_are_met_or_missed(ours: float, verdict: str) -> None:
+    first, *_ = report([result(ours=ours)]).targets
+    assert (first["measured"], first["verdict"]) == (ours, verdict)
+
+
+def test_a_target_without_a_result_is_not_measured() -> None:
+    assert {t["verdict"] for t in report([result("sgd")]).targets} == {"not measured"}
+
+
+def test_a_network_counts_every_layer_as_often_as_it_has_it() -> None:
+    once = result("conv", "forward", size="VGG conv1_1", seconds=1.0, ratio={"cuDNN": 1.0}, times=1)
+    thrice = result("conv", "forward", size="VGG conv5", seconds=1.0, ratio={"cuDNN": 0.2}, times=3)
+    assert bench.over_layers("cuDNN", "forward")([once, thrice]) == pytest.approx((1 + 3 * 0.2) / 4)
+
+
+def test_a_launch_costs_less_when_its_arguments_are_bound() -> None:
+    measured = bench.launch_cost(Cpu())
+    assert 0 < measured.ours < measured.beside["plain call"]
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("pass_", PASSES)
+def test_the_rivals_compute_the_same_convolution(pass_: str, groups: int) -> None:
+    """A bench that compares different computations would be worth nothing."""
+    shape = ConvShape.of((2, 6, 9, 8), (9, 6 // groups, 3, 2), (2, 1), (1, 0))
+    random = np.random.default_rng(0)
+    x, w, y = (random.standard_normal(s, dtype=np.float32) for s in (shape.x_shape, shape.w_shape, shape.y_shape))
+    arrays = {"forward": (x, w, y), "backward_data": (y, w, x), "backward_filter": (x, y, w)}[pass_]
+    a, b, ours, by_numpy = *arrays[:2], arrays[2].copy(), arrays[2].copy()
+    for launch in conv_launches(Cpu(), pass_, shape, "direct", (a, b, ours)):
+        launch.run(None)
+    NUMPY_CONV[pass_](shape, a, b, by_numpy)
+    np.testing.assert_allclose(by_numpy, ours, rtol=1e-4, atol=1e-4)
+    torch = rivals.torch_or_none()
+    if torch is not None:
+        tensors = [torch.from_numpy(array) for array in arrays]
+        answer = rivals.torch_conv(torch, pass_, shape, *tensors)
+        answer = answer if pass_ == "forward" else answer[0 if pass_ == "backward_data" else 1]
+        np.testing.assert_allclose(answer.numpy(), ours, rtol=1e-4, atol=1e-4)
+
+
+def test_an_algorithm_that_does_not_serve_a_shape_makes_no_launches() -> None:
+    shape = ConvShape.of((1, 2, 8, 8), (2, 2, 5, 5), (1, 1), (0, 0))
+    assert conv.ALGORITHMS["winograd"].why_not("forward", shape) is not None
+    assert conv_launches(Cpu(), "forward", shape, "winograd", ()) == []
+
+
+def test_every_family_has_cases_on_either_device() -> None:
+    class Elsewhere(Cpu):
+        kind = "gpu"
+
+    for device in (Cpu(), Elsewhere()):
+        assert {case.family for case in cases(device)} == set(FAMILIES) - {"launch"}
+        assert {case.family for case in cases(device, family="pool")} == {"pool"}
+
+
+def test_no_gpu_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from kernels import gpu
+
+    monkeypatch.setattr(gpu, "why_not", lambda: "no driver")
+    with pytest.raises(NoDevice):
+        device_at_hand("gpu")
+    assert device_at_hand(None).kind == "cpu"
+    assert main(["bench", "--device", "gpu"]) == 4
+    said = capsys.readouterr()
+    assert said.out == "" and said.err == "refimpl bench: no kernel can run on a GPU here: no driver\n"
+
+
+@pytest.mark.slow
+def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--device", "cpu", "--quick", "--family", "relu", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["device"] == "cpu" and document["quick"] is True
+    assert {r["family"] for r in document["results"]} == {"relu"}
+    assert all(r["ours"] > 0 and r["ratio"]["NumPy"] > 0 for r in document["results"])
+
+
+def test_the_table_on_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (14.9, 0.0, 0.0))  # the longest remark: the machine was busy
+    assert main(["bench", "--device", "cpu", "--quick", "--family", "sgd"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"sgd +momentum and decay +4096×1024 +[\d.]+ GB/s", said)
+    assert "load 14.9" in said and max(map(len, said.splitlines())) <= 100
+
+
+# -- written down ------------------------------------------------------------------------------------------------------
+
+PAGE = "before\n<!-- begin bench cpu -->\nold\n<!-- end bench cpu -->\nafter\n"
+
+
+def test_only_what_is_between_the_markers_changes() -> None:
+    written = put_between(PAGE, "bench cpu", "new")
+    assert (
+        written.startswith("before\n") and written.endswith("\nafter\n") and "new" in written and "old" not in written
+    )
+    assert put_between(written, "bench cpu", "new") == written
+    with pytest.raises(ValueError, match="markers"):
+        put_between(PAGE, "bench gpu", "new")
+
+
+def test_writing_fills_the_page_and_the_full_table(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "speed.md").write_text(PAGE)
+    made = report([result(beside={"NumPy": 80.0}, ratio={"NumPy": 0.5}), result("sgd", "rest", 12.0, headline=False)])
+    full, as_json, page = made.write(tmp_path)
+    assert full.name == "some-cpu-2-cores-2026-11-21.md"
+    assert "| gemm | ladder, tiled | 512×512×512 | 40.0 GFLOP/s | 80.0 (0.50) |" in full.read_text()
+    assert "| gemm 512³ | 35 GFLOP/s | 40.0 | met |" in full.read_text() and "rest" in full.read_text()
+    assert json.loads(as_json.read_text())["results"][0]["ours"] == 40.0
+    assert "Some CPU" in page.read_text() and "rest" not in page.read_text()
+
+
+def test_a_busy_machine_is_admitted() -> None:
+    assert "busy" not in report([result()]).short()
+    assert "busy with other work (load 1.7)" in report([result()], load=1.7).short()
+
+
+@pytest.mark.parametrize("path", ["README.md", "docs/speed.md", "docs/on-a-gpu.md"])
+def test_the_markers_are_where_the_bench_writes(path: str) -> None:
+    text = (Path(__file__).parents[4] / path).read_text(encoding="utf-8")
+    names = ["bench gpu"] if "gpu" in path else ["bench cpu"] if "speed" in path else ["bench gpu"]
+    for name in names:
+        assert put_between(text, name, "x")

@@ -1,0 +1,45 @@
+"""The planner's bench: what it measures of a network, and what it writes down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refimpl.studies.bench import planning
+from refimpl.studies.bench.planning import PHASES, Case, Row
+
+
+def test_every_phase_of_a_network_is_measured() -> None:
+    row = planning.measure(Case("lenet", 2), turns=2)
+    assert (row.network, row.layers) == ("lenet", 11) and row.instructions > row.layers
+    assert all(getattr(row, phase) > 0 for phase in PHASES)
+    assert row.together == row.plan + row.verify + row.simulate
+
+
+def test_the_tuner_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "TUNE", Case("lenet", 1, "accudnn", "titan-x", 5 << 20))
+    assert 0 < planning.measure_tuner(turns=1) < planning.TUNE_SECONDS
+
+
+def test_a_plan_that_is_given_up_early_takes_a_part_of_a_whole_one() -> None:
+    whole = planning.measure(planning.GIVEN_UP._replace(preset="vdnn-all"), turns=5).plan
+    assert 0 < planning.measure_given_up(turns=3) < 0.7 * whole
+
+
+def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "speed.md"
+    page.write_text("before\n<!-- begin bench planner -->\nold\n<!-- end bench planner -->\nafter\n")
+    rows = [Row(str(case), 10 * i, 50 * i, 0.1, i, i, i) for i, case in enumerate(planning.NETWORKS, 1)]
+    report = planning.report(rows, turns=3, load=2.0, tuner=61.5, given_up=0.0025)
+    full, as_json, written = report.write(tmp_path)
+    assert full.name.startswith("planner-") and full.name.endswith(f"{report.date}.md")
+    assert written == page and "old" not in page.read_text() and page.read_text().endswith("\nafter\n")
+    for text in (full.read_text(), page.read_text()):
+        assert "| vgg416 | 90 | 450 | 0.100 s | 9.000 s |" in text
+        assert "| tune vgg16, accudnn, 12 GiB | 60 s | 61.50 s | missed |" in text
+        assert "| vgg16, combined: a plan that is given up early | 3 ms | 2.5 ms | met |" in text
+        assert "busy with other work (load 2.0)" in text and "the least of 3 turns" in text
+    assert json.loads(as_json.read_text())["exponents"]["plan"] == report.exponents["plan"]

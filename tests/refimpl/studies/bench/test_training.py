@@ -1,0 +1,32 @@
+"""The bench of training: what it measures of a network, and what it writes down."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from refimpl.studies.bench import training
+from refimpl.studies.bench.training import Row
+
+
+def test_an_iteration_is_measured() -> None:
+    row = training.measure("lenet", 2, seconds=0.0)
+    assert (row.network, row.batch, row.turns) == ("lenet", 2, training.TURNS)
+    assert row.ours > 0 and row.ours_processor > 0 and row.simulated > 0
+    assert (row.ratio is None) == (row.pytorch is None)
+
+
+def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    pages = [tmp_path / "README.md", tmp_path / "docs" / "speed.md"]
+    for page in pages:
+        page.write_text("before\n<!-- begin bench training -->\nold\n<!-- end bench training -->\nafter\n")
+    rows = [Row(name, batch, 9, 0.3, 0.2, 0.25, 0.2, 0.19) for name, batch in training.NETWORKS]
+    rows[2] = Row("lenet", 128, 9, 0.3, 0.2, 0.25, None, None)
+    full, as_json, *written = training.Report(versions={}, load=2.0, threads=2, rows=rows).write(tmp_path)
+    assert full.name.startswith("training-") and written == pages
+    for text in (full.read_text(), *(page.read_text() for page in pages)):
+        assert "| alexnet(8) | 300.0 | 200.0 | 1.50 | 1.05 | 1.3 | missed | 250.0 | 9 |" in text
+        assert "| lenet(128) | 300.0 |   |   |   | 3 | not measured |" in text
+        assert "busy with other work (load 2.0)" in text and "old" not in text
+    assert json.loads(as_json.read_text())["rows"][1]["network"] == "vgg16"

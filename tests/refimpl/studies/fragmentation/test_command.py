@@ -1,0 +1,110 @@
+"""`refimpl fragmentation`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from refimpl.studies.fragmentation import study as fragmentation
+from refimpl.studies.fragmentation.command import POLICIES
+from tests.refimpl.cli.said import Command
+
+pytestmark = pytest.mark.vdnnpp
+
+TINY = ("fragmentation", "tiny-vgg:vdnnpp", "--batch", "8")
+
+
+def test_the_document_has_the_authors_rows_to_the_byte(refimpl: Command) -> None:
+    said = refimpl("fragmentation", "alexnet:vdnnpp", "--policy", "conv", "--policy", "none", "--json")
+    assert said.status == 0 and said.err == ""
+    found = json.loads(said.out)
+    assert (found["network"], found["batch"], found["machine"]) == ("alexnet:vdnnpp", 128, "gtx-970")
+    assert found["synchronous"] is True and found["algorithms"] == "memory"
+    assert len(found["rows"]) == 7 * 3
+    for policy, heuristic, order, ideal, pool, tries in (
+        ("conv", "best left", "early", 493_058_560, 575_613_952, 31),
+        ("conv", "best right", "early", 493_058_560, 540_102_656, 2),
+        ("none", "best left", None, 634_615_296, 635_098_624, 2),
+        ("none", "best right", None, 634_615_296, 637_208_064, 2),
+    ):
+        (row,) = [r for r in found["rows"] if (r["policy"], r["heuristic"], r["order"]) == (policy, heuristic, order)]
+        assert row == {
+            "policy": policy,
+            "order": order,
+            "heuristic": heuristic,
+            "mark": "S",
+            "ideal_bytes": ideal,
+            "pool_bytes": pool,
+            "tries": tries,
+            "fragmentation": pool / ideal - 1,
+            "budget_bytes": pool + found["resident_bytes"],
+        }
+
+
+@pytest.mark.parametrize("of", [("tiny-vgg:vdnnpp", 8), ("vgg16:vdnnpp", 128)])
+def test_the_table_is_the_document(refimpl: Command, of: tuple[str, int]) -> None:
+    """Every row in a line of its own, of ten digits too."""
+    command = ("fragmentation", of[0], "--batch", of[1])
+    said = refimpl(*command)
+    lines = said.out.splitlines()
+    rows: list[dict[str, Any]] = json.loads(refimpl(*command, "--json").out)["rows"]
+    assert said.status == 0 and max(map(len, lines)) <= 100
+    for row in rows:
+        figures = (row["ideal_bytes"], row["pool_bytes"], row["tries"], row["fragmentation"], row["budget_bytes"])
+        shown = [line for line in lines if line.startswith(row["heuristic"]) and f"{figures[1]:,}" in line]
+        expected = [f"{figures[0]:,}", f"{figures[1]:,}", str(figures[2]), f"{100 * figures[3]:.2f}", f"{figures[4]:,}"]
+        assert any([word for word in line.split() if word in expected] == expected for line in shown), row
+    titles = [line for line in lines if f"batch {of[1]} ·" in line]
+    assert [title.rpartition(" ")[2] for title in titles] == list(POLICIES) == list(fragmentation.POLICIES)
+    least = [line for line in lines if line.endswith("least")]
+    assert 4 <= len(least) <= 8
+    for word in ("vDNN's, synchronous", "S: as the authors' public code has it; R: ours", "the paper's own", "budget:"):
+        assert word in " ".join(said.out.split())
+
+
+def test_the_budget_makes_the_preset_fit_exactly(refimpl: Command) -> None:
+    """In vDNN++'s own order, best fit with right placement is the preset's."""
+    said = refimpl(*TINY, "--own-order", "--policy", "conv", "--json")
+    found = json.loads(said.out)
+    assert found["synchronous"] is False
+    row = next(r for r in found["rows"] if (r["heuristic"], r["order"]) == ("best right", "early"))
+    plan = ("plan", "tiny-vgg:vdnnpp", "--batch", "8", "--policy", "vdnnpp-conv", "--machine", "gtx-970", "--json")
+    fits = refimpl(*plan, "--budget", row["budget_bytes"])
+    assert fits.status == 0
+    counts = json.loads(fits.out)
+    assert counts["on_demand_bytes"] == counts["counts"]["skipped_prefetches"] == 0
+
+
+def test_the_own_order_names_the_machine_it_is_for(refimpl: Command) -> None:
+    said = refimpl(*TINY, "--own-order", "--policy", "all", "--machine", "titan-x")
+    assert "which copies were done: these pools are for titan-x" in " ".join(said.out.split())
+
+
+def test_workspaces_are_blocks_of_the_pool(refimpl: Command) -> None:
+    least, fast = (
+        json.loads(refimpl(*TINY, "--policy", "all", "--algorithms", algorithms, "--json").out)
+        for algorithms in ("memory", "performance")
+    )
+    assert fast["rows"][0]["ideal_bytes"] > least["rows"][0]["ideal_bytes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["googlenet", "resnet50:superneurons"])
+def test_forked_networks_too(refimpl: Command, name: str) -> None:
+    said = refimpl("fragmentation", name, "--batch", 4, "--policy", "all", "--json")
+    rows = json.loads(said.out)["rows"]
+    assert said.status == 0 and len(rows) == 14 and all(row["pool_bytes"] >= row["ideal_bytes"] for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("draw", "title"), [("map", "what is lost to holes"), ("bars", "beyond the ideal")])
+def test_pictures(refimpl: Command, tmp_path: Path, draw: str, title: str) -> None:
+    path = tmp_path / "pool.svg"
+    said = refimpl(*TINY, "--policy", "none", "--policy", "conv", "--picture", path, "--draw", draw)
+    assert said.status == 0 and f"Picture: {path}" in said.out
+    drawn = path.read_text(encoding="utf-8")
+    assert title in drawn and "tiny-vgg:vdnnpp, batch 8 · " in drawn and "vDNN's synchronous order · gtx-970" in drawn
+    assert ("· conv · prefetch, then dX ·" in drawn) == (draw == "map")

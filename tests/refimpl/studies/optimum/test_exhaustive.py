@@ -1,0 +1,108 @@
+"""Exhaustive search: the same optimum as a plain loop over everything, and never below the bound."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from refimpl.combined import Fates
+from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, plan
+from refimpl.planner.baseline import NoCache
+from refimpl.registry.presets import baseline
+from refimpl.studies.optimum.bound import lower_bound, single_step_bytes
+from refimpl.studies.optimum.exhaustive import KNOBS, RECOMPUTE_ALONE, WORDS, candidate, crossing_maps, exhaustive
+from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
+
+TITAN_X = MACHINES["titan-x"]
+EXACT = 1 - 1e-6  #: the solver's tolerance
+FEW_KNOBS = {**KNOBS, "prefetch": KNOBS["prefetch"][:1], "allocator": KNOBS["allocator"][:2]}
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def alexnet() -> Network:
+    return build("alexnet", 256)
+
+
+def by_plain_loop(network: Network, budget: int, names: list[str]) -> float | None:
+    """Every fate of these maps with all knobs, with eviction or without, each planned to its end."""
+    best = None
+    knobs = {**FEW_KNOBS, "cache": (NoCache(), *FEW_KNOBS["cache"])}
+    for words in itertools.product(WORDS, repeat=len(names)):
+        fates = dict(zip(names, words, strict=True))
+        if fates[network.input.name] == "drop":
+            continue
+        for modules in itertools.product(*knobs.values()):
+            setup = candidate(Fates.of(fates), dict(zip(knobs, modules, strict=True)))
+            try:
+                seconds = plan(network, setup, TITAN_X, budget, exact=True).planned_seconds
+            except DoesNotFit:
+                continue
+            best = min(best or seconds, seconds)
+    return best
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mebibytes", [1340, pytest.param(1500, marks=pytest.mark.slow)])
+def test_it_finds_what_a_plain_loop_finds(alexnet: Network, mebibytes: int) -> None:
+    found = exhaustive(alexnet, TITAN_X, mebibytes * MIB, knobs=FEW_KNOBS, most=3)
+    names = [tensor.name for tensor in found.enumerated]
+    assert {*names} == {"input", "conv1", "conv2"} and found.candidates == 2 * 3 * 3 * 6
+    assert found.seconds == by_plain_loop(alexnet, mebibytes * MIB, names)
+    assert found.planned < found.candidates or mebibytes < 1400
+
+
+@pytest.mark.slow
+def test_its_best_is_a_safe_program_above_the_bound(alexnet: Network) -> None:
+    budget = 1310 * MIB
+    found = exhaustive(alexnet, TITAN_X, budget, knobs=FEW_KNOBS, most=3)
+    bound = lower_bound(alexnet, TITAN_X, budget)
+    assert found.program is not None and bound is not None
+    found.program.verify()
+    assert found.program.peak_bytes <= budget and found.program.planned_seconds > bound.seconds
+    assert str(found.fates) == "conv1 drop, conv2 offload, input offload"
+
+
+@pytest.mark.slow
+def test_recomputation_alone_neither_offloads_nor_evicts_and_progress_is_told(alexnet: Network) -> None:
+    seen: list[tuple[int, int]] = []
+    found = exhaustive(
+        alexnet, TITAN_X, 1402 * MIB, ("keep", "drop"), RECOMPUTE_ALONE, watch=lambda *at: seen.append(at)
+    )
+    assert found.program is not None
+    assert found.program.counts.offloaded_bytes == found.program.counts.evictions == 0
+    assert str(found.fates) == "pool1 drop, pool2 drop", "which is not in Rotor's class"
+    assert seen == [(done, 2**7) for done in range(len(seen))] and seen
+
+
+def test_where_no_candidate_fits_there_is_no_program(alexnet: Network) -> None:
+    found = exhaustive(alexnet, TITAN_X, single_step_bytes(alexnet, TITAN_X) // 2, most=2)
+    assert found.program is None and found.seconds is None and found.planned == found.candidates
+
+
+@pytest.mark.parametrize("name", ["lenet", "lenet:vdnnpp"])
+def test_the_smallest_networks_need_no_limit(name: str) -> None:
+    assert len(crossing_maps(build(name), TITAN_X)) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", SMALLEST, ids="-".join)
+def test_the_smallest_networks_have_a_bound_and_an_optimum(kinds: tuple[str, ...]) -> None:
+    """Their maps may be none at all, or one that no step reads: a softmax's backward updates it in place."""
+    for conventions in CONVENTIONS:
+        network = smallest(kinds, conventions)
+        roomy = plan(network, baseline(), TITAN_X, UNLIMITED)
+        assert exhaustive(network, TITAN_X, UNLIMITED, most=2).seconds == pytest.approx(roomy.planned_seconds)
+        for within in (roomy.peak_bytes, single_step_bytes(network, TITAN_X)):
+            bound, found = lower_bound(network, TITAN_X, within), exhaustive(network, TITAN_X, within, most=2)
+            assert bound is not None and (found.seconds is None or found.seconds >= bound.seconds * EXACT)
+        for word in ("offload", "drop"):
+            fates = Fates.of(
+                {x.name: word for x in crossing_maps(network, TITAN_X) if (word, x.kind) != ("drop", "input")}
+            )
+            plan(network, candidate(fates, {}), TITAN_X, UNLIMITED).verify()

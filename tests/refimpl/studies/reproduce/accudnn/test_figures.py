@@ -1,0 +1,158 @@
+"""`refimpl reproduce accudnn`: every reading of the abstract, and what its modules do alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from refimpl.accudnn.cluster import Cluster, Gradient
+from refimpl.machine import MACHINES
+from refimpl.memory import UNLIMITED
+from refimpl.network.zoo import build
+from refimpl.planner import plan
+from refimpl.registry import presets
+from refimpl.registry.planning import unlimited_baseline
+from refimpl.studies.reproduce.accudnn import figures, published
+from refimpl.studies.reproduce.accudnn.evaluation import PARTS
+from refimpl.studies.reproduce.accudnn.figures import (
+    POLICIES,
+    AsEarlyAsRoom,
+    BatchRow,
+    ClusterRow,
+    MemoryRow,
+    PolicyRow,
+    RatioRow,
+    TogetherRow,
+)
+from refimpl.studies.reproduce.accudnn.pictures import memory_picture
+
+pytestmark = pytest.mark.accudnn
+
+GIB = 1 << 30
+GRADIENTS = sum(p.gradient.nbytes for _, _, p in build("tiny-vgg", 1).parameters())
+TITAN_X = MACHINES["titan-x"]
+
+
+def quietly(doing: str) -> None:
+    pass
+
+
+def test_the_published_figures_are_the_abstract_s() -> None:
+    found = (published.MEMORY, published.BATCH, published.CLUSTER, published.SCALED)
+    assert [figure.value for figure in found] == [8, 4.2, 7.7, 1.9] and published.BEFORE_GB == 24
+    assert all(figure.mark == "P" and "abstract" in figure.source for figure in found)
+
+
+@pytest.mark.slow
+def test_the_first_batch_that_takes_more_than_24_gb() -> None:
+    batch = figures.first_above(24 * GIB, figures.network_wide, TITAN_X)
+    assert figures.network_wide(build("resnet152", batch - 1), TITAN_X) <= 24 * GIB
+    assert figures.network_wide(build("resnet152", batch), TITAN_X) > 24 * GIB
+
+
+def test_the_least_without_loss_is_fast_and_a_little_less_is_not() -> None:
+    network = build("vgg16", 32)
+    budget = figures.least_without_loss(network, TITAN_X)
+    whole = unlimited_baseline(network, TITAN_X)
+    assert plan(network, presets.setup("accudnn"), TITAN_X, budget).planned_seconds <= 1.01 * whole.planned_seconds
+    assert budget < 0.8 * whole.peak_bytes
+
+
+@pytest.mark.slow
+def test_when_is_worth_more_than_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours: late never loses to another time; which map is first matters less than when they are prefetched."""
+    monkeypatch.setattr(figures, "CASES", figures.CASES[::3])  # a forked network and a chain
+    whens, whichs = figures.prefetch(quietly).rows, figures.choice(quietly).rows
+    for when, which in zip(whens, whichs, strict=True):
+        late, *others = when.ratios.values()
+        assert late and all(other is None or late <= other + 1e-6 for other in others)
+        assert None not in which.ratios.values()
+        best, worst = (pick(ratio for ratio in which.ratios.values() if ratio) for pick in (min, max))
+        assert worst - best < when.ratios["on demand"] - late
+
+
+def test_the_link_that_a_scaling_needs() -> None:
+    """By hand: 8 workers 4 times as fast as one wait as long as they compute."""
+    link = figures.link_for(4, seconds=1.0, nbytes=10**9)
+    assert link == pytest.approx(14 / 8 * 1e9 / (1 - 14 * 20e-6))
+    assert Cluster(8, link, overlap=False).iteration(1.0, [Gradient(0, 10**9)]) == pytest.approx(2.0)
+
+
+@pytest.mark.slow
+def test_one_reading_meets_all_four_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caffe without BatchNorm's extra buffers on a Titan X: 64 images in 8 GB, 128 for 30, 8 GPUs."""
+    held, before, optimal = 64, 30, 128
+    network = build("resnet152", held)
+    within = figures.attempt(network, figures.ACCUDNN, TITAN_X, 8 * GIB)
+    assert within and figures.as_caffe(network, TITAN_X, bvlc=False) > 24 * GIB
+    assert within.planned_seconds <= 1.01 * unlimited_baseline(network, TITAN_X).planned_seconds
+    seconds = unlimited_baseline(build("resnet152", before), TITAN_X).planned_seconds
+    nbytes = sum(p.gradient.nbytes for _, _, p in network.parameters())
+    program = figures.attempt(build("resnet152", optimal), figures.ACCUDNN, TITAN_X, figures.BUDGET)
+    assert program
+    ring = Cluster(8, figures.link_for(figures.SCALING, seconds, nbytes), overlap=False)
+    together = ring.iteration(program.planned_seconds, [Gradient(0, nbytes)])
+    speedup = 8 * optimal / together / (before / seconds)
+    assert optimal / before == pytest.approx(4.2, rel=0.02) and speedup == pytest.approx(7.7, rel=0.02)
+
+
+def test_as_early_as_there_is_room() -> None:
+    network = build("vgg16", 64)
+    setup = presets.setup("liveness=layer-wise offload=accudnn-everything prefetch=accudnn-late")
+    late = plan(network, setup, TITAN_X, UNLIMITED)
+    early = plan(network, setup.replace(prefetch=AsEarlyAsRoom()), TITAN_X, UNLIMITED)
+    assert late.counts.prefetched_bytes > 0
+    assert early.counts.prefetched_bytes == early.counts.on_demand_bytes == 0  # at once: no byte was given away yet
+    assert early.peak_bytes > late.peak_bytes
+
+
+@pytest.mark.slow
+def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
+    memory = [MemoryRow("titan-x", "network-wide", 105, 24 * GIB, 1.03, 8 * GIB),
+              MemoryRow("k40c", "layer-wise", 145, 25 * GIB, None, 12 * GIB)]  # fmt: skip
+    ratios = [RatioRow("vgg16", 128, 8 * GIB, {"late": 1.01, "on demand": None})]
+    batches = [BatchRow("titan-x", "caffe-lean", 30, 148, 946, 4.93, 1.24)]
+    clusters = [ClusterRow("titan-x", 1e9, False, 148, 4.0, 7.16, 10.0, None)]
+    claims = [TogetherRow("titan-x", "caffe-lean", 64, 1.0, 30, 128, 4.27, 4.8e8, 6.24, 7.71, 1.90)]
+    cells = [PolicyRow("k40c", "vgg16", 128, 0.2, 8 * GIB, dict(zip(POLICIES, (1.09, 1.28, None, 2.5), strict=True)))]
+    rows = {"memory": memory, "batch": batches, "cluster": clusters, "together": claims, "policies": cells,
+            "prefetch": ratios, "choice": ratios}  # fmt: skip
+    tables = {part.name: part.tables(rows[part.name]) for part in PARTS if part.tables}
+    assert tables["batch"][0].rows == [["titan-x", "caffe-lean", "30", "148", "946", "4.93 ×", "1.24 ×"]]
+    assert tables["cluster"][0].rows == [["titan-x", "1", "no", "148", "4 s", "7.16 ×", "10.00 ×", "–"]]
+    expected = ["titan-x", "caffe-lean", "64", "1.00 ×", "30", "128", "4.27 ×", "0.48", "6.24 ×", "7.71 ×", "1.90 ×"]
+    assert tables["together"][0].rows == [expected] and "one free number" in tables["together"][0].note
+    assert tables["policies"][0].rows == [["k40c", "vgg16(128)", "0.2", "8 GiB", "1.09 ×", "1.28 ×", "–", "2.50 ×"]]
+    (shown,) = tables["memory"]
+    assert shown.rows[1] == ["k40c", "layer-wise", "145", "25 GiB", "–", "12 GiB"] and "names neither" in shown.note
+    (when,) = tables["prefetch"]
+    assert when.head == ["network", "budget", "late", "on demand"]
+    assert when.rows == [["vgg16(128)", "8 GiB", "1.01 ×", "–"]]
+    for part in PARTS:
+        assert part.picture
+        part.picture(rows[part.name]).savefig(tmp_path / f"{part.name}.png")
+        assert (tmp_path / f"{part.name}.png").stat().st_size > 10_000
+    heights = [bar.get_height() for bar in memory_picture(memory).axes[0].patches]
+    assert heights == [24, 25, 8, 12]
+
+
+@pytest.mark.slow
+def test_the_tuned_batch_and_the_cluster_of_a_small_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every reading is there; a cluster's own speed-up is below 8, and what overlaps is no slower."""
+    monkeypatch.setattr(figures, "NETWORK", "tiny-vgg")
+    monkeypatch.setattr(figures, "BUDGET", 400 << 20)
+    monkeypatch.setattr(figures, "GPUS", ("titan-x",))
+    figures.tuned.cache_clear()
+    monkeypatch.setattr(published, "BEFORE_GB", 0.5)
+    batches, clusters, claims = figures.batch(quietly), figures.cluster(quietly), figures.together(quietly)
+    figures.tuned.cache_clear()
+    for row in claims.rows:
+        known = figures.unlimited_baseline(build("tiny-vgg", row.largest), TITAN_X).planned_seconds
+        slowed = Cluster(8, row.link, overlap=False).iteration(known, [Gradient(0, GRADIENTS)])
+        assert 8 * known / slowed == pytest.approx(figures.SCALING)  # what the link was fitted to
+        assert row.speedup == pytest.approx(row.better * figures.SCALING) and row.own < 8
+    assert [row.accounting for row in batches.rows] == [*figures.ACCOUNTINGS] and len(batches.figures) == 2
+    assert len(clusters.rows) == 4 and len(clusters.figures) == 4
+    for plain, overlapped in zip(clusters.rows[::2], clusters.rows[1::2], strict=True):
+        assert plain.own <= overlapped.own <= 8 and not plain.overlap and overlapped.overlap

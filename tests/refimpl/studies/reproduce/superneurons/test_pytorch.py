@@ -1,0 +1,69 @@
+"""PyTorch in the same budget: what its bytes are, and that its three ways compute the same."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from refimpl.network.zoo import build
+from refimpl.studies.bench import pytorch
+from refimpl.studies.bench.pytorch import WAYS, Training, counted_bytes, segments
+from refimpl.studies.reproduce.superneurons.measured import largest_by_torch as largest
+
+pytestmark = pytest.mark.superneurons
+
+NETWORKS = ("lenet", "tiny-vgg", "tiny-resnet", "tiny-inception", "tiny-resnet:superneurons")
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_segment_reads_one_map_of_the_one_before(name: str) -> None:
+    network = build(name, 1)
+    parts = segments(network)
+    assert [layer for part in parts for layer in part] == [*network.layers] and len(parts) > 1
+    before = None
+    for part in parts:
+        outside = {producer for layer in part for producer in layer.producers if producer not in part}
+        assert len(outside) == 1 and (before is None or outside == {before})
+        assert not part[0].in_place
+        before = part[-1]
+
+
+def test_bytes_are_those_of_storages_until_they_are_freed() -> None:
+    torch = pytest.importorskip("torch")
+    with counted_bytes() as counted:
+        x = torch.zeros(256)
+        view = x.view(16, 16)
+        assert counted.live.device == 1024
+        with counted.on_host():
+            y = x + 1
+        assert (counted.live.device, counted.live.host) == (1024, 1024)
+        del x, y
+        assert (counted.live.device, counted.live.host) == (1024, 0), "a view keeps its storage"
+        del view
+    assert counted.live.device == 0 and counted.peak.device == counted.peak.host == 1024
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_three_ways_compute_the_same_with_other_memory(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    trained = {way: Training(build(name, 8), way) for way in WAYS}
+    losses = {}
+    for way, training in trained.items():
+        torch.manual_seed(0)
+        losses[way] = [training.step() for _ in range(3)]
+    assert losses["checkpointing"] == losses["on the host"] == losses[pytorch.PLAIN]
+    plain, less, host = (training.peak() for training in trained.values())
+    assert less.device < plain.device and host.device < plain.device
+    assert plain.host == less.host == 0 < host.host
+
+
+@pytest.mark.slow
+def test_the_largest_batch_fits_and_one_image_more_does_not() -> None:
+    pytest.importorskip("torch")
+    tiny, seen = partial(build, "lenet"), list[str]()
+    run = largest(tiny, pytorch.PLAIN, 8 << 20, 2, seen.append)
+    assert run is not None and run.peak_bytes <= 8 << 20 < Training(tiny(run.batch + 1), pytorch.PLAIN).peak().device
+    assert seen == ["plain: an iteration"] * 2
+    assert largest(tiny, pytorch.PLAIN, 1 << 16, 1, seen.append) is None

@@ -1,0 +1,313 @@
+"""`refimpl reproduce`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from refimpl.studies.reproduce import PAPERS, Paper
+from refimpl.studies.reproduce.evaluation import Part, Tally, reproduced_json, summary_table
+from refimpl.studies.reproduce.published import Found, Published, Reproduced
+from refimpl.studies.reproduce.vdnn.figures import DEEP, POLICIES
+from tests.refimpl.cli.said import Command, Wrong
+
+# -- vDNN --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.vdnn
+@pytest.mark.slow
+def test_vdnn(refimpl: Command, tmp_path: Path) -> None:
+    said = refimpl("reproduce", "vdnn", "--picture", tmp_path / "vdnn.png")
+    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    parts = ("memory", "performance", "ranges", "reuse", "deep")
+    assert all(f"vDNN, {name}: published beside ours" in said.out for name in parts)
+    assert "TFLOP/s" in said.out and "copies ran at 12.8 GB/s" in said.out
+    assert "GB: 2^30 bytes." in said.out and "lost: 1 - T(all in memory) / T(vDNN)." in said.out
+    assert "Published figures: 19 of 42 met." in said.out
+    assert {path.name for path in tmp_path.iterdir()} == {f"vdnn-{name}.png" for name in parts}
+    assert all(path.stat().st_size > 20_000 for path in tmp_path.iterdir())
+
+
+@pytest.mark.vdnn
+@pytest.mark.slow
+def test_parts_of_vdnn_as_json(refimpl: Command) -> None:
+    document = json.loads(refimpl("reproduce", "vdnn", "--only", "reuse", "--only", "deep", "--json").out)
+    assert [*document] == ["paper", "published", "reuse", "deep"]
+    assert len(document["reuse"]) == 8 + 18 and len(document["deep"]) == len(DEEP) * len(POLICIES)
+    assert {figure["mark"] for figure in document["published"]} == {"p"}
+    assert all(0.8 < row["host_share"] < 0.93 for row in document["deep"])
+
+
+# -- SuperNeurons ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.superneurons
+def test_one_part_of_superneurons(refimpl: Command, tmp_path: Path) -> None:
+    said = refimpl("reproduce", "superneurons", "--only", "curve", "--picture", tmp_path / "curve.svg")
+    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    assert "SuperNeurons: published beside ours" in said.out
+    (step,) = [line.split() for line in said.out.splitlines() if line.startswith("  39 ")]
+    expected = "39 POOL2 b 1353.613 1353.613 10 1132.056 1132.056 9 857.104 857.104 7"
+    assert step == expected.split()
+    assert "Published figures: 11 of 13 met." in said.out, "two peaks of the text differ from the paper's own curve"
+    assert f"Picture: {tmp_path}/curve.svg" in said.out and (tmp_path / "curve.svg").stat().st_size > 20_000
+
+
+@pytest.mark.slow
+@pytest.mark.superneurons
+def test_parts_of_superneurons_as_json(refimpl: Command, tmp_path: Path) -> None:
+    parts = ("--only", "recompute", "--only", "curve")
+    document = json.loads(refimpl("reproduce", "superneurons", *parts, "--json").out)
+    assert [*document] == ["paper", "published", "curve", "recompute"], "in the evaluation's order"
+    assert len(document["curve"]) == 138 and len(document["recompute"]) == 9
+    assert all(row["met"] for row in document["curve"]), "what a row calculates is said too"
+    missed = [figure["what"] for figure in document["published"] if not figure["met"]]
+    assert len(missed) == 2 + 4 and all(name.startswith("ResNet") for name in missed[2:])
+    assert all(figure["source"] and figure["mark"] for figure in document["published"])
+
+
+@pytest.mark.superneurons
+@pytest.mark.slow
+def test_several_parts_of_superneurons(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the largest batches and the deepest ResNet, which take a minute."""
+    from refimpl.studies.reproduce.superneurons import evaluation, figures, published, unseen
+
+    monkeypatch.setattr(figures, "NETWORKS", {"alexnet": 200, "vgg16": 32, "resnet50": 32, "resnet101": 32})
+    few = {name: published.FASTER_WITH_CACHE[name] for name in ("alexnet", "vgg16")}
+    monkeypatch.setattr(published, "FASTER_WITH_CACHE", few)
+    monkeypatch.setattr(figures, "SHRUNK", ("vgg16",))
+    monkeypatch.setattr(figures, "SHARES", (0.5, 1.0))
+    monkeypatch.setattr(unseen, "TRIED", ())
+    few_shapes = {"alexnet": published.SPEED_SHAPES["alexnet"]}
+    monkeypatch.setattr(published, "SPEED_SHAPES", few_shapes)
+    monkeypatch.setattr(evaluation, "PARTS", [part for part in evaluation.PARTS if part.name != "largest"])
+    said = refimpl("reproduce", "superneurons", "--picture", tmp_path / "sn.png")
+    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    for name in ("curve", "total", "types", "recompute", "cache", "cache-speed", "workspaces", "pool",
+                 "largest-memory", "speed-by-batch"):  # fmt: skip
+        assert f"SuperNeurons, {name}: published beside ours" in said.out
+    for table in ("step by step", "Memory of SuperNeurons' networks", "Memory by type of layer", "Three ways",
+                  "Moved without the cache and with it", "as the pool grows", "Heap against driver calls",
+                  "A fixed cost a call", "Workspaces beside Figure 12"):  # fmt: skip
+        assert table in said.out
+    parts = ("curve", "total", "memory", "types", "cache-speed", "workspaces")
+    drawn = {f"sn-{name}.png" for name in parts}
+    assert {path.name for path in tmp_path.iterdir()} == drawn
+    assert all(f"Picture: {tmp_path}/{name}" in said.out for name in drawn)
+
+
+@pytest.mark.superneurons
+def test_what_cannot_be_had_is_refused_at_once(wrong: Wrong, tmp_path: Path) -> None:
+    said = wrong("reproduce", "superneurons", "--only", "recomputed")
+    assert "there is no part 'recomputed'; did you mean recompute?" in said and "curve" in said
+    picture = tmp_path / "pool.png"
+    assert f"--picture {picture}: there is no picture of pool" in wrong(
+        "reproduce", "superneurons", "--only", "pool", "--picture", picture
+    )
+
+
+@pytest.mark.superneurons
+@pytest.mark.slow
+def test_superneurons_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU a driver has nothing to be called for; the rest is measured."""
+    monkeypatch.setattr("refimpl.machine.here.gpu_at_hand", lambda: False)
+    small = ("--network", "tiny-resnet", "--batch", 2, "--budget", "1MiB", "--iterations", 1)
+    said = refimpl("reproduce", "superneurons", "--run", *small)
+    assert said.status == 0 and "the most images" in said.out and "superneurons" in said.out
+    assert "Not measured: the heap against driver calls; a CPU has no driver to call." in said.out
+
+
+# -- vDNN++ ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.vdnnpp
+@pytest.mark.slow
+def test_vdnnpp(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All parts, of two networks; every published figure is missed, in every reading."""
+    from refimpl.studies.reproduce.vdnnpp import figures
+
+    monkeypatch.setattr(figures, "NETWORKS", (("alexnet", 128), ("vdnnpp-demo", 32)))
+    said = refimpl("reproduce", "vdnnpp", "--picture", tmp_path / "pp.svg")
+    assert said.status == 0 and max(map(len, said.out.splitlines())) <= 100
+    for name in ("speed", "pinned"):
+        assert f"vDNN++, {name}: published beside ours" in said.out
+    for table in ("vDNN++ beside vDNN on a gtx-970", "vDNN++ beside vDNN on a titan-x", "The demonstration network",
+                  "A layer's forward beside the copy of its input, on titan-x", "Pinned memory",
+                  "Compression: our port of the authors' code", "Fragmentation",
+                  "Pools: our port of the authors' code"):  # fmt: skip
+        assert table in said.out
+    assert "Published figures: 0 of 10 met." in said.out
+    drawn = {f"pp-{name}.svg" for name in ("speed", "microbenchmark", "demonstration", "pinned")}
+    assert {path.name for path in tmp_path.iterdir()} == drawn
+    assert all(path.stat().st_size > 10_000 for path in tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.vdnnpp
+def test_vdnnpp_as_json(refimpl: Command) -> None:
+    parts = ("--only", "pinned", "--only", "fragmentation")
+    document = json.loads(refimpl("reproduce", "vdnnpp", *parts, "--json").out)
+    assert [*document] == ["paper", "published", "pinned", "fragmentation"]
+    assert {figure["mark"] for figure in document["published"]} == {"P"}, "S, C and R are not the paper's figures"
+    assert {row["mark"] for row in document["fragmentation"]} == {"S", "R"}
+    assert all(0 < row["kept_saving"] < 1 for row in document["pinned"])
+
+
+@pytest.mark.vdnnpp
+@pytest.mark.slow
+def test_vdnnpp_measured(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refimpl.machine.here.gpu_at_hand", lambda: False)
+    monkeypatch.setattr("refimpl.studies.reproduce.vdnnpp.microbenchmark.SMALL", (1, 2, 10))
+    small = ("--network", "tiny-vgg", "--batch", 2, "--budget", "8MiB", "--iterations", 1)
+    said = refimpl("reproduce", "vdnnpp", "--run", *small)
+    assert said.status == 0 and "pinned memory" in said.out and "GB/s" in said.out
+
+
+# -- any paper ---------------------------------------------------------------------------------------------------------
+
+
+def test_json_has_no_infinity() -> None:
+    figure = Reproduced(Published("moved", 0, "GB", "p", "test"), 0.5, "how")
+    assert json.loads(json.dumps(reproduced_json(figure), allow_nan=False)) == {
+        "what": "moved", "value": 0, "unit": "GB", "mark": "p", "source": "test", "within": None,
+        "above": False, "in_medians": True, "of": None, "quantity": "bytes", "ours": 0.5, "deviation": None,
+        "met": False, "note": "how",
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class OneFigure(Paper):
+    """A paper with a part that has a figure, and one that has none and must not be asked."""
+
+    ours: float = 0.0
+
+    def parts(self) -> dict[str, Part]:
+        figure = Published(f"{self.title}'s peak", 100, "GB", "P", "a table")
+        return {
+            "peak": Part("peak", "", 1, lambda watch: Found([Reproduced(figure, self.ours, "")], []), units="GB: 1."),
+            "rows": Part("rows", "", 1, lambda watch: pytest.fail("has no published figure"), beside=False),
+        }
+
+
+def test_all_papers_in_one_run(refimpl: Command, wrong: Wrong, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    papers = {
+        name: OneFigure(name.title(), name, "a network", "vdnn-all", "--batch 1", ours=ours)
+        for name, ours in (("one", 100.0), ("two", 130.0))
+    }
+    monkeypatch.setattr("refimpl.studies.reproduce.command.PAPERS", papers)
+    said = refimpl("reproduce", "all")
+    assert said.status == 0
+    lines = said.out.splitlines()
+    for title in ("One: published beside ours", "Two: published beside ours", "Published figures, met and missed"):
+        assert title in lines
+    summary = [line.split() for line in lines[lines.index("Published figures, met and missed") :]]
+    assert ["One", "1", "1", "0", "1", "0.0%", "0", "–"] in summary
+    assert ["Two", "1", "0", "1", "1", "30.0%", "0", "–"] in summary
+    assert ["all", "2", "1", "1", "2", "15.0%", "0", "–"] in summary
+    document = json.loads(refimpl("reproduce", "all", "--json").out)
+    assert [paper["paper"] for paper in document["papers"]] == ["one", "two"]
+    assert [len(paper["published"]) for paper in document["papers"]] == [1, 1]
+    assert document["summary"][-1] == {
+        "name": "all", "figures": 2, "met": 1, "missed": 1,
+        "bytes_figures": 2, "bytes_apart": pytest.approx(0.15), "time_figures": 0, "time_apart": None,
+    }  # fmt: skip
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "fidelity.md"
+    page.write_text("before\n<!-- begin reproduce all -->\nold\n<!-- end reproduce all -->\nafter\n", encoding="utf-8")
+    monkeypatch.setattr("refimpl.studies.reproduce.command.root", lambda: tmp_path)
+    assert f"written: {page}" in refimpl("reproduce", "all", "--write").err
+    text = page.read_text(encoding="utf-8")
+    assert "old" not in text and "| all | 2 | 1 | 1 | 2 | 15.0% | 0 | – |" in text and text.endswith("after\n")
+    assert "--only belongs to one paper: one, two" in wrong("reproduce", "all", "--only", "peak")
+    assert "--run belongs to one paper" in wrong("reproduce", "all", "--run")
+
+
+def summary() -> dict[str, list[str]]:
+    """Paper → its cells in the summary of docs/fidelity.md."""
+    text = (Path(__file__).parents[4] / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- begin reproduce all -->")[2].partition("<!-- end reproduce all -->")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
+    ]
+    return {name: cells for name, *cells in rows[2:]}
+
+
+def test_the_summary_adds_up() -> None:
+    *papers, total = summary().items()
+    assert [name for name, _ in papers] == [paper.title for paper in PAPERS.values()] and total[0] == "all"
+    counted = [[int(cells[column]) for _, cells in papers] for column in (0, 1, 2, 3, 5)]
+    assert [sum(column) for column in counted] == [int(total[1][column]) for column in (0, 1, 2, 3, 5)]
+    assert all(figures == met + missed for figures, met, missed in zip(*counted[:3], strict=True))
+
+
+def tallied(name: str) -> list[str]:
+    """A paper's cells as they are now."""
+    parts = [part for part in PAPERS[name].parts().values() if part.beside]
+    figures = [figure for part in parts for figure in part.find(lambda doing: None).figures]
+    return summary_table([Tally.of("", figures)]).rows[0][1:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vdnn", "vdnnpp"])
+def test_the_summary_is_current(name: str) -> None:
+    assert summary()[PAPERS[name].title] == tallied(name), "run: refimpl reproduce all --write"
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", ["superneurons", "accudnn"])
+def test_the_summary_of_the_long_evaluations_is_current(name: str) -> None:
+    assert summary()[PAPERS[name].title] == tallied(name), "run: refimpl reproduce all --write"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vdnn", "vdnnpp"])
+def test_only_parts_that_say_so_have_no_published_figure(name: str) -> None:
+    for part in PAPERS[name].parts().values():
+        assert bool(part.find(lambda doing: None).figures) == part.beside, part.name
+
+
+# -- AccUDNN -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.accudnn
+def test_accudnn(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every part that does not tune, of a small network."""
+    from refimpl.studies.reproduce.accudnn import figures
+
+    monkeypatch.setattr(figures, "NETWORK", "alexnet")
+    monkeypatch.setattr(figures, "GPUS", ("titan-x",))
+    monkeypatch.setattr(figures, "CASES", (("alexnet", 256, 1.4),))
+    monkeypatch.setattr(figures, "CELLS", {("k40c", "alexnet", 64): (0.2,)})
+    parts = [word for name in ("memory", "policies", "prefetch", "choice") for word in ("--only", name)]
+    document = json.loads(refimpl("reproduce", "accudnn", *parts, "--json").out)
+    assert [*document] == ["paper", "published", "memory", "policies", "prefetch", "choice"]
+    (cell,) = document["policies"]
+    assert cell["ratios"]["accudnn"] < cell["ratios"]["superneurons"]
+    assert len(document["published"]) == len(document["memory"]) == len(figures.ACCOUNTINGS)
+    assert set(document["choice"][0]["ratios"]) == {"idle", "slack", "size"}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_papers_entry_is_whole(name: str) -> None:
+    from refimpl.registry import presets
+
+    paper = PAPERS[name]
+    parts = paper.parts()
+    assert len(parts) > 1 and all(part.about and part.rounds > 0 for part in parts.values())
+    assert paper.policy in presets.PRESETS and paper.title and paper.trains
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_running_wants_a_gpu_or_a_small_network(name: str, wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("refimpl.machine.here.gpu_at_hand", lambda: False)
+    said = wrong("reproduce", name, "--run")
+    assert f"no GPU here; a small network runs on the CPU: {PAPERS[name].small}" in said
+    small = PAPERS[name].small.split()
+    assert "--iterations: give a whole number from 1 to" in wrong("reproduce", name, "--run", *small, "--iterations", 0)
+    assert "--write belongs to --run" in wrong("reproduce", name, "--write")
+    assert "--policy belongs to --run" in wrong("reproduce", name, "--policy", "vdnn-all")
+    assert "--only and --picture belong to the figures" in wrong("reproduce", name, "--run", "--only", "networks")

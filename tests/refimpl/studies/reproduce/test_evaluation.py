@@ -1,0 +1,139 @@
+"""The table of published figures beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
+
+import pytest
+
+from refimpl.studies.reproduce import PAPERS
+from refimpl.studies.reproduce.evaluation import Tally, published_table, summary_table, to_json, values
+from refimpl.studies.reproduce.published import Published, Reproduced
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "shown"),
+    [
+        (28, 26.7712, ("28", "26.77")),
+        (2189.437, 2189.43710, ("2189.437", "2189.437")),
+        (886.230, 886.23046, ("886.23", "886.23")),
+        (84, 84, ("84", "84")),
+        (224, 1234.0, ("224", "1234")),
+        (16, 123456.7, ("16", "123457")),
+        (0.88, 0.912345, ("0.88", "0.9123")),
+        (0, 0.0, ("0", "0")),
+    ],
+)
+def test_ours_has_the_digits_of_the_published_one(published: float, ours: float, shown: tuple[str, str]) -> None:
+    assert values(Published("x", published, "", "P", "test"), ours) == shown
+
+
+def test_the_table_says_what_is_met_and_by_what_measure() -> None:
+    figures = [
+        Reproduced(Published("peak", 401, "MiB", "P", "the table", 0.02), 406.125, "how"),
+        Reproduced(Published("runs", 84, "", "p", "the table", 0.0), 84, ""),
+        Reproduced(Published("moved", 0, "GB", "p", "another", None), 0.5, ""),
+        Reproduced(Published("time", 10, "s", "D", "a figure"), 9.99999, ""),
+    ]
+    table = published_table("Paper", figures, "GB: 2^30 bytes.")
+    assert table.title == "Paper: published beside ours"
+    assert table.rows == [
+        ["peak", "401 MiB", "P", "406.1 MiB", "+1.3%", "missed", "how"],
+        ["runs", "84", "p", "84", "+0.0%", "met", ""],
+        ["moved", "0 GB", "p", "0.5 GB", "", "missed", ""],
+        ["time", "10 s", "D", "10 s", "+0.0%", "met", ""],
+    ]
+    assert table.note.splitlines() == [
+        "GB: 2^30 bytes.",
+        "met: within 2%, 0.02 MiB, counts exactly.",
+        "P: the table.",
+        "p, recalled and not checked again: the table; another.",
+        "D, read off its figures: a figure.",
+    ]
+
+
+def test_more_than_is_met_from_there_on() -> None:
+    wait = Published("wait", 60, "ms", "p", "a figure", above=True)
+    table = published_table("Paper", [Reproduced(wait, ours, "") for ours in (60.0, 60.1, 600.0)])
+    assert [row[1] for row in table.rows] == ["> 60 ms"] * 3
+    assert [row[5] for row in table.rows] == ["missed", "met", "met"]
+    assert table.note.splitlines()[0] == "met: above the published figure where that has a >."
+    both = published_table("Paper", [Reproduced(wait, 70, ""), Reproduced(Published("x", 1, "", "P", "y"), 1, "")])
+    assert both.note.splitlines()[0] == "met: within 2%; above the published figure where that has a >."
+
+
+def test_a_limit_of_a_share_is_in_points() -> None:
+    def note(within: float) -> str:
+        share = Published("share of time", 50, "%", "P", "a figure", within, of="time")
+        return published_table("Paper", [Reproduced(share, 51, "")]).note.splitlines()[0]
+
+    assert note(1.0) == "met: within 1 percentage point."
+    assert note(0.1) == "met: within 0.1 percentage points."
+
+
+def test_a_tally_has_counts_and_the_medians_of_bytes_and_of_time() -> None:
+    figures = [
+        Reproduced(Published("total", 100, "GB", "P", "x"), 101, ""),
+        Reproduced(Published("saved", 50, "%", "P", "x", of="bytes"), 40, ""),
+        Reproduced(Published("peak", 100, "MiB", "P", "x"), 90, ""),
+        Reproduced(Published("moved", 0, "GB", "P", "x"), 7, ""),  # no share of 0
+        Reproduced(Published("speed", 2, "×", "P", "x", of="time"), 3, ""),
+        Reproduced(Published("wait", 60, "ms", "P", "x", above=True), 600, ""),  # more than: met, and no deviation
+        Reproduced(Published("again", 2, "×", "P", "x", of="time", in_medians=False), 3, ""),
+        Reproduced(Published("runs", 14, "", "P", "x"), 14, ""),
+    ]
+    tally = Tally.of("Paper", figures)
+    assert (tally.figures, tally.met, tally.missed) == (8, 3, 5)
+    assert tally.bytes_figures == 3 and tally.bytes_apart == pytest.approx(0.1)
+    assert tally.time_figures == 1 and tally.time_apart == pytest.approx(0.5)
+    assert tally.lines() == "Published figures: 3 of 8 met.  Median deviation: 10.0% of 3 in bytes, 50.0% of 1 in time."
+    assert summary_table([tally]).rows == [["Paper", "8", "3", "5", "3", "10.0%", "1", "50.0%"]]
+    counts = Tally.of("Paper", figures[-1:])
+    assert counts.lines() == "Published figures: 1 of 1 met."
+    assert summary_table([counts]).rows == [["Paper", "1", "1", "0", "0", "–", "0", "–"]]
+
+
+def published_figures(value: object) -> Iterator[Published]:
+    """Every one in a module's value."""
+    if isinstance(value, Published):
+        yield value
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from published_figures(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from published_figures(part)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from published_figures(getattr(value, field.name))
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_published_figure_is_of_bytes_of_time_or_a_count(name: str) -> None:
+    """A percentage or a ratio has to say it: else no median counts it."""
+    module = import_module(f"refimpl.studies.reproduce.{PAPERS[name].folder}.published")
+    found = [figure for value in vars(module).values() for figure in published_figures(value)]
+    assert found and [figure.what for figure in found if figure.quantity is None] == []
+
+
+@dataclass(frozen=True)
+class Inner:
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return 1 / self.seconds
+
+
+@dataclass(frozen=True)
+class Outer:
+    runs: tuple[Inner, ...]
+    named: dict[str, Inner | None]
+
+
+def test_json_has_the_fields_and_the_properties_at_every_depth() -> None:
+    run = {"seconds": 0.5, "rate": 2.0}
+    found = to_json(Outer((Inner(0.5),), {"a": Inner(0.5), "b": None}))
+    assert found == {"runs": [run], "named": {"a": run, "b": None}}
