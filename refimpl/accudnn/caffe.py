@@ -19,7 +19,8 @@ from math import prod
 from refimpl.network import Network
 
 CONTEXT_BYTES = int(0.33 * (1 << 30))  #: of the CUDA context and the libraries
-IN_PLACE = ("batchnorm", "relu", "dropout", "softmax", "fork")  #: kinds without a top of their own
+#: Kinds without a top of their own; a kind that Caffe did not know is counted with one.
+IN_PLACE = ("batchnorm", "relu", "dropout", "softmax", "fork")
 NORMALISED = 4  #: buffers of BVLC's BatchNorm beside its top
 
 

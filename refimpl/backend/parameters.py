@@ -43,19 +43,18 @@ def spread(layer: Layer, shape: tuple[int, ...]) -> float:
 
     He, Zhang, Ren, Sun: "Delving deep into rectifiers", 2015, eq. 10.
     """
-    gain = 1 if any(consumer.kind == "softmax" for consumer in layer.consumers) else 2
+    gain = 1 if any(consumer.traits.work == "loss" for consumer in layer.consumers) else 2
     return sqrt(gain / prod(shape[1:]))
 
 
 def first_values(network: Network) -> Iterator[tuple[Tensor, float, float]]:
     """Every tensor of the state, its first value, and the standard deviation of what is drawn instead; 0: nothing."""
     values: dict[Tensor, tuple[float, float]] = {}
-    for layer, name, parameter in network.parameters():
-        weight = parameter.weight
-        values[weight] = (0.0, spread(layer, weight.shape)) if name == "w" else (float(name == "gamma"), 0.0)
     for layer in network.layers:
-        if "running_variance" in layer.statistics:
-            values[layer.statistics["running_variance"]] = 1.0, 0.0
+        weights = {name: parameter.weight for name, parameter in layer.parameters.items()}
+        for name, tensor in (weights | layer.statistics).items():
+            first = layer.traits.first[name]
+            values[tensor] = (0.0, spread(layer, tensor.shape)) if first is None else (first, 0.0)
     for tensor in state_tensors(network):
         yield tensor, *values.get(tensor, (0.0, 0.0))
 

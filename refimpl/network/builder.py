@@ -25,7 +25,8 @@ from typing import Any, NoReturn
 
 from kernels.collector import collector_paused
 from refimpl.network.conventions import VDNN, Conventions
-from refimpl.network.layer import Layer, LayerKind, NetworkError
+from refimpl.network.kinds import LayerKind
+from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.network.shapes import convolved, pooled
 from refimpl.text import offer
@@ -156,7 +157,7 @@ class Builder:
         if at_most is not None and not 0 < at_most < inf:
             raise NetworkError(f"{name or 'relu'}: at_most is {at_most!r}; give a number above 0")
         options = {} if at_most is None else {"at_most": float(at_most)}
-        if self.conventions.relu_fused and before.kind in ("conv", "fc") and not before.consumers:
+        if self.conventions.relu_fused and before.traits.fuses_relu and not before.consumers:
             self._refuse_if_built()
             before.has_relu, before.relu_options = True, options
             self._fused += 1
@@ -223,7 +224,7 @@ class Builder:
         """The network, with every tensor and every step; nothing can be added afterwards."""
         self._refuse_if_built()
         ends = [layer.name for layer in self.layers if not layer.consumers]
-        if not self.layers or self.layers[-1].kind != "softmax":
+        if not self.layers or self.layers[-1].traits.work != "loss":
             raise NetworkError(f"{self.name}: the last layer must be a softmax")
         if len(ends) > 1:
             raise NetworkError(f"{self.name}: no layer reads {', '.join(ends[:-1])}; only the softmax may be an end")
@@ -253,7 +254,7 @@ class Builder:
         for x in producers:
             if x not in self._known:
                 raise NetworkError(f"{layer}: {x!r} is no layer of {self.name}")
-            if x.kind == "softmax":
+            if x.traits.work == "loss":
                 raise NetworkError(f"{layer}: no layer can follow the softmax")
         return layer
 
@@ -310,10 +311,12 @@ class Builder:
 
 # -- misspelt layers and options ---------------------------------------------------------------------------------------
 
-LAYERS = (
-    "conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "concat", "join", "softmax", "pool_to", "global_pool",
-    "flatten",
-)  # fmt: skip
+#: The methods that add a layer.
+LAYERS = tuple(
+    name
+    for name, method in vars(Builder).items()
+    if inspect.isfunction(method) and name[0] != "_" and method.__annotations__["return"] == "Layer"
+)
 
 #: What other frameworks call it → what it is called here.
 ELSEWHERE = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from refimpl.network.kinds import TRAITS
 from refimpl.network.tensor import Tensor
 
 #: The functions whose algorithm, and hence workspace, a plan chooses.
-CHOOSABLE = ("conv.forward", "conv.backward_data", "conv.backward_filter")
+CHOOSABLE = tuple(function for traits in TRAITS.values() for function in traits.choosable)
 
 #: What `Call.convolution` gives.
 Convolution = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, ...], tuple[int, int]]

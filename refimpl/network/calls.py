@@ -44,7 +44,7 @@ class Shared(Protocol):
 
 def forward(network: Shared, layer: Layer) -> list[Call]:
     """The calls of a layer's forward step in training."""
-    return FORWARD[layer.kind](network, layer)
+    return FORWARD.get(layer.kind, _plain_forward)(network, layer)
 
 
 def inference(network: Shared, layer: Layer) -> list[Call]:
@@ -61,7 +61,7 @@ def inference(network: Shared, layer: Layer) -> list[Call]:
         return [Call("elementwise.copy", {"x": layer.x, "y": layer.y}, [layer.x], [layer.y])]
     if layer.kind == "softmax":
         return _softmax(network, layer.x, network.predictions)
-    return FORWARD[layer.kind](network, layer)
+    return forward(network, layer)
 
 
 # -- forward -----------------------------------------------------------------------------------------------------------
@@ -99,7 +99,9 @@ def _fused(layer: Layer) -> list[Call]:
 
 def _plain_forward(network: Shared, layer: Layer) -> list[Call]:
     """x → y with the layer's own options."""
-    return [Call(f"{layer.kind}.forward", {"x": layer.x, "y": layer.y, **layer.options}, [layer.x], [layer.y])]
+    x, y = layer.x, layer.y
+    function, arguments = f"{layer.kind}.forward", {"x": x, "y": y, **layer.options}
+    return [Call(function, arguments, updates=[y]) if x is y else Call(function, arguments, [x], [y])]
 
 
 def _pool_forward(network: Shared, layer: Layer) -> list[Call]:
@@ -110,14 +112,6 @@ def _pool_forward(network: Shared, layer: Layer) -> list[Call]:
 def _pooling(layer: Layer, direction: str) -> str:
     """The function of `kernels.pool`: by windows of one size, or to maps of a given size."""
     return f"{direction}_to" if "out" in layer.options else direction
-
-
-def _relu_forward(network: Shared, layer: Layer) -> list[Call]:
-    x, y = layer.x, layer.y
-    arguments = {"x": x, "y": y, **layer.options}
-    if x is y:
-        return [Call("relu.forward", arguments, updates=[y])]
-    return [Call("relu.forward", arguments, [x], [y])]
 
 
 def _batchnorm_forward(network: Shared, layer: Layer) -> list[Call]:
@@ -166,10 +160,11 @@ def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
 
 
+#: Kind → its calls, where they do not follow from its record.
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
-    "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "relu": _relu_forward,
-    "lrn": _plain_forward, "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, "softmax": _softmax_forward,
-    "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
+    "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "batchnorm": _batchnorm_forward,
+    "dropout": _dropout_forward, "softmax": _softmax_forward, "concat": _meeting_forward, "join": _meeting_forward,
+    "fork": _fork_forward,
 }  # fmt: skip
 
 
@@ -186,7 +181,8 @@ class Backward:
 
     def calls(self, layer: Layer) -> list[Call]:
         """The calls of a layer's backward step; none if neither it nor a layer below it has parameters."""
-        return getattr(self, "_" + layer.kind)(layer) if layer.learns else []
+        made: Callable[[Layer], list[Call]] = getattr(self, f"_{layer.kind}", self._plain)
+        return made(layer) if layer.learns else []
 
     # What a layer may do with a gradient of its input: fill a new map, add to one, or let dy become it.
 
@@ -223,7 +219,18 @@ class Backward:
     def _dy(self, layer: Layer) -> Tensor:
         return self.gradients[layer.y]
 
-    # One method a kind.
+    def _plain(self, layer: Layer) -> list[Call]:
+        """In place on dy, with those of its maps that the kind's record names."""
+        maps, dy, traits = {"x": layer.x, "y": layer.y}, self._dy(layer), layer.traits
+        arguments = {name: maps[name] for name in traits.backward_reads} | {"dy": dy, "dx": dy, **layer.options}
+        function = f"{layer.kind}.backward"
+        if layer.in_place:
+            return [Call(function, arguments, [layer.y], updates=[dy])]
+        held = self._held(*(maps[name] for name in traits.library_reads))
+        reads = [tensor for name, tensor in maps.items() if name in traits.backward_reads or tensor in held]
+        return [Call(function, arguments, reads, updates=[dy]), *self._becomes(dy, layer.x)]
+
+    # One method a kind whose calls do not follow from its record.
 
     def _update(self, layer: Layer) -> list[Call]:
         """The optimiser's calls for the weights whose gradients this step has finished."""
@@ -268,13 +275,6 @@ class Backward:
         dx, then = self._into(layer, x)
         arguments = {"x": x, "y": y, "dy": dy, "dx": dx, **layer.options}
         return [Call(f"pool.{_pooling(layer, 'backward')}", arguments, [x, y, dy], [dx]), *then]
-
-    def _relu(self, layer: Layer) -> list[Call]:
-        x, y, dy = layer.x, layer.y, self._dy(layer)
-        arguments = {"y": y, "dy": dy, "dx": dy, **layer.options}
-        if x is y:
-            return [Call("relu.backward", arguments, [y], updates=[dy])]
-        return [Call("relu.backward", arguments, [*self._held(x), y], updates=[dy]), *self._becomes(dy, x)]
 
     def _lrn(self, layer: Layer) -> list[Call]:
         x, dy = layer.x, self._dy(layer)

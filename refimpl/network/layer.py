@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from refimpl.network.call import Call
+from refimpl.network.kinds import TRAITS, LayerKind, Traits
 from refimpl.network.tensor import Tensor
 
 if TYPE_CHECKING:
     import numpy as np
 
 Direction = Literal["forward", "backward"]
-LayerKind = Literal[
-    "data", "conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "fork"
-]
 
 
 class NetworkError(ValueError):
@@ -73,6 +71,11 @@ class Layer:
         self.parameters: dict[str, Parameter] = {}  #: "w", "b"; "gamma", "beta"
         self.statistics: dict[str, Tensor] = {}  #: of a batch normalisation: "mean", "running_mean", …
 
+    @property
+    def traits(self) -> Traits:
+        """What is true of all layers of this kind."""
+        return TRAITS[self.kind]
+
     def output_for(self, consumer: Layer) -> Tensor:
         """The map that `consumer` reads."""
         return self.branches[consumer] if self.kind == "fork" else self.outputs[0]
@@ -95,7 +98,7 @@ class Layer:
     @property
     def in_place(self) -> bool:
         """Whether the layer overwrites the map that it reads and has none of its own."""
-        return self.kind in ("relu", "softmax") and self.x is self.y
+        return self.traits.in_place and self.x is self.y
 
     @property
     def parameter_count(self) -> int:

@@ -15,14 +15,7 @@ from refimpl.network.conventions import Conventions
 from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
 from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Parameter, Step
 from refimpl.network.routes import depth_first
-from refimpl.network.shapes import normalisation_workspace
 from refimpl.network.tensor import Kind, Tensor
-
-#: Layers whose backward does not read their output: a ReLU after them may overwrite it.
-FORGETS_OUTPUT = ("conv", "fc", "batchnorm", "dropout", "join", "concat", "fork")
-
-#: Layers with parameters.
-LEARNING = ("conv", "fc", "batchnorm")
 
 
 class Network:
@@ -100,7 +93,7 @@ class Network:
     def _find_what_learns(self, data: Layer) -> None:
         data.learns = self.conventions.input_gradient
         for layer in self.layers:
-            layer.learns = layer.kind in LEARNING or any(producer.learns for producer in layer.producers)
+            layer.learns = layer.traits.learns or any(producer.learns for producer in layer.producers)
 
     # -- tensors -------------------------------------------------------------------------------------------------------
 
@@ -124,7 +117,8 @@ class Network:
         return made
 
     def _make_maps(self, layer: Layer) -> None:
-        if (layer.kind == "relu" and self._in_place(layer)) or (layer.kind == "softmax" and self._takes_over(layer)):
+        overwrites = self._takes_over if layer.traits.work == "loss" else self._in_place
+        if layer.traits.in_place and overwrites(layer):
             layer.outputs = [layer.x]
             return
         copies = len(layer.consumers) if layer.kind == "fork" else 1
@@ -134,11 +128,11 @@ class Network:
             layer.branches = dict(zip(layer.consumers, layer.outputs, strict=True))
         self.managed += layer.outputs
 
-    def _in_place(self, relu: Layer) -> bool:
-        """Whether no step needs the input of this ReLU after it has run."""
-        producer = relu.producers[0]
+    def _in_place(self, layer: Layer) -> bool:
+        """Whether no step needs the input of this ReLU, or the like, after it has run."""
+        producer = layer.producers[0]
         alone = len(producer.consumers) == 1 or producer.kind == "fork"
-        return self.conventions.relu_in_place and producer.kind in FORGETS_OUTPUT and alone
+        return self.conventions.relu_in_place and producer.traits.forgets_output and alone
 
     def _takes_over(self, softmax: Layer) -> bool:
         """Whether a softmax overwrites its input: no other layer reads it, and a ReLU before it does not need it."""
@@ -147,17 +141,15 @@ class Network:
         return self.conventions.softmax_in_place and alone
 
     def _make_parameters(self, layer: Layer) -> None:
-        for name, shape in self._parameter_shapes(layer).items():
+        for name, shape in layer.traits.parameters(layer).items():
             full = f"{layer.name}.{name}"
             layer.parameters[name] = Parameter(
                 self._resident(full, shape, "weight"),
                 self._weight_gradient(f"d({full})", shape),
                 self._resident(f"momentum of {full}", shape, "momentum"),
             )
-        if layer.kind == "batchnorm":
-            for name in ("mean", "inverse_std", "running_mean", "running_variance"):
-                made = self._resident(f"{layer.name}.{name}", (layer.shape[1],), "statistic")
-                layer.statistics[name] = made
+        for name, shape in layer.traits.statistics(layer).items():
+            layer.statistics[name] = self._resident(f"{layer.name}.{name}", shape, "statistic")
 
     def _weight_gradient(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if not self.conventions.weight_gradients_managed:
@@ -166,26 +158,10 @@ class Network:
         self.managed.append(made)
         return made
 
-    @staticmethod
-    def _parameter_shapes(layer: Layer) -> dict[str, tuple[int, ...]]:
-        options = layer.options
-        if layer.kind == "batchnorm":
-            return {"gamma": (layer.shape[1],), "beta": (layer.shape[1],)}
-        if layer.kind == "conv":
-            outputs, inputs = options["filters"], (layer.x.shape[1] // options["groups"], *options["window"])
-        elif layer.kind == "fc":
-            outputs, inputs = options["outputs"], (prod(layer.x.shape[1:]),)
-        else:
-            return {}
-        return {"w": (outputs, *inputs)} | ({"b": (outputs,)} if options["bias"] else {})
-
     def _make_scratch(self) -> Tensor | None:
-        """One workspace for all batch normalisations: small, of fixed size, and they run one after another."""
-        normalised = {layer.shape for layer in self.layers if layer.kind == "batchnorm"}
-        if not normalised:
-            return None
-        needed = max(normalisation_workspace(shape) for shape in normalised)
-        return self._resident("scratch", (needed // 4,), "scratch")
+        """One workspace for all layers that need a small one of fixed size: they run one after another."""
+        needed = [of(layer) for layer in self.layers if (of := layer.traits.scratch_bytes)]
+        return self._resident("scratch", (max(needed) // 4,), "scratch") if needed else None
 
     def _refuse_equal_names(self) -> None:
         """Tensors are stored by name, so names must differ."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Layer, Step, Tensor
-from refimpl.network.layer import LayerKind
+from refimpl.network.kinds import LayerKind
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 

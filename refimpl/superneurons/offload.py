@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.network.layer import LayerKind
+from refimpl.network.kinds import LayerKind, with_new
 from refimpl.planner import slots
 from refimpl.planner.baseline import Departures
 from refimpl.planner.context import PlanContext
@@ -35,12 +35,14 @@ class OffloadOutputs(slots.Offload):
         return BoundOffload(self, context)
 
 
-CHECKPOINTS = OffloadOutputs(("conv", "fc"), "superneurons-checkpoints", "the outputs of every CONV and FC")
+#: With the matrix products among the kinds that the paper did not know (ours).
+PRODUCTS = with_new(("conv", "fc"), lambda traits: traits.work == "product")
+CHECKPOINTS = OffloadOutputs(PRODUCTS, "superneurons-checkpoints", "the outputs of every CONV and FC")
 
 #: For the published peaks of ResNet under recomputation: the structure layers' outputs are offloaded too, and each is
 #: fetched when a step needs it.
 ALL_CHECKPOINTS = OffloadOutputs(
-    ("conv", "fc", "fork", "join", "concat"),
+    with_new((*PRODUCTS, "fork", "join", "concat"), lambda traits: traits.work == "structure"),
     "superneurons-all-checkpoints",
     "the outputs of every CONV, FC, FORK, JOIN and CONCAT",
     distance=0,

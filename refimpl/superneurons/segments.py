@@ -27,10 +27,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from refimpl.network import Layer, Step, Tensor
+from refimpl.network.kinds import with_new
 from refimpl.planner.context import PlanContext
 
-#: Kinds of layers whose output is dropped.
-CHEAP = ("pool", "relu", "lrn", "batchnorm", "dropout")
+#: Kinds of layers whose output is dropped; of those that the paper did not know, all that take one streaming pass
+#: (ours).
+CHEAP = with_new(("pool", "relu", "lrn", "batchnorm", "dropout"), lambda traits: traits.work == "pass")
 
 Strategy = Literal["speed", "memory", "cost"]
 

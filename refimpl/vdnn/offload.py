@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from refimpl.network.layer import LayerKind
+from refimpl.network.kinds import LayerKind, with_new
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 from refimpl.planner.last_consumer import LastConsumerSends
@@ -30,6 +30,14 @@ class OffloadInputs(slots.Offload):
 
 
 #: All layers of the paper's feature extraction whose X is a buffer of its own; a ReLU works in place.  Without CONCAT
-#: GoogLeNet would keep the 603 MiB that its CONCATs alone read.
-ALL = OffloadInputs(("conv", "pool", "concat"), "vdnn-all", "the inputs of every CONV, POOL and CONCAT")
-CONV = OffloadInputs(("conv",), "vdnn-conv", "the inputs of every CONV")
+#: GoogLeNet would keep the 603 MiB that its CONCATs alone read.  Of the kinds that the paper did not know, all whose
+#: backward reads X (ours).
+ALL = OffloadInputs(
+    with_new(("conv", "pool", "concat"), lambda traits: "x" in traits.backward_reads),
+    "vdnn-all",
+    "the inputs of every CONV, POOL and CONCAT",
+)
+#: The slow layers, whose time hides the copy; of the kinds that the paper did not know, the matrix products (ours).
+CONV = OffloadInputs(
+    with_new(("conv",), lambda traits: traits.work == "product"), "vdnn-conv", "the inputs of every CONV"
+)

@@ -2,7 +2,8 @@
 
 A map gets a pinned buffer on demand (`pinned`).  Threads of the host compress it, and its buffer serves another map;
 before it is copied in it is decompressed into a buffer again.  Only maps that cannot be negative are compressed: the
-outputs of ReLUs, and what pooling and similar layers make of them.
+outputs of ReLUs, and what pooling and similar layers make of them.  Maps of either sign, as today's activations make
+them, are not (ours): few of their numbers are zero.
 
 The bytes that a compressed map takes are counted as in the authors' public code (mark S): eight workers have an eighth
 of the map each, and each takes storage for its non-zeros in eighths of that, 64 slots a map; one bit a number says
@@ -28,16 +29,14 @@ from refimpl.planner.instructions import pinned_size
 from refimpl.vdnnpp.pinned import Buffers
 
 WORKERS = SLOTS = 8
-#: Layers whose output is not negative where none of their inputs is.
-KEEP_THE_SIGN = ("pool", "dropout", "lrn", "concat", "join", "fork")
 
 
 def never_negative(network: Network) -> set[Tensor]:
     """Maps that cannot be negative once their last writer has run: ReLUs' outputs, and what keeps their sign."""
     found: set[Tensor] = set()
     for layer in network.layers:
-        keeps = layer.kind in KEEP_THE_SIGN and found.issuperset(layer.inputs)
-        if layer.kind in ("relu", "softmax") or layer.has_relu or keeps:
+        keeps = layer.traits.sign == "kept" and found.issuperset(layer.inputs)
+        if layer.traits.sign == "never negative" or layer.has_relu or keeps:
             found.update(layer.outputs)
     return found
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from refimpl.network import Layer, Network
-from refimpl.network.layer import LayerKind
+from refimpl.network.kinds import LayerKind, with_new
 from refimpl.planner import SetupError, slots
 from refimpl.planner.context import PlanContext
 from refimpl.planner.last_consumer import LastConsumerSends
@@ -40,11 +40,13 @@ class OffloadInputs(slots.Offload):
         return [layer for layer in network.layers if layer.kind in self.kinds and layer not in last][:: self.every]
 
 
-#: "All" means all but ReLU, softmax and fully connected layers.
+#: "All" means all but ReLU, softmax and fully connected layers: those that the authors' code did not know, too (ours).
 ALL = OffloadInputs(
-    ("conv", "pool", "lrn", "batchnorm", "dropout", "concat", "join", "fork"),
+    with_new(("conv", "pool", "lrn", "batchnorm", "dropout", "concat", "join", "fork"), lambda traits: True),
     "vdnnpp-all",
     "the inputs of all layers but ReLU, FC and softmax",
 )
-CONV = OffloadInputs(("conv",), "vdnnpp-conv", "the inputs of every CONV")
-ALTERNATE_CONV = OffloadInputs(("conv",), "vdnnpp-alternate-conv", "the inputs of every second CONV", every=2)
+#: As vDNN's: with the matrix products among the kinds that the authors' code did not know (ours).
+PRODUCTS = with_new(("conv",), lambda traits: traits.work == "product")
+CONV = OffloadInputs(PRODUCTS, "vdnnpp-conv", "the inputs of every CONV")
+ALTERNATE_CONV = OffloadInputs(PRODUCTS, "vdnnpp-alternate-conv", "the inputs of every second CONV", every=2)

@@ -4,7 +4,7 @@ What a call does is vDNN's search (`refimpl.planner.window`): the nearest layer 
 prefetch yet; a CONV ends the search.  Two things are vDNN++'s:
 
 - Every layer's backward calls it but a ReLU's, which the authors' code takes as part of the layer before, and a
-  softmax's.  A POOL's does too.
+  softmax's.  A POOL's does too, and that of kinds that the authors' code did not know (ours).
 - No join follows.  The layer that reads the map waits for its copy, not the layer that prefetched it.
 
 The authors' code allocates the map before the layer's own dX.  `WINDOW_LATE` allocates dX first, for the study of
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refimpl.network.layer import LayerKind
+from refimpl.network.kinds import LayerKind
 from refimpl.planner.window import Window
 
 

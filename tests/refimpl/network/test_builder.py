@@ -271,7 +271,7 @@ def test_without_the_convention_it_never_is() -> None:
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda b: b.linear(10), "a Builder has no 'linear'; write fc. There are: conv, pool, fc,"),
+        (lambda b: b.linear(10), "a Builder has no 'linear'; write fc. There are: conv, pool,"),
         (lambda b: b.batchnrm(), "a Builder has no 'batchnrm'; did you mean batchnorm? There are: conv,"),
         (lambda b: b.buld(), "did you mean build?"),
         (lambda b: b.conv(8, 3, padding=1), "conv has no option 'padding'; write pad. There are: filters, window,"),

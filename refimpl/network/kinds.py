@@ -1,0 +1,142 @@
+"""What a kind of layer is: one record each, asked whenever code needs to know "does it learn?" or "is it cheap?".
+
+To add a kind, name it in `LayerKind`, write its record, a method of `Builder` and a file of kernels.  If it is *plain*
+(x → y of one function of `kernels`, and dx in place on dy) its calls follow from the record; any other kind has its
+calls in `refimpl.network.calls`.
+
+A paper's rule that names kinds is a tuple in the paper's folder.  The papers knew the kinds of their own networks,
+`published`; `with_new` says for each rule which of the others it is extended to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Literal, Protocol
+
+from refimpl.network.shapes import normalisation_workspace
+from refimpl.network.tensor import Tensor
+
+LayerKind = Literal[
+    "data", "conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "fork"
+]
+
+#: The work of a layer: a matrix product, whose time may hide a copy; one streaming pass over its maps,
+#: which is cheap to repeat; a place where branches part or meet; the loss; or none, for the input batch.
+Work = Literal["product", "pass", "structure", "loss", "data"]
+
+#: The numbers of its output: of either sign, none negative, or none negative where no input has a negative one.
+Sign = Literal["any", "never negative", "kept"]
+
+Shapes = Mapping[str, tuple[int, ...]]  #: name → shape
+
+
+class Described(Protocol):
+    """What a record asks of a layer."""
+
+    kind: LayerKind
+    shape: tuple[int, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def x(self) -> Tensor: ...
+
+
+def nothing(layer: Described) -> Shapes:
+    return {}
+
+
+@dataclass(frozen=True, eq=False)
+class Traits:
+    """What is true of all layers of one kind."""
+
+    work: Work
+    #: Its own maps that its backward reads, "x" and "y", beside the gradient dy.
+    backward_reads: tuple[str, ...]
+    #: What the published systems' library reads besides: held where the network's conventions say so.
+    library_reads: tuple[str, ...] = ()
+    #: Whether its output may overwrite its input, where no other step needs that.
+    in_place: bool = False
+    #: Whether a ReLU after it can be part of it, where the network's conventions say so.
+    fuses_relu: bool = False
+    sign: Sign = "any"
+    parameters: Callable[[Described], Shapes] = nothing  #: what it learns
+    statistics: Callable[[Described], Shapes] = nothing  #: what else lives as long as training
+    #: Parameter or statistic → its first value, the same everywhere; None: drawn by He's rule.
+    first: Mapping[str, float | None] = field(default_factory=dict)
+    scratch_bytes: Callable[[Described], int] | None = None  #: of a workspace that all layers of this kind share
+    choosable: tuple[str, ...] = ()  #: the functions of `kernels` whose algorithm, and so workspace, a plan chooses
+    published: bool = False  #: whether the papers' networks have it, so that their rules name it or leave it out
+
+    @property
+    def learns(self) -> bool:
+        """Whether it has parameters."""
+        return self.parameters is not nothing
+
+    @property
+    def forgets_output(self) -> bool:
+        """Whether no backward of its own reads its output, ours or the library's: a ReLU after it may overwrite it."""
+        return "y" not in (*self.backward_reads, *self.library_reads)
+
+
+# -- what layers learn -------------------------------------------------------------------------------------------------
+
+
+def filters(layer: Described) -> Shapes:
+    """The weights of a convolution or of a fully connected layer."""
+    options = layer.options
+    if layer.kind == "conv":
+        outputs, inputs = options["filters"], (layer.x.shape[1] // options["groups"], *options["window"])
+    else:
+        outputs, inputs = options["outputs"], (prod(layer.x.shape[1:]),)
+    return {"w": (outputs, *inputs)} | ({"b": (outputs,)} if options["bias"] else {})
+
+
+def each_channel(*names: str) -> Callable[[Described], Shapes]:
+    """A number of each name for every channel."""
+    return lambda layer: dict.fromkeys(names, (layer.shape[1],))
+
+
+# -- the kinds ---------------------------------------------------------------------------------------------------------
+
+TRAITS: Mapping[LayerKind, Traits] = {
+    "data": Traits("data", backward_reads=("y",), published=True),  # a convolution's backward reads the batch
+    "conv": Traits(
+        "product", backward_reads=("x",), fuses_relu=True, parameters=filters, first={"w": None, "b": 0.0},
+        choosable=("conv.forward", "conv.backward_data", "conv.backward_filter"), published=True,
+    ),
+    "fc": Traits(
+        "product", backward_reads=("x",), fuses_relu=True, parameters=filters, first={"w": None, "b": 0.0},
+        published=True,
+    ),
+    "pool": Traits("pass", backward_reads=("x", "y"), sign="kept", published=True),
+    "relu": Traits(
+        "pass", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative", published=True
+    ),
+    "lrn": Traits("pass", backward_reads=("x",), library_reads=("y",), sign="kept", published=True),
+    "batchnorm": Traits(
+        "pass", backward_reads=("x",), parameters=each_channel("gamma", "beta"),
+        statistics=each_channel("mean", "inverse_std", "running_mean", "running_variance"),
+        first=dict.fromkeys(("beta", "mean", "inverse_std", "running_mean"), 0.0)
+        | dict.fromkeys(("gamma", "running_variance"), 1.0),
+        scratch_bytes=lambda layer: normalisation_workspace(layer.shape), published=True,
+    ),
+    "dropout": Traits("pass", backward_reads=(), sign="kept", published=True),
+    "softmax": Traits(
+        "loss", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative", published=True
+    ),
+    "concat": Traits("structure", backward_reads=(), sign="kept", published=True),
+    "join": Traits("structure", backward_reads=(), sign="kept", published=True),
+    "fork": Traits("structure", backward_reads=(), sign="kept", published=True),
+}  # fmt: skip
+
+
+def with_new(named: Sequence[LayerKind], rule: Callable[[Traits], bool]) -> tuple[LayerKind, ...]:
+    """The kinds that a paper's rule names, and those that no paper knew to which the rule is extended.
+
+    Args:
+        named: by the paper.
+        rule: whether the paper's rule is extended to a kind; asked of kinds alone that are not `published`.
+    """
+    return (*named, *(kind for kind, traits in TRAITS.items() if not traits.published and rule(traits)))
