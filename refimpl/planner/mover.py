@@ -142,9 +142,11 @@ class Mover:
         """Start to bring a tensor back, if there is a hole for it: nothing is evicted, and nothing fails."""
         if self.memory.is_draining(tensor):
             self.memory.revive(tensor)
+        elif not self.pinned.has(tensor):
+            return
         elif (tensor, self.order.now) in self.futile:
-            self.counts["skipped_prefetches"] += 1
-        elif self.pinned.has(tensor) and self.memory.try_allocate(tensor):
+            self.counts["futile_prefetches"] += 1
+        elif self.memory.try_allocate(tensor):
             self.counts["prefetched_bytes"] += self.copy_in(tensor, "prefetch")
             self._unread[tensor] = self.order.now
             self._early.add(tensor)

@@ -24,6 +24,7 @@ from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
 from refimpl.planner.pinned import PinnedMemory
+from refimpl.report.tables import plan_table
 from refimpl.studies.reproduce.evaluation import moved_bytes
 from refimpl.superneurons import (
     CHECKPOINTS,
@@ -610,6 +611,31 @@ def test_a_prefetch_that_an_eviction_would_undo_is_not_made(
     before, after = eager.plan(), plan(drawn, stages.everything(), MACHINES[on], budget, exact=True)
     assert unread(before) and eager.mover.undone and not unread(after)
     assert after.planned_seconds <= faster * before.planned_seconds and moved_bytes(after) < moved_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "mib", "skipped", "left_out"), [("resnet50", 16, 481, 0, 7), ("googlenet", 32, 400, 1, 0)]
+)
+def test_a_plan_says_why_prefetches_were_not_made(name: str, batch: int, mib: int, skipped: int, left_out: int) -> None:
+    """Those without a hole and those that an eviction would undo are counted apart."""
+    program = plan(build(name, batch), stages.everything(), MACHINES["k40c"], mib << 20, exact=True)
+    assert (program.counts.skipped_prefetches, program.counts.futile_prefetches) == (skipped, left_out)
+    rows = {row[0]: row[1:] for row in plan_table(program, program.simulate()).rows}
+    assert rows.get("prefetches skipped") == ([str(skipped), "for want of a hole"] if skipped else None)
+    assert rows.get("prefetches left out") == ([str(left_out), "an eviction would undo them"] if left_out else None)
+    traffic = " ".join(program.listing().split("    traffic ")[1].split("    cache ")[0].split())
+    assert ("no hole for a prefetch" in traffic) == (skipped > 0)
+    assert (f"{left_out} prefetches not made that an eviction would undo" in traffic) == (left_out > 0)
+
+
+def test_a_prefetch_stays_where_nothing_fits_without_it() -> None:
+    """AlexNet in a budget near its least: without the batch's prefetch a later gradient finds no hole."""
+    drawn, on, budget = build("alexnet", 128), MACHINES["titan-x"], 1005 << 20
+    eager = Planner(drawn, stages.everything(), on, budget)
+    assert unread(eager.plan()) == unread(plan(drawn, stages.everything(), on, budget, exact=True)) != []
+    with pytest.raises(DoesNotFit) as error:
+        eager.without(eager.mover.undone).plan()
+    assert error.value.for_holes
 
 
 @pytest.mark.slow
