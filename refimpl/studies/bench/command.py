@@ -120,7 +120,7 @@ def planner(options: argparse.Namespace) -> int:
     """Planning, verifying and simulating, on one core."""
     from refimpl.studies.bench import planning as measuring
 
-    with progress("", len(measuring.NETWORKS) + 1) as advance:
+    with progress("", len(measuring.NETWORKS) + 1 + len(measuring.PRESETS)) as advance:
         report = measuring.run(1 if options.quick else 3, advance)
     return shown(options, report, f"the least of {report.turns} turns.")
 

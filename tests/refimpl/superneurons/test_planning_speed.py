@@ -108,9 +108,10 @@ def test_the_bench_measures_it_beside_the_others() -> None:
         planner_bench.Row(str(case), number, 10 * number, 0.1, 0.1 * number, 0.1 * number, 0.1 * number)
         for number, case in enumerate(planner_bench.NETWORKS, 1)
     ]
-    report = planner_bench.report(rows, turns=1, load=0.0, tuner=1.0, given_up=1e-3)
+    grown = [planner_bench.Growth("superneurons", 0.5, [1000, 3000], [1.0, 3.0])]
+    report = planner_bench.report(rows, turns=1, load=0.0, tuner=1.0, given_up=1e-3, presets=grown)
     assert report.exponents["together"] == pytest.approx(1.0)
-    table, targets = report.tables()
+    table, _, targets = report.tables()
     assert {len(line) for line in table.rows} == {len(table.head)}
     assert "resnet:2498, superneurons" in {line[0] for line in table.rows}
     assert ["resnet:2498, superneurons: plan, verify, simulate", "20 s", "2.40 s", "met"] in targets.rows

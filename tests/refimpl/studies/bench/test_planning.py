@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from refimpl.studies.bench import planning
-from refimpl.studies.bench.planning import PHASES, Case, Row
+from refimpl.studies.bench.planning import PHASES, Case, Growth, Row
+
+GROWTH = [
+    Growth("vdnn-all", 0.5, [1000, 3000, 10000], [0.1, 0.3, 1.0]),
+    Growth("combined", 0.5, [1000, 3000], [10.0, 90.0]),
+]
 
 
 def test_every_phase_of_a_network_is_measured() -> None:
@@ -28,12 +33,31 @@ def test_a_plan_that_is_given_up_early_takes_a_part_of_a_whole_one() -> None:
     assert 0 < planning.measure_given_up(turns=3) < 0.7 * whole
 
 
+@pytest.mark.parametrize("preset", ["baseline", "vdnn-all", "superneurons-liveness", "combined"])
+def test_how_a_preset_grows_is_measured(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a budget that it fits, and for a search with the same number of plans at every size."""
+    monkeypatch.setattr(planning, "EFFORT", 2)
+    sizes = [planning.Size.named(name) for name in ("resnet50", "resnet101")]
+    growth = planning.measure_growth(preset, sizes, turns=1)
+    assert growth.layers == [len(size.network.layers) for size in sizes] and all(growth.seconds)
+    assert growth.share in planning.SHARES and (growth.share > 1) == (preset == "baseline")
+
+
+def test_a_plan_that_is_expected_to_take_too_long_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is expected follows from the smaller sizes."""
+    sizes = [planning.Size.named(name) for name in ("resnet50", "resnet101", "resnet152")]
+    asked = iter([1.0, 30.0])
+    monkeypatch.setattr(planning.Size, "seconds", lambda *_: next(asked))
+    growth = planning.measure_growth("vdnn-all", sizes, turns=1)
+    assert growth.seconds == [1.0, 30.0] and "not measured" in growth.cells[-1]
+
+
 def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "speed.md"
     page.write_text("before\n<!-- begin bench planner -->\nold\n<!-- end bench planner -->\nafter\n")
     rows = [Row(str(case), 10 * i, 50 * i, 0.1, i, i, i) for i, case in enumerate(planning.NETWORKS, 1)]
-    report = planning.report(rows, turns=3, load=2.0, tuner=61.5, given_up=0.0025)
+    report = planning.report(rows, turns=3, load=2.0, tuner=61.5, given_up=0.0025, presets=GROWTH)
     full, as_json, written = report.write(tmp_path)
     assert full.name.startswith("planner-") and full.name.endswith(f"{report.date}.md")
     assert written == page and "old" not in page.read_text() and page.read_text().endswith("\nafter\n")
@@ -42,4 +66,8 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
         assert "| tune vgg16, accudnn, 12 GiB | 60 s | 61.50 s | missed |" in text
         assert "| vgg16, combined: a plan that is given up early | 3 ms | 2.5 ms | met |" in text
         assert "busy with other work (load 2.0)" in text and "the least of 3 turns" in text
+        assert "| preset | budget | 1,000 layers | 3,000 layers | 10,000 layers | exponent |" in text
+        assert "| vdnn-all | 0.5 | 0.10 s | 0.30 s | 1.00 s | 1.00 |" in text
+        assert "| combined | 0.5 | 10.00 s | 90.00 s | not measured: more than 3 minutes expected | 2.00 |" in text
+        assert "| growth of every preset, exponent | 1.2 | 2.00 (combined) | missed |" in text
     assert json.loads(as_json.read_text())["exponents"]["plan"] == report.exponents["plan"]
