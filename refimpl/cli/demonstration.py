@@ -143,7 +143,7 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
                 found.append(train(trainer, digits, epochs, advance))
             done, peak, timeline = found[-1], trainer.recounted_peak, trainer.timeline()
         agrees = "as planned" if peak == program.peak_bytes else f"NOT the {size(program.peak_bytes)} that were planned"
-        say(f"  {policy:13} {means(program)}; held {size(peak)}, {agrees}")
+        say(f"  {policy:13} {means(program)}; peak {size(peak)}, {agrees}")
         learnt = f"loss {done.losses[-1]:.6f}, accuracy {done.right[-1]:.1%}"
         say(f"  {'':13} after {counted(len(done.right), 'epoch')}: {learnt}")
         write_page(folder / f"digits-{policy}.html", program, timeline)

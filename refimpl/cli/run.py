@@ -412,7 +412,8 @@ def report(document: dict[str, Any], program: Program) -> None:
         say(f"Accuracy  {document['accuracy']:.1%} of {document['tested']:,} images that it has not learnt from")
     again = "recounted from the executed instructions"
     same = f"as {again}" if peak["predicted"] == peak["recounted"] else f"but {size(peak['recounted'])} {again}"
-    say(f"Memory    {size(peak['predicted'])} at most, {same}; budget {size(program.budget)}")
+    pool = f"; pool {size(program.pool_bytes)}" * (program.pool_bytes < program.budget)
+    say(f"Memory    peak {size(peak['predicted'])}, {same}{pool}; budget {size(program.budget)}")
     modelled = program.machine.name == "here" and not isinstance(program.machine, CalibratedCpu)
     rough = "; a rough model: refimpl profile measures" if modelled else ""
     if document["backend"] == "emulated":

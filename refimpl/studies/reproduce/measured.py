@@ -41,7 +41,7 @@ class Run:
     setup: str
     batch: int
     budget_bytes: int
-    peak_bytes: int  #: of the pool, recounted from the executed instructions
+    peak_bytes: int  #: the most in use at a time, recounted from the executed instructions
     seconds: float  #: of an iteration
     images_rate: float
     moved_bytes: int  #: of maps in an iteration, out and in; the batch is not counted
@@ -256,7 +256,7 @@ def gigabytes(rate: float) -> str:
 
 RUN = (
     Column("images", "batch", count), Column("budget", "budget_bytes", size),
-    Column("pool, at most", "peak_bytes", size), Column("an iteration", "seconds", duration),
+    Column("peak", "peak_bytes", size), Column("an iteration", "seconds", duration),
     Column("images a second", "images_rate", in_units(1)), Column("maps moved", "moved_bytes", size),
     Column("copying", "copying_seconds", duration), Column("of that beside kernels", "hidden", percent),
     Column("out", "out_rate", gigabytes), Column("in", "in_rate", gigabytes),

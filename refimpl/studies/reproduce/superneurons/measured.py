@@ -208,7 +208,7 @@ def against_driver_calls(network: Network, ask: Request) -> Pools:
 
 
 TORCH = (
-    Column("images", lambda pair: pair[0].batch, count), Column("held at most", lambda pair: pair[0].peak_bytes, size),
+    Column("images", lambda pair: pair[0].batch, count), Column("peak", lambda pair: pair[0].peak_bytes, size),
     Column("on the host", lambda pair: pair[0].pinned_bytes, size),
     Column("an iteration", lambda pair: pair[0].seconds, duration),
     Column("images a second", lambda pair: pair[0].images_rate, in_units(1)),
