@@ -117,7 +117,7 @@ def networks_table() -> str:
 def machines_table() -> str:
     """The machines that have a name, and where their figures come from."""
     from refimpl.cli.lists import MACHINES_HEAD, SOURCES_HEAD, machine_rows, source_rows
-    from refimpl.machine import summary
+    from refimpl.names.machines import summary
 
     found = summary(with_here=False)
     figures, sources = (
@@ -144,7 +144,7 @@ def calibration_table() -> str:
 
 def modules_table(slot: str) -> str:
     """The modules of one slot."""
-    from refimpl.registry.modules import MODULES
+    from refimpl.names.modules import MODULES
 
     rows = []
     for name, module in MODULES[slot].items():
@@ -171,7 +171,7 @@ QUESTIONS = {
 
 def slots_table() -> str:
     """Every slot, its question, and its modules."""
-    from refimpl.registry.modules import MODULES
+    from refimpl.names.modules import MODULES
 
     rows = [[f"`{slot}`", QUESTIONS[slot], ", ".join(f"`{name}`" for name in found)] for slot, found in MODULES.items()]
     return markdown_table(["slot", "its question", "modules"], rows) + "\n"
@@ -179,8 +179,8 @@ def slots_table() -> str:
 
 def presets_table() -> str:
     """The presets, slot by slot."""
+    from refimpl.names.presets import PRESETS
     from refimpl.planner import SLOTS
-    from refimpl.registry.presets import PRESETS
 
     rows = [[f"`{name}`", p.about, *(p.setup.slots[slot] for slot in SLOTS)] for name, p in PRESETS.items()]
     return markdown_table(["preset", "what it does", *SLOTS], rows) + "\n"

@@ -29,7 +29,8 @@ PURPOSE = {
     "refimpl.backend": "runs it: CPU, CUDA",
     "refimpl.combined": "the papers together: fates, a search",
     "refimpl.report": "tables, pictures and traces of any program",
-    "refimpl.registry": "names → networks, machines, modules, presets, budgets; what fits",
+    "refimpl.names": "names → networks, machines, modules, presets, budgets",
+    "refimpl.fit": "what fits: by name, the least budget, remedies",
     "refimpl.cli": "the command refimpl",
     "refimpl.studies": "what evaluates: optimum, pareto, fragmentation, bench, reproduce",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from refimpl.registry import kernels as listing
+from refimpl.report import kernels_table as listing
 from refimpl.report.markdown import markdown_table
 
 KERNELS = """\

@@ -37,7 +37,8 @@ ROOMS = {
         "Programs that run, on the CPU or a GPU, and their data. See [](/backends.md).",
     ),
     "report": (["refimpl.report", "refimpl.text"], "Tables, pictures and traces. See [](/reports.md)."),
-    "registry": (["refimpl.registry"], "Names and the objects they mean; what fits a budget. See [](/slots/index.md)."),
+    "names": (["refimpl.names"], "Names and the objects they mean. See [](/slots/index.md)."),
+    "fit": (["refimpl.fit"], "What fits a budget, and the least budget of a setup. See [](/program.md)."),
     "optimum": (
         ["refimpl.studies.optimum", "refimpl.studies.pareto", "refimpl.studies.fragmentation"],
         "A lower bound, exhaustive search and Rotor; seconds over budgets; the pool's holes. See [](/optimum.md).",

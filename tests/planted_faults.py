@@ -1146,31 +1146,31 @@ REPORT = (
 REGISTRY = (
     Fault(
         "GB means GiB",
-        "refimpl/registry/budgets.py",
+        "refimpl/names/budgets.py",
         '"gb": 10**9',
         '"gb": 1 << 30',
-        "tests/refimpl/registry",
+        "tests/refimpl/fit tests/refimpl/names tests/refimpl/planner/test_largest.py",
     ),
     Fault(
         "the largest batch is not compared with one more",
-        "refimpl/registry/largest.py",
+        "refimpl/planner/largest.py",
         "while too_large - best > 1:",
         "while too_large - best > 2:",
-        "tests/refimpl/registry",
+        "tests/refimpl/fit tests/refimpl/names tests/refimpl/planner/test_largest.py",
     ),
     Fault(
         "the least budget is one step of the search too large",
-        "refimpl/registry/fitting.py",
+        "refimpl/fit/least_budget.py",
         "while enough - too_small > 1:",
         "while enough - too_small > 2:",
-        "tests/refimpl/registry tests/refimpl/cli/test_plan.py",
+        "tests/refimpl/fit tests/refimpl/cli/test_plan.py",
     ),
     Fault(
         "of the setups that would fit the slowest is offered",
-        "refimpl/registry/fitting.py",
+        "refimpl/fit/least_budget.py",
         "cheapest = min(found",
         "cheapest = max(found",
-        "tests/refimpl/registry tests/refimpl/cli",
+        "tests/refimpl/fit tests/refimpl/names tests/refimpl/cli",
     ),
 )
 

@@ -25,9 +25,9 @@ import kernels
 import refimpl
 from refimpl import cli
 from refimpl.cli.arguments import Fail
+from refimpl.names.modules import SWITCHES
 from refimpl.planner import SLOTS
 from refimpl.planner.instructions import Instruction
-from refimpl.registry.modules import SWITCHES
 from refimpl.studies.reproduce import PAPERS
 from tests.refimpl.backend.processes import mpiexec, needs_mpi
 
@@ -204,7 +204,7 @@ def test_readers_need_public_names_only(page: Path) -> None:
     ("code", "found"),
     [
         ("from refimpl.planner.baseline import LayerWise", ["refimpl.planner.baseline.LayerWise"]),
-        ("from refimpl.registry import modules", ["refimpl.registry.modules"]),
+        ("from refimpl.names import modules", ["refimpl.names.modules"]),
         ("import refimpl.planner.loop", ["refimpl.planner.loop"]),
         ("from kernels.conv.shape import Pair", ["kernels.conv.shape.Pair"]),
         ("refimpl.vdnnpp.pool_search.trace(program)", ["refimpl.vdnnpp.pool_search"]),

@@ -15,13 +15,14 @@ from refimpl.cli.plan import least
 from refimpl.cli.terminal import Advance, print_json, progress, say, show_table, wrapped
 from refimpl.combined import Combined
 from refimpl.combined.papers import Tried, best_of
+from refimpl.fit.planning import budget_bytes
 from refimpl.machine import Machine
+from refimpl.names.budgets import several
+from refimpl.names.modules import modules
+from refimpl.names.presets import PAPERS, combinations, parse
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup, SetupError
-from refimpl.registry.budgets import several
-from refimpl.registry.modules import modules
-from refimpl.registry.planning import budget_bytes, unlimited_baseline
-from refimpl.registry.presets import PAPERS, combinations, parse
+from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.comparison import Compared, compared, misfit
 from refimpl.report.json import misfit_json, plan_json
 from refimpl.report.tables import GAP, WIDTH, Table, compare_table

@@ -65,11 +65,11 @@ def names(kind: str, prefix: str, **asked: Any) -> Iterable[str]:
 
         return RATES
     if kind == "presets":
-        from refimpl.registry.presets import PRESETS
+        from refimpl.names.presets import PRESETS
 
         return PRESETS
     if kind == "assignments":
-        from refimpl.registry.modules import MODULES, SWITCHES
+        from refimpl.names.modules import MODULES, SWITCHES
 
         slots = MODULES | SWITCHES
         slot, equals, _ = prefix.partition("=")

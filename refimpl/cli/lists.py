@@ -8,14 +8,15 @@ from typing import Any
 
 from refimpl.cli.arguments import DONE, Fail, Parser, pick
 from refimpl.cli.terminal import print_json, say, show, wrapped
-from refimpl.machine import CATALOGUES, MACHINES, summary
+from refimpl.machine import CATALOGUES, MACHINES
 from refimpl.machine.model import FIGURES
+from refimpl.names.machines import summary
+from refimpl.names.modules import ABOUT_SWITCHES, MODULES, SWITCHES, switches
+from refimpl.names.presets import PRESETS
 from refimpl.network.conventions import SUFFIXES
 from refimpl.network.zoo import FAMILIES, NETWORKS, PLAIN
 from refimpl.planner import Setup
 from refimpl.planner.setup import parameters, text_of
-from refimpl.registry.modules import ABOUT_SWITCHES, MODULES, SWITCHES, switches
-from refimpl.registry.presets import PRESETS
 from refimpl.report.markdown import markdown_table
 from refimpl.text import size
 
@@ -172,7 +173,7 @@ def modules(options: argparse.Namespace) -> int:
 
 
 def kernels(options: argparse.Namespace) -> int:
-    from refimpl.registry import kernels as listing
+    from refimpl.report import kernels_table as listing
 
     family = pick(options.family, listing.families(), "kernel family") if options.family else None
     if options.machine_code:

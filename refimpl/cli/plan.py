@@ -10,15 +10,15 @@ from refimpl.cli import declare, resolve
 from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Parser, writable
 from refimpl.cli.pictures import checked, draw
 from refimpl.cli.terminal import print_json, say, show_table, tell, waiting, wrapped
+from refimpl.fit.least_budget import least_budget, remedies
+from refimpl.fit.planning import budget_bytes, share_of
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Setup, plan
+from refimpl.planner.largest import Largest, unlimited_baseline
+from refimpl.planner.largest import largest as largest_size
 from refimpl.planner.verify import Proof
-from refimpl.registry.fitting import least_budget, remedies
-from refimpl.registry.largest import Largest
-from refimpl.registry.largest import largest as largest_size
-from refimpl.registry.planning import budget_bytes, share_of, unlimited_baseline
 from refimpl.text import counted
 
 EXAMPLES = (

@@ -12,7 +12,7 @@ from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, pick
 from refimpl.cli.terminal import print_json, progress, say, show
 from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
 from refimpl.memory.log import Event, Replay, read_rmm, replay
-from refimpl.registry.budgets import parse_bytes
+from refimpl.names.budgets import parse_bytes
 from refimpl.text import size as text
 
 CLOSE = 1024  #: the least pool is found to one part in 1024

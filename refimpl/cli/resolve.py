@@ -11,15 +11,15 @@ from refimpl.cli.arguments import WRONG, Fail
 from refimpl.cli.declare import VDNNS_MACHINE
 from refimpl.cli.terminal import say, search_progress, waiting
 from refimpl.combined import Combined
+from refimpl.fit.planning import plan, share_of
 from refimpl.machine import Machine, Ring, here
-from refimpl.machine import machine as machine_named
+from refimpl.names import presets
+from refimpl.names.budgets import BudgetError, parse_bytes, several, tiers_named
+from refimpl.names.machines import named as machine_named
+from refimpl.names.modules import assignments
 from refimpl.network import BUCKET_BYTES, Network
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Proof, Setup, SetupError, Unsafe
-from refimpl.registry import presets
-from refimpl.registry.budgets import BudgetError, parse_bytes, several, tiers_named
-from refimpl.registry.modules import assignments
-from refimpl.registry.planning import plan, share_of
 
 if TYPE_CHECKING:  # it imports Numba
     from refimpl.backend import Trainer

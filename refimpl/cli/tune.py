@@ -10,14 +10,15 @@ from typing import Any
 
 from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.tuner import Learning, Objective, Point, fitting
+from refimpl.accudnn.tuning import ACCOUNTINGS, Accounting, Tuned, Workers, tune
 from refimpl.cli import declare, resolve
 from refimpl.cli.arguments import DONE, Fail, Parser, pick, real, whole
 from refimpl.cli.pictures import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
+from refimpl.fit.planning import budget_bytes, plan
 from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
-from refimpl.registry.planning import budget_bytes
-from refimpl.registry.tuning import ACCOUNTINGS, Accounting, Tuned, Workers, tune
+from refimpl.planner import DoesNotFit
 from refimpl.report.tables import Column, Table, count
 from refimpl.text import contents, duration, size
 
@@ -85,7 +86,11 @@ def run(options: argparse.Namespace) -> int:
     if budget > MOST_BUDGET:
         raise Fail(f"--budget {options.budget}: give at most 1 PiB, or X(b) is flat and has no end")
     with progress("tuning", PLANS) as advance:
-        tuned = tune(options.network, setup, machine, budget, clusters, objective, accounting, learning, advance)
+        try:
+            tuned = tune(options.network, setup, machine, budget, clusters, objective, accounting, learning, advance)
+        except DoesNotFit:
+            plan(build(options.network, 1), setup, machine, budget)  # the same, and says what would fit
+            raise
     if picture:
         save(drawn(tuned), picture)
     if options.json:

@@ -7,7 +7,7 @@ import argparse
 from refimpl.cli import declare, resolve
 from refimpl.cli.arguments import DONE, Parser, writable
 from refimpl.cli.terminal import say
-from refimpl.registry.planning import plan
+from refimpl.fit.planning import plan
 from refimpl.report.figures import title
 
 

@@ -16,7 +16,7 @@ from refimpl.accudnn import ACCUDNN
 from refimpl.machine import Machine
 from refimpl.memory import BothEnds
 from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, TooSlow, plan
+from refimpl.planner import BASELINE, DoesNotFit, Program, Search, Setup, SetupError, TooSlow, plan
 from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, NoOffload, PerformanceOptimal
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, DynamicWorkspace
 from refimpl.superneurons import presets as superneurons
@@ -35,7 +35,6 @@ def papers() -> dict[str, tuple[Setup, ...]]:
     vDNN's and vDNN++'s have both searches for a map to prefetch: that in which a POOL searches, and that in which it
     does not.  Otherwise one fits where the other does not for its search alone.
     """
-    baseline = Setup("baseline", algorithms=PERFORMANCE)
     kept = vdnn.static("vdnn-none", NoOffload())
     of_vdnn = [
         base.replace(algorithms=one, prefetch=search)
@@ -58,7 +57,7 @@ def papers() -> dict[str, tuple[Setup, ...]]:
             bases += [base.replace(recompute=how) for base in (superneurons.recompute(), superneurons.everything())]
         of_superneurons += [base.replace(algorithms=one) for base in bases]
     return {
-        "baseline": (baseline, baseline.replace(algorithms=MEMORY)),
+        "baseline": (BASELINE, BASELINE.replace(algorithms=MEMORY)),
         "vDNN": tuple(of_vdnn),
         "vDNN++": tuple(of_vdnnpp),
         "SuperNeurons": tuple(of_superneurons),

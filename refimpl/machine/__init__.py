@@ -2,9 +2,8 @@
 
 from refimpl.machine.catalogues import CATALOGUES
 from refimpl.machine.clock import Clock, Engine
-from refimpl.machine.machines import MACHINES, TITAN_X
+from refimpl.machine.gpus import MACHINES, TITAN_X
 from refimpl.machine.model import Choice, Machine
-from refimpl.machine.named import machine, summary
 from refimpl.machine.profile import Profile, machine_from_profile
 from refimpl.machine.ring import Ring, wire_bytes
 from refimpl.machine.simulate import Span, Timeline, engine_of, simulate
@@ -13,6 +12,5 @@ from refimpl.machine.work import MachineError
 
 __all__ = [
     "CATALOGUES", "HOST", "MACHINES", "PEER", "TITAN_X", "Choice", "Clock", "Engine", "Machine", "MachineError",
-    "Profile", "Ring", "Span", "Tier", "Timeline", "engine_of", "machine", "machine_from_profile", "simulate",
-    "summary", "wire_bytes",
+    "Profile", "Ring", "Span", "Tier", "Timeline", "engine_of", "machine_from_profile", "simulate", "wire_bytes",
 ]  # fmt: skip

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from refimpl.machine.machines import ASSUMED, H100, LINK, SIZES, TITAN_X_EFFICIENCY
+from refimpl.machine.gpus import ASSUMED, H100, LINK, SIZES, TITAN_X_EFFICIENCY
 from refimpl.machine.model import Efficiency, Machine, Source
 
 #: Of one core, from docs/measurements (AMD EPYC, 2 cores, 2026-11-21): on both, our best matrix product reaches

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from refimpl.machine.files import replacing
-from refimpl.machine.machines import ASSUMED, TITAN_X_EFFICIENCY
+from refimpl.machine.gpus import ASSUMED, TITAN_X_EFFICIENCY
 from refimpl.machine.model import Choice, Machine, Source, in_order
 from refimpl.machine.tiers import HOST
 from refimpl.machine.work import MachineError

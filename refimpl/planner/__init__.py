@@ -25,11 +25,12 @@ from refimpl.planner.instructions import (
 from refimpl.planner.loop import plan
 from refimpl.planner.program import Program, Trial
 from refimpl.planner.search import Search
-from refimpl.planner.setup import SLOTS, Setup, SetupError
+from refimpl.planner.setup import BASELINE, SLOTS, Setup, SetupError
 from refimpl.planner.verify import Proof, Unsafe
 
 __all__ = [
-    "COMPUTE", "SLOTS", "Allocate", "Compress", "Copy", "CopyIn", "CopyOut", "Counts", "Decompress", "DoesNotFit",
-    "Fate", "FixedAddresses", "Free", "Instruction", "Launch", "Packing", "PlanContext", "Program", "Proof", "Record",
-    "Search", "Setup", "SetupError", "StepRow", "TooSlow", "Trial", "Unsafe", "Wait", "Work", "fixed_addresses", "plan",
+    "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Compress", "Copy", "CopyIn", "CopyOut", "Counts", "Decompress",
+    "DoesNotFit", "Fate", "FixedAddresses", "Free", "Instruction", "Launch", "Packing", "PlanContext", "Program",
+    "Proof", "Record", "Search", "Setup", "SetupError", "StepRow", "TooSlow", "Trial", "Unsafe", "Wait", "Work",
+    "fixed_addresses", "plan",
 ]  # fmt: skip

@@ -207,3 +207,7 @@ def text_of(value: Any) -> str:
             if value % unit == 0:
                 return f"{value // unit}{name}"
     return str(value)
+
+
+#: Nothing is offloaded, dropped or evicted: a framework without a memory policy.
+BASELINE = Setup("baseline")

@@ -10,9 +10,9 @@ import pytest
 
 from kernels import emulated
 from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer, in_threads
+from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import Program, plan
-from refimpl.registry.presets import setup
 from tests.device import BACKEND
 from tests.refimpl.backend.ranks import LEARNT
 from tests.refimpl.backend.running import MACHINE, differing

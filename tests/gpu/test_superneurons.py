@@ -8,13 +8,13 @@ import pytest
 
 from kernels import gpu
 from kernels.shim import cuda
-from refimpl.machine import machine
+from refimpl.fit.least_budget import least_budget
 from refimpl.memory import DriverCalls
+from refimpl.names import presets
+from refimpl.names.machines import named as machine
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, Launch, Program, Setup, plan
-from refimpl.registry import presets
-from refimpl.registry.fitting import least_budget
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.superneurons import measured as superneurons_measured
 from tests.device import BACKEND, sized

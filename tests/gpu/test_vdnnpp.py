@@ -12,11 +12,11 @@ from kernels import gpu
 from kernels.shim import cuda
 from refimpl.backend import DeviceFailed, host_thread
 from refimpl.backend.host_thread import HostWork, host_stream
-from refimpl.machine import machine
+from refimpl.names import presets
+from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import Compress, Program, Setup, plan
 from refimpl.planner.verify import verify
-from refimpl.registry import presets
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.vdnnpp import measured as vdnnpp_measured
 from tests.device import BACKEND, sized

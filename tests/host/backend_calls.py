@@ -23,9 +23,9 @@ from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
 from refimpl.backend.cuda import CudaReplay
 from refimpl.backend.cuda_host import checked
 from refimpl.machine import Tier
+from refimpl.names import presets
 from refimpl.network.zoo import build
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Wait, plan
-from refimpl.registry import presets
 from refimpl.superneurons import UnifiedTensorPool
 from tests.refimpl.backend.running import MACHINE, small_network, small_program
 from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, setup

@@ -15,8 +15,8 @@ from cuda.bindings import driver as driver_api
 
 from refimpl.backend import DeviceFailed, RunError, Trainer
 from refimpl.backend.cuda import CudaReplay
-from refimpl.machine import machine
 from refimpl.memory import DriverCalls
+from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Record, Wait
 from refimpl.studies.reproduce import measured

@@ -21,9 +21,9 @@ from kernels import gpu, relu
 from refimpl.backend import DeviceFailed, RunError, Trainer, host_thread
 from refimpl.backend.cuda import CudaReplay
 from refimpl.backend.host_thread import HostWork, host_stream
+from refimpl.names import presets
 from refimpl.network.zoo import build
 from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program, Record, Wait
-from refimpl.registry import presets
 from tests.host.backend_calls import driver, held, made, noted
 from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.modules import least_plan

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from hypothesis import strategies as st
 
 from refimpl.machine import HOST, Choice, Machine
-from refimpl.machine.machines import MACHINES
+from refimpl.machine.gpus import MACHINES
 from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import DoesNotFit, Launch, PlanContext, Program, Setup, plan, slots

@@ -19,12 +19,12 @@ from typing import ClassVar
 import numpy as np
 
 from refimpl.backend import Trainer, data
-from refimpl.machine import machine
 from refimpl.machine.here import load_average
 from refimpl.machine.timing import Run, by, least_in_turns
+from refimpl.names.machines import named as machine
+from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import plan
-from refimpl.registry.presets import setup
 from refimpl.report.tables import Table
 from refimpl.studies.bench import written
 from refimpl.studies.bench.written import verdict, versions

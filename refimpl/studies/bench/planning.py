@@ -19,18 +19,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from refimpl.accudnn.tuning import tune
 from refimpl.combined import Combined, OnceDrained
 from refimpl.combined.maps import Maps
 from refimpl.combined.seeds import fates_of, seed
-from refimpl.machine import machine
 from refimpl.machine.here import load_average
 from refimpl.machine.timing import Run, least_in_turns
 from refimpl.memory import UNLIMITED
+from refimpl.names.machines import named as machine
+from refimpl.names.presets import PRESETS, baseline, setup
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Setup, TooSlow, plan
-from refimpl.registry.presets import PRESETS, baseline, setup
-from refimpl.registry.tuning import tune
 from refimpl.report.tables import Table
 from refimpl.studies.bench import written
 from refimpl.studies.bench.written import verdict, versions

@@ -18,11 +18,11 @@ import numpy as np
 from refimpl.backend import Communicator, Mpi, Trainer
 from refimpl.machine import Timeline, wire_bytes
 from refimpl.machine.here import processor
-from refimpl.machine.named import machine as machine_named
 from refimpl.machine.timing import Run, by, least_in_turns
+from refimpl.names.machines import named as machine_named
+from refimpl.names.presets import baseline
 from refimpl.network.zoo import build
 from refimpl.planner import plan
-from refimpl.registry.presets import baseline
 from refimpl.text import duration, size
 
 SECOND = 1_000_000_000  #: bytes that two ranks of one machine reduce in about a second

@@ -17,12 +17,12 @@ from typing import ClassVar
 
 from kernels.cpu.threads import thread_count
 from refimpl.backend import Trainer, data
-from refimpl.machine import machine
 from refimpl.machine.here import available_bytes, load_average
 from refimpl.machine.timing import Run, by, least_in_turns
+from refimpl.names.machines import named as machine
+from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import plan
-from refimpl.registry.presets import setup
 from refimpl.report.tables import Table
 from refimpl.studies.bench import pytorch, written
 from refimpl.studies.bench.kernels import PAUSE

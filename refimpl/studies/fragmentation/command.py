@@ -12,11 +12,11 @@ from refimpl.cli.pictures import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
+from refimpl.names.modules import module
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.planner.slots import Algorithms
-from refimpl.registry.modules import module
 from refimpl.report.tables import Column, Table, count, plain
 from refimpl.studies.fragmentation.study import ORDERS, Row, cases, least, setup, study
 from refimpl.studies.fragmentation.study import document as row_json

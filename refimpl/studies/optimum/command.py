@@ -11,12 +11,12 @@ from refimpl.cli import declare, resolve
 from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, real, whole
 from refimpl.cli.terminal import print_json, progress, say, show_table, waiting
 from refimpl.combined import COMBINED
+from refimpl.fit.planning import budget_bytes
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.registry.largest import attempt
-from refimpl.registry.planning import budget_bytes
+from refimpl.planner.largest import attempt
 from refimpl.report.tables import Column, Table
 from refimpl.studies.optimum.bound import LEFT_OUT, Bound, floor_seconds, lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import MOST, RECOMPUTE_ALONE, Enumerated, crossing_maps, exhaustive

@@ -24,14 +24,15 @@ from refimpl.cli.arguments import (
 from refimpl.cli.pictures import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
 from refimpl.combined import COMBINED, Combined
+from refimpl.fit.least_budget import least_budget
+from refimpl.fit.planning import budget_bytes
 from refimpl.machine import Machine
+from refimpl.names.budgets import several
+from refimpl.names.presets import baseline, parse
 from refimpl.network import Network
 from refimpl.network.imported.own_code import OwnCodeError
 from refimpl.network.zoo import build
-from refimpl.registry.budgets import several
-from refimpl.registry.fitting import least_budget
-from refimpl.registry.planning import budget_bytes, unlimited_baseline
-from refimpl.registry.presets import baseline, parse
+from refimpl.planner.largest import unlimited_baseline
 from refimpl.report.tables import Column, Table
 from refimpl.studies.optimum.bound import silent_solver, single_step_bytes
 from refimpl.studies.optimum.setups import Named, of_papers

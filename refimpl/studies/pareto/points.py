@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from refimpl import combined
+from refimpl.fit.least_budget import least_budget
 from refimpl.machine import Machine
 from refimpl.machine.files import refuse_unwritable
 from refimpl.network import Network
 from refimpl.network.imported import own_code
 from refimpl.network.zoo import build
-from refimpl.registry.fitting import least_budget
-from refimpl.registry.largest import attempt
+from refimpl.planner.largest import attempt
 from refimpl.studies.optimum.bound import lower_bound
 from refimpl.studies.optimum.setups import Named
 from refimpl.text import opened

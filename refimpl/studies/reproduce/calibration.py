@@ -22,7 +22,7 @@ from math import log
 
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution
-from refimpl.machine.machines import TITAN_X
+from refimpl.machine.gpus import TITAN_X
 from refimpl.machine.model import Efficiency, Machine
 from refimpl.machine.work import Option, Work
 from refimpl.network.call import Call

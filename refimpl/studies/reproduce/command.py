@@ -12,7 +12,8 @@ from refimpl.cli import declare
 from refimpl.cli.arguments import DONE, Fail, Parser, pick, whole
 from refimpl.cli.pictures import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
-from refimpl.machine import here, machine
+from refimpl.machine import here
+from refimpl.names.machines import named as machine
 from refimpl.report.markdown import put_between
 from refimpl.studies.reproduce import PAPERS, Paper
 from refimpl.studies.reproduce.evaluation import Part, Tally, published_table, reproduced_json, summary_table, to_json

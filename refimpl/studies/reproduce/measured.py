@@ -18,12 +18,13 @@ from typing import ClassVar
 from refimpl.backend import Trainer, data
 from refimpl.backend.device import CallTimes
 from refimpl.backend.host_thread import CompressedMap
+from refimpl.fit import planning
 from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.measure import device_at_hand, time_copies
+from refimpl.names import presets
 from refimpl.network import Call, Network, Step
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, PlanContext, Program, Setup, plan, slots
-from refimpl.registry import planning, presets
 from refimpl.report.figures import choices
 from refimpl.report.markdown import slug, write_measurement
 from refimpl.report.tables import Column, Table, count, in_units, percent

@@ -23,12 +23,12 @@ import numpy as np
 
 from refimpl.accudnn import ACCUDNN
 from refimpl.backend import Trainer
-from refimpl.machine import machine
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
+from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import plan
-from refimpl.registry.planning import unlimited_baseline
+from refimpl.planner.largest import unlimited_baseline
 
 #: Network → batches; the budget is this share of what the baseline takes for the largest.
 CASES = {"tiny-vgg": (4, 6, 8, 12, 16), "tiny-resnet": (4, 8, 12, 16, 24)}

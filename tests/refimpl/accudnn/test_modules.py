@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from refimpl.accudnn.model import Model
 from refimpl.accudnn.modules import away
+from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, plan
-from refimpl.registry import presets
-from refimpl.registry.fitting import least_budget
-from refimpl.registry.largest import attempt, unlimited
+from refimpl.planner.largest import attempt, unlimited
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
 

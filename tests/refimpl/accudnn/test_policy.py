@@ -10,17 +10,17 @@ import pytest
 
 from refimpl.accudnn import ACCUDNN, AccUDNN, Model
 from refimpl.accudnn.policy import MOST_PLANS
+from refimpl.fit import planning
+from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
+from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
+from refimpl.planner.largest import attempt, unlimited_baseline
 from refimpl.planner.loop import Planner
 from refimpl.planner.program import Trial
-from refimpl.registry import planning, presets
-from refimpl.registry.fitting import least_budget, remedies
-from refimpl.registry.largest import attempt
-from refimpl.registry.planning import unlimited_baseline
 from refimpl.report.tables import tried_table
 from refimpl.studies.reproduce.accudnn.figures import budget_at
 
@@ -235,7 +235,7 @@ def test_the_least_budget_takes_few_plans(name: str, batch: int, failed: int, mo
         tried.append(budget // MIB)
         return attempt(network, setup, machine, budget, exact)
 
-    monkeypatch.setattr("refimpl.registry.fitting.attempt", counting)
+    monkeypatch.setattr("refimpl.fit.least_budget.attempt", counting)
     least = least_budget(build(name, batch), presets.setup("accudnn"), TITAN_X)
     assert least and sorted(tried) == [least // MIB - 1, least // MIB] and tried.index(least // MIB) == failed
 

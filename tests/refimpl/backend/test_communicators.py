@@ -23,8 +23,8 @@ from refimpl.backend import (
     in_threads,
 )
 from refimpl.machine import wire_bytes
+from refimpl.names.presets import PRESETS
 from refimpl.network.zoo import build
-from refimpl.registry.presets import PRESETS
 from refimpl.studies.bench.reducing import seconds_of
 from tests.refimpl.backend.processes import mpiexec, needs_mpi
 from tests.refimpl.backend.ranks import MPI_RUNS, contract, trained

@@ -18,12 +18,13 @@ from refimpl.accudnn import Model
 from refimpl.backend import DeviceFailed, host_thread
 from refimpl.backend.emulated import WatchedThread
 from refimpl.backend.host_thread import HostWork, Piece
-from refimpl.machine import Timeline, machine
+from refimpl.machine import Timeline
 from refimpl.memory import UNLIMITED
+from refimpl.names import presets
+from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, Launch, PlanContext, Program, Wait, plan
 from refimpl.planner.verify import Unsafe, verify
-from refimpl.registry import presets
 from tests.refimpl.backend.running import dense_network, differing, small_program, trained, trainer
 from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan
 from tests.refimpl.plainly import draw_batch

@@ -17,9 +17,9 @@ import pytest
 from refimpl.backend import CopiesLate, DeviceFailed, RunError, host_thread
 from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, needs
 from refimpl.memory.packing import packed_limit
+from refimpl.names import presets
 from refimpl.network.zoo import build
 from refimpl.planner import COMPUTE, Compress, CopyIn, CopyOut, Decompress, Program, Record, Wait
-from refimpl.registry import presets
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch

@@ -23,9 +23,10 @@ from refimpl.backend import RunError, Trainer
 from refimpl.backend.bound import function_of
 from refimpl.backend.orders import awaited
 from refimpl.backend.script import WIDTH, written_out
-from refimpl.machine import machine
 from refimpl.machine.tiers import Tier
 from refimpl.memory import ALLOCATORS
+from refimpl.names import presets
+from refimpl.names.machines import named as machine
 from refimpl.network import Builder, Setting, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import (
@@ -41,7 +42,6 @@ from refimpl.planner import (
     Record,
     plan,
 )
-from refimpl.registry import presets
 from tests.refimpl.backend.running import MACHINE, dense_network, differing, small_network
 from tests.refimpl.drawn_networks import every_option
 from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, setup

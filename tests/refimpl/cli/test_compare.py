@@ -13,9 +13,9 @@ from refimpl.cli.compare import short, watched
 from refimpl.combined import Combined
 from refimpl.combined.papers import papers
 from refimpl.machine import MACHINES
+from refimpl.names.presets import PAPERS, PRESETS, setup
 from refimpl.network.zoo import build
-from refimpl.registry.largest import attempt
-from refimpl.registry.presets import PAPERS, PRESETS, setup
+from refimpl.planner.largest import attempt
 from tests.refimpl.cli.said import Command, Wrong
 
 MACHINE = ("--machine", "titan-x")

@@ -14,9 +14,9 @@ from argcomplete.shell_integration import shellcode
 from refimpl.cli import parser
 from refimpl.cli.completion import offer_names
 from refimpl.machine import MACHINES
+from refimpl.names.modules import MODULES, SWITCHES
+from refimpl.names.presets import PRESETS
 from refimpl.network.zoo import NETWORKS
-from refimpl.registry.modules import MODULES, SWITCHES
-from refimpl.registry.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -15,8 +15,8 @@ from refimpl.backend import Evaluation, data
 from refimpl.cli import demonstration as demo
 from refimpl.cli.demonstration import pictures
 from refimpl.combined import COMBINED
+from refimpl.names.presets import PAPERS
 from refimpl.planner import Program
-from refimpl.registry.presets import PAPERS
 from refimpl.text import size
 
 

@@ -17,9 +17,9 @@ import pytest
 
 from refimpl.cli import main, parser, profile, resolve
 from refimpl.cli.arguments import Fail
+from refimpl.names.modules import MODULES, SWITCHES
+from refimpl.names.presets import PRESETS
 from refimpl.planner import SLOTS
-from refimpl.registry.modules import MODULES, SWITCHES
-from refimpl.registry.presets import PRESETS
 from refimpl.studies.bench import command as bench
 from refimpl.studies.reproduce import Paper
 

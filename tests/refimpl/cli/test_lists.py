@@ -10,11 +10,11 @@ import pytest
 from kernels.launch import REGISTRY
 from refimpl.machine import MACHINES
 from refimpl.machine.model import FIGURES
+from refimpl.names.modules import ABOUT_SWITCHES, MODULES, SWITCHES
+from refimpl.names.presets import PRESETS
 from refimpl.network.conventions import SUFFIXES
 from refimpl.network.zoo import NETWORKS, PLAIN
-from refimpl.registry import kernels as listing
-from refimpl.registry.modules import ABOUT_SWITCHES, MODULES, SWITCHES
-from refimpl.registry.presets import PRESETS
+from refimpl.report import kernels_table as listing
 from tests.refimpl.cli.said import Command, Wrong
 
 

@@ -17,12 +17,13 @@ from refimpl.backend.data import Synthetic
 from refimpl.cli import resolve
 from refimpl.cli.run import curve, without
 from refimpl.cli.terminal import print_json
-from refimpl.machine import Choice, Machine, machine
+from refimpl.fit.least_budget import least_budget
+from refimpl.machine import Choice, Machine
 from refimpl.machine.here import rough_cpu
 from refimpl.machine.model import in_order
+from refimpl.names.machines import named as machine
+from refimpl.names.presets import setup
 from refimpl.network.zoo import build
-from refimpl.registry.fitting import least_budget
-from refimpl.registry.presets import setup
 from tests.refimpl.cli.said import Command, Wrong
 
 SMALL = ("lenet", "--batch", 8, "--backend", "cpu")

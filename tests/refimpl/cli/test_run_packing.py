@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from refimpl.cli import resolve
-from refimpl.machine import machine
+from refimpl.names.machines import named as machine
 from refimpl.vdnnpp.compression import CompressedBuffers
 from tests.refimpl.cli.said import Command
 

@@ -25,10 +25,10 @@ from refimpl.combined import COMBINED
 from refimpl.combined.papers import best_of, papers
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED
+from refimpl.names.presets import PRESETS
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Setup, plan
-from refimpl.registry.presets import PRESETS
 from refimpl.studies.optimum.bound import floor_seconds, lower_bound
 from refimpl.studies.optimum.rotor import is_chain
 from refimpl.text import size

@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 
 from refimpl.combined import COMBINED
-from refimpl.machine import machine
 from refimpl.memory import UNLIMITED
+from refimpl.names import presets
+from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import plan
-from refimpl.registry import presets
 from refimpl.studies.reproduce.measured import SameAlgorithms, everything_held
 from tests.refimpl.backend.running import differing, trained
 

@@ -9,9 +9,9 @@ import pytest
 from refimpl.combined import Fates, load, text
 from refimpl.combined.file import read
 from refimpl.machine import MACHINES
+from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import SetupError, plan
-from refimpl.registry.presets import setup
 
 pytestmark = pytest.mark.combined
 

@@ -6,11 +6,11 @@ from math import inf
 
 from refimpl.combined.papers import best_of, papers
 from refimpl.machine import MACHINES
+from refimpl.names.presets import PAPERS, setup
 from refimpl.network.zoo import build
 from refimpl.planner import Search, Setup
+from refimpl.planner.largest import attempt
 from refimpl.planner.window import Window
-from refimpl.registry.largest import attempt
-from refimpl.registry.presets import PAPERS, setup
 
 TITAN_X = MACHINES["titan-x"]
 BUDGET = 6800 << 10

@@ -20,13 +20,13 @@ from refimpl.combined.remedies import Change, Losses, Remedies, fates_of
 from refimpl.combined.search import of_papers, point
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
+from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
+from refimpl.names import presets
 from refimpl.network import Conventions, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, plan
-from refimpl.registry import presets
-from refimpl.registry.fitting import least_budget
-from refimpl.registry.largest import attempt
+from refimpl.planner.largest import attempt
 from tests.refimpl.backend.running import differing, plain_training, trained
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
 from tests.refimpl.modules import least_plan, machine, networks

@@ -19,14 +19,15 @@ from statistics import median
 from typing import NamedTuple
 
 from refimpl.backend import Trainer, data
-from refimpl.machine import cpu_costs, machine
+from refimpl.machine import cpu_costs
 from refimpl.machine.devices import Cpu
 from refimpl.machine.here import available_bytes
 from refimpl.machine.measure import Bench
 from refimpl.machine.profile import key
+from refimpl.names.machines import named as machine
+from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import plan
-from refimpl.registry.presets import setup
 from refimpl.report.markdown import markdown_table
 from refimpl.studies.bench.training import NETWORKS
 

@@ -17,11 +17,13 @@ import pytest
 
 from kernels import gpu
 from kernels.launch import Launch
-from refimpl.machine import cpu, cpu_costs, here, machine, named
+from refimpl.machine import cpu, cpu_costs, here
 from refimpl.machine.cpu import CalibratedCpu, Units, launches, untouched, way
+from refimpl.names import machines as named
+from refimpl.names.machines import named as machine
+from refimpl.names.presets import setup
 from refimpl.network import Network, zoo
 from refimpl.planner import plan
-from refimpl.registry.presets import setup
 from refimpl.studies.bench.training import NETWORKS
 
 
@@ -254,11 +256,11 @@ def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, costs: dict[str, 
 def test_here_is_measured_on_its_first_use_and_kept_for_later_processes(
     measuring: list[int], costs: dict[str, Units], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert not isinstance(named.here(measure=False), CalibratedCpu) and measuring == []
+    assert not isinstance(named.at_hand(measure=False), CalibratedCpu) and measuring == []
     first = machine("here")
     assert isinstance(first, CalibratedCpu) and measuring == [1] and "measured, once" in capsys.readouterr().err
     monkeypatch.setattr(cpu_costs, "_costs", [])  # another process
-    assert machine("here") == named.here(measure=False) == first and measuring == [1]
+    assert machine("here") == named.at_hand(measure=False) == first and measuring == [1]
     assert prod(cpu_costs.kept()["elementwise_copy"]) == prod(costs["elementwise_copy"])  # type: ignore[index]
     monkeypatch.setenv("REFIMPL_CALIBRATE", "0")
     assert machine("here") == here.rough_cpu()

@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels import conv
-from refimpl.machine import Choice, MachineError, Profile, machine, machine_from_profile
+from refimpl.machine import Choice, MachineError, Profile, machine_from_profile
 from refimpl.machine.devices import Cpu, Device, device_at_hand
 from refimpl.machine.measure import different_calls, measure, time_bandwidth, time_copies
 from refimpl.machine.profile import Copies, as_machine, key, load
+from refimpl.names.machines import named as machine
 from refimpl.network import Builder, Network, Tensor, zoo
 from refimpl.network.call import ITERATION, SEED, Call
 from tests.device import BACKEND

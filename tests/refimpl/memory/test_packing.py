@@ -174,7 +174,7 @@ def test_arrays_that_are_too_small_are_refused(count: int) -> None:
 
 def test_nobody_pays_for_numba_who_packs_nothing() -> None:
     code = (
-        "import refimpl.memory, refimpl.machine, refimpl.planner, refimpl.vdnnpp, refimpl.registry.presets, sys; "
+        "import refimpl.memory, refimpl.machine, refimpl.planner, refimpl.vdnnpp, refimpl.names.presets, sys; "
         "raise SystemExit('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.machine import machine
 from refimpl.memory import UNLIMITED, placing
 from refimpl.memory.fixed_addresses import by_age, by_area, by_size, lives
 from refimpl.memory.placing import Life, Stretches, in_turn, placer
+from refimpl.names import presets
+from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import plan
-from refimpl.registry import presets
 
 
 def drawn_lives(drawn: random.Random, blocks: int, longest: int, sizes: int) -> dict[int, Life]:

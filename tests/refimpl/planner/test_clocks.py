@@ -20,11 +20,11 @@ import pytest
 
 from refimpl.machine import HOST, MACHINES, Choice, Machine
 from refimpl.memory.trace import ideal, rounded
+from refimpl.names import presets
 from refimpl.network import Call, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap
-from refimpl.registry import presets
 from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import instructions_of
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from refimpl.machine import MACHINES
 from refimpl.memory import Life, PoolError
 from refimpl.memory.fixed_addresses import CountingPool, by_age, by_area, by_size, rounds
+from refimpl.names import presets
+from refimpl.names.presets import PRESETS
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, Program, Setup, plan
 from refimpl.planner.fixed import ORDERS, AddressesDoNotFit, lives_of
 from refimpl.planner.instructions import Allocate, Free
+from refimpl.planner.largest import attempt
 from refimpl.planner.loop import Planner
-from refimpl.registry import presets
-from refimpl.registry.largest import attempt
-from refimpl.registry.presets import PRESETS
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine, setups
 

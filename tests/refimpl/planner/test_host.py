@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from refimpl.machine import HOST, Clock, Machine
-from refimpl.machine.machines import MACHINES
+from refimpl.machine.gpus import MACHINES
 from refimpl.network import Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan

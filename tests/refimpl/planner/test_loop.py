@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.machine import MACHINES
+from refimpl.names import presets
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.baseline import FastestThatFits, NetworkWide
 from refimpl.planner.errors import NotTheFastest
 from refimpl.planner.loop import Planner
-from refimpl.registry import presets
 from tests.refimpl.modules import (
     DropSome,
     LastUsed,

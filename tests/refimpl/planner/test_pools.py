@@ -8,11 +8,11 @@ import pytest
 
 from refimpl.machine import MACHINES
 from refimpl.memory.base import GRANULARITY
+from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Setup, TooSlow, plan
 from refimpl.planner.errors import PoolDoesNotFit
 from refimpl.planner.pools import HALVINGS, MIB, STEPS, TRIED, largest_smaller
-from refimpl.registry.presets import setup
 
 TITAN_X = MACHINES["titan-x"]
 GIB = 1 << 30

@@ -17,11 +17,11 @@ from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import Drawn, NotFinite, Order
+from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup
 from refimpl.planner.verify import Unsafe
-from refimpl.registry import presets
 from refimpl.vdnnpp import Compressed
 from tests.refimpl.backend.running import differing, plain_training, trained
 from tests.refimpl.modules import least_plan, machine, networks, setup, setups

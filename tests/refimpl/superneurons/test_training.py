@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 
 from refimpl import superneurons, vdnn
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, Trainer
+from refimpl.names import presets
+from refimpl.names.modules import IN_SLOTS, SWITCHES, module
 from refimpl.network import Builder, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import Allocate, CopyIn, CopyOut, Free, Launch, Program, Setup, SetupError, plan
-from refimpl.registry import presets
-from refimpl.registry.modules import IN_SLOTS, SWITCHES, module
 from refimpl.studies.reproduce.measured import SameAlgorithms
 from tests.refimpl.backend.running import MACHINE, Arrays, differing, plain_training, trained, trainer
 from tests.refimpl.backend.running import chosen as chosen_by

@@ -23,6 +23,7 @@ from refimpl.memory import BestFit, FirstFit
 from refimpl.memory.base import Pool
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
+from refimpl.names import presets
 from refimpl.network import Builder, Layer, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import (
@@ -43,7 +44,6 @@ from refimpl.planner import (
 from refimpl.planner.baseline import LayerWise, Releases
 from refimpl.planner.last_consumer import LastConsumerSends
 from refimpl.planner.window import BoundWindow, Window
-from refimpl.registry import presets
 from refimpl.report.json import plan_json
 from refimpl.studies.reproduce.vdnn.figures import ORACLE
 from refimpl.vdnn import ALL, OffloadInputs

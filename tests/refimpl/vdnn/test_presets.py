@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import BestFit, FirstFit
+from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
 from refimpl.planner.baseline import MemoryOptimal, NoOffload, PerformanceOptimal
-from refimpl.registry import presets
-from refimpl.registry.fitting import least_budget
 from refimpl.vdnn import ALL, CONV, Greedy, static
 from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.drawn_networks import networks

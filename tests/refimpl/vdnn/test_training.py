@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder
+from refimpl.names import presets
 from refimpl.network import Builder, Network, Tensor
 from refimpl.planner import CopyIn, CopyOut, Program, Setup
-from refimpl.registry import presets
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine

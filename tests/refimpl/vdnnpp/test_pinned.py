@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from refimpl.machine.machines import MACHINES
+from refimpl.machine.gpus import MACHINES
 from refimpl.memory.packing import Packed, packed_limit
+from refimpl.names.presets import setup
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
@@ -22,7 +23,6 @@ from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, S
 from refimpl.planner.baseline import BufferAMap
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import Compress, Decompress, pinned_size
-from refimpl.registry.presets import setup
 from refimpl.studies.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes

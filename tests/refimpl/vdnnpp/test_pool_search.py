@@ -17,22 +17,22 @@ from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
 from refimpl.accudnn import Capped, Late, ModelGuided
+from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, Pool, WorstFit
 from refimpl.memory.fixed_addresses import fix_addresses, lives
 from refimpl.memory.placing import placer
 from refimpl.memory.trace import Event, ideal, replay, rounded
+from refimpl.names import presets
+from refimpl.names.modules import IN_SLOTS
 from refimpl.network import Builder, Layer, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, FixedAddresses, PlanContext, Program, Setup, SetupError, plan
 from refimpl.planner.baseline import FastestThatFits, MemoryOptimal, NoCache, NoPrefetch, PerformanceOptimal
 from refimpl.planner.errors import PoolDoesNotFit
+from refimpl.planner.largest import attempt, least_conceivable
 from refimpl.planner.loop import Planner, planned
-from refimpl.registry import presets
-from refimpl.registry.fitting import least_budget
-from refimpl.registry.largest import attempt, least_conceivable
-from refimpl.registry.modules import IN_SLOTS
 from refimpl.studies.fragmentation.study import (
     HEURISTICS,
     PLANNED,

@@ -6,10 +6,10 @@ import pytest
 
 from refimpl.machine import MACHINES
 from refimpl.memory import FirstFit
+from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, plan
-from refimpl.registry import presets
 from refimpl.vdnnpp import VDNNPP_DYN
 
 pytestmark = pytest.mark.vdnnpp

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from refimpl.backend import CopiesEarly, CopiesLate, NotFinite, Order
 from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.memory import FirstFit
+from refimpl.names import presets
 from refimpl.network import Builder, Call, Network, Tensor
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
@@ -37,7 +38,6 @@ from refimpl.planner import (
 )
 from refimpl.planner.baseline import MemoryOptimal, PerformanceOptimal
 from refimpl.planner.device_memory import DeviceMemory
-from refimpl.registry import presets
 from refimpl.studies.reproduce.vdnnpp.figures import as_vdnn, times
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputs, static
 from refimpl.vdnnpp.pinned import OnDemand

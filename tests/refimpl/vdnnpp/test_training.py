@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, Trainer
+from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.planner import Compress, Program, Setup
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import pinned_size
-from refimpl.registry import presets
 from refimpl.vdnnpp import Compressed
 from refimpl.vdnnpp.compression import never_negative
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer

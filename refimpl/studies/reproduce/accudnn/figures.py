@@ -24,17 +24,16 @@ from refimpl.accudnn.choice import RANKS
 from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.modules import away
 from refimpl.accudnn.tuner import fitting, optimum
+from refimpl.accudnn.tuning import Tuned, tune
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
+from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import FixedAddresses, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import LayerWise, NoPrefetch
+from refimpl.planner.largest import attempt, unlimited, unlimited_baseline
 from refimpl.planner.slots import BoundPrefetch, Prefetch
-from refimpl.registry import presets
-from refimpl.registry.largest import attempt, unlimited
-from refimpl.registry.planning import unlimited_baseline
-from refimpl.registry.tuning import Tuned, tune
 from refimpl.studies.reproduce.accudnn import published
 from refimpl.studies.reproduce.evaluation import GIB
 from refimpl.studies.reproduce.published import Found, Reproduced, Watch

@@ -17,16 +17,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from refimpl.fit import planning
 from refimpl.machine import Machine
 from refimpl.machine.measure import device_at_hand
 from refimpl.machine.timing import Run as Timed
 from refimpl.machine.timing import by, least_in_turns
 from refimpl.memory import BlockHeap, DriverCalls
+from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Setup, plan
-from refimpl.registry import planning, presets
-from refimpl.registry.largest import attempt
+from refimpl.planner.largest import attempt
 from refimpl.report.tables import Column, Table, count, in_units, percent
 from refimpl.studies.bench import pytorch
 from refimpl.studies.reproduce import measured

@@ -29,7 +29,7 @@ from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, Program, Setup, plan, slots
 from refimpl.planner.baseline import NoPrefetch, NoRecompute, Releases
-from refimpl.registry.largest import attempt
+from refimpl.planner.largest import attempt
 from refimpl.studies.reproduce.evaluation import moved_bytes, out_bytes
 from refimpl.studies.reproduce.published import Watch
 from refimpl.superneurons import presets as stages

@@ -16,13 +16,14 @@ from functools import partial
 
 import numpy as np
 
+from refimpl.fit import planning
 from refimpl.machine import timing
 from refimpl.machine.measure import device_at_hand
 from refimpl.memory import packing
+from refimpl.names import presets
+from refimpl.names.modules import module
 from refimpl.planner import Program, Setup, SetupError
-from refimpl.registry import planning, presets
-from refimpl.registry.largest import attempt
-from refimpl.registry.modules import module
+from refimpl.planner.largest import attempt
 from refimpl.report.compressed import compressed_table
 from refimpl.report.tables import Column, Table, percent, plain
 from refimpl.studies.reproduce import measured

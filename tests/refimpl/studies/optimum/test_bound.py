@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from refimpl.combined import COMBINED, Dropped, Fates, InTime, Offloaded
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names.presets import PRESETS, baseline
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
 from refimpl.planner.baseline import FastestThatFits, LayerWise
-from refimpl.registry.presets import PRESETS, baseline
 from refimpl.studies.optimum import bound as bound_module
 from refimpl.studies.optimum.bound import (
     NoSolver,

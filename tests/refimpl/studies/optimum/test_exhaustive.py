@@ -9,11 +9,11 @@ import pytest
 from refimpl.combined import Fates
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names.presets import baseline
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
 from refimpl.planner.baseline import NoCache
-from refimpl.registry.presets import baseline
 from refimpl.studies.optimum.bound import lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import KNOBS, RECOMPUTE_ALONE, WORDS, candidate, crossing_maps, exhaustive
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from refimpl.combined import COMBINED
+from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES
+from refimpl.names.presets import baseline
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.registry.fitting import least_budget
-from refimpl.registry.largest import attempt
-from refimpl.registry.presets import baseline
+from refimpl.planner.largest import attempt
 from refimpl.studies.optimum.bound import floor_seconds, lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import MOST, crossing_maps, exhaustive
 from refimpl.studies.pareto.points import budgets_between

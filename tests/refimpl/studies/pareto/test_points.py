@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from refimpl.machine import MACHINES
+from refimpl.names.presets import setup
 from refimpl.network import Network
-from refimpl.registry.presets import setup
 from refimpl.studies.optimum.setups import Named, of_papers
 from refimpl.studies.pareto import points as pareto
 from refimpl.studies.pareto.points import (

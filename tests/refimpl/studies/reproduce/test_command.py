@@ -293,7 +293,7 @@ def test_accudnn(refimpl: Command, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_papers_entry_is_whole(name: str) -> None:
-    from refimpl.registry import presets
+    from refimpl.names import presets
 
     paper = PAPERS[name]
     parts = paper.parts()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.machine import machine
+from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import CopyOut
 from refimpl.studies.reproduce import measured

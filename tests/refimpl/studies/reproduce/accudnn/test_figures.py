@@ -9,10 +9,10 @@ import pytest
 from refimpl.accudnn.cluster import Cluster, Gradient
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
+from refimpl.names import presets
 from refimpl.network.zoo import build
 from refimpl.planner import plan
-from refimpl.registry import presets
-from refimpl.registry.planning import unlimited_baseline
+from refimpl.planner.largest import unlimited_baseline
 from refimpl.studies.reproduce.accudnn import figures, published
 from refimpl.studies.reproduce.accudnn.evaluation import PARTS
 from refimpl.studies.reproduce.accudnn.figures import (

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from refimpl.network.zoo import build
-from refimpl.registry.largest import attempt
+from refimpl.planner.largest import attempt
 from refimpl.studies.reproduce.published import Reproduced
 from refimpl.studies.reproduce.superneurons import capacity, published
 from refimpl.studies.reproduce.superneurons.capacity import ALL, BUDGET, GIB, K40C, SETUPS, STEP, WITHOUT, Row

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from refimpl.backend.device import CallTimes
-from refimpl.machine import machine
+from refimpl.names import presets
+from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
-from refimpl.registry import presets
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.evaluation import to_json
 from refimpl.studies.reproduce.measured import Request

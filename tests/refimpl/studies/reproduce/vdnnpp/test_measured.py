@@ -10,7 +10,7 @@ import pytest
 
 from kernels import conv
 from refimpl.backend.host_thread import CompressedMap
-from refimpl.machine import machine
+from refimpl.names.machines import named as machine
 from refimpl.planner import SetupError
 from refimpl.report.compressed import compressed_table
 from refimpl.studies.reproduce.evaluation import to_json

@@ -16,7 +16,7 @@ from refimpl.network import Network
 from refimpl.planner.errors import DoesNotFit, PinnedDoesNotFit
 from refimpl.planner.loop import plan
 from refimpl.planner.program import Program
-from refimpl.planner.setup import Setup
+from refimpl.planner.setup import BASELINE, Setup
 
 FIRST_STEP = 64  #: of a descent: one 64th of the way
 
@@ -32,6 +32,11 @@ class Largest:
 def unlimited(network: Network, setup: Setup, machine: Machine) -> Program:
     """The program with unlimited memory.  The last ones are kept: one question needs them often."""
     return plan(network, setup, machine, UNLIMITED)
+
+
+def unlimited_baseline(network: Network, machine: Machine) -> Program:
+    """The baseline as if memory had no end: what slow-downs are measured against."""
+    return unlimited(network, BASELINE, machine)
 
 
 def attempt(network: Network, setup: Setup, machine: Machine, budget: int, exact: bool = False) -> Program | None:

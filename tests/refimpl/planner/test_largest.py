@@ -15,9 +15,9 @@ from refimpl.network import Builder, Network
 from refimpl.network.zoo import build
 from refimpl.network.zoo.resnet import resnet
 from refimpl.planner import Setup, plan
+from refimpl.planner import largest as searching
 from refimpl.planner.baseline import NetworkWide
-from refimpl.registry import largest as searching
-from refimpl.registry.largest import attempt, largest, least_conceivable, reach
+from refimpl.planner.largest import attempt, largest, least_conceivable, reach
 from refimpl.vdnn import VDNN_DYN
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, machine, setup
 

@@ -10,14 +10,16 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conv_calls import passes
 
 from kernels import gpu
 from kernels.cpu.threads import cores
-from refimpl.machine import MACHINES, Machine, MachineError, machine, summary
+from refimpl.machine import MACHINES, Machine, MachineError
 from refimpl.machine import here as at_hand
 from refimpl.machine.model import FIGURES
+from refimpl.names.machines import named as machine
+from refimpl.names.machines import summary
 from tests.device import BACKEND
+from tests.refimpl.machine.conv_calls import passes
 
 GIB = 1 << 30
 PAPERS = ("titan-x", "k40c", "titan-xp", "gtx-970")
@@ -146,7 +148,7 @@ def test_here_is_the_gpu_where_there_is_one() -> None:
 
 def test_simulating_for_a_paper_imports_no_kernel() -> None:
     code = (
-        "import sys; from refimpl.machine import machine, summary; from refimpl.network import zoo; "
+        "import sys; from refimpl.names.machines import named as machine, summary; from refimpl.network import zoo; "
         "made = machine('titan-x'); network = zoo.build('alexnet', 2); summary(with_here=False); "
         "print(sum(made.seconds(call) for step in network.steps for call in step.calls) > 0, 'numba' in sys.modules)"
     )

@@ -10,10 +10,10 @@ from typing import Any
 
 from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
+from refimpl.names.parameters import with_parameters
 from refimpl.network.imported.own_code import imported, said
 from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, baseline
 from refimpl.planner.setup import KINDS
-from refimpl.registry.parameters import with_parameters
 from refimpl.text import offer
 
 IN_SLOTS: dict[str, tuple[Any, ...]] = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from refimpl.registry.budgets import UNLIMITED, BudgetError, Share, parse, several
+from refimpl.names.budgets import UNLIMITED, BudgetError, Share, parse, several
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 import refimpl
+from refimpl.fit import least_budget as fitting
+from refimpl.fit.least_budget import MIB, least_budget, needed_by_baseline
+from refimpl.fit.planning import budget_bytes
 from refimpl.machine import MACHINES
 from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
+from refimpl.names.presets import baseline, setup
 from refimpl.network.zoo import NETWORKS, build
 from refimpl.planner import Setup
 from refimpl.planner.baseline import LayerWise
-from refimpl.registry import fitting
-from refimpl.registry.fitting import MIB, least_budget, needed_by_baseline
-from refimpl.registry.largest import attempt, unlimited
-from refimpl.registry.planning import budget_bytes
-from refimpl.registry.presets import baseline, setup
+from refimpl.planner.largest import attempt, unlimited
 
 TITAN_X = MACHINES["titan-x"]
 FEW = {"lenet", "alexnet", "vgg16", "googlenet", "tiny-resnet", "alexnet:superneurons"}  # the others are slow

@@ -7,6 +7,7 @@ an object that answers the protocol's questions for one plan.
 """
 
 from refimpl.memory import Allocator, Pool
+from refimpl.names.modules import MODULES
 from refimpl.planner.baseline import Buffers, ByWorkspace, Releases
 from refimpl.planner.slots import (
     Algorithms,
@@ -28,7 +29,6 @@ from refimpl.planner.slots import (
     Prefetch,
     Recompute,
 )
-from refimpl.registry.modules import MODULES
 
 __all__ = [
     "MODULES", "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundCompression", "BoundLiveness",

@@ -9,13 +9,13 @@ from functools import cache, lru_cache
 from refimpl.machine import Machine
 from refimpl.memory.base import GRANULARITY
 from refimpl.memory.trace import Event, replay
+from refimpl.names.modules import MODULES
+from refimpl.names.presets import PRESETS, baseline
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Program, Search, Setup, SetupError, plan
 from refimpl.planner.errors import PinnedDoesNotFit, PoolDoesNotFit
+from refimpl.planner.largest import attempt, least_conceivable, unlimited
 from refimpl.planner.slots import PoolSearch
-from refimpl.registry.largest import attempt, least_conceivable, unlimited
-from refimpl.registry.modules import MODULES
-from refimpl.registry.presets import PRESETS, baseline
 from refimpl.text import size
 
 MIB = 1 << 20

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from refimpl.fit import least_budget as fitting
+from refimpl.fit.least_budget import needed_by_baseline, remedies
 from refimpl.machine import Machine, Tier
-from refimpl.machine import machine as machine_named
+from refimpl.names.budgets import Share, parse, tiers_named
+from refimpl.names.machines import named as machine_named
+from refimpl.names.presets import Preset
+from refimpl.names.presets import setup as preset_setup
 from refimpl.network import Builder, Network, NetworkError
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, SetupError
 from refimpl.planner import plan as plan_bytes
-from refimpl.registry import fitting
-from refimpl.registry.budgets import Share, parse, tiers_named
-from refimpl.registry.fitting import needed_by_baseline, remedies
-from refimpl.registry.largest import unlimited
-from refimpl.registry.presets import Preset, baseline
-from refimpl.registry.presets import setup as preset_setup
 from refimpl.text import size
 
 Budget = int | float | str | Share | None
@@ -120,8 +119,3 @@ def share_of(budget: Budget, network: Network, machine: Machine) -> str:
         return ""
     needed = size(needed_by_baseline(network, machine))
     return f"The budget is {wanted.share:g} of {needed}, the least budget of the preset baseline on {network.name}."
-
-
-def unlimited_baseline(network: Network, machine: Machine) -> Program:
-    """The preset `baseline` as if memory had no end: what slow-downs are measured against."""
-    return unlimited(network, baseline(), machine)

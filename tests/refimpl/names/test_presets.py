@@ -10,11 +10,11 @@ import refimpl
 from refimpl.combined import COMBINED
 from refimpl.machine import TITAN_X
 from refimpl.memory import ALLOCATORS, FirstFit
+from refimpl.names.modules import MODULES, SWITCHES, assignments, module, switches
+from refimpl.names.presets import PRESETS, baseline, setup
 from refimpl.network.zoo import lenet
 from refimpl.planner import SLOTS, Copy, FixedAddresses, Free, Launch, Setup, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal
-from refimpl.registry.modules import MODULES, SWITCHES, assignments, module, switches
-from refimpl.registry.presets import PRESETS, baseline, setup
 from refimpl.vdnnpp import FoundPool
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, smallest
 

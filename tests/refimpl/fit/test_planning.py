@@ -10,11 +10,7 @@ import pytest
 
 import refimpl
 from refimpl.accudnn import ACCUDNN, AccUDNN
-from refimpl.machine import TITAN_X, Machine
-from refimpl.network import Network
-from refimpl.planner import DoesNotFit, Setup, plan
-from refimpl.registry.budgets import BudgetError
-from refimpl.registry.fitting import (
+from refimpl.fit.least_budget import (
     MIB,
     alternatives,
     attempt,
@@ -23,8 +19,12 @@ from refimpl.registry.fitting import (
     needed_by_baseline,
     remedies,
 )
-from refimpl.registry.presets import baseline
-from refimpl.registry.presets import setup as preset
+from refimpl.machine import TITAN_X, Machine
+from refimpl.names.budgets import BudgetError
+from refimpl.names.presets import baseline
+from refimpl.names.presets import setup as preset
+from refimpl.network import Network
+from refimpl.planner import DoesNotFit, Setup, plan
 
 
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_the_alternatives_differ_from_the_setup_as_they_say() -> None:
 
 def test_what_would_fit_is_looked_for_once_the_message_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr("refimpl.registry.planning.remedies", lambda *given: looked.append(given) or "Take less.")
+    monkeypatch.setattr("refimpl.fit.planning.remedies", lambda *given: looked.append(given) or "Take less.")
     with pytest.raises(refimpl.DoesNotFit) as caught:
         refimpl.plan("lenet", "baseline", "titan-x", "1MiB")
     assert not looked
@@ -136,6 +136,6 @@ def test_the_cheapest_alternative_is_the_fastest_that_fits(monkeypatch: pytest.M
     fitting = [p for _, other in alternatives(baseline()) if (p := attempt(network, other, TITAN_X, budget))]
     assert found.cheapest and len(fitting) >= 2
     assert found.cheapest.seconds == min(program.planned_seconds for program in fitting)
-    monkeypatch.setattr("refimpl.registry.fitting.alternatives", lambda setup: pytest.fail("no setup will do"))
+    monkeypatch.setattr("refimpl.fit.least_budget.alternatives", lambda setup: pytest.fail("no setup will do"))
     nothing = remedies(network, baseline(), TITAN_X, 100 * MIB)
     assert nothing.cheapest is None and str(nothing) == "It needs 8.264 GiB (--budget 8462MiB)."

@@ -9,9 +9,9 @@ import pytest
 
 import refimpl
 from refimpl import SetupError
+from refimpl.names.modules import MODULES, module
+from refimpl.names.presets import PRESETS, parse, setup
 from refimpl.planner.setup import called, parameters
-from refimpl.registry.modules import MODULES, module
-from refimpl.registry.presets import PRESETS, parse, setup
 
 OUTSIDE = '''\
 """A module outside the tree."""

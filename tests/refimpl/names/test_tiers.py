@@ -6,7 +6,7 @@ import pytest
 
 import refimpl
 from refimpl.machine import MACHINES, MachineError, Tier
-from refimpl.registry.budgets import tiers_named
+from refimpl.names.budgets import tiers_named
 
 GIB = 1 << 30
 K40C = MACHINES["k40c"]

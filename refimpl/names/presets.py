@@ -15,10 +15,9 @@ from refimpl import accudnn as accudnn_
 from refimpl import combined as combined_
 from refimpl import vdnn, vdnnpp
 from refimpl.combined.papers import papers
-from refimpl.planner import Setup, SetupError
-from refimpl.planner.baseline import PerformanceOptimal
+from refimpl.names.modules import assignments, modules
+from refimpl.planner import BASELINE, Setup, SetupError
 from refimpl.planner.setup import FIELDS
-from refimpl.registry.modules import assignments, modules
 from refimpl.superneurons import DynamicWorkspace
 from refimpl.superneurons import presets as stages
 from refimpl.text import offer
@@ -40,10 +39,7 @@ class Preset:
         return self.setup.replace(**modules(named))
 
 
-baseline = Preset(
-    Setup("baseline", algorithms=PerformanceOptimal()),
-    "Nothing is offloaded, dropped or evicted: a framework without a memory policy.",
-)
+baseline = Preset(BASELINE, "Nothing is offloaded, dropped or evicted: a framework without a memory policy.")
 vdnn_all = Preset(
     vdnn.VDNN_ALL, "vDNN: the inputs of every CONV, POOL and CONCAT are offloaded, and prefetched by its window."
 )

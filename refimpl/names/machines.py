@@ -1,4 +1,7 @@
-"""A machine by its name: a model's, `here` for the device at hand, or the file of a profile."""
+"""The machines: `refimpl.machines.titan_x`, `refimpl.machines.here`, `refimpl.machines.named("k40c")`.
+
+A name is a model's, `here` for the device at hand, or the file of a profile.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,36 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.machine import cpu_costs
+from refimpl.machine.gpus import MACHINES
 from refimpl.machine.here import current_gpu, rough_cpu
-from refimpl.machine.machines import MACHINES
 from refimpl.machine.model import FIGURES, Efficiency, Machine
 from refimpl.machine.profile import machine_from_profile
 from refimpl.machine.work import MachineError
 from refimpl.text import closest
 
+__all__ = ["named"]
+
 IN_SUMMARY = ("name", *FIGURES, "catalogue", "sources")
 
 
-def machine(name: str | Path) -> Machine:
+def __getattr__(name: str) -> Machine:
+    asked = name.replace("_", "-")
+    if asked in MACHINES or asked == "here":
+        return named(asked)
+    raise AttributeError(f"there is no machine {name!r}; there are {', '.join(sorted(__dir__()))}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "here", *(machine.replace("-", "_") for machine in MACHINES)]
+
+
+def named(name: str | Path) -> Machine:
     """The machine of that name, the device at hand for `here`, or the one a profile was measured on."""
     asked = str(name).strip()
     if asked in MACHINES:
         return MACHINES[asked]
     if asked.lower() == "here":
-        return here()
+        return at_hand()
     if asked.endswith(".json") or Path(asked).is_file():
         return machine_from_profile(asked)
     plain = asked.lower().replace("_", "-").replace(" ", "-")
@@ -34,7 +50,7 @@ def machine(name: str | Path) -> Machine:
     raise MachineError(f"there is no machine {asked!r}; {hint}")
 
 
-def here(measure: bool = True) -> Machine:
+def at_hand(measure: bool = True) -> Machine:
     """The device at hand; `measure`: a CPU's kernels, if that was not done before."""
     from kernels import gpu
 
@@ -45,7 +61,7 @@ def summary(with_here: bool = True) -> list[dict[str, Any]]:
     """A row a machine, peaks and sizes in plain numbers: bytes, operations and bytes a second; a source of each."""
     listed = list(MACHINES.values())
     if with_here:
-        listed.append(here(measure=False))
+        listed.append(at_hand(measure=False))
     return [{name: _plain(getattr(one, name)) for name in IN_SUMMARY} for one in listed]
 
 

@@ -1,4 +1,4 @@
-"""Tuning by name: a network's X(b) within a budget, the baselines beside it, and what a cluster would make of it.
+"""Tuning: a network's X(b) within a budget, the baselines beside it, and what a cluster would make of it.
 
 All times are simulated.  The rules are in `refimpl.accudnn.tuner`; this plans what they need.
 """
@@ -15,11 +15,11 @@ from refimpl.machine import Machine, MachineError
 from refimpl.machine.profile import ProfiledMachine
 from refimpl.network import Network
 from refimpl.network.zoo import build
-from refimpl.planner import Setup
+from refimpl.planner import BASELINE, Setup, plan
 from refimpl.planner.baseline import LayerWise
-from refimpl.registry.largest import attempt, largest, unlimited
-from refimpl.registry.planning import plan, unlimited_baseline
-from refimpl.registry.presets import baseline
+from refimpl.planner.largest import attempt, largest, unlimited, unlimited_baseline
+
+LAYER_WISE = BASELINE.replace(liveness=LayerWise())
 
 #: Name → how the bytes of a batch without the policy are counted.
 ACCOUNTINGS = {
@@ -160,7 +160,7 @@ def tune(
     if start > 1 and not fitting(curve):
         curve = search(measured, 1)
     if not fitting(curve):
-        plan(network_of(1), setup, machine, budget)  # raises, and says what would fit
+        plan(network_of(1), setup, machine, budget)  # raises, and says where
     most = largest(network_of, setup, machine, budget, lambda batch: watch(f"largest batch, {batch}")).size
     if most > max(fitting(curve)):
         curve = sorted((*(one for one in curve if one.batch != most), measured(most)), key=lambda one: one.batch)
@@ -198,7 +198,7 @@ def accounting(
         per_image, fixed = caffe.bytes_per_image(network, bvlc=name == "caffe-bvlc"), caffe.fixed_bytes(network)
         batch = max(0, (budget - fixed) // per_image)
     else:
-        setup = baseline(liveness=LayerWise()) if name == "layer-wise" else baseline()
+        setup = LAYER_WISE if name == "layer-wise" else BASELINE
         batch = largest(network_of, setup, machine, budget).size
         network = network_of(batch or 1)
         fixed = network.resident_bytes
@@ -217,7 +217,7 @@ def swapping(curve: Sequence[Point], network_of: Callable[[int], Network], machi
     if not hidden:
         return 0.0
     most = hidden[-1]
-    without = unlimited(network_of(most.batch), baseline(liveness=LayerWise()), machine).peak_bytes
+    without = unlimited(network_of(most.batch), LAYER_WISE, machine).peak_bytes
     return max(0.0, (without - most.peak_bytes) / most.batch)
 
 

@@ -1,0 +1,1 @@
+"""What fits: planning by name, the least budget of a setup, and what would fit where one does not."""

@@ -1,0 +1,1 @@
+"""Names and the objects they mean: networks, machines, modules, presets, budgets."""
