@@ -97,7 +97,7 @@ def test_a_map_s_bytes_are_filled_where_it_left_and_where_it_waited() -> None:
 
 
 def test_what_the_next_iteration_needs_stays_and_what_it_writes_first_does_not() -> None:
-    """A gradient is written anew, and is filled when an iteration begins."""
+    """A gradient is overwritten in every iteration, and is filled when one begins."""
     program = everything_leaves()
     for name in ("first.w", "momentum of first.w"):
         assert not filled(program)(of(program, name))
