@@ -130,6 +130,23 @@ def test_as_in_pytorch(torch: Any, shape: tuple[int, ...]) -> None:
     assert x.tobytes() == y.tobytes()
 
 
+@pytest.mark.parametrize("shape", [(4, 3, 5, 7), (13, 6), (1, 70, 3)])
+def test_inference_and_running_statistics_against_the_reference(shape: tuple[int, ...]) -> None:
+    x, (gamma, beta) = 3 * normal(*shape) + 2, parameters(shape)
+    _, mean, inverse_std = forward(x)
+    running = normal(shape[1], seed=4), 1 + normal(shape[1], seed=5) ** 2
+    how = {"count": x.size // shape[1], "momentum": 0.3, "epsilon": 1e-5}
+    expected = reference.batchnorm_update_running(mean, inverse_std, *running, **how)
+    batchnorm.update_running(mean, inverse_std, *running, **how)
+    for found, wanted in zip(running, expected, strict=True):
+        close(found, wanted)
+    y, wanted = empty(*shape), reference.batchnorm_inference(x, gamma, beta, *running)
+    batchnorm.inference(x, gamma, beta, *running, y)
+    close(y, wanted)
+    batchnorm.inference(x, gamma, beta, *running, x)
+    assert x.tobytes() == y.tobytes()
+
+
 @pytest.mark.parametrize("offset", [1e2, 1e4, -1e6])
 def test_a_mean_far_from_zero_costs_no_precision(offset: float) -> None:
     """The sum of the squares less the square of the sum, in float32, would have no correct digit left."""

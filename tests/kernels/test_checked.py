@@ -1,8 +1,8 @@
 """Every kernel in checked mode: no index outside, no missing barrier, nothing read before it was written.
 
 Each case calls public functions on small arrays, with the threads forward, reversed and shuffled, and must give the
-same bits each time, close to what the fast code gives.  `make test` runs a few cases, `make test-emulated` all but
-those left to the campaign.  The last test makes sure that no kernel is left out.
+same bits each time, close to what the fast code gives.  `make test-fast` runs a few cases, `make test-emulated` all
+but those left to the campaign.  The last test makes sure that no kernel is left out.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ from kernels import (
 )
 from kernels.conv import bias, grouped
 from kernels.launch import REGISTRY, bind
-
-pytestmark = pytest.mark.slow
 
 Outputs = list[np.ndarray]
 CASES: dict[str, Callable[[], Outputs]] = {}
@@ -362,19 +360,21 @@ for turned in ("nn", "nt"):
     elsewhere(f"gemm-skinny-{turned}", "CPU with other vectors", with_other_vectors)
 
 
-# Kernels that compile quickly, most of them for their own files' tests too.  The others run with `--device emulated`,
-# where a fault of theirs is also seen in their PTX.
+# One case for each way to share memory, and kernels that compile quickly, most of them for their own files' tests too.
+# Unchecked, a kernel that leaves its shared array may compute the right numbers.  The other cases run with `--device
+# emulated`, where a fault of theirs is also seen in their PTX.
 IN_EVERY_RUN = {
-    "gemm-textbook-nn", "gemm-tiled-nn", "conv-direct-0", "pool-max-2-2-2-False", "relu_both_ways", "lrn_both_ways",
-    "dropout_both_ways", "softmax_and_loss", "joins_and_concats", "elementwise_and_sgd",
+    "gemm-textbook-nn", "gemm-tiled-nn", "gemm-vector_rows-nn", "gemm-skinny-nn", "conv-direct-0", "conv-direct-1",
+    "conv-direct-4", "conv-implicit_gemm-0", "depthwise-3-1", "pool-max-2-2-2-False", "batchnorm_all", "relu_both_ways",
+    "lrn_both_ways", "dropout_both_ways", "softmax_and_loss", "joins_and_concats", "elementwise_and_sgd",
 }  # fmt: skip
 
 
 def run_in(name: str) -> Any:
-    """The mark that says which run a case is part of."""
+    """The marks that say which run a case is part of."""
     if name in LEFT_TO_THE_CAMPAIGN:
         return pytest.mark.campaign
-    return () if name in IN_EVERY_RUN else pytest.mark.emulated
+    return () if name in IN_EVERY_RUN else (pytest.mark.emulated, pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=run_in(name)) for name in CASES])
@@ -390,6 +390,7 @@ def test_the_order_of_threads_changes_nothing(name: str) -> None:
             np.testing.assert_array_equal(output, other[number])
 
 
+@pytest.mark.slow
 def test_no_kernel_is_left_out() -> None:
     for module in pkgutil.walk_packages(kernels.__path__, "kernels."):
         if not module.name.startswith("kernels.cpu"):
