@@ -6,10 +6,11 @@ a plan for another library needs no kernel.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Literal, NamedTuple
 
-from refimpl.network.call import Convolution as Key
+from refimpl.network.call import Call
 from refimpl.network.shapes import convolved, four_sides
 from refimpl.network.tensor import ITEM_BYTES
 
@@ -36,10 +37,20 @@ class Convolution(NamedTuple):
     groups: int  #: of channels; a filter sees one of them
 
     @classmethod
-    def of(cls, key: Key) -> Convolution:
-        """From `Call.convolution`."""
-        (pass_, x_shape, (filters, depth, r, s), stride, pad, dilation) = key
-        images, channels, height, width = x_shape
+    def of(cls, call: Call) -> Convolution:
+        """A choosable call's."""
+        given = call.arguments
+        x, w = given.get("x") or given["dx"], given.get("w") or given["dw"]
+        walk = given["stride"], given["pad"], given.get("dilation", (1, 1))
+        return cls.made(call.function.removeprefix("conv."), x.shape, w.shape, *walk)
+
+    @classmethod
+    def made(
+        cls, pass_: str, x_shape: Sequence[int], w_shape: Sequence[int], stride: Pair, pad: tuple[int, ...],
+        dilation: Pair = (1, 1),
+    ) -> Convolution:  # fmt: skip
+        """From shapes, as the functions of `kernels.conv` take them."""
+        (images, channels, height, width), (filters, depth, r, s) = x_shape, w_shape
         out = convolved(x_shape, {"window": (r, s), "stride": stride, "pad": pad, "dilation": dilation})
         groups = channels // depth
         return cls(pass_, images, channels, height, width, filters, r, s, *out, stride, pad, dilation, groups)

@@ -22,11 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refimpl.machine.catalogues import options
-from refimpl.machine.convolution import Convolution
 from refimpl.machine.model import Choice, Efficiency, Machine, Source, in_order
-from refimpl.machine.profile import key as name_of
-from refimpl.network.call import Call, Setting
-from refimpl.network.call import Convolution as Key
+from refimpl.machine.work import MachineError
+from refimpl.network.call import Call, CallKey, Setting
 from refimpl.network.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -211,47 +209,40 @@ class CalibratedCpu(Machine):
     """The CPU at hand; `costs` are seconds of one unit, by name, on all cores together."""
 
     costs: Mapping[str, Units] = field(kw_only=True, repr=False, compare=False)
-    _seconds: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _seconds: dict[CallKey, float] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def launch_cost(self, launch: BoundLaunch, cached: np.ndarray | None = None) -> float:
         """Seconds of one launch; `cached`: a workspace that the launch before it has left in the caches."""
         name, counted = units(launch)
+        if name not in self.costs:
+            raise MachineError(
+                f"no cost of the kernel {launch.kernel.name} is known on this CPU; profile the network with refimpl "
+                "profile, or set REFIMPL_CALIBRATE=0 for a rough model (refimpl/machine/cpu_costs.json lacks it)"
+            )
         blocks, threads = prod(launch.grid), self.multiprocessors
         start = self.costs[SHARED][0] if min(blocks, threads) > 1 else self.launch_seconds
         start += self.costs[FETCHED][0] * fetched_bytes(launch, cached)
-        if name not in self.costs:
-            return start
         return start + seconds_of(self.costs[name], counted) * unevenness(blocks, threads)
 
     def seconds(self, call: Call, choice: Choice | None = None) -> float:
         """How long a call runs by this algorithm (None: the fastest)."""
         if call.choosable or call.collective:
             return super().seconds(call, choice)
-        name = name_of(call)
-        if name not in self._seconds:
-            self._seconds[name] = sum(map(self.launch_cost, launches(call.function, untouched(call))))
-        return self._seconds[name]
+        if call.key not in self._seconds:
+            self._seconds[call.key] = sum(map(self.launch_cost, launches(call.function, untouched(call))))
+        return self._seconds[call.key]
 
-    def _make_choices(self, key: Key) -> tuple[Choice, ...]:
+    def _make_choices(self, call: Call) -> tuple[Choice, ...]:
         if self.catalogue != "own":
-            return super()._make_choices(key)
-        conv = Convolution.of(key)
-        shapes = conv.x_shape, conv.w_shape, conv.y_shape
-        arrays = {name: empty(shape) for name, shape in zip(PASS_ARRAYS[conv.pass_], shapes, strict=True)}
-        given: dict[str, Any] = arrays | conv.walk | ({"b": None} if conv.pass_ == "forward" else {})
-        function = f"conv.{conv.pass_}"
+            return super()._make_choices(call)
+        given = untouched(call)
         made = []
-        for option in options("own", conv):
+        for option in options("own", call):
             chosen = way(option.algorithm, option.workspace_bytes)
             cached = chosen["workspace"] if option.workspace_bytes <= CACHE_BYTES else None
-            seconds = sum(self.launch_cost(one, cached) for one in launches(function, given | chosen))
+            seconds = sum(self.launch_cost(one, cached) for one in launches(call.function, given | chosen))
             made.append(Choice(option.algorithm, option.workspace_bytes, seconds))
         return in_order(made)
-
-
-PASS_ARRAYS = {
-    "forward": ("x", "w", "y"), "backward_data": ("dx", "w", "dy"), "backward_filter": ("x", "dw", "dy"),
-}  # fmt: skip
 
 
 def empty(shape: Sequence[int], dtype: str = "float32") -> np.ndarray:

@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refimpl.machine.catalogues import options
-from refimpl.machine.convolution import Convolution
 from refimpl.machine.cpu import (
     FETCHED,
     LAUNCH,
@@ -222,8 +221,7 @@ def _ways(call: Call) -> Iterator[Way]:
     if not call.choosable:
         yield call, {}
         return
-    conv = Convolution.of(call.convolution)
-    offered = [one for one in options("own", conv) if one.algorithm != "direct" or conv.flops < LONGEST_DIRECT]
+    offered = [one for one in options("own", call) if one.algorithm != "direct" or call.flops < LONGEST_DIRECT]
     for name in dict.fromkeys(option.algorithm for option in offered):
         yield call, way(name, max(option.workspace_bytes for option in offered if option.algorithm == name))
 

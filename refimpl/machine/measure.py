@@ -13,7 +13,6 @@ from math import prod
 from typing import Any
 
 from refimpl.machine.catalogues import options
-from refimpl.machine.convolution import Convolution
 from refimpl.machine.cpu import launches, untouched, up
 from refimpl.machine.devices import Device, Direction, device_at_hand
 from refimpl.machine.model import Choice, in_order
@@ -156,7 +155,7 @@ def elements(call: Call, option: Option | None = None) -> int:
 
 def offered(call: Call) -> tuple[Option, ...]:
     """Our own algorithms for a choosable call; nothing for any other."""
-    return options("own", Convolution.of(call.convolution)) if call.choosable else ()
+    return options("own", call) if call.choosable else ()
 
 
 def run(function: str, **arguments: Any) -> None:

@@ -18,12 +18,10 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from refimpl.machine.catalogues import known, options
-from refimpl.machine.convolution import Convolution
 from refimpl.machine.ring import TEN_GIGABIT, Ring
 from refimpl.machine.tiers import HOST, Tier, check_tiers
 from refimpl.machine.work import MachineError, Option, Work
 from refimpl.network import Call
-from refimpl.network.call import Convolution as Key
 from refimpl.text import shown
 
 
@@ -176,10 +174,10 @@ class Machine:
 
     def _of(self, call: Call) -> Known:
         """The algorithms and costs of a choosable call, computed once for all equal ones."""
-        key = self._key(call)
+        key: Any = call.key
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = known_of(self._make_choices(key))
+            known = self._known[key] = known_of(self._make_choices(call))
         if self.given and (algorithm := self._algorithm_of.get(call.name)):
             whole, key = known, (key, algorithm)
             known = self._known.get(key)
@@ -194,14 +192,11 @@ class Machine:
     def _algorithm_of(self) -> Mapping[str, str]:
         return dict(self.given)
 
-    def _key(self, call: Call) -> Any:
-        """Calls with the same key have the same choices."""
-        return call.convolution
-
-    def _make_choices(self, key: Key) -> tuple[Choice, ...]:
+    def _make_choices(self, call: Call) -> tuple[Choice, ...]:
+        """The same for calls with the same key."""
         return in_order(
             Choice(option.algorithm, option.workspace_bytes, self.option_seconds(option))
-            for option in options(self.catalogue, Convolution.of(key))
+            for option in options(self.catalogue, call)
         )
 
 

@@ -23,34 +23,26 @@ from refimpl.machine.gpus import ASSUMED, TITAN_X_EFFICIENCY
 from refimpl.machine.model import Choice, Machine, Source, in_order
 from refimpl.machine.tiers import HOST
 from refimpl.machine.work import MachineError
-from refimpl.network.call import Call, Setting
-from refimpl.network.tensor import Tensor
+from refimpl.network.call import Call
 from refimpl.text import contents, shown
 
 FORMAT, VERSION = "refimpl profile", 1
 COMMAND = "refimpl profile NETWORK --batch N --out FILE.json"
 MAKE = f"make one with: {COMMAND}"
 SMALLEST, LARGEST = 1e-15, 1e18  #: of any number in a profile: seconds, bytes, operations and bytes a second
-NO_MATTER = ("layer",)  #: arguments that change what is computed and not how long it takes
 
 
 def key(call: Call) -> str:
-    """A call's key in a profile: function, shapes, options; a tensor given twice is =NAME the second time."""
-    seen: dict[int, str] = {}
+    """A call's key in a profile: `Call.key` as text."""
 
-    def text(name: str, value: Any) -> str:
-        if isinstance(value, Tensor):
-            first = seen.setdefault(id(value), name)
-            return "x".join(map(str, value.shape)) if first == name else f"={first}"
-        if isinstance(value, tuple):
-            if value and isinstance(value[0], Tensor):
-                return "+".join(text(f"{name}{i}", part) for i, part in enumerate(value))
-            return "x".join(map(str, value))
-        return str(value)
+    def text(value: Any) -> str:
+        if not isinstance(value, tuple):
+            return str(value)
+        several = value and isinstance(value[0], tuple | str)  # shapes of tensors
+        return "+".join(map(text, value)) if several else "x".join(map(str, value))
 
-    given = call.arguments.items()
-    options = [(name, value) for name, value in given if not isinstance(value, Setting) and name not in NO_MATTER]
-    return " ".join([call.function, *(f"{name}={text(name, value)}" for name, value in options)])
+    function, arguments = call.key
+    return " ".join([function, *(f"{name}={text(value)}" for name, value in arguments)])
 
 
 @dataclass(frozen=True)
@@ -194,13 +186,11 @@ class ProfiledMachine(Machine):
             )
         return self
 
-    def _key(self, call: Call) -> str:
-        return key(call)
-
-    def _make_choices(self, key: Any) -> tuple[Choice, ...]:
-        made = self.profile.choices.get(key)
+    def _make_choices(self, call: Call) -> tuple[Choice, ...]:
+        name = key(call)
+        made = self.profile.choices.get(name)
         if made is None:
-            raise self._lacks(key)
+            raise self._lacks(name)
         return made
 
     def _lacks(self, name: str) -> MachineError:

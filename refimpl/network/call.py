@@ -11,8 +11,10 @@ from refimpl.network.tensor import Tensor
 #: The functions whose algorithm, and hence workspace, a plan chooses.
 CHOOSABLE = tuple(function for traits in TRAITS.values() for function in traits.choosable)
 
-#: What `Call.convolution` gives.
-Convolution = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, int], tuple[int, ...], tuple[int, int]]
+NO_MATTER = ("layer",)  #: arguments that change what is computed and not how long it takes
+
+#: A call's function, and its arguments by name: shapes instead of tensors.
+CallKey = tuple[str, tuple[tuple[str, Any], ...]]
 
 
 class Setting:
@@ -40,7 +42,9 @@ class Call:
     `once` changes state that outlives the iteration (running statistics): a rebuild leaves it out.
     """
 
-    __slots__ = ("arguments", "collective", "flops", "function", "once", "operands", "reads", "updates", "writes")
+    __slots__ = (
+        "_key", "arguments", "collective", "flops", "function", "once", "operands", "reads", "updates", "writes",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class Call:
         self.collective = function == "comm.mean"  #: all ranks make it together, over the network that joins them
         #: Every tensor of the call, once: what it reads, updates, writes.
         self.operands = tuple(dict.fromkeys((*self.reads, *self.updates, *self.writes)))
+        self._key: CallKey | None = None
 
     @property
     def family(self) -> str:
@@ -81,12 +86,25 @@ class Call:
         return f"{self.function} {self.writes[0].name}"
 
     @property
-    def convolution(self) -> Convolution:
-        """Of a choosable call: pass, shapes of x and w, stride, padding, dilation, as `kernels.conv` wants them."""
-        given = self.arguments
-        x, w = given.get("x") or given["dx"], given.get("w") or given["dw"]
-        walk = given["stride"], given["pad"], given.get("dilation", (1, 1))
-        return self.function.removeprefix("conv."), x.shape, w.shape, *walk
+    def key(self) -> CallKey:
+        """The same for all calls that take equally long: no layer's name is in it.
+
+        A tensor is its shape; one that is given twice is "=NAME" the second time.  Settings are left out.
+        """
+        if self._key is None:
+            seen: dict[Tensor, str] = {}
+
+            def described(name: str, value: Any) -> Any:
+                if isinstance(value, Tensor):
+                    first = seen.setdefault(value, name)
+                    return value.shape if first == name else f"={first}"
+                if isinstance(value, tuple) and value and isinstance(value[0], Tensor):
+                    return tuple(described(f"{name}{i}", part) for i, part in enumerate(value))
+                return value
+
+            plain = [(name, value) for name, value in self.arguments.items() if not isinstance(value, Setting)]
+            self._key = self.function, tuple((n, described(n, value)) for n, value in plain if n not in NO_MATTER)
+        return self._key
 
     def __repr__(self) -> str:
         given, filled = (", ".join(map(repr, tensors)) for tensors in ((*self.reads, *self.updates), self.writes))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernels import conv
+from refimpl.machine.convolution import Convolution
 from refimpl.network import Call, Network, Setting, Tensor
 
 Arrays = dict[str, np.ndarray]
@@ -91,7 +92,9 @@ def run_call(
 
 
 def _workspace(call: Call, algorithm: str) -> np.ndarray:
-    return np.zeros(conv.workspace_bytes(*call.convolution, algorithm=algorithm) // 4, np.float32)
+    asked = Convolution.of(call)
+    shapes = asked.pass_, asked.x_shape, asked.w_shape
+    return np.zeros(conv.workspace_bytes(*shapes, **asked.walk, algorithm=algorithm) // 4, np.float32)
 
 
 def _array(value: Any, arrays: Arrays, settings: Mapping[str, float]) -> Any:

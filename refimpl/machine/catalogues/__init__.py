@@ -1,22 +1,31 @@
-"""The catalogues: which algorithms there are for a pass of a convolution, each with its workspace and its work.
+"""The catalogues: which algorithms there are for a choosable call, each with its workspace and its work.
 
 `own` is this project's kernels.  `cudnn4` is a published library, as far as it is public: a program planned with it can
 be simulated, and run only after it has been planned again with `own`.
 
-A catalogue is one module with `options(convolution)`; to add one, name it in CATALOGUES.
+A catalogue is one module with `options(convolution)`; to add one, name it in CATALOGUES.  A call of another family gets
+a line in SEEN_AS, and a function in the catalogues that have algorithms for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from difflib import get_close_matches
 from functools import lru_cache
+from typing import Any
 
 from refimpl.machine.catalogues import cudnn4, own
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.work import MachineError, Option
+from refimpl.network.call import Call
 
-CATALOGUES: dict[str, Callable[[Convolution], list[Option]]] = {"own": own.options, "cudnn4": cudnn4.options}
+#: Family of choosable calls → what a catalogue sees of one; equal ones have equal options.
+SEEN_AS: dict[str, Callable[[Call], Hashable]] = {"conv": Convolution.of}
+
+#: Catalogue → family of calls → the algorithms for one.
+CATALOGUES: dict[str, dict[str, Callable[[Any], list[Option]]]] = {
+    "own": {"conv": own.options}, "cudnn4": {"conv": cudnn4.options},
+}  # fmt: skip
 
 
 def known(name: str) -> str:
@@ -28,7 +37,13 @@ def known(name: str) -> str:
     return name
 
 
+def options(catalogue: str, call: Call) -> tuple[Option, ...]:
+    """Every algorithm that the catalogue offers for a choosable call, in no order."""
+    if call.family not in CATALOGUES[known(catalogue)]:
+        raise MachineError(f"the catalogue {catalogue} has no algorithm for {call.function}; take the catalogue own")
+    return _options(catalogue, call.family, SEEN_AS[call.family](call))
+
+
 @lru_cache(maxsize=4096)
-def options(catalogue: str, convolution: Convolution) -> tuple[Option, ...]:
-    """Every algorithm the catalogue offers for this pass, in no order."""
-    return tuple(CATALOGUES[known(catalogue)](convolution))
+def _options(catalogue: str, family: str, problem: Hashable) -> tuple[Option, ...]:
+    return tuple(CATALOGUES[catalogue][family](problem))

@@ -21,7 +21,6 @@ from itertools import pairwise
 from math import log
 
 from refimpl.machine.catalogues import options
-from refimpl.machine.convolution import Convolution
 from refimpl.machine.gpus import TITAN_X
 from refimpl.machine.model import Efficiency, Machine
 from refimpl.machine.work import Option, Work
@@ -102,7 +101,7 @@ def part_of(call: Call, forward: bool) -> str:
 def _offered(call: Call, library: str) -> tuple[Option, ...]:
     if not call.choosable:
         return (Option("", 0, (Work("products", call.flops, call.nbytes),)),)
-    made = options("cudnn4", Convolution.of(call.convolution))
+    made = options("cudnn4", call)
     return tuple(option for option in made if library == R4 or option.algorithm not in BY_FFT)
 
 

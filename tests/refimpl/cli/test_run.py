@@ -79,8 +79,8 @@ def calibrated(first: str) -> Machine:
 
     @dataclass(frozen=True)
     class Calibrated(Machine):
-        def _make_choices(self, key: Any) -> tuple[Choice, ...]:
-            made = super()._make_choices(key)
+        def _make_choices(self, call: Any) -> tuple[Choice, ...]:
+            made = super()._make_choices(call)
             return in_order(replace(one, seconds=one.seconds / (1e6 if one.algorithm == first else 1)) for one in made)
 
     rough = rough_cpu()

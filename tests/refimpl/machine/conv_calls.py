@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
+from refimpl.machine.convolution import Convolution
 from refimpl.network import Call, Tensor
 
 Pair = tuple[int, int]
@@ -37,6 +40,12 @@ def passes(
         Call("conv.backward_filter", {"x": maps[0], "dy": dy, "dw": weights[1], **context}, [maps[0], dy], [weights[1]],
              flops=flops),
     ]  # fmt: skip
+
+
+def as_kernels_take_it(call: Call) -> tuple[Any, ...]:
+    """Pass, shapes of x and w, stride, padding and dilation."""
+    conv = Convolution.of(call)
+    return conv.pass_, conv.x_shape, conv.w_shape, *conv.walk.values()
 
 
 @st.composite

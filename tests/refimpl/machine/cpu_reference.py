@@ -1,29 +1,35 @@
 """The costs of every kernel's units on the CPU at hand: `refimpl/machine/cpu_costs.json`.
 
     python -m tests.refimpl.machine.cpu_reference
-    NUMBA_CPU_NAME=znver3 NUMBA_CPU_FEATURES=+avx2,+fma,... python -m tests.refimpl.machine.cpu_reference --add
+    REFIMPL_THREADS=1 python -m tests.refimpl.machine.cpu_reference --add
 
-The first is to be repeated when a kernel changes.  The second adds the kernels that are not in the file: those that
-only a CPU without AVX-512 runs, in a build for one.
+The first is to be repeated when a kernel changes.  The second adds the kernels that are not in the file: a new one's,
+or those that only a CPU without AVX-512 runs, in a build for one (NUMBA_CPU_NAME=znver3,
+NUMBA_CPU_FEATURES=+avx2,+fma,...).  They are scaled to the file's CPU by the measured kernel most like each.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
+from math import inf
+from statistics import median
 
 import numpy as np
 
 from refimpl.machine import cpu_costs
-from refimpl.machine.cpu import Units
+from refimpl.machine.cpu import Units, seconds_of
+from refimpl.machine.timing import least_in_turns
 from refimpl.network import Builder, Network
 
-SECONDS = 30.0
+SECONDS, TURNS, IN_A_ROW = 30.0, 5, 2e-4
 
 
 def networks() -> list[Network]:
-    """Every kernel in more sizes than a calibration has, and depthwise convolutions."""
+    """Every kernel in more sizes than a calibration has, depthwise convolutions, and small maps."""
     b = Builder("depthwise", (4, 8, 28, 28))
     b.conv(96, 1)
     for window in (3, 5):
@@ -31,7 +37,19 @@ def networks() -> list[Network]:
             b.conv(96, window, stride, pad=window // 2, groups=96)
     b.fc(10)
     b.softmax()
-    return [b.build(), *cpu_costs.networks((*cpu_costs.SIZES, (32, 32, 32, 48)))]
+    networks = [b.build(), *cpu_costs.networks((*cpu_costs.SIZES, (32, 32, 32, 48)))]
+    for images, channels, side in ((64, 64, 13), (16, 256, 29), (128, 512, 5)):
+        b = Builder("small maps", (images, channels, side, side))
+        for size in (3, 2, 1):
+            b.pool_to(2 * size, after=b.input if size == 3 else None)
+            b.pool_to(size)
+            b.conv(channels, 1)
+            b.batchnorm()
+        b.fc(10)
+        b.softmax()
+        small = b.build()
+        networks += [small, small.inference()]
+    return networks
 
 
 def fitted(samples: Sequence[tuple[Units, float]]) -> Units:
@@ -45,12 +63,42 @@ def fitted(samples: Sequence[tuple[Units, float]]) -> Units:
     return tuple(float(cost) for cost in found / scale)
 
 
+def missing() -> dict[str, Units]:
+    """The costs, on the file's CPU, of the kernels that the file lacks.
+
+    The fastest turn counts, of these kernels and of the measured ones most like them, so that the machine may be busy.
+    """
+    from kernels.cpu.build import load
+
+    known = cpu_costs.reference()
+    every = cpu_costs.cases(networks())
+    alike = {cpu_costs.like(name) for name, _ in every if name not in known}
+    runs = {cost: launched for cost, launched in every.items() if cost[0] not in known or cost[0] in alike}
+    for kernel in cpu_costs.kernels_of(runs):
+        load(kernel)
+    ready = {cost: partial(launched.run, None) for cost, launched in runs.items()}
+    taken = least_in_turns(ready, cpu_costs._seconds, inf, SECONDS, TURNS, IN_A_ROW)
+    overhead = min(least_in_turns({0: partial(cpu_costs.copy_of(1).run, None)}, cpu_costs._seconds, 50).values())
+    samples: dict[str, list[tuple[Units, float]]] = defaultdict(list)
+    for (name, counted), seconds in taken.items():
+        if seconds > 2 * overhead:
+            samples[name].append((counted, seconds - overhead))
+    slower = {name: median(s / seconds_of(known[name], counted) for counted, s in samples[name]) for name in alike}
+    return {
+        name: tuple(cost / slower[cpu_costs.like(name)] for cost in fitted(each))
+        for name, each in samples.items()
+        if name not in known
+    }
+
+
 def main() -> None:
-    costs = cpu_costs.calibrate(
-        print, networks(), SECONDS, lambda samples: {name: fitted(each) for name, each in samples.items()}
-    )
-    known = cpu_costs.reference() if "--add" in sys.argv else {}
-    cpu_costs.REFERENCE.write_text(json.dumps(costs | known, indent=1) + "\n", encoding="utf-8")
+    if "--add" in sys.argv:
+        costs = cpu_costs.reference() | missing()
+    else:
+        costs = cpu_costs.calibrate(
+            print, networks(), SECONDS, lambda samples: {name: fitted(each) for name, each in samples.items()}
+        )
+    cpu_costs.REFERENCE.write_text(json.dumps(costs, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ from kernels import gpu
 from kernels.launch import Launch
 from refimpl.machine import cpu, cpu_costs, here
 from refimpl.machine.cpu import CalibratedCpu, Units, launches, untouched, way
+from refimpl.machine.work import MachineError
 from refimpl.names import machines as named
 from refimpl.names.machines import named as machine
 from refimpl.names.presets import setup
 from refimpl.network import Network, zoo
 from refimpl.planner import plan
 from refimpl.studies.bench.training import NETWORKS
+from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, every_option, smallest
 
 
 def every_launch(network: Network) -> Iterator[Launch]:
@@ -34,7 +36,7 @@ def every_launch(network: Network) -> Iterator[Launch]:
             if not call.choosable:
                 yield from launches(call.function, untouched(call))
                 continue
-            for option in cpu.options("own", cpu.Convolution.of(call.convolution)):
+            for option in cpu.options("own", call):
                 chosen = way(option.algorithm, option.workspace_bytes)
                 yield from launches(call.function, untouched(call) | chosen)
 
@@ -124,6 +126,22 @@ def test_the_reference_has_every_kernel(costs: dict[str, Units]) -> None:
     met = {name for name, _ in cpu_costs.cases(cpu_reference.networks())} | cpu_costs.OF_ANY_KERNEL
     assert met <= known.keys()
     assert all(name.startswith("gemm") for name in known.keys() - met), known.keys() - met  # of CPUs with other vectors
+
+
+def test_every_layer_costs_something_on_every_shape_of_map() -> None:
+    """Small maps have kernels of their own, and so have pooling to a size and inference."""
+    drawn = [every_option(batch, conventions) for batch in (1, 32) for conventions in CONVENTIONS[:3]]
+    small = [smallest(kinds, batch=batch) for kinds in SMALLEST for batch in (1, 64)]
+    for network in (*drawn, *small):
+        for launched in (*every_launch(network), *every_launch(network.inference())):
+            assert cpu.units(launched)[0] in cpu_costs.reference(), launched.kernel.name
+
+
+def test_a_kernel_without_a_cost_is_an_error(costs: dict[str, Units]) -> None:
+    (relu,) = launches("relu.forward", {"x": cpu.empty((32,)), "y": cpu.empty((32,))})
+    without = {name: cost for name, cost in costs.items() if name != "relu_forward"}
+    with pytest.raises(MachineError, match="no cost of the kernel relu_forward is known"):
+        calibrated(without).launch_cost(relu)
 
 
 def test_every_measured_kernel_is_among_the_cases() -> None:

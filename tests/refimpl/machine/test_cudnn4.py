@@ -16,7 +16,7 @@ GIB = 1 << 30
 
 def named(call: Call) -> dict[str, int]:
     """Algorithm → bytes of workspace."""
-    return {o.algorithm: o.workspace_bytes for o in options("cudnn4", Convolution.of(call.convolution))}
+    return {o.algorithm: o.workspace_bytes for o in options("cudnn4", call)}
 
 
 def test_the_fft_workspace_by_hand() -> None:
@@ -58,13 +58,13 @@ def test_which_pass_has_which_algorithms() -> None:
 
 def test_tiles_cover_every_output() -> None:
     forward = passes((1, 1, 61, 30), 1, (3, 3), pad=(1, 1))[0]
-    assert cudnn4.tile_positions(Convolution.of(forward.convolution)) == 3 * 1  # 30 outputs a tile
+    assert cudnn4.tile_positions(Convolution.of(forward)) == 3 * 1  # 30 outputs a tile
 
 
 @given(calls=convolutions(largest=300))
 def test_workspaces_and_work_are_never_negative(calls: list[Call]) -> None:
     for call in calls:
-        for option in options("cudnn4", Convolution.of(call.convolution)):
+        for option in options("cudnn4", call):
             assert option.workspace_bytes >= 0
             assert all(work.flops >= 0 and work.nbytes > 0 and work.times > 0 for work in option.work)
 
@@ -79,7 +79,7 @@ def test_vgg16_with_256_images_as_vdnn_counts_it() -> None:
     network = zoo.build("vgg16", 256)
     calls = [call for step in network.steps for call in step.calls if call.choosable]
     fastest = [TITAN_X.choices(call)[0] for call in calls]
-    everywhere = [cudnn4.fft_workspace_bytes(Convolution.of(call.convolution)) for call in calls]
+    everywhere = [cudnn4.fft_workspace_bytes(Convolution.of(call)) for call in calls]
     totals = [
         network_wide_bytes(network, workspace) / GIB
         for workspace in (0, max(choice.workspace_bytes for choice in fastest), max(everywhere))
@@ -91,4 +91,4 @@ def test_on_vgg16_fft_runs_on_all_but_the_largest_maps() -> None:
     network = zoo.build("vgg16", 64)
     for call in (call for step in network.steps for call in step.calls if call.choosable):
         algorithm = TITAN_X.choices(call)[0].algorithm
-        assert (algorithm == "FFT") == (call.convolution[1][2] < 224)
+        assert (algorithm == "FFT") == (Convolution.of(call).height < 224)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from conv_calls import convolutions, passes
+from conv_calls import as_kernels_take_it, convolutions, passes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,7 +84,7 @@ def test_twice_the_images_are_not_faster(catalogue: str, calls: list[Call]) -> N
     for call in calls:
         if catalogue == "own" and call.function == "conv.backward_filter":
             continue  # a longer sum is split, and fills a GPU better
-        _, x, w, *walk = call.convolution
+        _, x, w, *walk = as_kernels_take_it(call)
         larger = passes((2 * x[0], *x[1:]), w[0], w[2:], *walk, groups=x[1] // w[1])
         more = next(c for c in larger if c.function == call.function)
         assert machine.seconds(more) >= machine.seconds(call) * (1 - 1e-12)

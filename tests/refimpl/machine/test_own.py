@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conv_calls import convolutions, passes
+from conv_calls import as_kernels_take_it, convolutions, passes
 from hypothesis import given
 
 from kernels import conv
@@ -19,7 +19,7 @@ H100 = MACHINES["h100"]
 @given(calls=convolutions())
 def test_every_choice_is_served_with_workspace_enough(calls: list[Call]) -> None:
     for call in calls:
-        pass_, *shape = call.convolution
+        pass_, *shape = as_kernels_take_it(call)
         serves = conv.serves(*shape)
         choices = H100.choices(call)
         assert {choice.algorithm for choice in choices} == {name for name in serves if serves[name][pass_] == "yes"}
@@ -42,7 +42,7 @@ def test_fewer_images_at_a_time_are_slower(algorithm: str, calls: list[Call]) ->
 def test_the_menu_is_short_and_ends_in_one_image() -> None:
     call = passes((64, 16, 28, 28), 16, (3, 3), pad=(1, 1))[0]
     offered = [c.workspace_bytes for c in H100.choices(call) if c.algorithm == "winograd"]
-    shape = call.convolution[1:]
+    shape = as_kernels_take_it(call)[1:]
     assert sorted(offered) == [conv.workspace_bytes("forward", *shape, "winograd", i) for i in (1, 4, 16, 64)]
 
 
@@ -76,7 +76,7 @@ def test_every_choice_of_an_algorithm_gives_the_same_bits(index: int) -> None:
     for choice in H100.choices(call):
         workspace = np.full(choice.workspace_bytes // 4, np.nan, np.float32) if choice.workspace_bytes else None
         extra = {"b": None} if call.function == "conv.forward" else {}
-        getattr(conv, call.convolution[0])(
+        getattr(conv, as_kernels_take_it(call)[0])(
             **arrays, **extra, stride=(1, 1), pad=(1, 1), algorithm=choice.algorithm, workspace=workspace
         )
         result = arrays[names[-1]].copy()
@@ -91,13 +91,13 @@ def test_a_depthwise_layer_is_direct_and_wide_groups_are_matrix_products() -> No
             for choice in H100.choices(call):
                 seconds.setdefault(choice.algorithm, choice.seconds)
             assert set(seconds) == {"direct", "implicit_gemm"}
-            assert min(seconds.values()) > Convolution.of(call.convolution).nbytes / H100.bandwidth
+            assert min(seconds.values()) > Convolution.of(call).nbytes / H100.bandwidth
             if filters != 4:
                 assert (seconds["direct"] < seconds["implicit_gemm"]) == (filters == 1)
 
 
 def test_work_counts_the_operations_of_the_direct_way_at_most() -> None:
     for call in passes((8, 16, 14, 14), 32, (3, 3), pad=(1, 1)):
-        for option in options("own", Convolution.of(call.convolution)):
+        for option in options("own", call):
             flops = sum(work.flops for work in option.work)
             assert flops == (call.flops * 16 / 36 if option.algorithm == "winograd" else call.flops)

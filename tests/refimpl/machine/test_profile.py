@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from kernels import conv
 from refimpl.machine import Choice, MachineError, Profile, machine_from_profile
+from refimpl.machine.convolution import Convolution
 from refimpl.machine.devices import Cpu, Device, device_at_hand
 from refimpl.machine.measure import different_calls, measure, time_bandwidth, time_copies
 from refimpl.machine.profile import Copies, as_machine, key, load
@@ -253,8 +254,9 @@ def test_every_algorithm_of_every_call_is_measured(profile: Profile) -> None:
     calls = different_calls(small())
     assert set(profile.calls) | set(profile.choices) == set(calls)
     for name, choices in profile.choices.items():
-        pass_, *shape = calls[name].convolution
-        serving = {algorithm for algorithm, passes in conv.serves(*shape).items() if passes[pass_] == "yes"}
+        shape = Convolution.of(calls[name])
+        serves = conv.serves(shape.x_shape, shape.w_shape, **shape.walk)
+        serving = {algorithm for algorithm, passes in serves.items() if passes[shape.pass_] == "yes"}
         assert {choice.algorithm for choice in choices} == serving
 
 

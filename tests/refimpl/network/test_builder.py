@@ -59,7 +59,7 @@ def test_convolutions_have_the_kernels_shapes(
     assert made == shape_or_none(lambda: ConvShape.of(x, w, stride, pad, dilation).y_shape)
     if made:
         shape = ConvShape.of(x, w, stride, pad, dilation)
-        conv = Convolution.of(("forward", x, w, stride, pad, dilation))
+        conv = Convolution.made("forward", x, w, stride, pad, dilation)
         assert (conv.y_shape, conv.w_shape, conv.groups, conv.flops) == (made, w, groups, shape.flops)
 
 

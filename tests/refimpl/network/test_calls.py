@@ -165,9 +165,16 @@ def test_what_a_convolution_reads_and_writes_of_the_resident() -> None:
     assert [str(t) for t in update_w.reads] == ["d(conv.w)"]
     assert [str(t) for t in update_w.updates] == ["conv.w", "momentum of conv.w"]
     assert forward.choosable and not bias.choosable
-    assert filter_.convolution == ("backward_filter", (2, 3, 8, 8), (4, 3, 3, 3), (1, 1), (0, 0), (1, 1))
+    shapes = ("x", (2, 3, 8, 8)), ("dy", (2, 4, 6, 6)), ("dw", (4, 3, 3, 3))
+    assert filter_.key == ("conv.backward_filter", (*shapes, ("stride", (1, 1)), ("pad", (0, 0))))
     data = VDNN_CHAIN.layer("bare").backward.calls[1]
-    assert data.convolution == ("backward_data", (2, 4, 3, 3), (4, 4, 1, 1), (1, 1), (0, 0), (1, 1))
+    assert dict(data.key[1]) == {
+        "dy": (2, 4, 3, 3),
+        "w": (4, 4, 1, 1),
+        "dx": (2, 4, 3, 3),
+        "stride": (1, 1),
+        "pad": (0, 0),
+    }
     assert forward.flops == filter_.flops == 2 * (2 * 4 * 6 * 6) * (3 * 3 * 3)
     moved = 2 * 3 * 8 * 8 + 4 * 27 + 4 + 2 * 4 * 6 * 6
     assert forward.nbytes == 4 * moved and update_w.nbytes == 4 * 27 * 4 * 5
