@@ -21,7 +21,7 @@ ONNX = "onnx>=1.16"
 
 # What the tests and the linters need, whatever the CUDA version.
 TOOLS = [
-    "pytest>=8", "pytest-xdist>=3.6", "hypothesis", "nbclient", "nbformat", "ipykernel",
+    "pytest>=9", "pytest-xdist>=3.6", "hypothesis", "nbclient", "nbformat", "ipykernel",
     "ruff", "mypy", "nvidia-cuda-nvdisasm", HIGHS, ONNX,
     "playwright==1.58.*",  # for the browsers that are installed; later ones cannot drive Firefox ESR
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import fcntl
 import gc
 import os
@@ -9,6 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--device", choices=("gpu", "emulated", "none"),
         help="what runs the tests marked gpu, all of them; default: the GPU, or without one a selection, emulated",
     )  # fmt: skip
+    parser.addoption("--limit", type=float, metavar="SECONDS", help="processor seconds that a test may take")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -127,6 +130,8 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """On the emulated GPU a test fails if the checks find something."""
     from kernels import emulated
 
+    if item.get_closest_marker("campaign"):
+        faulthandler.cancel_dump_traceback_later()
     if not item.get_closest_marker("gpu") or not emulated.active():
         return (yield)
     emulated.forgive()
@@ -166,4 +171,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         if not alone:
             fcntl.flock(gate, fcntl.LOCK_UN)
-        return (yield)
+        with limit_of(item):
+            return (yield)
+
+
+def limit_of(item: pytest.Item) -> AbstractContextManager[None]:
+    """What ends a test that never ends.  A campaign takes as long as it takes."""
+    from tests import limit
+
+    if item.get_closest_marker("campaign"):
+        return nullcontext()
+    return limit.limited(item.config.getoption("--limit") or limit.SECONDS)

@@ -1,0 +1,75 @@
+"""An endless loop is a failed test with a traceback, and the other tests go on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.limit import Endless, limited
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LOOPS = """
+from hypothesis import given, strategies
+import pytest, time
+
+def test_a_loop():
+    while True:
+        try:
+            list(range(1000))
+        except Exception:
+            pass
+
+@given(strategies.integers())
+def test_an_example(number):
+    while number > 10:
+        list(range(1000))
+
+def test_what_comes_after():
+    pass
+
+@pytest.mark.campaign
+def test_a_search():
+    begin = time.process_time()
+    while time.process_time() < begin + 1:
+        list(range(1000))
+
+def test_that_waits():
+    time.sleep(60)
+"""
+
+
+def test_a_loop_is_ended() -> None:
+    with pytest.raises(Endless, match=r"0\.05 s of processor time; more: pytest --limit"), limited(0.05):
+        while True:
+            with suppress(Exception):
+                sum(range(1000))
+
+
+def test_the_limit_ends_with_the_test() -> None:
+    with limited(0.05):
+        pass
+    for _ in range(100):
+        sum(range(20_000))
+
+
+@pytest.mark.slow
+def test_a_loop_fails_its_test_alone(tmp_path: Path) -> None:
+    loops = tmp_path / "test_loops.py"
+    loops.write_text(LOOPS)
+
+    def run(tests: list[str], *options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", str(ROOT / "pyproject.toml")]
+        command += ["-q", "-p", "no:cacheprovider", "--limit", "0.5", *options, *(f"{loops}::{name}" for name in tests)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+
+    done = run(["test_a_loop", "test_an_example", "test_what_comes_after"])
+    assert "2 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "list(range(1000))" in done.stdout and "Endless: the test has taken 0.5 s" in done.stdout
+    assert "1 passed" in run(["test_a_search"], "-m", "campaign").stdout
+    waited = run(["test_what_comes_after", "test_that_waits"], "-o", "faulthandler_timeout=10")
+    assert waited.returncode != 0 and "in test_that_waits" in waited.stderr
