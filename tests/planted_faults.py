@@ -828,8 +828,8 @@ PAPERS = (
     Fault(
         "vDNN-dyn adopts the feasible candidate although a faster one fits",
         "refimpl/planner/search.py",
-        "next(fitting, frugal)",
-        "next(fitting, frugal) and frugal",
+        "next(filter(None, planned), frugal)",
+        "next(filter(None, planned), frugal) and frugal",
         "tests/refimpl/vdnn",
         or_else=(
             (
@@ -841,9 +841,10 @@ PAPERS = (
     Fault(
         "vDNN++'s alternate-conv begins with the second CONV",
         "refimpl/vdnnpp/offload.py",
-        "layer is not last][:: self.every]",
-        "layer is not last][self.every - 1 :: self.every]",
+        "layer not in last][:: self.every]",
+        "layer not in last][self.every - 1 :: self.every]",
         "tests/refimpl/vdnnpp",
+        or_else=(("layer is not last][:: self.every]", "layer is not last][self.every - 1 :: self.every]"),),
     ),
     Fault(
         "vDNN++ compresses a map before its ReLU has run",
