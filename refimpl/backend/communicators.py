@@ -43,7 +43,7 @@ GATHERED = 1 << 18  #: gradients of at most as many numbers are gathered in one 
 LISTEN = 0.1  #: seconds between two looks whether another rank has failed
 GRACE = 1.0  #: seconds in which a rank may still find what the other one failed with
 FAILED = "!"  #: begins the word of a rank that cannot go on
-PATIENCE = 120.0  #: seconds that a thread waits for the others
+PATIENCE = 120.0  #: seconds that a rank waits for the others, a process only until all have begun
 
 Result = TypeVar("Result")
 
@@ -208,10 +208,11 @@ class Mpi(Communicator):
 
     Args:
         program: the command's name, for what the guard says.
+        otherwise: what it says if other ranks do not begin; that, if it is empty.
     """
 
-    def __init__(self, program: str = "refimpl") -> None:
-        MPI = self._mpi = initialised()
+    def __init__(self, program: str = "refimpl", otherwise: str = "") -> None:
+        MPI = self._mpi = initialised(program, otherwise)
         world = MPI.COMM_WORLD
         self.rank, self.size = world.rank, world.size
         self._world, self._reduces, self._words, self._failures = world, world.Dup(), world.Dup(), world.Dup()
@@ -229,8 +230,7 @@ class Mpi(Communicator):
         self._guarded = places[self.rank][0] == places[0][0] and hasattr(os, "pidfd_open")
         if self.rank == 0 and self._guarded and self.size > 1:
             here = [f"{rank}:{pid}" for rank, (host, pid) in enumerate(places) if host == places[0][0]]
-            command = [sys.executable, "-I", "-S", guard.__file__, program, self._folder, *here]
-            self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+            self._guard = guarded(program, self._folder, *here)
         world.Barrier()
 
     # -- the mean ------------------------------------------------------------------------------------------------------
@@ -359,7 +359,13 @@ class Mpi(Communicator):
             signal.signal(number, handler)
 
 
-def initialised() -> Any:
+def guarded(*words: str) -> subprocess.Popen[bytes]:
+    """A guard with these arguments, that has started."""
+    command = [sys.executable, "-I", "-S", guard.__file__, *words]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def initialised(program: str, otherwise: str = "") -> Any:
     """The module `mpi4py.MPI`, initialised; raises `RunError` before MPI itself would end the process."""
     try:
         import mpi4py
@@ -373,7 +379,14 @@ def initialised() -> Any:
     if started and (library == "Open MPI") != (started.by == "Open MPI") and "SLURM_JOB_ID" not in os.environ:
         raise foreign(library, started)
     if not MPI.Is_initialized():
-        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+        beside = None
+        if started:
+            waits = f"rank {started.rank} of {started.size} has waited {PATIENCE:.0f} s for ranks that do not begin"
+            line = f"{program}: {otherwise or waits + '; start all with the same command'}"
+            beside = guarded(line, str(PATIENCE + started.rank))  # the first one that waits speaks
+        MPI.Init_thread(MPI.THREAD_MULTIPLE)  # it would wait for ever, and no other thread of this process runs
+        if beside:
+            beside.communicate()
     if started and MPI.COMM_WORLD.size == 1:
         raise foreign(library, started)
     return MPI

@@ -5,6 +5,10 @@ It is started by rank 0, in a session of its own, and waits for the end of any r
 epoll lists them in the order in which they ended.  It imports nothing of this project, so that it starts at once.
 
     python guard.py PROGRAM FOLDER RANK:PID …      "done" on standard input: every rank ends as it should
+
+Another one is beside each rank while MPI waits for all of them to begin, which some may never do.
+
+    python guard.py LINE SECONDS                   the end of standard input: all have begun
 """
 
 from __future__ import annotations
@@ -82,5 +86,14 @@ def end(program: str, folder: Path, rank: int, ranks: dict[int, int]) -> None:
             (os.rmdir if file == folder else os.unlink)(file)
 
 
-if __name__ == "__main__":
+def await_others(line: str, seconds: float) -> None:
+    """Say the line and end the rank that has started this process, unless all ranks have begun by then."""
+    if not select.select([0], [], [], seconds)[0]:
+        os.write(2, f"{line}\n".encode())
+        os.kill(os.getppid(), signal.SIGKILL)
+
+
+if __name__ == "__main__" and len(sys.argv) == 3:
+    await_others(sys.argv[1], float(sys.argv[2]))
+elif __name__ == "__main__":
     watch(sys.argv[1], sys.argv[2], {int(r): int(p) for r, p in (one.split(":") for one in sys.argv[3:])})

@@ -55,6 +55,7 @@ COMMANDS = {
     "check-kernel": "run a kernel of yours on the emulated GPU, with every check on",
     "demo": "plan VGG-16, train a small network, draw both",
 }
+TOGETHER = {"run", "bench"}  #: commands that several ranks can execute together
 #: Command → its file, where that is not `refimpl.cli` and the command's name.
 FILES = {
     "list": "refimpl.cli.lists",  # `cli.list` would hide Python's own
@@ -125,7 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         status, says = known, told(error)
         prog = getattr(error, "prog", None) or prog
-    if status and tell_ranks(prog, arguments, says, status):
+    known_alone = {*arguments[:1]} & COMMANDS.keys() - TOGETHER
+    if status and not known_alone and tell_ranks(prog, says, status):
         return status
     try:
         tell(f"{prog}: {says}")

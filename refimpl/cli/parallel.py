@@ -10,9 +10,8 @@ import argparse
 import json
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from refimpl.machine import here
 if TYPE_CHECKING:
     from refimpl.backend import Communicator, Mpi
 
-PATIENCE = 60.0  #: seconds that a command which has failed waits for ranks that are still starting
 GPUS = Path("/proc/driver/nvidia/gpus")  #: a folder a GPU of this machine
 
 Work = Callable[[argparse.Namespace, "Communicator"], int]
@@ -60,12 +58,11 @@ def refuse_without_parallel() -> None:
         )
 
 
-def tell_ranks(prog: str, words: Sequence[str], why: str, status: int) -> bool:
+def tell_ranks(prog: str, why: str, status: int) -> bool:
     """Let the other ranks know of a command that has failed before it was one of them: they would wait for ever.
 
     Args:
         prog: the command.
-        words: its arguments.
         why: its one line.
         status: its exit status.
 
@@ -73,25 +70,19 @@ def tell_ranks(prog: str, words: Sequence[str], why: str, status: int) -> bool:
         Whether the line is the first rank's to write, and this is not the first.
     """
     started = here.launched()
-    if started is None or not {"run", "bench"} & {*words[:1]}:
+    if started is None:
         return False
     if "mpi4py.MPI" in sys.modules:  # it was one of them, or its MPI is not theirs
         return started.rank > 0
-    done: list[bool] = []
+    from refimpl.backend import Mpi, RunError
 
-    def join() -> None:
-        from refimpl.backend import Mpi, RunError
-
-        with suppress(RunError):
-            communicator = Mpi(prog)
-            together = communicator.fail(why, status)
-            done.append(together or communicator.rank > 0)
-            communicator.close()
-
-    waiting = threading.Thread(target=join, daemon=True)  # the others may never come
-    waiting.start()
-    waiting.join(PATIENCE)
-    return bool(done) and started.rank > 0
+    try:
+        communicator = Mpi(prog, otherwise=why)
+    except RunError:
+        return False
+    communicator.fail(why, status)
+    communicator.close()
+    return started.rank > 0
 
 
 def alone(communicator: Communicator, why: str, status: int) -> int:

@@ -36,12 +36,14 @@ def lines(err: str) -> list[str]:
 
 
 def refimpl_with(*changes: str) -> list[str]:
-    """The command of `RUN`, with each change made: an option to add, or -OPTION to leave out with its value."""
+    """The command of `RUN`, with each change made: an option to add or to leave out, another command."""
     words = [*RUN]
     for change in changes:
         if change.startswith("-without "):
             place = words.index(change.removeprefix("-without "))
             del words[place : place + 2]
+        elif change.isalpha():
+            words[0] = change
         else:
             words += change.split()
     return ["-m", "refimpl", *words]
@@ -178,6 +180,9 @@ def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(endings: Any
             ("-without --parallel",), ("-without --parallel",),
             "refimpl run: mpiexec has started 2 of this command, and it lacks --parallel mpi: without it each would",
         ),
+        ((), ("runn",), "refimpl run: rank 1: there is no command 'runn'; did you mean run?"),
+        (("runn",), (), "refimpl: there is no command 'runn'; did you mean run?"),
+        (("runn",), ("runn",), "refimpl: there is no command 'runn'; did you mean run?"),
     ],
 )  # fmt: skip
 def test_a_rank_that_fails_before_it_is_one_ends_all(
@@ -191,16 +196,26 @@ def test_a_rank_that_fails_before_it_is_one_ends_all(
 
 @needs_mpi
 @pytest.mark.slow
+@pytest.mark.parametrize("other", ["--version", "list networks", "list nothing"])
+def test_ranks_that_wait_for_another_command_end(other: str) -> None:
+    waits = "from refimpl.backend import communicators; communicators.PATIENCE = 5.0"
+    runs = f"from refimpl.cli import main; raise SystemExit(main({RUN}))"
+    done = mpiexec(["-c", f"{waits}; {runs}"], ["-m", "refimpl", *other.split()], ["-c", f"{waits}; {runs}"], copies=3)
+    said = "refimpl run: rank 0 of 3 has waited 5 s for ranks that do not begin; start all with the same command"
+    assert said in lines(done.stderr) and done.returncode == 9 and "rank 2" not in done.stderr
+
+
+@needs_mpi
+@pytest.mark.slow
 def test_a_rank_that_is_stopped_is_named(tmp_path: Path) -> None:
-    command = [str(MPIEXEC), "-n", "2", sys.executable, *refimpl_with("--steps 100000")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    started = [str(MPIEXEC), "-n", "2", sys.executable, *refimpl_with("--steps 100000")]
+    process = subprocess.Popen(started, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr
     ranks: dict[int, int] = {}
     until = time.monotonic() + 60
-    while len(ranks) < 2 and time.monotonic() < until:
+    while not is_guarded(process.pid, ranks) and time.monotonic() < until:
         ranks = {rank: pid for pid in descendants(process.pid) if (rank := rank_of(pid)) is not None}
         time.sleep(0.2)
-    time.sleep(5)  # they are connected
     os.kill(ranks[1], signal.SIGSTOP)
     line = process.stderr.readline()
     os.kill(ranks[1], signal.SIGCONT)
@@ -219,14 +234,27 @@ def descendants(pid: int) -> list[int]:
     return [*children, *(below for child in children for below in descendants(child))]
 
 
+def is_guarded(launcher: int, ranks: dict[int, int]) -> bool:
+    """Whether the guard of these ranks runs: they are connected."""
+    words = {f"{rank}:{process}".encode() for rank, process in ranks.items()}
+    return len(ranks) == 2 and any(words < {*command(pid)} for pid in descendants(launcher))
+
+
+def command(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
 def rank_of(pid: int) -> int | None:
     """The rank of a process that trains."""
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         found = re.search(rb"(?<![A-Z_])PMI_RANK=(\d+)", Path(f"/proc/{pid}/environ").read_bytes())
     except OSError:
         return None
-    return int(found[1]) if found and b"--parallel" in command and b"guard.py" not in b"".join(command) else None
+    words = command(pid)
+    return int(found[1]) if found and b"--parallel" in words and b"guard.py" not in b"".join(words) else None
 
 
 @needs_mpi
