@@ -43,6 +43,7 @@ class OnnxFile:
         self.name = os.path.basename(self.path)
         self.model = self._parsed()
         self.graph = self.model.graph
+        self._straighten_squeezes()
         self._refuse_what_is_too_much()
         self._load_external()
         self._check()
@@ -73,6 +74,15 @@ class OnnxFile:
 
     def refused_weight(self, tensor: Any, why: object) -> NetworkError:
         return self.refused(f"the weight {cleaned(tensor.name)}: {why}")
+
+    def _straighten_squeezes(self) -> None:
+        """Put the Squeeze in the place of an If that PyTorch's exporter has written for one."""
+        makers = {name: node for node in self.graph.node for name in node.output}
+        straight = self.onnx.GraphProto()
+        for node in self.graph.node:
+            straight.node.extend(_squeeze_of(node, makers) or [node])
+        del self.graph.node[:]
+        self.graph.node.extend(straight.node)
 
     def _refuse_what_is_too_much(self) -> None:
         graph = self.graph
@@ -348,6 +358,26 @@ class OnnxFile:
 def label(node: Any) -> str:
     """A node's name, or that of its output, as our layers may have it."""
     return cleaned(node.name or (node.output[0] if node.output else "a node"))
+
+
+def _squeeze_of(node: Any, makers: Mapping[str, Any]) -> list[Any]:
+    """Constant and Squeeze for "squeeze this axis if it has one number, else copy"; no nodes for anything else.
+
+    PyTorch's exporter writes so where it does not look at the axis.  One with more numbers is refused for its shape.
+    """
+    graphs = {attribute.name: attribute.g.node for attribute in node.attribute if attribute.HasField("g")}
+    inside = [one for name in ("then_branch", "else_branch") for one in graphs.get(name, ())]
+    if len(graphs) != 2 or [one.op_type for one in inside] != ["Constant", "Squeeze", "Identity"]:
+        return []
+    axes, squeeze, copy = inside
+    read = node.input[:1]
+    for operator in ("Equal", "Gather", "Shape"):
+        maker = makers.get(read[0]) if read else None
+        read = maker.input[:1] if maker is not None and maker.op_type == operator else []
+    if not read or read != squeeze.input[:1] or read != copy.input[:1] or len(squeeze.output) != 1:
+        return []
+    squeeze.output[:] = node.output
+    return [axes, squeeze]
 
 
 def _library() -> Any:

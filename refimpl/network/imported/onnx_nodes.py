@@ -48,6 +48,7 @@ class _Translation:
         self.file, self.batch, self.shapes = file, batch, shapes
         self.names: dict[str, str] = {}  #: value → our node that computes it
         self.made: dict[str, Node] = {}  #: value → that node
+        self.makers = {name: node for node in file.graph.node for name in node.output}
         self.readers = Counter(name for node in file.graph.node for name in node.input)
         file.constants.learn(shapes, batch)
 
@@ -230,6 +231,40 @@ def _lrn(call: Call) -> Translated:
     return "lrn", how | {"beta": _short(call.attribute("beta", 0.75)), "k": _short(call.attribute("bias", 1.0))}
 
 
+def _divide(call: Call) -> Translated:
+    """x / (k + alpha · mean of the squares in a window of channels)^beta, as PyTorch's exporters spell it out."""
+    x, below = call.node.input
+    chain: list[Any] = []
+    refused = Unsupported()  # any other division is no operator of ours
+    for operator in LRN:
+        node = call.of.makers.get(below)
+        while node is not None and node.op_type in RESHAPES:
+            node = call.of.makers.get(node.input[0])
+        if node is None or node.op_type != operator:
+            raise refused
+        chain.append(node)
+        below = node.input[0]
+    power, sum_, scaled, mean, padded, square = (Call(call.of, node) for node in chain)
+    images, *shape = call.of.shapes.get(x, (0,))
+    size = int([*mean.attribute("kernel_shape", []), 0][0])
+    around = [0, 0, size // 2, 0, 0, 0, 0, (size - 1) // 2, 0, 0]
+    exponent, k, alpha = (call.of.file.numbers(one.optional(1)) or [] for one in (power, sum_, scaled))
+    if (
+        [*square.node.input] != [x, x]
+        or padded.shape_of_input() != (images, 1, *shape)
+        or padded.numbers("pads", 1) != around
+        or padded.numbers("value", 2) not in (None, [], [0.0])
+        or padded.attribute("mode", "constant") != "constant"
+        or mean.attribute("kernel_shape", []) != [size, 1, 1]
+        or any(mean.attribute("pads", [])) or {*mean.attribute("strides", [1])} != {1}
+        or scaled.shape_of_input() != (images, *shape)
+        or not len(exponent) == len(k) == len(alpha) == 1
+    ):  # fmt: skip
+        raise refused
+    call.inputs = [call.of.names[x]]
+    return "lrn", {"size": size, "alpha": _short(alpha[0]), "beta": _short(exponent[0]), "k": _short(k[0])}
+
+
 def _short(value: float) -> float:
     """The shortest decimal number that a float32 can be: 1e-05 and not 9.99999974737875e-06."""
     return float(str(np.float32(value)))
@@ -266,6 +301,9 @@ def _pad(call: Call) -> Translated:
     return "pad", {"pad": tuple(int(pads[place]) for place in (2, 3, 6, 7))}
 
 
+RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity")
+#: What PyTorch's exporters make of a local response normalisation, from the divisor up, and reshapes between.
+LRN = ("Pow", "Add", "Mul", "AveragePool", "Pad", "Mul")
 OF_SHAPES = ("Shape", "Size")  #: their outputs are no maps, whatever their inputs are
 
 OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
@@ -273,5 +311,5 @@ OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
     "MaxPool": _pool("max"), "AveragePool": _pool("average"), "GlobalMaxPool": _global("max"),
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,
-    "Softmax": _softmax, "LogSoftmax": _softmax,
-} | dict.fromkeys(("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity"), graph.reshape)  # fmt: skip
+    "Softmax": _softmax, "LogSoftmax": _softmax, "Div": _divide,
+} | dict.fromkeys(RESHAPES, graph.reshape)  # fmt: skip

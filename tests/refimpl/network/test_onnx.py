@@ -235,6 +235,51 @@ def test_a_refusal_names_every_operator_that_is_missing(tmp_path: Path) -> None:
     assert refimpl.networks.from_onnx(tmp_path / "model.onnx", 2, "/early/Gemm").predictions.shape == (2, 3)
 
 
+def written_out(**changes: Any) -> Any:
+    """A local response normalisation of five channels, as PyTorch's newer exporter writes it, with some changes."""
+    f = File((1, 4, 9, 9))
+    given: dict[str, Any] = {"pads": [0, 0, 2, 0, 0, 0, 0, 2, 0, 0], "window": [5, 1, 1], "five": [1, 1, 6, 9, -1]}
+    given |= {"divided": "maps", "other": "maps", "alpha": 0.5, "k": 2.0, "beta": 0.75} | changes
+    numbers = {name: f.constant(name, np.float32(given[name])) for name in ("alpha", "k", "beta")}
+    maps = f.node("Conv", "x", f.weight("w", 6, 4, 1, 1), to="maps")
+    f.node("Relu", maps, to="others")
+    x = f.node("Mul", maps, given["other"])
+    x = f.node("Reshape", x, f.constant("five", np.int64(given["five"])), allowzero=1)
+    x = f.node("Pad", x, f.constant("pads", np.int64(given["pads"])), mode="constant")
+    x = f.node("AveragePool", x, kernel_shape=given["window"], strides=[1, 1, 1], count_include_pad=1)
+    x = f.node("Reshape", x, f.constant("four", np.int64([1, 6, 9, 9])))
+    x = f.node("Add", f.node("Mul", x, numbers["alpha"]), numbers["k"])
+    x = f.node("Div", given["divided"], f.node("Pow", x, numbers["beta"]), to="lrn")
+    x = f.node("Flatten", f.node("GlobalAveragePool", x))
+    f.node("Gemm", x, f.weight("v", 3, 6), transB=1, to="end")
+    return f.model("end")
+
+
+def test_a_local_response_normalisation_that_is_written_out_is_one(tmp_path: Path) -> None:
+    model = written_out()
+    network = refimpl.networks.from_onnx(written(model, tmp_path), batch=2)
+    assert [layer.kind for layer in network.layers] == ["conv", "lrn", "pool", "fc", "softmax"]
+    images, labels = batch(network)
+    right = [ReferenceEvaluator(model).run(None, {"x": image[None]})[0] for image in images]
+    with trainer(network) as t:
+        found = np.log(t.evaluate(images, labels).predictions)
+    logits = np.concatenate(right)
+    np.testing.assert_allclose(found - found.mean(1, keepdims=True), logits - logits.mean(1, keepdims=True), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pads": [0, 0, 4, 0, 0, 0, 0, 0, 0, 0]}, {"five": [1, 1, 9, 6, -1]}, {"alpha": [0.5] * 9}, {"other": "others"},
+        {"divided": "others"}, {"window": [3, 1, 1], "pads": [0, 0, 2, 0, 0, 0, 0, 0, 0, 0]},
+        {"window": [1, 5, 1], "pads": [0, 0, 0, 2, 0, 0, 0, 0, 2, 0]}, {"beta": [0.5] * 9}, {"k": [2.0] * 9},
+    ],
+)  # fmt: skip
+def test_another_division_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    with pytest.raises(NetworkError, match=r"the operators Mul \(2 times\), Pow and Div are not supported"):
+        refimpl.networks.from_onnx(written(written_out(**change), tmp_path))
+
+
 def cast(f: File, x: str, kind: int) -> str:
     made = f.node("Cast", x)
     f.nodes[-1].attribute.append(helper.make_attribute("to", kind))

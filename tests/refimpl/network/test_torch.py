@@ -257,6 +257,22 @@ def test_paddings_are_understood_as_the_documented_export_writes_them(tmp_path: 
         assert network.layers[0].options["pad"] == (0, 2, 2, 1)
 
 
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_a_local_response_normalisation_is_understood_as_the_documented_export_writes_it(
+    size: int, tmp_path: Path
+) -> None:
+    module = Between(lambda x, _: functional.local_response_norm(x, size, 0.5, 0.75, 2.0)).train()
+    file = exported(module, tmp_path / "my_model.onnx")
+    network, twin = refimpl.networks.from_onnx(file, SHAPE[0]), refimpl.networks.from_torch(module, SHAPE)
+    assert [layer.kind for layer in network.layers] == ["conv", "lrn", "pool", "fc", "softmax"]
+    assert network.layers[1].options == twin.layers[1].options
+    images, labels = batch(network)
+    with refimpl.Trainer(refimpl.plan(network, "baseline", refimpl.machines.here, "1GiB"), "cpu") as trainer:
+        found = trainer.evaluate(images, labels).predictions
+    wanted = module(torch.from_numpy(images)).softmax(1).detach().numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_rows_of_numbers_are_taken_as_they_are() -> None:
     module = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))
     network = refimpl.networks.from_torch(module, (4, 20))
