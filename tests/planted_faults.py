@@ -1507,7 +1507,7 @@ def outcomes_in(root: Path, folder: Path, faults: list[Fault], workers: int, bef
 
 def short(test: str) -> str:
     """A test's name without its folder and its parameters."""
-    return test.rpartition("/")[2].partition("[")[0].replace(".py::", "::")
+    return test.partition("[")[0].rpartition("/")[2].replace(".py::", "::")
 
 
 def suite(root: Path) -> str:
