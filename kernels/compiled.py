@@ -22,6 +22,7 @@ from cuda.core import ObjectCode
 from kernels import emulated
 from kernels.cpu import build
 from kernels.declare import Kernel
+from kernels.emulated import unwritten
 from kernels.shim import CodeLibrary, NumbaKernel, cuda
 
 PTX, CUBIN = "kernel.ptx", "kernel.cubin"
@@ -112,7 +113,7 @@ def _key(kernel: Kernel) -> str:
     """Everything that the machine code follows from, the source's lines, which it names, and how it is kept."""
     versions = metadata.version("numba-cuda"), nvvm.version(), nvjitlink.version()
     target = cuda.get_current_device().compute_capability, emulated.active()
-    way = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    way = hashlib.sha256(b"".join(Path(file).read_bytes() for file in (__file__, unwritten.__file__))).hexdigest()
     parts = build.key(kernel, checked=True), kernel.options, versions, target, way
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 

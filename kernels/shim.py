@@ -7,7 +7,8 @@ line long.  Importing it needs no GPU and no driver.
 
 from numba import cuda
 from numba.cuda.codegen import CUDACodeLibrary as CodeLibrary  # PTX and machine code of a kernel
+from numba.cuda.codegen import JITCUDACodegen as Codegen  # what makes them
 from numba.cuda.cudadrv.driver import driver as numba_driver  # it looks for a driver when it is imported
 from numba.cuda.dispatcher import _Kernel as NumbaKernel  # a kernel compiled for one signature, before it is loaded
 
-__all__ = ["CodeLibrary", "NumbaKernel", "cuda", "numba_driver"]
+__all__ = ["CodeLibrary", "Codegen", "NumbaKernel", "cuda", "numba_driver"]

@@ -403,6 +403,13 @@ KERNELS = (
         "tests/kernels/emulated/test_images.py::test_two_kernels_of_one_name_are_two_kernels --device emulated",
     ),
     Fault(
+        "the emulated GPU forgets at a barrier that a local array is not written",
+        "kernels/emulated/translate.py",
+        "for r in registers] + self.shadows.of(registers)",
+        "for r in registers]",
+        "tests/kernels/emulated/test_unwritten.py --device emulated",
+    ),
+    Fault(
         "the emulated GPU does not see a read that nothing orders after a write",
         "kernels/emulated/order.h",
         "if (!before && (write || h->write) && h->lo",

@@ -110,14 +110,17 @@ def _load() -> Any:
 
 
 def _hook_numba(library: Any) -> None:
-    """Have every kernel translated and registered before Numba loads it."""
-    from kernels.shim import NumbaKernel, numba_driver
+    """Have every kernel compiled with its lines and its local arrays filled, and registered before Numba loads it."""
+    from kernels.emulated.unwritten import arrays_filled
+    from kernels.shim import Codegen, CodeLibrary, NumbaKernel, numba_driver
 
     numba_driver.__init__()  # it has looked for a driver when it was imported; now there is one
-    compiled, real = NumbaKernel.__init__, NumbaKernel.bind
+    compiled, real, target = NumbaKernel.__init__, NumbaKernel.bind, Codegen.magic_tuple
 
     def compile_with_lines(kernel: Any, *args: Any, **options: Any) -> None:
-        compiled(kernel, *args, **options | {"lineinfo": True})  # so that a finding can say where
+        with arrays_filled(CodeLibrary):
+            compiled(kernel, *args, **options | {"lineinfo": True})  # so that a finding can say where
+            kernel._codelibrary.get_asm_str()
 
     def bind(kernel: Any) -> None:
         if not getattr(kernel, "is_emulated", False):
@@ -126,6 +129,7 @@ def _hook_numba(library: Any) -> None:
         real(kernel)
 
     NumbaKernel.__init__, NumbaKernel.bind = compile_with_lines, bind
+    Codegen.magic_tuple = lambda codegen: (*target(codegen), "emulated")  # Numba's own cache keeps these kernels apart
 
 
 def c_source(kernel: Any, drop_stop: int | None = None) -> str:

@@ -99,14 +99,15 @@ static int launch(Launch *L) {
     struct State *states = malloc(n * sizeof(struct State));
     Thread *threads = malloc(n * sizeof(Thread));
     uint32_t *order = malloc(n * sizeof(uint32_t));
-    char *locals = malloc((size_t)n * LOCAL_BYTES + 1);
+    char *locals = calloc(n, LOCAL_STRIDE + 1);
     volatile int failed = 0;
-    memset(C, 0, sizeof *C), memset(locals, 0xff, (size_t)n * LOCAL_BYTES);
+    memset(C, 0, sizeof *C);
     C->shared = aligned_alloc(256, (shared_bytes + 255) / 256 * 256);
     C->launch = L, C->parameters = L->parameters, C->block = L->block, C->grid = L->grid;
     C->span = L->most_steps && L->most_steps < SPAN ? L->most_steps : SPAN;
     for (unsigned i = 0; i < n; i++) {
-        order[i] = i, threads[i].linear = i, states[i].local = locals + (size_t)i * LOCAL_BYTES;
+        order[i] = i, threads[i].linear = i, states[i].local = locals + (size_t)i * LOCAL_STRIDE;
+        memset(states[i].local, 0xff, LOCAL_BYTES);
         threads[i].tid = (Dim3){i % L->block.x, i / L->block.x % L->block.y, i / L->block.x / L->block.y};
     }
     for (unsigned i = n; L->seed && --i > 0;) {

@@ -1,7 +1,7 @@
 /* What a translated kernel needs: its memory, checked, and PTX's arithmetic where C's differs.
  *
  * The translated source defines, before it includes this: SITES (global and local accesses), SHARED_TOTAL (bytes of
- * shared memory with red zones), LOCAL_BYTES (a thread's local memory), DEEPEST (calls of recursive functions within each
+ * shared memory with red zones), LOCAL_BYTES (a thread's local memory), SHADOWS (whether it has shadows), DEEPEST (calls of recursive functions within each
  * other), WARPS (whether it has warp operations) and the tables `site_text`, `site_line` and `shared_arrays`.  RACES:
  * whether races are looked for. */
 #pragma once
@@ -236,6 +236,14 @@ INLINE void *local(Context *C, const Thread *T, char *base, uint64_t a, unsigned
         fail(C, T, text, site, "");
     }
     return (void *)a;
+}
+/* Bits of local arrays that the thread has not written (unwritten.py).  A thread's local memory is followed by its shadow. */
+#define LOCAL_STRIDE (((LOCAL_BYTES) + 15) / 16 * 16 * (1 + SHADOWS))
+#define SHADOW_OF(q) ((uint64_t)((char *)(q) - S->local) < LOCAL_BYTES ? (void *)((char *)(q) + LOCAL_STRIDE / 2) : NULL)
+COLD void not_written(Context *C, const Thread *T, const char *what, int site) {
+    char text[200];
+    snprintf(text, sizeof text, "%s depends on an element of a local array that the thread has not written", what);
+    fail(C, T, text, site, "");
 }
 INLINE void *generic(Context *C, const Thread *T, char *base, uint64_t a, unsigned bytes, unsigned alignment, int site, int how) {
     if (SHARED_ARRAYS + DYNAMIC_SHARED && a < SHARED_TOTAL + DYNAMIC_SHARED) return shared(C, T, a, bytes, alignment, site, how);

@@ -13,6 +13,11 @@ BITS = {
     "pred": 1, "s8": 8, "u8": 8, "b8": 8, "s16": 16, "u16": 16, "b16": 16, "s32": 32, "u32": 32, "b32": 32, "f32": 32,
     "s64": 64, "u64": 64, "b64": 64, "f64": 64,
 }  # fmt: skip
+C_TYPES = {
+    "pred": "uint8_t", "b8": "uint8_t", "u8": "uint8_t", "s8": "int8_t", "b16": "uint16_t", "u16": "uint16_t",
+    "s16": "int16_t", "b32": "uint32_t", "u32": "uint32_t", "s32": "int32_t", "b64": "uint64_t", "u64": "uint64_t",
+    "s64": "int64_t", "f32": "float", "f64": "double",
+}  # fmt: skip
 RED_ZONE = 256  #: bytes between two shared arrays, which nothing may touch
 
 #: Instructions that write no register: every operand is read.
@@ -82,6 +87,11 @@ class Module:
     def shared_total(self) -> int:
         """Bytes with red zones."""
         return max((v.offset + v.nbytes for v in self.shared.values()), default=0) + RED_ZONE
+
+
+def c_name(name: str) -> str:
+    """A register's, label's or function's name in C."""
+    return name.replace("%", "").replace("$", "_")
 
 
 def operands(text: str) -> list[str]:

@@ -12,18 +12,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kernels.emulated.ptx import BITS, Function, Instruction, Module, Unsupported, aligned, live_at_stops, parse
+from kernels.emulated.ptx import (
+    BITS,
+    C_TYPES,
+    Function,
+    Instruction,
+    Module,
+    Unsupported,
+    aligned,
+    c_name,
+    live_at_stops,
+    parse,
+)
+from kernels.emulated.unwritten import SOURCE, Shadows, tracked
 
-C_TYPES = {
-    "pred": "uint8_t", "b8": "uint8_t", "u8": "uint8_t", "s8": "int8_t", "b16": "uint16_t", "u16": "uint16_t",
-    "s16": "int16_t", "b32": "uint32_t", "u32": "uint32_t", "s32": "int32_t", "b64": "uint64_t", "u64": "uint64_t",
-    "s64": "int64_t", "f32": "float", "f64": "double",
-}  # fmt: skip
 SPECIAL = {
     f"%{name}.{axis}": f"{c}.{axis}"
     for name, c in (("tid", "T->tid"), ("ctaid", "C->ctaid"), ("ntid", "C->block"), ("nctaid", "C->grid"))
     for axis in "xyz"
-} | {"%laneid": "(T->linear & 31)", "%warpid": "(T->linear >> 5)", "WARP_SZ": "32"}
+} | {"%laneid": "(T->linear & 31)", "%warpid": "(T->linear >> 5)", "WARP_SZ": "32", SOURCE: "~0u"}
 COMPARISONS = {
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">=",
 }  # fmt: skip
@@ -77,14 +84,17 @@ ATOMIC = {
 DEEPEST = 128  #: calls of recursive functions within each other
 
 
-def c_name(name: str) -> str:
-    return name.replace("%", "").replace("$", "_")
-
-
 class Translator:
     """One function of a module."""
 
-    def __init__(self, module: Module, function: Function, sites: list[Instruction], drop_stop: int | None) -> None:
+    def __init__(
+        self,
+        module: Module,
+        function: Function,
+        sites: list[Instruction],
+        followed: set[str] | None,
+        drop_stop: int | None,
+    ) -> None:
         self._module, self._function, self._sites = module, function, sites
         self._registers = function.registers
         self._memory: dict[str, str] = {}  #: name of a parameter → C expression of its address
@@ -98,6 +108,7 @@ class Translator:
         self._stop = {position: number for number, position in enumerate(self.live, 1)}
         self._label = {item: position for position, item in enumerate(function.body) if isinstance(item, str)}
         self._is_recursive = function.name in recursive(module)
+        self.shadows = Shadows(function, followed, self.value, self._site)
 
     # -- operands --------------------------------------------------------------------------------------------------
 
@@ -168,7 +179,8 @@ class Translator:
         code = self._plain(position, item)
         if item.predicate:
             negated = item.predicate.startswith("!")
-            return f"if ({'!' * negated}{c_name(item.predicate.lstrip('!'))}) {{ {code} }}"
+            refused = self.shadows.refuse(item, [item.predicate], "a branch")
+            return f"{refused} if ({'!' * negated}{c_name(item.predicate.lstrip('!'))}) {{ {code} }}"
         return code
 
     def _plain(self, position: int, i: Instruction) -> str:
@@ -188,13 +200,14 @@ class Translator:
             if i.op[1:] not in (["sync"], ["sync", "aligned"]) or i.operands != ["0"]:
                 raise Unsupported(i.text)
             return self._wait_here(position, "")
+        computed = self.shadows.computed(i)
         if name in by_name:
-            return by_name[name](i)
+            return computed + by_name[name](i)
         if kind == "pred":
-            return self._logic(i)
+            return computed + self._logic(i)
         if kind in ("f32", "f64"):
-            return self._floating(i, kind)
-        return self._integer(i, kind)
+            return computed + self._floating(i, kind)
+        return computed + self._integer(i, kind)
 
     def _jump(self, position: int, i: Instruction) -> str:
         """A jump backwards is a turn of a loop, and counted."""
@@ -209,7 +222,7 @@ class Translator:
         """Save what is needed later, and return; the switch at the function's start continues at R…"""
         if not self._function.is_entry:
             raise Unsupported("a barrier or a warp operation in a function that is called, not inlined")
-        saved = " ".join(f"S->{c_name(r)} = {c_name(r)};" for r in self.live[position])
+        saved = " ".join(f"S->{name} = {name};" for _, name in self._kept(self.live[position]))
         number = self._stop[position]
         instruction = self._function.body[position]
         assert isinstance(instruction, Instruction)
@@ -229,11 +242,13 @@ class Translator:
             value = self.value(i.operands[1], "u32" if kind == "MATCH_ANY" else "pred")
             b, c, mask = "0", "0", i.operands[2]
         given = f"{kind}, {self._site(i)}, {self.value(mask, 'u32')}, {value}, {b}, {c}"
-        code = self._wait_here(position, f"S->warp = (WarpStop){{{given}}}; ")
+        refused = self.shadows.refuse(i, [*i.operands[1:]] or i.operands, "what other threads are given")
+        code = self._wait_here(position, f"{refused} S->warp = (WarpStop){{{given}}}; ")
         if kind != "WARP_BARRIER":
             result, _, flag = i.operands[0].partition("|")
             code += " " + self.put(result, "S->warp.result", "pred" if i.op[-1] == "pred" else "u32")
             code += f" {c_name(flag)} = S->warp.flag;" if flag else ""
+            code += self.shadows.clear(i.written)
         return code
 
     def _declare(self, i: Instruction) -> str:
@@ -385,11 +400,15 @@ class Translator:
         space = spaces[0] if spaces else "generic"
         how = ("PEEK" if "volatile" in i.op else "READ") if loads else "WRITE"
         pointer = self._place(i, where, space, nbytes, nbytes, how)
+        refused = self.shadows.refuse(i, [where], "an address")
+        stored = "" if loads else self.shadows.stored(i, registers, kind)
+        loaded = self.shadows.loaded(i, registers, kind) if loads else ""
         moved = [
             self.put(register, f"q[{n}]", kind) if loads else f"q[{n}] = {self.value(register, kind)};"
             for n, register in enumerate(registers)
         ]
-        return f"{{ {C_TYPES[kind]} *q = ({C_TYPES[kind]} *){pointer}; {' '.join(moved)} }}"
+        code = " ".join([stored, *moved, loaded])
+        return f"{refused}{{ {C_TYPES[kind]} *q = ({C_TYPES[kind]} *){pointer}; {code} }}"
 
     def _atomic(self, i: Instruction) -> str:
         ignored = ("relaxed", "acquire", "release", "acq_rel", "gpu", "sys", "cta")
@@ -404,8 +423,9 @@ class Translator:
         nbytes = BITS[kind] // 8
         pointer = self._place(i, where, spaces[0] if spaces else "generic", nbytes, nbytes, "UPDATE")
         result = self.put(i.operands[0], "old", kind) if returns and i.operands[0] != "_" else ""
-        c = C_TYPES[kind]
-        return f"{{ {c} *q = ({c} *){pointer}, old = *q; *q = {ATOMIC[names[0]].format(*values)}; {result} }}"
+        address, refused = self.shadows.refuse(i, [where], "an address"), self.shadows.updated(i, kind)
+        c, new = C_TYPES[kind], ATOMIC[names[0]].format(*values)
+        return f"{address}{{ {c} *q = ({c} *){pointer}; {refused} {c} old = *q; *q = {new}; {result} }}"
 
     # -- the function ----------------------------------------------------------------------------------------------
 
@@ -419,9 +439,10 @@ class Translator:
             for kind in sorted(set(self._registers.values()))
             if (names := [r for r, own in self._registers.items() if own == kind and r in used])
         ]
+        declared += [f"  {kind} {name} = 0;" for kind, name in self.shadows.of(self._registers)]
         cases = [
             f"  case {-number if self._is_warp(position) else number}: "
-            + " ".join(f"{c_name(r)} = S->{c_name(r)};" for r in self.live[position])
+            + " ".join(f"{name} = S->{name};" for _, name in self._kept(self.live[position]))
             + f" goto R{number};"
             for position, number in self._stop.items()
         ]
@@ -449,8 +470,11 @@ class Translator:
     @property
     def saved(self) -> list[tuple[str, str]]:
         """Registers of the thread's state: C type and name."""
-        names = sorted({r for registers in self.live.values() for r in registers})
-        return [(C_TYPES[self._registers[r]], c_name(r)) for r in names]
+        return self._kept(sorted({r for registers in self.live.values() for r in registers}))
+
+    def _kept(self, registers: list[str]) -> list[tuple[str, str]]:
+        """Registers and their shadows."""
+        return [(C_TYPES[self._registers[r]], c_name(r)) for r in registers] + self.shadows.of(registers)
 
 
 def recursive(module: Module) -> set[str]:
@@ -491,8 +515,9 @@ def translate(ptx: str, entry: str, drop_stop: int | None = None) -> str:
         raise Unsupported(f"there is no entry {entry}")
     sites: list[Instruction] = []
     called = [f for f in module.functions.values() if not f.is_entry]
-    functions = [Translator(module, f, sites, None) for f in called]
-    kernel = Translator(module, module.functions[entry], sites, drop_stop)
+    followed = tracked(module)
+    functions = [Translator(module, f, sites, followed.get(f.name), None) for f in called]
+    kernel = Translator(module, module.functions[entry], sites, followed.get(entry), drop_stop)
     sources = [each.source() for each in [*functions, kernel]]
     barriers = [len(sites) + n for n in range(len(kernel.stops))]
     sites += kernel.stops
@@ -501,7 +526,7 @@ def translate(ptx: str, entry: str, drop_stop: int | None = None) -> str:
     lines = {
         "SITES": len(sites), "SHARED_TOTAL": module.shared_total, "SHARED_BYTES": module.shared_bytes,
         "SHARED_ARRAYS": len(shared), "DYNAMIC_SHARED": 48 * 1024 if module.dynamic else 0,
-        "LOCAL_BYTES": module.local_bytes, "DEEPEST": DEEPEST,
+        "LOCAL_BYTES": module.local_bytes, "SHADOWS": int(bool(followed)), "DEEPEST": DEEPEST,
         "WARPS": int(any(stop.is_warp_operation for stop in kernel.stops)),
         "PARAMETERS": len(parameters), "PARAMETER_BYTES": max((o + n for _, o, n in parameters), default=0),
         "MAX_THREADS": module.functions[entry].max_threads,

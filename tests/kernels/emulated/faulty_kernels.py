@@ -196,6 +196,24 @@ def local_array_too_short(x: Any, y: Any, n: int) -> None:
     y[cuda.threadIdx.x] = a[np.uint32(n) % np.uint32(9) + np.uint32(1)]
 
 
+@fault("local array that the thread has not written", grid=1)
+def local_array_not_filled(x: Any, y: Any, n: int) -> None:
+    a = cuda.local.array(8, np.float32)
+    t = cuda.threadIdx.x
+    for k in range(n % 8):
+        a[k] = x[t + k]
+    y[t] = a[0] + a[n % 8]
+
+
+@fault("local array that the thread has not written", grid=1)
+def local_sums_not_set_to_zero(x: Any, y: Any, n: int) -> None:
+    total = cuda.local.array(2, np.float32)
+    t = cuda.threadIdx.x
+    for k in range(n % 64):
+        total[k % 2] += x[k]
+    y[t] = total[0] * total[1]
+
+
 # -- barriers ----------------------------------------------------------------------------------------------------------
 
 
