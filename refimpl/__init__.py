@@ -41,6 +41,7 @@ OFFERED = {
     "Trainer": "refimpl.backend:Trainer",
     "write_page": "refimpl.report.page:write_page",
     # errors, each one line that says what to write
+    "RefimplError": "refimpl.text:RefimplError",
     "NetworkError": "refimpl.network:NetworkError",
     "SetupError": "refimpl.planner:SetupError",
     "MachineError": "refimpl.machine:MachineError",

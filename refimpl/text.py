@@ -1,4 +1,4 @@
-"""Sizes, durations, counts and names as text, the same in every message, table and picture."""
+"""Sizes, durations, counts and names as text, the same in every message, table and picture; the errors' base class."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ import stat
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 UNITS = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 MOST_BYTES = 256 << 20  #: of a text file that is read
 ALIKE = 0.55  #: of 1: names less alike than this are not offered as a correction
+
+
+class RefimplError(Exception):
+    """An error whose text is one line that says what to do: the base class of this project's."""
+
+    #: What the command ends with; None: a fault of this project, which keeps its traceback.
+    exit_status: ClassVar[int | None] = 2
 
 
 def size(nbytes: int) -> str:

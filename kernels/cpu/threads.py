@@ -31,7 +31,7 @@ LOOKS = 4096  #: at a number in memory before a thread sleeps: about 100 µs
 NAP = 1e-4  #: seconds
 
 
-class ThreadsError(ValueError):
+class ThreadsError(KernelError):
     """REFIMPL_THREADS is not a number of threads."""
 
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from refimpl import text
 from refimpl.backend.npz import Archive, Damaged, opened
-from refimpl.text import one_line
+from refimpl.text import RefimplError, one_line
 
 Batch = tuple[np.ndarray, np.ndarray]  #: images, float32, (batch, channels, height, width); labels, int32, (batch,)
 
@@ -32,7 +32,7 @@ TESTED = 5  #: one image of this number is kept for testing, where there are no 
 LARGEST_LABEL = 2**20
 
 
-class DataError(ValueError):
+class DataError(RefimplError, ValueError):
     """Data that cannot be trained on: one line that says what is wrong, and what would do."""
 
 

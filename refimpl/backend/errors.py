@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from refimpl.text import RefimplError
 
-class RunError(RuntimeError):
+
+class RunError(RefimplError, RuntimeError):
     """A program cannot be run, or the run was stopped; the message says why, and what would do."""
 
 
@@ -17,6 +19,8 @@ class CheckpointError(RunError):
 
 class DeviceFailed(RunError):
     """The device, or its memory, refused."""
+
+    exit_status = 4
 
 
 class RankFailed(RunError):

@@ -14,17 +14,17 @@ from typing import Any, NoReturn
 
 from refimpl.machine.files import refuse_unwritable
 from refimpl.network.imported import own_code
-from refimpl.text import harmless, offer
+from refimpl.text import RefimplError, harmless, offer
 
 DONE, WRONG, WRONG_USE, DOES_NOT_FIT, DEVICE_FAILED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
-class Fail(Exception):
+class Fail(RefimplError):
     """Ends the command with one line and an exit status; `prog` begins the line, if it is not the command's."""
 
     def __init__(self, message: str, status: int = WRONG_USE, prog: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.prog = status, prog
+        self.exit_status, self.prog = status, prog  # type: ignore[misc]
 
 
 def pick(value: str, names: Iterable[str], what: str) -> str:
@@ -155,27 +155,14 @@ def in_own_code(error: BaseException) -> bool:
 
 def by_class(error: BaseException) -> int | None:
     """The exit status of an error whose class says what happened."""
-    if isinstance(error, Fail):
-        return error.status
+    if isinstance(error, RefimplError):
+        return error.exit_status
     if isinstance(error, OSError):  # a file, or standard output
         return WRONG_USE
-    if of_the_driver(error):
-        return DEVICE_FAILED
-    from refimpl.planner import DoesNotFit
-
-    if isinstance(error, DoesNotFit):
-        return DOES_NOT_FIT
-    if "refimpl.backend" in sys.modules:  # else nothing has run; importing it would take a while
-        from refimpl.backend import DeviceFailed, RunError
-
-        if isinstance(error, DeviceFailed):
-            return DEVICE_FAILED
-        if isinstance(error, RunError):
-            return WRONG_USE
-    # what a user can do wrong is raised, throughout the project, as a ValueError of a class of its own
-    if isinstance(error, ValueError) and type(error).__module__.startswith(("refimpl.", "kernels.")):
+    arguments = sys.modules.get("kernels.arguments")  # which imports NumPy; without it no kernel was called
+    if arguments is not None and isinstance(error, arguments.KernelError):
         return WRONG_USE
-    return None
+    return DEVICE_FAILED if of_the_driver(error) else None
 
 
 def of_the_driver(error: BaseException) -> bool:

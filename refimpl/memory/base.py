@@ -14,12 +14,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refimpl.text import RefimplError
+
 GRANULARITY = 512  #: bytes; cnmem's, and the default of every allocator
 UNLIMITED = 1 << 60  #: bytes; more than anything needs
 
 
-class PoolError(Exception):
+class PoolError(RefimplError):
     """Misuse of a pool: an address that is not a live block's, a negative number of bytes."""
+
+    exit_status = None
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from typing import Literal
 
 from refimpl.memory import trace
 from refimpl.memory.base import Pool, Statistics
-from refimpl.text import opened, shown
+from refimpl.text import RefimplError, opened, shown
 
 COLUMNS = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"]
 Action = Literal["allocate", "free", "allocate failure"]
@@ -39,7 +39,7 @@ ACTIONS: dict[str, Action] = {
 NULL = {"(nil)": 0}  # what the C library prints for a null pointer
 
 
-class LogError(ValueError):
+class LogError(RefimplError, ValueError):
     """A log cannot be read; the message names the file and the line."""
 
 

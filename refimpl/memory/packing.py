@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from refimpl.text import RefimplError
+
 WORKERS = SLOTS = 8
 WORD = 32  #: numbers that share a mask
 
@@ -59,7 +61,7 @@ def side_by_side(work: Callable[[int, int], Any], size: int) -> list[Any]:
     return list(threads().map(work, cuts[:-1], cuts[1:]))
 
 
-class PackingError(ValueError):
+class PackingError(RefimplError, ValueError):
     """A map or its place in the store does not have the bytes that packing needs."""
 
 

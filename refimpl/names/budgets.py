@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from refimpl.machine import MachineError, Tier
 from refimpl.memory import UNLIMITED
-from refimpl.text import counted
+from refimpl.text import RefimplError, counted
 
 UNITS = {
     "": 1, "b": 1, "bytes": 1,
@@ -26,7 +26,7 @@ SMALLEST = 1 << 10  #: bytes; a smaller number without a unit is a slip
 LARGEST_SHARE = 2.0
 
 
-class BudgetError(ValueError):
+class BudgetError(RefimplError, ValueError):
     """A budget that cannot be understood: one line that says what to write."""
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from refimpl.network.call import Call
 from refimpl.network.kinds import TRAITS, LayerKind, Traits
 from refimpl.network.tensor import Tensor
+from refimpl.text import RefimplError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 Direction = Literal["forward", "backward"]
 
 
-class NetworkError(ValueError):
+class NetworkError(RefimplError, ValueError):
     """An impossible network: one line that names the layer and what to write instead."""
 
 

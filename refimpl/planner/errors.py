@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from refimpl.network import Step
-from refimpl.text import duration, size
+from refimpl.text import RefimplError, duration, size
 
 
 @dataclass(eq=False)
-class DoesNotFit(Exception):
+class DoesNotFit(RefimplError):
     """An allocation failed, and no copy was left to wait for and no tensor to evict.  All sizes in bytes."""
+
+    exit_status = 3
 
     step: Step | None  #: None: while the resident tensors were allocated
     tensor: str

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from refimpl.machine import HOST, Machine
 from refimpl.memory import Allocator, BestFit
 from refimpl.planner import baseline, slots
-from refimpl.text import UNITS
+from refimpl.text import UNITS, RefimplError
 
 #: Slot → the base class of its modules, in the order in which modules are bound and shown.
 KINDS: dict[str, type] = {
@@ -39,7 +39,7 @@ WITHOUT = {
 }
 
 
-class SetupError(ValueError):
+class SetupError(RefimplError, ValueError):
     """A setup that makes no sense: one line that names the module and what to write instead."""
 
 

@@ -24,12 +24,13 @@ from refimpl.memory import UNLIMITED, Allocator, BothEnds
 from refimpl.memory.trace import Event, PoolSize, Trace, ideal, replay, rounded
 from refimpl.planner import Program, slots
 from refimpl.planner.errors import DoesNotFit, PoolDoesNotFit
+from refimpl.text import RefimplError
 
 #: Steps after which the bytes of a released map are free again, though its copy may still run; None: at the barrier.
 LAGS = (None, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1, 0)
 
 
-class PlacementError(ValueError):
+class PlacementError(RefimplError, ValueError):
     """A trace that no pool serves: one line that says which allocation and why."""
 
 

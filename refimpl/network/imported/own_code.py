@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from refimpl.network.layer import NetworkError
-from refimpl.text import one_line
+from refimpl.text import RefimplError, one_line
 
 PROJECT = Path(__file__).resolve().parents[3]
 OURS = (PROJECT / "refimpl", PROJECT / "kernels")  #: folders whose lines are not the user's
@@ -27,7 +27,7 @@ INSTALLED = ("site-packages", "dist-packages")
 known: dict[str, Path] = {}
 
 
-class OwnCodeError(ValueError):
+class OwnCodeError(RefimplError, ValueError):
     """An error of a user's own code in a worker process, as one line: the error itself may know no way back."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from refimpl.network import Tensor
 from refimpl.planner.instructions import Instruction, Launch, Record, Wait
 from refimpl.planner.program import Program
-from refimpl.text import counted
+from refimpl.text import RefimplError, counted
 
 #: Number → the rule's name.  The rules themselves are in this folder's docstring.
 RULES = {1: "order", 2: "lifetime", 3: "values", 4: "release", 5: "budget"}
@@ -36,8 +36,10 @@ class Proof:
 
 
 @dataclass(eq=False)
-class Unsafe(Exception):
+class Unsafe(RefimplError):
     """The program is wrong: which rule it breaks, and where."""
+
+    exit_status = None
 
     rule: int
     message: str  #: one line

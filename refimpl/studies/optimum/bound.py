@@ -22,6 +22,7 @@ from refimpl.machine import Choice, Machine
 from refimpl.network import Call, Network, Step, Tensor
 from refimpl.planner import PlanContext
 from refimpl.planner.context import fastest_seconds
+from refimpl.text import RefimplError
 
 #: What plans have to respect, and the programme does not.
 LEFT_OUT = (
@@ -35,7 +36,7 @@ SMALL = 3000  #: maps smaller than this part of all maps' bytes take no room: fe
 SHARES = 3000  #: maps times calls that are looked at, at most: of deep networks not all are
 
 
-class NoSolver(ValueError):
+class NoSolver(RefimplError, ValueError):
     """HiGHS is not installed."""
 
 

@@ -31,12 +31,12 @@ from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
 from refimpl.studies.optimum.bound import lower_bound
 from refimpl.studies.optimum.setups import Named
-from refimpl.text import opened
+from refimpl.text import RefimplError, opened
 
 BOUND, COMBINED = "bound", "combined"  #: the curves of the lower bound and of the policy that combines the papers
 
 
-class PointsError(ValueError):
+class PointsError(RefimplError, ValueError):
     """A file of points that cannot be used."""
 
 

@@ -11,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import refimpl
+from kernels.arguments import KernelError
 from refimpl import __version__
-from refimpl.cli import COMMANDS, main, parser
+from refimpl.backend import DeviceFailed
+from refimpl.cli import COMMANDS, main, parser, status_of
+from refimpl.cli.arguments import Fail
 from refimpl.cli.resolve import RECOMPUTE, assigned
 from refimpl.cli.terminal import print_json
 from refimpl.studies.bench import command as bench
@@ -245,3 +249,23 @@ def test_a_closed_stream_is_nowhere(closed: str, arguments: str, status: int, tm
     assert bool(done.stderr) == (status == 2 and "2>&-" not in closed)
     for file in tmp_path.glob("trace.json"):  # it has the trace, and nothing that was said
         json.loads(file.read_text())
+
+
+def test_the_exit_status_follows_from_the_class_of_an_error() -> None:
+    """A class of an outsider's, in whatever module: a subclass ends as its base class does."""
+
+    class Mine(refimpl.NetworkError):
+        pass
+
+    assert status_of(Mine("no")) == status_of(OSError("no")) == status_of(KernelError("no")) == 2
+    assert status_of(refimpl.RunError("no")) == 2 and status_of(DeviceFailed("no")) == 4
+    assert status_of(refimpl.DoesNotFit.__new__(refimpl.DoesNotFit)) == 3
+    assert status_of(Fail("no", 1)) == 1
+    assert status_of(refimpl.Unsafe.__new__(refimpl.Unsafe)) is None  # a fault of ours keeps its traceback
+    assert status_of(ValueError("no")) is None
+
+
+def test_every_public_error_is_of_one_class() -> None:
+    public = [getattr(refimpl, name) for name in dir(refimpl)]
+    errors = [one for one in public if isinstance(one, type) and issubclass(one, Exception)]
+    assert len(errors) >= 9 and all(issubclass(one, refimpl.RefimplError) for one in errors)
