@@ -6,6 +6,7 @@
 #   make test WORKERS=8   tests side by side      make test WORKERS=0   one after another
 #   make test-vdnn        one paper's tests: vdnn, vdnnpp, superneurons, accudnn, combined
 #   make faults AGAINST=TREE   the same faults in another tree too, for its own tests
+#   make mutants SEED=7 COUNT=20   20 random faults of that seed; by default 140 of seed 1
 #   make test-emulated SANITIZE=1   with AddressSanitizer in the emulated GPU's driver
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated campaign faults lint docs gpu environment clean
+.PHONY: help demo tutorials test test-fast test-emulated campaign faults mutants lint docs gpu environment clean
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -78,7 +79,12 @@ campaign: $(TEST) ## run the long searches, and every property on newly drawn ex
 	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"
 
 faults: $(TEST) ## plant faults in copies of the tree, one on each core at a time, and show which tests catch them
-	@$(PY) -m tests.planted_faults --write $(if $(AGAINST),--against $(AGAINST))
+	@$(PY) -m tests.faults.run --write $(if $(AGAINST),--against $(AGAINST))
+
+SEED ?= 1
+COUNT ?= 140
+mutants: $(TEST) ## make random faults, one on each core at a time, and count which tests catch them: hours
+	@$(PY) -m tests.faults.mutants --seed $(SEED) --count $(COUNT)
 
 predictions: $(TEST) ## compare AccUDNN's predicted images a second with measured ones on this CPU: minutes
 	@$(PY) -m tests.refimpl.accudnn.real_check

@@ -1,0 +1,57 @@
+"""Faults of allocators, and compressed maps."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+FAULTS = (
+    Fault(
+        "a freed block is not joined with the hole on its right",
+        "refimpl/memory/free_list.py",
+        "        if end in self._bytes:\n            end += self._remove(end)\n",
+        "",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "best fit passes over a hole of exactly the size wanted",
+        "refimpl/memory/free_list.py",
+        "bisect_left(self._by_size, (nbytes, 0))",
+        "bisect_left(self._by_size, (nbytes + 1, 0))",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "right placement cuts a block off the left end",
+        "refimpl/memory/both_ends.py",
+        "holes.cut_right(hole, nbytes)",
+        "holes.cut_left(hole, nbytes)",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "the block heap says a larger hole than it has",
+        "refimpl/memory/block_heap.py",
+        "return self._empty.largest * self.granularity",
+        "return (self._empty.largest + 1) * self.granularity",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "a block is one granule too small",
+        "refimpl/memory/base.py",
+        "return -(-nbytes // self.granularity) * self.granularity or self.granularity",
+        "return nbytes // self.granularity * self.granularity or self.granularity",
+        "tests/refimpl/memory",
+    ),
+    Fault(
+        "the numbers after a compressed map's last full word are lost",
+        "refimpl/memory/packing.py",
+        "        numbers[full:] = self._packed[full:]\n",
+        "",
+        "tests/refimpl/memory/test_packing.py",
+    ),
+    Fault(
+        "the peak of a replayed log is its last value",
+        "refimpl/memory/log.py",
+        "asked_peak = max(asked_peak, asked)",
+        "asked_peak = asked",
+        "tests/refimpl/memory/test_log.py",
+    ),
+)

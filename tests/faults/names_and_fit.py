@@ -1,0 +1,43 @@
+"""Faults of names, budgets, what fits, and files that are read."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+FAULTS = (
+    Fault(
+        "1024 bytes are not 1 KiB",
+        "refimpl/text.py",
+        "        if nbytes >= unit:",
+        "        if nbytes > unit:",
+        "tests/refimpl/report tests/refimpl/test_text.py tests/refimpl/cli",
+    ),
+    Fault(
+        "GB means GiB",
+        "refimpl/names/budgets.py",
+        '"gb": 10**9',
+        '"gb": 1 << 30',
+        "tests/refimpl/fit tests/refimpl/names tests/refimpl/planner/test_largest.py",
+    ),
+    Fault(
+        "the least budget is one step of the search too large",
+        "refimpl/fit/least_budget.py",
+        "while enough - too_small > 1:",
+        "while enough - too_small > 2:",
+        "tests/refimpl/fit tests/refimpl/cli/test_plan.py",
+    ),
+    Fault(
+        "of the setups that would fit the slowest is offered",
+        "refimpl/fit/least_budget.py",
+        "cheapest = min(found",
+        "cheapest = max(found",
+        "tests/refimpl/fit tests/refimpl/names tests/refimpl/cli",
+    ),
+    Fault(
+        "a pipe that is given as a file is waited for",
+        "refimpl/text.py",
+        'waits_not = getattr(os, "O_NONBLOCK", 0)',
+        "waits_not = 0",
+        "tests/refimpl/test_damaged_files.py -k no_file_is_refused",
+    ),
+)

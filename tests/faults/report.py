@@ -1,0 +1,30 @@
+"""Faults of pictures and pages."""
+
+from __future__ import annotations
+
+from tests.faults.fault import Fault
+
+FAULTS = (
+    Fault(
+        "draining bytes are counted with their tensor",
+        "refimpl/report/figures.py",
+        "        if life.let_go < life.end:\n            changes +=",
+        "        if life.let_go > life.end:\n            changes +=",
+        "tests/refimpl/report",
+    ),
+    Fault(
+        "the JSON document's stall is the time in kernels",
+        "refimpl/report/json.py",
+        '"stall": timeline.stall',
+        '"stall": timeline.busy("compute")',
+        "tests/refimpl/report tests/refimpl/cli",
+    ),
+    Fault(
+        "a trace's slices are on the wrong track",
+        "refimpl/report/chrome_trace.py",
+        '"tid": span.stream + 1, "ts": start',
+        '"tid": span.stream, "ts": start',
+        "tests/refimpl/report",
+        slow=True,
+    ),
+)
