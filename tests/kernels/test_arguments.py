@@ -17,6 +17,7 @@ from kernels import arguments, concat, conv, declare, dropout, elementwise, gemm
 from kernels.arguments import LARGEST, KernelError
 from kernels.launch import REGISTRY, Floats, Ints, Kernel
 from kernels.shim import cuda
+from tests.refused import refused
 
 
 class OnDevice:
@@ -101,63 +102,62 @@ def test_what_is_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"),
+    ("bad", "says"),
     [
-        ([1.0, 2.0], "f: x is a list; give a NumPy array or a device array"),
-        (3.0, "f: x is a float; give a NumPy array or a device array"),
-        (np.zeros(3), "f: x is float64; only float32 is supported here"),
-        (np.zeros(3, ">f4"), "f: x is >f4; only float32 is supported here"),
-        (OnDevice(3, dtype="<f8"), "f: x is float64; only float32 is supported here"),
-        (ones(2, 0, 3), "f: x has shape (2, 0, 3): nothing to compute"),
-        (ones(3, 4).T, "f: x has strides (1, 4) elements; make it contiguous first"),
-        (ones(3, 4)[:, ::2], "f: x has strides (4, 2) elements; make it contiguous first"),
-        (ones(4)[::-1], "f: x has strides (-1,) elements; make it contiguous first"),
-        (OnDevice(3, 4, strides=(4, 12)), "f: x has strides (1, 3) elements; make it contiguous first"),
-        (np.broadcast_to(ones(1), (5,)), "f: x has strides (0,) elements; make it contiguous first"),
-        (OnDevice(2**20, 2**11), f"f: x has {2**31} elements; at most {LARGEST} can be indexed"),
+        ([1.0, 2.0], ("list", "NumPy")),
+        (3.0, ("float", "NumPy")),
+        (np.zeros(3), ("float64", "float32")),
+        (np.zeros(3, ">f4"), (">f4", "float32")),
+        (OnDevice(3, dtype="<f8"), ("float64", "float32")),
+        (ones(2, 0, 3), ((2, 0, 3),)),
+        (ones(3, 4).T, ("contiguous", (1, 4))),
+        (ones(3, 4)[:, ::2], ("contiguous", (4, 2))),
+        (ones(4)[::-1], ("contiguous", (-1,))),
+        (OnDevice(3, 4, strides=(4, 12)), ("contiguous", (1, 3))),
+        (np.broadcast_to(ones(1), (5,)), ("contiguous", (0,))),
+        (OnDevice(2**20, 2**11), (2**31, LARGEST)),
     ],
 )
-def test_one_clear_line_for_a_bad_array(bad: Any, message: str) -> None:
-    with pytest.raises(KernelError) as caught:
+def test_one_clear_line_for_a_bad_array(bad: Any, says: tuple[object, ...]) -> None:
+    with refused(KernelError, "f", "x", *says):
         arguments.check("f", w=None, x=bad)
-    assert str(caught.value) == message
 
 
 def test_arrays_on_different_devices() -> None:
-    with pytest.raises(KernelError, match=r"^f: w is on the CPU but y on the GPU$"):
+    with refused(KernelError, "f", "w", "CPU", "y", "GPU"):
         arguments.check("f", w=ones(2), x=ones(2), y=OnDevice(2))
-    with pytest.raises(KernelError, match=r"^f: w is on the GPU but y on the CPU$"):
+    with refused(KernelError, "f", "w", "GPU", "y", "CPU"):
         arguments.check("f", w=OnDevice(2), x=None, y=ones(2))
 
 
 def test_a_wrong_shape() -> None:
-    with pytest.raises(KernelError, match=r"^f: y has shape \(3, 2\), expected \(2, 3\)$"):
+    with refused(KernelError, "f", "y", (3, 2), (2, 3)):
         arguments.check_shape("f", "y", ones(3, 2), (2, 3))
 
 
 DROPOUT = {"probability": 0.5, "seed": 0, "layer": 0, "iteration": 0}
-MIXED: dict[str, Callable[[Any, Any], None]] = {
-    "elementwise.copy: x is on the CPU but y": lambda x, y: elementwise.copy(x, y),
-    "elementwise.axpy: x is on the CPU but y": lambda x, y: elementwise.axpy(1.0, x, y),
-    "relu.forward: x is on the CPU but y": lambda x, y: relu.forward(x, y),
-    "relu.backward: y is on the CPU but dx": lambda x, y: relu.backward(x, x, y),
-    "dropout.forward: x is on the CPU but y": lambda x, y: dropout.forward(x, y, **DROPOUT),
-    "dropout.backward: dy is on the CPU but dx": lambda x, y: dropout.backward(x, y, **DROPOUT),
-    r"join.forward: y is on the CPU but inputs\[1\]": lambda x, y: join.forward([x, y], x),
-    r"join.backward: dy is on the CPU but dxs\[0\]": lambda x, y: join.backward(x, [y]),
-    r"join.fork_forward: x is on the CPU but ys\[0\]": lambda x, y: join.fork_forward(x, [y]),
-    r"join.fork_backward: dx is on the CPU but dys\[1\]": lambda x, y: join.fork_backward([x, y], x),
-    r"concat.forward: y is on the CPU but inputs\[0\]": lambda x, y: concat.forward([y], x),
-    r"concat.backward: dy is on the CPU but dxs\[0\]": lambda x, y: concat.backward(x, [y]),
-    "sgd.update: w is on the CPU but momentum_buffer": lambda x, y: sgd.update(x, x, y, rate=0.1),
+MIXED: dict[tuple[str, str, str], Callable[[Any, Any], None]] = {
+    ("elementwise.copy", "x", "y"): lambda x, y: elementwise.copy(x, y),
+    ("elementwise.axpy", "x", "y"): lambda x, y: elementwise.axpy(1.0, x, y),
+    ("relu.forward", "x", "y"): lambda x, y: relu.forward(x, y),
+    ("relu.backward", "y", "dx"): lambda x, y: relu.backward(x, x, y),
+    ("dropout.forward", "x", "y"): lambda x, y: dropout.forward(x, y, **DROPOUT),
+    ("dropout.backward", "dy", "dx"): lambda x, y: dropout.backward(x, y, **DROPOUT),
+    ("join.forward", "y", "inputs[1]"): lambda x, y: join.forward([x, y], x),
+    ("join.backward", "dy", "dxs[0]"): lambda x, y: join.backward(x, [y]),
+    ("join.fork_forward", "x", "ys[0]"): lambda x, y: join.fork_forward(x, [y]),
+    ("join.fork_backward", "dx", "dys[1]"): lambda x, y: join.fork_backward([x, y], x),
+    ("concat.forward", "y", "inputs[0]"): lambda x, y: concat.forward([y], x),
+    ("concat.backward", "dy", "dxs[0]"): lambda x, y: concat.backward(x, [y]),
+    ("sgd.update", "w", "momentum_buffer"): lambda x, y: sgd.update(x, x, y, rate=0.1),
 }
 
 
-@pytest.mark.parametrize("message", MIXED)
-def test_families_refuse_arrays_on_different_devices(message: str) -> None:
+@pytest.mark.parametrize("names", MIXED, ids=" ".join)
+def test_families_refuse_arrays_on_different_devices(names: tuple[str, str, str]) -> None:
     x = ones(2, 3)
-    with pytest.raises(KernelError, match=f"^{message} on the GPU$"):
-        MIXED[message](x, OnDevice(2, 3))
+    with refused(KernelError, *names, "CPU", "GPU"):
+        MIXED[names](x, OnDevice(2, 3))
     assert (x == 1).all()
 
 
@@ -187,34 +187,25 @@ def test_a_launch_writes_through_a_view_with_gaps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grid", "args", "message"),
+    ("grid", "args", "says"),
     [
-        (1, (ones(3), ones(3), 3), "kernel add_kernel takes 4 arguments, got 3"),
-        (1, ([1.0], ones(3), 3, 1.0), "kernel add_kernel: x must be a float32 array, not list"),
-        (1, (ones(3), np.zeros(3), 3, 1.0), "kernel add_kernel: y must be a float32 array, not float64"),
-        (1, (ones(3), OnDevice(3), 3, 1.0), "kernel add_kernel: some arrays are on the CPU and some on the GPU"),
-        (0, (ones(3), ones(3), 3, 1.0), "kernel add_kernel: a grid of (0, 1, 1) blocks cannot be launched"),
-        (
-            2**31,
-            (ones(3), ones(3), 3, 1.0),
-            "kernel add_kernel: a grid of (2147483648, 1, 1) blocks cannot be launched",
-        ),
-        (
-            (1, 65536),
-            (ones(3), ones(3), 3, 1.0),
-            "kernel add_kernel: a grid of (1, 65536, 1) blocks cannot be launched",
-        ),
-        ((1, 1, -1), (ones(3), ones(3), 3, 1.0), "kernel add_kernel: a grid of (1, 1, -1) blocks cannot be launched"),
+        (1, (ones(3), ones(3), 3), (4, 3)),
+        (1, ([1.0], ones(3), 3, 1.0), ("x", "float32", "list")),
+        (1, (ones(3), np.zeros(3), 3, 1.0), ("y", "float32", "float64")),
+        (1, (ones(3), OnDevice(3), 3, 1.0), ("CPU", "GPU")),
+        (0, (ones(3), ones(3), 3, 1.0), ((0, 1, 1),)),
+        (2**31, (ones(3), ones(3), 3, 1.0), ((2**31, 1, 1),)),
+        ((1, 65536), (ones(3), ones(3), 3, 1.0), ((1, 65536, 1),)),
+        ((1, 1, -1), (ones(3), ones(3), 3, 1.0), ((1, 1, -1),)),
     ],
 )
-def test_a_launch_that_cannot_be_made(grid: Any, args: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(KernelError) as caught:
+def test_a_launch_that_cannot_be_made(grid: Any, args: tuple[Any, ...], says: tuple[object, ...]) -> None:
+    with refused(KernelError, "add_kernel", *says):
         launch.launch(ADD, grid, *args)
-    assert str(caught.value) == message
 
 
 def test_an_array_that_spans_too_much() -> None:
-    with pytest.raises(KernelError, match=f"^kernel add_kernel: x spans {2**31} elements, more than {LARGEST}$"):
+    with refused(KernelError, "add_kernel", "x", 2**31, LARGEST):
         ADD.values((OnDevice(2**31), OnDevice(3), 3, 1.0))
 
 
@@ -247,7 +238,7 @@ def test_annotations_may_be_text_or_types() -> None:
     typed.__annotations__ = {"x": Floats, "labels": "Ints", "n": int, "scale": float}
     assert list(Kernel(typed, "typed", (1, 1, 1), {}).parameters.values()) == ["Floats", "Ints", "int", "float"]
     typed.__annotations__["n"] = complex
-    with pytest.raises(TypeError, match="kernel typed: annotate n as Floats, Ints, int or float"):
+    with refused(TypeError, "typed", "n", "Floats", "Ints"):
         _ = Kernel(typed, "typed", (1, 1, 1), {}).parameters
 
 
@@ -257,7 +248,7 @@ def test_a_name_belongs_to_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
     def relu_forward(x: Floats, n: int) -> None:
         pass
 
-    with pytest.raises(ValueError, match=r"there is a kernel relu_forward already, in kernels\.relu"):
+    with refused(ValueError, "relu_forward", "kernels.relu"):
         declare.kernel(block=32)(relu_forward)
     named = declare.kernel(block=(8, 4), name="another")(relu_forward)
     assert declare.REGISTRY["another"] is named
@@ -275,7 +266,7 @@ def test_labels_are_another_type_than_numbers() -> None:
 
     picked = Kernel(pick, "pick", (1, 1, 1), {})
     picked.values((np.zeros(3, np.int32), ones(3)))
-    with pytest.raises(KernelError, match="kernel pick: labels must be a int32 array, not int64"):
+    with refused(KernelError, "pick", "labels", "int32", "int64"):
         picked.values((np.zeros(3, np.int64), ones(3)))
 
 
@@ -330,18 +321,18 @@ def test_recordings_may_nest() -> None:
 def test_a_read_only_array_is_refused() -> None:
     frozen = ones(4)
     frozen.flags.writeable = False
-    with pytest.raises(KernelError, match="f: x is read-only; copy it first"):
+    with refused(KernelError, "f", "x", "read-only"):
         arguments.check("f", x=frozen)
 
 
 def test_elements_that_are_not_aligned_are_refused() -> None:
     records = np.zeros((3, 2), dtype=np.dtype([("tag", "u1"), ("value", "<f4")]))
-    with pytest.raises(KernelError, match="are not aligned; copy it"):
+    with refused(KernelError, "aligned", (10, 5)):
         arguments.check("f", x=records["value"])
 
 
 def test_a_view_that_runs_backwards_is_refused() -> None:
-    with pytest.raises(KernelError, match="runs backwards; copy it first"):
+    with refused(KernelError, "backwards"):
         arguments.flat(ones(4)[::-1])
 
 
@@ -350,7 +341,7 @@ def test_a_grid_has_one_to_three_numbers() -> None:
 
     assert dim3(np.int64(5)) == (5, 1, 1)
     assert dim3((2, 3)) == (2, 3, 1)
-    with pytest.raises(KernelError, match="give one to three numbers"):
+    with refused(KernelError, (1, 2, 3, 4)):
         dim3((1, 2, 3, 4))
 
 
