@@ -325,7 +325,7 @@ def test_none_of_our_kernels_reads_what_is_not_written(monkeypatch: pytest.Monke
         arrays += count
         differ += [name] if checked != plain else []
     print(f"{arrays} local arrays in {len(REGISTRY)} kernels")
-    assert arrays > 100 and differ == []
+    assert arrays > 50 and differ == []
 
 
 def test_a_module_is_changed_for_the_emulated_gpu_alone() -> None:
