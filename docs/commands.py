@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
 import re
 from collections.abc import Iterator
@@ -112,6 +113,30 @@ def networks_table() -> str:
     rows += [[f"`{name}`", recipe.about, "", "", str(recipe.batch), "", ""] for name, recipe in plain.items()]
     head = ["name", "what it is", "layers", "million parameters", "batch", "GFLOP an iteration", "network-wide"]
     return markdown_table(head, rows) + "\n"
+
+
+def layers_table() -> str:
+    """The methods of `Builder` that add a layer."""
+    from refimpl.network.builder import LAYERS, Builder
+
+    rows = []
+    for name in LAYERS:
+        method = getattr(Builder, name)
+        given = [
+            one for one in inspect.signature(method).parameters.values() if one.name not in ("self", "name", "after")
+        ]
+        needed = [str(one).partition(":")[0] for one in given if one.default is one.empty]
+        options = ", ".join(f"`{one.name}`" for one in given if one.default is not one.empty)
+        rows.append([f"`{name}({', '.join(needed)})`", options, inspect.getdoc(method).partition("\n\n")[0]])
+    return markdown_table(["method", "options", "what it adds"], rows) + "\n"
+
+
+def operators_table() -> str:
+    """The operators of one input that ONNX and PyTorch have alike."""
+    from refimpl.network.imported.graph import ALIKE
+
+    rows = [[f"`{made.__name__}()`", f"`{theirs}`", f"`{onnx}`"] for onnx, (theirs, made) in ALIKE.items()]
+    return markdown_table(["layer", "PyTorch", "ONNX"], rows) + "\n"
 
 
 def machines_table() -> str:

@@ -76,6 +76,8 @@ pages = {
     "api/index.md": reference.index_page(),
     "command.md": commands.command_page(cli.parser()),
     "networks.md": commands.networks_table(),
+    "layers.md": commands.layers_table(),
+    "operators.md": commands.operators_table(),
     "machines.md": commands.machines_table(),
     "calibration.md": commands.calibration_table(),
     "presets.md": commands.presets_table(),
@@ -94,7 +96,8 @@ for path in sorted((ROOT / "tutorials").glob("*.ipynb")):
 
 # Parts of other pages are no pages.
 exclude_patterns += [
-    f"_generated/{name}" for name in ("networks.md", "machines.md", "calibration.md", "presets.md", "json.md")
+    f"_generated/{name}.md"
+    for name in ("networks", "layers", "operators", "machines", "calibration", "presets", "json")
 ]
 exclude_patterns += ["_generated/slots"]
 

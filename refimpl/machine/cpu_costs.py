@@ -55,6 +55,7 @@ from refimpl.machine.model import Machine
 from refimpl.machine.timing import Run, least_in_turns
 from refimpl.network.builder import Builder
 from refimpl.network.call import Call
+from refimpl.network.kinds import TRAITS
 from refimpl.network.network import Network
 
 if TYPE_CHECKING:
@@ -153,6 +154,10 @@ def networks(sizes: Sequence[tuple[int, int, int, int]] = SIZES) -> Iterator[Net
         b.conv(4 * filters, 3, pad=1)
         b.conv(4 * filters, 3, pad=1, groups=4 * filters if filters > 64 else filters // 2)
         b.relu(at_most=6)
+        for kind, traits in TRAITS.items():
+            if traits.elementwise and kind != "relu":
+                for form in traits.forms:
+                    getattr(b, kind)(**form)
         b.conv(2 * filters, 1)
         b.pool(5, 1, pad=2)
         b.pool(2, 2, mode="average")

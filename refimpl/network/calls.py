@@ -4,7 +4,7 @@
 | --- | --- | --- | --- |
 | conv, fc | x, w, b → y | x, dy (not y) | new |
 | pool | x → y | x, y, dy | new |
-| relu | x → y, or in place | y, dy | in place on dy |
+| relu and other element-wise kinds | x → y, or in place | x or y, dy | in place on dy |
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
 | dropout | x → y | dy; the mask follows from seed, layer and iteration | new |
@@ -44,7 +44,8 @@ class Shared(Protocol):
 
 def forward(network: Shared, layer: Layer) -> list[Call]:
     """The calls of a layer's forward step in training."""
-    return FORWARD.get(layer.kind, _plain_forward)(network, layer)
+    made = _elementwise_forward if layer.traits.elementwise else FORWARD[layer.kind]
+    return made(network, layer)
 
 
 def inference(network: Shared, layer: Layer) -> list[Call]:
@@ -97,7 +98,7 @@ def _fused(layer: Layer) -> list[Call]:
     return [Call("relu.forward", {"x": y, "y": y, **layer.relu_options}, updates=[y])] if layer.has_relu else []
 
 
-def _plain_forward(network: Shared, layer: Layer) -> list[Call]:
+def _elementwise_forward(network: Shared, layer: Layer) -> list[Call]:
     """x → y with the layer's own options."""
     x, y = layer.x, layer.y
     function, arguments = f"{layer.kind}.forward", {"x": x, "y": y, **layer.options}
@@ -160,11 +161,11 @@ def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
 
 
-#: Kind → its calls, where they do not follow from its record.
+#: Kind → its calls; those of an element-wise kind follow from its record.
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
-    "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "batchnorm": _batchnorm_forward,
-    "dropout": _dropout_forward, "softmax": _softmax_forward, "concat": _meeting_forward, "join": _meeting_forward,
-    "fork": _fork_forward,
+    "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "lrn": _elementwise_forward,
+    "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, "softmax": _softmax_forward,
+    "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip
 
 
@@ -181,8 +182,8 @@ class Backward:
 
     def calls(self, layer: Layer) -> list[Call]:
         """The calls of a layer's backward step; none if neither it nor a layer below it has parameters."""
-        made: Callable[[Layer], list[Call]] = getattr(self, f"_{layer.kind}", self._plain)
-        return made(layer) if layer.learns else []
+        kind = "elementwise" if layer.traits.elementwise else layer.kind
+        return getattr(self, f"_{kind}")(layer) if layer.learns else []
 
     # What a layer may do with a gradient of its input: fill a new map, add to one, or let dy become it.
 
@@ -219,7 +220,9 @@ class Backward:
     def _dy(self, layer: Layer) -> Tensor:
         return self.gradients[layer.y]
 
-    def _plain(self, layer: Layer) -> list[Call]:
+    # One method for all element-wise kinds, and one a kind for the others.
+
+    def _elementwise(self, layer: Layer) -> list[Call]:
         """In place on dy, with those of its maps that the kind's record names."""
         maps, dy, traits = {"x": layer.x, "y": layer.y}, self._dy(layer), layer.traits
         arguments = {name: maps[name] for name in traits.backward_reads} | {"dy": dy, "dx": dy, **layer.options}
@@ -229,8 +232,6 @@ class Backward:
         held = self._held(*(maps[name] for name in traits.library_reads))
         reads = [tensor for name, tensor in maps.items() if name in traits.backward_reads or tensor in held]
         return [Call(function, arguments, reads, updates=[dy]), *self._becomes(dy, layer.x)]
-
-    # One method a kind whose calls do not follow from its record.
 
     def _update(self, layer: Layer) -> list[Call]:
         """The optimiser's calls for the weights whose gradients this step has finished."""

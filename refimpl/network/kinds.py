@@ -1,8 +1,8 @@
 """What a kind of layer is: one record each, asked whenever code needs to know "does it learn?" or "is it cheap?".
 
-To add a kind, name it in `LayerKind`, write its record, a method of `Builder` and a file of kernels.  If it is *plain*
-(x → y of one function of `kernels`, and dx in place on dy) its calls follow from the record; any other kind has its
-calls in `refimpl.network.calls`.
+To add a kind, name it in `LayerKind`, write its record, a method of `Builder` and a file of kernels.  The calls of an
+element-wise kind follow from its record, and so do its cases in the tests and in the bench; any other kind has its
+calls in `refimpl.network.calls`.  `tests/refimpl/test_kinds.py` goes through all kinds and says what one lacks.
 
 A paper's rule that names kinds is a tuple in the paper's folder.  The papers knew the kinds of their own networks,
 `published`; `with_new` says for each rule which of the others it is extended to.
@@ -67,6 +67,10 @@ class Traits:
     first: Mapping[str, float | None] = field(default_factory=dict)
     scratch_bytes: Callable[[Described], int] | None = None  #: of a workspace that all layers of this kind share
     choosable: tuple[str, ...] = ()  #: the functions of `kernels` whose algorithm, and so workspace, a plan chooses
+    #: y = f(x), element by element: `kernels.KIND.forward(x, y, **options)`, and in place on dy the gradient,
+    #: `kernels.KIND.backward(x or y, dy, dx, **options)`.
+    elementwise: bool = False
+    forms: tuple[Mapping[str, Any], ...] = ({},)  #: of an element-wise kind: options, a set for each of its kernels
     published: bool = False  #: whether the papers' networks have it, so that their rules name it or leave it out
 
     @property
@@ -112,7 +116,8 @@ TRAITS: Mapping[LayerKind, Traits] = {
     ),
     "pool": Traits("pass", backward_reads=("x", "y"), sign="kept", published=True),
     "relu": Traits(
-        "pass", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative", published=True
+        "pass", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative",
+        elementwise=True, forms=({}, {"at_most": 0.5}), published=True,
     ),
     "lrn": Traits("pass", backward_reads=("x",), library_reads=("y",), sign="kept", published=True),
     "batchnorm": Traits(

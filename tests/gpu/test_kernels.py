@@ -6,8 +6,9 @@ A checkout is enough to run them, nothing need be installed: `PYTHONPATH=. pytho
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,7 @@ from kernels import (
     softmax,
 )  # fmt: skip
 from kernels.conv.shape import PASSES, ConvShape
+from refimpl.network.kinds import TRAITS
 from tests.device import sized
 
 pytestmark = pytest.mark.gpu
@@ -381,6 +383,9 @@ def elementwise_cases() -> Iterator[Case]:
         lambda a, stream: relu.backward(a.y, a.x, a.x, at_most=0.5, stream=stream),
         lambda a: {"x": reference.relu_backward(a.y, a.x, 0.5)}, tolerance=0,
     )  # fmt: skip
+    for kind in (kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu"):
+        for form in TRAITS[kind].forms:
+            yield from activation(kind, form, arrays)
     yield Case(
         "dropout.forward", arrays,
         lambda a, stream: dropout.forward(a.x, a.out, **chance, stream=stream),
@@ -411,6 +416,21 @@ def elementwise_cases() -> Iterator[Case]:
         "sgd.update", arrays,
         lambda a, stream: sgd.update(a.x, a.y, a.v, **rule, stream=stream),
         lambda a: dict(zip("xv", reference.sgd_update(a.x, a.y, a.v, **rule), strict=True)),
+    )  # fmt: skip
+
+
+def activation(kind: str, form: Mapping[str, Any], arrays: Callable[[], Arrays]) -> Iterator[Case]:
+    """An element-wise kind of layers with these options; its gradient in place, of its input or its output in x."""
+    module, which = import_module(f"kernels.{kind}"), "".join(f", {name}={value}" for name, value in form.items())
+    by_numpy, slopes = (getattr(reference, f"{kind}_{direction}") for direction in ("forward", "backward"))
+    yield Case(
+        f"{kind}.forward{which}", arrays,
+        lambda a, stream: module.forward(a.x, a.out, **form, stream=stream), lambda a: {"out": by_numpy(a.x, **form)},
+    )  # fmt: skip
+    yield Case(
+        f"{kind}.backward{which}", arrays,
+        lambda a, stream: module.backward(a.x, a.y, a.y, **form, stream=stream),
+        lambda a: {"y": slopes(a.x, a.y, **form)},
     )  # fmt: skip
 
 

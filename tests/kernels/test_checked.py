@@ -30,12 +30,12 @@ from kernels import (
     join,
     lrn,
     pool,
-    relu,
     sgd,
     softmax,
 )
 from kernels.conv import bias, grouped
 from kernels.launch import REGISTRY, bind
+from refimpl.network.kinds import TRAITS
 
 Outputs = list[np.ndarray]
 CASES: dict[str, Callable[[], Outputs]] = {}
@@ -218,15 +218,24 @@ def fully_connected() -> Outputs:
     return outputs
 
 
-@case
-def relu_both_ways() -> Outputs:
-    x, dy, y, dx = drawn(3, 50), drawn(3, 50, seed=1), empty(3, 50), empty(3, 50)
-    relu.forward(x, y)
-    relu.backward(y, dy, dx)
-    clipped, clipped_dx = empty(*x.shape), empty(*x.shape)
-    relu.forward(x, clipped, at_most=0.5)
-    relu.backward(clipped, dy, clipped_dx, at_most=0.5)
-    return [y, dx, clipped, clipped_dx]
+def activation_case(kind: str) -> None:
+    """An element-wise kind of layers with all of its options, forward and backward."""
+
+    def run() -> Outputs:
+        outputs, module, reads = [], importlib.import_module(f"kernels.{kind}"), TRAITS[kind].backward_reads
+        for form in TRAITS[kind].forms:
+            maps, dy, dx = {"x": drawn(3, 50), "y": empty(3, 50)}, drawn(3, 50, seed=1), empty(3, 50)
+            module.forward(maps["x"], maps["y"], **form)
+            module.backward(*(maps[name] for name in reads), dy, dx, **form)
+            outputs += [maps["y"], dx]
+        return outputs
+
+    CASES[f"{kind}_both_ways"] = run
+
+
+ELEMENTWISE = [kind for kind, traits in TRAITS.items() if traits.elementwise]
+for kind in ELEMENTWISE:
+    activation_case(kind)
 
 
 @case

@@ -5,12 +5,14 @@ And one that is not drawn, with every option that a layer has.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import strategies as st
 
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network
 from refimpl.network.conventions import VDNNPP
+from refimpl.network.kinds import TRAITS
 
 #: The three published ones, and mixtures that are not published.
 CONVENTIONS = (
@@ -22,7 +24,9 @@ CONVENTIONS = (
     Conventions(backward_depth_first=True),
     Conventions(softmax_in_place=True, holds_outputs=True, weight_gradients_managed=True, fork_layers=True),
 )
-KINDS = ("conv", "conv", "pool", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat")
+#: The element-wise kinds beside the ReLU.
+ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
+KINDS = ("conv", "conv", "pool", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat", *ACTIVATIONS)
 
 
 def every_option(batch: int, conventions: Conventions = VDNN, shape: tuple[int, int, int] = (2, 12, 12)) -> Network:
@@ -109,5 +113,21 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
             b.relu(after=x)
     elif kind == "relu":
         b.relu(after=x, at_most=draw(st.sampled_from([None, None, 0.5])))
+    elif kind in ACTIVATIONS:
+        getattr(b, kind)(after=x, **draw(st.sampled_from(TRAITS[kind].forms)))
     else:
         getattr(b, kind)(after=x)
+
+
+def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDNN, batch: int = 4) -> Network:
+    """A network with a layer of this kind, called "layer", after a convolution and before a fully connected layer."""
+    b = Builder(f"with-{kind}", (batch, 3, 6, 6), conventions)
+    x = b.conv(4, 3, pad=1, bias=False, name="before")  # a normalisation takes a bias off again
+    given: dict[str, tuple[Any, ...]] = {"conv": (4, 3), "pool": (2,), "fc": (6,)}
+    if kind in ("join", "concat", "fork"):
+        getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")
+    elif kind not in ("data", "softmax"):
+        getattr(b, kind)(*given.get(kind, ()), **form, name="layer")
+    b.fc(3)
+    b.softmax()
+    return b.build()

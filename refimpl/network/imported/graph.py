@@ -30,6 +30,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from refimpl.network.builder import Builder
+from refimpl.network.kinds import TRAITS
 from refimpl.network.layer import FirstValues, Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.text import closest, shown
@@ -290,6 +291,12 @@ def relu(call: Call) -> Translated:
     return "relu", {}
 
 
+#: Operators of one input: the name in ONNX → the name in PyTorch, and what they are here.
+ALIKE: Mapping[str, tuple[str, Callable[[Call], Translated]]] = {
+    "Relu": ("relu", relu),
+}
+
+
 def limited(low: float | None, high: float | None) -> Translated:
     """A ReLU or a ReLU6 written as limits."""
     if low == 0 and high is None:
@@ -393,9 +400,9 @@ def _pad(b: Builder, node: Node, inputs: list[Value]) -> Value:
 
 
 OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {
-    "conv": _conv, "linear": _linear, "relu": _method("relu", _plain), "pool": _method("pool", _maps),
+    "conv": _conv, "linear": _linear, "pool": _method("pool", _maps),
     "pool_to": _method("pool_to", _maps), "global_pool": _method("global_pool", _maps),
     "batchnorm": _method("batchnorm", _maps), "lrn": _method("lrn", _maps), "dropout": _method("dropout", _plain),
     "concat": _several("concat"), "add": _several("join"), "pad": _pad,
     "softmax": _as_it_is, "identity": _as_it_is, "reshape": _as_it_is,
-}  # fmt: skip
+} | {kind: _method(kind, _plain) for kind, traits in TRAITS.items() if traits.elementwise}  # fmt: skip

@@ -320,7 +320,7 @@ def _first(call: Call) -> Translated:
 
 OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
     "conv2d": _conv2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn, "cat": _cat, "concat": _cat,
-    "relu": graph.relu, "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),
+    "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),
     "clamp": _clamped("min", "max"), "clamp_min": _clamped("min", ""),
     "max_pool2d": _pool("max"), "max_pool2d_with_indices": _pool("max"),
     "avg_pool2d": _pool("average"), "adaptive_avg_pool2d": _pool_to("average"), "adaptive_max_pool2d": _pool_to("max"),
@@ -328,4 +328,4 @@ OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
     "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax, "getitem": _first,
 } | dict.fromkeys(
     ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), graph.reshape
-)  # fmt: skip
+) | dict(graph.ALIKE.values())  # fmt: skip

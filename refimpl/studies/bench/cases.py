@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,21 @@ from kernels import batchnorm, concat, conv, dropout, elementwise, fc, gemm, joi
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import Launch, bind
 from refimpl.machine.devices import Device
+from refimpl.network.kinds import TRAITS
 from refimpl.studies.bench import rivals
 from refimpl.studies.bench.kernels import Case, Rival
+from refimpl.studies.bench.pytorch import ELEMENTWISE
 
 Shape = Sequence[int]
 Prepared = tuple[Mapping[str, Sequence[Launch]], Mapping[str, Rival]]
 torch = rivals.torch_or_none()
 
+#: The element-wise kinds of layers beside the ReLU, which has cases of its own.
+ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
+
 FAMILIES = (
-    "gemm", "conv", "fc", "pool", "relu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "elementwise",
-    "sgd", "launch",
+    "gemm", "conv", "fc", "pool", "relu", *ACTIVATIONS, "lrn", "batchnorm", "dropout", "softmax", "concat", "join",
+    "elementwise", "sgd", "launch",
 )  # fmt: skip
 
 # VGG-16's convolutions, 3×3 with padding 1: name, channels, filters, height and width, how many layers are like this.
@@ -296,6 +302,9 @@ def map_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         "relu", "backward", one, 3, bound(relu.backward, *three),
         lambda y, dy, dx: np.multiply(y > 0, dy, out=dx), lambda y, dy, dx: torch.ops.aten.threshold_backward(dy, y, 0),
     )  # fmt: skip
+    for kind in ACTIVATIONS:
+        for form in TRAITS[kind].forms:
+            yield from activation_cases(kind, form, one)
     yield streaming_case(
         "join", "forward, two", one, 3, bound(lambda a, b, y: join.forward([a, b], y), *three),
         np.add, lambda a, b, y: torch.add(a, b, out=y), True,
@@ -321,6 +330,18 @@ def map_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         return bind(softmax.backward, y, labels, y), ()
 
     yield streaming_case("softmax", "backward, in place", rows, 2, softmax_backward)
+
+
+def activation_cases(kind: str, form: Mapping[str, Any], shape: Shape) -> Iterator[Case]:
+    """An element-wise kind with these options, forward and backward."""
+    module, which = import_module(f"kernels.{kind}"), "".join(f", {name}={value}" for name, value in form.items())
+
+    yield streaming_case(
+        kind, f"forward{which}", shape, 2, bound(partial(module.forward, **form), shape, shape),
+        None, lambda x, y: ELEMENTWISE[kind](x, form), True,
+    )  # fmt: skip
+    backward = bound(partial(module.backward, **form), shape, shape, shape)
+    yield streaming_case(kind, f"backward{which}", shape, 3, backward)
 
 
 def concat_cases(gpu: bool, quick: bool) -> Iterator[Case]:

@@ -157,42 +157,85 @@ Dropout = Callable[[Layer, Any], Any]
 
 
 def _own(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dropout | None) -> Any:
-    import torch
+    if layer.kind == "dropout" and dropout:
+        return dropout(layer, inputs[0])
+    if layer.kind in TWINS:
+        return TWINS[layer.kind](layer, inputs, state)
+    return ELEMENTWISE[layer.kind](inputs[0], layer.options)
+
+
+def _weights(layer: Layer, state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: state[parameter.weight.name] for name, parameter in layer.parameters.items()}
+
+
+def _conv(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
-    x, options = inputs[0], layer.options
-    given = {name: state[parameter.weight.name] for name, parameter in layer.parameters.items()}
-    if layer.kind == "conv":
-        pad = options["pad"]
-        if len(pad) == 4:
-            x, pad = _padded(x, pad, 0), (0, 0)
-        walk = options["stride"], pad, options["dilation"], options["groups"]
-        return functional.conv2d(x, given["w"], given.get("b"), *walk)
-    if layer.kind == "fc":
-        return functional.linear(x.flatten(1), given["w"], given.get("b"))
-    if layer.kind == "pool":
-        return _pooled(x, options)[..., : layer.shape[2], : layer.shape[3]]  # there may be a window too many
-    if layer.kind == "relu":
-        return _rectified(x, options, layer.in_place and may_be_overwritten(layer.producers[0]))
-    if layer.kind == "lrn":
-        how = options["size"], options["alpha"], options["beta"], options["k"]
-        if options.get("ahead", 0) > (options["size"] - 1) // 2:  # ONNX's even size is PyTorch's from the other side
-            return functional.local_response_norm(x.flip(1), *how).flip(1)
-        return functional.local_response_norm(x, *how)
-    if layer.kind == "batchnorm":
-        mean, variance = (state[layer.statistics[name].name] for name in ("running_mean", "running_variance"))
-        moved: dict[str, Any] = {"training": True, "momentum": options["momentum"], "eps": options["epsilon"]}
-        return functional.batch_norm(x, mean, variance, given["gamma"], given["beta"], **moved)
-    if layer.kind == "dropout":
-        return dropout(layer, x) if dropout else functional.dropout(x, options["probability"])
-    if layer.kind == "concat":
-        return torch.cat(inputs, 1)
-    if layer.kind == "join":
-        return sum(inputs[1:], inputs[0])
-    if layer.kind == "softmax":
-        return x.flatten(1)
-    assert layer.kind == "fork"
-    return x
+    (x,), given, options = inputs, _weights(layer, state), layer.options
+    pad = options["pad"]
+    if len(pad) == 4:
+        x, pad = _padded(x, pad, 0), (0, 0)
+    walk = options["stride"], pad, options["dilation"], options["groups"]
+    return functional.conv2d(x, given["w"], given.get("b"), *walk)
+
+
+def _fc(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    from torch.nn import functional
+
+    given = _weights(layer, state)
+    return functional.linear(inputs[0].flatten(1), given["w"], given.get("b"))
+
+
+def _pool(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    return _pooled(inputs[0], layer.options)[..., : layer.shape[2], : layer.shape[3]]  # there may be a window too many
+
+
+def _relu(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    return _rectified(inputs[0], layer.options, layer.in_place and may_be_overwritten(layer.producers[0]))
+
+
+def _lrn(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    from torch.nn import functional
+
+    (x,), options = inputs, layer.options
+    how = options["size"], options["alpha"], options["beta"], options["k"]
+    if options.get("ahead", 0) > (options["size"] - 1) // 2:  # ONNX's even size is PyTorch's from the other side
+        return functional.local_response_norm(x.flip(1), *how).flip(1)
+    return functional.local_response_norm(x, *how)
+
+
+def _batchnorm(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    from torch.nn import functional
+
+    given, options = _weights(layer, state), layer.options
+    mean, variance = (state[layer.statistics[name].name] for name in ("running_mean", "running_variance"))
+    moved: dict[str, Any] = {"training": True, "momentum": options["momentum"], "eps": options["epsilon"]}
+    return functional.batch_norm(inputs[0], mean, variance, given["gamma"], given["beta"], **moved)
+
+
+def _dropout(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    from torch.nn import functional
+
+    return functional.dropout(inputs[0], layer.options["probability"])
+
+
+def _concat(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    import torch
+
+    return torch.cat(inputs, 1)
+
+
+#: Kind → its output: of a layer, its inputs, and the state of training by name.
+TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
+    "conv": _conv, "fc": _fc, "pool": _pool, "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
+    "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
+    "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),
+}  # fmt: skip
+
+#: Element-wise kind → its output, of x and the layer's options; out of place.
+ELEMENTWISE: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "relu": lambda x, options: _rectified(x, options, False),
+}
 
 
 def _rectified(x: Any, options: Mapping[str, Any], in_place: bool) -> Any:
