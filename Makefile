@@ -15,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated campaign faults mutants lint docs gpu environment clean
+.PHONY: help demo tutorials test test-fast test-emulated campaign faults mutants lint docs gpu environment clean coverage lowest wheel
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -85,6 +85,29 @@ SEED ?= 1
 COUNT ?= 140
 mutants: $(TEST) ## make random faults, one on each core at a time, and count which tests catch them: hours
 	@$(PY) -m tests.faults.mutants --seed $(SEED) --count $(COUNT)
+
+coverage: $(TEST) ## run the fast tests, and say which lines of kernels/ and refimpl/ none of them runs
+	@$(PY) -m pip install --quiet --disable-pip-version-check coverage
+	@$(PY) -m coverage run --source=kernels,refimpl -m pytest -q -m "not slow"
+	@$(PY) -m coverage report --skip-covered --sort=cover
+
+# Every requirement of setup.py that has a least version, in that version.
+LOWEST = import re; from importlib.metadata import requires; \
+	print(*sorted({f"{one[1]}=={one[2]}" for one in (re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", r) for r in requires("refimpl")) if one}))
+
+lowest: ## run the fast tests with the oldest versions that setup.py admits
+	@$(MAKE) environment VENV=.venv-lowest
+	@.venv-lowest/bin/python -m pip install --quiet $$(.venv-lowest/bin/python -c '$(LOWEST)')
+	@$(MAKE) test-fast VENV=.venv-lowest
+
+wheel: ## build the wheel in dist/, install it in an environment of its own, and try it there
+	@rm -rf build dist
+	@$(PYTHON) -m venv dist/try
+	@dist/try/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@dist/try/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	@cd dist/try && bin/refimpl --version && bin/refimpl plan vgg16 --policy vdnn-all --budget 12GiB && \
+		bin/refimpl run tiny-vgg --batch 64 --budget 8MiB --policy vdnn-dyn --data digits --steps 3 --backend cpu
+	@ls dist/*.whl
 
 predictions: $(TEST) ## compare AccUDNN's predicted images a second with measured ones on this CPU: minutes
 	@$(PY) -m tests.refimpl.accudnn.real_check
