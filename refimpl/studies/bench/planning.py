@@ -34,7 +34,7 @@ from refimpl.planner import DoesNotFit, PlanContext, Setup, TooSlow, plan
 from refimpl.report.tables import Table
 from refimpl.studies.bench import written
 from refimpl.studies.bench.written import verdict, versions
-from refimpl.text import duration
+from refimpl.text import counted, duration
 
 PHASES = ("build", "plan", "verify", "simulate")
 
@@ -136,7 +136,7 @@ class Report(written.Report):
 
     @property
     def how(self) -> str:
-        return f"Seconds are processor time, the least of {self.turns} turns."
+        return f"Seconds are processor time, the least of {counted(self.turns, 'turn')}."
 
     def tables(self) -> list[Table]:
         """Every network's phases, and in the last row how each phase grows; then the targets."""
