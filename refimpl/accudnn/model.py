@@ -73,7 +73,8 @@ class Model:
     def base(self) -> np.ndarray:
         """Bytes at each step if every map stays."""
         alive = self.resident + np.cumsum(self.arriving) - np.append(0, np.cumsum(self.dying)[:-1])
-        return alive + self.workspace
+        held: np.ndarray = alive + self.workspace
+        return held
 
     def held(self, away: Collection[Candidate] = ()) -> np.ndarray:
         """Bytes at each step if these maps are away for as long as they are idle."""

@@ -245,7 +245,8 @@ class Mpi(Communicator):
             return lambda: None
         flat = [gradient.reshape(-1) for gradient in gradients]
         count = sum(piece.size for piece in flat)
-        gather = scatter = lambda: None
+        gather: Callable[[], object] = lambda: None  # noqa: E731
+        scatter = gather
         if len(flat) > 1 and count <= GATHERED:
             gathered = np.empty(count, np.float32)
             places = split_like(gathered, flat)

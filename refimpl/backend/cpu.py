@@ -66,7 +66,7 @@ class CpuDevice(Device):
         return self.arena[address : address + dtype.itemsize * prod(shape)].view(dtype).reshape(shape)
 
     def read(self, address: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        return self.view(address, shape, dtype).copy()
+        return np.array(self.view(address, shape, dtype))
 
     def write(self, address: int, values: np.ndarray) -> None:
         np.copyto(self.view(address, values.shape, values.dtype), values)

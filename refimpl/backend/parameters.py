@@ -28,7 +28,8 @@ def drawn(name: str, shape: tuple[int, ...], spread: float, seed: int) -> np.nda
     """Normally distributed around 0 with this standard deviation."""
     key = int.from_bytes(hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest(), "little")
     random = np.random.Generator(np.random.Philox(key=key))
-    return random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
+    found: np.ndarray = random.standard_normal(shape, dtype=np.float32) * np.float32(spread)
+    return found
 
 
 def seed_of_rank(seed: int, rank: int) -> int:

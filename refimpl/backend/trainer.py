@@ -29,7 +29,7 @@ from refimpl.network import Tensor
 from refimpl.network.imported.onnx_file import OnnxFile
 from refimpl.network.imported.torch_module import fill_module
 from refimpl.planner import DoesNotFit, Launch, Program
-from refimpl.planner.baseline import pinned_size
+from refimpl.planner.instructions import pinned_size
 
 BACKENDS = ("cpu", "cuda", "emulated")
 

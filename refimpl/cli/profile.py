@@ -8,7 +8,7 @@ from refimpl.cli import declare
 from refimpl.cli.arguments import DONE, Fail, Parser, real, whole, writable
 from refimpl.cli.terminal import progress, say
 from refimpl.machine import cpu_costs
-from refimpl.machine.cpu import FETCHED, SHARED
+from refimpl.machine.cpu import FETCHED, SHARED, with_costs
 from refimpl.machine.here import rough_cpu
 from refimpl.network.zoo import build
 
@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
         raise Fail(f"--out {options.out}: a profile's name ends in .json, so that --machine knows it for one")
     writable("--out", options.out)
 
-    from refimpl.machine.measure import device_at_hand, different_calls, measure
+    from refimpl.machine.devices import device_at_hand
+    from refimpl.machine.measure import different_calls, measure
 
     device = device_at_hand()
     calls = different_calls(network)
@@ -66,7 +67,7 @@ def here(options: argparse.Namespace) -> int:
         raise Fail("--here measures the CPU's kernels, whatever the network: leave out NETWORK and --out")
     with progress("", cpu_costs.STAGES) as advance:
         costs = cpu_costs.measured(advance)
-    machine = cpu_costs.with_costs(rough_cpu(), costs)
+    machine = with_costs(rough_cpu(), costs)
     say(
         f"{machine.multiprocessors} cores: {machine.flops / 1e9:.0f} GFLOP/s in matrix products, "
         f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {len(costs)} costs are kept in {cpu_costs.path() or 'no file'}"

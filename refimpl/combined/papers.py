@@ -22,6 +22,7 @@ from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Dyna
 from refimpl.superneurons import presets as superneurons
 from refimpl.vdnn import LITERAL, WINDOW, Greedy
 from refimpl.vdnn import presets as vdnn
+from refimpl.vdnnpp import WINDOW as vdnnpp_window
 from refimpl.vdnnpp import WINDOW_NO_POOL, OnDemand
 from refimpl.vdnnpp import presets as vdnnpp
 
@@ -48,7 +49,7 @@ def papers() -> dict[str, tuple[Setup, ...]]:
         for base in (kept, vdnnpp.VDNNPP_ALL, vdnnpp.VDNNPP_CONV, vdnnpp.VDNNPP_ALTERNATE_CONV)
         for one in (MEMORY, PERFORMANCE, FastestThatFits())
         for pinned in (OnDemand(), vdnnpp.COMPRESSED)
-        for search in ((base.prefetch,) if base is kept else (vdnnpp.WINDOW, WINDOW_NO_POOL))
+        for search in ((base.prefetch,) if base is kept else (vdnnpp_window, WINDOW_NO_POOL))
     ]
     of_superneurons: list[Setup] = []
     for one in (MEMORY, PERFORMANCE, DynamicWorkspace()):

@@ -166,7 +166,7 @@ class Machine:
         busy = min(1.0, work.blocks / self.multiprocessors) * work.speed
         arithmetic = work.flops / (self.flops * getattr(self.efficiency, work.kind) * busy)
         traffic = work.nbytes / (self.bandwidth * getattr(self.efficiency, work.traffic) * busy)
-        return work.times * self.launch_seconds + max(arithmetic, traffic)
+        return float(work.times * self.launch_seconds + max(arithmetic, traffic))
 
     def option_seconds(self, option: Option) -> float:
         """How long an algorithm runs: its kernels one after another."""

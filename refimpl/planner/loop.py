@@ -53,7 +53,8 @@ def plan(
                 return planned(network, setup, machine, nbytes, lags if lag is None else [lag], give_up)
 
         if isinstance(one.allocator, PoolSearch):
-            return one.allocator.search(within, nbytes, one.fixed_order)
+            found: Program = one.allocator.search(within, nbytes, one.fixed_order)
+            return found
         return within(nbytes)
 
     def attempt(one: Setup, give_up: float, lags: Sequence[int | None], smaller: bool = True) -> Program:

@@ -42,7 +42,7 @@ def show(figure: Figure) -> None:
     file = io.BytesIO()
     with style.styled():
         figure.savefig(file, dpi=80)
-    display(Image(file.getvalue()))
+    display(Image(file.getvalue()))  # type: ignore[no-untyped-call]
 
 
 def check(right: Callable[..., bool]) -> Callable[..., bool]:

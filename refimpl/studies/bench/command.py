@@ -118,9 +118,10 @@ def all_reduce(options: argparse.Namespace, communicator: Communicator) -> int:
 
 def planner(options: argparse.Namespace) -> int:
     """Planning, verifying and simulating, on one core."""
+    from refimpl.names.presets import PRESETS
     from refimpl.studies.bench import planning as measuring
 
-    with progress("", len(measuring.NETWORKS) + 1 + len(measuring.PRESETS)) as advance:
+    with progress("", len(measuring.NETWORKS) + 1 + len(PRESETS)) as advance:
         report = measuring.run(1 if options.quick else 3, advance)
     return shown(options, report, f"the least of {report.turns} turns.")
 

@@ -20,7 +20,8 @@ from refimpl.backend.device import CallTimes
 from refimpl.backend.host_thread import CompressedMap
 from refimpl.fit import planning
 from refimpl.machine import Choice, Machine, Timeline
-from refimpl.machine.measure import device_at_hand, time_copies
+from refimpl.machine.devices import device_at_hand
+from refimpl.machine.measure import time_copies
 from refimpl.names import presets
 from refimpl.network import Call, Network, Step
 from refimpl.network.zoo import build

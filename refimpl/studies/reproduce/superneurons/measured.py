@@ -19,7 +19,7 @@ from functools import partial
 
 from refimpl.fit import planning
 from refimpl.machine import Machine
-from refimpl.machine.measure import device_at_hand
+from refimpl.machine.devices import device_at_hand
 from refimpl.machine.timing import Run as Timed
 from refimpl.machine.timing import by, least_in_turns
 from refimpl.memory import BlockHeap, DriverCalls

@@ -18,7 +18,7 @@ import numpy as np
 
 from refimpl.fit import planning
 from refimpl.machine import timing
-from refimpl.machine.measure import device_at_hand
+from refimpl.machine.devices import device_at_hand
 from refimpl.memory import packing
 from refimpl.names import presets
 from refimpl.names.modules import module
