@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from refimpl.combined.papers import papers
+from refimpl.planner import plan
 from tests.refimpl.combined import campaign
-from tests.refimpl.combined.campaign import FIRST, NAMES, OTHERS, PAGE, TABLES, rows, written
+from tests.refimpl.combined.campaign import FIRST, NAMES, PAGE, TABLES, rows, written
 
 pytestmark = pytest.mark.combined
 
@@ -25,9 +27,26 @@ def test_the_page_has_the_tables_of_the_rows() -> None:
     assert written(page, rows()) == page
 
 
-def test_there_is_a_row_for_every_point() -> None:
-    found = [row["case"] for row in rows()]
-    assert found == [*(case for case in FIRST for _ in range(campaign.BUDGETS)), *OTHERS]
+def test_a_case_has_a_row_for_every_point() -> None:
+    found = [(row["case"], row["budget"]) for row in rows()]
+    points = [(one.case, one.budget) for case in dict(found) for one in campaign.points_of(case)]
+    assert {*dict(found)} > {"alexnet/256", "vgg16/64", "vgg16/256"} and sorted(found) == sorted(points)
+
+
+@pytest.mark.parametrize("case", FIRST)
+def test_the_last_budget_holds_the_baseline(case: str) -> None:
+    last = max(campaign.points_of(case), key=lambda point: point.budget)
+    program = plan(last.network, papers()["baseline"][0], last.machine, last.budget, exact=True)
+    assert program.planned_seconds == last.baseline
+
+
+def test_a_policy_is_no_slower_than_with_less_memory() -> None:
+    tight = one(vDNN=1.6, AccUDNN=1.2)
+    roomy = one(**{"vDNN": 1.7, "vDNN++": 1.3, "AccUDNN": 1.1}) | {"budget": 2 << 30, "combined": 1.15}
+    first, second, other = campaign.with_smaller([tight, roomy, one(vDNN=1.9) | {"case": "vgg16/64"}])
+    assert (first, other["papers"]["vDNN"]) == (tight, [1.9, "a setup"])
+    assert [second["papers"][name] and second["papers"][name][0] for name in NAMES] == [1.6, 1.3, None, 1.1]
+    assert second["combined"] == 1.1 and roomy["combined"] == 1.15
 
 
 def test_a_paper_that_is_slower_than_another_has_its_number_and_counts_among_the_three() -> None:
