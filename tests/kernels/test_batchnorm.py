@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernels import batchnorm, reference
 from kernels.arguments import KernelError
+from tests.refused import refused
 
 pytestmark = pytest.mark.ptx
 
@@ -225,15 +226,15 @@ def test_what_is_refused() -> None:
     shape = (2, 3, 4)
     x, gamma, (mean, std) = normal(*shape), normal(3), (normal(3), normal(3))
     for space in (None, workspace(shape)[1:]):
-        with pytest.raises(KernelError, match=r"workspace has .* needs 24"):
+        with refused(KernelError, "workspace", 24):
             batchnorm.forward(x, gamma, gamma, x, mean, std, workspace=space)
-        with pytest.raises(KernelError, match=r"workspace has .* needs 24"):
+        with refused(KernelError, "workspace", 24):
             batchnorm.backward(x, gamma, mean, std, x, x, gamma, gamma, workspace=space)
-    with pytest.raises(KernelError, match=r"gamma has shape \(4,\), expected \(3,\)"):
+    with refused(KernelError, "gamma", (4,), (3,)):
         batchnorm.inference(x, normal(4), gamma, mean, std, x)
-    with pytest.raises(KernelError, match="dy has shape"):
+    with refused(KernelError, "dy"):
         batchnorm.backward(x, gamma, mean, std, x[:1], x, gamma, gamma, workspace=workspace(shape))
-    with pytest.raises(KernelError, match="any further axes"):
+    with refused(KernelError, "axes"):
         batchnorm.forward(x[0, 0], gamma, gamma, x[0, 0], mean, std, workspace=workspace(shape))
-    with pytest.raises(KernelError, match="count is 0"):
+    with refused(KernelError, 0):
         batchnorm.update_running(mean, std, mean, std, count=0)

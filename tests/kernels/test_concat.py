@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernels import concat, cpu, reference
 from kernels.arguments import KernelError
+from tests.refused import refused
 
 pytestmark = pytest.mark.ptx
 
@@ -62,19 +63,17 @@ def test_every_index_is_inside(order: str | int) -> None:
 
 def test_errors() -> None:
     a, b, y = normal(2, 3, 4, 4), normal(2, 2, 4, 4), normal(2, 5, 4, 4)
-    with pytest.raises(KernelError, match=r"concat.forward: inputs have 3 channels together, but y has 5"):
+    with refused(KernelError, "concat.forward", "inputs", 3, "y", 5):
         concat.forward([a], y)
-    with pytest.raises(KernelError, match=r"concat.forward: inputs is empty"):
+    with refused(KernelError, "concat.forward", "inputs"):
         concat.forward([], y)
-    with pytest.raises(KernelError, match=r"inputs\[1\] has shape \(3, 2, 4, 4\), expected \(2, 2, 4, 4\)"):
+    with refused(KernelError, "inputs[1]", (3, 2, 4, 4), (2, 2, 4, 4)):
         concat.forward([a, normal(3, 2, 4, 4)], y)
-    with pytest.raises(
-        KernelError, match=r"concat.backward: dxs\[0\] has shape \(2, 3, 4, 5\), expected \(2, 3, 4, 4\)"
-    ):
+    with refused(KernelError, "concat.backward", "dxs[0]", (2, 3, 4, 5), (2, 3, 4, 4)):
         concat.backward(y, [normal(2, 3, 4, 5), b])
-    with pytest.raises(KernelError, match=r"dxs\[1\] has strides"):
+    with refused(KernelError, "dxs[1]"):
         concat.backward(y, [a, y[:, 3:]])
-    with pytest.raises(KernelError, match=r"dxs\[1\] has shape \(5,\)"):
+    with refused(KernelError, "dxs[1]", (5,)):
         concat.backward(y, [a, normal(5)])
-    with pytest.raises(KernelError, match=r"y has shape \(5,\); it needs an axis of images and one of channels"):
+    with refused(KernelError, "y", (5,)):
         concat.forward([normal(5)], normal(5))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernels import cpu, reference, relu
 from kernels.arguments import KernelError
+from tests.refused import refused
 
 pytestmark = pytest.mark.ptx
 
@@ -77,13 +78,13 @@ def test_every_index_is_inside(order: str | int) -> None:
 
 def test_errors() -> None:
     x, other = values(4, 3), values(3, 4)
-    with pytest.raises(KernelError, match=r"relu.forward: y has shape \(3, 4\), expected \(4, 3\)"):
+    with refused(KernelError, "relu.forward", "y", (3, 4), (4, 3)):
         relu.forward(x, other)
-    with pytest.raises(KernelError, match=r"relu.backward: dy has shape \(3, 4\), expected \(4, 3\)"):
+    with refused(KernelError, "relu.backward", "dy", (3, 4), (4, 3)):
         relu.backward(x, other, x)
-    with pytest.raises(KernelError, match=r"relu.backward: dx has shape \(3, 4\), expected \(4, 3\)"):
+    with refused(KernelError, "relu.backward", "dx", (3, 4), (4, 3)):
         relu.backward(x, x, other)
-    with pytest.raises(KernelError, match=r"relu.forward: x has strides \(1, 4\) elements; make it contiguous"):
+    with refused(KernelError, "relu.forward", "x", (1, 4)):
         relu.forward(other.T, x)
-    with pytest.raises(KernelError, match="relu.forward: at_most is 0; give a number above 0"):
+    with refused(KernelError, "relu.forward", "at_most", 0):
         relu.forward(x, x, at_most=0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernels import reference, softmax
 from kernels.arguments import KernelError
+from tests.refused import refused
 
 pytestmark = pytest.mark.ptx
 
@@ -123,13 +124,13 @@ def test_the_same_bits_every_time() -> None:
 def test_what_is_refused() -> None:
     x, labels = drawn(4, 5)
     losses = np.zeros(4, np.float32)
-    with pytest.raises(KernelError, match="rows and classes"):
+    with refused(KernelError, "classes"):
         softmax.forward(x[0], x[0])
     with pytest.raises(KernelError, match="y has shape"):
         softmax.forward(x, x[:3])
-    with pytest.raises(KernelError, match="labels is int64; only int32"):
+    with refused(KernelError, "labels", "int64", "int32"):
         softmax.cross_entropy(x, labels.astype(np.int64), losses)
-    with pytest.raises(KernelError, match="labels has shape"):
+    with refused(KernelError, "labels"):
         softmax.backward(x, labels[:3], x)
-    with pytest.raises(KernelError, match="losses has shape"):
+    with refused(KernelError, "losses"):
         softmax.cross_entropy(x, labels, losses[:3])
