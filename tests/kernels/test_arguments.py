@@ -17,7 +17,7 @@ from kernels import arguments, concat, conv, declare, dropout, elementwise, gemm
 from kernels.arguments import LARGEST, KernelError
 from kernels.launch import REGISTRY, Floats, Ints, Kernel
 from kernels.shim import cuda
-from tests.refused import refused
+from tests.messages import raises_naming
 
 
 class OnDevice:
@@ -119,19 +119,19 @@ def test_what_is_fine() -> None:
     ],
 )
 def test_one_clear_line_for_a_bad_array(bad: Any, says: tuple[object, ...]) -> None:
-    with refused(KernelError, "f", "x", *says):
+    with raises_naming(KernelError, "f", "x", *says):
         arguments.check("f", w=None, x=bad)
 
 
 def test_arrays_on_different_devices() -> None:
-    with refused(KernelError, "f", "w", "CPU", "y", "GPU"):
+    with raises_naming(KernelError, "f", "w", "CPU", "y", "GPU"):
         arguments.check("f", w=ones(2), x=ones(2), y=OnDevice(2))
-    with refused(KernelError, "f", "w", "GPU", "y", "CPU"):
+    with raises_naming(KernelError, "f", "w", "GPU", "y", "CPU"):
         arguments.check("f", w=OnDevice(2), x=None, y=ones(2))
 
 
 def test_a_wrong_shape() -> None:
-    with refused(KernelError, "f", "y", (3, 2), (2, 3)):
+    with raises_naming(KernelError, "f", "y", (3, 2), (2, 3)):
         arguments.check_shape("f", "y", ones(3, 2), (2, 3))
 
 
@@ -156,7 +156,7 @@ MIXED: dict[tuple[str, str, str], Callable[[Any, Any], None]] = {
 @pytest.mark.parametrize("names", MIXED, ids=" ".join)
 def test_families_refuse_arrays_on_different_devices(names: tuple[str, str, str]) -> None:
     x = ones(2, 3)
-    with refused(KernelError, *names, "CPU", "GPU"):
+    with raises_naming(KernelError, *names, "CPU", "GPU"):
         MIXED[names](x, OnDevice(2, 3))
     assert (x == 1).all()
 
@@ -200,12 +200,12 @@ def test_a_launch_writes_through_a_view_with_gaps() -> None:
     ],
 )
 def test_a_launch_that_cannot_be_made(grid: Any, args: tuple[Any, ...], says: tuple[object, ...]) -> None:
-    with refused(KernelError, "add_kernel", *says):
+    with raises_naming(KernelError, "add_kernel", *says):
         launch.launch(ADD, grid, *args)
 
 
 def test_an_array_that_spans_too_much() -> None:
-    with refused(KernelError, "add_kernel", "x", 2**31, LARGEST):
+    with raises_naming(KernelError, "add_kernel", "x", 2**31, LARGEST):
         ADD.values((OnDevice(2**31), OnDevice(3), 3, 1.0))
 
 
@@ -238,7 +238,7 @@ def test_annotations_may_be_text_or_types() -> None:
     typed.__annotations__ = {"x": Floats, "labels": "Ints", "n": int, "scale": float}
     assert list(Kernel(typed, "typed", (1, 1, 1), {}).parameters.values()) == ["Floats", "Ints", "int", "float"]
     typed.__annotations__["n"] = complex
-    with refused(TypeError, "typed", "n", "Floats", "Ints"):
+    with raises_naming(TypeError, "typed", "n", "Floats", "Ints"):
         _ = Kernel(typed, "typed", (1, 1, 1), {}).parameters
 
 
@@ -248,7 +248,7 @@ def test_a_name_belongs_to_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
     def relu_forward(x: Floats, n: int) -> None:
         pass
 
-    with refused(ValueError, "relu_forward", "kernels.relu"):
+    with raises_naming(ValueError, "relu_forward", "kernels.relu"):
         declare.kernel(block=32)(relu_forward)
     named = declare.kernel(block=(8, 4), name="another")(relu_forward)
     assert declare.REGISTRY["another"] is named
@@ -266,7 +266,7 @@ def test_labels_are_another_type_than_numbers() -> None:
 
     picked = Kernel(pick, "pick", (1, 1, 1), {})
     picked.values((np.zeros(3, np.int32), ones(3)))
-    with refused(KernelError, "pick", "labels", "int32", "int64"):
+    with raises_naming(KernelError, "pick", "labels", "int32", "int64"):
         picked.values((np.zeros(3, np.int64), ones(3)))
 
 
@@ -321,18 +321,18 @@ def test_recordings_may_nest() -> None:
 def test_a_read_only_array_is_refused() -> None:
     frozen = ones(4)
     frozen.flags.writeable = False
-    with refused(KernelError, "f", "x", "read-only"):
+    with raises_naming(KernelError, "f", "x", "read-only"):
         arguments.check("f", x=frozen)
 
 
 def test_elements_that_are_not_aligned_are_refused() -> None:
     records = np.zeros((3, 2), dtype=np.dtype([("tag", "u1"), ("value", "<f4")]))
-    with refused(KernelError, "aligned", (10, 5)):
+    with raises_naming(KernelError, "aligned", (10, 5)):
         arguments.check("f", x=records["value"])
 
 
 def test_a_view_that_runs_backwards_is_refused() -> None:
-    with refused(KernelError, "backwards"):
+    with raises_naming(KernelError, "backwards"):
         arguments.flat(ones(4)[::-1])
 
 
@@ -341,7 +341,7 @@ def test_a_grid_has_one_to_three_numbers() -> None:
 
     assert dim3(np.int64(5)) == (5, 1, 1)
     assert dim3((2, 3)) == (2, 3, 1)
-    with refused(KernelError, (1, 2, 3, 4)):
+    with raises_naming(KernelError, (1, 2, 3, 4)):
         dim3((1, 2, 3, 4))
 
 

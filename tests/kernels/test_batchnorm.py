@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernels import batchnorm, reference
 from kernels.arguments import KernelError
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -226,15 +226,15 @@ def test_what_is_refused() -> None:
     shape = (2, 3, 4)
     x, gamma, (mean, std) = normal(*shape), normal(3), (normal(3), normal(3))
     for space in (None, workspace(shape)[1:]):
-        with refused(KernelError, "workspace", 24):
+        with raises_naming(KernelError, "workspace", 24):
             batchnorm.forward(x, gamma, gamma, x, mean, std, workspace=space)
-        with refused(KernelError, "workspace", 24):
+        with raises_naming(KernelError, "workspace", 24):
             batchnorm.backward(x, gamma, mean, std, x, x, gamma, gamma, workspace=space)
-    with refused(KernelError, "gamma", (4,), (3,)):
+    with raises_naming(KernelError, "gamma", (4,), (3,)):
         batchnorm.inference(x, normal(4), gamma, mean, std, x)
-    with refused(KernelError, "dy"):
+    with raises_naming(KernelError, "dy"):
         batchnorm.backward(x, gamma, mean, std, x[:1], x, gamma, gamma, workspace=workspace(shape))
-    with refused(KernelError, "axes"):
+    with raises_naming(KernelError, "axes"):
         batchnorm.forward(x[0, 0], gamma, gamma, x[0, 0], mean, std, workspace=workspace(shape))
-    with refused(KernelError, 0):
+    with raises_naming(KernelError, 0):
         batchnorm.update_running(mean, std, mean, std, count=0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kernels import concat, cpu, reference
 from kernels.arguments import KernelError
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -63,17 +63,17 @@ def test_every_index_is_inside(order: str | int) -> None:
 
 def test_errors() -> None:
     a, b, y = normal(2, 3, 4, 4), normal(2, 2, 4, 4), normal(2, 5, 4, 4)
-    with refused(KernelError, "concat.forward", "inputs", 3, "y", 5):
+    with raises_naming(KernelError, "concat.forward", "inputs", 3, "y", 5):
         concat.forward([a], y)
-    with refused(KernelError, "concat.forward", "inputs"):
+    with raises_naming(KernelError, "concat.forward", "inputs"):
         concat.forward([], y)
-    with refused(KernelError, "inputs[1]", (3, 2, 4, 4), (2, 2, 4, 4)):
+    with raises_naming(KernelError, "inputs[1]", (3, 2, 4, 4), (2, 2, 4, 4)):
         concat.forward([a, normal(3, 2, 4, 4)], y)
-    with refused(KernelError, "concat.backward", "dxs[0]", (2, 3, 4, 5), (2, 3, 4, 4)):
+    with raises_naming(KernelError, "concat.backward", "dxs[0]", (2, 3, 4, 5), (2, 3, 4, 4)):
         concat.backward(y, [normal(2, 3, 4, 5), b])
-    with refused(KernelError, "dxs[1]"):
+    with raises_naming(KernelError, "dxs[1]"):
         concat.backward(y, [a, y[:, 3:]])
-    with refused(KernelError, "dxs[1]", (5,)):
+    with raises_naming(KernelError, "dxs[1]", (5,)):
         concat.backward(y, [a, normal(5)])
-    with refused(KernelError, "y", (5,)):
+    with raises_naming(KernelError, "y", (5,)):
         concat.forward([normal(5)], normal(5))

@@ -21,7 +21,7 @@ from kernels.arguments import LARGEST, KernelError
 from kernels.conv import bias, implicit_gemm
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import bind
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -422,10 +422,10 @@ def test_one_byte_too_few_is_refused(algorithm: str, pass_: str) -> None:
     need = conv.workspace_bytes(pass_, *sizes_of(shape), algorithm, images=1)
     call(least // 4)
     if least:
-        with refused(KernelError, "workspace", least, 0):
+        with raises_naming(KernelError, "workspace", least, 0):
             call(0)
     if need > 4:
-        with refused(KernelError, algorithm, "workspace", need, need - 4):
+        with raises_naming(KernelError, algorithm, "workspace", need, need - 4):
             call(need // 4 - 1)
 
 
@@ -500,18 +500,18 @@ def test_refusals(change: dict[str, Any], message: str) -> None:
 
 
 def test_refusals_of_the_other_functions() -> None:
-    with refused(KernelError, "conv.backward_data", "dy"):
+    with raises_naming(KernelError, "conv.backward_data", "dy"):
         conv.backward_data(zeros(2, 4, 8, 8), W, X)
-    with refused(KernelError, "conv.backward_filter", "dy"):
+    with raises_naming(KernelError, "conv.backward_filter", "dy"):
         conv.backward_filter(X, zeros(2, 4, 8, 8), W)
-    with refused(KernelError, "conv.backward_bias", "db"):
+    with raises_naming(KernelError, "conv.backward_bias", "db"):
         conv.backward_bias(Y, zeros(3))
-    with refused(KernelError, "conv.backward_bias", "dy"):
+    with raises_naming(KernelError, "conv.backward_bias", "dy"):
         conv.backward_bias(zeros(4, 4), B)
-    with refused(KernelError, "backwards_data", "backward_data"):
+    with raises_naming(KernelError, "backwards_data", "backward_data"):
         conv.workspace_bytes("backwards_data", X.shape, W.shape)
     for images in (0, 3):
-        with refused(KernelError, images, 2):
+        with raises_naming(KernelError, images, 2):
             conv.workspace_bytes("forward", X.shape, W.shape, images=images)
 
 
@@ -524,5 +524,5 @@ def test_a_shape_knows_its_sizes() -> None:
 
 def test_arrays_too_large_to_index_are_refused() -> None:
     side = 1 << 15
-    with refused(KernelError, "y", LARGEST):
+    with raises_naming(KernelError, "y", LARGEST):
         ConvShape.of((2, 1, side, side // 2), (4, 1, 1, 1))

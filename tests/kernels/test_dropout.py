@@ -13,7 +13,7 @@ from kernels import cpu, dropout, reference
 from kernels.arguments import KernelError
 from kernels.dropout import philox
 from kernels.launch import Ints, Kernel, launch
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -144,13 +144,13 @@ def check_independent(a: np.ndarray, b: np.ndarray) -> None:
 def test_errors() -> None:
     x = normal(4, 3)
     for probability in (-0.1, 1.0, 1.5, float("nan")):
-        with refused(KernelError, "dropout.forward", "probability", 0, 1):
+        with raises_naming(KernelError, "dropout.forward", "probability", 0, 1):
             dropout.forward(x, x, **{**OPTIONS, "probability": probability})
-    with refused(KernelError, "dropout.backward", "seed", -1, 0, 2, 64):
+    with raises_naming(KernelError, "dropout.backward", "seed", -1, 0, 2, 64):
         dropout.backward(x, x, **{**OPTIONS, "seed": -1})
-    with refused(KernelError, 4294967296, 0, 2, 32):
+    with raises_naming(KernelError, 4294967296, 0, 2, 32):
         dropout.forward(x, x, **{**OPTIONS, "layer": 2**32})
-    with refused(KernelError, "iteration", -3):
+    with raises_naming(KernelError, "iteration", -3):
         dropout.forward(x, x, **{**OPTIONS, "iteration": -3})
-    with refused(KernelError, "dropout.backward", "dx", (12,), (4, 3)):
+    with raises_naming(KernelError, "dropout.backward", "dx", (12,), (4, 3)):
         dropout.backward(x, x.ravel(), **OPTIONS)

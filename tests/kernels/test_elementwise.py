@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kernels import cpu, elementwise, reference
 from kernels.arguments import KernelError
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -93,9 +93,9 @@ def test_every_index_is_inside(order: str | int) -> None:
 
 def test_errors() -> None:
     x = normal(4, 3)
-    with refused(KernelError, "elementwise.copy", "y", (3, 4), (4, 3)):
+    with raises_naming(KernelError, "elementwise.copy", "y", (3, 4), (4, 3)):
         elementwise.copy(x, np.empty((3, 4), np.float32))
-    with refused(KernelError, "elementwise.axpy", "y", (12,), (4, 3)):
+    with raises_naming(KernelError, "elementwise.axpy", "y", (12,), (4, 3)):
         elementwise.axpy(1.0, x, x.ravel())
-    with refused(KernelError, "elementwise.fill", "x", "float64", "float32"):
+    with raises_naming(KernelError, "elementwise.fill", "x", "float64", "float32"):
         elementwise.fill(np.zeros(3), 1)

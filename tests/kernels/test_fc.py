@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernels import fc, gemm, reference
 from kernels.arguments import KernelError
 from kernels.launch import bind
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -161,5 +161,5 @@ def test_errors(call: Callable[..., Any], message: str) -> None:
 def test_a_workspace_that_is_too_small() -> None:
     x, w, y = drawn((2, 1024), (3, 1024), (2, 3))
     needed = fc.workspace_bytes("forward", x.shape, w.shape)
-    with refused(KernelError, "workspace", 4, needed):
+    with raises_naming(KernelError, "workspace", 4, needed):
         fc.forward(x, w, None, y, workspace=np.empty(1, np.float32))

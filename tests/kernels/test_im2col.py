@@ -19,7 +19,7 @@ from kernels.arguments import LARGEST, KernelError
 from kernels.conv import im2col
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import ceil_div, launch
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -239,7 +239,7 @@ def test_refuses_an_image_too_large_to_be_indexed() -> None:
     shape = ConvShape.of((1, 16, 4096, 4096), (1, 16, 3, 3), (1, 1), (1, 1))
     reason = f"the workspace of one image has {16 * 9 * 4096 * 4096} elements; at most {LARGEST} can be indexed"
     assert im2col.why_not("forward", shape) == reason
-    with refused(KernelError, "im2col", reason):
+    with raises_naming(KernelError, "im2col", reason):
         conv.workspace_bytes("forward", shape.x_shape, shape.w_shape, *shape.walk, "im2col")
 
 
@@ -249,6 +249,6 @@ def test_refuses_less_than_one_image(pass_: str) -> None:
     out = np.zeros(out_shape(pass_, shape), np.float32)
     need = im2col.workspace_bytes(pass_, shape, 1)
     for workspace in (None, np.zeros(need // 4 - 1, np.float32)):
-        with refused(KernelError, "im2col", "workspace", need):
+        with raises_naming(KernelError, "im2col", "workspace", need):
             getattr(conv, pass_)(*inputs_of(pass_, shape), out, *shape.walk, "im2col", workspace)
     assert not out.any()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernels import cpu, join, reference
 from kernels.arguments import KernelError
 from kernels.launch import bind
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -83,16 +83,16 @@ def test_every_index_is_inside(order: str | int, count: int) -> None:
 
 def test_errors() -> None:
     x, other = normal(4, 3), normal(3, 4)
-    with refused(KernelError, "join.forward", "inputs"):
+    with raises_naming(KernelError, "join.forward", "inputs"):
         join.forward([], x)
-    with refused(KernelError, "join.backward", "dxs"):
+    with raises_naming(KernelError, "join.backward", "dxs"):
         join.backward(x, [])
-    with refused(KernelError, "join.forward", "inputs[1]", (3, 4), (4, 3)):
+    with raises_naming(KernelError, "join.forward", "inputs[1]", (3, 4), (4, 3)):
         join.forward([x, other], normal(4, 3))
-    with refused(KernelError, "join.fork_forward", "ys[0]", (3, 4), (4, 3)):
+    with raises_naming(KernelError, "join.fork_forward", "ys[0]", (3, 4), (4, 3)):
         join.fork_forward(x, [other])
-    with refused(KernelError, "join.fork_backward", "dx", "dys[0]", "later"):
+    with raises_naming(KernelError, "join.fork_backward", "dx", "dys[0]", "later"):
         join.fork_backward([normal(4, 3), x], x)
     strange: Any = [[1.0, 2.0]]
-    with refused(KernelError, "inputs[0]", "list", "NumPy"):
+    with raises_naming(KernelError, "inputs[0]", "list", "NumPy"):
         join.forward(strange, x)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernels import lrn, reference
 from kernels.arguments import KernelError
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -102,11 +102,11 @@ def test_the_same_bits_every_time() -> None:
 def test_what_is_refused() -> None:
     x = normal((2, 3, 4))
     for size in (0, lrn.SLOTS + 1):
-        with refused(KernelError, size, 1, lrn.SLOTS):
+        with raises_naming(KernelError, size, 1, lrn.SLOTS):
             lrn.forward(x, x, size=size)
     with pytest.raises(KernelError, match="y has shape"):
         lrn.forward(x, x[:1])
-    with refused(KernelError, "dy"):
+    with raises_naming(KernelError, "dy"):
         lrn.backward(x, None, x[:1], x)
-    with refused(KernelError, "axes"):
+    with raises_naming(KernelError, "axes"):
         lrn.forward(x[0, 0], x[0, 0])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernels import pool, reference
 from kernels.arguments import KernelError
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -229,11 +229,11 @@ def test_what_is_refused(options: Options, message: str) -> None:
 def test_more_of_what_is_refused() -> None:
     where: Options = {"window": (2, 2), "stride": (2, 2)}
     x, y = array(1, 1, 4, 4), array(1, 1, 2, 2)
-    with refused(KernelError, "axes"):
+    with raises_naming(KernelError, "axes"):
         pool.forward(array(4, 4), y, **where)
-    with refused(KernelError, "float64"):
+    with raises_naming(KernelError, "float64"):
         pool.forward(x.astype(np.float64), y, **where)
-    with refused(KernelError, "dy"):
+    with raises_naming(KernelError, "dy"):
         pool.backward(x, y, x, array(1, 1, 4, 4), **where)
     with pytest.raises(KernelError, match="needs x and y"):
         pool.backward(None, y, y, x, **where)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernels import cpu, reference, relu
 from kernels.arguments import KernelError
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -78,13 +78,13 @@ def test_every_index_is_inside(order: str | int) -> None:
 
 def test_errors() -> None:
     x, other = values(4, 3), values(3, 4)
-    with refused(KernelError, "relu.forward", "y", (3, 4), (4, 3)):
+    with raises_naming(KernelError, "relu.forward", "y", (3, 4), (4, 3)):
         relu.forward(x, other)
-    with refused(KernelError, "relu.backward", "dy", (3, 4), (4, 3)):
+    with raises_naming(KernelError, "relu.backward", "dy", (3, 4), (4, 3)):
         relu.backward(x, other, x)
-    with refused(KernelError, "relu.backward", "dx", (3, 4), (4, 3)):
+    with raises_naming(KernelError, "relu.backward", "dx", (3, 4), (4, 3)):
         relu.backward(x, x, other)
-    with refused(KernelError, "relu.forward", "x", (1, 4)):
+    with raises_naming(KernelError, "relu.forward", "x", (1, 4)):
         relu.forward(other.T, x)
-    with refused(KernelError, "relu.forward", "at_most", 0):
+    with raises_naming(KernelError, "relu.forward", "at_most", 0):
         relu.forward(x, x, at_most=0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernels import cpu, reference, sgd
 from kernels.arguments import KernelError
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -76,9 +76,9 @@ def test_every_index_is_inside(order: str | int) -> None:
 
 def test_errors() -> None:
     w, other = normal(4, 3), normal(3, 4)
-    with refused(KernelError, "sgd.update", "dw", (3, 4), (4, 3)):
+    with raises_naming(KernelError, "sgd.update", "dw", (3, 4), (4, 3)):
         sgd.update(w, other, w, **RATES)
-    with refused(KernelError, "sgd.update", "momentum_buffer", (3, 4), (4, 3)):
+    with raises_naming(KernelError, "sgd.update", "momentum_buffer", (3, 4), (4, 3)):
         sgd.update(w, w, other, **RATES)
-    with refused(KernelError, "sgd.update", "dw", "float64"):
+    with raises_naming(KernelError, "sgd.update", "dw", "float64"):
         sgd.update(w, w.astype(np.float64), w, **RATES)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernels import reference, softmax
 from kernels.arguments import KernelError
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -124,13 +124,13 @@ def test_the_same_bits_every_time() -> None:
 def test_what_is_refused() -> None:
     x, labels = drawn(4, 5)
     losses = np.zeros(4, np.float32)
-    with refused(KernelError, "classes"):
+    with raises_naming(KernelError, "classes"):
         softmax.forward(x[0], x[0])
     with pytest.raises(KernelError, match="y has shape"):
         softmax.forward(x, x[:3])
-    with refused(KernelError, "labels", "int64", "int32"):
+    with raises_naming(KernelError, "labels", "int64", "int32"):
         softmax.cross_entropy(x, labels.astype(np.int64), losses)
-    with refused(KernelError, "labels"):
+    with raises_naming(KernelError, "labels"):
         softmax.backward(x, labels[:3], x)
-    with refused(KernelError, "losses"):
+    with raises_naming(KernelError, "losses"):
         softmax.cross_entropy(x, labels, losses[:3])

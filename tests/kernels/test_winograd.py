@@ -20,7 +20,7 @@ from kernels.arguments import LARGEST, KernelError
 from kernels.conv import winograd
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import ceil_div, launch
-from tests.refused import refused
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -337,6 +337,6 @@ def test_refuses_less_than_one_image(pass_: str) -> None:
     out = np.zeros(out_shape(pass_, shape), np.float32)
     need = winograd.workspace_bytes(pass_, shape, 1)
     for workspace in (None, np.zeros(need // 4 - 1, np.float32)):
-        with refused(KernelError, "winograd", "workspace", need):
+        with raises_naming(KernelError, "winograd", "workspace", need):
             getattr(conv, pass_)(*inputs_of(pass_, shape), out, *shape.walk, "winograd", workspace)
     assert not out.any()

@@ -16,6 +16,7 @@ from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Program, plan
 from refimpl.planner.largest import attempt, unlimited
+from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
 
@@ -127,7 +128,7 @@ def test_a_decision_is_data_and_planned_again_it_is_the_same_program() -> None:
 
 def test_a_module_alone_fails_with_one_line_where_the_model_cannot_train() -> None:
     network, setup = build("alexnet", 256), presets.setup(GUIDED)
-    with pytest.raises(DoesNotFit, match="does not fit in 512 MiB"):
+    with raises_naming(DoesNotFit, 512, "MiB"):
         plan(network, setup, TITAN_X, 512 << 20)
     least = least_budget(network, setup, TITAN_X)
     program: Program = plan(network, setup, TITAN_X, least)

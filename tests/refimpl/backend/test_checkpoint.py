@@ -13,6 +13,7 @@ import pytest
 from refimpl.backend import CheckpointError, Trainer
 from refimpl.network import Builder, Network
 from refimpl.planner.baseline import NoOffload, NoPrefetch
+from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, small_network, small_program, trained, trainer
 from tests.refimpl.plainly import draw_batch
 
@@ -64,7 +65,7 @@ def test_the_old_file_stays_until_the_new_one_is_whole(program: Any, tmp_path: P
         for broken in ("savez",), ("replace",):
             with monkeypatch.context() as patched:
                 patched.setattr(np if broken == ("savez",) else os, broken[0], full)
-                with pytest.raises(CheckpointError, match=r"here\.npz cannot be written: No space left on device"):
+                with raises_naming(CheckpointError, "here.npz"):
                     made.save(path)
             assert path.read_bytes() == old
             assert os.listdir(tmp_path) == ["here.npz"]
@@ -89,7 +90,7 @@ def test_a_damaged_file_changes_nothing(program: Any, tmp_path: Path, how: str) 
         path.write_bytes(damaged(path.read_bytes(), how))
         made.step(*draw_batch(program.network, 1))
         before = made.state()
-        with pytest.raises(CheckpointError, match=r"here\.npz is incomplete or damaged: ") as caught:
+        with raises_naming(CheckpointError, "here.npz") as caught:
             made.restore(path)
         assert "\n" not in str(caught.value)
         assert differing(made.state(), before) == [] and made.iteration == 2
@@ -138,6 +139,6 @@ def test_a_state_must_be_whole(program: Any) -> None:
         ):
             with pytest.raises(CheckpointError, match=match):
                 made.load_state(before | change)
-        with pytest.raises(CheckpointError, match=r"the state has no first\.w"):
+        with raises_naming(CheckpointError, "first.w"):
             made.load_state({name: values for name, values in before.items() if name != "first.w"})
         assert differing(made.state(), before) == []

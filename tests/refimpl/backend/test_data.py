@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.backend.data import BatchSource, Data, DataError, Synthetic, arrays, batches, digits, load_npz, synthetic
+from tests.messages import raises_naming
 
 
 def small(count: int = 20, classes: int = 3, shape: tuple[int, int, int] = (2, 3, 4)) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +79,7 @@ def test_a_label_goes_with_its_image() -> None:
 
 @pytest.mark.parametrize("batch", [0, 17, -1])
 def test_a_batch_that_cannot_be_filled_is_refused(batch: int) -> None:
-    with pytest.raises(DataError, match=rf"a batch of {batch} cannot be filled; there are 16 images to train on"):
+    with raises_naming(DataError, batch, 16):
         arrays(*small()).batch(batch, 0)
 
 

@@ -26,6 +26,7 @@ from refimpl.names.presets import setup
 from refimpl.network import Network, zoo
 from refimpl.planner import plan
 from refimpl.studies.bench.training import NETWORKS
+from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, every_option, smallest
 
 
@@ -140,7 +141,7 @@ def test_every_layer_costs_something_on_every_shape_of_map() -> None:
 def test_a_kernel_without_a_cost_is_an_error(costs: dict[str, Units]) -> None:
     (relu,) = launches("relu.forward", {"x": cpu.empty((32,)), "y": cpu.empty((32,))})
     without = {name: cost for name, cost in costs.items() if name != "relu_forward"}
-    with pytest.raises(MachineError, match="no cost of the kernel relu_forward is known"):
+    with raises_naming(MachineError, "relu_forward"):
         calibrated(without).launch_cost(relu)
 
 

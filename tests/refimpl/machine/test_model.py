@@ -13,6 +13,7 @@ from refimpl.machine import CATALOGUES, MACHINES, TITAN_X, Choice, Machine, Mach
 from refimpl.machine.model import Efficiency, in_order
 from refimpl.machine.work import Option, Work
 from refimpl.network import Call, Tensor
+from tests.messages import raises_naming
 
 HALF = Efficiency(forward=0.5, backward=0.5, products=0.5, transforms=0.5, streaming=0.5)
 
@@ -111,14 +112,12 @@ def test_a_choice_is_timed_by_the_machine_that_is_asked() -> None:
 
 def test_a_choice_of_another_catalogue_is_refused() -> None:
     call = passes((4, 3, 16, 16), 8, (3, 3))[0]
-    with pytest.raises(
-        MachineError, match=r"^titan-x with the catalogue cudnn4 has no winograd with a workspace of 64"
-    ):
+    with raises_naming(MachineError, "catalogue", "cudnn4", "winograd", "workspace", 64):
         TITAN_X.seconds(call, Choice("winograd", 64, 1.0))
 
 
 def test_an_unknown_catalogue_is_refused_with_the_nearest() -> None:
-    with pytest.raises(MachineError, match=r"^there is no catalogue 'cudnn'; did you mean cudnn4\?$"):
+    with raises_naming(MachineError, "catalogue", "cudnn", "cudnn4"):
         TITAN_X.with_catalogue("cudnn")
-    with pytest.raises(MachineError, match=r"^there is no catalogue 'zzz'; there are own, cudnn4$"):
+    with raises_naming(MachineError, "catalogue", "zzz", "cudnn4"):
         TITAN_X.with_catalogue("zzz")

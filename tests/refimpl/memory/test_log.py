@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from refimpl.memory import ALLOCATORS, Allocator, BestFit
 from refimpl.memory.log import Action, Event, LogError, Replay, read_rmm, replay, write_rmm
+from tests.messages import raises_naming
 
 SMALL_CNN = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
 HEADER = "Thread,Time,Action,Pointer,Size,Stream\n"
@@ -92,7 +93,7 @@ def test_a_malformed_line_is_named(tmp_path: Path, line: str, says: str) -> None
 )
 def test_a_file_that_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
     path = log(tmp_path, header=text)
-    with pytest.raises(LogError, match="log.csv, line 1: "):
+    with raises_naming(LogError, "log.csv", 1):
         read_rmm(path)
 
 

@@ -16,6 +16,7 @@ from kernels import reference
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import lenet, tiny_inception, tiny_resnet, tiny_vgg
+from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import every_option, networks
 from tests.refimpl.plainly import SETTINGS, Arrays, draw_batch, new_state, run_plainly
 
@@ -177,9 +178,9 @@ def test_the_plain_run_notices_a_call_that_does_not_keep_its_word() -> None:
         call = network.steps[1].calls[0]
         call.writes = (network.predictions,)
 
-    with pytest.raises(KeyError, match="pool1"):
+    with raises_naming(KeyError, "pool1"):
         broken(forgets_a_write)
-    with pytest.raises(AssertionError, match="changed conv1, which it only reads"):
+    with raises_naming(AssertionError, "conv1"):
         broken(says_reads_but_changes)
     with pytest.raises(AssertionError, match="did not fill predictions"):
         broken(says_writes_but_fills_nothing)

@@ -20,6 +20,7 @@ from refimpl.planner.fixed import ORDERS, AddressesDoNotFit, lives_of
 from refimpl.planner.instructions import Allocate, Free
 from refimpl.planner.largest import attempt
 from refimpl.planner.loop import Planner
+from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine, setups
 
@@ -131,7 +132,7 @@ def test_the_error_names_the_bytes_of_the_addresses(monkeypatch: pytest.MonkeyPa
 
 
 def test_blocks_are_whole_granules() -> None:
-    with pytest.raises(PoolError, match="fixed-addresses: a granularity of 1024 bytes; it is always 512"):
+    with raises_naming(PoolError, "granularity", 1024, 512):
         FixedAddresses(1024)
 
 

@@ -38,6 +38,7 @@ from refimpl.superneurons import (
 )
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.cache import TensorCache
+from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import DropSome, OffloadSome, PooledPinned, least_plan, machine, planner, setup
 
@@ -402,7 +403,7 @@ def test_enough_bytes_are_no_hole(kind: type[Mover]) -> None:
     for tensor in (a, c, b, d):
         mover.cache.touch(tensor)
     if kind is EnoughBytes:
-        with pytest.raises(DoesNotFit, match="2 KiB are free, the largest hole is 1 KiB"):
+        with raises_naming(DoesNotFit, 2, "KiB", 1):
             mover.allocate(wanted)
         return
     mover.allocate(wanted)

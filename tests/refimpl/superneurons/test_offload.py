@@ -20,6 +20,7 @@ from refimpl.planner.slots import Place
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import BoundOffload
+from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import instructions_of, least_plan, machine, setup
 from tests.refimpl.planner.mutations import refused, with_instructions
@@ -234,7 +235,7 @@ def test_distance_0_and_a_prefetch_that_points_backwards() -> None:
     assert at_once.counts.prefetched_bytes == demanded.counts.on_demand_bytes == at_once.counts.offloaded_bytes > 0
     assert [row.live_bytes for row in at_once.rows] == [row.live_bytes for row in demanded.rows]
     for module in (Ahead, lambda d: dataclasses.replace(CHECKPOINTS, distance=d)):
-        with pytest.raises(SetupError, match="a prefetch distance of -1 steps; it must be 0 or more"):
+        with raises_naming(SetupError, "distance", -1, 0):
             module(-1)
 
 

@@ -13,6 +13,7 @@ from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
 from refimpl.planner.window import Window
 from refimpl.vdnn.offload import ALL
 from refimpl.vdnn.prefetch import LITERAL, WINDOW
+from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, setup
@@ -108,7 +109,7 @@ def test_peaks_of_vgg16_with_both_readings_of_the_window(batch: int, window: Win
 def test_vgg16_of_256_images_fits_12_gib_by_one_reading_and_not_by_the_other() -> None:
     network = build("vgg16", 256)
     assert plan(network, vdnn(WINDOW), TITAN_X, 12 * GIB).peak_bytes < 12 * GIB
-    with pytest.raises(DoesNotFit, match="pool1 backward"):
+    with raises_naming(DoesNotFit, "pool1"):
         plan(network, vdnn(LITERAL), TITAN_X, 12 * GIB)
 
 

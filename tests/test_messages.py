@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.refused import lacks, refused
+from tests.messages import lacks, raises_naming
 
 
 def test_parts_are_words_of_their_own() -> None:
@@ -16,7 +16,7 @@ def test_parts_are_words_of_their_own() -> None:
 
 @pytest.mark.parametrize("message", ["x has 3 elements", "y has 4\nelements"])
 def test_another_message_fails(message: str) -> None:
-    with pytest.raises(AssertionError), refused(ValueError, "y", 4):
+    with pytest.raises(AssertionError), raises_naming(ValueError, "y", 4):
         raise ValueError(message)
-    with refused(ValueError, "x", 3):
+    with raises_naming(ValueError, "x", 3):
         raise ValueError("of 3, none is x")
