@@ -47,7 +47,8 @@ ROOMS = {
     "reproduce": (
         ["refimpl.studies.reproduce", "refimpl.studies.drawing"],
         "Each paper's published figures beside ours. "
-        "See [](/vdnn.md), [](/vdnnpp.md), [](/superneurons.md) and [](/accudnn.md).",
+        "See [](/vdnn-evidence.md), [](/vdnnpp-evidence.md), [](/superneurons-evidence.md) and "
+        "[](/accudnn-evidence.md).",
     ),
     "kernels": (
         ["kernels"],

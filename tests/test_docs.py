@@ -89,6 +89,7 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
 #: Their cells take a second and more, and `make docs` runs them: the build fails where one does.  The demo has a test
 #: of its own.
 LEFT_OUT = {
+    *(f"docs/{paper}-evidence.md" for paper in PAPERS),
     *("docs/demo.md", "docs/vdnnpp.md", "docs/superneurons.md", "docs/accudnn.md", "docs/optimum.md"),
     *("docs/reports.md", "docs/backends.md", "docs/data-parallel.md", "docs/vdnn.md", "docs/tune.md"),
     *("docs/emulated-gpu.md", "docs/slots/algorithms.md"),
@@ -245,12 +246,33 @@ def test_every_instruction_is_told() -> None:
     assert {"copy out", "decompress", "wait"} <= {kind.op for kind in kinds} <= rows_of("program.md")
 
 
+LONGEST = 200  #: lines of a page that explains a paper
+
+
+def lacks_as_explanation(text: str) -> list[str]:
+    """What the page that explains a paper should have and has not: it is short, and what was found is elsewhere."""
+    lines = text.splitlines()
+    parts = {"a picture": "Image(", "an algorithm": "{literalinclude} ../refimpl/", "its modules": "\n## The modules\n"}
+    found = [part for part, sign in parts.items() if sign not in text]
+    found += [f"at most {LONGEST} lines"] if len(lines) > LONGEST else []
+    elsewhere = re.compile(r"#+ (?:Published|Reconstructions|Pitfalls|On a GPU|Beside)")
+    return found + [line for line in lines if elsewhere.match(line)]
+
+
+def test_what_the_page_of_a_paper_lacks() -> None:
+    page = "```{literalinclude} ../refimpl/a.py\nImage(\n## The modules\n"
+    assert lacks_as_explanation(page) == []
+    assert lacks_as_explanation(page + "\n" * LONGEST + "## Pitfalls\n") == ["at most 200 lines", "## Pitfalls"]
+    assert lacks_as_explanation("") == ["a picture", "an algorithm", "its modules"]
+
+
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_paper_has_a_page(paper: str) -> None:
-    """Where the index, the README and the reference lead to."""
-    assert (ROOT / "docs" / f"{paper}.md").is_file()
+    """What it is and how it works, where the index, the README and the reference lead to; the evidence beside it."""
+    pages = [(ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in (paper, f"{paper}-evidence")]
+    assert lacks_as_explanation(pages[0]) == [] and f"({paper}-evidence.md" in pages[0] and f"({paper}.md)" in pages[1]
     index, readme = (path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "index.md", ROOT / "README.md"))
-    assert f"\n{paper}\n" in index
+    assert f"\n{paper}\n{paper}-evidence\n" in index
     assert f"(docs/{paper}.md)" in readme and f"(refimpl/{paper})" in readme and f"refimpl reproduce {paper}`" in readme
     names, about = script("reference").ROOMS["papers"]
     assert f"refimpl.{paper}" in names and f"/{paper}.md" in about
