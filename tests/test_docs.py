@@ -231,6 +231,15 @@ def test_every_slot_has_a_page(slot: str) -> None:
         assert re.search(rf"^class {quoted}\b", source, re.MULTILINE), f"{module} has no class {quoted}"
 
 
+def test_the_pages_on_slots_name_what_a_first_module_needs() -> None:
+    """Helpers of `refimpl.slots`, and questions to the machine: all that the pages name is there."""
+    texts = [page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "slots").glob("*.md")]
+    helpers = {name for text in texts for name in re.findall(r"`slots\.(\w+)", text)}
+    asked = {name for text in texts for name in re.findall(r"`context\.machine\.(\w+)\(", text)}
+    assert {"Departures", "LastConsumerSends", "Window"} <= helpers <= {*refimpl.slots.__all__}
+    assert {"copy_seconds", "seconds", "choices"} <= asked <= {*dir(refimpl.machine.Machine)}
+
+
 def rows_of(page: str) -> set[str]:
     """The first cells of the rows of a page's tables: words with a comma between them each for itself."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

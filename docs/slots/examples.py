@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,20 +20,12 @@ class OffloadFirst(slots.Offload):
     needs: ClassVar = frozenset({"release"})  # of the liveness: an offloaded map is released in between
     offers: ClassVar = frozenset({"offload"})  # to a prefetch
 
-    def bind(self, context: PlanContext) -> Leaving:
-        return Leaving(context, self.count)
-
-
-class Leaving:
-    def __init__(self, context: PlanContext, count: int) -> None:
+    def bind(self, context: PlanContext) -> slots.Departures:
         maps = [tensor for tensor in context.maps_across() if tensor.kind == "map" and tensor not in context.fates]
-        self.at = {tensor: context.last_forward_use(tensor) for tensor in maps[:count]}
-
-    def offloads(self) -> Mapping[Tensor, str]:
-        return dict.fromkeys(self.at, "among the first")
-
-    def leaves(self, step: Step) -> Sequence[Tensor]:
-        return [tensor for tensor, number in self.at.items() if number == step.number]
+        departures = slots.Departures()
+        for tensor in maps[: self.count]:
+            departures.add(context.last_forward_use(tensor), tensor, "among the first")
+        return departures
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 `MODULES` are those of this project, by slot and name: `slots.MODULES["prefetch"]["vdnn-window"]`.
 
 A module is a frozen dataclass, a subclass of its slot's base class, with a `name` and a `summary`; its `bind` returns
-an object that answers the protocol's questions for one plan.
+an object that answers the protocol's questions for one plan.  Some such objects are here: `Departures` for an offload
+that knows all its maps beforehand, `LastConsumerSends` for one that chooses layers by their inputs, `Releases` for a
+liveness.  `Window` is a whole prefetch: the search of vDNN's Figure 10.
 """
 
 from refimpl.memory import Allocator, Pool
 from refimpl.names.modules import MODULES
-from refimpl.planner.baseline import Buffers, ByWorkspace, Releases
+from refimpl.planner.baseline import Buffers, ByWorkspace, Departures, Releases
+from refimpl.planner.last_consumer import LastConsumerSends
 from refimpl.planner.slots import (
     Algorithms,
     BoundAlgorithms,
@@ -29,9 +32,11 @@ from refimpl.planner.slots import (
     Prefetch,
     Recompute,
 )
+from refimpl.planner.window import Window
 
 __all__ = [
     "MODULES", "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundCompression", "BoundLiveness",
-    "BoundOffload", "BoundPinned", "BoundPrefetch", "BoundRecompute", "Buffers", "ByWorkspace", "Cache", "Feature",
-    "Liveness", "Module", "Offload", "Pinned", "Place", "Pool", "Prefetch", "Recompute", "Releases",
+    "BoundOffload", "BoundPinned", "BoundPrefetch", "BoundRecompute", "Buffers", "ByWorkspace", "Cache", "Departures",
+    "Feature", "LastConsumerSends", "Liveness", "Module", "Offload", "Pinned", "Place", "Pool", "Prefetch", "Recompute",
+    "Releases", "Window",
 ]  # fmt: skip
