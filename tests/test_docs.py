@@ -432,6 +432,17 @@ def test_tests_that_are_named_are_there(page: Path) -> None:
             assert re.search(rf"^def {test}\(", source, re.MULTILINE), f"{path} has no {test}"
 
 
+GENERATED = re.compile(r"^```\{(?:code-cell|include|literalinclude|raw)\}", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if GENERATED.search(page.read_text("utf-8"))], ids=name)
+def test_a_page_with_generated_parts_says_how_to_see_it_whole(page: Path) -> None:
+    """For who reads it raw, on a Git host: in a comment, which the built page does not show."""
+    built = page.relative_to(ROOT / "docs").with_suffix(".html")
+    (note,) = re.findall(r"^# [^\n]+\n\n(% [^\n]+)\n\n", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert note.endswith(f"`make docs` builds it whole, docs/_build/html/{built}")
+
+
 # -- pages that are made -----------------------------------------------------------------------------------------------
 
 
