@@ -21,11 +21,12 @@ from statistics import median
 import numpy as np
 
 from refimpl.machine import cpu_costs
-from refimpl.machine.cpu import Units, seconds_of
+from refimpl.machine.cpu import Units, fetched_bytes, seconds_of, units
 from refimpl.machine.timing import least_in_turns
 from refimpl.network import Builder, Network
 
 SECONDS, TURNS, IN_A_ROW = 30.0, 5, 2e-4
+IN_CACHE, COPIES = 3 << 20, (1 << 14, 1 << 15, 1 << 16)  #: bytes; elements
 
 
 def networks() -> list[Network]:
@@ -66,7 +67,8 @@ def fitted(samples: Sequence[tuple[Units, float]]) -> Units:
 def missing() -> dict[str, Units]:
     """The costs, on the file's CPU, of the kernels that the file lacks.
 
-    The fastest turn counts, of these kernels and of the measured ones most like them, so that the machine may be busy.
+    The fastest turn counts, of these kernels and of the measured ones most like them, on arrays that a core's cache
+    holds: so the machine may be busy.
     """
     from kernels.cpu.build import load
 
@@ -74,6 +76,7 @@ def missing() -> dict[str, Units]:
     every = cpu_costs.cases(networks())
     alike = {cpu_costs.like(name) for name, _ in every if name not in known}
     runs = {cost: launched for cost, launched in every.items() if cost[0] not in known or cost[0] in alike}
+    runs |= {units(copy): copy for copy in map(cpu_costs.copy_of, COPIES)}
     for kernel in cpu_costs.kernels_of(runs):
         load(kernel)
     ready = {cost: partial(launched.run, None) for cost, launched in runs.items()}
@@ -81,7 +84,7 @@ def missing() -> dict[str, Units]:
     overhead = min(least_in_turns({0: partial(cpu_costs.copy_of(1).run, None)}, cpu_costs._seconds, 50).values())
     samples: dict[str, list[tuple[Units, float]]] = defaultdict(list)
     for (name, counted), seconds in taken.items():
-        if seconds > 2 * overhead:
+        if seconds > 2 * overhead and fetched_bytes(runs[name, counted]) <= IN_CACHE:
             samples[name].append((counted, seconds - overhead))
     slower = {name: median(s / seconds_of(known[name], counted) for counted, s in samples[name]) for name in alike}
     return {
