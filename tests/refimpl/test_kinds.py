@@ -91,7 +91,9 @@ def numpy_twin(kind: str) -> Iterator[str]:
 
 
 def pytorch_twin(kind: str) -> Iterator[str]:
-    if kind != "data" and kind not in {*pytorch.TWINS, *pytorch.ELEMENTWISE}:
+    functional = pytest.importorskip("torch").nn.functional
+    there = hasattr(functional, kind) if TRAITS[kind].elementwise else kind in pytorch.TWINS  # type: ignore[index]
+    if kind != "data" and not there:
         yield "refimpl.studies.bench.pytorch does not know it"
 
 

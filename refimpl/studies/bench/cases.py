@@ -21,7 +21,7 @@ from refimpl.machine.devices import Device
 from refimpl.network.kinds import TRAITS
 from refimpl.studies.bench import rivals
 from refimpl.studies.bench.kernels import Case, Rival
-from refimpl.studies.bench.pytorch import ELEMENTWISE
+from refimpl.studies.bench.pytorch import elementwise as by_torch
 
 Shape = Sequence[int]
 Prepared = tuple[Mapping[str, Sequence[Launch]], Mapping[str, Rival]]
@@ -338,7 +338,7 @@ def activation_cases(kind: str, form: Mapping[str, Any], shape: Shape) -> Iterat
 
     yield streaming_case(
         kind, f"forward{which}", shape, 2, bound(partial(module.forward, **form), shape, shape),
-        None, lambda x, y: ELEMENTWISE[kind](x, form), True,
+        None, lambda x, y: by_torch(kind, x, form), True,
     )  # fmt: skip
     backward = bound(partial(module.backward, **form), shape, shape, shape)
     yield streaming_case(kind, f"backward{which}", shape, 3, backward)

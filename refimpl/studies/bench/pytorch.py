@@ -161,7 +161,7 @@ def _own(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dro
         return dropout(layer, inputs[0])
     if layer.kind in TWINS:
         return TWINS[layer.kind](layer, inputs, state)
-    return ELEMENTWISE[layer.kind](inputs[0], layer.options)
+    return elementwise(layer.kind, inputs[0], layer.options)
 
 
 def _weights(layer: Layer, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,10 +232,12 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),
 }  # fmt: skip
 
-#: Element-wise kind → its output, of x and the layer's options; out of place.
-ELEMENTWISE: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
-    "relu": lambda x, options: _rectified(x, options, False),
-}
+
+def elementwise(kind: str, x: Any, options: Mapping[str, Any]) -> Any:
+    """An element-wise kind, out of place: what PyTorch calls by the same name, with the same options."""
+    from torch.nn import functional
+
+    return _rectified(x, options, False) if kind == "relu" else getattr(functional, kind)(x, **options)
 
 
 def _rectified(x: Any, options: Mapping[str, Any], in_place: bool) -> Any:
