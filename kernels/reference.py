@@ -10,6 +10,7 @@ Loops run over filter taps, windows or channels; what is left inside is one line
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -313,6 +314,28 @@ def relu_backward(y: Array, dy: Array, at_most: float | None = None) -> Array:
     """y serves as well as x would: it is inside where x is.  (Where y is not a number the gradient passes.)"""
     above = False if at_most is None else wide(y) >= at_most
     return rounded(np.where((wide(y) <= 0) | above, 0, wide(dy)))
+
+
+# -- gelu --------------------------------------------------------------------------------------------------------------
+
+erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def gelu_forward(x: Array, approximate: str = "none") -> Array:
+    return rounded(wide(x) * _gelu_share(wide(x), approximate)[0])
+
+
+def gelu_backward(x: Array, dy: Array, approximate: str = "none") -> Array:
+    share, slope = _gelu_share(wide(x), approximate)
+    return rounded(wide(dy) * (share + wide(x) * slope))
+
+
+def _gelu_share(x: NDArray[np.float64], approximate: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Φ(x), or its tanh formula, and its derivative."""
+    if approximate == "none":
+        return (1 + erf(x / np.sqrt(2))) / 2, np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+    t = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
+    return (1 + t) / 2, (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x * x) / 2
 
 
 # -- local response normalisation, across channels ---------------------------------------------------------------------

@@ -164,6 +164,12 @@ class Builder:
             return before
         return self._same("relu", name, after, **options)
 
+    def gelu(self, approximate: str = "none", name: str | None = None, after: Layer | None = None) -> Layer:
+        """The Gaussian error linear unit; "tanh" is an approximate formula, which the first networks had."""
+        if approximate not in ("none", "tanh"):
+            raise NetworkError(f"{name or 'gelu'}: approximate is {approximate!r}; give none or tanh")
+        return self._same("gelu", name, after, **({"approximate": approximate} if approximate != "none" else {}))
+
     def lrn(
         self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0,
         name: str | None = None, after: Layer | None = None, ahead: int | None = None,
@@ -274,7 +280,7 @@ class Builder:
         self._counts[layer.kind] += 1
         return layer
 
-    def _same(self, kind: LayerKind, name: str | None, after: Layer | None, **options: float) -> Layer:
+    def _same(self, kind: LayerKind, name: str | None, after: Layer | None, **options: Any) -> Layer:
         """A layer whose output has the shape of its input."""
         layer = self._new(kind, name, [after or self.last])
         layer.options = options

@@ -19,7 +19,7 @@ from refimpl.network.shapes import normalisation_workspace
 from refimpl.network.tensor import Tensor
 
 LayerKind = Literal[
-    "data", "conv", "pool", "fc", "relu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "fork"
+    "data", "conv", "pool", "fc", "relu", "gelu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "fork"
 ]
 
 #: The work of a layer: a matrix product, whose time may hide a copy; one streaming pass over its maps,
@@ -119,6 +119,7 @@ TRAITS: Mapping[LayerKind, Traits] = {
         "pass", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative",
         elementwise=True, forms=({}, {"at_most": 0.5}), published=True,
     ),
+    "gelu": Traits("pass", backward_reads=("x",), elementwise=True, forms=({}, {"approximate": "tanh"})),
     "lrn": Traits("pass", backward_reads=("x",), library_reads=("y",), sign="kept", published=True),
     "batchnorm": Traits(
         "pass", backward_reads=("x",), parameters=each_channel("gamma", "beta"),

@@ -9,6 +9,7 @@ difference in padding, rounding or the order of numbers is found here and not in
 | conv | stride, pad, dilation, groups | w, b |
 | linear | | w, b |
 | relu | at_most: 6 or None | |
+| gelu | approximate: none or tanh | |
 | pool | mode, window, stride, pad, ceil, count_padding | |
 | pool_to, global_pool | mode, size | |
 | batchnorm | momentum, epsilon | gamma, beta, running_mean, running_variance |
@@ -291,10 +292,14 @@ def relu(call: Call) -> Translated:
     return "relu", {}
 
 
+def gelu(call: Call) -> Translated:
+    return "gelu", {"approximate": call.attribute("approximate", "none")}
+
+
 #: Operators of one input: the name in ONNX → the name in PyTorch, and what they are here.
 ALIKE: Mapping[str, tuple[str, Callable[[Call], Translated]]] = {
-    "Relu": ("relu", relu),
-}
+    "Relu": ("relu", relu), "Gelu": ("gelu", gelu),
+}  # fmt: skip
 
 
 def limited(low: float | None, high: float | None) -> Translated:
