@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a kernel whose cost is not known takes no time but a launch's",
+        "refimpl/machine/cpu.py",
+        "        if name not in self.costs:\n            raise",
+        "        if name not in self.costs:\n            return self.launch_seconds\n            raise",
+        "tests/refimpl/machine",
+    ),
+    Fault(
         "two kernels of different streams run at once",
         "refimpl/machine/clock.py",
         "start = max(self.now[stream], self._free[engine])",

@@ -6,6 +6,21 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "the record of batch normalisation says that it keeps the sign",
+        "refimpl/network/kinds.py",
+        '"pass", backward_reads=("x",), parameters=each_channel("gamma", "beta"),',
+        '"pass", backward_reads=("x",), sign="kept", parameters=each_channel("gamma", "beta"),',
+        "tests/refimpl/test_kinds.py",
+    ),
+    Fault(
+        "the gradient of an element-wise kind is computed from the wrong map",
+        "refimpl/network/calls.py",
+        "arguments = {name: maps[name] for name in traits.backward_reads}",
+        "arguments = {name: layer.y for name in traits.backward_reads}",
+        "tests/refimpl/test_kinds.py",
+        slow=True,
+    ),
+    Fault(
         "a pooling window starts in the right padding",
         "refimpl/network/shapes.py",
         "if ceil and (count - 1) * stride >= size + before:",
