@@ -282,7 +282,7 @@ def test_every_paper_has_a_page(paper: str) -> None:
     assert lacks_as_explanation(pages[0]) == [] and f"({paper}-evidence.md" in pages[0] and f"({paper}.md)" in pages[1]
     index, readme = (path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "index.md", ROOT / "README.md"))
     assert f"\n{paper}\n{paper}-evidence\n" in index
-    assert f"(docs/{paper}.md)" in readme and f"(refimpl/{paper})" in readme and f"refimpl reproduce {paper}`" in readme
+    assert f"(docs/{paper}.md)" in readme and f"(refimpl/{paper})" in readme and f"| `reproduce {paper}` |" in readme
     names, about = script("reference").ROOMS["papers"]
     assert f"refimpl.{paper}" in names and f"/{paper}.md" in about
 
@@ -543,8 +543,22 @@ def script(name: str) -> ModuleType:
     return module
 
 
+def too_long(text: str) -> list[str]:
+    """Lines that a reader of the file has to scroll for; a table that the bench writes is as wide as it is."""
+    own = re.sub(r"<!-- begin (.*?) -->.*?<!-- end \1 -->", lambda found: re.sub(r"(?m)^\|.*$", "", found[0]), text,
+                 flags=re.DOTALL)  # fmt: skip
+    return [line for line in own.splitlines() if len(line) >= 140]
+
+
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 155
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 155 and too_long(text) == []
+
+
+def test_a_line_that_is_too_long_is_found() -> None:
+    long = "a" * 139
+    bench = f"<!-- begin bench -->\nb{long}\n| {long} |\n<!-- end bench -->"
+    assert too_long(f"{long}\n| {long} |\n{bench}\n") == [f"| {long} |", f"b{long}"]
 
 
 @pytest.mark.slow

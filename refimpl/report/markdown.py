@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import fill
 
 
 def escaped(cell: str) -> str:
@@ -20,6 +21,11 @@ def escaped(cell: str) -> str:
 def markdown_table(head: Sequence[str], table: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *table]
     return "\n".join("| " + " | ".join(escaped(cell) for cell in line) + " |" for line in lines)
+
+
+def paragraph(text: str) -> str:
+    """A paragraph in lines that who reads the file sees whole."""
+    return fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def put_between(text: str, name: str, content: str) -> str:

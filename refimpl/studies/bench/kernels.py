@@ -23,6 +23,7 @@ from kernels.launch import Launch, bind
 from refimpl.machine.devices import Device
 from refimpl.machine.here import has_avx2
 from refimpl.machine.timing import Run, by, least_in_turns, replay
+from refimpl.report.markdown import paragraph
 from refimpl.report.tables import Table
 from refimpl.studies.bench import written
 from refimpl.studies.bench.rivals import torch_or_none
@@ -272,7 +273,7 @@ class Report(written.Report):
 
     def short(self) -> str:
         headlines = results_table("", [r for r in self.results if r.headline])
-        parts = [self.described, headlines.markdown(), self.how]
+        parts = [paragraph(self.described), headlines.markdown(), self.how]
         if self.targets:
             parts += [f"Targets, {self.targets_note}:", self._targets().markdown()]
         return "\n\n".join(parts)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from refimpl.machine.here import load_average, processor
-from refimpl.report.markdown import put_between, slug, write_measurement
+from refimpl.report.markdown import paragraph, put_between, slug, write_measurement
 from refimpl.report.tables import Table
 
 BUSY = 0.5  #: a higher load means that other work took the cores
@@ -72,7 +72,8 @@ class Report(ABC):
 
     def short(self) -> str:
         """The part for the documentation's pages, Markdown."""
-        return "\n\n".join([f"{self.described} {self.how}", *(table.markdown() for table in self.tables())])
+        where = f"{self.described} {self.how}"
+        return "\n\n".join([paragraph(where), *(table.markdown() for table in self.tables())])
 
     def full(self) -> str:
         """The page in docs/measurements, Markdown."""

@@ -171,7 +171,9 @@ def test_writing_fills_the_page_and_the_full_table(tmp_path: Path) -> None:
 
 def test_a_busy_machine_is_admitted() -> None:
     assert "busy" not in report([result()]).short()
-    assert "busy with other work (load 1.7)" in report([result()], load=1.7).short()
+    where = report([result()], load=1.7).short().split("\n\n")[0]
+    assert "busy with other work (load 1.7)" in " ".join(where.split())
+    assert max(map(len, where.splitlines())) <= 120
 
 
 @pytest.mark.parametrize("path", ["README.md", "docs/speed.md", "docs/on-a-gpu.md"])
