@@ -13,7 +13,7 @@ CU13 = ["numba-cuda[cu13]", "cuda-toolkit==13.0.*", "nvidia-nvjitlink==13.0.*"]
 CU12 = ["numba-cuda[cu12]"]
 
 # Ranks that are processes; on a cluster mpi4py is built for the MPI that is there, and mpich stays away.
-MPI = ["mpi4py>=4", "mpich"]
+MPI = ["mpi4py>=4.1", "mpich"]
 # The solver of the lower bound (refimpl optimum, refimpl pareto).
 HIGHS = "highspy>=1.8"
 # Reading and writing ONNX files.
@@ -21,7 +21,7 @@ ONNX = "onnx>=1.16"
 
 # What the tests and the linters need, whatever the CUDA version.
 TOOLS = [
-    "pytest>=9", "pytest-xdist>=3.6", "hypothesis", "nbclient", "nbformat", "ipykernel",
+    "pytest>=9", "pytest-xdist>=3.6.1", "hypothesis", "nbclient", "nbformat", "ipykernel",
     "ruff", "mypy", "nvidia-cuda-nvdisasm", HIGHS, ONNX,
     "playwright==1.58.*",  # for the browsers that are installed; later ones cannot drive Firefox ESR
 ]  # fmt: skip

@@ -103,7 +103,7 @@ def stream() -> Stream:
     return device.create_stream(options=StreamOptions(nonblocking=True))
 
 
-class Event:
+class CudaEvent:
     """A moment in a stream's work, for the host and other streams to wait for; `stream=None` is the default stream."""
 
     def __init__(self, timing: bool = False) -> None:
@@ -124,7 +124,7 @@ class Event:
         """The host waits for the moment."""
         self._event.synchronize()
 
-    def seconds_until(self, later: Event) -> float:
+    def seconds_until(self, later: CudaEvent) -> float:
         """Time to a later moment; both events were made with `timing=True`, and have happened."""
         return float(cuda.event_elapsed_time(self._event, later._event)) / 1000
 

@@ -23,13 +23,13 @@ from kernels.arguments import LARGEST, KernelError, is_array, place
 from kernels.declare import REGISTRY, Dim3, Floats, Ints, Kernel, ceil_div, device, dim3, kernel
 
 __all__ = [
-    "REGISTRY", "Dim3", "Floats", "Ints", "Kernel", "Launch", "bind", "ceil_div", "device", "dim3", "kernel", "launch",
-    "recording",
+    "REGISTRY", "Dim3", "Floats", "Ints", "Kernel", "KernelLaunch", "bind", "ceil_div", "device", "dim3", "kernel",
+    "launch", "recording",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
-class Launch:
+class KernelLaunch:
     """One launch with its arguments bound; the arrays are kept alive."""
 
     kernel: Kernel
@@ -38,7 +38,7 @@ class Launch:
     run: Callable[[Any], None]  #: run(stream): do it (again)
 
 
-_recording: ContextVar[list[Launch] | None] = ContextVar("recording", default=None)
+_recording: ContextVar[list[KernelLaunch] | None] = ContextVar("recording", default=None)
 
 
 def launch(kernel: Kernel, grid: int | Sequence[int], *args: Any, stream: Any = None, columns: int = 0) -> None:
@@ -61,17 +61,17 @@ def launch(kernel: Kernel, grid: int | Sequence[int], *args: Any, stream: Any = 
         if noted is None:
             gpu.launch(kernel, shape, values, stream)
         else:
-            noted.append(Launch(kernel, shape, tuple(values), gpu.bind(kernel, shape, values)))
+            noted.append(KernelLaunch(kernel, shape, tuple(values), gpu.bind(kernel, shape, values)))
     elif noted is None:
         cpu.run(kernel, shape, values, columns)
     else:
-        noted.append(Launch(kernel, shape, tuple(values), cpu.bind(kernel, shape, values, columns)))
+        noted.append(KernelLaunch(kernel, shape, tuple(values), cpu.bind(kernel, shape, values, columns)))
 
 
 @contextmanager
-def recording() -> Iterator[list[Launch]]:
+def recording() -> Iterator[list[KernelLaunch]]:
     """Inside, `launch` does nothing but append to the list that is given out."""
-    noted: list[Launch] = []
+    noted: list[KernelLaunch] = []
     token = _recording.set(noted)
     try:
         yield noted
@@ -79,7 +79,7 @@ def recording() -> Iterator[list[Launch]]:
         _recording.reset(token)
 
 
-def bind(function: Callable[..., Any], *args: Any, **options: Any) -> list[Launch]:
+def bind(function: Callable[..., Any], *args: Any, **options: Any) -> list[KernelLaunch]:
     """The launches that `function(*args, **options)` would make, in order, ready to be run any number of times."""
     with recording() as noted:
         function(*args, **options)

@@ -65,7 +65,7 @@ def is_pure(value: ast.AST, constants: dict[str, str]) -> bool:
 
 
 @dataclass
-class Piece:
+class CodePiece:
     """Statements that every thread runs without meeting a barrier, and the loop they are put in."""
 
     statements: list[ast.stmt]
@@ -138,7 +138,7 @@ class _Cutter:
         self.lowered, self.block, self.checked = lowered, block, checked
         self.local = lowered.local
         self.varying = THREAD_INDICES | set(self.local)
-        self.pieces: list[Piece] = []
+        self.pieces: list[CodePiece] = []
         self.conditions = 0
         if checked:
             self.varying |= stored(lowered.body)
@@ -212,7 +212,7 @@ class _Cutter:
         body = _Unwrap().visit(ast.Module(statements, [])).body
         return CutBody(body, sorted(kept), private, self.conditions)
 
-    def _working(self, piece: Piece) -> str:
+    def _working(self, piece: CodePiece) -> str:
         """How many threads do anything in a piece that is `if t < half: …` or `if t == 0: …`, t being a thread's index.
 
         "" for any other piece: all of them may.
@@ -256,7 +256,7 @@ class _Cutter:
 
     def _piece(self, statements: list[ast.stmt]) -> ast.stmt:
         place = _Place(ast.Constant(True), [], [])  # the loop is filled in when all pieces are known
-        self.pieces.append(Piece(statements, place.body))
+        self.pieces.append(CodePiece(statements, place.body))
         return place
 
     def _control(self, s: ast.stmt) -> list[ast.stmt]:
@@ -369,7 +369,7 @@ class _Cutter:
                     return True
         return False
 
-    def _around(self, piece: Piece, kept: set[str], private: set[str]) -> list[ast.stmt]:
+    def _around(self, piece: CodePiece, kept: set[str], private: set[str]) -> list[ast.stmt]:
         """The piece with what one thread takes up before it and puts away after it."""
         sets = stored(piece.statements)
         keeps = sets & kept
@@ -422,7 +422,7 @@ class _Cutter:
             body = loop
         return body
 
-    def _again(self, piece: Piece, sets: set[str]) -> list[ast.stmt]:
+    def _again(self, piece: CodePiece, sets: set[str]) -> list[ast.stmt]:
         """The simple variables that the piece needs, computed again, in their order."""
         wanted = set(piece.needs)
         out: list[ast.stmt] = []

@@ -24,10 +24,10 @@ from typing import Any
 
 from kernels.emulated import build
 from kernels.emulated.build import NoCompiler, why_not
-from kernels.emulated.ptx import Unsupported
+from kernels.emulated.ptx import UnsupportedPtx
 
 __all__ = [
-    "ORDERS", "RACES", "EmulationError", "NoCompiler", "Unsupported", "active", "announcement", "c_source",
+    "ORDERS", "RACES", "EmulationError", "NoCompiler", "UnsupportedPtx", "active", "announcement", "c_source",
     "environment", "executed", "findings", "forgive", "host_work", "kernel_seconds", "learning_nothing", "most_steps",
     "next_work", "order", "pass_on", "register", "start", "take_up", "touched", "wait_in_time", "why_not",
 ]  # fmt: skip
@@ -170,7 +170,7 @@ def _arrays(kernel: Any) -> list[tuple[int, int, str]]:
         elif type(kind).__name__ in ("Integer", "Float", "Boolean", "IntegerLiteral"):
             parameter += 1
         else:
-            raise Unsupported(f"kernel {code.co_name}: an argument of type {kind}; give arrays and numbers")
+            raise UnsupportedPtx(f"kernel {code.co_name}: an argument of type {kind}; give arrays and numbers")
     return found
 
 

@@ -26,7 +26,7 @@ WRITE_NOTHING = {"st", "red", "bra", "bar", "barrier", "ret", "exit", "membar", 
 WARP_OPERATIONS = ("shfl.sync", "vote.sync", "match.any", "bar.warp")
 
 
-class Unsupported(NotImplementedError):
+class UnsupportedPtx(NotImplementedError):
     """PTX that the emulated GPU does not know; the message names it."""
 
 
@@ -76,7 +76,7 @@ class Function:
 
 
 @dataclass
-class Module:
+class PtxModule:
     functions: dict[str, Function]
     shared: dict[str, Variable]
     shared_bytes: int  #: without red zones: what a GPU would give to a block
@@ -111,7 +111,7 @@ def aligned(offset: int, alignment: int) -> int:
     return -(-offset // alignment) * alignment
 
 
-def parse(ptx: str) -> Module:
+def parse(ptx: str) -> PtxModule:
     """Every function of a PTX module."""
     text = re.sub(r"//[^\n]*", "", re.sub(r"/\*.*?\*/", "", ptx, flags=re.S))
     files = {number: "/".join(path.split("/")[-2:]) for number, path in re.findall(r'\.file\s+(\d+)\s+"([^"]*)"', text)}
@@ -125,7 +125,7 @@ def parse(ptx: str) -> Module:
             function.local.offset = aligned(local_bytes, 16)
             local_bytes = function.local.offset + function.local.nbytes
         functions[name] = function
-    return Module(functions, shared, shared_bytes, dynamic, local_bytes)
+    return PtxModule(functions, shared, shared_bytes, dynamic, local_bytes)
 
 
 def _shared(text: str) -> tuple[dict[str, Variable], int, str | None]:

@@ -17,8 +17,8 @@ from kernels.emulated.ptx import (
     C_TYPES,
     Function,
     Instruction,
-    Module,
-    Unsupported,
+    PtxModule,
+    UnsupportedPtx,
     aligned,
     c_name,
     live_at_stops,
@@ -89,7 +89,7 @@ class Translator:
 
     def __init__(
         self,
-        module: Module,
+        module: PtxModule,
         function: Function,
         sites: list[Instruction],
         followed: set[str] | None,
@@ -137,7 +137,7 @@ class Translator:
             own = self._function.local
             deeper = f" + {aligned(own.nbytes, 16)} * (S->progress.depth - 1)" if self._is_recursive else ""
             return f"(uint64_t)(S->local + {own.offset}{deeper})"
-        raise Unsupported(f"operand {operand} as {kind}")
+        raise UnsupportedPtx(f"operand {operand} as {kind}")
 
     def _register(self, name: str, kind: str) -> str:
         own, c = self._registers[name], c_name(name)
@@ -162,7 +162,7 @@ class Translator:
         """Base and offset of `[base+offset]`."""
         found = re.fullmatch(r"\[\s*([%\w$]+)\s*(?:\+\s*(-?\d+))?\s*\]", operand)
         if not found:
-            raise Unsupported(f"address {operand}")
+            raise UnsupportedPtx(f"address {operand}")
         return found[1], int(found[2] or 0)
 
     def _site(self, instruction: Instruction) -> int:
@@ -198,7 +198,7 @@ class Translator:
         }  # fmt: skip
         if i.is_barrier:
             if i.op[1:] not in (["sync"], ["sync", "aligned"]) or i.operands != ["0"]:
-                raise Unsupported(i.text)
+                raise UnsupportedPtx(i.text)
             return self._wait_here(position, "")
         computed = self.shadows.computed(i)
         if name in by_name:
@@ -221,7 +221,7 @@ class Translator:
     def _wait_here(self, position: int, before: str) -> str:
         """Save what is needed later, and return; the switch at the function's start continues at R…"""
         if not self._function.is_entry:
-            raise Unsupported("a barrier or a warp operation in a function that is called, not inlined")
+            raise UnsupportedPtx("a barrier or a warp operation in a function that is called, not inlined")
         saved = " ".join(f"S->{name} = {name};" for _, name in self._kept(self.live[position]))
         number = self._stop[position]
         instruction = self._function.body[position]
@@ -232,7 +232,7 @@ class Translator:
     def _warp_operation(self, position: int, i: Instruction) -> str:
         kind = WARP_KINDS.get(".".join(i.op[:3]))
         if kind is None or i.op[-1] not in ("b32", "pred", "sync"):
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         if kind == "WARP_BARRIER":
             value, b, c, mask = "0", "0", "0", i.operands[0]
         elif kind.startswith("SHFL"):
@@ -255,7 +255,7 @@ class Translator:
         """`.param .b64 param0;` before a call: memory for an argument or a result."""
         found = re.fullmatch(r"param (?:\.align \d+ )?\.(\w+) ([\w$]+)(?:\[(\d+)\])?", i.text.lstrip("."))
         if not found:
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         self._memory[found[2]] = c_name(found[2])
         return f"char {c_name(found[2])}[{BITS[found[1]] // 8 * int(found[3] or 1)}];"
 
@@ -263,7 +263,7 @@ class Translator:
         lists = [[name.strip() for name in o.strip("()").split(",") if name.strip()] for o in i.operands]
         called = next((o for o in i.operands if o in self._module.functions), None)
         if called is None:
-            raise Unsupported(f"a call of a function that is not in the module: {i.text}")
+            raise UnsupportedPtx(f"a call of a function that is not in the module: {i.text}")
         memory = [c_name(name) for names in lists if names != [called] for name in names]
         return f"{c_name(called)}({', '.join(['C', 'S', 'T', *memory])});"
 
@@ -278,7 +278,7 @@ class Translator:
         parts = [part.strip() for part in (given if given.startswith("{") else to).strip("{}").split(",")]
         bits = BITS[kind] // len(parts)
         if kind not in ("b32", "b64") or bits not in (16, 32):
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         if given.startswith("{"):
             terms = [f"({C_TYPES[kind]}){self.value(p, f'u{bits}')} << {bits * n}" for n, p in enumerate(parts)]
             return self.put(to, " | ".join(terms), kind)
@@ -301,7 +301,7 @@ class Translator:
         elif comparison.removesuffix("u") in COMPARISONS:
             test = f"({a} {COMPARISONS[comparison[:-1]]} {b}) || {unordered}"
         else:
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         first, _, second = i.operands[0].partition("|")
         results = [(first, f"({test})"), *([(second, f"!({test})")] if second else [])]
         if modifiers:
@@ -322,7 +322,7 @@ class Translator:
         if i.op[0] == "not":
             return f"{c_name(i.operands[0])} = !{values[0]};"
         if i.op[0] not in signs:
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         return f"{c_name(i.operands[0])} = {values[0]} {signs[i.op[0]]} {values[1]};"
 
     def _integer(self, i: Instruction, kind: str) -> str:
@@ -338,7 +338,7 @@ class Translator:
             return self.put(to, product + added, wide)
         how, template = INTEGER.get(key, ("", ""))
         if not template or kind not in ONLY.get(key, BITS) or BITS[kind] < 16:
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         read_as = kind if how == "t" else unsigned
         values = [self.value(o, read_as) for o in given]
         site = self._site(i) if "{site}" in template else -1
@@ -349,7 +349,7 @@ class Translator:
         parts = [part for part in i.op[:-1] if part not in ("ftz", "sat")]
         template = table.get(".".join(parts))
         if template is None:
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         values = [self.value(o, kind) for o in i.operands[1:]]
         expression = template.format(*([f"flush({v})" for v in values] if flushes else values))
         expression = f"flush({expression})" if flushes else expression
@@ -361,7 +361,7 @@ class Translator:
         floats = ("f32", "f64")
         mode = modifiers[0] if modifiers else ""
         if to not in BITS or given not in BITS or len(modifiers) > 1:
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         to_float, from_float = to in floats, given in floats
         if (not to_float and not from_float and not mode) or (to_float and mode in ("rn", "") and given != to):
             expression = f"({C_TYPES[to]}){value}"
@@ -372,7 +372,7 @@ class Translator:
         elif not to_float and from_float and mode in ROUNDED and BITS[to] >= 16:
             expression = f"to_{to}(__builtin_{ROUNDED[mode]}({value}))"
         else:
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         return self.put(i.operands[0], expression, to)
 
     # -- memory ----------------------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class Translator:
         widths = [part for part in parts if part in ("v2", "v4")]
         kind, loads = i.op[-1], i.op[0] != "st"
         if len(spaces) + len(widths) != len(parts):
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         count = int(widths[0][1]) if widths else 1
         where, what = (i.operands[1], i.operands[0]) if loads else (i.operands[0], i.operands[1])
         registers = [register.strip() for register in what.strip("{}").split(",")]
@@ -417,7 +417,7 @@ class Translator:
         names = [part for part in parts if part in ATOMIC]
         kind, returns = i.op[-1], i.op[0] == "atom"
         if len(parts) != len(spaces) + len(names) or len(names) != 1:
-            raise Unsupported(i.text)
+            raise UnsupportedPtx(i.text)
         where, *given = i.operands[returns:]
         values = [self.value(o, kind) for o in given]
         nbytes = BITS[kind] // 8
@@ -477,7 +477,7 @@ class Translator:
         return [(C_TYPES[self._registers[r]], c_name(r)) for r in registers] + self.shadows.of(registers)
 
 
-def recursive(module: Module) -> set[str]:
+def recursive(module: PtxModule) -> set[str]:
     """The functions that call themselves, at once or by way of others."""
     called = {
         name: {operand for item in function.body if isinstance(item, Instruction) and item.op[0] == "call"
@@ -512,7 +512,7 @@ def translate(ptx: str, entry: str, drop_stop: int | None = None) -> str:
             own.offset = aligned(module.local_bytes, 16)
             module.local_bytes = own.offset + DEEPEST * aligned(own.nbytes, 16)
     if entry not in module.functions:
-        raise Unsupported(f"there is no entry {entry}")
+        raise UnsupportedPtx(f"there is no entry {entry}")
     sites: list[Instruction] = []
     called = [f for f in module.functions.values() if not f.is_entry]
     followed = tracked(module)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kernels.emulated.ptx import BITS, C_TYPES, Function, Instruction, Module, c_name
+from kernels.emulated.ptx import BITS, C_TYPES, Function, Instruction, PtxModule, c_name
 
 SOURCE = "%envreg31"  #: a special register that no program uses
 
@@ -82,7 +82,7 @@ def is_local(i: Instruction) -> bool:
     return i.op[0] in ("ld", "ldu", "st", "atom", "red") and not {"global", "shared", "param"} & set(i.op)
 
 
-def tracked(module: Module) -> dict[str, set[str]]:
+def tracked(module: PtxModule) -> dict[str, set[str]]:
     """The registers of each function that can have unwritten bits; no functions if there are no such bits."""
     found: dict[str, set[str]] = {name: set() for name in module.functions}
     in_memory, changed = False, True

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.launch import Launch as BoundLaunch
+from kernels.launch import KernelLaunch as BoundLaunch
 from kernels.launch import bind
 from refimpl.backend.errors import RunError
 from refimpl.network import Setting, Tensor
@@ -63,7 +63,7 @@ def bind_launch(instruction: Launch, view: View, settings: Settings) -> list[Bou
     return bind(function_of(call.function), **given)
 
 
-class Bound:
+class BoundProgram:
     """The launches of a program, by position; `set` binds again those whose settings have changed."""
 
     def __init__(self, program: Program, view: View, settings: Settings) -> None:

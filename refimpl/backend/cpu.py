@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu.threads import thread_count
-from refimpl.backend.bound import Bound, Settings
+from refimpl.backend.bound import BoundProgram, Settings
 from refimpl.backend.device import Device, Pauses, Replay, Sizes, lazy_zeros
 from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import (
@@ -30,7 +30,7 @@ from refimpl.backend.host_thread import (
     needs,
     network_stream,
 )
-from refimpl.backend.orders import Arranger, Order, ProgramOrder
+from refimpl.backend.orders import Arranger, LegalOrder, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
 from refimpl.machine import HOST, Span, Timeline, engine_of
 from refimpl.planner import Copy, CopyIn, Launch, Packing, Program
@@ -54,9 +54,9 @@ def arena(nbytes: int, what: str, poison: bool) -> np.ndarray:
 class CpuDevice(Device):
     """`order` decides who comes next; with `poison` a missing wait becomes a wrong number."""
 
-    def __init__(self, sizes: Sizes, order: Order | None = None, poison: bool = False) -> None:
+    def __init__(self, sizes: Sizes, order: LegalOrder | None = None, poison: bool = False) -> None:
         super().__init__(sizes)
-        self.order: Order = order or ProgramOrder()
+        self.order: LegalOrder = order or ProgramOrder()
         self.poison = poison
         self.arena = arena(sizes.arena, "the device arena", poison)
         self.pinned = arena(sizes.pinned, "the pinned arena", poison)
@@ -93,7 +93,7 @@ class CpuReplay(Replay):
 
     def __init__(self, device: CpuDevice, program: Program, settings: Settings) -> None:
         self._program, self._order = program, device.order
-        self._bound = Bound(program, device.view, settings)
+        self._bound = BoundProgram(program, device.view, settings)
         self._host_work = HostWork(program, device.pinned, device.store)
         self._work: dict[int, list[Callable[[], None]]] = {}
         for position, instruction in enumerate(program.instructions):

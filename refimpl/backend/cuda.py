@@ -24,7 +24,7 @@ from cuda.core import EventOptions
 
 from kernels import gpu
 from kernels.shim import cuda
-from refimpl.backend.bound import Bound, Settings
+from refimpl.backend.bound import BoundProgram, Settings
 from refimpl.backend.cuda_host import Action, HostSide, ThreadSide, checked
 from refimpl.backend.cuda_network import NetworkSide
 from refimpl.backend.device import CallTimes, Device, Pauses, Replay, Sizes
@@ -222,7 +222,7 @@ class CudaReplay(Replay):
 
     def __init__(self, device: CudaDevice, program: Program, settings: Settings) -> None:
         self._device, self._program = device, program
-        self._bound = Bound(program, device.view, settings)
+        self._bound = BoundProgram(program, device.view, settings)
         self._awaited = awaited(program)
         self._memory = device.driver_memory() if program.setup.allocator.driver_calls else None
         self._host = device.host_side(program) if host_stream(program) is not None else None
@@ -320,8 +320,8 @@ class CudaReplay(Replay):
         }
         with device_errors("measuring an iteration"):
             self._begin()
-            origin = gpu.Event(timing=True)
-            events = {position: (gpu.Event(timing=True), gpu.Event(timing=True)) for position in work}
+            origin = gpu.CudaEvent(timing=True)
+            events = {position: (gpu.CudaEvent(timing=True), gpu.CudaEvent(timing=True)) for position in work}
             origin.record(streams[COMPUTE])
             for stream in streams[1:]:
                 origin.wait(stream)

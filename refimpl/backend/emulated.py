@@ -90,9 +90,9 @@ class EmulatedHostSide(WatchedThread, HostSide):
         super().__init__(program, *given)
         self._machine = program.machine
         self._clock = gpu.stream()
-        self._reached = {position: gpu.Event(timing=True) for position in self._number}
+        self._reached = {position: gpu.CudaEvent(timing=True) for position in self._number}
         self._moments = {
-            position: (gpu.Event(timing=True), gpu.Event(timing=True))
+            position: (gpu.CudaEvent(timing=True), gpu.CudaEvent(timing=True))
             for position, instruction in enumerate(program.instructions)
             if isinstance(instruction, Packing)
         }
@@ -131,7 +131,7 @@ class EmulatedHostSide(WatchedThread, HostSide):
         super().finish()
         self._clock.sync()
 
-    def spans(self, origin: gpu.Event, began: float) -> list[tuple[Packing, float, float]]:
+    def spans(self, origin: gpu.CudaEvent, began: float) -> list[tuple[Packing, float, float]]:
         found = []
         for position, work in self.given:
             start, end = self._moments[position]
@@ -182,7 +182,7 @@ class EmulatedDevice(CudaDevice):
     def _replay(self, program: Program, settings: Settings) -> CudaReplay:
         try:
             return EmulatedReplay(self, program, settings)
-        except emulated.Unsupported as error:
+        except emulated.UnsupportedPtx as error:
             raise DeviceFailed(f"the emulated GPU does not know this PTX: {error}") from None
 
 

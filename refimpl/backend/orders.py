@@ -17,7 +17,7 @@ from refimpl.backend.errors import RunError
 from refimpl.planner import Allocate, Copy, Free, Launch, Packing, Program, Record, Wait
 
 
-class Order(Protocol):
+class LegalOrder(Protocol):
     """`repeats`: whether every iteration runs in the same order."""
 
     repeats: bool
@@ -103,7 +103,7 @@ class Arranger:
             if not isinstance(instruction, (Allocate, Free)):  # those are in the books alone
                 self._queues[instruction.stream].append(position)
 
-    def arrange(self, order: Order) -> list[int]:
+    def arrange(self, order: LegalOrder) -> list[int]:
         """Positions of all launches and copies, each after what it has to wait for."""
         order.begin(len(self._streams))
         queues = [deque(queue) for queue in self._queues]

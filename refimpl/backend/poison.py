@@ -34,7 +34,7 @@ FIELDS = {"device": "address", "tier": "pinned_address", "store": "store_address
 
 
 @dataclass(eq=False)
-class Value:
+class PoisonedValue:
     """The bytes of one write; `accesses` are positions in the program, the write first."""
 
     bytes: Bytes
@@ -61,14 +61,14 @@ class Poison:
     def __init__(self, program: Program, arenas: dict[Place, np.ndarray]) -> None:
         self._arenas = arenas
         self._workspaces: dict[int, Bytes] = {}  #: position of a launch → bytes that mean nothing after it
-        self._touched: dict[int, list[Value]] = {}
+        self._touched: dict[int, list[PoisonedValue]] = {}
         self._stale: list[Bytes] = []  #: resident, and written before it is read: its content is not needed
-        self._left: dict[Value, int] = {}
+        self._left: dict[PoisonedValue, int] = {}
         self._find(program)
 
     def _find(self, program: Program) -> None:
-        now: dict[tuple[Tensor, Place, int], Value] = {}  #: tensor, where, address → what it holds there
-        values: list[Value] = []
+        now: dict[tuple[Tensor, Place, int], PoisonedValue] = {}  #: tensor, where, address → what it holds there
+        values: list[PoisonedValue] = []
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, Allocate):
                 now.pop((instruction.tensor, "device", instruction.address), None)
@@ -79,7 +79,7 @@ class Poison:
                         at = place, address, address + tensor.nbytes
                         if value is None and access == "write" and not tensor.managed and place == "device":
                             self._stale.append(at)
-                        value = now[tensor, place, address] = Value(at)
+                        value = now[tensor, place, address] = PoisonedValue(at)
                         values.append(value)
                     value.accesses.append(position)
                 if isinstance(instruction, Launch) and instruction.workspace is not None:

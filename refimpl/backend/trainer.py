@@ -21,7 +21,7 @@ from refimpl.backend.errors import NotFinite, RankFailed, RunError
 from refimpl.backend.host_thread import CompressedMap
 from refimpl.backend.inference import inference_program
 from refimpl.backend.interrupts import held_interrupts
-from refimpl.backend.orders import Order
+from refimpl.backend.orders import LegalOrder
 from refimpl.backend.parameters import initial_state, seed_of_rank, state_tensors
 from refimpl.machine import Timeline
 from refimpl.machine.files import replacing
@@ -78,7 +78,7 @@ class Trainer:
         rate: float = 0.01,
         momentum: float = 0.9,
         decay: float = 0.0,
-        order: Order | None = None,
+        order: LegalOrder | None = None,
         poison: bool = False,
         guard: bool = True,
         communicator: Communicator | None = None,
@@ -122,7 +122,7 @@ class Trainer:
             self.close()
             raise
 
-    def _open(self, sizes: Sizes, order: Order | None, poison: bool) -> Device:
+    def _open(self, sizes: Sizes, order: LegalOrder | None, poison: bool) -> Device:
         if self.backend == "cpu":
             from refimpl.backend.cpu import CpuDevice
 

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
                 for finding in found:
                     say(f"  {finding}")
                 return WRONG
-    except emulated.Unsupported as error:
+    except emulated.UnsupportedPtx as error:
         raise Fail(f"{options.kernel}: the emulated GPU does not know this: {error}") from None
     except (emulated.EmulationError, emulated.NoCompiler) as error:
         raise Fail(str(error), DEVICE_FAILED) from None
@@ -120,7 +120,7 @@ def launched(function: Any, grid: tuple[int, ...], block: tuple[int, ...], argum
     try:
         function[grid, block](*values)
         gpu.synchronize()
-    except emulated.Unsupported:
+    except emulated.UnsupportedPtx:
         raise
     except Exception as error:  # Numba's compiler raises its own errors and Python's, NVVM and the linker theirs
         if not emulated.findings():

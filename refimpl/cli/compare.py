@@ -38,7 +38,7 @@ LEFT_OUT = ("steps", "fates")  #: of a plan's document, where there are many in 
 
 
 @dataclass(frozen=True)
-class Group:
+class PaperGroup:
     """The setups of which one row shows the best: a paper's, or one."""
 
     setups: list[Setup]
@@ -169,7 +169,7 @@ def without(table: Table, names: Collection[str]) -> Table:
 
 
 def row(
-    group: Group,
+    group: PaperGroup,
     common: Collection[str],
     network: Network,
     machine: Machine,
@@ -236,15 +236,15 @@ def brief(name: str, row: Compared) -> dict[str, Any]:
     return {"setup": name, "fits": row.fits} | how
 
 
-def groups_of(options: argparse.Namespace) -> list[Group]:
+def groups_of(options: argparse.Namespace) -> list[PaperGroup]:
     """Every row's setups; what --set and its like say holds where the row says nothing else."""
     if options.setups:
         setups = [resolve.setup_named(options, preset, own) for preset, own in map(parse, options.setups)]
-        return [Group([setup]) for setup in setups]
+        return [PaperGroup([setup]) for setup in setups]
     return [group_of(paper, options) for paper in PAPERS]
 
 
-def group_of(paper: str, options: argparse.Namespace) -> Group:
+def group_of(paper: str, options: argparse.Namespace) -> PaperGroup:
     """A paper's presets, then all combinations of its modules; what --set and its like say holds for each."""
     made: list[Setup] = []
     refused: list[tuple[str, SetupError]] = []
@@ -259,7 +259,7 @@ def group_of(paper: str, options: argparse.Namespace) -> Group:
     for setup in combinations(paper):
         with suppress(SetupError):
             made.append(setup.replace(**given))
-    return Group(made, paper, tuple(refused))
+    return PaperGroup(made, paper, tuple(refused))
 
 
 def short(setup: Setup, common: Collection[str] = ()) -> str:

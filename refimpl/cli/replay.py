@@ -11,7 +11,7 @@ from refimpl.cli import declare
 from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, pick
 from refimpl.cli.terminal import print_json, progress, say, show
 from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
-from refimpl.memory.log import Event, Replay, read_rmm, replay
+from refimpl.memory.log import LoggedEvent, LogReplay, read_rmm, replay
 from refimpl.names.budgets import parse_bytes
 from refimpl.text import size as text
 
@@ -31,7 +31,7 @@ def add(parser: Parser) -> None:
 
 
 @dataclass(frozen=True)
-class Row:
+class ReplayRow:
     """One allocator's result; bytes."""
 
     allocator: str
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     return DONE if all(row.fits for row in rows) else DOES_NOT_FIT
 
 
-def row(events: Sequence[Event], allocator: Allocator, size: int | None) -> Row:
+def row(events: Sequence[LoggedEvent], allocator: Allocator, size: int | None) -> ReplayRow:
     """The log in a pool of `size` bytes, or in the least that is found to do."""
     whole = replay(events, allocator.open(UNLIMITED))
     if whole.first_failure:
@@ -76,14 +76,14 @@ def row(events: Sequence[Event], allocator: Allocator, size: int | None) -> Row:
         size = least_pool(events, allocator, ideal)
     done = replay(events, allocator.open(size))
     failed = done.first_failure
-    return Row(
+    return ReplayRow(
         allocator.name, size, done.fits, ideal, len(done.failures),
         failed.position + 2 if failed else None,  # the header is line 1
         failed.statistics.largest_hole if failed else None,
     )  # fmt: skip
 
 
-def least_pool(events: Sequence[Event], allocator: Allocator, ideal: int) -> int:
+def least_pool(events: Sequence[LoggedEvent], allocator: Allocator, ideal: int) -> int:
     """The smallest pool tried that the log fits into; a larger one than that may still fail."""
 
     def fits(size: int) -> bool:
@@ -103,7 +103,7 @@ def least_pool(events: Sequence[Event], allocator: Allocator, ideal: int) -> int
     return high
 
 
-def tell(log: str, events: Sequence[Event], rows: Sequence[Row], size: int | None) -> None:
+def tell(log: str, events: Sequence[LoggedEvent], rows: Sequence[ReplayRow], size: int | None) -> None:
     head = ["allocator", "least pool" if size is None else "pool", "alive at most", "beyond", "fits"]
     table = [
         [
@@ -113,7 +113,7 @@ def tell(log: str, events: Sequence[Event], rows: Sequence[Row], size: int | Non
         for row in rows
     ]  # fmt: skip
     show(f"{log}: {len(events):,} events", head, table)
-    done: Replay = replay(events, ALLOCATORS[rows[0].allocator].open(UNLIMITED))
+    done: LogReplay = replay(events, ALLOCATORS[rows[0].allocator].open(UNLIMITED))
     for count, what in (
         (len(done.unfreed), "never freed"),
         (len(done.unknown), "frees of a pointer that the log had not allocated, left out"),

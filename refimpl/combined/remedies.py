@@ -110,7 +110,7 @@ class Losses:
                     self.slower[launch.step] = lost, missing
 
 
-class Remedies:
+class SearchRemedies:
     """Changes of the setup that a program was planned with, and the seconds that each may win."""
 
     def __init__(self, setup: Setup, program: Program, maps: Maps) -> None:

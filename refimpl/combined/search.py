@@ -27,7 +27,7 @@ from refimpl.combined.judge import Judge, Met, SearchProgress
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Offloaded
 from refimpl.combined.papers import planned_quickly
-from refimpl.combined.remedies import KNOBS, Change, Remedies, fates_of
+from refimpl.combined.remedies import KNOBS, Change, SearchRemedies, fates_of
 from refimpl.combined.seeds import FEW, drawn, family, frugal
 from refimpl.memory import BestFit, BothEnds
 from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup, SetupError
@@ -184,7 +184,7 @@ class Climb:
         best = now = start
         left, misses, ranked = turns, 0, list[Change]()
         while left > 0 and misses < 50 * turns and not judge.over:
-            ranked = ranked or Remedies(now.setup, now.program, self.maps).ranked()[: 3 * len(self.maps.large)]
+            ranked = ranked or SearchRemedies(now.setup, now.program, self.maps).ranked()[: 3 * len(self.maps.large)]
             setup = self.change(ranked, fates_of(now.setup)).applied(now.setup)
             heat = hot * (best.seconds - judge.floor) * (left / turns) ** 1.5
             edge = now.seconds - heat * math.log(1 - self.lot.random())

@@ -28,7 +28,7 @@ from refimpl.network.call import Call, CallKey, Setting
 from refimpl.network.tensor import Tensor
 
 if TYPE_CHECKING:
-    from kernels.launch import Launch as BoundLaunch
+    from kernels.launch import KernelLaunch as BoundLaunch
 
 CACHE_BYTES = 8 << 20  #: of a workspace that an algorithm's next launch still finds in the caches; assumed
 LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several

@@ -60,7 +60,7 @@ from refimpl.network.network import Network
 
 if TYPE_CHECKING:
     from kernels.declare import Kernel
-    from kernels.launch import Launch as BoundLaunch
+    from kernels.launch import KernelLaunch as BoundLaunch
 
 FORMAT = 3
 SECONDS = 0.8  #: nothing more is started after this time, once the kernels are compiled and everything has run once

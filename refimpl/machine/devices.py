@@ -87,7 +87,7 @@ class Gpu:
         return torch.as_tensor(array, device="cuda")
 
     def seconds(self, run: Run, times: int) -> float:
-        start, end = gpu.Event(timing=True), gpu.Event(timing=True)
+        start, end = gpu.CudaEvent(timing=True), gpu.CudaEvent(timing=True)
         start.record()
         for _ in range(times):
             run()

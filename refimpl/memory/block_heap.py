@@ -20,7 +20,7 @@ from refimpl.memory.free_list import FreeList
 
 
 @dataclass(frozen=True)
-class Node:
+class HeapNode:
     """Blocks side by side."""
 
     id: int
@@ -33,7 +33,7 @@ class BlockHeapPool(Pool):
 
     def __init__(self, size: int, granularity: int) -> None:
         super().__init__(size, granularity)
-        self._allocated: dict[int, Node] = {}  # ID → node
+        self._allocated: dict[int, HeapNode] = {}  # ID → node
         self._empty = FreeList(self.size // granularity)  # in blocks of the paper
 
     def _take(self, nbytes: int, stays: bool) -> int | None:
@@ -42,7 +42,7 @@ class BlockHeapPool(Pool):
         if empty is None:
             return None
         first_block = self._empty.cut_left(empty, blocks)
-        node = Node(id=first_block, address=first_block * self.granularity, blocks=blocks)
+        node = HeapNode(id=first_block, address=first_block * self.granularity, blocks=blocks)
         self._allocated[node.id] = node
         return node.address
 

@@ -44,7 +44,7 @@ class LogError(RefimplError, ValueError):
 
 
 @dataclass(frozen=True)
-class Event:
+class LoggedEvent:
     """A line of a log."""
 
     action: Action
@@ -55,7 +55,7 @@ class Event:
     thread: int = 0
 
 
-def read_rmm(path: str | Path) -> list[Event]:
+def read_rmm(path: str | Path) -> list[LoggedEvent]:
     """The events of a log, in the order of its lines."""
     events = []
     try:
@@ -75,7 +75,7 @@ def read_rmm(path: str | Path) -> list[Event]:
     return events
 
 
-def write_rmm(path: str | Path, events: Iterable[Event]) -> None:
+def write_rmm(path: str | Path, events: Iterable[LoggedEvent]) -> None:
     """Write events as RMM does; seconds are rounded to a microsecond."""
     with open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(",".join(COLUMNS) + "\n")
@@ -85,13 +85,13 @@ def write_rmm(path: str | Path, events: Iterable[Event]) -> None:
             file.write(f"{event.thread},{time},{event.action},{event.pointer:#x},{event.nbytes},{stream}\n")
 
 
-def _event(row: list[str]) -> Event:
+def _event(row: list[str]) -> LoggedEvent:
     if len(row) != len(COLUMNS):
         raise ValueError(f"{len(row)} fields where {len(COLUMNS)} belong; was the log cut off?")
     thread, time, action, pointer, nbytes, stream = row
     if action not in ACTIONS:
         raise ValueError(f"the action {shown(action)}; it must be one of {', '.join(map(repr, ACTIONS))}")
-    return Event(
+    return LoggedEvent(
         action=ACTIONS[action],
         pointer=NULL[pointer] if pointer in NULL else _number("pointer", pointer, 16),
         nbytes=_number("size", nbytes, 10),
@@ -127,7 +127,7 @@ def _time_of_day(seconds: float) -> str:
 
 
 @dataclass(frozen=True)
-class Misfit:
+class LogMisfit:
     """An allocation that did not fit, and the pool at that moment."""
 
     position: int  #: of the event in the log, from 0
@@ -136,12 +136,12 @@ class Misfit:
 
 
 @dataclass(frozen=True)
-class Replay:
+class LogReplay:
     """The result of replaying a log in a pool.  Events are named by their position in the log, from 0."""
 
     statistics: Statistics  #: of the pool after the last event; `peak` is the most that it ever held
     asked_peak: int  #: the most bytes that were alive at once in the recorded run, unrounded
-    first_failure: Misfit | None  #: None: everything fitted
+    first_failure: LogMisfit | None  #: None: everything fitted
     failures: list[int] = field(default_factory=list)  #: allocations that did not fit
     recorded_failures: list[int] = field(default_factory=list)  #: that failed when the log was made; left out here
     unknown: list[int] = field(default_factory=list)  #: frees of a pointer that was not allocated in this log
@@ -152,7 +152,7 @@ class Replay:
         return self.first_failure is None
 
 
-def replay(events: Iterable[Event], pool: Pool) -> Replay:
+def replay(events: Iterable[LoggedEvent], pool: Pool) -> LogReplay:
     """Replay the allocations and frees of a log in `pool`.
 
     An allocation that does not fit is left out, together with its free.  Where several threads wrote the log, a pointer
@@ -183,8 +183,8 @@ def replay(events: Iterable[Event], pool: Pool) -> Replay:
     while (misfit := trace.replay(rest, pool, addresses)) is not None:
         position = misfit.event.block
         failures.append(position)
-        first_failure = first_failure or Misfit(position, lines[position].nbytes, pool.statistics())
-    return Replay(
+        first_failure = first_failure or LogMisfit(position, lines[position].nbytes, pool.statistics())
+    return LogReplay(
         statistics=pool.statistics(),
         asked_peak=asked_peak,
         first_failure=first_failure,

@@ -56,7 +56,7 @@ def lowest(held: Sequence[Held], life: Life) -> int:
     return address
 
 
-class Span(NamedTuple):
+class AddressSpan(NamedTuple):
     """Where a life is in the tree of stretches."""
 
     ends: Sequence[int]  #: the leaves in which it begins and ends: it has a part of their time
@@ -75,12 +75,14 @@ class Stretches:
     def __init__(self, known: Mapping[int, Life]) -> None:
         begins = sorted({life.begin for life in known.values()})[::STRETCH]  # of each stretch
         self._known, self._nodes = known, 2 << (len(begins) - 1).bit_length()
-        self._spans: dict[int, Span] = {}
+        self._spans: dict[int, AddressSpan] = {}
         for block, life in known.items():
             first = self._nodes // 2 + bisect_right(begins, life.begin) - 1
             last = self._nodes // 2 + bisect_left(begins, life.end) - 1
             above = dict.fromkeys(leaf >> up for leaf in (first, last) for up in range(leaf.bit_length()))
-            self._spans[block] = Span((first,) if first == last else (first, last), between(first, last), (*above,))
+            self._spans[block] = AddressSpan(
+                (first,) if first == last else (first, last), between(first, last), (*above,)
+            )
 
     def placed(self, order: Sequence[int]) -> dict[int, int]:
         """As `in_turn`."""

@@ -30,7 +30,7 @@ NAME = 72  #: letters of a setup's name that a heading has room for
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetime:
+class DrawnLifetime:
     """One block, from the instruction that allocates it to the one that frees it."""
 
     tensor: Tensor
@@ -61,12 +61,12 @@ def step_ends(program: Program) -> list[int]:
     return [bisect_right(steps, number) for number in range(len(program.network.steps) + 1)]
 
 
-def lifetimes(program: Program) -> list[Lifetime]:
+def lifetimes(program: Program) -> list[DrawnLifetime]:
     """Every block: the resident tensors', then the others in the order in which they were allocated."""
     rounded = program.setup.allocator.open(0).rounded
     ends, last = step_ends(program), len(program.instructions)
     found = [
-        Lifetime(tensor, "resident", address, rounded(tensor.nbytes), -1, last, last)
+        DrawnLifetime(tensor, "resident", address, rounded(tensor.nbytes), -1, last, last)
         for tensor, address in program.resident.items()
     ]
     for life in program.lifetimes():
@@ -75,7 +75,7 @@ def lifetimes(program: Program) -> list[Lifetime]:
         if free.released < free.step:
             let_go = max(ends[free.released], life.begin)
         kind = life.tensor.kind
-        found.append(Lifetime(life.tensor, kind, block.address, block.nbytes, life.begin, let_go, life.end))
+        found.append(DrawnLifetime(life.tensor, kind, block.address, block.nbytes, life.begin, let_go, life.end))
     return found
 
 
@@ -138,7 +138,7 @@ class Layout:
     """The pool at one moment: every block and every hole, by address."""
 
     position: int  #: just after this instruction
-    blocks: list[Lifetime]
+    blocks: list[DrawnLifetime]
     holes: list[tuple[int, int]]  #: (address, bytes)
 
     @property
@@ -155,7 +155,7 @@ class Fragmentation:
     """The blocks over time and the holes between them, below `size` bytes."""
 
     size: int
-    lifetimes: list[Lifetime]
+    lifetimes: list[DrawnLifetime]
     positions: np.ndarray  #: the state is the one just after this instruction; -1: before the first
     hole_bytes: np.ndarray  #: of all holes
     largest_hole: np.ndarray  #: bytes
@@ -188,7 +188,7 @@ def fragmentation(program: Program, size: int | None = None) -> Fragmentation:
     """
     size = program.arena_bytes if size is None else size
     found, holes = lifetimes(program), FreeList(size)
-    changes: list[tuple[int, bool, Lifetime]] = []
+    changes: list[tuple[int, bool, DrawnLifetime]] = []
     free = size
     for life in found:
         if life.kind == "resident":

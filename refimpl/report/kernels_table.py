@@ -24,7 +24,7 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelRow:
     """One kernel."""
 
     family: str  #: the file below kernels/ that it is written in
@@ -65,11 +65,11 @@ def usage(kernel: Kernel) -> list[Usage]:
     return [Usage(".".join(map(str, code.target)), code.registers, code.shared_bytes) for code in found]
 
 
-def rows(only: str | None = None, with_machine_code: bool = False) -> Iterator[Row]:
+def rows(only: str | None = None, with_machine_code: bool = False) -> Iterator[KernelRow]:
     """One row a kernel, of one family or of all."""
     for kernel in all_kernels():
         if only in (None, family(kernel)):
-            yield Row(
+            yield KernelRow(
                 family=kernel.family,
                 kernel=kernel.name,
                 file_does=first_sentence(sys.modules[kernel.function.__module__].__doc__),
@@ -79,7 +79,7 @@ def rows(only: str | None = None, with_machine_code: bool = False) -> Iterator[R
             )
 
 
-def table(found: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def table(found: Sequence[KernelRow]) -> tuple[list[str], list[list[str]]]:
     """Head and lines, for the terminal and the documentation: one for each file, then one for each of its kernels."""
     targets = list(dict.fromkeys(used.target for row in found for used in row.machine_code))
     lines: list[list[str]] = []

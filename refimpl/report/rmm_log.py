@@ -5,26 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 
 from refimpl.machine import Timeline
-from refimpl.memory.log import Event, write_rmm
+from refimpl.memory.log import LoggedEvent, write_rmm
 from refimpl.planner import Program
 from refimpl.report.figures import lifetimes
 from refimpl.report.times import compute_clock
 from refimpl.report.torch_snapshot import BASE
 
 
-def rmm_events(program: Program, timeline: Timeline) -> list[Event]:
+def rmm_events(program: Program, timeline: Timeline) -> list[LoggedEvent]:
     """Every allocation and every free of one iteration, the resident tensors' first; these are never freed.
 
     A free is where the block goes back to the pool.  Sizes are the requested ones, seconds count from the start of the
     iteration.
     """
     clock = compute_clock(program, timeline)
-    changes: list[tuple[int, Event]] = []  # position, event
+    changes: list[tuple[int, LoggedEvent]] = []  # position, event
     for life in lifetimes(program):
         address, nbytes = BASE + life.address, life.tensor.nbytes
-        changes.append((life.begin, Event("allocate", address, nbytes, clock[max(life.begin, 0)])))
+        changes.append((life.begin, LoggedEvent("allocate", address, nbytes, clock[max(life.begin, 0)])))
         if life.kind != "resident":
-            changes.append((life.end, Event("free", address, nbytes, clock[life.end])))
+            changes.append((life.end, LoggedEvent("free", address, nbytes, clock[life.end])))
     return [event for _, event in sorted(changes, key=lambda change: change[0])]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from refimpl.machine import Timeline
 from refimpl.planner import Program
-from refimpl.report.figures import Lifetime, lifetimes, pool_size
+from refimpl.report.figures import DrawnLifetime, lifetimes, pool_size
 from refimpl.report.times import compute_clock
 
 BASE = 0x7F00_0000_0000  #: where the arena is said to begin, so that addresses look like a GPU's and none is null
@@ -55,7 +55,7 @@ def write_torch_snapshot(path: str | Path, program: Program, timeline: Timeline)
     Path(path).write_bytes(pickle.dumps(torch_snapshot(program, timeline), protocol=PROTOCOL))
 
 
-def _segment(program: Program, size: int, residents: list[Lifetime]) -> dict[str, Any]:
+def _segment(program: Program, size: int, residents: list[DrawnLifetime]) -> dict[str, Any]:
     """The pool after the iteration: the resident tensors, and holes."""
     blocks: list[dict[str, Any]] = []
     end = 0
@@ -79,7 +79,7 @@ def _segment(program: Program, size: int, residents: list[Lifetime]) -> dict[str
     }  # fmt: skip
 
 
-def _frames(program: Program, life: Lifetime) -> list[dict[str, Any]]:
+def _frames(program: Program, life: DrawnLifetime) -> list[dict[str, Any]]:
     """Frames in the place of a stack trace, innermost first; each is shown as file:line:name."""
     shape = life.tensor.shape
     found = [_frame(life.tensor.kind, len(shape), f"{life.tensor} {'×'.join(map(str, shape))}")]

@@ -31,8 +31,8 @@ class OffloadOutputs(slots.Offload):
     def __post_init__(self) -> None:
         check_distance(self.distance)
 
-    def bind(self, context: PlanContext) -> BoundOffload:
-        return BoundOffload(self, context)
+    def bind(self, context: PlanContext) -> BoundOffloadOutputs:
+        return BoundOffloadOutputs(self, context)
 
 
 #: With the matrix products among the kinds that the paper did not know (ours).
@@ -49,7 +49,7 @@ ALL_CHECKPOINTS = OffloadOutputs(
 )
 
 
-class BoundOffload(Departures):
+class BoundOffloadOutputs(Departures):
     def __init__(self, module: OffloadOutputs, context: PlanContext) -> None:
         super().__init__()
         for tensor in context.maps_across():

@@ -26,7 +26,7 @@ from refimpl.network import Network, Step, Tensor
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 from refimpl.planner.instructions import pinned_size
-from refimpl.vdnnpp.pinned import Buffers
+from refimpl.vdnnpp.pinned import SharedBuffers
 
 WORKERS = SLOTS = 8
 
@@ -81,7 +81,7 @@ class Compressed(slots.Pinned):
         return {layer.y: share for layer, share in zip(layers, self.densities, strict=False)}
 
 
-class CompressedBuffers(Buffers):
+class CompressedBuffers(SharedBuffers):
     def __init__(self, module: Compressed, context: PlanContext) -> None:
         super().__init__(context, module.limit)
         self._context, self._otherwise, self.lag = context, module.density, module.lag

@@ -27,11 +27,11 @@ class OnDemand(slots.Pinned):
     name: ClassVar[str] = "vdnnpp-on-demand"
     summary: ClassVar[str] = "a buffer is taken when a map leaves and given back when it returns"
 
-    def bind(self, context: PlanContext) -> Buffers:
-        return Buffers(context, self.limit)
+    def bind(self, context: PlanContext) -> SharedBuffers:
+        return SharedBuffers(context, self.limit)
 
 
-class Buffers:
+class SharedBuffers:
     """Sub-allocated from the pinned arena; a map that is decompressed gets its old place back, if that is free."""
 
     def __init__(self, context: PlanContext, limit: int | None) -> None:

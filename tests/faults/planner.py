@@ -127,8 +127,8 @@ FAULTS = (
     Fault(
         "verify forgets who used a new block's bytes before",
         "refimpl/planner/verify/memory.py",
-        "self.live[address] = Block(tensor, address, address + nbytes, inherited(cut))",
-        "self.live[address] = Block(tensor, address, address + nbytes, {})",
+        "self.live[address] = CheckedBlock(tensor, address, address + nbytes, inherited(cut))",
+        "self.live[address] = CheckedBlock(tensor, address, address + nbytes, {})",
         "tests/refimpl/planner/test_verify_faults.py tests/refimpl/planner",
     ),
     Fault(

@@ -41,7 +41,7 @@ def test_work_on_the_default_stream_waits_for_blocking_streams_only(blocking: bo
     elementwise.fill(y, 1.0)
     gpu.synchronize()
 
-    stream, busy, filled = cuda.stream() if blocking else gpu.stream(), gpu.Event(), gpu.Event()
+    stream, busy, filled = cuda.stream() if blocking else gpu.stream(), gpu.CudaEvent(), gpu.CudaEvent()
     launch(busy_kernel, 1, x, sized(300_000_000, 3_000_000), stream=stream)
     busy.record(stream)
     elementwise.fill(y, 2.0)
@@ -55,7 +55,7 @@ def test_work_on_the_default_stream_waits_for_blocking_streams_only(blocking: bo
 
 def test_an_event_orders_two_streams() -> None:
     x, y = zeros(1), zeros(1)
-    first, second, ready = gpu.stream(), gpu.stream(), gpu.Event()
+    first, second, ready = gpu.stream(), gpu.stream(), gpu.CudaEvent()
     launch(busy_kernel, 1, x, sized(30_000_000, 3_000_000), stream=first)  # tends to 0.5
     ready.record(first)
     ready.wait(second)
@@ -68,7 +68,7 @@ def test_events_measure_time_on_the_gpu() -> None:
     launch(busy_kernel, 1, x, 100_000_000, stream=stream)  # a GPU that rests takes a while to reach its full clock
     seconds = []
     for steps in (10_000_000, 40_000_000):
-        start, end = gpu.Event(timing=True), gpu.Event(timing=True)
+        start, end = gpu.CudaEvent(timing=True), gpu.CudaEvent(timing=True)
         start.record(stream)
         launch(busy_kernel, 1, x, steps, stream=stream)
         end.record(stream)

@@ -148,7 +148,7 @@ def test_streams_do_not_block_each_other_and_take_events() -> None:
     assert first != second
     flags = [ctypes.c_uint.from_address(int(stream.handle)).value for stream in (first, second, cuda.stream())]
     assert flags == [1, 1, 0]  # as the driver got them: CU_STREAM_NON_BLOCKING, and Numba's own without it
-    start, end = gpu.Event(timing=True), gpu.Event(timing=True)
+    start, end = gpu.CudaEvent(timing=True), gpu.CudaEvent(timing=True)
     start.record(first)
     end.wait(second)
     end.record(second)

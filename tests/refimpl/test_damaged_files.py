@@ -367,7 +367,7 @@ def test_damaged_fates_are_planned_with_or_refused(tmp_path: Path, count: int) -
 @amounts
 def test_damaged_points_of_curves_are_read_or_refused(tmp_path: Path, count: int) -> None:
     path, outcomes = tmp_path / "damaged.points", Counter[bool]()
-    case = pareto.Case("lenet", 64, MACHINES["titan-x"], {}, 5.0, 60, 1)
+    case = pareto.ParetoCase("lenet", 64, MACHINES["titan-x"], {}, 5.0, 60, 1)
     lines = [case.header(), ["vdnn-all", 9 << 20, 0.25], ["bound", 9 << 20, None], ["superneurons", None, 5242880]]
     for seed in range(count):
         content = damaged_lines(lines, Random(seed))

@@ -26,7 +26,7 @@ from refimpl.planner.instructions import (
 )
 from refimpl.planner.program import Program
 from refimpl.planner.verify.happens_before import HappensBefore, Unordered
-from refimpl.planner.verify.memory import Block, Device, HostMemory
+from refimpl.planner.verify.memory import CheckedBlock, CheckedDevice, HostMemory
 from refimpl.planner.verify.plain_run import PlainRun
 from refimpl.planner.verify.proof import Proof, Unsafe, describe, layer_of, stream_name
 
@@ -45,7 +45,7 @@ class Check:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.device = Device(program.arena_bytes)
+        self.device = CheckedDevice(program.arena_bytes)
         self.pinned = HostMemory(program.pinned_bytes, program.pinned)
         self.tiers = {name: HostMemory(size, name=f"the {name} tier") for name, size in program.tier_bytes.items()}
         self.tiers[HOST] = self.pinned
@@ -266,7 +266,7 @@ class Check:
         self.check_stream(it)
         self.order.work(it.stream, self.position)
 
-    def read(self, block: Block, it: Work, number: int | None = None) -> None:
+    def read(self, block: CheckedBlock, it: Work, number: int | None = None) -> None:
         """A read finds something, and of a launch what the plain run reads; and it is ordered after the last write."""
         if block.number is None or (number is not None and block.number != number):
             self.refuse_value(block, it, number)
@@ -274,18 +274,18 @@ class Check:
         if block.copied >= 0:
             self.mark_read(block)
 
-    def write(self, block: Block, number: int | None) -> None:
+    def write(self, block: CheckedBlock, number: int | None) -> None:
         self.order.write(block)
         block.number, block.copied = number, -1
 
-    def copy(self, it: Transfer, source: Block, target: Block) -> None:
+    def copy(self, it: Transfer, source: CheckedBlock, target: CheckedBlock) -> None:
         self.work(it)
         self.read(source, it)
         self.write(target, source.number)
         target.copied = self.position
         self.unread.add(self.position)
 
-    def mark_read(self, block: Block) -> None:
+    def mark_read(self, block: CheckedBlock) -> None:
         self.unread.discard(block.copied)
         block.copied = -1
 
@@ -307,14 +307,14 @@ class Check:
         if address % CELL:
             self.refuse_here(2, f"{address} is no multiple of {CELL} bytes", it, tensor)
 
-    def block(self, tensor: Tensor, address: int, it: Instruction) -> Block:
+    def block(self, tensor: Tensor, address: int, it: Instruction) -> CheckedBlock:
         """The tensor's live block at this address."""
         block = self.device.live.get(address)
         if block is None or block.tensor is not tensor:
             self.refuse_untouchable(tensor, address, it)
         return block
 
-    def workspace(self, it: Launch, address: int, nbytes: int) -> Block:
+    def workspace(self, it: Launch, address: int, nbytes: int) -> CheckedBlock:
         """The live block that the launch may fill as it likes."""
         block = self.device.live.get(address)
         if block is None or block.tensor is None or block.tensor.kind != "workspace" or block.end < address + nbytes:
@@ -327,7 +327,7 @@ class Check:
             self.refuse_here(2, f"the program has no {it.tier} tier", it, it.tensor)
         return self.tiers[it.tier]
 
-    def buffer_to_fill(self, it: Transfer, memory: HostMemory, address: int, nbytes: int) -> Block:
+    def buffer_to_fill(self, it: Transfer, memory: HostMemory, address: int, nbytes: int) -> CheckedBlock:
         """A buffer of the host that the instruction may write to."""
         if memory is self.pinned and it.tensor in self.plain.batch:
             self.refuse_here(2, "the host's batch is not the program's to write", it, it.tensor)
@@ -338,7 +338,7 @@ class Check:
             self.refuse_here(2, what, it, it.tensor)
         return target
 
-    def copy_to_read(self, it: Transfer, memory: HostMemory, address: int) -> Block:
+    def copy_to_read(self, it: Transfer, memory: HostMemory, address: int) -> CheckedBlock:
         """The buffer of the host that holds a copy of the tensor."""
         source = memory.buffer(it.tensor, address)
         if source is None:
@@ -424,7 +424,7 @@ class Check:
             why += f"; {self.name(freed)} was the last to free it"
         self.refuse_here(2, why, it, tensor, freed)
 
-    def refuse_value(self, block: Block, it: Instruction, number: int | None) -> NoReturn:
+    def refuse_value(self, block: CheckedBlock, it: Instruction, number: int | None) -> NoReturn:
         """Rule 3, broken: the block holds nothing, or not what the plain run reads here."""
         wanted = "" if number is None else f", and should be {self.plain.maker(number)}"
         writer = block.written_at if block.written_at >= 0 else None

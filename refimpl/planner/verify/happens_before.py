@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refimpl.planner.verify.memory import Block
+from refimpl.planner.verify.memory import CheckedBlock
 
 
 @dataclass(eq=False)
 class Unordered(Exception):
     """An access to a block that nothing orders after the access at position `earlier` on stream `stream`."""
 
-    block: Block
+    block: CheckedBlock
     stream: int
     earlier: int
 
@@ -54,14 +54,14 @@ class HappensBefore:
         self._stream, self._position, self._now = stream, position, self.seen[stream]
         self._now[stream] = position
 
-    def read(self, block: Block) -> None:
+    def read(self, block: CheckedBlock) -> None:
         """A read must be ordered after the last write."""
         if block.written_at > self._now[block.write_stream]:
             raise Unordered(block, block.write_stream, block.written_at)
         block.read_at[self._stream] = self._position
         self.accesses += 1
 
-    def write(self, block: Block) -> None:
+    def write(self, block: CheckedBlock) -> None:
         """A write must be ordered after the last write and every read since, so what is after it is after those."""
         for stream, position in block.read_at.items():
             if position > self._now[stream]:

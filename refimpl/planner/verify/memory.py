@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from refimpl.network import Tensor
 
 
-class Block:
+class CheckedBlock:
     """Bytes of one memory, whose they are, what they hold, and who touched them last.
 
     An access to a block counts as one to all its bytes, those that rounding added included.  Instructions are named by
@@ -42,20 +42,20 @@ class FreeBytes:
 
     def __init__(self, size: int) -> None:
         self._starts = [0] if size else []
-        self._ranges = {0: Block(None, 0, size, {})} if size else {}
+        self._ranges = {0: CheckedBlock(None, 0, size, {})} if size else {}
         self.moved = 0  #: ranges put in or cut out so far: the work this map has had
 
-    def at(self, address: int) -> Block | None:
+    def at(self, address: int) -> CheckedBlock | None:
         """The range that was put back exactly here."""
         return self._ranges.get(address)
 
-    def put(self, block: Block) -> None:
+    def put(self, block: CheckedBlock) -> None:
         """The block's bytes are free again."""
         insort(self._starts, block.address)
         self._ranges[block.address] = block
         self.moved += 1
 
-    def take(self, start: int, end: int) -> list[Block] | None:
+    def take(self, start: int, end: int) -> list[CheckedBlock] | None:
         """Cut the bytes start..end out of the ranges; None, and nothing happens, if some of them are not here."""
         if start >= end:
             return None
@@ -70,9 +70,9 @@ class FreeBytes:
         cut = [ranges.pop(address) for address in starts[first:past]]
         rests = []
         if cut[0].address < start:
-            rests.append(Block(None, cut[0].address, start, cut[0].last_accesses()))
+            rests.append(CheckedBlock(None, cut[0].address, start, cut[0].last_accesses()))
         if end < cut[-1].end:
-            rests.append(Block(None, end, cut[-1].end, cut[-1].last_accesses()))
+            rests.append(CheckedBlock(None, end, cut[-1].end, cut[-1].last_accesses()))
         starts[first:past] = [rest.address for rest in rests]
         for rest in rests:
             ranges[rest.address] = rest
@@ -85,7 +85,7 @@ class FreeBytes:
             block.tensor = block.number = None
 
 
-def inherited(cut: list[Block]) -> dict[int, int]:
+def inherited(cut: list[CheckedBlock]) -> dict[int, int]:
     """The clocks a new block takes over from the ranges it was cut from."""
     clocks: dict[int, int] = {}
     for block in cut:
@@ -95,30 +95,30 @@ def inherited(cut: list[Block]) -> dict[int, int]:
     return clocks
 
 
-class Device:
+class CheckedDevice:
     """The device arena.  `live` holds every live block by its address, the resident tensors' for ever."""
 
     def __init__(self, size: int) -> None:
-        self.live: dict[int, Block] = {}
+        self.live: dict[int, CheckedBlock] = {}
         self.free_bytes = FreeBytes(size)
         self.held = self.peak = 0  #: bytes
 
-    def allocate(self, tensor: Tensor, address: int, nbytes: int) -> Block | None:
+    def allocate(self, tensor: Tensor, address: int, nbytes: int) -> CheckedBlock | None:
         """A live block; None if some of its bytes are another's, or outside of the arena."""
         cut = self.free_bytes.take(address, address + nbytes)
         if cut is None:
             return None
-        block = self.live[address] = Block(tensor, address, address + nbytes, inherited(cut))
+        block = self.live[address] = CheckedBlock(tensor, address, address + nbytes, inherited(cut))
         self.held += nbytes
         self.peak = max(self.peak, self.held)
         return block
 
-    def free(self, block: Block) -> None:
+    def free(self, block: CheckedBlock) -> None:
         del self.live[block.address]
         self.held -= block.end - block.address
         self.free_bytes.put(block)
 
-    def overlapped(self, address: int, nbytes: int) -> Block | None:
+    def overlapped(self, address: int, nbytes: int) -> CheckedBlock | None:
         """A live block that these bytes overlap.  Slow: for messages."""
         hits = [block for block in self.live.values() if block.address < address + nbytes and address < block.end]
         return min(hits, key=lambda block: block.address, default=None)
@@ -136,22 +136,22 @@ class HostMemory:
     def __init__(self, size: int, stays: Mapping[Tensor, int] = {}, name: str = "pinned memory") -> None:
         self.name = name
         self.free_bytes = FreeBytes(size)
-        self.stays: dict[int, Block] = {}  #: the batch's and the results', by address
+        self.stays: dict[int, CheckedBlock] = {}  #: the batch's and the results', by address
         self.lost: dict[Tensor, int] = {}  #: tensor → position of what went over its copy
         self.misplaced = [tensor for tensor, address in stays.items() if not self._keep(tensor, address)]
 
     def _keep(self, tensor: Tensor, address: int) -> bool:
         if self.free_bytes.take(address, address + tensor.nbytes) is None:
             return False
-        self.stays[address] = Block(tensor, address, address + tensor.nbytes, {})
+        self.stays[address] = CheckedBlock(tensor, address, address + tensor.nbytes, {})
         return True
 
-    def buffer(self, tensor: Tensor, address: int) -> Block | None:
+    def buffer(self, tensor: Tensor, address: int) -> CheckedBlock | None:
         """The buffer that holds, or held, this tensor's copy at this address."""
         block = self.stays.get(address) or self.free_bytes.at(address)
         return block if block is not None and block.tensor is tensor else None
 
-    def overwrite(self, tensor: Tensor, address: int, nbytes: int, position: int) -> Block | None:
+    def overwrite(self, tensor: Tensor, address: int, nbytes: int, position: int) -> CheckedBlock | None:
         """A buffer that may be written to; None if it is outside the memory, or on what stays."""
         block = self.buffer(tensor, address)
         if block is not None:
@@ -160,7 +160,7 @@ class HostMemory:
         if cut is None:
             return None
         self.lost.update((gone.tensor, position) for gone in cut if gone.tensor is not None)
-        block = Block(tensor, address, address + nbytes, inherited(cut))
+        block = CheckedBlock(tensor, address, address + nbytes, inherited(cut))
         self.free_bytes.put(block)
         return block
 

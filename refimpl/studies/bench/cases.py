@@ -16,7 +16,7 @@ import numpy as np
 
 from kernels import batchnorm, concat, conv, dropout, elementwise, fc, gemm, join, lrn, pool, relu, sgd, softmax
 from kernels.conv.shape import PASSES, ConvShape
-from kernels.launch import Launch, bind
+from kernels.launch import KernelLaunch, bind
 from refimpl.machine.devices import Device
 from refimpl.network.kinds import TRAITS
 from refimpl.studies.bench import rivals
@@ -24,7 +24,7 @@ from refimpl.studies.bench.kernels import Case, Rival
 from refimpl.studies.bench.pytorch import elementwise as by_torch
 
 Shape = Sequence[int]
-Prepared = tuple[Mapping[str, Sequence[Launch]], Mapping[str, Rival]]
+Prepared = tuple[Mapping[str, Sequence[KernelLaunch]], Mapping[str, Rival]]
 torch = rivals.torch_or_none()
 
 #: The element-wise kinds of layers beside the ReLU, which has cases of its own.
@@ -96,13 +96,13 @@ def times(*sizes: int) -> str:
     return "×".join(str(n) for n in sizes)
 
 
-Bound = Callable[[Device], tuple[Sequence[Launch], Sequence[Any]]]  #: our launches, and the arrays for the rivals
+Bound = Callable[[Device], tuple[Sequence[KernelLaunch], Sequence[Any]]]  #: our launches, and the arrays for the rivals
 
 
 def bound(function: Callable[..., Any], *shapes: Shape, space: int = 0, **options: Any) -> Bound:
     """The launches of a function of arrays of these shapes, with a workspace of `space` bytes; one axis is all ones."""
 
-    def ours(device: Device) -> tuple[Sequence[Launch], Sequence[Any]]:
+    def ours(device: Device) -> tuple[Sequence[KernelLaunch], Sequence[Any]]:
         arrays = [
             random(device, *shape) if len(shape) > 1 else device.array(np.ones(shape, np.float32)) for shape in shapes
         ]
@@ -175,7 +175,9 @@ NUMPY_CONV = {
 }
 
 
-def conv_launches(device: Device, pass_: str, shape: ConvShape, algorithm: str, arrays: Sequence[Any]) -> list[Launch]:
+def conv_launches(
+    device: Device, pass_: str, shape: ConvShape, algorithm: str, arrays: Sequence[Any]
+) -> list[KernelLaunch]:
     """The launches of one algorithm, for as many images at a time as the device's memory allows; none if it cannot."""
     if conv.ALGORITHMS[algorithm].why_not(pass_, shape) is not None:
         return []
@@ -325,7 +327,7 @@ def map_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     update = bound(sgd.update, weights, weights, weights, rate=1e-3, momentum=0.9, decay=1e-4)
     yield streaming_case("sgd", "momentum and decay", weights, 5, update, headline=True)
 
-    def softmax_backward(device: Device) -> tuple[Sequence[Launch], Sequence[Any]]:
+    def softmax_backward(device: Device) -> tuple[Sequence[KernelLaunch], Sequence[Any]]:
         y, labels = random(device, *rows), device.array(np.arange(rows[0], dtype=np.int32) % rows[1])
         return bind(softmax.backward, y, labels, y), ()
 
@@ -371,7 +373,7 @@ def pool_case(shape: tuple[int, int, int, int], mode: str, window: int, pad: int
         function = torch.nn.functional.max_pool2d if mode == "max" else torch.nn.functional.avg_pool2d
         return function(x, window, 2, pad)
 
-    def backward(device: Device) -> tuple[Sequence[Launch], Sequence[Any]]:
+    def backward(device: Device) -> tuple[Sequence[KernelLaunch], Sequence[Any]]:
         x, y, dy, dx = (random(device, *s) for s in (shape, out, out, shape))
         pool.forward(x, y, **how)
         return bind(pool.backward, x, y, dy, dx, **how), ()

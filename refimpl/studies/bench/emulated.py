@@ -35,7 +35,7 @@ RATE, ITERATION, COLD = 20.0, 1.0, 30.0  #: GFLOP/s a core, at least; seconds, a
 
 
 @dataclass(kw_only=True)
-class Report(written.Report):
+class EmulatedReport(written.Report):
     """Seconds of processor time.  `cold`: None where it was not measured."""
 
     title: ClassVar[str] = "The emulated GPU's speed"
@@ -76,7 +76,7 @@ def least(run: Run, turns: int, clock: Callable[[], float] = time.process_time) 
     return least_in_turns({"run": run}, by(clock), turns)["run"]
 
 
-def run(turns: int, with_cold_start: bool) -> Report:
+def run(turns: int, with_cold_start: bool) -> EmulatedReport:
     """Measure; from then on this process's GPU is the emulated one."""
     load = load_average()
     chosen = machine("h100")
@@ -87,7 +87,7 @@ def run(turns: int, with_cold_start: bool) -> Report:
         iteration = least(lambda: trainer.step(images, labels), turns)
     product, kernel = products(3 * turns)
     cold = cold_start() if with_cold_start else None
-    return Report(
+    return EmulatedReport(
         versions=versions("numba", "numba-cuda", "numpy"), load=load, turns=turns, product=product, kernel=kernel,
         iteration=iteration, cold=cold,
     )  # fmt: skip

@@ -19,7 +19,7 @@ import numpy as np
 
 from kernels import relu
 from kernels.cpu.threads import cores
-from kernels.launch import Launch, bind
+from kernels.launch import KernelLaunch, bind
 from refimpl.machine.devices import Device
 from refimpl.machine.here import has_avx2
 from refimpl.machine.timing import Run, by, least_in_turns, replay
@@ -53,7 +53,7 @@ class Case:
     size: str
     unit: str  #: a key of RATES
     amount: float  #: floating-point operations or bytes moved by one run
-    prepare: Callable[[Device], tuple[Mapping[str, Sequence[Launch]], Mapping[str, Rival]]]
+    prepare: Callable[[Device], tuple[Mapping[str, Sequence[KernelLaunch]], Mapping[str, Rival]]]
     headline: bool = False  #: shown in the README's short table
     times: int = 1  #: how often a whole network has this case (layers of one shape)
 
@@ -237,7 +237,7 @@ def results_table(title: str, results: Sequence[Result]) -> Table:
 
 
 @dataclass(kw_only=True)
-class Report(written.Report):
+class KernelReport(written.Report):
     """A run of the bench, ready to be shown or written down."""
 
     title: ClassVar[str] = "The kernels"
@@ -295,7 +295,7 @@ def run(
     quick: bool,
     watch: Callable[[str], None],
     with_launch_cost: bool = True,
-) -> Report:
+) -> KernelReport:
     """Measure all cases and judge the targets.
 
     Args:
@@ -306,7 +306,10 @@ def run(
         watch: called with the name of each case before it starts.
         with_launch_cost: measure the host's time for a launch too.
     """
-    start, report = time.perf_counter(), Report(name=device.name, versions=software(), device=device.kind, quick=quick)
+    start, report = (
+        time.perf_counter(),
+        KernelReport(name=device.name, versions=software(), device=device.kind, quick=quick),
+    )
     for case in cases:
         watch(f"{case.family} {case.what}")
         result = measure(device, case, budget)

@@ -39,7 +39,7 @@ from refimpl.text import counted, duration
 PHASES = ("build", "plan", "verify", "simulate")
 
 
-class Case(NamedTuple):
+class PlanningCase(NamedTuple):
     """A network, its machine and a setup.  Without a preset: the baseline with layer-wise liveness."""
 
     network: str
@@ -57,12 +57,12 @@ class Case(NamedTuple):
 
 
 DEEP = ("resnet50", "resnet101", "resnet152", "resnet:302", "resnet:602", "resnet:1202", "resnet:2498")
-SUPERNEURONS = Case("resnet:2498", 16, "superneurons", "k40c", 12 << 30)
-ACCUDNN = Case("resnet152", 32, "accudnn", "titan-x", 3 << 30)
+SUPERNEURONS = PlanningCase("resnet:2498", 16, "superneurons", "k40c", 12 << 30)
+ACCUDNN = PlanningCase("resnet152", 32, "accudnn", "titan-x", 3 << 30)
 ACCUDNN_DEEP = SUPERNEURONS._replace(preset="accudnn")
-TUNE = Case("vgg16", 1, "accudnn", "titan-x", 12 << 30)  #: every batch of X(b) is planned
-GIVEN_UP = Case("vgg16", 256, "combined", "titan-x", 12 << 30)
-NETWORKS = (*(Case(name, 1) for name in DEEP), SUPERNEURONS, Case("vgg416", 32), ACCUDNN, ACCUDNN_DEEP)
+TUNE = PlanningCase("vgg16", 1, "accudnn", "titan-x", 12 << 30)  #: every batch of X(b) is planned
+GIVEN_UP = PlanningCase("vgg16", 256, "combined", "titan-x", 12 << 30)
+NETWORKS = (*(PlanningCase(name, 1) for name in DEEP), SUPERNEURONS, PlanningCase("vgg416", 32), ACCUDNN, ACCUDNN_DEEP)
 
 #: Limits: seconds for planning, verifying and simulating together; growth.
 TARGETS = {"resnet:2498": 5.0, str(SUPERNEURONS): 20.0, "vgg416": 0.5, str(ACCUDNN): 2.0, str(ACCUDNN_DEEP): 20.0}
@@ -80,7 +80,7 @@ PRESET_EXPONENT = 1.2
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanningRow:
     """One network; seconds of each phase."""
 
     network: str  #: and the preset, where it has one
@@ -119,7 +119,7 @@ class Growth:
 
 
 @dataclass(kw_only=True)
-class Report(written.Report):
+class PlanningReport(written.Report):
     """How long planning takes, and how that grows."""
 
     title: ClassVar[str] = "Planning, verifying and simulating"
@@ -128,7 +128,7 @@ class Report(written.Report):
     pages: ClassVar[Mapping[str, str]] = {"docs/speed.md": "bench planner"}
 
     turns: int
-    rows: list[Row]
+    rows: list[PlanningRow]
     exponents: dict[str, float]  #: phase → growth with the number of layers of the ResNets
     tune: float  #: seconds of processor time of the tuner for `TUNE`
     given_up: float  #: of a plan of `GIVEN_UP` that is given up
@@ -205,7 +205,7 @@ def measure_given_up(turns: int) -> float:
     return min(processor_seconds(run) for _ in range(5 * turns))
 
 
-def measure(case: Case, turns: int) -> Row:
+def measure(case: PlanningCase, turns: int) -> PlanningRow:
     """The least processor time of each phase in some turns."""
     wanted, chosen = case.setup, machine(case.machine)
     made: dict[str, Any] = {"network": build(case.network, case.batch)}  # the first one imports what it needs
@@ -226,7 +226,7 @@ def measure(case: Case, turns: int) -> Row:
         of_a_run,
         turns,
     )
-    return Row(str(case), len(made["network"].layers), len(made["program"].instructions), **least)
+    return PlanningRow(str(case), len(made["network"].layers), len(made["program"].instructions), **least)
 
 
 class Size(NamedTuple):
@@ -279,7 +279,7 @@ def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
     return float(np.polyfit(np.log(xs), np.log(ys), 1)[0])
 
 
-def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> Report:
+def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> PlanningReport:
     """Measure every network; `watch` is called with each one's name before it starts."""
     load, rows = load_average(), []
     for case in NETWORKS:
@@ -294,12 +294,14 @@ def run(turns: int = 3, watch: Callable[[str], None] = lambda name: None) -> Rep
     return report(rows, turns, load, tuner, given_up, growth)
 
 
-def report(rows: list[Row], turns: int, load: float, tuner: float, given_up: float, presets: list[Growth]) -> Report:
+def report(
+    rows: list[PlanningRow], turns: int, load: float, tuner: float, given_up: float, presets: list[Growth]
+) -> PlanningReport:
     """The rows and the other seconds with where and when, and how the plain ResNets grow."""
     deep = [row for row in rows if row.network in DEEP]
     layers = [row.layers for row in deep]
     growth = {phase: slope(layers, [getattr(row, phase) for row in deep]) for phase in (*PHASES, "together")}
-    return Report(
+    return PlanningReport(
         versions=versions("numpy"), load=load, turns=turns, rows=rows, exponents=growth, tune=tuner, given_up=given_up,
         growth=presets,
     )  # fmt: skip

@@ -38,7 +38,7 @@ def version() -> str:
     return f"PyTorch {torch.__version__}"
 
 
-class Training:
+class TorchTraining:
     """A network of ours as PyTorch trains it, from the same weights, on the same batch."""
 
     def __init__(self, network: Network, way: str) -> None:

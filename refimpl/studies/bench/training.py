@@ -42,7 +42,7 @@ TURNS = 5  #: at least
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingRow:
     """One network; seconds of an iteration."""
 
     network: str
@@ -66,7 +66,7 @@ class Row:
 
 
 @dataclass(kw_only=True)
-class Report(written.Report):
+class TrainingReport(written.Report):
     """An iteration of every network."""
 
     title: ClassVar[str] = "An iteration of training"
@@ -75,7 +75,7 @@ class Report(written.Report):
     pages: ClassVar[Mapping[str, str]] = dict.fromkeys(("README.md", "docs/speed.md"), "bench training")
 
     threads: int
-    rows: list[Row]
+    rows: list[TrainingRow]
 
     @property
     def how(self) -> str:
@@ -102,7 +102,7 @@ def milliseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{1000 * seconds:.1f}"
 
 
-def measure(network: str, batch: int, seconds: float) -> Row:
+def measure(network: str, batch: int, seconds: float) -> TrainingRow:
     """Train in turns for `seconds`, and at least `TURNS` turns."""
     program = plan(build(network, batch), setup("baseline"), machine("here"), available_bytes() // 2)
     source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1], seed=1)
@@ -112,7 +112,7 @@ def measure(network: str, batch: int, seconds: float) -> Row:
         if pytorch.at_hand():
             import torch
 
-            theirs = pytorch.Training(build(network, batch), pytorch.PLAIN)
+            theirs = pytorch.TorchTraining(build(network, batch), pytorch.PLAIN)
             torch.set_num_threads(thread_count())
             runs["pytorch"] = theirs.step
         for run in runs.values():
@@ -130,17 +130,17 @@ def measure(network: str, batch: int, seconds: float) -> Row:
 
         medians = least_in_turns(runs, rested, limit_seconds=seconds, at_least=TURNS, counts=median)
     least = {name: min(processor[run]) for name, run in runs.items()}
-    return Row(
+    return TrainingRow(
         network, batch, len(processor[runs["ours"]]), medians["ours"], least["ours"], program.simulate().seconds,
         medians.get("pytorch"), least.get("pytorch"),
     )  # fmt: skip
 
 
-def run(seconds: float = 15.0, watch: Callable[[str], None] = lambda name: None) -> Report:
+def run(seconds: float = 15.0, watch: Callable[[str], None] = lambda name: None) -> TrainingReport:
     """Measure every network for `seconds`; `watch` is called with each one's name before it starts."""
     load, rows = load_average(), []
     for network, batch in NETWORKS:
         watch(f"{network}({batch})")
         rows.append(measure(network, batch, seconds))
     used = versions("numba", "numpy", "torch")
-    return Report(versions=used, load=load, threads=thread_count(), rows=rows)
+    return TrainingReport(versions=used, load=load, threads=thread_count(), rows=rows)

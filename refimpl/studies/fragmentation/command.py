@@ -18,7 +18,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import plan
 from refimpl.planner.slots import Algorithms
 from refimpl.report.tables import Column, Table, count, plain
-from refimpl.studies.fragmentation.study import ORDERS, Row, cases, least, setup, study
+from refimpl.studies.fragmentation.study import ORDERS, PoolRow, cases, least, setup, study
 from refimpl.studies.fragmentation.study import document as row_json
 
 MACHINE = "gtx-970"  #: vDNN++'s
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     network, machine = build(options.network, options.batch), resolve.machine(options, MACHINE)
     policies = list(dict.fromkeys(options.policy or POLICIES))
     algorithms = module("algorithms", options.algorithms)
-    rows: list[Row] = []
+    rows: list[PoolRow] = []
     traces = cases(policies)
     with progress("replaying", len(traces)) as advance:
         for row in study(network, machine, policies, not options.own_order, algorithms):
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def table(rows: Sequence[Row], network: Network) -> Table:
+def table(rows: Sequence[PoolRow], network: Network) -> Table:
     """One policy's rows, in bytes; the smallest pool is marked, and the smallest that is not planned."""
     best = {least(rows), least(rows, with_planned=True)}
     columns = (
@@ -107,7 +107,9 @@ def table(rows: Sequence[Row], network: Network) -> Table:
     return Table.of(f"{network.name}, batch {network.batch} · {rows[0].policy}", rows, columns)
 
 
-def document(rows: Sequence[Row], network: Network, machine: Machine, options: argparse.Namespace) -> dict[str, Any]:
+def document(
+    rows: Sequence[PoolRow], network: Network, machine: Machine, options: argparse.Namespace
+) -> dict[str, Any]:
     """Everything, for programs; bytes, and `fragmentation` as a share of the ideal."""
     return {
         "network": network.name,
@@ -122,7 +124,7 @@ def document(rows: Sequence[Row], network: Network, machine: Machine, options: a
 
 
 def drawn(
-    rows: Sequence[Row], network: Network, machine: Machine, algorithms: Algorithms, options: argparse.Namespace
+    rows: Sequence[PoolRow], network: Network, machine: Machine, algorithms: Algorithms, options: argparse.Namespace
 ) -> Any:
     """One of the two pictures."""
     from refimpl.studies.fragmentation.pictures import bars_picture, map_picture

@@ -23,7 +23,7 @@ from refimpl.memory.trace import Event, Misfit, Trace, ideal, replay, rounded
 from refimpl.planner import Program
 from refimpl.report import style
 from refimpl.studies.drawing import grouped_bars
-from refimpl.studies.fragmentation.study import HEURISTICS, ORDERS, PLANNED, Order, Row
+from refimpl.studies.fragmentation.study import HEURISTICS, ORDERS, PLANNED, Order, PoolRow
 from refimpl.text import size
 from refimpl.vdnnpp.pool_search import find_pool
 
@@ -48,7 +48,7 @@ def look(event: Event) -> str:
 
 
 @dataclass(frozen=True)
-class Panel:
+class PoolPanel:
     """A trace in one pool, up to the first request that fails."""
 
     title: str
@@ -76,14 +76,14 @@ class Panel:
         return f"fails in step {self.misfit.event.step}" if self.misfit.event.step else "fails"
 
 
-def replayed(title: str, events: Trace, allocator: Allocator, nbytes: int) -> Panel:
+def replayed(title: str, events: Trace, allocator: Allocator, nbytes: int) -> PoolPanel:
     """The trace in a pool of `nbytes` bytes."""
     pool, addresses = allocator.open(nbytes), dict[int, int]()
     misfit = replay(events, pool, addresses)
     hole = 0
     if misfit is not None:
         hole = next((at for at, free in reversed(pool.holes()) if free == misfit.largest_hole), pool.size)
-    return Panel(title, events, nbytes, ideal(events), addresses, misfit, hole)
+    return PoolPanel(title, events, nbytes, ideal(events), addresses, misfit, hole)
 
 
 def moments(events: Trace) -> np.ndarray:
@@ -100,7 +100,7 @@ def moments(events: Trace) -> np.ndarray:
 DASHED: dict[str, Any] = {"color": style.INK, "linewidth": 0.9, "linestyle": (0, (3, 2))}  # the ideal
 
 
-def draw(axes: Axes, panel: Panel, places: np.ndarray, unit: float, highest: float) -> None:
+def draw(axes: Axes, panel: PoolPanel, places: np.ndarray, unit: float, highest: float) -> None:
     """The pool as a grey box up to the first failure, and the blocks in it; bytes in units of `unit`."""
     shown, first = panel.shown, places[0]
     axes.add_patch(Rectangle((first, 0), places[shown] - first, panel.size / unit, facecolor=style.LINE, linewidth=0))
@@ -145,7 +145,7 @@ def map_picture(program: Program, subtitle: str) -> Figure:
     upper = [replayed(name, events, HEURISTICS[name], least) for name in SHOWN]
     lower = [replayed(name, events, HEURISTICS[name], found[name].pool_bytes) for name in SHOWN]
     fixed = fix_addresses(events)
-    lower.append(Panel(PLANNED, events, fixed.pool_bytes, fixed.ideal_bytes, fixed.addresses))
+    lower.append(PoolPanel(PLANNED, events, fixed.pool_bytes, fixed.ideal_bytes, fixed.addresses))
     highest = max([1.2 * least, *(panel.size for panel in lower), *(panel.reach for panel in upper)])
     unit, name = style.byte_unit(highest)
     with style.page(13, 7.6, "One iteration's blocks in four pools: what is lost to holes", subtitle, HEAD) as figure:
@@ -199,7 +199,7 @@ def sizes_picture(
     return figure
 
 
-def _say_misfit(axes: Axes, panel: Panel, places: np.ndarray, unit: float) -> None:
+def _say_misfit(axes: Axes, panel: PoolPanel, places: np.ndarray, unit: float) -> None:
     """Above the pool: the request, and the largest hole."""
     if panel.misfit is None:
         return
@@ -214,7 +214,7 @@ def _say_misfit(axes: Axes, panel: Panel, places: np.ndarray, unit: float) -> No
     axes.text(x, 1.02 * panel.size / unit, text, **look).set_in_layout(False)
 
 
-def _name_blocks(axes: Axes, panel: Panel, places: np.ndarray, unit: float) -> None:
+def _name_blocks(axes: Axes, panel: PoolPanel, places: np.ndarray, unit: float) -> None:
     """Blocks' names on them, where there are few."""
     if len(panel.events) > 24:
         return
@@ -249,7 +249,7 @@ def _explain(figure: Figure, names: set[str], failed: bool) -> None:
 FITS = {"best": style.BLUE, "first": style.ORANGE, "worst": style.GREEN, PLANNED: style.INK}
 
 
-def bars_picture(rows: Sequence[Row], subtitle: str) -> Figure:
+def bars_picture(rows: Sequence[PoolRow], subtitle: str) -> Figure:
     """The share of each pool beyond the ideal: a group of bars a policy, a panel an order."""
     policies = list(dict.fromkeys(row.policy for row in rows))
     orders: list[Order | None] = [order for order in ORDERS if any(row.order == order for row in rows)]

@@ -58,7 +58,7 @@ ORDERS: Mapping[Order, str] = {"early": "prefetch, then dX", "late": "dX, then p
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class PoolRow:
     """One heuristic's pool for one trace."""
 
     network: str
@@ -87,7 +87,7 @@ class Row:
         return PoolSize(pools[right], ideal, tries[right])
 
 
-def document(row: Row) -> dict[str, Any]:
+def document(row: PoolRow) -> dict[str, Any]:
     """A row for JSON: bytes, and `fragmentation` as a share of the ideal."""
     found = row.found
     return {
@@ -119,7 +119,7 @@ def study(
     policies: Sequence[str] = tuple(POLICIES),
     join: bool = True,
     algorithms: Algorithms | None = None,
-) -> Iterator[Row]:
+) -> Iterator[PoolRow]:
     """The rows, one by one: for every policy and order each of the HEURISTICS, then `planned`."""
     for policy, order in cases(policies):
         program = plan(network, setup(policy, order, join, algorithms), machine, UNLIMITED)
@@ -128,7 +128,7 @@ def study(
             yield row_of(program, events, policy, order, heuristic)
 
 
-def row_of(program: Program, events: Trace, policy: str, order: Order | None, heuristic: str) -> Row:
+def row_of(program: Program, events: Trace, policy: str, order: Order | None, heuristic: str) -> PoolRow:
     """One heuristic on the trace of a program that was planned with memory enough."""
     found: PoolSize
     if heuristic == PLANNED:
@@ -140,9 +140,9 @@ def row_of(program: Program, events: Trace, policy: str, order: Order | None, he
     resident = sum(rounded(tensor.nbytes) for tensor in program.network.resident)
     made = program.setup.replace(allocator=allocator)
     network, mark = program.network, "S" if heuristic in AUTHORS and order != "late" else "R"
-    return Row(network.name, network.batch, policy, order, heuristic, mark, found, resident, made)
+    return PoolRow(network.name, network.batch, policy, order, heuristic, mark, found, resident, made)
 
 
-def least(rows: Sequence[Row], with_planned: bool = False) -> Row:
+def least(rows: Sequence[PoolRow], with_planned: bool = False) -> PoolRow:
     """The row with the smallest pool, the first of several."""
     return min((row for row in rows if with_planned or row.heuristic != PLANNED), key=lambda row: row.found.pool_bytes)

@@ -41,7 +41,7 @@ class NoSolver(RefimplError, ValueError):
 
 
 @dataclass(frozen=True)
-class Bound:
+class LowerBound:
     """No plan's iteration is shorter than `seconds`."""
 
     seconds: float
@@ -64,7 +64,7 @@ class Crossing:
     rebuild: float | None  #: seconds of the forward calls that make it; None for the batch, which no call makes
 
 
-def lower_bound(network: Network, machine: Machine, budget: int, time_limit: float = 60.0) -> Bound | None:
+def lower_bound(network: Network, machine: Machine, budget: int, time_limit: float = 60.0) -> LowerBound | None:
     """The bound; None where one step alone needs more than the budget.
 
     Args:
@@ -231,7 +231,7 @@ class Programme:
             pauses = self.pause[self._after(forward - 1) : self._after(position - 1) + 1 : 2]
             self.solver.addConstr(self.solver.qsum(due) <= self.solver.qsum(pauses))
 
-    def solve(self, time_limit: float) -> Bound:
+    def solve(self, time_limit: float) -> LowerBound:
         """The least sum of the batch's upload, the calls and the pauses."""
         solver = self.solver
         solver.setOptionValue("time_limit", time_limit)
@@ -248,7 +248,7 @@ class Programme:
         found += solver.getInfo().mip_dual_bound * self.floor
         proved = solver.getModelStatus().name == "kOptimal"
         size = solver.numVariables, solver.numConstrs, len(self.looked_at)
-        return Bound(max(found, self.floor), proved, *size, solver.getRunTime())
+        return LowerBound(max(found, self.floor), proved, *size, solver.getRunTime())
 
 
 def crossings(network: Network, machine: Machine, budget: int) -> list[Crossing]:

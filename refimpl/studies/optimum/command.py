@@ -18,7 +18,7 @@ from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
 from refimpl.report.tables import Column, Table
-from refimpl.studies.optimum.bound import LEFT_OUT, Bound, floor_seconds, lower_bound, single_step_bytes
+from refimpl.studies.optimum.bound import LEFT_OUT, LowerBound, floor_seconds, lower_bound, single_step_bytes
 from refimpl.studies.optimum.exhaustive import MOST, RECOMPUTE_ALONE, Enumerated, crossing_maps, exhaustive
 from refimpl.studies.optimum.rotor import chain_seconds, is_chain
 from refimpl.studies.optimum.setups import best_of_papers, of_papers
@@ -54,7 +54,7 @@ DONE_WITH = {"keep": "kept", "offload": "offloaded", "drop": "dropped"}  #: fate
 
 
 @dataclass(frozen=True)
-class Row:
+class OptimumRow:
     """A line of the table."""
 
     what: str
@@ -72,14 +72,14 @@ class Recomputation:
 
 
 @dataclass(frozen=True)
-class Found:
+class OptimumFound:
     """Everything that the command shows."""
 
     floor: float  #: seconds
-    bound: Bound
+    bound: LowerBound
     enumerated: Enumerated | None
     alone: Recomputation | None
-    policies: list[Row]
+    policies: list[OptimumRow]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     if bound is None:
         least = size(single_step_bytes(network, machine))
         raise Fail(f"one step of {network.name} needs {least} by itself; no policy fits {size(budget)}", DOES_NOT_FIT)
-    found = Found(
+    found = OptimumFound(
         floor_seconds(network, machine),
         bound,
         enumerated(network, machine, budget, options.most),
@@ -129,39 +129,41 @@ def recomputation(network: Network, machine: Machine, budget: int) -> Recomputat
         )
 
 
-def policies(network: Network, machine: Machine, budget: int) -> list[Row]:
+def policies(network: Network, machine: Machine, budget: int) -> list[OptimumRow]:
     """Every paper's best, and the policy that combines them."""
     setups = of_papers()
     with progress("planning", len(setups)) as advance:
         best = best_of_papers(network, machine, budget, setups, advance)
-    return [Row(one.paper, one.setup, one.seconds) for one in best]
+    return [OptimumRow(one.paper, one.setup, one.seconds) for one in best]
 
 
-def combined(network: Network, machine: Machine, budget: int, options: argparse.Namespace) -> Row:
+def combined(network: Network, machine: Machine, budget: int, options: argparse.Namespace) -> OptimumRow:
     """The policy that combines the papers."""
     program = attempt(network, resolve.with_effort(COMBINED, options), machine, budget)
     if program is None:
-        return Row("combined", "", None)
+        return OptimumRow("combined", "", None)
     resolve.proved(program)
     fates = Counter[str](fate.name for fate in program.fates.values())
     maps = ", ".join(f"{fates[name]} {done}" for name, done in DONE_WITH.items() if fates[name])
-    return Row("combined", f"maps: {maps}", program.planned_seconds)
+    return OptimumRow("combined", f"maps: {maps}", program.planned_seconds)
 
 
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def table(found: Found, network: Network, machine: Machine, budget: int) -> Table:
+def table(found: OptimumFound, network: Network, machine: Machine, budget: int) -> Table:
     def over(seconds: float) -> Any:
         return lambda row: None if row.seconds is None else row.seconds / seconds
 
     bound = found.bound
     rows = [
-        Row("floor", "fastest calls, no wait", found.floor),
-        Row("bound", "proved: no policy is faster" if bound.proved else "as far as proved by the limit", bound.seconds),
+        OptimumRow("floor", "fastest calls, no wait", found.floor),
+        OptimumRow(
+            "bound", "proved: no policy is faster" if bound.proved else "as far as proved by the limit", bound.seconds
+        ),
     ]
     if found.enumerated:
-        rows.append(Row("enumerated", fates_of(found.enumerated), found.enumerated.seconds))
+        rows.append(OptimumRow("enumerated", fates_of(found.enumerated), found.enumerated.seconds))
     rows += found.policies
     columns = (
         Column("", "what"), Column("setup", "how", wraps=True), Column("iteration", "seconds", duration),
@@ -174,9 +176,9 @@ def table(found: Found, network: Network, machine: Machine, budget: int) -> Tabl
 def recomputation_table(alone: Recomputation) -> Table:
     maps = counted(len(alone.enumerated.enumerated), "largest map")
     rows = [
-        Row("nothing", "", alone.nothing),
-        Row("Rotor's optimum", "", alone.rotor if alone.rotor < float("inf") else None),
-        Row("enumerated", fates_of(alone.enumerated), alone.enumerated.seconds),
+        OptimumRow("nothing", "", alone.nothing),
+        OptimumRow("Rotor's optimum", "", alone.rotor if alone.rotor < float("inf") else None),
+        OptimumRow("enumerated", fates_of(alone.enumerated), alone.enumerated.seconds),
     ]
     columns = (
         Column("recomputed", "what"), Column("fates", "how", wraps=True), Column("iteration", "seconds", duration),
@@ -194,7 +196,7 @@ def fates_of(found: Enumerated) -> str:
     return str(found.fates) if found.program else ""
 
 
-def notes(found: Found) -> list[str]:
+def notes(found: OptimumFound) -> list[str]:
     """A note on how to read the figures."""
     bound = found.bound
     ended = "finished" if bound.proved else "stopped at the time limit; more time may give a higher bound"
@@ -214,7 +216,7 @@ def notes(found: Found) -> list[str]:
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
-def document(found: Found, network: Network, machine: Machine, budget: int) -> dict[str, Any]:
+def document(found: OptimumFound, network: Network, machine: Machine, budget: int) -> dict[str, Any]:
     """Everything; bytes, seconds; null where nothing fits or applies."""
     alone = found.alone
     return {

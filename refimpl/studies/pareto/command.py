@@ -37,7 +37,7 @@ from refimpl.report.tables import Column, Table
 from refimpl.studies.optimum.bound import silent_solver, single_step_bytes
 from refimpl.studies.optimum.setups import Named, of_papers
 from refimpl.studies.pareto import points as pareto
-from refimpl.studies.pareto.points import Case, Curve, Points, Task
+from refimpl.studies.pareto.points import Curve, ParetoCase, Points, Task
 from refimpl.text import counted, size
 
 POINTS = 12
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     machine, setups = resolve.machine(options), setups_of(options)
     seed = COMBINED.seed if options.search_seed is None else options.search_seed
     network = build(options.network, options.batch)
-    case = pareto.Case(options.network, network.batch, machine, setups, options.time_limit, options.effort, seed)
+    case = pareto.ParetoCase(options.network, network.batch, machine, setups, options.time_limit, options.effort, seed)
     jobs = options.jobs or cores()
     out = Path(options.out) if options.out else None
     with pareto.kept(out, case) as (points, keep):
@@ -98,7 +98,9 @@ def run(options: argparse.Namespace) -> int:
             if not in_own_code(error) and not isinstance(error, OwnCodeError):
                 raise
             raise Fail(told(error) + kept(out, points)) from None
-    found = Found(case, network, budgets, points, unlimited_baseline(network, machine).planned_seconds, options.bound)
+    found = ParetoFound(
+        case, network, budgets, points, unlimited_baseline(network, machine).planned_seconds, options.bound
+    )
     if picture:
         save(drawn(found), picture)
     if options.json:
@@ -130,7 +132,7 @@ def setups_of(options: argparse.Namespace) -> dict[str, Named]:
     return {one.name: Named(one.name, one.name, one) for one in made if not isinstance(one, Combined)}
 
 
-def solve(case: Case, tasks: list[Task], points: Points, jobs: int, keep: Any, doing: str) -> None:
+def solve(case: ParetoCase, tasks: list[Task], points: Points, jobs: int, keep: Any, doing: str) -> None:
     """The tasks, with a bar."""
     left = sum(task not in points for task in tasks)
     with progress(doing, len(tasks), len(tasks) - left) as advance:
@@ -143,7 +145,7 @@ def solve(case: Case, tasks: list[Task], points: Points, jobs: int, keep: Any, d
 
 
 def budgets_of(
-    options: argparse.Namespace, case: Case, network: Network, points: Points, jobs: int, keep: Any
+    options: argparse.Namespace, case: ParetoCase, network: Network, points: Points, jobs: int, keep: Any
 ) -> list[int]:
     """The budgets of --budget; else geometric steps from the least that some setup fits in to the baseline's."""
     if options.budget is not None:
@@ -157,11 +159,11 @@ def budgets_of(
     return pareto.budgets_between(int(least), most, options.points)
 
 
-class Found:
+class ParetoFound:
     """The curves, of all points."""
 
     def __init__(
-        self, case: Case, network: Network, budgets: list[int], points: Points, floor: float, bound: bool
+        self, case: ParetoCase, network: Network, budgets: list[int], points: Points, floor: float, bound: bool
     ) -> None:
         self.case, self.network, self.budgets, self.floor = case, network, budgets, floor
         self.single_step = single_step_bytes(network, case.machine)
@@ -185,12 +187,12 @@ class Found:
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def shown(found: Found) -> list[Curve]:
+def shown(found: ParetoFound) -> list[Curve]:
     """The columns of the table, after the budget."""
     return [*found.best, found.combined, *([found.bound] if found.bound else [])]
 
 
-def table(found: Found) -> Table:
+def table(found: ParetoFound) -> Table:
     """Slow-downs: a line a budget."""
     curves = shown(found)
     rows = [*zip(found.budgets, *(found.slowdowns(curve) for curve in curves), strict=True)]
@@ -203,7 +205,7 @@ def table(found: Found) -> Table:
     return Table.of(found.title, rows, columns, note)
 
 
-def findings(found: Found) -> list[str]:
+def findings(found: ParetoFound) -> list[str]:
     lines = [f"One step alone needs {size(found.single_step)}: no policy fits in less."]
     if gain := pareto.gain(found.combined, found.best, found.floor):
         lines.append(
@@ -222,11 +224,11 @@ def findings(found: Found) -> list[str]:
     return lines
 
 
-def drawn(found: Found) -> Any:
-    from refimpl.studies.pareto.pictures import Group, pareto_picture
+def drawn(found: ParetoFound) -> Any:
+    from refimpl.studies.pareto.pictures import CurveGroup, pareto_picture
 
     groups = {
-        best.paper: Group(
+        best.paper: CurveGroup(
             [found.slowdowns(curve) for curve in found.curves if curve.paper == best.paper],
             None if best.paper == "baseline" else found.slowdowns(best),
         )
@@ -241,7 +243,7 @@ def drawn(found: Found) -> Any:
 # -- for programs ------------------------------------------------------------------------------------------------------
 
 
-def document(found: Found) -> dict[str, Any]:
+def document(found: ParetoFound) -> dict[str, Any]:
     """Everything; bytes, seconds; null where nothing fits."""
     machine = found.case.machine
     return {

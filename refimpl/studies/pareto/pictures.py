@@ -20,7 +20,7 @@ TICKS = 6  #: on the axis of budgets
 Line = Sequence[float | None]  #: slow-downs; None where nothing fits
 
 
-class Group(NamedTuple):
+class CurveGroup(NamedTuple):
     """The setups of a paper, or others that belong together."""
 
     thin: Sequence[Line]
@@ -30,7 +30,7 @@ class Group(NamedTuple):
 def pareto_picture(
     subtitle: str,
     budgets: Sequence[int],
-    groups: Mapping[str, Group],
+    groups: Mapping[str, CurveGroup],
     policies: Mapping[str, Line],
     bound: Line | None,
     single_step: int,

@@ -56,7 +56,7 @@ Points = dict[Task, float | None]
 
 
 @dataclass(frozen=True)
-class Case:
+class ParetoCase:
     """The case that all points have in common; every process gets it."""
 
     network: str
@@ -101,7 +101,7 @@ def budgets_between(least: int, most: int, points: int) -> list[int]:
 
 
 def solve(
-    case: Case, tasks: Iterable[Task], points: Points, jobs: int, keep: Callable[[Task, float | None], None]
+    case: ParetoCase, tasks: Iterable[Task], points: Points, jobs: int, keep: Callable[[Task, float | None], None]
 ) -> None:
     """Add the points of the tasks that have none yet.
 
@@ -119,13 +119,13 @@ def solve(
         keep(task, value)
 
 
-def one_by_one(case: Case, tasks: Sequence[Task]) -> Iterator[tuple[Task, float | None]]:
+def one_by_one(case: ParetoCase, tasks: Sequence[Task]) -> Iterator[tuple[Task, float | None]]:
     network = build(case.network, case.batch)
     for task in tasks:
         yield task, case.solve(network, task)
 
 
-def side_by_side(case: Case, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, float | None]]:
+def side_by_side(case: ParetoCase, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, float | None]]:
     """In the order in which they are done.  If it is stopped, so are the processes."""
     with ProcessPoolExecutor(jobs, get_context("spawn"), begin, (packed(case), own_code.known)) as pool:
         try:
@@ -141,7 +141,7 @@ def side_by_side(case: Case, tasks: Sequence[Task], jobs: int) -> Iterator[tuple
             raise
 
 
-def packed(case: Case) -> bytes:
+def packed(case: ParetoCase) -> bytes:
     """The case for other processes."""
     try:
         return pickle.dumps(case)
@@ -160,7 +160,7 @@ def deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
-_here: list[Callable[[], tuple[Case, Network]]] = []  # what makes the case of a process, once
+_here: list[Callable[[], tuple[ParetoCase, Network]]] = []  # what makes the case of a process, once
 
 
 def begin(given: bytes, known: Mapping[str, Path]) -> None:
@@ -168,8 +168,8 @@ def begin(given: bytes, known: Mapping[str, Path]) -> None:
     own_code.known.update(known)
 
     @cache
-    def case() -> tuple[Case, Network]:
-        found: Case = pickle.loads(given)
+    def case() -> tuple[ParetoCase, Network]:
+        found: ParetoCase = pickle.loads(given)
         return found, build(found.network, found.batch)
 
     _here.append(case)
@@ -189,7 +189,7 @@ def in_process(task: Task) -> float | None:
 
 
 @contextmanager
-def kept(path: Path | None, case: Case) -> Iterator[tuple[Points, Callable[[Task, float | None], None]]]:
+def kept(path: Path | None, case: ParetoCase) -> Iterator[tuple[Points, Callable[[Task, float | None], None]]]:
     """The points in a file, and what adds a point to it; without a file none, and nothing.
 
     A file has a line for its case and one for each point.  A line without an end is left from a run that was killed
@@ -214,7 +214,7 @@ def write(file: TextIO, line: Any) -> None:
     file.flush()
 
 
-def read(path: Path, case: Case) -> tuple[Points, int]:
+def read(path: Path, case: ParetoCase) -> tuple[Points, int]:
     """A file's points, and the bytes of its complete lines; raises `PointsError`."""
     with opened(path) as file:
         given = file.read()

@@ -32,7 +32,7 @@ PARTS = ("forward", "maps", "weights")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredConvolution:
     """A timing: a network's forward, or the gradients of its maps or of its weights, or both together ("backward")."""
 
     library: str
@@ -42,8 +42,8 @@ class Measured:
     milliseconds: float
 
 
-def _measured(library: str, network: str, batch: int, **milliseconds: float) -> list[Measured]:
-    return [Measured(library, network, batch, part, value) for part, value in milliseconds.items()]
+def _measured(library: str, network: str, batch: int, **milliseconds: float) -> list[MeasuredConvolution]:
+    return [MeasuredConvolution(library, network, batch, part, value) for part, value in milliseconds.items()]
 
 
 MEASURED = (
@@ -66,10 +66,10 @@ BY_FFT = ("FFT", "FFT_TILING")
 
 
 @dataclass(frozen=True)
-class Row:
+class CalibrationRow:
     """One figure.  `error` is a share of what was measured; `fitted`: the fit knew this figure."""
 
-    measured: Measured
+    measured: MeasuredConvolution
     modelled: float  #: milliseconds
     fitted: bool = True
 
@@ -105,7 +105,7 @@ def _offered(call: Call, library: str) -> tuple[Option, ...]:
     return tuple(option for option in made if library == R4 or option.algorithm not in BY_FFT)
 
 
-def prepare(measured: Iterable[Measured] = MEASURED) -> dict[Measured, Ways]:
+def prepare(measured: Iterable[MeasuredConvolution] = MEASURED) -> dict[MeasuredConvolution, Ways]:
     """Every figure with the calls that it is the time of."""
     from refimpl.network import zoo
 
@@ -124,13 +124,13 @@ def milliseconds(machine: Machine, calls: Ways) -> float:
     return 1000 * sum(min(map(machine.option_seconds, offered)) for offered in calls)
 
 
-def misfit(efficiency: Efficiency, prepared: Mapping[Measured, Ways]) -> float:
+def misfit(efficiency: Efficiency, prepared: Mapping[MeasuredConvolution, Ways]) -> float:
     """Sum of the squared logarithms of modelled over measured."""
     machine = replace(TITAN_X, efficiency=efficiency)
     return sum(log(milliseconds(machine, calls) / figure.milliseconds) ** 2 for figure, calls in prepared.items())
 
 
-def fit(prepared: Mapping[Measured, Ways], start: Efficiency = TITAN_X.efficiency) -> Efficiency:
+def fit(prepared: Mapping[MeasuredConvolution, Ways], start: Efficiency = TITAN_X.efficiency) -> Efficiency:
     """The efficiencies, none above 1, with the least misfit: each in turn up or down, by smaller and smaller steps."""
     best, least, stride = start, misfit(start, prepared), 0.2
     while stride > 0.002:
@@ -146,19 +146,19 @@ def fit(prepared: Mapping[Measured, Ways], start: Efficiency = TITAN_X.efficienc
     return best
 
 
-def calibration(machine: Machine = TITAN_X) -> list[Row]:
+def calibration(machine: Machine = TITAN_X) -> list[CalibrationRow]:
     """Every figure beside the model's; last, the two that R4's backward parts add up to, which the fit did not see."""
-    rows = [Row(figure, milliseconds(machine, calls)) for figure, calls in prepare().items()]
+    rows = [CalibrationRow(figure, milliseconds(machine, calls)) for figure, calls in prepare().items()]
     sums = []
     for maps, weights in pairwise(rows):
         if (maps.measured.part, weights.measured.part) == ("maps", "weights"):
             both = maps.measured.milliseconds + weights.measured.milliseconds
             backward = replace(maps.measured, part="backward", milliseconds=both)
-            sums.append(Row(backward, maps.modelled + weights.modelled, fitted=False))
+            sums.append(CalibrationRow(backward, maps.modelled + weights.modelled, fitted=False))
     return rows + sums
 
 
-def unseen() -> list[Row]:
+def unseen() -> list[CalibrationRow]:
     """Every figure as modelled by a fit that has seen no figure of that network: how far to trust a new one."""
     prepared = prepare()
     rows = []
@@ -166,7 +166,7 @@ def unseen() -> list[Row]:
         others = {figure: calls for figure, calls in prepared.items() if figure.network != network}
         machine = replace(TITAN_X, efficiency=fit(others))
         rows += [
-            Row(figure, milliseconds(machine, calls), fitted=False)
+            CalibrationRow(figure, milliseconds(machine, calls), fitted=False)
             for figure, calls in prepared.items()
             if figure.network == network
         ]

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import pytest
 
-from kernels.emulated import Unsupported, build
+from kernels.emulated import UnsupportedPtx, build
 from kernels.emulated.ptx import BITS
 from kernels.emulated.translate import translate
 
@@ -336,7 +336,7 @@ def test_a_function_is_called_with_arguments_and_a_result() -> None:
     ],
 )
 def test_what_is_not_known_is_named(line: str, says: str) -> None:
-    with pytest.raises(Unsupported, match=says):
+    with pytest.raises(UnsupportedPtx, match=says):
         translate(module([line]), "f")
 
 

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from refimpl.accudnn import ACCUDNN, Model
-from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, PlanContext, plan
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.accudnn
 ITERATIONS = 2
 SLOW_LINK = machine(1e8)  # a copy takes as long as many steps
 
-orders: st.SearchStrategy[Order] = st.one_of(
+orders: st.SearchStrategy[LegalOrder] = st.one_of(
     st.builds(ProgramOrder), st.builds(CopiesEarly), st.builds(CopiesLate), st.builds(Drawn, st.integers(0, 99))
 )
 shares = st.floats(0, 1)
 
 
-def trains_to_the_bit(network: Network, share: float, order: Order, slow: bool) -> bool:
+def trains_to_the_bit(network: Network, share: float, order: LegalOrder, slow: bool) -> bool:
     """A budget between the model's least and what everything holds; whether a program was found."""
     on = SLOW_LINK if slow else MACHINE
     model = Model.of(PlanContext(network, on, UNLIMITED))
@@ -51,13 +51,13 @@ def trains_to_the_bit(network: Network, share: float, order: Order, slow: bool) 
 @pytest.mark.slow
 @given(networks(layers=12), shares, orders, st.booleans())
 @settings(max_examples=20)
-def test_what_the_model_chooses_changes_no_bit(network: Network, share: float, order: Order, slow: bool) -> None:
+def test_what_the_model_chooses_changes_no_bit(network: Network, share: float, order: LegalOrder, slow: bool) -> None:
     trains_to_the_bit(network, share, order, slow)
 
 
 @pytest.mark.campaign
 @given(networks(layers=24, side=8), shares, orders, st.booleans())
 @settings(max_examples=300)
-def test_three_hundred_networks_and_budgets(network: Network, share: float, order: Order, slow: bool) -> None:
+def test_three_hundred_networks_and_budgets(network: Network, share: float, order: LegalOrder, slow: bool) -> None:
     """A network that does not fit is not counted."""
     assume(trains_to_the_bit(network, share, order, slow))

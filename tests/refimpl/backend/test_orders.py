@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, RunError
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder, RunError
 from refimpl.backend.orders import Arranger
 from refimpl.network import Network
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Setup, Wait
@@ -16,7 +16,7 @@ from tests.refimpl.backend.running import MACHINE, small_program
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, setups
 
-ORDERS: list[Order] = [ProgramOrder(), CopiesEarly(), CopiesLate(), Drawn(0), Drawn(1)]
+ORDERS: list[LegalOrder] = [ProgramOrder(), CopiesEarly(), CopiesLate(), Drawn(0), Drawn(1)]
 WORK = ("launch", "copy out", "copy in")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.backend import CopiesEarly, CopiesLate, Drawn, NotFinite, Order, ProgramOrder
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, NotFinite, ProgramOrder
 from refimpl.backend.poison import ONES, Bytes, Poison
 from refimpl.machine import HOST
 from refimpl.network import Network
@@ -109,7 +109,7 @@ def test_what_the_next_iteration_needs_stays_and_what_it_writes_first_does_not()
 # -- a missing wait ----------------------------------------------------------------------------------------------------
 
 
-def orders() -> list[Order]:
+def orders() -> list[LegalOrder]:
     return [CopiesLate(), CopiesEarly(), Drawn(1), Drawn(2)]
 
 
@@ -121,7 +121,7 @@ def without_one_wait(program: Program) -> Iterator[Program]:
             yield dataclasses.replace(program, instructions=rest)
 
 
-def runs_right(program: Program, order: Order, expected: Arrays, poison: bool = True) -> bool:
+def runs_right(program: Program, order: LegalOrder, expected: Arrays, poison: bool = True) -> bool:
     try:
         with np.errstate(all="ignore"):
             _, state = trained(program, ITERATIONS, order=order, poison=poison)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from refimpl.backend import CopiesEarly, CopiesLate, Drawn, NotFinite, Order, ProgramOrder
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, NotFinite, ProgramOrder
 from refimpl.machine import Machine
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup
@@ -23,14 +23,14 @@ from tests.refimpl.modules import least_plan, machine, setup, setups
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
 from tests.refimpl.planner.mutations import COMPRESSING
 
-orders: st.SearchStrategy[Order] = st.one_of(
+orders: st.SearchStrategy[LegalOrder] = st.one_of(
     st.builds(ProgramOrder), st.builds(CopiesEarly), st.builds(CopiesLate), st.builds(Drawn, st.integers(0, 99))
 )
 SLOW_LINK = machine(1e8)  # a copy takes as long as many steps
 ITERATIONS = 2
 
 
-def holds(network: Network, wanted: Setup, tightness: float, order: Order, slow: bool) -> None:
+def holds(network: Network, wanted: Setup, tightness: float, order: LegalOrder, slow: bool) -> None:
     program = least_plan(network, wanted, SLOW_LINK if slow else MACHINE, tightness)
     expected = plain_training(program, ITERATIONS)
     assume(np.isfinite(expected["losses"]).all())  # else the network diverges, and the trainer stops
@@ -46,7 +46,7 @@ def holds(network: Network, wanted: Setup, tightness: float, order: Order, slow:
 @given(networks(layers=12), setups, st.sampled_from((0.0, 0.3)), orders, st.booleans())
 @settings(max_examples=25)
 def test_training_comes_to_the_same_bits(
-    network: Network, wanted: Setup, tightness: float, order: Order, slow: bool
+    network: Network, wanted: Setup, tightness: float, order: LegalOrder, slow: bool
 ) -> None:
     holds(network, wanted, tightness, order, slow)
 
@@ -54,13 +54,13 @@ def test_training_comes_to_the_same_bits(
 @pytest.mark.slow
 @given(networks(layers=40, side=8), setups, st.sampled_from((0.0, 0.3)), orders, st.booleans())
 @settings(max_examples=12)
-def test_deep_networks_too(network: Network, wanted: Setup, tightness: float, order: Order, slow: bool) -> None:
+def test_deep_networks_too(network: Network, wanted: Setup, tightness: float, order: LegalOrder, slow: bool) -> None:
     holds(network, wanted, tightness, order, slow)
 
 
 @given(networks(layers=8), setups, orders)
 @settings(max_examples=10)
-def test_training_agrees_with_pytorch(torch: Any, network: Network, wanted: Setup, order: Order) -> None:
+def test_training_agrees_with_pytorch(torch: Any, network: Network, wanted: Setup, order: LegalOrder) -> None:
     from tests.refimpl.by_torch import run_torch
 
     program = least_plan(network, wanted, MACHINE)
@@ -72,7 +72,7 @@ def test_training_agrees_with_pytorch(torch: Any, network: Network, wanted: Setu
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-4, atol=1e-4, err_msg=name)
 
 
-def evaluates(network: Network, wanted: Setup, tightness: float, order: Order, on: Machine = MACHINE) -> None:
+def evaluates(network: Network, wanted: Setup, tightness: float, order: LegalOrder, on: Machine = MACHINE) -> None:
     """After an iteration of training, in the same arena; and training goes on as if nothing had been."""
     program = least_plan(network, wanted, on, tightness)
     with trainer(program, order=order, poison=True) as made:
@@ -94,7 +94,7 @@ def evaluates(network: Network, wanted: Setup, tightness: float, order: Order, o
 @pytest.mark.slow
 @given(networks(layers=10), setups, orders)
 @settings(max_examples=10)
-def test_evaluating_gives_what_the_plain_network_gives(network: Network, wanted: Setup, order: Order) -> None:
+def test_evaluating_gives_what_the_plain_network_gives(network: Network, wanted: Setup, order: LegalOrder) -> None:
     evaluates(network, wanted, 0.5, order)
 
 
@@ -114,7 +114,7 @@ compressing = st.builds(
 )  # fmt: skip
 @settings(max_examples=1652, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 def test_evaluating_where_a_cache_evicts_and_the_host_compresses(
-    network: Network, wanted: Setup, tightness: float, order: Order, link: float
+    network: Network, wanted: Setup, tightness: float, order: LegalOrder, link: float
 ) -> None:
     """Inference may compress more than training does, and its store was once sized for training's alone."""
     with suppress(DoesNotFit, NotFinite):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refimpl.memory import ALLOCATORS
-from refimpl.memory.log import Event, read_rmm, replay, write_rmm
+from refimpl.memory.log import LoggedEvent, read_rmm, replay, write_rmm
 from tests.refimpl.cli.said import Command, Wrong
 
 LOG = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
@@ -26,8 +26,8 @@ def test_every_allocator_gets_the_least_pool_that_was_found(refimpl: Command) ->
 
 def test_holes_cost_what_they_cost(refimpl: Command, tmp_path: Path) -> None:
     """Three blocks, the outer two freed: one of twice the size fits only after them."""
-    events = [Event("allocate", p, UNIT) for p in (1, 2, 3)]
-    events += [Event("free", p, UNIT) for p in (1, 3)] + [Event("allocate", 4, 2 * UNIT)]
+    events = [LoggedEvent("allocate", p, UNIT) for p in (1, 2, 3)]
+    events += [LoggedEvent("free", p, UNIT) for p in (1, 3)] + [LoggedEvent("allocate", 4, 2 * UNIT)]
     write_rmm(tmp_path / "holes.csv", events)
     said = refimpl("replay", tmp_path / "holes.csv", "--allocator", "best-fit", "--json")
     (row,) = json.loads(said.out)["allocators"]
@@ -39,7 +39,7 @@ def test_holes_cost_what_they_cost(refimpl: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize("sizes", [[2**60 + 1], [10**400], [2**59, 2**59, 1], [5, 2**60]])
 def test_a_log_of_more_than_any_memory_is_refused(wrong: Wrong, tmp_path: Path, sizes: list[int]) -> None:
     """Once the search for the least pool never ended."""
-    write_rmm(tmp_path / "huge.csv", [Event("allocate", i, nbytes) for i, nbytes in enumerate(sizes)])
+    write_rmm(tmp_path / "huge.csv", [LoggedEvent("allocate", i, nbytes) for i, nbytes in enumerate(sizes)])
     says = f"the log needs more than 2^60 bytes at once, first in line {1 + len(sizes)}"
     assert says in wrong("replay", tmp_path / "huge.csv")
     assert says in wrong("replay", tmp_path / "huge.csv", "--size", "1GiB")

@@ -16,7 +16,7 @@ from refimpl.combined import COMBINED, Combined, Fates
 from refimpl.combined.judge import Judge
 from refimpl.combined.maps import Maps
 from refimpl.combined.papers import papers, planned_quickly
-from refimpl.combined.remedies import Change, Losses, Remedies, fates_of
+from refimpl.combined.remedies import Change, Losses, SearchRemedies, fates_of
 from refimpl.combined.search import of_papers, point
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
@@ -280,8 +280,8 @@ def test_the_remedy_for_a_rebuild_is_to_keep_the_map() -> None:
     dropping = Change(((x.name, "drop"),)).applied(setup)
     program = plan(net, dropping, on, 1 << 50)
     assert Losses(program).rebuilds[x] > 0
-    assert Remedies(dropping, program, maps).ranked()[0] == Change(((x.name, "keep"),))
-    assert fates_of(Remedies(dropping, program, maps).ranked()[0].applied(dropping)) == Fates()
+    assert SearchRemedies(dropping, program, maps).ranked()[0] == Change(((x.name, "keep"),))
+    assert fates_of(SearchRemedies(dropping, program, maps).ranked()[0].applied(dropping)) == Fates()
 
 
 @pytest.mark.slow

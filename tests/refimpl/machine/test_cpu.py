@@ -16,7 +16,7 @@ import cpu_reference
 import pytest
 
 from kernels import gpu
-from kernels.launch import Launch
+from kernels.launch import KernelLaunch
 from refimpl.machine import cpu, cpu_costs, here
 from refimpl.machine.cpu import CalibratedCpu, Units, launches, untouched, way
 from refimpl.machine.work import MachineError
@@ -30,7 +30,7 @@ from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, every_option, smallest
 
 
-def every_launch(network: Network) -> Iterator[Launch]:
+def every_launch(network: Network) -> Iterator[KernelLaunch]:
     """Every launch of training, convolutions by every algorithm; no array is touched."""
     for step in network.steps:
         for call in step.calls:

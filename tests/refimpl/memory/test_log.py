@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.memory import ALLOCATORS, Allocator, BestFit
-from refimpl.memory.log import Action, Event, LogError, Replay, read_rmm, replay, write_rmm
+from refimpl.memory.log import Action, LogError, LoggedEvent, LogReplay, read_rmm, replay, write_rmm
 from tests.messages import raises_naming
 
 SMALL_CNN = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
@@ -38,9 +38,9 @@ def test_a_line_is_read_as_rmm_means_it(tmp_path: Path) -> None:
         "7,00:00:01.000000,allocate failure,(nil),17179869184,0x55d0c3a81f20",
     )
     assert read_rmm(path) == [
-        Event("allocate", 0x10012400000, 1048576, 15 * 3600 + 47 * 60 + 2.841961, 0, 2342727),
-        Event("free", 0x30A000000, 256, 14 * 3600 + 21 * 60 + 32.661875, 2, 1980043),
-        Event("allocate failure", 0, 17179869184, 1.0, 0x55D0C3A81F20, 7),
+        LoggedEvent("allocate", 0x10012400000, 1048576, 15 * 3600 + 47 * 60 + 2.841961, 0, 2342727),
+        LoggedEvent("free", 0x30A000000, 256, 14 * 3600 + 21 * 60 + 32.661875, 2, 1980043),
+        LoggedEvent("allocate failure", 0, 17179869184, 1.0, 0x55D0C3A81F20, 7),
     ]
 
 
@@ -60,7 +60,7 @@ def test_a_byte_order_mark_blank_lines_and_windows_ends_do_not_matter(tmp_path: 
     path.write_bytes(
         b"\xef\xbb\xbf" + (HEADER + "\n1,00:00:00.000001,allocate,0x100,5,0\n\n").replace("\n", "\r\n").encode()
     )
-    assert read_rmm(path) == [Event("allocate", 0x100, 5, 1e-6, 0, 1)]
+    assert read_rmm(path) == [LoggedEvent("allocate", 0x100, 5, 1e-6, 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,17 @@ def test_a_log_without_events_is_a_log(tmp_path: Path) -> None:
 
 def test_we_write_what_rmm_writes(tmp_path: Path) -> None:
     path = tmp_path / "ours.csv"
-    write_rmm(path, [Event("allocate", 0x200, 1000, 3661.25, 0, 3), Event("free", 0x200, 1000, 3661.5000004, 0x2A, 3)])
+    write_rmm(
+        path,
+        [LoggedEvent("allocate", 0x200, 1000, 3661.25, 0, 3), LoggedEvent("free", 0x200, 1000, 3661.5000004, 0x2A, 3)],
+    )
     assert path.read_bytes().decode() == (
         HEADER + "3,01:01:01.250000,allocate,0x200,1000,0\n3,01:01:01.500000,free,0x200,1000,0x2a\n"
     )
 
 
 events = st.builds(
-    Event,
+    LoggedEvent,
     action=st.sampled_from(["allocate", "free", "allocate failure"]),
     pointer=st.integers(0, 2**64 - 1),
     nbytes=st.integers(0, 200 << 30),
@@ -127,7 +130,7 @@ events = st.builds(
 
 
 @given(st.lists(events, max_size=20))
-def test_what_was_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, written: list[Event]) -> None:
+def test_what_was_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, written: list[LoggedEvent]) -> None:
     path = tmp_path_factory.mktemp("log") / "log.csv"
     write_rmm(path, written)
     read = read_rmm(path)
@@ -142,7 +145,7 @@ def test_the_small_cnn_is_written_back_as_it_was(tmp_path: Path) -> None:
     assert (tmp_path / "again.csv").read_text() == SMALL_CNN.read_text().replace("(nil)", "0x0")
 
 
-def recount(read: list[Event]) -> tuple[int, Counter[str]]:
+def recount(read: list[LoggedEvent]) -> tuple[int, Counter[str]]:
     """The most bytes alive at once, straight from the log's own pointers; and how often each action occurs."""
     alive: dict[int, int] = {}
     peak = 0
@@ -187,9 +190,9 @@ def test_a_replay_says_where_the_first_failure_was(allocator: Allocator) -> None
     assert len(result.unfreed) == 6
 
 
-def run(*lines: tuple[Action, int, int]) -> Replay:
+def run(*lines: tuple[Action, int, int]) -> LogReplay:
     """Replay (action, pointer, bytes) in a pool of ten granules."""
-    return replay([Event(*line) for line in lines], BestFit().open(10 * 512))
+    return replay([LoggedEvent(*line) for line in lines], BestFit().open(10 * 512))
 
 
 def test_what_is_odd_in_a_log_is_reported() -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from refimpl.backend import Drawn, NotFinite, Order
+from refimpl.backend import Drawn, LegalOrder, NotFinite
 from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.zoo import build
@@ -48,7 +48,7 @@ A_PROGRAM = 50  #: mutants of a program
 
 def wrong(mutant: Program, number: int) -> str | None:
     """What an accepted program does wrong when it is run; None: it trains as the plain network does."""
-    orders: list[tuple[Order | None, bool]] = [(None, False), (Drawn(number), True)]
+    orders: list[tuple[LegalOrder | None, bool]] = [(None, False), (Drawn(number), True)]
     expected = plain_training(mutant, ITERATIONS)
     for order, poison in orders:
         try:

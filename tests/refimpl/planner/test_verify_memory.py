@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl.network import Tensor
-from refimpl.planner.verify.memory import Block, Device, FreeBytes, HostMemory, inherited
+from refimpl.planner.verify.memory import CheckedBlock, CheckedDevice, FreeBytes, HostMemory, inherited
 
 SIZE = 24
 actions = st.lists(st.tuples(st.booleans(), st.integers(-2, SIZE), st.integers(-1, 9), st.integers(0, 2)), max_size=40)
@@ -33,14 +33,14 @@ def test_ranges_are_cut_and_put_back_as_bytes_are(drawn: list[tuple[bool, int, i
                 taken.append((start, end))
         elif taken:
             start, end = taken.pop(length % len(taken))
-            block = Block(None, start, end, {stream: time})
+            block = CheckedBlock(None, start, end, {stream: time})
             free.put(block)
             assert free.at(start) is block
             twin[start:end] = [{stream: time}] * (end - start)
 
 
 def test_whoever_is_behind_the_reads_is_behind_the_write() -> None:
-    block = Block(None, 0, 4, {})
+    block = CheckedBlock(None, 0, 4, {})
     assert block.last_accesses() == {}
     block.written_at, block.write_stream = 7, 1
     assert block.last_accesses() == {1: 7}
@@ -53,7 +53,7 @@ def test_no_memory_at_all() -> None:
 
 
 def test_held_and_peak_bytes() -> None:
-    device, tensor = Device(1024), Tensor("x", (100,), "map", managed=True)
+    device, tensor = CheckedDevice(1024), Tensor("x", (100,), "map", managed=True)
     first = device.allocate(tensor, 0, 512)
     assert first is not None and device.allocate(tensor, 256, 512) is None
     assert device.overlapped(256, 512) is first and device.overlapped(512, 512) is None

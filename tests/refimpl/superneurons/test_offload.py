@@ -19,7 +19,7 @@ from refimpl.planner.instructions import pinned_size
 from refimpl.planner.slots import Place
 from refimpl.superneurons import ALL_CHECKPOINTS, CHECKPOINTS, SPEED_CENTRIC, Ahead, OffloadOutputs
 from refimpl.superneurons import presets as stages
-from refimpl.superneurons.offload import BoundOffload
+from refimpl.superneurons.offload import BoundOffloadOutputs
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import instructions_of, least_plan, machine, setup
@@ -87,7 +87,7 @@ def test_a_map_that_a_relu_overwrites_leaves_once_that_is_done() -> None:
 class BehindItsProducer(OffloadOutputs):
     """Wrong where a ReLU works in place: what leaves is not yet what backward reads."""
 
-    def bind(self, context: PlanContext) -> BoundOffload:
+    def bind(self, context: PlanContext) -> BoundOffloadOutputs:
         bound = super().bind(context)
         early = [(context.producer(tensor), tensor) for tensors in bound._at.values() for tensor in tensors]
         bound._at.clear()

@@ -105,7 +105,7 @@ def test_the_deepest_resnet_is_planned_verified_and_simulated_in_20_seconds() ->
 def test_the_bench_measures_it_beside_the_others() -> None:
     """`refimpl bench --planner`: the growth is fitted to the ResNets without SuperNeurons, the target is shown."""
     rows = [
-        planner_bench.Row(str(case), number, 10 * number, 0.1, 0.1 * number, 0.1 * number, 0.1 * number)
+        planner_bench.PlanningRow(str(case), number, 10 * number, 0.1, 0.1 * number, 0.1 * number, 0.1 * number)
         for number, case in enumerate(planner_bench.NETWORKS, 1)
     ]
     grown = [planner_bench.Growth("superneurons", 0.5, [1000, 3000], [1.0, 3.0])]

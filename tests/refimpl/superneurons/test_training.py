@@ -21,7 +21,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from refimpl import superneurons, vdnn
-from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, Trainer
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder, Trainer
 from refimpl.names import presets
 from refimpl.names.modules import IN_SLOTS, SWITCHES, module
 from refimpl.network import Builder, Network, Tensor
@@ -89,7 +89,7 @@ def mixtures(draw: Any) -> Setup:
 
 #: Shares above the least budget.
 tightness = st.sampled_from((0.0, 0.0, 0.02, 0.1, 0.4))
-orders: st.SearchStrategy[Order] = st.one_of(
+orders: st.SearchStrategy[LegalOrder] = st.one_of(
     st.builds(ProgramOrder), st.builds(CopiesEarly), st.builds(CopiesLate), st.builds(Drawn, st.integers(0, 999))
 )
 machines = st.sampled_from(MACHINES)
@@ -168,7 +168,7 @@ def the_baselines_training(program: Program) -> Mapping[str, np.ndarray]:
     return trained(plan(program.network, setup, program.machine, 1 << 30), ITERATIONS)[1]
 
 
-def holds(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> Program:
+def holds(network: Network, wanted: Setup, spare: float, order: LegalOrder, on: Any) -> Program:
     """Everything that is promised of one program, run too: bytes that must not be read hold poison."""
     program = planned(network, wanted, spare, on)
     with trainer(program, order=order, poison=True) as made:
@@ -197,7 +197,7 @@ def test_every_plan_is_safe_and_its_books_balance(network: Network, wanted: Setu
 @pytest.mark.slow
 @given(networks(layers=12), stages, tightness, orders, machines)
 @settings(max_examples=20)
-def test_no_stage_changes_a_bit(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
+def test_no_stage_changes_a_bit(network: Network, wanted: Setup, spare: float, order: LegalOrder, on: Any) -> None:
     program = holds(network, wanted, spare, order, on)
     if isinstance(wanted.cache, superneurons.LeastRecentlyUsed):
         assert program.counts.offloaded_bytes == 0, "with the cache, copies are made only when an allocation fails"
@@ -206,14 +206,14 @@ def test_no_stage_changes_a_bit(network: Network, wanted: Setup, spare: float, o
 @pytest.mark.slow
 @given(networks(layers=12), mixtures(), tightness, orders, machines)
 @settings(max_examples=20)
-def test_no_mixture_changes_a_bit(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
+def test_no_mixture_changes_a_bit(network: Network, wanted: Setup, spare: float, order: LegalOrder, on: Any) -> None:
     holds(network, wanted, spare, order, on)
 
 
 @pytest.mark.slow
 @given(networks(layers=10), st.one_of(stages, mixtures()), orders)
 @settings(max_examples=10)
-def test_the_baseline_trains_to_the_same_bits(network: Network, wanted: Setup, order: Order) -> None:
+def test_the_baseline_trains_to_the_same_bits(network: Network, wanted: Setup, order: LegalOrder) -> None:
     program = least_plan(network, wanted, MACHINE)
     _, state = trained(program, ITERATIONS, order=order, poison=True)
     assert differing(state, the_baselines_training(program)) == []
@@ -222,7 +222,7 @@ def test_the_baseline_trains_to_the_same_bits(network: Network, wanted: Setup, o
 @pytest.mark.slow
 @given(networks(layers=40, side=8), st.one_of(stages, mixtures()), tightness, orders, machines)
 @settings(max_examples=8)
-def test_deep_networks_too(network: Network, wanted: Setup, spare: float, order: Order, on: Any) -> None:
+def test_deep_networks_too(network: Network, wanted: Setup, spare: float, order: LegalOrder, on: Any) -> None:
     holds(network, wanted, spare, order, on)
 
 

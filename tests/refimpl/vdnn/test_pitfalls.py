@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend import CopiesEarly, CopiesLate, NotFinite, Order, Trainer
+from refimpl.backend import CopiesEarly, CopiesLate, LegalOrder, NotFinite, Trainer
 from refimpl.backend import cpu as cpu_backend
 from refimpl.backend.device import Sizes
 from refimpl.machine import MACHINES, Machine
@@ -111,7 +111,7 @@ def without_waits(program: Program, stream: int, after: type, backward: bool) ->
     return with_instructions(program, kept)
 
 
-def same_bits(program: Program, order: Order) -> bool:
+def same_bits(program: Program, order: LegalOrder) -> bool:
     """Whether an iteration in this order gives the values of plain training."""
     try:
         _, state = trained(program, 1, order=order, poison=True)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder
 from refimpl.names import presets
 from refimpl.network import Builder, Network, Tensor
 from refimpl.planner import CopyIn, CopyOut, Program, Setup
@@ -38,12 +38,12 @@ dynamic_policies = st.builds(lambda window: presets.setup("vdnn-dyn", {"prefetch
 
 #: Shares above the least budget: nothing to spare, a little, so much that a faster candidate of vdnn-dyn fits.
 tightness = st.sampled_from((0.0, 0.1, 0.4, 1.5))
-orders: st.SearchStrategy[Order] = st.one_of(
+orders: st.SearchStrategy[LegalOrder] = st.one_of(
     st.builds(ProgramOrder), st.builds(CopiesEarly), st.builds(CopiesLate), st.builds(Drawn, st.integers(0, 99))
 )
 
 
-def holds(network: Network, policy: Setup, spare: float, order: Order, slow: bool) -> Program:
+def holds(network: Network, policy: Setup, spare: float, order: LegalOrder, slow: bool) -> Program:
     """Everything that is promised of one program."""
     program = least_plan(network, policy, SLOW_LINK if slow else MACHINE, spare)  # type: ignore[arg-type]
     program.verify()
@@ -82,7 +82,9 @@ def what_left_came_back(program: Program) -> None:
 @pytest.mark.slow
 @given(networks(layers=10), static_policies, tightness, orders, st.booleans())
 @settings(max_examples=30)
-def test_what_leaves_changes_no_bit(network: Network, policy: Setup, spare: float, order: Order, slow: bool) -> None:
+def test_what_leaves_changes_no_bit(
+    network: Network, policy: Setup, spare: float, order: LegalOrder, slow: bool
+) -> None:
     holds(network, policy, spare, order, slow)
 
 
@@ -90,7 +92,7 @@ def test_what_leaves_changes_no_bit(network: Network, policy: Setup, spare: floa
 @given(networks(layers=16), dynamic_policies, tightness, orders, st.booleans())
 @settings(max_examples=20)
 def test_whatever_the_dynamic_policy_adopts(
-    network: Network, policy: Setup, spare: float, order: Order, slow: bool
+    network: Network, policy: Setup, spare: float, order: LegalOrder, slow: bool
 ) -> None:
     program = holds(network, policy, spare, order, slow)
     assert program.tried[0].fits  # all (m): else there were no program
@@ -101,7 +103,7 @@ def test_whatever_the_dynamic_policy_adopts(
 @pytest.mark.slow
 @given(networks(layers=30, side=8), st.one_of(static_policies, dynamic_policies), tightness, orders, st.booleans())
 @settings(max_examples=15)
-def test_deep_networks_too(network: Network, policy: Setup, spare: float, order: Order, slow: bool) -> None:
+def test_deep_networks_too(network: Network, policy: Setup, spare: float, order: LegalOrder, slow: bool) -> None:
     holds(network, policy, spare, order, slow)
 
 

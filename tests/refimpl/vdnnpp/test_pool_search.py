@@ -37,7 +37,7 @@ from refimpl.studies.fragmentation.study import (
     HEURISTICS,
     PLANNED,
     Order,
-    Row,
+    PoolRow,
     cases,
     least,
     row_of,
@@ -66,11 +66,11 @@ def network(name: str, batch: int) -> Network:
 
 
 @cache
-def studied(name: str, batch: int, join: bool = True) -> list[Row]:
+def studied(name: str, batch: int, join: bool = True) -> list[PoolRow]:
     return list(study(network(name, batch), GTX_970, join=join))
 
 
-def one(rows: Sequence[Row], policy: str, heuristic: str, order: Order | None = "early") -> Row:
+def one(rows: Sequence[PoolRow], policy: str, heuristic: str, order: Order | None = "early") -> PoolRow:
     order = None if policy == "none" else order
     (row,) = [row for row in rows if (row.policy, row.heuristic, row.order) == (policy, heuristic, order)]
     return row

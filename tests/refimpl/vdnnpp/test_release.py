@@ -15,7 +15,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from refimpl.backend import CopiesEarly, CopiesLate, NotFinite, Order
+from refimpl.backend import CopiesEarly, CopiesLate, LegalOrder, NotFinite
 from refimpl.machine import MACHINES, Choice, Machine
 from refimpl.memory import FirstFit
 from refimpl.names import presets
@@ -257,7 +257,7 @@ class KernelAlone(DeviceMemory):
         super().release(tensor)
 
 
-def same_bits(program: Program, order: Order) -> bool:
+def same_bits(program: Program, order: LegalOrder) -> bool:
     """Whether an iteration in this order gives the values of plain training."""
     try:
         _, state = trained(program, 1, order=order, poison=True)

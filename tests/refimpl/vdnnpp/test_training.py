@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.backend import CopiesEarly, CopiesLate, Drawn, Order, ProgramOrder, Trainer
+from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder, Trainer
 from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
@@ -42,7 +42,7 @@ drawn_networks = st.one_of(
     networks(layers=14, side=8, kinds=KINDS, conventions=VDNNPP),
     st.sampled_from(CONVENTIONS).flatmap(lambda c: networks(layers=12, kinds=KINDS, conventions=c)),
 )
-orders: st.SearchStrategy[Order] = st.one_of(
+orders: st.SearchStrategy[LegalOrder] = st.one_of(
     st.builds(ProgramOrder), st.builds(CopiesEarly), st.builds(CopiesLate), st.builds(Drawn, st.integers(0, 99))
 )
 
@@ -82,7 +82,7 @@ def guarded(made: Trainer) -> Iterator[np.ndarray]:
     made.replay = device.replay(made.program, made._settings())
 
 
-def holds(network: Network, program: Program, order: Order, poison: bool) -> int:
+def holds(network: Network, program: Program, order: LegalOrder, poison: bool) -> int:
     """Train, with an eye on everything; the bytes that were compressed in an iteration."""
     with trainer(program, order=order, poison=poison) as made:
         guards = list(guarded(made))
@@ -110,7 +110,7 @@ def test_no_preset_changes_a_bit() -> None:
 
     @given(drawn_networks, ours(), st.sampled_from((0.0, 0.3, 1.0)), orders, st.booleans())
     @settings(max_examples=15)
-    def train(network: Network, wanted: Setup, tightness: float, order: Order, poison: bool) -> None:
+    def train(network: Network, wanted: Setup, tightness: float, order: LegalOrder, poison: bool) -> None:
         nonlocal compressing, total
         compressing += holds(network, least_plan(network, wanted, KEEPS_UP, tightness), order, poison) > 0
         total += 1
@@ -123,7 +123,7 @@ def test_no_preset_changes_a_bit() -> None:
 @given(drawn_networks, mixtures(), st.sampled_from((0.0, 0.3)), orders, st.booleans(), st.booleans())
 @settings(max_examples=20)
 def test_no_mixture_changes_a_bit(
-    network: Network, wanted: Setup, tightness: float, order: Order, poison: bool, slow: bool
+    network: Network, wanted: Setup, tightness: float, order: LegalOrder, poison: bool, slow: bool
 ) -> None:
     holds(network, least_plan(network, wanted, SLOW_HOST if slow else KEEPS_UP, tightness), order, poison)
 
@@ -132,7 +132,7 @@ def test_no_mixture_changes_a_bit(
 @given(drawn_networks, st.sampled_from(PRESETS), st.floats(0, 1), orders, st.booleans())
 @settings(max_examples=8)
 def test_pinned_memory_is_kept_within_its_limit(
-    network: Network, preset: str, share: float, order: Order, poison: bool
+    network: Network, preset: str, share: float, order: LegalOrder, poison: bool
 ) -> None:
     """As little of it as will do, or some more: compressing, and giving back what is compressed, is then a must."""
     free = least_plan(network, presets.setup(preset, {"pinned": "vdnnpp-on-demand"}), KEEPS_UP, 0.3)

@@ -48,7 +48,7 @@ def costs(watch: Watch) -> Found:
 
 
 @dataclass(frozen=True)
-class SpeedRow:
+class BesideRow:
     """A point of a curve of Figure 14, and ours; images a second, and as shares of the curve's highest."""
 
     network: str
@@ -61,7 +61,7 @@ class SpeedRow:
 
 def speeds(watch: Watch) -> Found:
     """Figure 14, of SuperNeurons' own curves: where each is highest, and how far it falls."""
-    rows: list[SpeedRow] = []
+    rows: list[BesideRow] = []
     found: list[Reproduced] = []
     for name, shape in published.SPEED_SHAPES.items():
         watch(name)
@@ -78,7 +78,7 @@ def speeds(watch: Watch) -> Found:
     return Found(found, rows)
 
 
-def curve(name: str) -> Iterator[SpeedRow]:
+def curve(name: str) -> Iterator[BesideRow]:
     """A network at the batches of the figure, under all techniques in 12 GiB."""
     theirs = published.SPEED_CURVES[name]
     programs = {batch: attempt(figures.network(name, batch), EVERYTHING, TITAN_XP, TITAN_XP.memory_bytes)
@@ -87,4 +87,4 @@ def curve(name: str) -> Iterator[SpeedRow]:
     most, best = max(theirs.values()), max(rates.values(), default=0.0)
     for batch, rate in theirs.items():
         mine = rates.get(batch)
-        yield SpeedRow(name, batch, rate, rate / most, mine, mine / best if mine is not None else None)
+        yield BesideRow(name, batch, rate, rate / most, mine, mine / best if mine is not None else None)

@@ -66,7 +66,7 @@ STEP = 16  #: images; the published batches are multiples of it
 
 
 @dataclass(frozen=True)
-class Row:
+class CapacityRow:
     """The largest batch of a network, or the deepest ResNet, under one setup on a K40c of 12 GiB.  Bytes."""
 
     network: str
@@ -107,7 +107,7 @@ def deep(units: int, batch: int = DEEP_BATCH) -> Network:
     return build(f"resnet:{depth_of(units)}:superneurons", batch)
 
 
-def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
+def rows(watch: Watch = lambda name: None) -> Iterator[CapacityRow]:
     """Every network under every setup, then the deepest ResNet."""
     for name in NETWORKS:
         watch(name)
@@ -122,16 +122,16 @@ def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
         yield _row(DEEP, setup_name, deepest(setup), published.DEEPEST if setup_name == ALL else None)
 
 
-def _row(network: str, setup: str, found: Largest, theirs: Published | None = None) -> Row:
+def _row(network: str, setup: str, found: Largest, theirs: Published | None = None) -> CapacityRow:
     batch, depth, tried = found.size, None, len(found.tried)
     if network == DEEP:
         batch, depth = DEEP_BATCH, depth_of(found.size) if found.size else 0
     program = found.program
     if program is None:
-        return Row(network, batch, depth, setup, 0, 0, 0, 0, 0.0, tried, theirs)
+        return CapacityRow(network, batch, depth, setup, 0, 0, 0, 0, 0.0, tried, theirs)
     taken = program.network.resident_bytes, program.peak_bytes, program.pinned_bytes
     speed = program.network.batch / program.planned_seconds
-    return Row(network, batch, depth, setup, *taken, program.counts.recomputed_layers, speed, tried, theirs)
+    return CapacityRow(network, batch, depth, setup, *taken, program.counts.recomputed_layers, speed, tried, theirs)
 
 
 # -- beside the published figures --------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def resnet2500() -> Reproduced:
     return Reproduced(published.BASIC_LAYERS, len(network.layers), note)
 
 
-def note(row: Row) -> str:
+def note(row: CapacityRow) -> str:
     """How ours was found, in a few words."""
     if row.depth is not None:
         return f"{row.resident_bytes / GIB:.1f} GiB are weights, gradients and momentum"

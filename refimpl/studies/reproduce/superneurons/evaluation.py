@@ -273,16 +273,16 @@ LARGEST = (
 )  # fmt: skip
 
 
-def largest_tables(rows: Sequence[capacity.Row]) -> list[Table]:
+def largest_tables(rows: Sequence[capacity.CapacityRow]) -> list[Table]:
     """The largest batch and the deepest ResNet under each setup; and the memory of all techniques together."""
-    found: dict[str, dict[str, capacity.Row]] = {}
+    found: dict[str, dict[str, capacity.CapacityRow]] = {}
     for row in rows:
         found.setdefault(row.network, {})[row.setup] = row
 
     def largest(setup: str) -> Column:
         return Column(setup, lambda line: line[1][setup].largest if setup in line[1] else "", plain)
 
-    def theirs(line: tuple[str, dict[str, capacity.Row]]) -> float | None:
+    def theirs(line: tuple[str, dict[str, capacity.CapacityRow]]) -> float | None:
         return next((row.published.value for row in line[1].values() if row.published), None)
 
     deep = f"layers ({capacity.DEEP_BATCH} images)"

@@ -81,7 +81,7 @@ class TorchRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(Measurement):
+class MeasuredSuperNeurons(Measurement):
     """All four; `network` is that of the largest batch."""
 
     budget_bytes: int
@@ -118,7 +118,7 @@ def rounds(backend: str, iterations: int) -> int:
     return (4 + (len(pytorch.WAYS) if pytorch.at_hand() else 0)) * iterations
 
 
-def measure(ask: Request) -> Measured:
+def measure(ask: Request) -> MeasuredSuperNeurons:
     """All four.
 
     The request's network is trained in each; without one, AlexNet for the largest batch and ResNet-50 for the others.
@@ -142,7 +142,7 @@ def measure(ask: Request) -> Measured:
     comparison = ask.compare(compared, nbytes) if attempt(compared, held, machine, machine.memory_bytes) else None
     beside = pytorch.WAYS if ask.backend == "cpu" and pytorch.at_hand() else ()
     found = [largest_by_torch(partial(build, name), way, nbytes, ask.iterations, ask.watch) for way in beside]
-    return Measured(
+    return MeasuredSuperNeurons(
         device=device_at_hand().name,
         network=first.network.name,
         iterations=ask.iterations,
@@ -175,19 +175,19 @@ def largest_by_torch(
         iterations: timed ones; the least time counts.
         watch: called with the name of each timed iteration.
     """
-    nbytes = {0: 0, 1: pytorch.Training(build(1), way).peak().device}  # batch → what it takes
+    nbytes = {0: 0, 1: pytorch.TorchTraining(build(1), way).peak().device}  # batch → what it takes
     fits, over = 0, 1
     while nbytes[over] <= budget:
         fits, over = over, 2 * over
-        nbytes[over] = pytorch.Training(build(over), way).peak().device
+        nbytes[over] = pytorch.TorchTraining(build(over), way).peak().device
     while over - fits > 1:
         slope = (nbytes[over] - nbytes[fits]) / (over - fits)  # bytes are almost linear in images
         batch = min(max(fits + int((budget - nbytes[fits]) / slope), fits + 1), over - 1)
-        nbytes[batch] = pytorch.Training(build(batch), way).peak().device
+        nbytes[batch] = pytorch.TorchTraining(build(batch), way).peak().device
         fits, over = (batch, over) if nbytes[batch] <= budget else (fits, batch)
     if not fits:
         return None
-    training = pytorch.Training(build(fits), way)
+    training = pytorch.TorchTraining(build(fits), way)
     peak = training.peak()
 
     def watched(run: Timed, times: int) -> float:
@@ -218,7 +218,7 @@ TORCH = (
 )  # fmt: skip
 
 
-def torch_table(found: Measured) -> Table:
+def torch_table(found: MeasuredSuperNeurons) -> Table:
     """The largest batches in the budget: ours, and PyTorch's; each beside its own framework's plain way."""
 
     def pairs(runs: Sequence[Run] | Sequence[TorchRun], plain: str) -> list[tuple[Run | TorchRun, Run | TorchRun]]:

@@ -72,7 +72,7 @@ STEPS = {
 
 
 @dataclass(frozen=True)
-class Point:
+class CurvePoint:
     """A step of the published curve: MiB and tensors alive, by setup."""
 
     step: int
@@ -82,14 +82,14 @@ class Point:
     tensors: dict[str, int]
 
 
-def curve() -> list[Point]:
+def curve() -> list[CurvePoint]:
     """The 46 steps of AlexNet(200)."""
     with open(Path(__file__).with_name("alexnet200.csv"), encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
     mib = [{name: float(row[f"{name}_mib"]) for name in PEAKS} for row in rows]
     tensors = [{name: int(row[f"{name}_tensors"]) for name in PEAKS} for row in rows]
     return [
-        Point(int(row["step"]), row["direction"], row["layer"], alive, number)
+        CurvePoint(int(row["step"]), row["direction"], row["layer"], alive, number)
         for row, alive, number in zip(rows, mib, tensors, strict=True)
     ]
 

@@ -69,7 +69,7 @@ def fitted_bytes(network: Network) -> int:
 
 
 @dataclass(frozen=True)
-class Row:
+class TrafficRow:
     """AlexNet's traffic in one iteration on a K40c, bytes; the readings are told apart above."""
 
     batch: int
@@ -82,7 +82,7 @@ class Row:
     with_nothing_freed_bytes: int
 
 
-def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
+def rows(watch: Watch = lambda name: None) -> Iterator[TrafficRow]:
     """Every batch of the paper's table; `watch` is called with each network before it is planned."""
     budget = K40C.memory_bytes
     for batch in BATCHES:
@@ -91,7 +91,7 @@ def rows(watch: Watch = lambda name: None) -> Iterator[Row]:
         without, recomputed, cached, alone = (
             plan(network, setup, K40C, budget) for setup in (OFFLOAD, RECOMPUTE, EVERYTHING, CACHE_ALONE)
         )
-        yield Row(
+        yield TrafficRow(
             batch=batch,
             budget_bytes=budget,
             without_bytes=moved_bytes(without),

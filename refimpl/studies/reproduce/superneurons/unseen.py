@@ -25,7 +25,7 @@ MORE = ("DROPOUT", "SOFTMAX")
 
 
 @dataclass(frozen=True)
-class CostRow:
+class UnseenRow:
     """A fixed cost a call, and the median deviations of ours from the published figures, without a sign."""
 
     call_seconds: float
@@ -54,7 +54,7 @@ def unseen(watch: Watch) -> Found:
         table = pool_study.table2(pool_study.pool_studies(pool_study.with_calls_of_the_text(machine)))
         speeds = [figure for figure in table if figure.published.unit == "images/s"]
         cached = [speed.readings(speed.cache_row(name, machine)) for name in published.FASTER_WITH_CACHE]
-        rows.append(CostRow(
+        rows.append(UnseenRow(
             call_seconds=cost, fitted=fitted,
             types=median(chain.from_iterable(apart.values())), types_of_calls=median(chain.from_iterable(simple)),
             cache=_median([overlapped for overlapped, _ in cached]),

@@ -186,16 +186,16 @@ REPLAYED = (
 )  # fmt: skip
 
 
-def pool_tables(rows: Sequence[fragmentation.Row]) -> list[Table]:
+def pool_tables(rows: Sequence[fragmentation.PoolRow]) -> list[Table]:
     """Every heuristic; and the pools of our port of the authors' code, to the byte."""
-    traces: dict[Any, dict[str, fragmentation.Row]] = {}
+    traces: dict[Any, dict[str, fragmentation.PoolRow]] = {}
     for row in rows:
         traces.setdefault((row.network, row.batch, row.policy, row.order), {})[row.heuristic] = row
 
-    def any_row(trace: dict[str, fragmentation.Row]) -> fragmentation.Row:
+    def any_row(trace: dict[str, fragmentation.PoolRow]) -> fragmentation.PoolRow:
         return next(iter(trace.values()))
 
-    def beyond(heuristic: str, trace: dict[str, fragmentation.Row]) -> float:
+    def beyond(heuristic: str, trace: dict[str, fragmentation.PoolRow]) -> float:
         return trace[heuristic].found.fragmentation
 
     orders = {"early": "X dX", "late": "dX X", None: "–"}
@@ -219,7 +219,7 @@ def pool_tables(rows: Sequence[fragmentation.Row]) -> list[Table]:
     ]  # fmt: skip
 
 
-def pool_document(row: fragmentation.Row) -> dict[str, Any]:
+def pool_document(row: fragmentation.PoolRow) -> dict[str, Any]:
     """A row for JSON, with the pool of our port of the authors' code, where there is one."""
     network = row.network.partition(":")[0]
     return {"network": network, "batch": row.batch, **fragmentation.document(row), "replayed": to_json(row.replayed)}

@@ -326,7 +326,7 @@ PLACED = (("alexnet", 128), ("vgg16", 16))
 
 def fragmented(watch: Watch) -> Found:
     """Both networks' study, in vDNN's synchronous order with no workspace."""
-    rows: list[fragmentation.Row] = []
+    rows: list[fragmentation.PoolRow] = []
     for name, batch in PLACED:
         watch(f"{name}({batch})")
         rows += fragmentation.study(network(name, batch), MACHINES["gtx-970"])

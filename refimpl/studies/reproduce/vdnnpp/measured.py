@@ -58,7 +58,7 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured(Measurement):
+class MeasuredVdnnpp(Measurement):
     """All four."""
 
     backend: str
@@ -120,7 +120,7 @@ def rounds(backend: str, iterations: int) -> int:
     return 4 * iterations + len(DENSITIES) + microbenchmark.LAYERS
 
 
-def measure(ask: Request) -> Measured:
+def measure(ask: Request) -> MeasuredVdnnpp:
     """All four.  Without a network of its own: 128 images of VGG-16."""
     if ask.policy not in RIVALS:
         raise SetupError(f"{ask.policy} has no counterpart in vDNN to be measured against{offer(ask.policy, RIVALS)}")
@@ -142,7 +142,7 @@ def measure(ask: Request) -> Measured:
     vdnn, uncompressed, packed = (ask.run(program) for program in programs)
     device = device_at_hand()
     layers = microbenchmark.network(*(() if ask.backend == "cuda" else microbenchmark.SMALL))
-    return Measured(
+    return MeasuredVdnnpp(
         device=device.name,
         network=network.name,
         iterations=ask.iterations,

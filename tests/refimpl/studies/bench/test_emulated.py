@@ -7,8 +7,8 @@ import pytest
 from refimpl.studies.bench import emulated
 
 
-def report(product: float, iteration: float, cold: float | None) -> emulated.Report:
-    return emulated.Report(
+def report(product: float, iteration: float, cold: float | None) -> emulated.EmulatedReport:
+    return emulated.EmulatedReport(
         name="a CPU", versions={"numba": "1"}, load=0.0, turns=3, product=product, kernel=product / 2,
         iteration=iteration, cold=cold,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import pytest
 
 from kernels import conv
 from kernels.conv.shape import PASSES, ConvShape
-from kernels.launch import Launch
+from kernels.launch import KernelLaunch
 from refimpl.cli import main
 from refimpl.machine.devices import Cpu, NoDevice, device_at_hand
 from refimpl.report.markdown import put_between
@@ -23,9 +23,9 @@ from refimpl.studies.bench.cases import FAMILIES, NUMPY_CONV, cases, conv_launch
 from refimpl.studies.bench.kernels import Case, Result, Rival
 
 
-def sleeping(seconds: float) -> list[Launch]:
+def sleeping(seconds: float) -> list[KernelLaunch]:
     """Something to time that takes a known time."""
-    return [Launch(None, (1, 1, 1), (), lambda _stream: time.sleep(seconds))]  # type: ignore[arg-type]
+    return [KernelLaunch(None, (1, 1, 1), (), lambda _stream: time.sleep(seconds))]  # type: ignore[arg-type]
 
 
 def result(family: str = "gemm", what: str = "ladder, tiled", ours: float = 40.0, **more: object) -> Result:
@@ -33,9 +33,9 @@ def result(family: str = "gemm", what: str = "ladder, tiled", ours: float = 40.0
     return Result(family=family, what=what, ours=ours, **{**values, **more})  # type: ignore[arg-type]
 
 
-def report(results: list[Result], device: str = "cpu", load: float = 0.1) -> bench.Report:
+def report(results: list[Result], device: str = "cpu", load: float = 0.1) -> bench.KernelReport:
     targets = [t.verdict(results) for t in bench.TARGETS if t.kind == device]
-    return bench.Report(
+    return bench.KernelReport(
         name="Some CPU, 2 cores", versions={"numpy": "2.4"}, date="2026-11-21", load=load, device=device, quick=False,
         seconds=1.0, results=results, targets=targets, targets_note="set for this one",
     )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refimpl.studies.bench import planning
-from refimpl.studies.bench.planning import PHASES, Case, Growth, Row
+from refimpl.studies.bench.planning import PHASES, Growth, PlanningCase, PlanningRow
 
 GROWTH = [
     Growth("vdnn-all", 0.5, [1000, 3000, 10000], [0.1, 0.3, 1.0]),
@@ -17,14 +17,14 @@ GROWTH = [
 
 
 def test_every_phase_of_a_network_is_measured() -> None:
-    row = planning.measure(Case("lenet", 2), turns=2)
+    row = planning.measure(PlanningCase("lenet", 2), turns=2)
     assert (row.network, row.layers) == ("lenet", 11) and row.instructions > row.layers
     assert all(getattr(row, phase) > 0 for phase in PHASES)
     assert row.together == row.plan + row.verify + row.simulate
 
 
 def test_the_tuner_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "TUNE", Case("lenet", 1, "accudnn", "titan-x", 5 << 20))
+    monkeypatch.setattr(planning, "TUNE", PlanningCase("lenet", 1, "accudnn", "titan-x", 5 << 20))
     assert 0 < planning.measure_tuner(turns=1) < planning.TUNE_SECONDS
 
 
@@ -56,7 +56,7 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
     (tmp_path / "docs").mkdir()
     page = tmp_path / "docs" / "speed.md"
     page.write_text("before\n<!-- begin bench planner -->\nold\n<!-- end bench planner -->\nafter\n")
-    rows = [Row(str(case), 10 * i, 50 * i, 0.1, i, i, i) for i, case in enumerate(planning.NETWORKS, 1)]
+    rows = [PlanningRow(str(case), 10 * i, 50 * i, 0.1, i, i, i) for i, case in enumerate(planning.NETWORKS, 1)]
     report = planning.report(rows, turns=3, load=2.0, tuner=61.5, given_up=0.0025, presets=GROWTH)
     full, as_json, written = report.write(tmp_path)
     assert full.name.startswith("planner-") and full.name.endswith(f"{report.date}.md")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from refimpl.studies.bench import training
-from refimpl.studies.bench.training import Row
+from refimpl.studies.bench.training import TrainingRow
 
 
 def test_an_iteration_is_measured() -> None:
@@ -21,9 +21,9 @@ def test_the_report_is_written_as_a_page_as_json_and_between_the_markers(tmp_pat
     pages = [tmp_path / "README.md", tmp_path / "docs" / "speed.md"]
     for page in pages:
         page.write_text("before\n<!-- begin bench training -->\nold\n<!-- end bench training -->\nafter\n")
-    rows = [Row(name, batch, 9, 0.3, 0.2, 0.25, 0.2, 0.19) for name, batch in training.NETWORKS]
-    rows[2] = Row("lenet", 128, 9, 0.3, 0.2, 0.25, None, None)
-    full, as_json, *written = training.Report(versions={}, load=2.0, threads=2, rows=rows).write(tmp_path)
+    rows = [TrainingRow(name, batch, 9, 0.3, 0.2, 0.25, 0.2, 0.19) for name, batch in training.NETWORKS]
+    rows[2] = TrainingRow("lenet", 128, 9, 0.3, 0.2, 0.25, None, None)
+    full, as_json, *written = training.TrainingReport(versions={}, load=2.0, threads=2, rows=rows).write(tmp_path)
     assert full.name.startswith("training-") and written == pages
     for text in (full.read_text(), *(page.read_text() for page in pages)):
         assert "| alexnet(8) | 300.0 | 200.0 | 1.50 | 1.05 | 1.3 | missed | 250.0 | 9 |" in text

@@ -30,7 +30,7 @@ from refimpl.studies.fragmentation.pictures import (
     replayed,
     sizes_picture,
 )
-from refimpl.studies.fragmentation.study import HEURISTICS, PLANNED, Row, setup, study
+from refimpl.studies.fragmentation.study import HEURISTICS, PLANNED, PoolRow, setup, study
 from refimpl.vdnnpp.pool_search import find_pool
 
 pytestmark = pytest.mark.vdnnpp
@@ -158,7 +158,7 @@ def test_steps_are_a_unit_wide() -> None:
     assert all(abs(place - event.step) < 0.5 for place, event in zip(places, events, strict=False))
 
 
-def rows() -> list[Row]:
+def rows() -> list[PoolRow]:
     return list(study(build("tiny-vgg:vdnnpp", 8), MACHINES["gtx-970"]))
 
 

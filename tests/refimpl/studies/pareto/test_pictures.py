@@ -7,15 +7,15 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from refimpl.report import style
-from refimpl.studies.pareto.pictures import Group, pareto_picture
+from refimpl.studies.pareto.pictures import CurveGroup, pareto_picture
 
 BUDGETS = [1 << 30, 2 << 30, 4 << 30]
 
 
 def drawn() -> Figure:
     groups = {
-        "plain": Group([[None, 2.9, 2.9]], None),
-        "a paper": Group([[None, 1.6, 1.2], [None, 1.4, 1.3]], [None, 1.4, 1.2]),
+        "plain": CurveGroup([[None, 2.9, 2.9]], None),
+        "a paper": CurveGroup([[None, 1.6, 1.2], [None, 1.4, 1.3]], [None, 1.4, 1.2]),
     }
     return pareto_picture("net", BUDGETS, groups, {"ours": [1.3, 1.1, 1.0]}, [1.2, 1.0, 1.0], 900 << 20)
 

@@ -20,8 +20,8 @@ from refimpl.studies.pareto import points as pareto
 from refimpl.studies.pareto.points import (
     BOUND,
     COMBINED,
-    Case,
     Curve,
+    ParetoCase,
     Points,
     PointsError,
     Task,
@@ -33,7 +33,7 @@ from refimpl.studies.pareto.points import (
 )
 
 SETUPS = {name: Named("paper", name, setup(name)) for name in ("vdnn-all", "superneurons")}
-CASE = Case("lenet", 64, MACHINES["titan-x"], SETUPS, 5.0, 60, 1)
+CASE = ParetoCase("lenet", 64, MACHINES["titan-x"], SETUPS, 5.0, 60, 1)
 TASKS = [Task(name, budget) for name in (*SETUPS, BOUND, COMBINED) for budget in (9 << 20, 12 << 20)]
 TASKS += [Task(name, None) for name in SETUPS]
 
@@ -46,22 +46,24 @@ def run(path: Path, tasks: list[Task] = TASKS, jobs: int = 1) -> Points:
 
 @pytest.mark.slow
 def test_points_that_are_done_are_not_planned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, solve, solved = tmp_path / "points", Case.solve, list[Task]()
+    path, solve, solved = tmp_path / "points", ParetoCase.solve, list[Task]()
 
-    def watched(case: Case, network: Network, task: Task) -> float | None:
+    def watched(case: ParetoCase, network: Network, task: Task) -> float | None:
         if len(solved) == 3:
             raise KeyboardInterrupt
         solved.append(task)
         return solve(case, network, task)
 
-    monkeypatch.setattr(Case, "solve", watched)
+    monkeypatch.setattr(ParetoCase, "solve", watched)
     with pytest.raises(KeyboardInterrupt):
         run(path)
     kept = path.read_bytes()
     assert kept.count(b"\n") == 4 and solved == TASKS[:3]
     path.write_bytes(kept + b'["bound", 94')  # killed while it wrote
     solved[:] = []
-    monkeypatch.setattr(Case, "solve", lambda case, network, task: solved.append(task) or solve(case, network, task))
+    monkeypatch.setattr(
+        ParetoCase, "solve", lambda case, network, task: solved.append(task) or solve(case, network, task)
+    )
     points = run(path)
     assert solved == TASKS[3:] and {*points} == {*TASKS}
     assert run(path) == points and solved == TASKS[3:]

@@ -10,7 +10,7 @@ from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
 from refimpl.studies.reproduce.published import Reproduced
 from refimpl.studies.reproduce.superneurons import capacity, published
-from refimpl.studies.reproduce.superneurons.capacity import ALL, BUDGET, GIB, K40C, SETUPS, STEP, WITHOUT, Row
+from refimpl.studies.reproduce.superneurons.capacity import ALL, BUDGET, GIB, K40C, SETUPS, STEP, WITHOUT, CapacityRow
 
 pytestmark = [pytest.mark.superneurons, pytest.mark.slow]
 
@@ -18,7 +18,7 @@ LITTLE = 9 * GIB // 8
 
 
 @pytest.fixture(scope="module")
-def few() -> list[Row]:
+def few() -> list[CapacityRow]:
     """Two networks within 12 GiB; and the deepest ResNet for one image within little, which takes less time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(capacity, "NETWORKS", ("alexnet", "vgg16"))
@@ -27,7 +27,7 @@ def few() -> list[Row]:
         return list(capacity.rows())
 
 
-def fits_with_one_more(row: Row) -> bool:
+def fits_with_one_more(row: CapacityRow) -> bool:
     """Whether the network of a row fits with another image or unit added."""
     setup = (SETUPS | WITHOUT)[row.setup]
     if row.depth is None:
@@ -36,7 +36,7 @@ def fits_with_one_more(row: Row) -> bool:
     return attempt(capacity.deep(units + 1, batch=row.batch), setup, K40C, LITTLE) is not None
 
 
-def test_every_row_fits_and_one_more_does_not(few: list[Row]) -> None:
+def test_every_row_fits_and_one_more_does_not(few: list[CapacityRow]) -> None:
     assert [(row.network, row.setup) for row in few] == [
         *((network, setup) for network in ("alexnet", "vgg16") for setup in SETUPS | WITHOUT),
         *((capacity.DEEP, setup) for setup in SETUPS),
@@ -50,13 +50,13 @@ def test_every_row_fits_and_one_more_does_not(few: list[Row]) -> None:
         assert bool(row.recomputed_layers) == (row.setup in ("recompute", ALL))
 
 
-def test_every_technique_holds_more_than_the_baseline(few: list[Row]) -> None:
+def test_every_technique_holds_more_than_the_baseline(few: list[CapacityRow]) -> None:
     for network in ("alexnet", "vgg16", capacity.DEEP):
         largest = {row.setup: row.largest for row in few if row.network == network}
         assert largest["baseline"] < largest["liveness"] < largest["offload"] < largest["recompute"] <= largest[ALL]
 
 
-def test_what_is_resident_counts(few: list[Row]) -> None:
+def test_what_is_resident_counts(few: list[CapacityRow]) -> None:
     """Weights three times over (gradients and momentum beside them), and the batch."""
     row = next(row for row in few if row.network == "vgg16" and row.setup == ALL)
     weights = sum(p.weight.nbytes for _, _, p in build("vgg16:superneurons", 1).parameters())
@@ -64,7 +64,7 @@ def test_what_is_resident_counts(few: list[Row]) -> None:
     assert 3 * weights + batch < row.resident_bytes < 1.001 * (3 * weights + batch)
 
 
-def test_published_figures_stand_beside_all_techniques_alone(few: list[Row]) -> None:
+def test_published_figures_stand_beside_all_techniques_alone(few: list[CapacityRow]) -> None:
     beside = {row.network: row.published for row in few if row.published}
     assert {row.setup for row in few if row.published} == {ALL}
     assert beside == {
@@ -73,7 +73,7 @@ def test_published_figures_stand_beside_all_techniques_alone(few: list[Row]) -> 
     }  # fmt: skip
 
 
-def test_what_is_met_and_what_is_missed(few: list[Row]) -> None:
+def test_what_is_met_and_what_is_missed(few: list[CapacityRow]) -> None:
     """VGG-16's batch to the image; AlexNet's is a sixth larger."""
     found = {row.network: Reproduced(row.published, row.largest, "") for row in few if row.published}
     assert found["vgg16"].ours == 224 and found["vgg16"].met
@@ -104,7 +104,7 @@ def test_a_shallower_resnet_does_not_meet_the_abstracts_depth(monkeypatch: pytes
 # -- the host ----------------------------------------------------------------------------------------------------------
 
 
-def test_notes_round_down_to_the_steps_of_the_published_batches(few: list[Row]) -> None:
+def test_notes_round_down_to_the_steps_of_the_published_batches(few: list[CapacityRow]) -> None:
     assert all(int(figure.value) % STEP == 0 for figure in published.LARGEST.values())
     row = next(row for row in few if row.network == "alexnet" and row.setup == ALL)
     assert capacity.note(row) == f"in steps of 16: {row.batch - row.batch % 16}"

@@ -19,7 +19,7 @@ from refimpl.studies.reproduce.evaluation import to_json
 from refimpl.studies.reproduce.measured import Request
 from refimpl.studies.reproduce.superneurons import measured as superneurons_measured
 from refimpl.studies.reproduce.superneurons.measured import (
-    Measured,
+    MeasuredSuperNeurons,
     Pools,
     TorchRun,
     largest,
@@ -35,7 +35,7 @@ SEEN: list[str] = []
 
 
 @pytest.fixture(scope="module")
-def found() -> Iterator[Measured]:
+def found() -> Iterator[MeasuredSuperNeurons]:
     SEEN.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(superneurons_measured.pytorch, "at_hand", lambda: False)
@@ -45,7 +45,7 @@ def found() -> Iterator[Measured]:
 
 
 @pytest.mark.slow
-def test_as_many_images_were_trained_as_fit_and_not_one_more(found: Measured) -> None:
+def test_as_many_images_were_trained_as_fit_and_not_one_more(found: MeasuredSuperNeurons) -> None:
     ours, baseline = found.largest
     assert ours.setup == "superneurons" and baseline.setup == "baseline"
     assert ours.batch >= 8 > baseline.batch >= 1
@@ -55,7 +55,7 @@ def test_as_many_images_were_trained_as_fit_and_not_one_more(found: Measured) ->
         plan(build("tiny-vgg", ours.batch + 1), presets.superneurons(), machine("here"), BUDGET)
 
 
-def test_the_comparison_is_of_the_named_batch_with_the_same_convolutions(found: Measured) -> None:
+def test_the_comparison_is_of_the_named_batch_with_the_same_convolutions(found: MeasuredSuperNeurons) -> None:
     comparison = found.comparison
     assert comparison is not None and comparison.batch == comparison.within.batch == comparison.without.batch == 8
     assert comparison.within.peak_bytes <= BUDGET < comparison.without.peak_bytes
@@ -72,18 +72,18 @@ def test_everything_held_takes_the_algorithms_call_by_call() -> None:
     assert held.counts.recomputed_layers == 0 < tight.counts.recomputed_layers
 
 
-def test_a_cpu_has_no_driver_and_it_is_said(found: Measured) -> None:
+def test_a_cpu_has_no_driver_and_it_is_said(found: MeasuredSuperNeurons) -> None:
     assert found.pools is None
     assert "Not measured: the heap against driver calls; a CPU has no driver to call." in found.notes()
     assert len(SEEN) == rounds("cpu", 1) == 4
 
 
-def test_without_pytorch_it_says_what_to_install(found: Measured) -> None:
+def test_without_pytorch_it_says_what_to_install(found: MeasuredSuperNeurons) -> None:
     assert found.torch == () and found.torch_version == ""
     assert "Not measured: PyTorch in the same budget; it is not installed: pip install torch." in found.notes()
 
 
-def test_pytorch_is_beside_ours_each_against_its_own_plain_way(found: Measured) -> None:
+def test_pytorch_is_beside_ours_each_against_its_own_plain_way(found: MeasuredSuperNeurons) -> None:
     plain, less = (TorchRun(way, batch, 1 << 20, 0, 0.5) for way, batch in (("plain", 10), ("checkpointing", 25)))
     table = torch_table(replace(found, torch=(plain, less), torch_version="PyTorch 0"))
     assert table.head == ["", "baseline", "superneurons", "PyTorch, plain", "PyTorch, checkpointing"]
@@ -107,7 +107,7 @@ def test_without_a_batch_it_is_the_largest_and_what_does_not_fit_is_said() -> No
         superneurons_measured.measure(Request("lenet", None, "superneurons", here, "64KiB", "cpu", 1))
 
 
-def test_shares_of_the_time(found: Measured) -> None:
+def test_shares_of_the_time(found: MeasuredSuperNeurons) -> None:
     """Of 4 ms with driver calls, 1 ms is what they cost; 3 are inside them, mostly waiting for the device."""
     heap = replace(found.largest[0], seconds=3e-3)
     calls = replace(heap, setup="driver-calls", seconds=4e-3, driver_calls=CallTimes(10, 10, 1e-3, 2e-3))
@@ -124,7 +124,7 @@ def test_shares_of_the_time(found: Measured) -> None:
     assert document["pools"]["calls"]["driver_calls"]["allocations"] == 10
 
 
-def test_it_is_written_down_with_the_device_and_the_date(found: Measured, tmp_path: Path) -> None:
+def test_it_is_written_down_with_the_device_and_the_date(found: MeasuredSuperNeurons, tmp_path: Path) -> None:
     page, document = found.write(tmp_path, "superneurons", "SuperNeurons")
     text = page.read_text()
     assert found.device in text and "slower" in text and "the most images" in text and "a CPU has no driver" in text

@@ -37,9 +37,9 @@ def found(name: str) -> Sequence[Any]:
     return EVALUATION[name].find(lambda text: None).rows
 
 
-def row(network: str, setup: str, size: int) -> capacity.Row:
+def row(network: str, setup: str, size: int) -> capacity.CapacityRow:
     theirs = published.DEEPEST if network == capacity.DEEP else published.LARGEST.get(network)
-    return capacity.Row(
+    return capacity.CapacityRow(
         network=network,
         batch=16 if network == capacity.DEEP else size,
         depth=size if network == capacity.DEEP else None,

@@ -8,7 +8,7 @@ import pytest
 
 from refimpl.network.zoo import build
 from refimpl.studies.bench import pytorch
-from refimpl.studies.bench.pytorch import WAYS, Training, counted_bytes, segments
+from refimpl.studies.bench.pytorch import WAYS, TorchTraining, counted_bytes, segments
 from refimpl.studies.reproduce.superneurons.measured import largest_by_torch as largest
 
 pytestmark = pytest.mark.superneurons
@@ -48,7 +48,7 @@ def test_bytes_are_those_of_storages_until_they_are_freed() -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_three_ways_compute_the_same_with_other_memory(name: str) -> None:
     torch = pytest.importorskip("torch")
-    trained = {way: Training(build(name, 8), way) for way in WAYS}
+    trained = {way: TorchTraining(build(name, 8), way) for way in WAYS}
     losses = {}
     for way, training in trained.items():
         torch.manual_seed(0)
@@ -64,6 +64,8 @@ def test_the_largest_batch_fits_and_one_image_more_does_not() -> None:
     pytest.importorskip("torch")
     tiny, seen = partial(build, "lenet"), list[str]()
     run = largest(tiny, pytorch.PLAIN, 8 << 20, 2, seen.append)
-    assert run is not None and run.peak_bytes <= 8 << 20 < Training(tiny(run.batch + 1), pytorch.PLAIN).peak().device
+    assert (
+        run is not None and run.peak_bytes <= 8 << 20 < TorchTraining(tiny(run.batch + 1), pytorch.PLAIN).peak().device
+    )
     assert seen == ["plain: an iteration"] * 2
     assert largest(tiny, pytorch.PLAIN, 1 << 16, 1, seen.append) is None

@@ -19,7 +19,7 @@ from refimpl.studies.reproduce.superneurons.traffic import (
     CACHE_ALONE,
     EVERYTHING,
     OFFLOAD,
-    Row,
+    TrafficRow,
     by_budget,
 )
 from refimpl.superneurons import Ahead
@@ -35,7 +35,7 @@ PLENTY = 1 << 50  #: bytes
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[int, Row]:
+def rows() -> dict[int, TrafficRow]:
     """Batch → its row."""
     return {row.batch: row for row in traffic.rows()}
 
@@ -59,7 +59,7 @@ def test_what_moved_is_what_the_instructions_copy(network: Network) -> None:
     assert moved_bytes(program) == recounted(program, CopyOut) + recounted(program, CopyIn)
 
 
-def test_there_is_a_row_for_every_published_batch(rows: dict[int, Row]) -> None:
+def test_there_is_a_row_for_every_published_batch(rows: dict[int, TrafficRow]) -> None:
     assert tuple(rows) == tuple(published.WITHOUT_CACHE) == tuple(published.WITH_CACHE) == traffic.BATCHES
     assert {row.budget_bytes for row in rows.values()} == {12 << 30}
 
@@ -70,7 +70,7 @@ def test_whoever_watches_is_told_every_network() -> None:
     assert told == ["alexnet(256)"]
 
 
-def test_without_the_cache_checkpoints_leave_and_come_back(rows: dict[int, Row]) -> None:
+def test_without_the_cache_checkpoints_leave_and_come_back(rows: dict[int, TrafficRow]) -> None:
     """By hand: five CONVs' outputs and two FCs', FC3's gap being empty.  Recomputation changes what is late: FC2's."""
     alexnet = build("alexnet:superneurons", 1)
     image = sum(layer.y.nbytes for layer in alexnet.layers if layer.kind == "conv" or layer.name in ("FC1", "FC2"))
@@ -80,7 +80,7 @@ def test_without_the_cache_checkpoints_leave_and_come_back(rows: dict[int, Row])
         assert 0 <= row.without_bytes - row.without_recompute_bytes <= 4096 * 4 * batch
 
 
-def test_that_is_little_more_than_half_of_what_was_published(rows: dict[int, Row]) -> None:
+def test_that_is_little_more_than_half_of_what_was_published(rows: dict[int, TrafficRow]) -> None:
     """Missed, and not by rounding: no reading of the stage comes near."""
     for batch, row in rows.items():
         value = published.WITHOUT_CACHE[batch].value * GB
@@ -102,7 +102,7 @@ def lines(unit: int) -> list[tuple[float, float]]:
     return found
 
 
-def test_the_fit_gives_every_published_figure_to_its_last_digit(rows: dict[int, Row]) -> None:
+def test_the_fit_gives_every_published_figure_to_its_last_digit(rows: dict[int, TrafficRow]) -> None:
     for batch, row in rows.items():
         assert round(row.without_fitted_bytes / GB, 2) == published.WITHOUT_CACHE[batch].value
 
@@ -118,7 +118,7 @@ def test_the_published_line_begins_at_the_weights_and_only_in_decimal_gigabytes(
     assert weights < min(binary)
 
 
-def test_with_the_cache_nothing_moves_and_with_nothing_freed_only_the_last_batch(rows: dict[int, Row]) -> None:
+def test_with_the_cache_nothing_moves_and_with_nothing_freed_only_the_last_batch(rows: dict[int, TrafficRow]) -> None:
     for batch, row in rows.items():
         assert row.with_bytes == 0
         assert (row.with_nothing_freed_bytes > 0) == (published.WITH_CACHE[batch].value > 0) == (batch == 1024)

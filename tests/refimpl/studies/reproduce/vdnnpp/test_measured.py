@@ -17,7 +17,7 @@ from refimpl.studies.reproduce.evaluation import to_json
 from refimpl.studies.reproduce.measured import Request
 from refimpl.studies.reproduce.vdnnpp import measured as vdnnpp_measured
 from refimpl.studies.reproduce.vdnnpp import microbenchmark
-from refimpl.studies.reproduce.vdnnpp.measured import DENSITIES, Measured, Speed, rounds, speed_table, speeds
+from refimpl.studies.reproduce.vdnnpp.measured import DENSITIES, MeasuredVdnnpp, Speed, rounds, speed_table, speeds
 
 pytestmark = pytest.mark.vdnnpp
 
@@ -25,7 +25,7 @@ SEEN: list[str] = []
 
 
 @pytest.fixture(scope="module")
-def found() -> Measured:
+def found() -> MeasuredVdnnpp:
     SEEN.clear()
     patch = pytest.MonkeyPatch()
     patch.setattr(vdnnpp_measured, "MAP_BYTES", 1 << 20)
@@ -38,19 +38,19 @@ def found() -> Measured:
 
 
 @pytest.mark.slow
-def test_the_same_maps_move_with_the_same_algorithms(found: Measured) -> None:
+def test_the_same_maps_move_with_the_same_algorithms(found: MeasuredVdnnpp) -> None:
     assert found.vdnn.setup == "vdnn-all" and found.on_demand.setup == "vdnnpp-all"
     assert found.on_demand.moved_bytes == found.compressed.moved_bytes > 0
     assert found.held is not None and found.held.moved_bytes == 0
     assert all(run.seconds > 0 and run.peak_bytes <= run.budget_bytes for run in found.runs())
 
 
-def test_packing_is_what_takes_less_pinned_memory(found: Measured) -> None:
+def test_packing_is_what_takes_less_pinned_memory(found: MeasuredVdnnpp) -> None:
     assert 0 < found.compressed.pinned_bytes < found.on_demand.pinned_bytes <= found.vdnn.pinned_bytes
     assert found.compressed.compressed and not found.vdnn.compressed and not found.on_demand.compressed
 
 
-def test_the_readings_are_those_of_the_iteration(found: Measured) -> None:
+def test_the_readings_are_those_of_the_iteration(found: MeasuredVdnnpp) -> None:
     assert found.held is not None
     made = replace(
         found, vdnn=replace(found.vdnn, seconds=3.0), compressed=replace(found.compressed, seconds=2.0),
@@ -62,7 +62,7 @@ def test_the_readings_are_those_of_the_iteration(found: Measured) -> None:
     assert replace(made, held=None).readings[made.compressed.setup]["cut of overhead"] is None
 
 
-def test_the_document_and_the_tables(found: Measured, tmp_path: Path) -> None:
+def test_the_document_and_the_tables(found: MeasuredVdnnpp, tmp_path: Path) -> None:
     document = to_json(found)
     assert len(document["compressed"]["compressed"]) == len(found.compressed.compressed)
     assert set(document["readings"]) == {found.on_demand.setup, found.compressed.setup}
@@ -77,11 +77,11 @@ def test_the_document_and_the_tables(found: Measured, tmp_path: Path) -> None:
     assert json.loads(data.read_text()) == document and page.read_text().count("\n## ") == 4
 
 
-def test_progress_is_told_as_often_as_was_said(found: Measured) -> None:
+def test_progress_is_told_as_often_as_was_said(found: MeasuredVdnnpp) -> None:
     assert len(SEEN) == rounds("cpu", 1)
 
 
-def test_the_layers_of_the_microbenchmark_are_timed_here(found: Measured) -> None:
+def test_the_layers_of_the_microbenchmark_are_timed_here(found: MeasuredVdnnpp) -> None:
     assert [row.layer for row in found.layers] == [
         *(f"conv {width}×{width}" for width in microbenchmark.FILTERS), "pool 2×2"
     ]  # fmt: skip
