@@ -287,6 +287,19 @@ def test_every_paper_has_a_page(paper: str) -> None:
     assert f"refimpl.{paper}" in names and f"/{paper}.md" in about
 
 
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_the_rooms_are_listed_on_one_page(page: str) -> None:
+    """The architecture page, which draws them; the others link to it, and to the folders of the papers."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    rooms = {Path(folder).name for folder in re.findall(r"\]\(((?:refimpl|kernels)[\w/]*)\)", text)}
+    assert "(docs/architecture.md#the-rooms)" in text and rooms <= {*PAPERS, "combined"}
+
+
+def test_the_architecture_page_has_no_campaigns() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert "_generated/house.svg" in text and "campaign" not in text and "(combined.md#" in text
+
+
 # -- what is here of the papers ----------------------------------------------------------------------------------------
 
 
