@@ -56,9 +56,6 @@ PLENTY = 64 << 30
 MACHINE = machine()
 STRATEGIES = (SPEED_CENTRIC, MEMORY_CENTRIC, COST_AWARE)
 
-#: Of drawn networks: more cheap layers than usual.
-KINDS = ("conv", "conv", "pool", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat")
-
 # -- a plan that is watched --------------------------------------------------------------------------------------------
 
 
@@ -242,7 +239,7 @@ def maximal_runs(network: Network) -> set[frozenset[Layer]]:
     """The definition as a twin: cheap layers that are connected through nothing but cheap layers."""
     groups: dict[Layer, set[Layer]] = {}
     for layer in network.layers:
-        if layer.kind in ("pool", "relu", "lrn", "batchnorm", "dropout"):
+        if layer.traits.work == "pass":
             groups[layer] = {layer}
             if layer.producers[0] in groups:
                 groups[layer] = groups[layer.producers[0]]
@@ -250,7 +247,7 @@ def maximal_runs(network: Network) -> set[frozenset[Layer]]:
     return {frozenset(group) for group in groups.values()}
 
 
-@given(networks(kinds=KINDS))
+@given(networks())
 def test_segments_are_the_maximal_runs_of_cheap_layers(network: Network) -> None:
     found = segments(network.layers)
     assert {frozenset(segment.layers) for segment in found.values()} == maximal_runs(network)
@@ -469,9 +466,7 @@ def test_a_layer_that_reads_the_segment_counts_too() -> None:
 @st.composite
 def chains(draw: Any) -> Network:
     b = Builder("drawn", (2, draw(st.integers(1, 3)), 8, 8), SUPERNEURONS)
-    for kind in draw(
-        st.lists(st.sampled_from(("conv", "relu", "pool", "lrn", "batchnorm", "dropout")), min_size=1, max_size=14)
-    ):
+    for kind in draw(st.lists(st.sampled_from(("conv", *CHEAP)), min_size=1, max_size=14)):
         if kind == "conv":
             b.conv(draw(st.integers(1, 8)), 1)
         elif kind == "pool":
@@ -485,8 +480,8 @@ def chains(draw: Any) -> Network:
 
 #: With fork layers, as the paper builds its networks and otherwise: no segment branches.
 FORKED = st.one_of(
-    networks(layers=14, kinds=KINDS, conventions=SUPERNEURONS),
-    networks(layers=14, kinds=KINDS, conventions=Conventions(fork_layers=True, input_gradient=True)),
+    networks(layers=14, conventions=SUPERNEURONS),
+    networks(layers=14, conventions=Conventions(fork_layers=True, input_gradient=True)),
 )
 OFFLOADS = st.sampled_from((None, ALL_CHECKPOINTS))
 
@@ -508,7 +503,7 @@ def backward_runs(plan: Watched) -> list[Run]:
 
 
 @pytest.mark.slow
-@given(networks(layers=14, kinds=KINDS), OFFLOADS)
+@given(networks(layers=14), OFFLOADS)
 @settings(max_examples=25)
 def test_what_a_step_has_for_itself_is_within_l_peak(network: Network, offload: object) -> None:
     """The bound of memory-centric and cost-aware, on any network, and how often each strategy runs layers again."""
@@ -623,7 +618,7 @@ def test_masks_running_statistics_and_all_other_state_are_the_baselines(
 
 @pytest.mark.slow
 @given(
-    networks(layers=10, kinds=KINDS),
+    networks(layers=10),
     st.sampled_from(STRATEGIES),
     st.sampled_from((NoOffload(), CHECKPOINTS, ALL_CHECKPOINTS, vdnn.ALL)),
     st.sampled_from((NoPrefetch(), Ahead())),
