@@ -173,6 +173,24 @@ def test_a_broken_rule_is_found(tmp_path: Path, path: str, text: str, says: str)
     assert problem.startswith(path) and says in problem
 
 
+def given_twice(root: Path) -> dict[str, list[str]]:
+    """Class name → the files that give it at their top level, where it is more than one."""
+    found: dict[str, list[str]] = {}
+    for path, tree in sources(root):
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(path)
+    return {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
+def test_a_class_name_means_one_thing(tmp_path: Path) -> None:
+    assert given_twice(ROOT) == {}
+    for path in ("refimpl/memory/pool.py", "refimpl/planner/loop.py"):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text("class Row:\n    class Cell: ...\n")
+    assert given_twice(tmp_path) == {"Row": ["refimpl/memory/pool.py", "refimpl/planner/loop.py"]}
+
+
 def test_imports_downwards_are_allowed(tmp_path: Path) -> None:
     for path, text in (
         ("kernels/shim.py", '"""Doc."""\nfrom numba import cuda'),

@@ -13,7 +13,7 @@ from refimpl.network.network import Network
 
 
 @dataclass(frozen=True)
-class LayerRow:
+class SummaryRow:
     """One layer of a network, or the total of all."""
 
     layer: str
@@ -27,24 +27,24 @@ class LayerRow:
     relu: bool = False  #: a ReLU is part of it
 
 
-def summary(network: Network) -> list[LayerRow]:
+def summary(network: Network) -> list[SummaryRow]:
     """A row a layer, in the order of the forward route; the first is the input batch."""
-    batch = LayerRow("input", "data", network.input.shape, 0, 0, 0, network.input.nbytes, False)
+    batch = SummaryRow("input", "data", network.input.shape, 0, 0, 0, network.input.nbytes, False)
     return [batch, *(_row(layer) for layer in network.layers)]
 
 
-def total(rows: Iterable[LayerRow]) -> LayerRow:
+def total(rows: Iterable[SummaryRow]) -> SummaryRow:
     """The sums over rows."""
     rows = list(rows)
     sums = {
         what: sum(getattr(row, what) for row in rows)
         for what in ("parameters", "flops_forward", "flops_backward", "map_bytes")
     }
-    return LayerRow("total", "", (), in_place=False, **sums)
+    return SummaryRow("total", "", (), in_place=False, **sums)
 
 
-def _row(layer: Layer) -> LayerRow:
+def _row(layer: Layer) -> SummaryRow:
     filled = 0 if layer.in_place else sum(tensor.nbytes for tensor in layer.outputs)
     flops = layer.forward.flops, layer.backward.flops
     parts = layer.name, layer.kind, layer.shape, layer.parameter_count
-    return LayerRow(*parts, *flops, filled, layer.in_place, layer.has_relu)
+    return SummaryRow(*parts, *flops, filled, layer.in_place, layer.has_relu)

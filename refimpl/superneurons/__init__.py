@@ -21,13 +21,13 @@ from refimpl.superneurons.liveness import Analysis, last_uses, out_sets
 from refimpl.superneurons.offload import ALL_CHECKPOINTS, CHECKPOINTS, OffloadOutputs
 from refimpl.superneurons.pool import DriverCalls, Heap
 from refimpl.superneurons.prefetch import Ahead
-from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, BoundRecompute, Recompute
+from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, BoundSegments, RecomputeSegments
 from refimpl.superneurons.segments import Segment, Segmentation, nbytes
 from refimpl.superneurons.unified_pool import UnifiedTensorPool
 from refimpl.superneurons.workspace import DynamicWorkspace
 
 __all__ = [
     "ALL_CHECKPOINTS", "CHECKPOINTS", "COST_AWARE", "MEMORY_CENTRIC", "SPEED_CENTRIC", "Ahead", "Analysis",
-    "BoundRecompute", "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed", "OffloadOutputs", "Recompute",
-    "Segment", "Segmentation", "UnifiedTensorPool", "last_uses", "nbytes", "out_sets", "presets",
+    "BoundSegments", "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed", "OffloadOutputs",
+    "RecomputeSegments", "Segment", "Segmentation", "UnifiedTensorPool", "last_uses", "nbytes", "out_sets", "presets",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from refimpl.superneurons.segments import CHEAP, Segmentation, Strategy
 
 
 @dataclass(frozen=True)
-class Recompute(slots.Recompute):
+class RecomputeSegments(slots.Recompute):
     """Drops the outputs of cheap layers, and rebuilds them by one of the three strategies."""
 
     strategy: Strategy
@@ -33,18 +33,20 @@ class Recompute(slots.Recompute):
     needs: ClassVar = frozenset({"release"})
     offers: ClassVar = frozenset({"rebuild"})
 
-    def bind(self, context: PlanContext) -> BoundRecompute:
-        return BoundRecompute(Segmentation(self.strategy, context, self.cheap), context)
+    def bind(self, context: PlanContext) -> BoundSegments:
+        return BoundSegments(Segmentation(self.strategy, context, self.cheap), context)
 
 
-SPEED_CENTRIC = Recompute("speed", "speed-centric", "cheap maps are dropped; what is rebuilt is kept for its segment")
-MEMORY_CENTRIC = Recompute(
+SPEED_CENTRIC = RecomputeSegments(
+    "speed", "speed-centric", "cheap maps are dropped; what is rebuilt is kept for its segment"
+)
+MEMORY_CENTRIC = RecomputeSegments(
     "memory", "memory-centric", "cheap maps are dropped; what is rebuilt is dropped again at once"
 )
-COST_AWARE = Recompute("cost", "cost-aware", "speed-centric for segments that fit the memory-centric peak")
+COST_AWARE = RecomputeSegments("cost", "cost-aware", "speed-centric for segments that fit the memory-centric peak")
 
 
-class BoundRecompute:
+class BoundSegments:
     def __init__(self, segmentation: Segmentation, context: PlanContext) -> None:
         self.segmentation, self._context = segmentation, context
 

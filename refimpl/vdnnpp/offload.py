@@ -17,7 +17,7 @@ from refimpl.planner.last_consumer import LastConsumerSends
 
 
 @dataclass(frozen=True)
-class OffloadInputs(slots.Offload):
+class OffloadInputsOf(slots.Offload):
     """X of every `every`-th layer of the chosen kinds, from the first."""
 
     kinds: tuple[LayerKind, ...]
@@ -41,12 +41,12 @@ class OffloadInputs(slots.Offload):
 
 
 #: "All" means all but ReLU, softmax and fully connected layers: those that the authors' code did not know, too (ours).
-ALL = OffloadInputs(
+ALL = OffloadInputsOf(
     with_new(("conv", "pool", "lrn", "batchnorm", "dropout", "concat", "join", "fork"), lambda traits: True),
     "vdnnpp-all",
     "the inputs of all layers but ReLU, FC and softmax",
 )
 #: As vDNN's: with the matrix products among the kinds that the authors' code did not know (ours).
 PRODUCTS = with_new(("conv",), lambda traits: traits.work == "product")
-CONV = OffloadInputs(PRODUCTS, "vdnnpp-conv", "the inputs of every CONV")
-ALTERNATE_CONV = OffloadInputs(PRODUCTS, "vdnnpp-alternate-conv", "the inputs of every second CONV", every=2)
+CONV = OffloadInputsOf(PRODUCTS, "vdnnpp-conv", "the inputs of every CONV")
+ALTERNATE_CONV = OffloadInputsOf(PRODUCTS, "vdnnpp-alternate-conv", "the inputs of every second CONV", every=2)

@@ -77,7 +77,7 @@ class Graph:
 Translated = tuple[Any, ...]  #: what a call is here: our operation, its attributes, its weights if it has any
 
 
-class Call(ABC):
+class OperatorCall(ABC):
     """One call of an operator in a file or a module."""
 
     inputs: list[str]  #: names of our nodes
@@ -99,7 +99,7 @@ class Call(ABC):
                 raise Unsupported(f"{name}={self.attribute(name, value)} is not supported, only {value}")
 
 
-def translated(name: str, called: str, operator: Callable[[Any], Translated] | None, call: Call) -> Node:
+def translated(name: str, called: str, operator: Callable[[Any], Translated] | None, call: OperatorCall) -> Node:
     """The node of one call in a file or a module; what cannot be translated becomes a node that says why.
 
     Args:
@@ -288,16 +288,16 @@ def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
 # -- operators that both importers translate alike ---------------------------------------------------------------------
 
 
-def relu(call: Call) -> Translated:
+def relu(call: OperatorCall) -> Translated:
     return "relu", {}
 
 
-def gelu(call: Call) -> Translated:
+def gelu(call: OperatorCall) -> Translated:
     return "gelu", {"approximate": call.attribute("approximate", "none")}
 
 
 #: Operators of one input: the name in ONNX → the name in PyTorch, and what they are here.
-ALIKE: Mapping[str, tuple[str, Callable[[Call], Translated]]] = {
+ALIKE: Mapping[str, tuple[str, Callable[[OperatorCall], Translated]]] = {
     "Relu": ("relu", relu), "Gelu": ("gelu", gelu),
 }  # fmt: skip
 
@@ -318,19 +318,19 @@ def reduced(mode: str, axes: Collection[float] | None, rank: int = 4) -> Transla
     return "global_pool", {"mode": mode}
 
 
-def concat(call: Call, axis: int) -> Translated:
+def concat(call: OperatorCall, axis: int) -> Translated:
     if axis != 1 and not (call.shape and axis == -len(call.shape)):
         raise Unsupported(f"a concatenation along axis {axis} is not supported, only along the channels")
     return "concat", {}
 
 
-def softmax(call: Call, axis: int) -> Translated:
+def softmax(call: OperatorCall, axis: int) -> Translated:
     if call.shape is None or len(call.shape) != 1 or axis not in (1, -1):
         raise Unsupported("a softmax is supported over the classes only")
     return "softmax", {}
 
 
-def reshape(call: Call) -> Translated:
+def reshape(call: OperatorCall) -> Translated:
     if call.shape is None:
         raise Unsupported("a reshape that mixes the images of a batch is not supported")
     call.inputs = call.inputs[:1]

@@ -36,14 +36,14 @@ def _graph(path: str, *changes: int) -> Graph:
 
 def graph_of(file: OnnxFile) -> Graph:
     name, batch, shapes = file.shapes()
-    translation = _Translation(file, batch, shapes)
+    translation = _OnnxTranslation(file, batch, shapes)
     translation.names[name] = ""
     nodes = [made for node in file.graph.node if (made := translation.node(node)) is not None]
     outputs = [translation.names[value.name] for value in file.graph.output if value.name in translation.names]
     return Graph(file.name, "ONNX", "", shapes[name][1:], nodes, outputs, file.path)
 
 
-class _Translation:
+class _OnnxTranslation:
     def __init__(self, file: OnnxFile, batch: int, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.file, self.batch, self.shapes = file, batch, shapes
         self.names: dict[str, str] = {}  #: value → our node that computes it
@@ -54,7 +54,7 @@ class _Translation:
 
     def node(self, node: Any) -> Node | None:
         """A node in our operations; None: it computes no map, but a shape or an axis."""
-        call = Call(self, node)
+        call = OnnxCall(self, node)
         if not call.inputs or not node.output or node.op_type in OF_SHAPES:
             return None
         made = translated(label(node), node.op_type, OPERATORS.get(node.op_type), call)
@@ -62,10 +62,10 @@ class _Translation:
         return made
 
 
-class Call(graph.Call):
+class OnnxCall(graph.OperatorCall):
     """One node: its attributes and its inputs."""
 
-    def __init__(self, translation: _Translation, node: Any) -> None:
+    def __init__(self, translation: _OnnxTranslation, node: Any) -> None:
         self.of, self.node = translation, node
         get = translation.file.onnx.helper.get_attribute_value
         self.attributes = {attribute.name: get(attribute) for attribute in node.attribute}
@@ -135,7 +135,7 @@ class Call(graph.Call):
 # -- the operators: what each is here, its attributes, its weights -----------------------------------------------------
 
 
-def _conv(call: Call) -> Translated:
+def _conv(call: OnnxCall) -> Translated:
     weights = {"w": call.weight(1)} | ({"b": call.weight(2)} if call.optional(2) else {})
     window = weights["w"].values.shape[2:]
     if len(window) != 2:
@@ -146,7 +146,7 @@ def _conv(call: Call) -> Translated:
     return "conv", how, weights
 
 
-def _gemm(call: Call) -> Translated:
+def _gemm(call: OnnxCall) -> Translated:
     call.require(transA=0, alpha=1.0, beta=1.0)
     weights = {"w": call.weight(1, transposed=not call.attribute("transB", 0))}
     if call.optional(2):
@@ -154,11 +154,11 @@ def _gemm(call: Call) -> Translated:
     return "linear", {}, weights
 
 
-def _matmul(call: Call) -> Translated:
+def _matmul(call: OnnxCall) -> Translated:
     return "linear", {}, {"w": call.weight(1, transposed=True)}
 
 
-def _add(call: Call) -> Translated:
+def _add(call: OnnxCall) -> Translated:
     """The sum of maps, or the bias of the linear layer before it."""
     given = list(call.node.input)
     constant = [place for place, name in enumerate(given) if name in call.of.file.weights]
@@ -173,15 +173,15 @@ def _add(call: Call) -> Translated:
     return "add", {}
 
 
-def _clip(call: Call) -> Translated:
+def _clip(call: OnnxCall) -> Translated:
     limits = call.numbers("min", 1), call.numbers("max", 2)
     low, high = (None if numbers is None else numbers[0] for numbers in limits)
     call.inputs = call.inputs[:1]
     return graph.limited(low, None if high is None or high > 3e38 else high)
 
 
-def _pool(mode: str) -> Callable[[Call], Translated]:
-    def translated(call: Call) -> Translated:
+def _pool(mode: str) -> Callable[[OnnxCall], Translated]:
+    def translated(call: OnnxCall) -> Translated:
         window, stride, dilation = call.pair("kernel_shape", 1), call.pair("strides", 1), call.pair("dilations", 1)
         if dilation != (1, 1):
             raise Unsupported("a dilated pooling is not supported")
@@ -202,12 +202,12 @@ def _pool(mode: str) -> Callable[[Call], Translated]:
     return translated
 
 
-def _global(mode: str) -> Callable[[Call], Translated]:
+def _global(mode: str) -> Callable[[OnnxCall], Translated]:
     return lambda call: ("global_pool", {"mode": mode})
 
 
-def _reduce(mode: str) -> Callable[[Call], Translated]:
-    def translated(call: Call) -> Translated:
+def _reduce(mode: str) -> Callable[[OnnxCall], Translated]:
+    def translated(call: OnnxCall) -> Translated:
         axes = call.numbers("axes", 1)
         call.inputs = call.inputs[:1]
         return graph.reduced(mode, axes, len(call.shape_of_input()))
@@ -215,7 +215,7 @@ def _reduce(mode: str) -> Callable[[Call], Translated]:
     return translated
 
 
-def _batchnorm(call: Call) -> Translated:
+def _batchnorm(call: OnnxCall) -> Translated:
     call.require(spatial=1)
     names = ("gamma", "beta", "running_mean", "running_variance")
     how = {
@@ -225,13 +225,13 @@ def _batchnorm(call: Call) -> Translated:
     return "batchnorm", how, {name: call.weight(place) for place, name in enumerate(names, 1)}
 
 
-def _lrn(call: Call) -> Translated:
+def _lrn(call: OnnxCall) -> Translated:
     size = int(call.attribute("size", 0))
     how = {"size": size, "ahead": size // 2, "alpha": _short(call.attribute("alpha", 1e-4))}
     return "lrn", how | {"beta": _short(call.attribute("beta", 0.75)), "k": _short(call.attribute("bias", 1.0))}
 
 
-def _divide(call: Call) -> Translated:
+def _divide(call: OnnxCall) -> Translated:
     """x / (k + alpha · mean of the squares in a window of channels)^beta, as PyTorch's exporters spell it out."""
     x, below = call.node.input
     chain: list[Any] = []
@@ -244,7 +244,7 @@ def _divide(call: Call) -> Translated:
             raise refused
         chain.append(node)
         below = node.input[0]
-    power, sum_, scaled, mean, padded, square = (Call(call.of, node) for node in chain)
+    power, sum_, scaled, mean, padded, square = (OnnxCall(call.of, node) for node in chain)
     images, *shape = call.of.shapes.get(x, (0,))
     size = int([*mean.attribute("kernel_shape", []), 0][0])
     around = [0, 0, size // 2, 0, 0, 0, 0, (size - 1) // 2, 0, 0]
@@ -270,23 +270,23 @@ def _short(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _dropout(call: Call) -> Translated:
+def _dropout(call: OnnxCall) -> Translated:
     ratio = (call.numbers("ratio", 1) or [0.5])[0]
     call.inputs = call.inputs[:1]
     return ("dropout", {"probability": _short(ratio)}) if ratio else ("identity", {})
 
 
-def _concat(call: Call) -> Translated:
+def _concat(call: OnnxCall) -> Translated:
     if len(call.inputs) < len(call.node.input):
         raise Unsupported("a concatenation with a constant is not supported")
     return graph.concat(call, call.attribute("axis", 1))
 
 
-def _softmax(call: Call) -> Translated:
+def _softmax(call: OnnxCall) -> Translated:
     return graph.softmax(call, call.attribute("axis", -1 if call.of.file.opset > 12 else 1))
 
 
-def _pad(call: Call) -> Translated:
+def _pad(call: OnnxCall) -> Translated:
     pads, value = call.numbers("pads", 1), call.numbers("value", 2)
     call.inputs = call.inputs[:1]
     call.require(mode="constant")
@@ -306,7 +306,7 @@ RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity")
 LRN = ("Pow", "Add", "Mul", "AveragePool", "Pad", "Mul")
 OF_SHAPES = ("Shape", "Size")  #: their outputs are no maps, whatever their inputs are
 
-OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
+OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
     "Conv": _conv, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add, "Clip": _clip,
     "MaxPool": _pool("max"), "AveragePool": _pool("average"), "GlobalMaxPool": _global("max"),
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),

@@ -33,7 +33,7 @@ def graph_of(module: Any, shape: tuple[int, ...]) -> Graph:
         raise NetworkError(f"{type(module).__name__} is not a torch.nn.Module")
     if not 2 <= len(shape) <= 4 or not all(isinstance(size, int) and size > 0 for size in shape):
         raise NetworkError(f"the shape is {shape}; give (images, channels, height, width)")
-    return _Translation(torch, module, shape).graph
+    return _TorchTranslation(torch, module, shape).graph
 
 
 def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
@@ -75,7 +75,7 @@ def _exported(torch: Any, module: Any, shape: tuple[int, ...]) -> Any:
             part.training = mode
 
 
-class _Translation:
+class _TorchTranslation:
     """The graph of one module."""
 
     def __init__(self, torch: Any, module: Any, shape: tuple[int, ...]) -> None:
@@ -105,7 +105,7 @@ class _Translation:
         self.graph = Graph(type(module).__name__, "PyTorch", "", shape[1:], self.nodes, outputs)
 
     def _translate(self, node: Any) -> None:
-        call = Call(self, node)
+        call = TorchCall(self, node)
         if not call.inputs:
             return  # it counts batches
         operator = OPERATORS.get(call.operator)
@@ -131,10 +131,10 @@ def _operator(node: Any) -> str:
     return str(getattr(node.target, "_opname", getattr(node.target, "__name__", node.target))).rstrip("_")
 
 
-def guarded(operator: Callable[[Call], Translated]) -> Callable[[Call], Translated]:
+def guarded(operator: Callable[[TorchCall], Translated]) -> Callable[[TorchCall], Translated]:
     """The operator; a call with arguments that it does not expect is one that is not supported."""
 
-    def guard(call: Call) -> Translated:
+    def guard(call: TorchCall) -> Translated:
         try:
             return operator(call)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -145,10 +145,10 @@ def guarded(operator: Callable[[Call], Translated]) -> Callable[[Call], Translat
     return guard
 
 
-class Call(graph.Call):
+class TorchCall(graph.OperatorCall):
     """One call of an operator, its arguments by name."""
 
-    def __init__(self, translation: _Translation, node: Any) -> None:
+    def __init__(self, translation: _TorchTranslation, node: Any) -> None:
         self.of, self.node, self.operator = translation, node, _operator(node)
         schema: Any = getattr(node.target, "_schema", None)
         self.in_place = schema is not None and schema.name.endswith("_")
@@ -201,7 +201,7 @@ class Call(graph.Call):
 # -- the operators: what each is here, its attributes, its weights -----------------------------------------------------
 
 
-def _conv2d(call: Call) -> Translated:
+def _conv2d(call: TorchCall) -> Translated:
     weights = call.weights(w="weight", b="bias")
     dilation = call.pair("dilation")
     if isinstance(call["padding"], str):
@@ -214,16 +214,16 @@ def _conv2d(call: Call) -> Translated:
     return "conv", how, weights
 
 
-def _linear(call: Call) -> Translated:
+def _linear(call: TorchCall) -> Translated:
     return "linear", {}, call.weights(w="weight", b="bias")
 
 
-def _clamped(low: str, high: str) -> Callable[[Call], Translated]:
+def _clamped(low: str, high: str) -> Callable[[TorchCall], Translated]:
     return lambda call: graph.limited(call.number(low), call.number(high))
 
 
-def _pool(mode: str) -> Callable[[Call], Translated]:
-    def translated(call: Call) -> Translated:
+def _pool(mode: str) -> Callable[[TorchCall], Translated]:
+    def translated(call: TorchCall) -> Translated:
         how = {"mode": mode, "window": call.pair("kernel_size"), "pad": call.pair("padding"), "ceil": call["ceil_mode"]}
         how["stride"] = call.pair("stride" if call["stride"] else "kernel_size")
         if mode == "max":
@@ -237,19 +237,19 @@ def _pool(mode: str) -> Callable[[Call], Translated]:
     return translated
 
 
-def _pool_to(mode: str) -> Callable[[Call], Translated]:
-    def translated(call: Call) -> Translated:
+def _pool_to(mode: str) -> Callable[[TorchCall], Translated]:
+    def translated(call: TorchCall) -> Translated:
         assert call.shape is not None
         return "pool_to", {"mode": mode, "size": call.shape[-2:]}
 
     return translated
 
 
-def _global(mode: str) -> Callable[[Call], Translated]:
+def _global(mode: str) -> Callable[[TorchCall], Translated]:
     return lambda call: graph.reduced(mode, call["dim"])
 
 
-def _batch_norm(call: Call) -> Translated:
+def _batch_norm(call: TorchCall) -> Translated:
     if call["weight"] is None or call["running_mean"] is None or call["momentum"] is None:
         raise Unsupported("a batch normalisation needs affine=True, track_running_stats=True and a momentum")
     how = {"momentum": call["momentum"], "epsilon": call["eps"]}
@@ -257,19 +257,19 @@ def _batch_norm(call: Call) -> Translated:
     return "batchnorm", how, call.weights(gamma="weight", beta="bias", **running)
 
 
-def _dropout(call: Call) -> Translated:
+def _dropout(call: TorchCall) -> Translated:
     return ("dropout", {"probability": call["p"]}) if call["train"] and call["p"] else ("identity", {})
 
 
-def _lrn(call: Call) -> Translated:
+def _lrn(call: TorchCall) -> Translated:
     """x / (k + alpha · mean of the squares in a window of channels)^beta, as PyTorch spells it out, read backwards."""
     x, below = call["self"], call["other"]
-    chain: list[Call] = []
+    chain: list[TorchCall] = []
     refused = Unsupported("a division is supported as the end of a local response normalisation only")
     for operator in LRN:
         if not hasattr(below, "target") or _operator(below) != operator:
             raise refused
-        chain.append(Call(call.of, below))
+        chain.append(TorchCall(call.of, below))
         below = below.args[0]
     power, sum_, scaled, *_, mean, padded, _, square = chain
     size = mean["kernel_size"][0]
@@ -284,14 +284,14 @@ def _lrn(call: Call) -> Translated:
 LRN = ("pow", "add", "mul", "view", "squeeze", "avg_pool3d", "pad", "view", "mul")
 
 
-def _cat(call: Call) -> Translated:
+def _cat(call: TorchCall) -> Translated:
     if any(value not in call.of.names for value in call["tensors"]):
         raise Unsupported("a concatenation with a weight or a constant is not supported, only of maps")
     call.inputs = [call.of.names[value] for value in call["tensors"]]
     return graph.concat(call, call["dim"])
 
 
-def _add(call: Call) -> Translated:
+def _add(call: TorchCall) -> Translated:
     values = [call["self"], call["other"]]
     if any(value not in call.of.names for value in values) or call["alpha"] != 1:
         raise Unsupported("an addition of a number or of a weight is not supported, only of two maps")
@@ -299,7 +299,7 @@ def _add(call: Call) -> Translated:
     return "add", {}
 
 
-def _pad(call: Call) -> Translated:
+def _pad(call: TorchCall) -> Translated:
     call.require(mode="constant")
     if call["value"] or len(call["pad"]) != 4:
         raise Unsupported("only zeros around height and width are supported")
@@ -307,18 +307,18 @@ def _pad(call: Call) -> Translated:
     return "pad", {"pad": (top, left, bottom, right)}
 
 
-def _softmax(call: Call) -> Translated:
+def _softmax(call: TorchCall) -> Translated:
     return graph.softmax(call, call["dim"])
 
 
-def _first(call: Call) -> Translated:
+def _first(call: TorchCall) -> Translated:
     """The maps of a pooling that has their positions, too."""
     if call.node.args[1] != 0:
         raise Unsupported("only the first output of this operator is supported")
     return "identity", {}
 
 
-OPERATORS: Mapping[str, Callable[[Call], Translated]] = {
+OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "conv2d": _conv2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn, "cat": _cat, "concat": _cat,
     "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),
     "clamp": _clamped("min", "max"), "clamp_min": _clamped("min", ""),

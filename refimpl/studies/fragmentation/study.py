@@ -26,7 +26,7 @@ from refimpl.planner.fixed import fixed_addresses
 from refimpl.planner.slots import Algorithms
 from refimpl.studies.reproduce.vdnnpp import published
 from refimpl.vdnnpp.compression import Compressed
-from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
+from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf
 from refimpl.vdnnpp.pool_search import PlacementError, find_pool
 from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE
 from refimpl.vdnnpp.presets import static
@@ -45,7 +45,7 @@ HEURISTICS: Mapping[str, Allocator] = {
 }
 AUTHORS = ("best left", "best right")  #: those of the authors' public code (S); all else is ours (R)
 
-POLICIES: Mapping[str, OffloadInputs | NoOffload] = {
+POLICIES: Mapping[str, OffloadInputsOf | NoOffload] = {
     "none": NoOffload(),
     "conv": CONV,
     "all": ALL,
@@ -103,7 +103,7 @@ def setup(policy: str, order: Order | None = "early", join: bool = True, algorit
         raise PlacementError(f"there is no policy {policy!r} in this study; there are {', '.join(POLICIES)}")
     pinned = BufferAMap() if join else Compressed()
     made = static(f"vdnnpp-{policy}", POLICIES[policy], algorithms, pinned, BothEnds())
-    if isinstance(made.offload, OffloadInputs):
+    if isinstance(made.offload, OffloadInputsOf):
         made = made.replace(prefetch=WINDOW if order == "early" else WINDOW_LATE)
     return made.replace(join=join)
 

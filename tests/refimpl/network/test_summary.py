@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from refimpl.network import VDNN, Builder
-from refimpl.network.summary import LayerRow, summary, total
+from refimpl.network.summary import SummaryRow, summary, total
 from refimpl.network.zoo import build
 
 
@@ -22,14 +22,14 @@ def test_rows_of_a_small_network() -> None:
     rows = summary(b.build())
     conv, fc = 2 * (2 * 4 * 36) * 27, 2 * (2 * 5) * 36
     assert rows == [
-        LayerRow("input", "data", (2, 3, 8, 8), 0, 0, 0, 4 * 384, False),
-        LayerRow("conv", "conv", (2, 4, 6, 6), 4 * 27 + 4, conv, conv, 4 * 288, False),  # no gradient of the input
-        LayerRow("relu", "relu", (2, 4, 6, 6), 0, 0, 0, 0, True),
-        LayerRow("pool", "pool", (2, 4, 3, 3), 0, 0, 0, 4 * 72, False),
-        LayerRow("fc", "fc", (2, 5), 36 * 5 + 5, fc, 2 * fc, 4 * 10, False),
-        LayerRow("softmax", "softmax", (2, 5), 0, 0, 0, 4 * 10, False),
+        SummaryRow("input", "data", (2, 3, 8, 8), 0, 0, 0, 4 * 384, False),
+        SummaryRow("conv", "conv", (2, 4, 6, 6), 4 * 27 + 4, conv, conv, 4 * 288, False),  # no gradient of the input
+        SummaryRow("relu", "relu", (2, 4, 6, 6), 0, 0, 0, 0, True),
+        SummaryRow("pool", "pool", (2, 4, 3, 3), 0, 0, 0, 4 * 72, False),
+        SummaryRow("fc", "fc", (2, 5), 36 * 5 + 5, fc, 2 * fc, 4 * 10, False),
+        SummaryRow("softmax", "softmax", (2, 5), 0, 0, 0, 4 * 10, False),
     ]
-    assert total(rows) == LayerRow(
+    assert total(rows) == SummaryRow(
         "total", "", (), 112 + 185, conv + fc, conv + 2 * fc, 4 * (384 + 288 + 72 + 20), False
     )
     assert json.loads(json.dumps([asdict(row) for row in rows]))[1]["shape"] == [2, 4, 6, 6]

@@ -40,10 +40,10 @@ from refimpl.superneurons import (
     SPEED_CENTRIC,
     Ahead,
     LeastRecentlyUsed,
-    Recompute,
+    RecomputeSegments,
 )
 from refimpl.superneurons import presets as stages
-from refimpl.superneurons.recompute import BoundRecompute
+from refimpl.superneurons.recompute import BoundSegments
 from refimpl.superneurons.segments import CHEAP, Segment, Segmentation, segments
 from tests.refimpl.backend.running import differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
@@ -108,7 +108,7 @@ class Watched:
 
     @property
     def segmentation(self) -> Segmentation:
-        assert isinstance(self.recompute, BoundRecompute)
+        assert isinstance(self.recompute, BoundSegments)
         return self.recompute.segmentation
 
     def segment_maps(self, layer: Layer) -> set[Tensor]:
@@ -121,12 +121,12 @@ def nbytes(tensors: set[Tensor] | frozenset[Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors if tensor.managed)
 
 
-def watched(network: Network, how: Recompute, offload: object = None) -> Watched:
+def watched(network: Network, how: RecomputeSegments, offload: object = None) -> Watched:
     setup = stages.recompute(how)
     return Watched(network, setup.replace(offload=offload) if offload else setup)
 
 
-def segmentation(network: Network, how: Recompute = COST_AWARE) -> Segmentation:
+def segmentation(network: Network, how: RecomputeSegments = COST_AWARE) -> Segmentation:
     return how.bind(PlanContext(network, MACHINE)).segmentation
 
 
@@ -212,7 +212,7 @@ def test_a_cheap_join_makes_one_segment_of_those_that_it_joins() -> None:
 
 @pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
 @pytest.mark.parametrize("structure", [("join",), ("join", "concat"), ("join", "concat", "fork")], ids="+".join)
-def test_any_cheap_layer_with_several_producers_is_rebuilt(how: Recompute, structure: tuple[str, ...]) -> None:
+def test_any_cheap_layer_with_several_producers_is_rebuilt(how: RecomputeSegments, structure: tuple[str, ...]) -> None:
     branching = "tiny-inception" if "concat" in structure else "tiny-resnet"
     for network in (joined(), build(f"{branching}:superneurons", 2)):
         program = watched(network, dataclasses.replace(how, cheap=CHEAP + structure)).program
@@ -276,7 +276,7 @@ def test_dropped_is_what_cheap_layers_put_out_and_backward_reads_behind_its_last
 
 
 @pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
-def test_the_source_lives_until_the_last_step_that_rebuilds_from_it(how: Recompute) -> None:
+def test_the_source_lives_until_the_last_step_that_rebuilds_from_it(how: RecomputeSegments) -> None:
     """No backward step reads conv1's map itself: without the rebuild it would go in forward."""
     plan = watched(chain("conv", "dropout", "conv"), how)
     assert plan.again == {"conv2": ["dropout1"]}
@@ -381,7 +381,7 @@ def test_cost_aware_keeps_the_segment_that_fits_the_memory_centric_peak() -> Non
 
 
 @pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
-def test_a_rebuild_comes_before_the_steps_gradient(how: Recompute) -> None:
+def test_a_rebuild_comes_before_the_steps_gradient(how: RecomputeSegments) -> None:
     """Else the transient of memory-centric, 4096 at pool1, would be as high as speed-centric's 4608."""
     plan = watched(chain(*TWO_SEGMENTS), how)
     assert all(run.alive.isdisjoint(run.step.writes) for run in plan.runs if run.rebuild)
@@ -395,7 +395,7 @@ def test_a_rebuild_comes_before_the_steps_gradient(how: Recompute) -> None:
 @pytest.mark.parametrize(
     ("how", "runs", "mib"), [(SPEED_CENTRIC, 14, 993.018), (MEMORY_CENTRIC, 23, 886.230), (COST_AWARE, 17, 886.230)]
 )
-def test_alexnet(how: Recompute, runs: int, mib: float) -> None:
+def test_alexnet(how: RecomputeSegments, runs: int, mib: float) -> None:
     """Extra forward runs and peak of AlexNet, batch 200, as printed; no moment inside a step is higher either."""
     program = watched(build("alexnet:superneurons", 200), how).program
     assert program.counts.recomputed_layers == runs
@@ -605,7 +605,7 @@ def stateful(conventions: Conventions) -> Network:
 @pytest.mark.parametrize("conventions", [SUPERNEURONS, VDNN], ids=["superneurons", "vdnn"])
 @pytest.mark.parametrize("how", STRATEGIES, ids=lambda how: how.name)
 def test_masks_running_statistics_and_all_other_state_are_the_baselines(
-    how: Recompute, conventions: Conventions
+    how: RecomputeSegments, conventions: Conventions
 ) -> None:
     program = watched(stateful(conventions), how).program
     again = Counter(i.call.function for i in program.instructions if isinstance(i, Launch) and i.rebuild)
@@ -629,7 +629,7 @@ def test_masks_running_statistics_and_all_other_state_are_the_baselines(
 @settings(max_examples=25)
 def test_under_a_cache_that_pushes_out_what_can_be_rebuilt(
     network: Network,
-    how: Recompute,
+    how: RecomputeSegments,
     offload: object,
     prefetch: object,
     link: float,
@@ -686,18 +686,18 @@ def test_what_a_cache_pushes_out_in_forward_is_rebuilt_in_forward_too() -> None:
 # -- linear time -------------------------------------------------------------------------------------------------------
 
 
-def walked(network: Network, how: Recompute, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+def walked(network: Network, how: RecomputeSegments, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     """Layers on all ways from checkpoints to targets while planning, and layers that ran again."""
     lengths: list[int] = []
-    path = BoundRecompute._path
+    path = BoundSegments._path
 
-    def counted(self: BoundRecompute, targets: list[Layer]) -> list[Layer]:
+    def counted(self: BoundSegments, targets: list[Layer]) -> list[Layer]:
         found = path(self, targets)
         lengths.append(len(found))
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(BoundRecompute, "_path", counted)
+        patch.setattr(BoundSegments, "_path", counted)
         program = plan(network, stages.recompute(how), MACHINE, PLENTY)
     return sum(lengths), program.counts.recomputed_layers
 
@@ -737,16 +737,16 @@ FATES = {"stay": stages.liveness().offload, "leave": ALL_CHECKPOINTS}
 
 
 @dataclass(frozen=True)
-class ByHand(Recompute):
+class ByHand(RecomputeSegments):
     """The segments that could do either keep what they rebuild as they are told to, one after another."""
 
     keeps: tuple[bool, ...] = ()
 
-    def bind(self, context: PlanContext) -> BoundRecompute:
+    def bind(self, context: PlanContext) -> BoundSegments:
         found = Segmentation("speed", context)
         for segment, keeps in zip(either(found), self.keeps, strict=True):
             segment.keeps = keeps
-        return BoundRecompute(found, context)
+        return BoundSegments(found, context)
 
 
 def either(found: Segmentation) -> list[Segment]:
@@ -759,7 +759,7 @@ def choices(network: Network) -> Iterable[tuple[bool, ...]]:
     return product((True, False), repeat=len(either(segmentation(network))))
 
 
-def by_hand(keeps: tuple[bool, ...]) -> Recompute:
+def by_hand(keeps: tuple[bool, ...]) -> RecomputeSegments:
     return ByHand("speed", "by hand", "each segment as told", keeps=keeps)
 
 
@@ -812,7 +812,7 @@ class Distance:
         return self.cost_aware.peak / self.least_peak - 1
 
 
-def cost(network: Network, how: Recompute, offload: Any) -> Cost:
+def cost(network: Network, how: RecomputeSegments, offload: Any) -> Cost:
     program: Program = plan(network, stages.recompute(how).replace(offload=offload), MACHINE, PLENTY)
     program.verify()
     return Cost(program.peak.live_bytes, program.counts.recomputed_layers)

@@ -13,7 +13,7 @@ from refimpl.network import Builder, Network
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, plan
-from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, OffloadInputs, static
+from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf, static
 from tests.refimpl.drawn_networks import networks
 
 pytestmark = pytest.mark.vdnnpp
@@ -23,13 +23,13 @@ PLENTY = 1 << 40
 SETS = (ALL, CONV, ALTERNATE_CONV)
 
 
-def leaving(network: Network, module: OffloadInputs) -> dict[str, str]:
+def leaving(network: Network, module: OffloadInputsOf) -> dict[str, str]:
     """Map → the layer whose forward sends it out."""
     bound = module.bind(PlanContext(network, TITAN_X))
     return {x.name: step.layer.name for step in network.steps for x in bound.leaves(step)}
 
 
-def numbers(network: Network, module: OffloadInputs) -> set[int]:
+def numbers(network: Network, module: OffloadInputsOf) -> set[int]:
     """The layers whose inputs leave, CONV, POOL and FC numbered in order from 0."""
     counted = [layer.name for layer in network.layers if layer.kind in ("conv", "pool", "fc")]
     return {counted.index(sender) for sender in leaving(network, module).values()}
@@ -49,7 +49,7 @@ def numbers(network: Network, module: OffloadInputs) -> set[int]:
         ("vgg16", ALTERNATE_CONV, {0, 3, 6, 8, 11, 14, 16}),
     ],
 )
-def test_the_authors_chains(name: str, module: OffloadInputs, expected: set[int]) -> None:
+def test_the_authors_chains(name: str, module: OffloadInputsOf, expected: set[int]) -> None:
     network = build(f"{name}:vdnnpp", 2)
     assert numbers(network, module) == expected
     program = plan(network, static("test", module), TITAN_X, PLENTY)
@@ -79,7 +79,7 @@ def test_every_second_convolution_from_the_first() -> None:
     ],
 )
 def test_the_last_layer_that_is_not_softmax_or_relu_keeps_its_input(
-    kinds: str, chosen: dict[OffloadInputs, str]
+    kinds: str, chosen: dict[OffloadInputsOf, str]
 ) -> None:
     """It is needed again at once.  After an FC, which no policy offloads, all others count."""
     layers = [SimpleNamespace(kind=kind, number=str(number)) for number, kind in enumerate(kinds.split())]

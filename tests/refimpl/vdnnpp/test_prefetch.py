@@ -11,7 +11,7 @@ from refimpl.network.conventions import VDNNPP
 from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, plan
 from refimpl.planner.slots import Prefetch
-from refimpl.vdnnpp import ALL, CONV, WINDOW, WINDOW_LATE, OffloadInputs, static
+from refimpl.vdnnpp import ALL, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static
 from tests.refimpl.drawn_networks import networks
 
 pytestmark = pytest.mark.vdnnpp
@@ -20,14 +20,14 @@ TITAN_X = MACHINES["titan-x"]
 PLENTY = 1 << 40
 
 
-def prefetched(network: Network, module: OffloadInputs) -> dict[str, str]:
+def prefetched(network: Network, module: OffloadInputsOf) -> dict[str, str]:
     """Map → the layer whose backward copies it in."""
     program = plan(network, static("test", module), TITAN_X, PLENTY)
     return {i.tensor.name: network.steps[i.step - 1].layer.name for i in program.instructions
             if i.op == "copy in" and i.step > network.depth and i.tensor in program.fates}  # fmt: skip
 
 
-def by_the_authors_code(network: Network, module: OffloadInputs) -> dict[str, str]:
+def by_the_authors_code(network: Network, module: OffloadInputsOf) -> dict[str, str]:
     """The twin, for a chain: arrays by layer number, as in the authors' code."""
     layers = list(network.layers)
     offloads = [layer in module.layers(network) for layer in layers]
@@ -53,7 +53,7 @@ def by_the_authors_code(network: Network, module: OffloadInputs) -> dict[str, st
 
 @pytest.mark.parametrize("module", [CONV, ALL], ids=lambda module: module.name)
 @pytest.mark.parametrize("name", ["alexnet:vdnnpp", "vgg16:vdnnpp", "vdnnpp-demo"])
-def test_the_authors_chains(name: str, module: OffloadInputs) -> None:
+def test_the_authors_chains(name: str, module: OffloadInputsOf) -> None:
     network = build(name, 2)
     found = prefetched(network, module)
     assert found == by_the_authors_code(network, module)

@@ -39,7 +39,7 @@ from refimpl.planner import (
 from refimpl.planner.baseline import MemoryOptimal, PerformanceOptimal
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.studies.reproduce.vdnnpp.figures import as_vdnn, times
-from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputs, static
+from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static
 from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.release import with_join, without_join
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
@@ -94,11 +94,11 @@ def told(network: Network, compute: Sequence[float], copies: Sequence[float]) ->
     return Told(**plain, calls=calls, copies=by_bytes)
 
 
-def no_join(offload: OffloadInputs = CONV, **others: Any) -> Setup:
+def no_join(offload: OffloadInputsOf = CONV, **others: Any) -> Setup:
     return static("test", offload, pinned=OnDemand()).replace(**others)
 
 
-def joined(offload: OffloadInputs = CONV) -> Setup:
+def joined(offload: OffloadInputsOf = CONV) -> Setup:
     return as_vdnn("test", offload)
 
 
@@ -428,7 +428,7 @@ def test_never_slower_than_vdnn_on_the_papers_networks(name: str, batch: int) ->
                 assert seconds[1] <= seconds[0] * (1 + 1e-9), (on.name, offload.name, algorithms.name, seconds)
 
 
-def seconds_of(network: Network, offload: OffloadInputs, link: float, **others: Any) -> tuple[float, float]:
+def seconds_of(network: Network, offload: OffloadInputsOf, link: float, **others: Any) -> tuple[float, float]:
     """Of vDNN, with some of its rules exchanged, and of vDNN++."""
     on = machine(link)
     theirs = as_vdnn("", offload).replace(**others)
@@ -444,7 +444,7 @@ links = st.sampled_from((1e7, 1e8, 1e9, 1e10))
 @pytest.mark.slow
 @given(drawn, st.sampled_from(SETS), links)
 @settings(max_examples=60)
-def test_leaving_out_the_join_is_never_slower(network: Network, offload: OffloadInputs, link: float) -> None:
+def test_leaving_out_the_join_is_never_slower(network: Network, offload: OffloadInputsOf, link: float) -> None:
     """Whatever the network, all else being equal: the search, the barrier, the allocator."""
     joined, free = (plan(network, no_join(offload, join=join), machine(link), PLENTY) for join in (True, False))
     assert free.planned_seconds <= joined.planned_seconds * (1 + 1e-9)
@@ -457,7 +457,7 @@ def test_slower_than_vdnn_is_rare_on_drawn_networks() -> None:
 
     @given(drawn, st.sampled_from(SETS), links)
     @settings(max_examples=150, derandomize=True, phases=[Phase.generate], database=None)
-    def compare(network: Network, offload: OffloadInputs, link: float) -> None:
+    def compare(network: Network, offload: OffloadInputsOf, link: float) -> None:
         joined, free = seconds_of(network, offload, link)
         slower.append(free / joined - 1)
 

@@ -50,7 +50,7 @@ LOSS = 1.01  #: times the seconds with unlimited memory: as fast, to us
 
 
 @dataclass(frozen=True)
-class BudgetRow:
+class AccountedRow:
     """ResNet-152 with a batch that needs 24 GB by one accounting, on one GPU."""
 
     machine: str
@@ -120,7 +120,7 @@ def memory(watch: Watch) -> Found:
             whole = unlimited_baseline(network, machine).planned_seconds
             ratio = fitted.planned_seconds / whole if fitted else None
             needed = least_without_loss(network, machine)
-            rows.append(BudgetRow(gpu, name, batch, accounting(network, machine), ratio, needed))
+            rows.append(AccountedRow(gpu, name, batch, accounting(network, machine), ratio, needed))
             figure = published.read(published.MEMORY, f"{name}, {gpu}")
             figures.append(Reproduced(figure, needed / GIB, f"{batch} images need 24 GB by it"))
     return Found(figures, rows)

@@ -12,8 +12,8 @@ from refimpl.studies.drawing import Series, bars_picture
 from refimpl.studies.reproduce.accudnn.figures import (
     POLICIES,
     SCALING,
+    AccountedRow,
     BatchRow,
-    BudgetRow,
     ClusterRow,
     PolicyRow,
     RatioRow,
@@ -25,7 +25,7 @@ from refimpl.studies.reproduce.evaluation import GIB, titled
 COLOURS = (style.BLUE, style.SKY, style.GREEN, style.ORANGE, style.VERMILION)
 
 
-def memory_picture(rows: Sequence[BudgetRow]) -> Figure:
+def memory_picture(rows: Sequence[AccountedRow]) -> Figure:
     """A group of bars a GPU and accounting: the bytes without AccUDNN, and those needed for the same speed."""
     groups = [f"{row.machine}\n{row.accounting}\n{row.batch} images" for row in rows]
     series = {

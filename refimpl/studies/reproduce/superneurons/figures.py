@@ -22,7 +22,7 @@ from refimpl.studies.reproduce.published import Found, Published, Reproduced, Wa
 from refimpl.studies.reproduce.superneurons import published, traffic
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import ALL_CHECKPOINTS
-from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, Recompute
+from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, RecomputeSegments
 from refimpl.superneurons.workspace import DynamicWorkspace
 
 K40C = MACHINES["k40c"]
@@ -270,7 +270,7 @@ def recomputation(watch: Watch) -> Found:
     return Found(figures, rows)
 
 
-def _recomputed(built: Network, way: Recompute) -> RecomputeRow:
+def _recomputed(built: Network, way: RecomputeSegments) -> RecomputeRow:
     stays = stages.recompute(way)
     here, away = planned(built, stays), planned(built, stays.replace(offload=ALL_CHECKPOINTS))
     return RecomputeRow(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from refimpl.report.tables import Column, Table, in_units, percent
 from refimpl.studies.reproduce.evaluation import MIB, NETWORK, Part, one_table
 from refimpl.studies.reproduce.vdnn import figures, pictures, published
-from refimpl.studies.reproduce.vdnn.figures import PolicyRow
+from refimpl.studies.reproduce.vdnn.figures import VdnnRow
 from refimpl.text import size
 
 GB_2, MS_1 = in_units(figures.GB, 2), in_units(1e-3)
@@ -36,7 +36,7 @@ PERFORMANCE = (
 )  # fmt: skip
 
 
-def performance_tables(rows: Sequence[PolicyRow]) -> list[Table]:
+def performance_tables(rows: Sequence[VdnnRow]) -> list[Table]:
     link = max(row.link_rate for row in rows if row.link_rate)
     note = (
         "Milliseconds an iteration, simulated on a Titan X of 12 GiB with the modelled cuDNN 4.  oracle: a GPU that "

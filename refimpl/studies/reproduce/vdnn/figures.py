@@ -52,7 +52,7 @@ PAPER_TAKES = "conv (p)"  #: the paper's dyn on VGG-16(128), recalled; ours take
 
 
 @dataclass(frozen=True)
-class PolicyRow:
+class VdnnRow:
     """A network under a policy on a GPU.  Bytes, seconds, rates a second; the properties are shares of 1."""
 
     network: str
@@ -131,7 +131,7 @@ class Oracle:
         self.network, self.machine, self.timeline = network, machine, program.simulate()
         self.total = network_wide_bytes(network, max(row.workspace_bytes for row in program.rows))
 
-    def under(self, name: str, policy: Setup) -> PolicyRow:
+    def under(self, name: str, policy: Setup) -> VdnnRow:
         """The network under a policy, within the GPU's memory."""
         failure = ""
         try:
@@ -141,7 +141,7 @@ class Oracle:
             program = plan(self.network, policy, self.machine, UNLIMITED)
         timeline, memory = program.simulate(), step_memory(program)
         moments = {number: end - start for number, (start, end) in timeline.steps().items() if number in memory}
-        return PolicyRow(
+        return VdnnRow(
             network=self.network.name,
             batch=self.network.batch,
             policy=name,
@@ -160,25 +160,25 @@ class Oracle:
 
 
 @cache
-def policies(network: str, batch: int) -> tuple[PolicyRow, ...]:
+def policies(network: str, batch: int) -> tuple[VdnnRow, ...]:
     """A network under every policy on a Titan X."""
     oracle = Oracle(build(network, batch))
     return tuple(oracle.under(name, setup) for name, setup in POLICIES.items())
 
 
-def under_policies(networks: Iterable[tuple[str, int]], watch: Watch) -> list[PolicyRow]:
-    rows: list[PolicyRow] = []
+def under_policies(networks: Iterable[tuple[str, int]], watch: Watch) -> list[VdnnRow]:
+    rows: list[VdnnRow] = []
     for name, batch in networks:
         watch(f"{name}({batch})")
         rows += policies(name, batch)
     return rows
 
 
-def row_of(rows: Iterable[PolicyRow], network: str, batch: int, policy: str) -> PolicyRow:
+def row_of(rows: Iterable[VdnnRow], network: str, batch: int, policy: str) -> VdnnRow:
     return next(row for row in rows if (row.network, row.batch, row.policy) == (network, batch, policy))
 
 
-def of_policy(policy: str, rows: Iterable[PolicyRow]) -> tuple[list[PolicyRow], str]:
+def of_policy(policy: str, rows: Iterable[VdnnRow]) -> tuple[list[VdnnRow], str]:
     """A policy's rows, and the networks that do not fit under it."""
     mine = [row for row in rows if row.policy == policy]
     return mine, ", ".join(titled(row) for row in mine if row.failure)
@@ -266,7 +266,7 @@ def ranges(watch: Watch) -> Found:
     rows = [row for row in under_policies((*CONVENTIONAL, *DEEP), watch) if row.policy == "dyn"]
     failing = [row for row in rows if row.network_wide_bytes > TITAN_X.memory_bytes]
     figures = [Reproduced(published.FAIL, len(failing), ", ".join(map(titled, failing)))]
-    of: tuple[tuple[tuple[Published, Published], Callable[[PolicyRow], float]], ...] = (
+    of: tuple[tuple[tuple[Published, Published], Callable[[VdnnRow], float]], ...] = (
         (published.NEEDED, lambda row: row.network_wide_bytes / GB),
         (published.RANGE_SAVED, lambda row: 100 * row.average_saving),
         (published.RANGE_LOST, lambda row: 100 * (row.performance_lost or 0)),

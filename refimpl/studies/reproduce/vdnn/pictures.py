@@ -16,7 +16,7 @@ from refimpl.report import style
 from refimpl.studies.drawing import PUBLISHED, grouped_bars, named
 from refimpl.studies.reproduce.evaluation import titled
 from refimpl.studies.reproduce.vdnn import published
-from refimpl.studies.reproduce.vdnn.figures import GB, TITAN_X, PolicyRow, ReuseRow
+from refimpl.studies.reproduce.vdnn.figures import GB, TITAN_X, ReuseRow, VdnnRow
 
 #: Policy → colour and marker.
 LOOKS = {
@@ -26,7 +26,7 @@ LOOKS = {
 MEAN = "mean"
 
 
-def dots(axes: Axes, rows: Sequence[PolicyRow], of: str, theirs: Mapping[tuple[str, str], float]) -> None:
+def dots(axes: Axes, rows: Sequence[VdnnRow], of: str, theirs: Mapping[tuple[str, str], float]) -> None:
     """A line a network and one of means, a dot a policy, in per cent; `theirs`: (line, policy) → published."""
     places = named(axes, [*dict.fromkeys(map(titled, rows)), MEAN])
     axes.axhline(0.5 * (places[MEAN] + places[titled(rows[-1])]), color=style.PALE, linewidth=0.8)
@@ -48,7 +48,7 @@ def policy_legend(figure: Figure, axes: Axes) -> None:
     style.legend_row(figure, [*axes.get_legend_handles_labels()[0][: len(LOOKS)], *published_look])
 
 
-def memory_picture(rows: Sequence[PolicyRow]) -> Figure:
+def memory_picture(rows: Sequence[VdnnRow]) -> Figure:
     """The share of memory saved at the peak and on average, by network and policy, and their means."""
     title = "How much of the memory each of vDNN's policies saves"
     subtitle = "of everything allocated once · Titan X of 12 GiB, cuDNN 4, planned"
@@ -64,7 +64,7 @@ def memory_picture(rows: Sequence[PolicyRow]) -> Figure:
     return figure
 
 
-def performance_picture(rows: Sequence[PolicyRow]) -> Figure:
+def performance_picture(rows: Sequence[VdnnRow]) -> Figure:
     """Performance by network and policy as a share of the oracle's, and the means."""
     title = "The performance under each of vDNN's policies"
     subtitle = "of a GPU that holds everything · Titan X of 12 GiB, cuDNN 4, simulated · no dot: does not fit"
@@ -78,7 +78,7 @@ def performance_picture(rows: Sequence[PolicyRow]) -> Figure:
     return figure
 
 
-def ranges_picture(rows: Sequence[PolicyRow]) -> Figure:
+def ranges_picture(rows: Sequence[VdnnRow]) -> Figure:
     """A group of bars a network: everything allocated once, and vdnn-dyn's average on the GPU."""
     title = "Ten networks: the memory that each needs, and what vdnn-dyn holds on average"
     subtitle = "planned with cuDNN 4 · dashed: the 12 GiB of a Titan X · white: the ends of the published range"
@@ -118,7 +118,7 @@ def reuse_picture(rows: Sequence[ReuseRow]) -> Figure:
     return figure
 
 
-def deep_picture(rows: Sequence[PolicyRow]) -> Figure:
+def deep_picture(rows: Sequence[VdnnRow]) -> Figure:
     """The dynamic policy's memory on the GPU and on the host, beside everything allocated once."""
     mine = [row for row in rows if row.policy == "dyn"]
     title = "Very deep networks: memory under vdnn-dyn"

@@ -29,7 +29,7 @@ from refimpl.studies.reproduce.vdnnpp import published
 from refimpl.vdnn import CONV as VDNN_CONV
 from refimpl.vdnn import static as vdnn_static
 from refimpl.vdnnpp.compression import Compressed, never_negative, stored_bytes
-from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputs
+from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf
 from refimpl.vdnnpp.pinned import OnDemand
 from refimpl.vdnnpp.prefetch import WINDOW
 from refimpl.vdnnpp.presets import VDNNPP_DYN, static
@@ -39,7 +39,7 @@ MACHINE_NAMES = ("gtx-970", "titan-x")
 #: Networks with their batches; of VGG-16 one that a GTX 970 holds whole, one it trains by offloading, one too large.
 NETWORKS = (("alexnet", 128), ("vgg16", 16), ("vgg16", 32), ("vgg16", 128), ("vdnnpp-demo", 32))
 
-SETS: dict[str, OffloadInputs] = {"all": ALL, "conv": CONV, "alternate-conv": ALTERNATE_CONV}
+SETS: dict[str, OffloadInputsOf] = {"all": ALL, "conv": CONV, "alternate-conv": ALTERNATE_CONV}
 MODES: dict[str, Algorithms] = {"memory": MemoryOptimal(), "performance": PerformanceOptimal()}
 
 

@@ -17,9 +17,9 @@ from refimpl.studies.reproduce.accudnn import figures, published
 from refimpl.studies.reproduce.accudnn.evaluation import PARTS
 from refimpl.studies.reproduce.accudnn.figures import (
     POLICIES,
+    AccountedRow,
     AsEarlyAsRoom,
     BatchRow,
-    BudgetRow,
     ClusterRow,
     PolicyRow,
     RatioRow,
@@ -109,8 +109,8 @@ def test_as_early_as_there_is_room() -> None:
 
 @pytest.mark.slow
 def test_the_tables_and_pictures_of_rows_made_by_hand(tmp_path: Path) -> None:
-    memory = [BudgetRow("titan-x", "network-wide", 105, 24 * GIB, 1.03, 8 * GIB),
-              BudgetRow("k40c", "layer-wise", 145, 25 * GIB, None, 12 * GIB)]  # fmt: skip
+    memory = [AccountedRow("titan-x", "network-wide", 105, 24 * GIB, 1.03, 8 * GIB),
+              AccountedRow("k40c", "layer-wise", 145, 25 * GIB, None, 12 * GIB)]  # fmt: skip
     ratios = [RatioRow("vgg16", 128, 8 * GIB, {"late": 1.01, "on demand": None})]
     batches = [BatchRow("titan-x", "caffe-lean", 30, 148, 946, 4.93, 1.24)]
     clusters = [ClusterRow("titan-x", 1e9, False, 148, 4.0, 7.16, 10.0, None)]

@@ -15,7 +15,7 @@ from refimpl.planner import plan
 from refimpl.studies.reproduce.published import CLOSE, Published, Reproduced
 from refimpl.studies.reproduce.vdnn import figures, published
 from refimpl.studies.reproduce.vdnn.evaluation import PARTS
-from refimpl.studies.reproduce.vdnn.figures import PolicyRow
+from refimpl.studies.reproduce.vdnn.figures import VdnnRow
 from refimpl.vdnn import ALL, static
 
 pytestmark = pytest.mark.vdnn
@@ -28,7 +28,7 @@ def found(part: str) -> dict[Published, Reproduced]:
 
 
 @cache
-def rows() -> Sequence[PolicyRow]:
+def rows() -> Sequence[VdnnRow]:
     return figures.under_policies(figures.CONVENTIONAL, lambda doing: None)
 
 
