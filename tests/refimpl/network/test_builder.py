@@ -19,6 +19,7 @@ from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.shapes import normalisation_workspace
+from tests.messages import raises_naming
 
 PAIRS = st.tuples(st.integers(1, 5), st.integers(1, 5))
 PADS = st.one_of(st.tuples(*2 * [st.integers(0, 3)]), st.tuples(*4 * [st.integers(0, 3)]))
@@ -107,66 +108,66 @@ def test_parameters_and_statistics() -> None:
 
 
 WRONG = {
-    "no images": (lambda: Builder("net", (0, 3, 8, 8)), "net: the batch is 0; give a whole number of at least 1"),
-    "half an image": (lambda: Builder("net", (2.5, 3, 8, 8)), "net: the batch is 2.5; give a whole number"),
-    "words": (lambda: Builder("net", ("many", 3, 8, 8)), "net: the batch is 'many'; give a whole number"),
-    "no channels": (lambda: Builder("net", (1, 0, 8, 8)), "net: the number of channels is 0; give"),
-    "three axes": (lambda: Builder("net", (3, 8, 8)), "net: the input's shape is (3, 8, 8); give (images, channels,"),
-    "no filters": (lambda: builder().conv(0, 3), "conv1: filters is 0; give a whole number of at least 1"),
-    "half a window": (lambda: builder().conv(4, 2.5), "conv1: window is 2.5; give a whole number of at least 1"),
-    "three windows": (lambda: builder().conv(4, (1, 2, 3)), "conv1: window is (1, 2, 3); give one number, or (vert"),
-    "no stride": (lambda: builder().conv(4, 3, stride=0), "conv1: stride is 0; give a whole number of at least 1"),
-    "less padding": (lambda: builder().conv(4, 3, pad=-1), "conv1: pad is -1; give a whole number of at least 0"),
-    "too large": (lambda: builder().conv(4, 9), "conv1: a window of 9 does not fit into 8 with padding 0"),
-    "padding": (lambda: builder().pool(2, pad=2), "pool1: padding (2, 2) must be smaller than the window (2, 2)"),
-    "mode": (lambda: builder().pool(2, mode="mean"), "pool1: there is no pooling mode 'mean'; give max or average"),
-    "rows": (lambda: [b := builder(), b.fc(3), b.conv(4, 1)], "conv1: its input is (2, 3), not maps of a height and"),
-    "outputs": (lambda: builder().fc(True - 1), "fc1: outputs is 0; give a whole number of at least 1"),
-    "probability": (lambda: builder().dropout(1.0, name="d"), "d: the probability is 1.0; give at least 0 and less"),
-    "lrn": (lambda: builder().lrn(17), "lrn: size is 17; the kernels look at up to 16 channels"),
-    "groups": (lambda: builder().conv(4, 3, groups=2), "conv1: 3 channels and 4 filters cannot be cut into 2 groups"),
-    "no groups": (lambda: builder().conv(4, 3, groups=0), "conv1: groups is 0; give a whole number of at least 1"),
-    "dilated": (lambda: builder().conv(4, 3, dilation=4), "conv1: a window of 9 does not fit into 8 with padding 0"),
-    "five sides": (lambda: builder().conv(4, 3, pad=(1,) * 5), "conv1: pad is (1, 1, 1, 1, 1); give one number, or ("),
+    "no images": (lambda: Builder("net", (0, 3, 8, 8)), ("net", "batch", 0, 1)),
+    "half an image": (lambda: Builder("net", (2.5, 3, 8, 8)), ("net", "batch", 2.5)),
+    "words": (lambda: Builder("net", ("many", 3, 8, 8)), ("net", "batch", "many")),
+    "no channels": (lambda: Builder("net", (1, 0, 8, 8)), ("net", "channels", 0)),
+    "three axes": (lambda: Builder("net", (3, 8, 8)), ("net", (3, 8, 8))),
+    "no filters": (lambda: builder().conv(0, 3), ("conv1", "filters", 0, 1)),
+    "half a window": (lambda: builder().conv(4, 2.5), ("conv1", "window", 2.5, 1)),
+    "three windows": (lambda: builder().conv(4, (1, 2, 3)), ("conv1", "window", (1, 2, 3))),
+    "no stride": (lambda: builder().conv(4, 3, stride=0), ("conv1", "stride", 0, 1)),
+    "less padding": (lambda: builder().conv(4, 3, pad=-1), ("conv1", "pad", -1, 0)),
+    "too large": (lambda: builder().conv(4, 9), ("conv1", "window", 9, 8, 0)),
+    "padding": (lambda: builder().pool(2, pad=2), ("pool1", (2, 2), "window")),
+    "mode": (lambda: builder().pool(2, mode="mean"), ("pool1", "mode", "mean")),
+    "rows": (lambda: [b := builder(), b.fc(3), b.conv(4, 1)], ("conv1", (2, 3))),
+    "outputs": (lambda: builder().fc(True - 1), ("fc1", 0, 1)),
+    "probability": (lambda: builder().dropout(1.0, name="d"), ("d", "probability", 1.0, 0)),
+    "lrn": (lambda: builder().lrn(17), ("lrn", 17, 16)),
+    "groups": (lambda: builder().conv(4, 3, groups=2), ("conv1", 3, 4, "filters", 2, "groups")),
+    "no groups": (lambda: builder().conv(4, 3, groups=0), ("conv1", "groups", 0, 1)),
+    "dilated": (lambda: builder().conv(4, 3, dilation=4), ("conv1", "window", 9, 8, 0)),
+    "five sides": (lambda: builder().conv(4, 3, pad=(1,) * 5), ("conv1", "pad", (1, 1, 1, 1, 1))),
     "a wide side": (
         lambda: builder().pool(2, pad=(1, 1, 2, 1)),
-        "pool1: padding (1, 1, 2, 1) must be smaller than the window (2, 2)",
+        ("pool1", (1, 1, 2, 1), "window", (2, 2)),
     ),
-    "limit": (lambda: builder().relu(at_most=0), "relu: at_most is 0; give a number above 0"),
-    "ahead": (lambda: builder().lrn(4, ahead=4), "lrn: ahead is 4; give less than the size, 4"),
-    "one input": (lambda: [b := builder(), b.join(b.conv(4, 1))], "join: give two or more different layers, not [con"),
-    "twice": (lambda: [b := builder(), b.concat(x := b.relu(), x)], "concat: give two or more different layers, not"),
+    "limit": (lambda: builder().relu(at_most=0), ("relu", "at_most", 0)),
+    "ahead": (lambda: builder().lrn(4, ahead=4), ("lrn", "ahead", 4)),
+    "one input": (lambda: [b := builder(), b.join(b.conv(4, 1))], ("join",)),
+    "twice": (lambda: [b := builder(), b.concat(x := b.relu(), x)], ("concat",)),
     "sizes": (
         lambda: [b := builder(), b.join(b.conv(4, 1), b.conv(5, 1))],
-        "join1: maps of one shape can be added, not (2, 4, 8, 8), (2, 5, 8, 8)",
+        ("join1", (2, 4, 8, 8), (2, 5, 8, 8)),
     ),
     "areas": (
         lambda: [b := builder(), b.concat(b.conv(4, 1), b.pool(2))],
-        "concat1: only the channels may differ, not (2, 4, 8, 8), (2, 4, 4, 4)",
+        ("concat1", (2, 4, 8, 8), (2, 4, 4, 4)),
     ),
     "names": (
         lambda: [b := builder(), b.relu(name="a"), b.relu(name="a")],
-        "net: there is a layer named 'a' already; take another name",
+        ("net", "a"),
     ),
-    "input's name": (lambda: builder().relu(name="input"), "net: there is a layer named 'input' already"),
-    "another's": (lambda: builder().relu(after=builder().relu()), "relu1: relu1 is no layer of net"),
+    "input's name": (lambda: builder().relu(name="input"), ("net", "input")),
+    "another's": (lambda: builder().relu(after=builder().relu()), ("relu1",)),
     "after it": (
         lambda: [b := builder(), b.fc(3), b.softmax(), b.relu()],
-        "relu1: no layer can follow the softmax",
+        ("relu1", "softmax"),
     ),
-    "no end": (lambda: [b := builder(), b.fc(3), b.build()], "net: the last layer must be a softmax"),
-    "nothing": (lambda: builder().build(), "net: the last layer must be a softmax"),
+    "no end": (lambda: [b := builder(), b.fc(3), b.build()], ("net", "softmax")),
+    "nothing": (lambda: builder().build(), ("net", "softmax")),
     "two ends": (
         lambda: [b := builder(), b.relu(), b.fc(3, after=b.input), b.softmax(), b.build()],
-        "net: no layer reads relu1; only the softmax may be an end",
+        ("net", "relu1", "softmax"),
     ),
-    "built": (lambda: [b := finished(), b.build(), b.build()], "net is built already; describe another network with"),
-    "built, more": (lambda: [b := finished(), b.build(), b.relu()], "net is built already; describe another network"),
+    "built": (lambda: [b := finished(), b.build(), b.build()], ("net", "built")),
+    "built, more": (lambda: [b := finished(), b.build(), b.relu()], ("net", "built")),
     "tensors": (
         lambda: [b := builder(), b.conv(2, 1), b.lrn(name="l"), b.fc(2, name="d(l)"), b.softmax(), b.build()],
-        "net: two tensors would be named 'd(l)'; give that layer another name",
+        ("net", "d(l)"),
     ),
-    "layer": (lambda: finished().build().layer("sofmax1"), "net has no layer 'sofmax1'; did you mean 'softmax1'?"),
+    "layer": (lambda: finished().build().layer("sofmax1"), ("sofmax1", "softmax1")),
 }  # fmt: skip
 
 
@@ -180,9 +181,8 @@ def finished() -> Builder:
 @pytest.mark.parametrize("case", WRONG)
 def test_what_cannot_be_is_one_line(case: str) -> None:
     make, says = WRONG[case]
-    with pytest.raises(NetworkError) as caught:
+    with raises_naming(NetworkError, *says):
         make()
-    assert str(caught.value).startswith(says) and "\n" not in str(caught.value)
 
 
 def test_a_refused_layer_leaves_no_trace() -> None:

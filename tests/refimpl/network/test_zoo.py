@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import time
 from math import prod
 from pathlib import Path
@@ -11,7 +12,18 @@ from typing import Any
 import pytest
 
 from refimpl.network import Layer, Network, NetworkError
-from refimpl.network.zoo import FAMILIES, NETWORKS, build, lenet, resnet, tiny_inception, tiny_resnet, tiny_vgg, vgg
+from refimpl.network.zoo import (
+    FAMILIES,
+    NETWORKS,
+    PLAIN,
+    build,
+    lenet,
+    resnet,
+    tiny_inception,
+    tiny_resnet,
+    tiny_vgg,
+    vgg,
+)
 from refimpl.network.zoo.googlenet import MODULES
 from tests.messages import raises_naming
 
@@ -125,6 +137,11 @@ def test_default_batches() -> None:
     for name, batch in (("alexnet", 128), ("vgg16", 256), ("vgg416", 32), ("alexnet:superneurons", 200)):
         assert build(name).batch == batch
     assert build("resnet:137").batch == 16 and build("vgg16", batch=64).batch == 64
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_network_s_function_has_the_batch_of_its_name(name: str) -> None:
+    assert inspect.signature(PLAIN[name].make).parameters["batch"].default == PLAIN[name].batch
 
 
 @pytest.mark.slow
