@@ -471,30 +471,30 @@ X, W, B, Y = zeros(2, 3, 8, 8), zeros(4, 3, 3, 3), zeros(4), zeros(2, 4, 6, 6)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "says"),
     {
-        "misspelt algorithm": ({"algorithm": "implicit_gem"}, r"no algorithm 'implicit_gem' \(did you mean 'implicit_"),
-        "unknown algorithm": ({"algorithm": "fft"}, "no algorithm 'fft'; there are direct, implicit_gemm"),
-        "output of another shape": ({"y": zeros(2, 4, 8, 8)}, r"conv.forward: y has shape .*expected \(2, 4, 6, 6\)"),
-        "bias of another shape": ({"b": zeros(3)}, r"b has shape \(3,\), expected \(4,\)"),
-        "channels that differ": ({"w": zeros(4, 2, 3, 3)}, "w has 2 channels but x has 3"),
-        "double precision": ({"x": zeros(2, 3, 8, 8, dtype=np.float64)}, "x is float64; only float32"),
-        "a list": ({"w": [[1.0]]}, "w is a list"),
-        "gaps": ({"x": zeros(2, 3, 8, 16)[..., ::2]}, "x has strides"),
-        "a matrix": ({"x": zeros(8, 8)}, r"x is \(8, 8\); give 4 whole numbers"),
-        "filter too large": ({"w": zeros(4, 3, 9, 3)}, "a 9×3 filter does not fit into a 8×8 map"),
-        "stride 0": ({"stride": (0, 1)}, r"stride is \(0, 1\); give 2 whole numbers .* each at least 1"),
-        "one stride": ({"stride": 2}, "stride is 2; give 2 whole numbers"),
-        "half a stride": ({"stride": (1.5, 1)}, "stride is"),
-        "negative padding": ({"pad": (0, -1)}, r"pad is \(0, -1\); give 2 whole numbers .* each at least 0"),
-        "not all on one device": ({"w": OnTheGPU(4, 3, 3, 3)}, "x is on the CPU but w on the GPU"),
-        "workspace of another type": ({"workspace": zeros(4, dtype=np.int32)}, "workspace is int32"),
-        "not served": ({"algorithm": "winograd", "stride": (2, 2), "y": zeros(2, 4, 3, 3)}, "winograd does not serve"),
+        "misspelt algorithm": ({"algorithm": "implicit_gem"}, ("implicit_gem", "implicit_gemm")),
+        "unknown algorithm": ({"algorithm": "fft"}, ("fft", *conv.ALGORITHMS)),
+        "output of another shape": ({"y": zeros(2, 4, 8, 8)}, ("y", (2, 4, 8, 8), (2, 4, 6, 6))),
+        "bias of another shape": ({"b": zeros(3)}, ("b", (3,), (4,))),
+        "channels that differ": ({"w": zeros(4, 2, 3, 3)}, ("w", 2, "x", 3, "channels")),
+        "double precision": ({"x": zeros(2, 3, 8, 8, dtype=np.float64)}, ("x", "float64", "float32")),
+        "a list": ({"w": [[1.0]]}, ("w", "list")),
+        "gaps": ({"x": zeros(2, 3, 8, 16)[..., ::2]}, ("x", "strides")),
+        "a matrix": ({"x": zeros(8, 8)}, ("x", (8, 8), 4)),
+        "filter too large": ({"w": zeros(4, 3, 9, 3)}, ("9×3", "8×8")),
+        "stride 0": ({"stride": (0, 1)}, ("stride", (0, 1), 2, 1)),
+        "one stride": ({"stride": 2}, ("stride", 2)),
+        "half a stride": ({"stride": (1.5, 1)}, ("stride", (1.5, 1))),
+        "negative padding": ({"pad": (0, -1)}, ("pad", (0, -1), 2, 0)),
+        "not all on one device": ({"w": OnTheGPU(4, 3, 3, 3)}, ("x", "CPU", "w", "GPU")),
+        "workspace of another type": ({"workspace": zeros(4, dtype=np.int32)}, ("workspace", "int32")),
+        "not served": ({"algorithm": "winograd", "stride": (2, 2), "y": zeros(2, 4, 3, 3)}, ("winograd", (2, 2))),
     }.values(),
 )
-def test_refusals(change: dict[str, Any], message: str) -> None:
+def test_refusals(change: dict[str, Any], says: tuple[object, ...]) -> None:
     arguments = {"x": X, "w": W, "b": B, "y": np.full_like(Y, 7), **change}
-    with pytest.raises(KernelError, match=message):
+    with raises_naming(KernelError, *says):
         conv.forward(**arguments)
     assert (arguments["y"] == 7).all() or "y" in change, "written before it was refused"
 

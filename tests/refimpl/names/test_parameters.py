@@ -12,6 +12,7 @@ from refimpl import SetupError
 from refimpl.names.modules import MODULES, module
 from refimpl.names.presets import PRESETS, parse, setup
 from refimpl.planner.setup import called, parameters
+from tests.messages import raises_naming
 
 OUTSIDE = '''\
 """A module outside the tree."""
@@ -88,52 +89,51 @@ def test_parameters_are_read_by_their_types(slot: str, text: str, values: dict[s
         (
             "prefetch",
             "superneurons-ahead:x",
-            "superneurons-ahead: distance cannot be 'x'; give a whole number",
+            ("superneurons-ahead", "distance", "x"),
         ),
-        ("prefetch", "superneurons-ahead:-1", "distance cannot be '-1'; give a whole number of at least 0"),
-        ("prefetch", "superneurons-ahead:1.5", "distance cannot be '1.5'"),
-        ("prefetch", "superneurons-ahead:" + "9" * 400, "distance cannot be '999"),
-        ("prefetch", "superneurons-ahead:1,late,3", "takes 2 parameters, and '3' is one too many"),
-        ("prefetch", "superneurons-ahead:order=lat", "order cannot be 'lat'; give early or between or late"),
+        ("prefetch", "superneurons-ahead:-1", ("distance", "-1", 0)),
+        ("prefetch", "superneurons-ahead:1.5", ("distance", "1.5")),
+        ("prefetch", "superneurons-ahead:" + "9" * 400, ("distance",)),
+        ("prefetch", "superneurons-ahead:1,late,3", (2, "3")),
+        ("prefetch", "superneurons-ahead:order=lat", ("order", "lat")),
         (
             "prefetch",
             "superneurons-ahead:dist=3",
-            "has no parameter 'dist'; did you mean distance?",
+            ("dist", "distance"),
         ),
-        ("prefetch", "superneurons-ahead:3,distance=3", "distance is given twice"),
-        ("prefetch", "superneurons-ahead:order=late,3", "'3' follows a name=value"),
-        ("prefetch", "superneurons-ahed:3", "did you mean superneurons-ahead?"),
-        ("liveness", "layer-wise:3", "liveness=layer-wise takes 0 parameters"),
-        ("liveness", "layer-wise:x=3", "liveness=layer-wise has no parameter 'x'; it has none"),
-        ("allocator", "best-fit:0", "a granularity of 0 bytes; it must be at least 1"),
-        ("pinned", "vdnnpp-compressed:nan", "density cannot be 'nan'; give a number of at least 0"),
-        ("pinned", "vdnnpp-on-demand:-1GiB", "limit cannot be '-1GiB'"),
-        ("offload", "vdnnpp-conv:every=0", "every is 0; it must be at least 1"),
+        ("prefetch", "superneurons-ahead:3,distance=3", ("distance",)),
+        ("prefetch", "superneurons-ahead:order=late,3", ("3",)),
+        ("prefetch", "superneurons-ahed:3", ("superneurons-ahead",)),
+        ("liveness", "layer-wise:3", ("layer-wise", 0)),
+        ("liveness", "layer-wise:x=3", ("layer-wise", "x")),
+        ("allocator", "best-fit:0", ("granularity", 0, 1)),
+        ("pinned", "vdnnpp-compressed:nan", ("density", "nan", 0)),
+        ("pinned", "vdnnpp-on-demand:-1GiB", ("limit", "-1GiB")),
+        ("offload", "vdnnpp-conv:every=0", ("every", 0, 1)),
         (
             "offload",
             "vdnn-conv:conv+nothing",
-            "kinds cannot be 'conv+nothing'; give data or conv or pool or fc or relu",
+            ("kinds", "conv+nothing", "data", "conv"),
         ),
-        ("join", "yes:1", "join cannot be 'yes:1'. There are: yes, no."),
-        ("offload", "vdnnall:3", "no module vdnnall is installed; did you mean vdnn-all?"),
-        ("offload", "not a module:3", "offload cannot be 'not a module:3'"),
+        ("join", "yes:1", ("join", "yes:1")),
+        ("offload", "vdnnall:3", ("vdnnall", "vdnn-all")),
+        ("offload", "not a module:3", ("offload", "not a module:3")),
         (
             "offload",
             "{}:BigMap",
-            "has no 'BigMap'; did you mean BigMaps? There are: ALL, BigMaps, Nameless, Abs",
+            ("BigMap", "BigMaps", "ALL", "Nameless"),
         ),
-        ("offload", "{}:number", "offload=3 is not a module"),
-        ("offload", "{}:BigMaps:least=x", "offload=BigMaps: least cannot be 'x'"),
-        ("offload", "{}:Nameless", "offload=Nameless() has no name; write `name: ClassVar = ...`"),
-        ("offload", "{}:Abstract", "Can't instantiate abstract class Abstract"),
-        ("offload", "{}_broken:BigMaps", "_broken.py, line 1: ZeroDivisionError: division by zero"),
-        ("prefetch", "{}:BigMaps", "big-maps is a module for the slot offload, not prefetch"),
+        ("offload", "{}:number", ("offload", 3)),
+        ("offload", "{}:BigMaps:least=x", ("offload", "BigMaps", "least", "x")),
+        ("offload", "{}:Nameless", ("offload", "Nameless", "name", "ClassVar")),
+        ("offload", "{}:Abstract", ("Abstract",)),
+        ("offload", "{}_broken:BigMaps", (1, "ZeroDivisionError")),
+        ("prefetch", "{}:BigMaps", ("big-maps", "offload", "prefetch")),
     ],
 )
-def test_what_cannot_be_is_one_line(outside: str, slot: str, text: str, says: str) -> None:
-    with pytest.raises(SetupError) as refused:
+def test_what_cannot_be_is_one_line(outside: str, slot: str, text: str, says: tuple[object, ...]) -> None:
+    with raises_naming(SetupError, *says):
         module(slot, text.format(outside))
-    assert says in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_module_from_outside_is_planned_and_named(outside: str) -> None:
@@ -187,16 +187,15 @@ def test_python_takes_the_names_of_the_command() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ((3,), "NetworkError", "3 is not a network; write a name, as in 'vgg16'"),
-        ((refimpl.networks.lenet,), "NetworkError", "is not a network; write a name"),
-        ((refimpl.Builder("mine", (1, 1, 8, 8)),), "NetworkError", "mine is a Builder; write its .build()"),
-        (("lenet", refimpl.vdnn.ALL), "SetupError", "is not a setup; write a name, as in 'vdnn-all'"),
-        (("lenet", "vdn-all"), "SetupError", "there is no preset 'vdn-all'; did you mean vdnn-all?"),
-        (("lenet", "baseline", 3), "MachineError", "there is no machine '3'"),
-        (("lenet", "baseline", "titan-x", []), "BudgetError", "a budget of [] is not understood"),
+        ((3,), "NetworkError", (3, "vgg16")),
+        ((refimpl.networks.lenet,), "NetworkError", ("name",)),
+        ((refimpl.Builder("mine", (1, 1, 8, 8)),), "NetworkError", ("mine", ".build()")),
+        (("lenet", refimpl.vdnn.ALL), "SetupError", ("vdnn-all",)),
+        (("lenet", "vdn-all"), "SetupError", ("vdn-all", "vdnn-all")),
+        (("lenet", "baseline", 3), "MachineError", ("3",)),
+        (("lenet", "baseline", "titan-x", []), "BudgetError", ([],)),
     ],
 )
-def test_what_python_gets_wrong_is_one_line(arguments: tuple[Any, ...], error: str, says: str) -> None:
-    with pytest.raises(getattr(refimpl, error)) as refused:
+def test_what_python_gets_wrong_is_one_line(arguments: tuple[Any, ...], error: str, says: tuple[object, ...]) -> None:
+    with raises_naming(getattr(refimpl, error), *says):
         refimpl.plan(*arguments)
-    assert says in str(refused.value) and "\n" not in str(refused.value)
