@@ -50,7 +50,7 @@ setup(
         "numba>=0.63",
         "numba-cuda>=0.30.3,<1",
         "rich",
-        "argcomplete>=3",
+        "argcomplete>=3.1",
         "matplotlib",
         "scikit-learn",
     ],
