@@ -1,7 +1,8 @@
 """The search of vDNN's Figure 10, for modules in the slot `prefetch`: vDNN and vDNN++ prefetch by it.
 
 While layer n runs backward, the maps that at most one earlier layer sent out are prefetched.  The window is bounded on
-purpose: a map that is back too early occupies GPU memory again, and the next CONV is long enough to hide a copy.
+purpose: a map that is back too early occupies GPU memory again, and the next CONV is long enough to hide a copy.  Kinds
+of layers that the papers did not know search, and do not end the window (ours).
 """
 
 from __future__ import annotations

@@ -342,8 +342,8 @@ def activation_cases(kind: str, form: Mapping[str, Any], shape: Shape) -> Iterat
         kind, f"forward{which}", shape, 2, bound(partial(module.forward, **form), shape, shape),
         None, lambda x, y: by_torch(kind, x, form), True,
     )  # fmt: skip
-    backward = bound(partial(module.backward, **form), shape, shape, shape)
-    yield streaming_case(kind, f"backward{which}", shape, 3, backward)
+    backward = bound(lambda read, dy: module.backward(read, dy, dy, **form), shape, shape)
+    yield streaming_case(kind, f"backward{which}, in place", shape, 3, backward)
 
 
 def concat_cases(gpu: bool, quick: bool) -> Iterator[Case]:

@@ -27,7 +27,7 @@ TYPES = {
     "conv": "CONV", "pool": "POOL", "relu": "ACT", "lrn": "LRN", "batchnorm": "BN", "fc": "FC", "dropout": "DROPOUT",
     "softmax": "SOFTMAX",
 }  # fmt: skip
-STRUCTURE = "structure"  #: the type of FORK, JOIN and CONCAT
+STRUCTURE = "structure"  #: the type of FORK, JOIN and CONCAT; its networks have no other kinds
 
 
 @dataclass(frozen=True)
