@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import conv
-from refimpl.machine.convolution import Convolution
+from refimpl.machine.catalogues import options
 from refimpl.network import Call, Network, Setting, Tensor
 
 Arrays = dict[str, np.ndarray]
@@ -92,9 +91,9 @@ def run_call(
 
 
 def _workspace(call: Call, algorithm: str) -> np.ndarray:
-    asked = Convolution.of(call)
-    shapes = asked.pass_, asked.x_shape, asked.w_shape
-    return np.zeros(conv.workspace_bytes(*shapes, **asked.walk, algorithm=algorithm) // 4, np.float32)
+    """As large as the algorithm can use."""
+    offered = [option.workspace_bytes for option in options("own", call) if option.algorithm == algorithm]
+    return np.zeros(max(offered) // 4, np.float32)
 
 
 def _array(value: Any, arrays: Arrays, settings: Mapping[str, float]) -> Any:
