@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from dataclasses import asdict
 from typing import Any
 
@@ -22,6 +23,7 @@ from refimpl.text import size
 
 MACHINES_HEAD = ["name", "memory", "TFLOP/s", "GB/s", "link GB/s", "SMs", "catalogue"]
 SOURCES_HEAD = ["name", "figures", "how", "source"]
+VALUE_WIDTH = 54  #: characters of a parameter with its value on one line
 
 
 def add(parser: Parser) -> None:
@@ -151,6 +153,12 @@ def filled(made: Setup) -> dict[str, str]:
     return {slot: module for slot, module in made.slots.items() if module != "none"} | beside
 
 
+def folded(value: str) -> str:
+    """A parameter and its value; several joined by + are on several lines where they are many."""
+    lines = textwrap.wrap(value.replace("+", "+ "), VALUE_WIDTH, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line.replace("+ ", "+") for line in lines)
+
+
 def modules(options: argparse.Namespace) -> int:
     every = [(slot, name, module) for slot, found in MODULES.items() for name, module in found.items()]
     if options.json:
@@ -162,7 +170,7 @@ def modules(options: argparse.Namespace) -> int:
     head = ["slot", "module", "what it does; its parameters"]
     rows = []
     for slot, name, module in every:
-        values = [f"{parameter}={text_of(value)}" for parameter, value in parameters(module).items()]
+        values = [folded(f"{parameter}={text_of(value)}") for parameter, value in parameters(module).items()]
         rows.append([slot, name, "; ".join([module.summary, *filter(None, [", ".join(values)])])])
     show("modules: --set slot=module", head, grouped(rows), wraps=head[2:])
     rows_beside = [[name, " or ".join(values), ABOUT_SWITCHES[name]] for name, values in SWITCHES.items()]
