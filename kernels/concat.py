@@ -85,5 +85,5 @@ def _pieces(where: str, names: str, parts: Sequence[Any], name: str, whole: Any)
         pieces.append((start, length))
         together, start = together + own, start + length
     if together != channels:
-        raise KernelError(f"{where}: {names} have {together} channels together, but {name} has {channels}")
+        raise KernelError(f"{where}: the channels differ: {together} of {names} together, {channels} of {name}")
     return start, pieces

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import BinaryIO, ClassVar
@@ -27,7 +28,7 @@ def size(nbytes: int) -> str:
     for unit, name in UNITS:
         if nbytes >= unit:
             return f"{nbytes / unit:.4g} {name}"
-    return f"{nbytes} bytes"
+    return f"{nbytes} {noun(nbytes, 'byte')}"
 
 
 def duration(seconds: float) -> str:
@@ -39,9 +40,16 @@ def duration(seconds: float) -> str:
 
 def counted(number: int, what: str) -> str:
     """`1 step`, `2 steps`, `5,000 copies`."""
-    ending = "es" if what.endswith(("ch", "ss")) and what != "epoch" else "s"
-    plural = what[:-1] + "ies" if what.endswith("y") else what + ending
-    return f"{number:,} {what if number == 1 else plural}"
+    return f"{number:,} {noun(number, what)}"
+
+
+def noun(number: int, what: str) -> str:
+    """`step` after a 1, `steps` after any other number."""
+    if number == 1:
+        return what
+    if what.endswith(("y", "is")):
+        return what[:-1] + "ies" if what.endswith("y") else what[:-2] + "es"
+    return what + ("es" if what.endswith(("ch", "ss")) and what != "epoch" else "s")
 
 
 def one_line(text: str) -> str:
@@ -112,6 +120,16 @@ def opened(path: str | Path, most: int = MOST_BYTES) -> BinaryIO:
         os.close(descriptor)
         raise OSError(0, why, str(path))
     return open(descriptor, "rb")
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """An OSError of the block that names no file, as that of a full disk, names this one."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def contents(path: str | Path) -> str:

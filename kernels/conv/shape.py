@@ -68,7 +68,7 @@ class ConvShape:
         else:
             top, left = bottom, right = _sizes("pad", pad, 2, "(vertical, horizontal)", 0)
         if channels % depth:
-            raise KernelError(f"convolution: w has {depth} channels but x has {channels}")
+            raise KernelError(f"convolution: x's channels ({channels}) are no multiple of w's ({depth})")
         groups = channels // depth
         if filters % groups:
             raise KernelError(f"convolution: {filters} filters cannot be shared out among {groups} groups of channels")

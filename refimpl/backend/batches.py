@@ -9,6 +9,7 @@ import numpy as np
 
 from refimpl.backend.errors import BatchError, NotFinite
 from refimpl.network import Network
+from refimpl.text import counted
 
 AXES = ("image", "channel", "row", "column")
 
@@ -55,7 +56,9 @@ def checked_labels(network: Network, labels: Any, count: int) -> np.ndarray:
     given = np.asarray(labels)
     classes = network.predictions.shape[1]
     if given.shape != (count,):
-        raise BatchError(f"labels have the shape {given.shape}; give one class number for each of {count} images")
+        raise BatchError(
+            f"labels have the shape {given.shape}; give one class number for each of {counted(count, 'image')}"
+        )
     if not np.issubdtype(given.dtype, np.integer):
         raise BatchError(f"labels are {given.dtype}; give whole numbers, 0 to {classes - 1}")
     wrong = np.nonzero((given < 0) | (given >= classes))[0]

@@ -34,7 +34,7 @@ from refimpl.backend.orders import Arranger, LegalOrder, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
 from refimpl.machine import HOST, Span, Timeline, engine_of
 from refimpl.planner import Copy, CopyIn, Launch, Packing, Program
-from refimpl.text import size
+from refimpl.text import counted, size
 
 ALIGNMENT = 512  #: bytes; as coarse as the device memory of a GPU
 
@@ -159,7 +159,7 @@ class CpuReplay(Replay):
         for position, piece in self._pieces.items():  # beside the others
             add(position, piece.began, piece.until)
         spans.sort(key=lambda span: span.start)
-        cpu = f"{platform.processor() or platform.machine()}, {thread_count()} threads"
+        cpu = f"{platform.processor() or platform.machine()}, {counted(thread_count(), 'thread')}"
         return Timeline(spans, self._program.streams, seconds, cpu, simulated=False)
 
     def _run(self, executed: Callable[[int], None]) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from refimpl import text
 from refimpl.backend.npz import Archive, Damaged, opened
-from refimpl.text import RefimplError, one_line
+from refimpl.text import RefimplError, counted, one_line
 
 Batch = tuple[np.ndarray, np.ndarray]  #: images, float32, (batch, channels, height, width); labels, int32, (batch,)
 
@@ -85,7 +85,7 @@ class Data:
     def per_epoch(self, batch: int) -> int:
         if not 1 <= batch <= len(self.train_images):
             raise DataError(
-                f"a batch of {batch} cannot be filled; there are {len(self.train_images)} images to train on"
+                f"a batch of {batch} cannot be filled; there are {counted(len(self.train_images), 'image')} to train on"
             )
         return len(self.train_images) // batch
 
@@ -140,7 +140,7 @@ def arrays(
         classes = largest + 1
         _doubt_labels(np.union1d(labels, test_labels), classes)
     elif largest >= classes:
-        raise DataError(f"there is a label {largest}; with {classes} classes they are 0 … {classes - 1}")
+        raise DataError(f"there is a label {largest}; with {counted(classes, 'class')} they are 0 … {classes - 1}")
     elif classes > LARGEST_LABEL:
         raise DataError(f"there are {classes} classes; give at most {LARGEST_LABEL}")
     _doubt_axes(images.shape[1:])
@@ -154,17 +154,18 @@ def _doubt_labels(found: np.ndarray, classes: int) -> None:
         what = f"labels are {found[0]} to {found[-1]}, and classes are counted from 0: {classes} outputs{shift}"
         warnings.warn(what, DataWarning, stacklevel=4)
     elif len(found) * 2 < classes:
-        unused = f"{classes - len(found)} of {classes} outputs have no image"
-        what = f"labels have {len(found)} values up to {found[-1]}: {unused}"
+        unused = f"{classes - len(found)} of {classes} outputs without an image"
+        what = f"labels have {counted(len(found), 'value')} up to {found[-1]}: {unused}"
         warnings.warn(what, DataWarning, stacklevel=4)
 
 
 def _doubt_axes(shape: tuple[int, ...]) -> None:
     """Warn of images whose channels seem to be their last axis."""
     if shape[2] <= 4 < min(shape[:2]):
+        read = f"{counted(shape[0], 'channel')} of {_by(shape[1:])}"
         what = (
-            f"images of {_by(shape)} are read as {shape[0]} channels of {_by(shape[1:])}; if they are height × width × "
-            "channels, save images.transpose(0, 3, 1, 2)"
+            f"images of {_by(shape)} are read as {read}; if they are height × width × channels, save "
+            "images.transpose(0, 3, 1, 2)"
         )
         warnings.warn(what, DataWarning, stacklevel=4)
 
@@ -181,9 +182,8 @@ def _checked(images: Any, labels: Any, which: str) -> Batch:
         images = np.ascontiguousarray(images, np.float32)
     bad = ~np.isfinite(images).reshape(len(images), -1).all(axis=1)
     if bad.any():
-        raise DataError(
-            f"{which}images have NaN or infinite numbers in {bad.sum()} images, first in number {bad.argmax()}"
-        )
+        where = f"in {counted(bad.sum(), 'image')}, first in number {bad.argmax()}"
+        raise DataError(f"{which}images have NaN or infinite numbers {where}")
     images = images.reshape((*images.shape, 1, 1)[:4])  # rows of numbers are maps of 1×1
     return images, np.ascontiguousarray(labels, np.int32)
 

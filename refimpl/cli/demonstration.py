@@ -132,7 +132,7 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
     """Train under each policy and draw the last; None if the losses differ or too little was learnt."""
     first = next(iter(programs.values()))
     network, whole = first.network, needed(first.network, first.machine)
-    say(f"{network.name}, {len(network.layers)} layers, {BATCH} digits a batch, trained {WHERE[backend]}:\n")
+    say(f"{network.name}, {counted(len(network.layers), 'layer')}, {BATCH} digits a batch, trained {WHERE[backend]}:\n")
     say(f"  budget {size(first.budget)}, a third of the {size(whole)} that the baseline needs; both programs are")
     say("  proved safe; the first time, their kernels are compiled, which takes a minute\n")
     found: list[Training] = []

@@ -10,7 +10,7 @@ from refimpl.cli import declare, resolve
 from refimpl.cli.arguments import DONE, Parser, writable
 from refimpl.cli.terminal import say
 from refimpl.machine import here
-from refimpl.machine.files import replacing
+from refimpl.machine.files import replace_text
 from refimpl.network.zoo import build
 from refimpl.text import counted
 
@@ -43,8 +43,7 @@ def run(options: argparse.Namespace) -> int:
     if path is None:
         sys.stdout.write(text)
         return DONE
-    with replacing(path) as file:
-        file.write(text.encode())
+    replace_text(path, text)
     lines, instructions = counted(text.count("\n"), "line"), counted(len(program.instructions), "instruction")
     say(f"{path}: {program.network.name}, batch {program.network.batch}, {instructions} in {lines}.")
     say(f"On a GPU: python {shlex.quote(str(path))}; without one: python -m kernels.emulated {shlex.quote(str(path))}")

@@ -19,7 +19,7 @@ from refimpl.network.zoo import FAMILIES, NETWORKS, PLAIN
 from refimpl.planner import Setup
 from refimpl.planner.setup import parameters, text_of
 from refimpl.report.markdown import markdown_table
-from refimpl.text import size
+from refimpl.text import counted, size
 
 MACHINES_HEAD = ["name", "memory", "TFLOP/s", "GB/s", "link GB/s", "SMs", "catalogue"]
 SOURCES_HEAD = ["name", "figures", "how", "source"]
@@ -196,7 +196,7 @@ def kernels(options: argparse.Namespace) -> int:
     elif options.markdown:
         print(markdown_table(*listing.table(rows)))
     else:
-        show(f"{len(rows)} kernels", *listing.table(rows), wraps=["what it does"])
+        show(counted(len(rows), "kernel"), *listing.table(rows), wraps=["what it does"])
         if options.machine_code:
             say("Under a compute capability: registers of a thread / bytes of shared memory of a block.")
     return DONE

@@ -13,6 +13,7 @@ from refimpl.cli.terminal import print_json, say, show_table, tell, waiting, wra
 from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.fit.planning import budget_bytes, share_of
 from refimpl.machine import Machine
+from refimpl.machine.files import replace_text
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Setup, plan
@@ -77,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
     if fates:
         from refimpl.combined import text
 
-        fates.write_text(text(program), encoding="utf-8")
+        replace_text(fates, text(program))
     if picture:
         draw(options.draw, program, timeline, picture)
     least_bytes = least(network, setup, machine) if options.least else None
@@ -106,7 +107,8 @@ def run(options: argparse.Namespace) -> int:
         if least_bytes is not None:
             say(f"Least budget: {size(least_bytes)}, the smallest tried that fits.")
         if most is not None:
-            say(f"Largest batch: {most.size} images, the most that fit of {len(most.tried)} batches tried.")
+            tried = counted(len(most.tried), "batch")
+            say(f"Largest batch: {counted(most.size, 'image')}, the most that fit of {tried} tried.")
         say(proved_line(proof) if proof else "Not proved safe: --no-verify.")
         if fates:
             say(f"Fates: {fates}; edit a line, and plan with --fates {fates}")

@@ -11,6 +11,7 @@ from refimpl.machine import cpu_costs
 from refimpl.machine.cpu import FETCHED, SHARED, with_costs
 from refimpl.machine.here import rough_cpu
 from refimpl.network.zoo import build
+from refimpl.text import counted
 
 
 def add(parser: Parser) -> None:
@@ -54,8 +55,8 @@ def run(options: argparse.Namespace) -> int:
     found.save(options.out)
     ways = sum(len(choices) for choices in found.choices.values())
     say(
-        f"{len(found.calls) + len(found.choices)} calls, the convolutions among them in {ways} ways, measured on "
-        f"{found.device}: {options.out}"
+        f"{counted(len(found.calls) + len(found.choices), 'call')}, the convolutions among them in "
+        f"{counted(ways, 'way')}, measured on {found.device}: {options.out}"
     )
     say(f"Plan with it: refimpl plan {network.name} --batch {network.batch} --machine {options.out}")
     return DONE
@@ -69,14 +70,15 @@ def here(options: argparse.Namespace) -> int:
         costs = cpu_costs.measured(advance)
     machine = with_costs(rough_cpu(), costs)
     say(
-        f"{machine.multiprocessors} cores: {machine.flops / 1e9:.0f} GFLOP/s in matrix products, "
-        f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {len(costs)} costs are kept in {cpu_costs.path() or 'no file'}"
+        f"{counted(machine.multiprocessors, 'core')}: {machine.flops / 1e9:.0f} GFLOP/s in matrix products, "
+        f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {counted(len(costs), 'cost')} kept in "
+        f"{cpu_costs.path() or 'no file'}"
     )
     measured = sum(name in costs for name in cpu_costs.MEASURED)
     launch, fetched = costs[SHARED][0], costs[FETCHED][0]
     say(
-        f"Measured: {measured} kernels, a launch ({1e6 * launch:.1f} µs on all threads), and a byte in no cache "
-        f"({1e9 * fetched:.3f} ns). Modelled: the other kernels, each by the measured one most like it."
+        f"Measured: {counted(measured, 'kernel')}, a launch ({1e6 * launch:.1f} µs on all threads), and a byte in no "
+        f"cache ({1e9 * fetched:.3f} ns). Modelled: the other kernels, each by the measured one most like it."
     )
     if not cpu_costs.wanted():
         say("REFIMPL_CALIBRATE=0: the machine here is the rough model nevertheless")

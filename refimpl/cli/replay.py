@@ -13,6 +13,7 @@ from refimpl.cli.terminal import print_json, progress, say, show
 from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
 from refimpl.memory.log import LoggedEvent, LogReplay, read_rmm, replay
 from refimpl.names.budgets import parse_bytes
+from refimpl.text import counted
 from refimpl.text import size as text
 
 CLOSE = 1024  #: the least pool is found to one part in 1024
@@ -112,7 +113,7 @@ def tell(log: str, events: Sequence[LoggedEvent], rows: Sequence[ReplayRow], siz
         ]
         for row in rows
     ]  # fmt: skip
-    show(f"{log}: {len(events):,} events", head, table)
+    show(f"{log}: {counted(len(events), 'event')}", head, table)
     done: LogReplay = replay(events, ALLOCATORS[rows[0].allocator].open(UNLIMITED))
     for count, what in (
         (len(done.unfreed), "never freed"),

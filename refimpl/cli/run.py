@@ -125,7 +125,7 @@ def network_for(options: argparse.Namespace, source: Any) -> Network:
         by = ["×".join(map(str, shape)) for shape in (given, wanted)]
         raise Fail(f"{options.data} has images of {by[0]}, and {network.name} takes {by[1]}; --data synthetic fits any")
     if source.classes > classes:
-        raise Fail(f"{options.data} has {source.classes} classes, and {network.name} tells {classes} apart")
+        raise Fail(f"{options.data} has {counted(source.classes, 'class')}, and {network.name} tells {classes} apart")
     return network
 
 
@@ -181,7 +181,9 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
         stack.enter_context(sigterm_as_ctrl_c())
         first = trainer.iteration
         if first >= last:
-            raise Fail(f"{options.resume} is at iteration {first} already; give more than {last} steps in all")
+            raise Fail(
+                f"{options.resume} is at iteration {first} already; give more than {counted(last, 'step')} in all"
+            )
         try:
             losses, seconds = train(trainer, source, last, tuned)
             wire_bytes = sum(map(int, communicator.agree(str(communicator.sent_bytes)))) // len(losses)
@@ -406,10 +408,11 @@ def report(document: dict[str, Any], program: Program) -> None:
     losses, peak, seconds = document["losses"], document["peak_bytes"], document["seconds"]
     where = {"cpu": "on the CPU", "cuda": "on the GPU", "emulated": "emulated"}[document["backend"]]
     batch = f"batch {document['batch']}" + f" on each of {document['ranks']} ranks" * (document["ranks"] > 1)
-    say(f"{document['network']}, {batch}, {where}: {len(losses)} iterations on {document['data']}.")
+    say(f"{document['network']}, {batch}, {where}: {counted(len(losses), 'iteration')} on {document['data']}.")
     say(f"Loss      {curve(losses)}  {losses[0]:.3f} → {losses[-1]:.3f}")
     if document["accuracy"] is not None:
-        say(f"Accuracy  {document['accuracy']:.1%} of {document['tested']:,} images that it has not learnt from")
+        tested = counted(document["tested"], "image")
+        say(f"Accuracy  {document['accuracy']:.1%} of {tested} that it has not learnt from")
     again = "recounted from the executed instructions"
     same = f"as {again}" if peak["predicted"] == peak["recounted"] else f"but {size(peak['recounted'])} {again}"
     pool = f"; pool {size(program.pool_bytes)}" * (program.pool_bytes < program.budget)

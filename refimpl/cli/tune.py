@@ -20,7 +20,7 @@ from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit
 from refimpl.report.tables import Column, Table, count
-from refimpl.text import contents, duration, size
+from refimpl.text import contents, counted, duration, size
 
 POLICY = "accudnn"
 PLANS = 60  #: batches planned for most networks; how far the bar goes
@@ -166,7 +166,7 @@ def findings(tuned: Tuned) -> list[str]:
         for what, nbytes in (("liveness frees", tuned.liveness_frees), ("swapping", tuned.swapping_frees))
     )
     warm_up = (
-        f"{learning.warmup_epochs} epochs of warm-up from {learning.base_rate:g}"
+        f"{counted(learning.warmup_epochs, 'epoch')} of warm-up from {learning.base_rate:g}"
         if learning.warmup_epochs
         else "no warm-up"
     )
@@ -176,8 +176,8 @@ def findings(tuned: Tuned) -> list[str]:
         f"Closed form: b0 = (G - F)/μ = {form.without:.0f}, b* = (G - F)/(μ - V) = {form.optimum:.0f}, "
         f"b*/b0 = {form.ratio:.2f}.  Of an image's {size(round(form.per_image))}, {per_image}.",
         f"Learning rate on one GPU: {learning.rate:.3g} ({learning.scaling} rule), {warm_up}, "
-        f"{learning.iterations_an_epoch:,} iterations an epoch.  It decays at the same epochs; momentum and weight "
-        "decay stay.",
+        f"{counted(learning.iterations_an_epoch, 'iteration')} an epoch.  It decays at the same epochs; momentum and "
+        "weight decay stay.",
     ]
 
 

@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from refimpl.text import naming
+
 if sys.platform != "win32":  # there, temporary files of killed processes stay
     from fcntl import LOCK_EX, LOCK_NB, flock
 
@@ -27,24 +29,31 @@ NAME_BYTES = 200  #: of the target's name that a temporary file's name repeats; 
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write in; `path` has its content when the block ends, and is unchanged if the block fails.
 
-    The mode of a file that is replaced is kept; a new file has the mode that the umask gives it.  OSError: `path`
-    cannot be written.
+    The mode of a file that is replaced is kept; a new file has the mode that the umask gives it.  OSError: `path`,
+    which it names, cannot be written.
     """
-    target = _target(path)
-    _delete_orphans(target)
-    temporary, file = _temporary(target)
-    try:
-        with file:
-            yield file
-            with suppress(OSError):  # a new file keeps the mode that it has
-                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
-            file.flush()
-            os.fsync(file.fileno())
-            if sys.platform == "win32":
-                file.close()  # Windows renames no open file
-            os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with naming(path):
+        target = _target(path)
+        _delete_orphans(target)
+        temporary, file = _temporary(target)
+        try:
+            with file:
+                yield file
+                with suppress(OSError):  # a new file keeps the mode that it has
+                    os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+                file.flush()
+                os.fsync(file.fileno())
+                if sys.platform == "win32":
+                    file.close()  # Windows renames no open file
+                os.replace(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def replace_text(path: str | Path, text: str) -> None:
+    """Write a text file, all or nothing."""
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 def refuse_unwritable(path: str | Path) -> None:
@@ -82,7 +91,10 @@ def _temporary(target: Path) -> tuple[Path, BinaryIO]:
     """A new, locked file beside the target."""
     while True:
         path = target.with_name(f"{_prefix(target)}{secrets.token_hex(4)}.tmp")
-        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
+        try:
+            file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "w+b")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror) from None  # without a name that the user has not given
         if sys.platform == "win32":
             return path, file
         with suppress(OSError):  # a file system without locks

@@ -26,7 +26,7 @@ from typing import Literal
 
 from refimpl.memory import trace
 from refimpl.memory.base import Pool, Statistics
-from refimpl.text import RefimplError, opened, shown
+from refimpl.text import RefimplError, counted, naming, opened, shown
 
 COLUMNS = ["Thread", "Time", "Action", "Pointer", "Size", "Stream"]
 Action = Literal["allocate", "free", "allocate failure"]
@@ -77,7 +77,7 @@ def read_rmm(path: str | Path) -> list[LoggedEvent]:
 
 def write_rmm(path: str | Path, events: Iterable[LoggedEvent]) -> None:
     """Write events as RMM does; seconds are rounded to a microsecond."""
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
+    with naming(path), open(path, "w", encoding="utf-8", newline="\n") as file:
         file.write(",".join(COLUMNS) + "\n")
         for event in events:
             stream = f"{event.stream:#x}" if event.stream else "0"
@@ -87,7 +87,7 @@ def write_rmm(path: str | Path, events: Iterable[LoggedEvent]) -> None:
 
 def _event(row: list[str]) -> LoggedEvent:
     if len(row) != len(COLUMNS):
-        raise ValueError(f"{len(row)} fields where {len(COLUMNS)} belong; was the log cut off?")
+        raise ValueError(f"{counted(len(row), 'field')} where {len(COLUMNS)} belong; was the log cut off?")
     thread, time, action, pointer, nbytes, stream = row
     if action not in ACTIONS:
         raise ValueError(f"the action {shown(action)}; it must be one of {', '.join(map(repr, ACTIONS))}")

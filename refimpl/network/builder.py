@@ -29,7 +29,7 @@ from refimpl.network.kinds import LayerKind
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.network.shapes import convolved, pooled
-from refimpl.text import offer
+from refimpl.text import counted, offer
 
 Size = int | tuple[int, int]
 Pad = int | tuple[int, ...]  #: one number, (vertical, horizontal) or (top, left, bottom, right)
@@ -89,7 +89,8 @@ class Builder:
         layer.options = {**options, "bias": bias}
         images, channels = layer.producers[0].shape[:2]
         if channels % groups or filters % groups:
-            raise NetworkError(f"{layer}: {channels} channels and {filters} filters cannot be cut into {groups} groups")
+            both = f"{counted(channels, 'channel')} and {counted(filters, 'filter')}"
+            raise NetworkError(f"{layer}: {both} cannot be cut into {groups} groups")
         return self._add(layer, (images, int(filters), *self._moved(layer, convolved)))
 
     def pool(

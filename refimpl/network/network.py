@@ -16,6 +16,7 @@ from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
 from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Parameter, Step
 from refimpl.network.routes import depth_first
 from refimpl.network.tensor import Kind, Tensor
+from refimpl.text import counted
 
 
 class Network:
@@ -210,4 +211,6 @@ class Network:
         raise NetworkError(f"{self.name} has no layer {name!r}{near}")
 
     def __repr__(self) -> str:
-        return f"{self.name}, batch {self.batch}: {len(self.layers)} layers, {len(self.steps)} steps"
+        return (
+            f"{self.name}, batch {self.batch}: {counted(len(self.layers), 'layer')}, {counted(len(self.steps), 'step')}"
+        )

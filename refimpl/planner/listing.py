@@ -372,8 +372,9 @@ class _Lister:
         live = [self.program.rows[number - 1].live_bytes for number in repeated]
         same = "step" if period == 1 else f"{period} steps"
         return (
-            f"steps {repeated[0]} to {repeated[-1]} are like the last {same}, {len(repeated) // period} times more: "
-            f"layers {first} to {last}, live {size(min(live))} to {size(max(live))}"
+            f"steps {repeated[0]} to {repeated[-1]} are like the last {same}, "
+            f"{counted(len(repeated) // period, 'time')} more: layers {first} to {last}, "
+            f"live {size(min(live))} to {size(max(live))}"
         )
 
 

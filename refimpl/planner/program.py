@@ -14,6 +14,7 @@ from refimpl.memory.trace import Event
 from refimpl.network import Network, Tensor
 from refimpl.planner.instructions import Allocate, Copy, Counts, Fate, Free, Instruction, Launch, Lifetime, StepRow
 from refimpl.planner.setup import Setup
+from refimpl.text import counted
 
 if TYPE_CHECKING:
     from refimpl.planner.listing import Selection
@@ -131,4 +132,4 @@ class Program:
         return verify(self)
 
     def __repr__(self) -> str:
-        return f"program of {self.network}, {self.setup.name}: {len(self.instructions)} instructions"
+        return f"program of {self.network}, {self.setup.name}: {counted(len(self.instructions), 'instruction')}"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.machine import HOST, Span, Timeline
+from refimpl.machine.files import replace_text
 from refimpl.network import Step
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
 from refimpl.planner.instructions import Compress, Decompress
@@ -58,7 +59,7 @@ def chrome_trace(program: Program, timeline: Timeline) -> dict[str, Any]:
 def write_chrome_trace(path: str | Path, program: Program, timeline: Timeline) -> None:
     """The trace as a file."""
     text = json.dumps(chrome_trace(program, timeline), separators=(",", ":"), ensure_ascii=False)
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    replace_text(path, text + "\n")
 
 
 def _names(program: Program, timeline: Timeline) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import fill
 
+from refimpl.machine.files import replace_text
+
 
 def escaped(cell: str) -> str:
     """A cell as Markdown: an indented name stays indented, and nothing outside backticks is markup."""
@@ -47,5 +49,5 @@ def write_measurement(root: Path, stem: str, page: str, document: str) -> Iterat
     folder.mkdir(parents=True, exist_ok=True)
     for suffix, text in ((".md", page), (".json", document)):
         path = folder / (stem + suffix)
-        path.write_text(text.rstrip() + "\n", encoding="utf-8")
+        replace_text(path, text.rstrip() + "\n")
         yield path

@@ -19,6 +19,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
+from refimpl.machine.files import replacing
 from refimpl.planner import Launch, Program
 from refimpl.report.figures import step_ends
 from refimpl.text import UNITS
@@ -117,8 +118,8 @@ def save(figure: Figure, path: str | Path) -> None:
     if kind not in ("png", "svg"):
         raise ValueError(f"a picture ends in .png or .svg, and {path.name} does not")
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-    with styled():
-        figure.savefig(path, dpi=DPI, metadata=metadata, facecolor="white")
+    with styled(), replacing(path) as file:
+        figure.savefig(file, format=kind, dpi=DPI, metadata=metadata, facecolor="white")
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from refimpl.machine import Timeline
+from refimpl.machine.files import replacing
 from refimpl.planner import Program
 from refimpl.report.figures import DrawnLifetime, lifetimes, pool_size
 from refimpl.report.times import compute_clock
@@ -52,7 +53,8 @@ def torch_snapshot(program: Program, timeline: Timeline) -> dict[str, Any]:
 
 def write_torch_snapshot(path: str | Path, program: Program, timeline: Timeline) -> None:
     """The snapshot as a pickle."""
-    Path(path).write_bytes(pickle.dumps(torch_snapshot(program, timeline), protocol=PROTOCOL))
+    with replacing(path) as file:
+        file.write(pickle.dumps(torch_snapshot(program, timeline), protocol=PROTOCOL))
 
 
 def _segment(program: Program, size: int, residents: list[DrawnLifetime]) -> dict[str, Any]:

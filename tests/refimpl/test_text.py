@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from refimpl.text import closest, counted, size
 
+ROOT = Path(__file__).resolve().parents[2]
+NODE = shutil.which("node")
 NAMES = ("vgg16", "vgg116", "resnet50", "resnet152", "titan-x", "h100", "layer-wise")
 
 
@@ -31,6 +38,27 @@ def test_a_number_apart_is_no_slip_unless_a_digit_is_missing(name: str, meant: s
 def test_counts() -> None:
     said = [counted(number, what) for number, what in ((1, "warning"), (2, "copy"), (3, "launch"), (4000, "access"))]
     assert said == ["1 warning", "2 copies", "3 launches", "4,000 accesses"]
+    assert [counted(number, "axis") for number in (1, 2)] == ["1 axis", "2 axes"]
+    assert [size(nbytes) for nbytes in (0, 1, 2, 1000)] == ["0 bytes", "1 byte", "2 bytes", "1000 bytes"]
+
+
+#: A count and a plural within a text: `{len(rows)} rows` would say "1 rows".
+UNCOUNTED = re.compile(r"\{len\([^{}]*\)(?::,)?\} (?!is\b|was\b|has\b)[a-z]+s\b")
+
+
+def test_nothing_counts_1_maps() -> None:
+    sources = [*ROOT.glob("refimpl/**/*.py"), *ROOT.glob("refimpl/**/*.js")]
+    found = {path.name: UNCOUNTED.findall(path.read_text("utf-8")) for path in sources}
+    assert {name: bare for name, bare in found.items() if bare} == {}, "say refimpl.text.counted(len(...), 'map')"
+    assert UNCOUNTED.search('f"{len(maps)} maps, {total}"') and UNCOUNTED.search('f"of {len(events):,} events"')
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_the_page_counts_alike() -> None:
+    script = (ROOT / "refimpl" / "report" / "page" / "text.js").read_text("utf-8")
+    asked = 'console.log([size(1), size(2), counted(1, "map"), counted(2, "map")].join("; "));'
+    done = subprocess.run([str(NODE), "-e", script + asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1 byte; 2 bytes; 1 map; 2 maps"
 
 
 def test_the_largest_sizes_have_units() -> None:

@@ -34,7 +34,7 @@ from refimpl.network.builder import Builder
 from refimpl.network.kinds import TRAITS
 from refimpl.network.layer import FirstValues, Layer, NetworkError
 from refimpl.network.network import Network
-from refimpl.text import closest, shown
+from refimpl.text import closest, counted, shown
 
 UNSUPPORTED = "unsupported"  #: the operation of a node that says why: it matters only if the output needs it
 BATCH = 32  #: images, where no batch is given
@@ -185,8 +185,8 @@ def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
         return cleaned(output)
     if len(graph.outputs) != 1:
         raise NetworkError(
-            f"{graph.name} has {len(graph.outputs)} outputs; end it at one node, with --output NODE or output=NODE: "
-            + ", ".join(graph.outputs)
+            f"{graph.name} has {counted(len(graph.outputs), 'output')}; end it at one node, with --output NODE or "
+            "output=NODE: " + ", ".join(graph.outputs)
         )
     if graph.outputs[0] not in nodes:
         raise NetworkError(f"{graph.name}: no node computes the output {graph.outputs[0]}")

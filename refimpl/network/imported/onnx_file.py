@@ -24,7 +24,7 @@ import numpy as np
 from refimpl.network.imported.constants import Constants
 from refimpl.network.imported.graph import cleaned
 from refimpl.network.layer import NetworkError
-from refimpl.text import one_line, opened, shown, size
+from refimpl.text import counted, one_line, opened, shown, size
 
 MOST_BYTES = (1 << 31) - 1  #: of a file; no protobuf message is larger
 MOST_NODES = 100_000
@@ -89,7 +89,7 @@ class OnnxFile:
         if not graph.node:
             raise self.refused("it is not an ONNX file, or it has no graph")
         if len(graph.node) > MOST_NODES:
-            raise self.refused(f"it has {len(graph.node):,} nodes; {MOST_NODES:,} are supported")
+            raise self.refused(f"it has {counted(len(graph.node), 'node')}; {MOST_NODES:,} are supported")
         if self.model.functions:
             raise self.refused("it has functions of its own; inline them with onnx.inliner.inline_local_functions")
         if graph.sparse_initializer:
@@ -212,7 +212,9 @@ class OnnxFile:
         skeleton = self._skeleton()
         inputs = [value for value in self.graph.input if value.name not in self.weights]
         if len(inputs) != 1:
-            raise self.refused(f"it has {len(inputs)} inputs; networks with one input, the images, can be imported")
+            raise self.refused(
+                f"it has {counted(len(inputs), 'input')}; networks with one input, the images, can be imported"
+            )
         kind = inputs[0].type.tensor_type
         if kind.elem_type != self.onnx.TensorProto.FLOAT:
             raise self.refused(f"its input is {self._type(kind.elem_type)}; float32 can be imported")

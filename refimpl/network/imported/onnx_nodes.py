@@ -18,6 +18,7 @@ from refimpl.network.imported import graph
 from refimpl.network.imported.graph import Graph, Node, Translated, Unsupported, cleaned, translated
 from refimpl.network.imported.onnx_file import OnnxFile, label
 from refimpl.network.layer import FirstValues, NetworkError
+from refimpl.text import counted
 
 
 def graph_of_file(path: str) -> Graph:
@@ -139,7 +140,7 @@ def _conv(call: OnnxCall) -> Translated:
     weights = {"w": call.weight(1)} | ({"b": call.weight(2)} if call.optional(2) else {})
     window = weights["w"].values.shape[2:]
     if len(window) != 2:
-        raise Unsupported(f"a convolution over {len(window)} axes is not supported, only over two")
+        raise Unsupported(f"a convolution over {counted(len(window), 'axis')} is not supported, only over two")
     stride, dilation = call.pair("strides", 1), call.pair("dilations", 1)
     pad = call.padding(window, stride, dilation)
     how = {"stride": stride, "pad": pad, "dilation": dilation, "groups": int(call.attribute("group", 1))}

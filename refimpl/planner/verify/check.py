@@ -29,6 +29,7 @@ from refimpl.planner.verify.happens_before import HappensBefore, Unordered
 from refimpl.planner.verify.memory import CheckedBlock, CheckedDevice, HostMemory
 from refimpl.planner.verify.plain_run import PlainRun
 from refimpl.planner.verify.proof import Proof, Unsafe, describe, layer_of, stream_name
+from refimpl.text import counted, noun
 
 Transfer = Copy | Packing
 CELL = 4  #: bytes of a number; every address is a multiple of it
@@ -189,7 +190,9 @@ class Check:
             self.refuse_here(2, f"its block has {it.nbytes} bytes, the tensor {it.tensor.nbytes}", it, it.tensor)
         if self.device.held + it.nbytes > self.program.budget:  # rule 5
             over = self.device.held + it.nbytes - self.program.budget
-            self.refuse_here(5, f"it takes {over} bytes more than the budget of {self.program.budget}", it, it.tensor)
+            self.refuse_here(
+                5, f"it takes {over} {noun(over, 'byte')} more than the budget of {self.program.budget}", it, it.tensor
+            )
         if self.device.allocate(it.tensor, it.address, it.nbytes) is None:
             self.refuse_here(2, f"its block {self.in_the_way(it.address, it.nbytes)}", it, it.tensor)
 
@@ -207,7 +210,9 @@ class Check:
         if role is None:
             self.refuse_here(3, "the network has no such call", it)
         if len(it.addresses) != len(call.operands):
-            self.refuse_here(2, f"{len(it.addresses)} addresses for {len(call.operands)} operands", it)
+            self.refuse_here(
+                2, f"{counted(len(it.addresses), 'address')} for {counted(len(call.operands), 'operand')}", it
+            )
         operands = zip(call.operands, it.addresses, strict=True)
         blocks = [self.block(tensor, address, it) for tensor, address in operands]
         self.check_times(it, role.repeatable)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from refimpl.network import Tensor
 from refimpl.planner.instructions import Instruction, Launch, Record, Wait
 from refimpl.planner.program import Program
-from refimpl.text import RefimplError, counted
+from refimpl.text import RefimplError, counted, noun
 
 #: Number → the rule's name.  The rules themselves are in this folder's docstring.
 RULES = {1: "order", 2: "lifetime", 3: "values", 4: "release", 5: "budget"}
@@ -28,10 +28,13 @@ class Proof:
 
     def __str__(self) -> str:
         warned = f"; {counted(len(self.warnings), 'warning')}" if self.warnings else ""
+        counts = (
+            (self.instructions, "instruction"), (self.launches, "launch"), (self.copies, "copy"), (self.waits, "wait"),
+            (self.events, "event"), (self.accesses, "access"), (self.peak_bytes, "byte"),
+        )  # fmt: skip
+        instructions, launches, copies, waits, events, accesses, peak = (f"{n} {noun(n, what)}" for n, what in counts)
         return (
-            f"right: {self.instructions} instructions ({self.launches} launches, {self.copies} copies, "
-            f"{self.waits} waits, {self.events} events), {self.accesses} accesses in order, "
-            f"peak {self.peak_bytes} bytes{warned}"
+            f"right: {instructions} ({launches}, {copies}, {waits}, {events}), {accesses} in order, peak {peak}{warned}"
         )
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from refimpl.machine import Timeline
+from refimpl.machine.files import replace_text
 from refimpl.planner import Program
 from refimpl.report.page.document import document, how, packed
 
@@ -56,7 +57,7 @@ def write_page(
         documents = [document(program, timeline or planned)]
     if against is not None:
         documents = [documents[-1], document(against, against.simulate())]
-    Path(path).write_text(page_of(documents), encoding="utf-8")
+    replace_text(path, page_of(documents))
 
 
 def _read(name: str) -> str:

@@ -236,7 +236,7 @@ function fateDifferences() {
   const parts = [...groups].map(([key, maps]) => {
     const total = size(maps.reduce((sum, [, bytes]) => sum + bytes, 0));
     const largest = maps.sort((one, other) => other[1] - one[1]).slice(0, 60).map(chip).join("");
-    return `<details open><summary><b>${key}</b> ${maps.length} maps, ${total}</summary>${largest}</details>`;
+    return `<details open><summary><b>${key}</b> ${counted(maps.length, "map")}, ${total}</summary>${largest}</details>`;
   });
   return `<h4>Maps with another fate, A → B</h4>${parts.join("") || "<p>Every map has the same fate in both.</p>"}`;
 }
@@ -255,8 +255,8 @@ function stepDifferences() {
   const rows = largest.map(([name, step, gap]) =>
     `<tr data-step="${step}"><td>${step} ${escaped(name)}</td><td>${signed(gap, size)}</td></tr>`);
   const notes = [];
-  if (alone) notes.push(`${alone} steps of A are not in B`);
-  if (b.stepOfName.size > gaps.length) notes.push(`${b.stepOfName.size - gaps.length} steps of B are not in A`);
+  if (alone) notes.push(`${counted(alone, "step")} of A not in B`);
+  if (b.stepOfName.size > gaps.length) notes.push(`${counted(b.stepOfName.size - gaps.length, "step")} of B not in A`);
   const note = notes.length ? `<p>${notes.join("; ")}.</p>` : "";
   const table = largest.length ? `<table>${rows.join("")}</table>` : "<p>The pool is the same at every common step.</p>";
   return `<h4>Steps where the pools differ most, B − A</h4>${table}${note}`;

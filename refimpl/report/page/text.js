@@ -12,7 +12,7 @@ function rounded(value, digits) {
 }
 
 function size(nbytes) {
-  const [unit, name] = UNITS.find(([unit]) => Math.abs(nbytes) >= unit) || [1, "bytes"];
+  const [unit, name] = UNITS.find(([unit]) => Math.abs(nbytes) >= unit) || [1, nbytes === 1 ? "byte" : "bytes"];
   return `${rounded(nbytes / unit, 4)} ${name}`;
 }
 
@@ -21,6 +21,7 @@ function duration(seconds) {
   return `${rounded(seconds / unit, 3)} ${name}`;
 }
 
+const counted = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
 const hex = (number) => `0x${number.toString(16)}`;
 const escaped = (text) => String(text).replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`);
 

@@ -10,6 +10,7 @@ import refimpl
 from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, Parser, pick, whole
 from refimpl.cli.parallel import as_rank
 from refimpl.cli.terminal import print_json, progress, show, tell, wrapped
+from refimpl.text import counted
 
 if TYPE_CHECKING:
     from refimpl.backend import Communicator
@@ -123,7 +124,7 @@ def planner(options: argparse.Namespace) -> int:
 
     with progress("", len(measuring.NETWORKS) + 1 + len(PRESETS)) as advance:
         report = measuring.run(1 if options.quick else 3, advance)
-    return shown(options, report, f"the least of {report.turns} turns.")
+    return shown(options, report, f"the least of {counted(report.turns, 'turn')}.")
 
 
 def training(options: argparse.Namespace) -> int:
@@ -134,7 +135,7 @@ def training(options: argparse.Namespace) -> int:
         report = measuring.run(2.0 if options.quick else 15.0, advance)
     missing = any(row.pytorch is None for row in report.rows)
     without = "PyTorch is not installed here: pip install torch" if missing else ""
-    return shown(options, report, f"{report.threads} threads; medians of turns.", report.disturbed, without)
+    return shown(options, report, f"{counted(report.threads, 'thread')}; medians of turns.", report.disturbed, without)
 
 
 def emulated(options: argparse.Namespace) -> int:
@@ -146,4 +147,6 @@ def emulated(options: argparse.Namespace) -> int:
         report = measuring.run(3 if options.quick else 10, with_cold_start=not options.quick)
     except DeviceFailed as error:
         raise Fail(str(error), DEVICE_FAILED) from None
-    return shown(options, report, f"processor time, the least of {report.turns} turns. No figure is a GPU's.")
+    return shown(
+        options, report, f"processor time, the least of {counted(report.turns, 'turn')}. No figure is a GPU's."
+    )

@@ -28,6 +28,7 @@ from refimpl.planner import plan
 from refimpl.report.tables import Table
 from refimpl.studies.bench import written
 from refimpl.studies.bench.written import verdict, versions
+from refimpl.text import counted
 
 SIZE = 384  #: of the product's three sides
 NETWORK, BATCH, POLICY = "tiny-resnet", 16, "superneurons"
@@ -51,7 +52,7 @@ class EmulatedReport(written.Report):
 
     @property
     def how(self) -> str:
-        return f"Seconds are processor time, the least of {self.turns} turns."
+        return f"Seconds are processor time, the least of {counted(self.turns, 'turn')}."
 
     def tables(self) -> list[Table]:
         """What was asked beside what was measured."""

@@ -27,6 +27,7 @@ from refimpl.report.tables import Table
 from refimpl.studies.bench import pytorch, written
 from refimpl.studies.bench.kernels import PAUSE
 from refimpl.studies.bench.written import verdict, versions
+from refimpl.text import counted
 
 #: Network and batch → the largest ratio to PyTorch's seconds that is asked.
 NETWORKS = {
@@ -79,7 +80,7 @@ class TrainingReport(written.Report):
 
     @property
     def how(self) -> str:
-        return f"Medians of turns on {self.threads} threads."
+        return f"Medians of turns on {counted(self.threads, 'thread')}."
 
     def tables(self) -> list[Table]:
         """Every network, with what was asked of the ratio."""

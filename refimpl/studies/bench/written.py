@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import ClassVar
 
+from refimpl.machine.files import replace_text
 from refimpl.machine.here import load_average, processor
 from refimpl.report.markdown import paragraph, put_between, slug, write_measurement
 from refimpl.report.tables import Table
@@ -90,5 +91,5 @@ class Report(ABC):
         yield from write_measurement(root, stem, self.full(), self.json())
         for page, marker in self.pages.items():
             path = root / page
-            path.write_text(put_between(path.read_text(encoding="utf-8"), marker, self.short()), encoding="utf-8")
+            replace_text(path, put_between(path.read_text(encoding="utf-8"), marker, self.short()))
             yield path

@@ -201,8 +201,9 @@ def notes(found: OptimumFound) -> list[str]:
     bound = found.bound
     ended = "finished" if bound.proved else "stopped at the time limit; more time may give a higher bound"
     lines = [
-        f"Bound: {counted(bound.columns, 'column')}, {counted(bound.rows, 'row')}, {bound.calls} calls looked at; "
-        f"HiGHS {ended}.  A plan need not reach the bound, which leaves out {', '.join(LEFT_OUT)}."
+        f"Bound: {counted(bound.columns, 'column')}, {counted(bound.rows, 'row')}, "
+        f"{counted(bound.calls, 'call')} looked at; HiGHS {ended}.  A plan need not reach the bound, which leaves out "
+        f"{', '.join(LEFT_OUT)}."
     ]
     if one := found.enumerated:
         lines.append(

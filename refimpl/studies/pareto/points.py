@@ -31,7 +31,7 @@ from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
 from refimpl.studies.optimum.bound import lower_bound
 from refimpl.studies.optimum.setups import Named
-from refimpl.text import RefimplError, opened
+from refimpl.text import RefimplError, naming, opened
 
 BOUND, COMBINED = "bound", "combined"  #: the curves of the lower bound and of the policy that combines the papers
 
@@ -200,7 +200,7 @@ def kept(path: Path | None, case: ParetoCase) -> Iterator[tuple[Points, Callable
         return
     refuse_unwritable(path)
     points, length = read(path, case) if path.exists() else ({}, 0)
-    with open(path, "r+" if length else "w", encoding="utf-8") as file:
+    with naming(path), open(path, "r+" if length else "w", encoding="utf-8") as file:
         if length:
             file.truncate(length)
             file.seek(length)

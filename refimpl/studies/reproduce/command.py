@@ -13,6 +13,7 @@ from refimpl.cli.arguments import DONE, Fail, Parser, pick, whole
 from refimpl.cli.pictures import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.machine import here
+from refimpl.machine.files import replace_text
 from refimpl.names.machines import named as machine
 from refimpl.report.markdown import put_between
 from refimpl.studies.reproduce import PAPERS, Paper
@@ -120,7 +121,7 @@ def everything(options: argparse.Namespace) -> int:
     if options.write:
         page = root() / "docs" / "fidelity.md"
         summary = summary_table(tallies).markdown()
-        page.write_text(put_between(page.read_text(encoding="utf-8"), SUMMARY, summary), encoding="utf-8")
+        replace_text(page, put_between(page.read_text(encoding="utf-8"), SUMMARY, summary))
         tell(f"written: {page}")
     if options.json:
         papers = [{"paper": name, "published": [*map(reproduced_json, figures)]} for name, figures in found.items()]

@@ -31,7 +31,7 @@ from refimpl.report.markdown import slug, write_measurement
 from refimpl.report.tables import Column, Table, count, in_units, percent
 from refimpl.studies.reproduce.evaluation import moved_bytes, to_json
 from refimpl.studies.reproduce.published import Watch
-from refimpl.text import duration, size
+from refimpl.text import counted, duration, size
 
 # -- one program -------------------------------------------------------------------------------------------------------
 
@@ -164,7 +164,9 @@ class Measurement(ABC):
 
     def write(self, root: Path, paper: str, title: str) -> Iterator[Path]:
         """The tables as Markdown, and the JSON, into docs/measurements; `paper` is its name on the command line."""
-        made = f"Made by `refimpl reproduce {paper} --run --write`; the least of {self.iterations} iterations."
+        made = (
+            f"Made by `refimpl reproduce {paper} --run --write`; the least of {counted(self.iterations, 'iteration')}."
+        )
         parts = [f"# {title}: {self.device}, {self.date}", made]
         for table in self.tables():
             parts += [f"## {table.title}", table.markdown()]

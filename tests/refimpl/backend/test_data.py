@@ -174,7 +174,7 @@ def broken() -> list[Any]:
         pytest.param({"images": images, "labels": wide + 2**31}, "go up to 21474836.*; give at most", id="too high"),
         pytest.param({"images": images, "labels": labels, "classes": 2**40}, "there are 10995.* classes", id="classes"),
         pytest.param({"images": images * wide_float, "labels": labels}, "infinite .* in 19 images", id="too large"),
-        pytest.param({"images": nan, "labels": labels}, "NaN .* in 1 images, first in number 7", id="nan"),
+        pytest.param({"images": nan, "labels": labels}, "NaN .* in 1 image, first in number 7", id="nan"),
         pytest.param({"images": images, "labels": labels, "test_images": images}, "come together", id="no test labels"),
         pytest.param(
             {"images": images, "labels": labels, "test_images": images[:, :1], "test_labels": labels},
@@ -278,7 +278,7 @@ def test_rows_of_numbers_are_images_of_one_number_a_channel() -> None:
         ((32, 32, 3), range(10), None, "32×32×3 are read as 32 channels of 32×3; .* save images.transpose.0, 3, 1, 2."),
         ((28, 20, 1), range(10), None, "28×20×1 are read as 28 channels of 20×1"),
         ((3, 8, 8), range(5, 15), None, "labels are 5 to 14, and .*: 15 outputs; labels - 5 would make 10"),
-        ((3, 8, 8), (0, 100, 200), None, "labels have 3 values up to 200: 198 of 201 outputs have no image"),
+        ((3, 8, 8), (0, 100, 200), None, "labels have 3 values up to 200: 198 of 201 outputs without an image"),
         ((3, 32, 32), range(10), None, ""),
         ((64, 4, 4), range(10), None, ""),
         ((20, 1, 1), (0, 2, 3), None, ""),

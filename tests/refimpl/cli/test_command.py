@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from refimpl.cli import COMMANDS, main, parser, status_of
 from refimpl.cli.arguments import Fail
 from refimpl.cli.resolve import RECOMPUTE, assigned
 from refimpl.cli.terminal import print_json
+from refimpl.report import page
 from refimpl.studies.bench import command as bench
 from tests.refimpl.cli.said import Command
 
@@ -45,6 +47,50 @@ def test_a_full_disk_is_one_line_and_status_2(arguments: list[str], buffered: st
         assert done.stderr.count("\n") == 1
         if arguments:  # and where the line cannot be written either
             assert subprocess.run(command, stdout=full, stderr=full, env=environment).returncode == 2
+
+
+@pytest.fixture
+def fill_disk() -> Iterator[Callable[[], None]]:
+    """After a call of it no file takes more than 16 bytes: its writer is refused as it is where the disk is full."""
+    resource = pytest.importorskip("resource", reason="no limits of files on this system")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+PLANNED = ("lenet", "--batch", 2, "--machine", "titan-x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        (("view", *PLANNED, "--out"), "a.html"),
+        *((("trace", *PLANNED, "--out"), f"a.{kind}") for kind in ("json", "csv", "pickle")),
+        *((("plan", *PLANNED, "--picture"), f"a.{kind}") for kind in ("png", "svg")),
+        (("plan", *PLANNED, "--save-fates"), "a.fates"),
+        (("export", *PLANNED, "--out"), "a.py"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else given,
+)
+def test_a_file_for_which_there_is_no_room_is_named_and_what_was_there_stays(
+    refimpl: Command, tmp_path: Path, fill_disk: Callable[[], None], arguments: tuple[object, ...], file: str
+) -> None:
+    path = tmp_path / file
+    path.write_text("before")
+    fill_disk()
+    said = refimpl(*arguments, path)
+    assert said.status == 2 and said.err.startswith(f"refimpl {arguments[0]}: {path}: ") and said.err.count("\n") == 1
+    assert path.read_text() == "before" or file == "a.csv"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_page_for_which_there_is_no_room_after_a_run_is_named(
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill_disk: Callable[[], None]
+) -> None:
+    monkeypatch.setattr(page, "page_of", lambda _: fill_disk() or 1000 * "a")
+    path = tmp_path / "a.html"
+    said = refimpl("run", "lenet", "--batch", 2, "--steps", 1, "--page", path)
+    assert said.status == 2 and said.err.startswith(f"refimpl run: {path}: ") and not path.exists()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

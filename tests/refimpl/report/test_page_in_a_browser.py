@@ -176,7 +176,7 @@ def test_the_curve_is_the_planners_at_every_moment(browser: Any, files: Path, pr
 def test_two_programs_and_their_differences(browser: Any, files: Path) -> None:
     with Opened(browser, files / "two.html") as page:
         shown = page.page.inner_text("#list")
-        assert "Maps with another fate" in shown and "steps of B are not in A" in shown
+        assert "Maps with another fate" in shown and "steps of B not in A" in shown
         page("setStep(state.models[0].stepOfName.get('fc6 backward'))")
         second = page("state.models[1].stepName(state.boards[1].step())")
         assert second == "fc6 backward"  # paired by its layer: the networks differ in length
