@@ -41,4 +41,11 @@ FAULTS = (
         "return super().render_str(text, **how)",
         "tests/refimpl/test_damaged_files.py -k terminal_obeys",
     ),
+    Fault(
+        "the error of a full disk names no file",
+        "refimpl/text.py",
+        "        error.filename = error.filename or str(path)\n",
+        "",
+        "tests/refimpl/cli/test_command.py",
+    ),
 )
