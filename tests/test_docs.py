@@ -418,6 +418,20 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links to {target}, which is not there"
 
 
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings in links."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_to_headings_lead_to_one(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([\w./-]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        found = (page.parent / target).resolve() if target else page
+        if found.suffix == ".md" and "_generated" not in found.parts:
+            assert anchor in anchors(found), f"{name(page)} links to {target}#{anchor}, which is not there"
+
+
 def named_files(page: Path) -> list[str]:
     """Every file and folder of the project that a page names or links to."""
     text = page.read_text(encoding="utf-8")
