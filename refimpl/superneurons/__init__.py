@@ -26,8 +26,11 @@ from refimpl.superneurons.segments import Segment, Segmentation, nbytes
 from refimpl.superneurons.unified_pool import UnifiedTensorPool
 from refimpl.superneurons.workspace import DynamicWorkspace
 
+Recompute, BoundRecompute = RecomputeSegments, BoundSegments  #: their earlier names
+
 __all__ = [
     "ALL_CHECKPOINTS", "CHECKPOINTS", "COST_AWARE", "MEMORY_CENTRIC", "SPEED_CENTRIC", "Ahead", "Analysis",
-    "BoundSegments", "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed", "OffloadOutputs",
-    "RecomputeSegments", "Segment", "Segmentation", "UnifiedTensorPool", "last_uses", "nbytes", "out_sets", "presets",
+    "BoundRecompute", "BoundSegments", "DriverCalls", "DynamicWorkspace", "Heap", "LeastRecentlyUsed",
+    "OffloadOutputs", "Recompute", "RecomputeSegments", "Segment", "Segmentation", "UnifiedTensorPool", "last_uses",
+    "nbytes", "out_sets", "presets",
 ]  # fmt: skip
