@@ -128,7 +128,7 @@ def test_pythons_snippets_compile(page: Path) -> None:
 def shape_of(line: str) -> str:
     """A line of output without what depends on the machine: memory and times, the last digits of a loss."""
     label = line.split(" ")[0]
-    measured = {"Memory": r"[\d.]+ [KM]iB(?= at most)", "Time": ".*", "Loss": ".*", "Accuracy": r"[\d.]+%"}
+    measured = {"Memory": r"[\d.]+ [KM]iB(?=, as recounted)", "Time": ".*", "Loss": ".*", "Accuracy": r"[\d.]+%"}
     measured["Chosen"] = "(?<=calls: ).*"
     return re.sub(measured.get(label, "(?!)"), "…", line)
 

@@ -80,7 +80,7 @@ SEED, CLASSES, LEARNING = $seed, $classes, {"rate": $rate, "momentum": $momentum
 arena = cuda.device_array($arena, np.uint8)  # $arena_size of device memory
 pinned = cuda.pinned_array($pinned, np.uint8)  # $pinned_size of host memory; copies to it run beside kernels
 $streams = $made  # none waits for another, unless told
-event = defaultdict(gpu.Event)  # by name; each is made when it is first used
+event = defaultdict(gpu.CudaEvent)  # by name; each is made when it is first used
 state = {}  # what training keeps from one iteration to the next: name → array, first value, spread
 
 

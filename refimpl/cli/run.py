@@ -415,8 +415,9 @@ def report(document: dict[str, Any], program: Program) -> None:
         say(f"Accuracy  {document['accuracy']:.1%} of {tested} that it has not learnt from")
     again = "recounted from the executed instructions"
     same = f"as {again}" if peak["predicted"] == peak["recounted"] else f"but {size(peak['recounted'])} {again}"
-    pool = f"; pool {size(program.pool_bytes)}" * (program.pool_bytes < program.budget)
-    say(f"Memory    peak {size(peak['predicted'])}, {same}{pool}; budget {size(program.budget)}")
+    say(f"Memory    peak {size(peak['predicted'])}, {same}; budget {size(program.budget)}")
+    if program.pool_bytes < program.budget:
+        say(f"Pool      {size(program.pool_bytes)}: no more of the budget is taken")
     modelled = program.machine.name == "here" and not isinstance(program.machine, CalibratedCpu)
     rough = "; a rough model: refimpl profile measures" if modelled else ""
     if document["backend"] == "emulated":

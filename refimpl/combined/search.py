@@ -182,9 +182,11 @@ class Climb:
         """
         judge = self.judge
         best = now = start
-        left, misses, ranked = turns, 0, list[Change]()
+        left, misses = turns, 0
+        ranked: list[Change] | None = None  #: of the setup of now
         while left > 0 and misses < 50 * turns and not judge.over:
-            ranked = ranked or SearchRemedies(now.setup, now.program, self.maps).ranked()[: 3 * len(self.maps.large)]
+            if ranked is None:
+                ranked = SearchRemedies(now.setup, now.program, self.maps).ranked()[: 3 * len(self.maps.large)]
             setup = self.change(ranked, fates_of(now.setup)).applied(now.setup)
             heat = hot * (best.seconds - judge.floor) * (left / turns) ** 1.5
             edge = now.seconds - heat * math.log(1 - self.lot.random())
@@ -194,11 +196,11 @@ class Climb:
             left -= 1
             met = judge.met(setup, edge)
             if met and met.seconds <= edge and (met.fits or self.few_steps):
-                now, ranked = met, []
+                now, ranked = met, None
                 if now.fits and now.seconds < best.seconds:
                     best = now
             elif left % 50 == 0 and now is not best:
-                now, ranked = best, []
+                now, ranked = best, None
         return best
 
     def change(self, ranked: list[Change], fates: Fates) -> Change:

@@ -156,9 +156,10 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from refimpl.studies.bench import kernels as kernels_bench
     from refimpl.studies.bench import planning as planner_bench
     from refimpl.studies.bench import training as training_bench
-    from refimpl.studies.optimum import bound, pareto, setups
+    from refimpl.studies.optimum import bound, setups
     from refimpl.studies.optimum import command as optimum
     from refimpl.studies.pareto import command as pareto_command
+    from refimpl.studies.pareto import points as pareto
 
     def refused(*_: Any, **__: Any) -> Any:
         raise Fail("nothing is measured here")
@@ -173,8 +174,8 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(place, "of_papers", lambda: dict([*papers.items()][-3:]))
     monkeypatch.setattr(bound.Programme, "solve", lambda self, time_limit: solve(self, min(time_limit, 0.1)))
     monkeypatch.setattr(optimum, "MOST", 2)
-    point = pareto.Case.solve  # the combined policy searches for long
-    monkeypatch.setattr(pareto.Case, "solve", lambda *of: None if of[2].curve == pareto.COMBINED else point(*of))
+    point = pareto.ParetoCase.solve  # the combined policy searches for long
+    monkeypatch.setattr(pareto.ParetoCase, "solve", lambda *of: None if of[2].curve == pareto.COMBINED else point(*of))
     for module in (threads, pareto_command):  # the worker processes would have none of these patches
         monkeypatch.setattr(module, "cores", lambda: 1)
     monkeypatch.setattr(machine_code, "why_not", lambda: "not here")

@@ -29,7 +29,7 @@ def test_points_are_kept_and_the_document_has_them(
     for column in zip(found["bound"], found["combined"], *found["best"].values(), strict=True):
         bound, *seconds = column
         assert any(seconds) and all(one >= bound * (1 - 1e-6) for one in seconds if one)
-    monkeypatch.setattr("refimpl.studies.pareto.points.Case.solve", None)  # nothing is planned again
+    monkeypatch.setattr("refimpl.studies.pareto.points.ParetoCase.solve", None)  # nothing is planned again
     again = refimpl(*asked, "--picture", picture)
     assert again.status == 0 and f"Picture: {picture}" in again.out and picture.stat().st_size > 10_000
     assert json.loads(refimpl(*asked, "--json").out) == found
