@@ -156,7 +156,7 @@ def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     numbers = iter(range(9))
     kernels, shim = ModuleType("kernels"), ModuleType("kernels.shim")
     vars(kernels)["__getattr__"] = Family
-    vars(kernels)["gpu"] = SimpleNamespace(why_not_at_all=lambda: None, stream=lambda: next(numbers), Event=Event)
+    vars(kernels)["gpu"] = SimpleNamespace(why_not_at_all=lambda: None, stream=lambda: next(numbers), CudaEvent=Event)
     arena = Memory()
     vars(shim)["cuda"] = SimpleNamespace(
         device_array=lambda *_: arena, pinned_array=lambda *_: Memory(), current_context=None
