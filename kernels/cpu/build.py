@@ -159,7 +159,7 @@ def _describe(function: Callable[..., Any], seen: set[Any], lines: bool) -> list
 def key(kernel: Kernel, checked: bool) -> str:
     parts = [
         compiler_key(),
-        kernel.name,
+        f"{kernel.function.__module__}.{kernel.name}",
         repr(kernel.block),
         f"checked={checked} slp={slp_enabled()}",
         *_describe(kernel.function, set(), lines=checked),

@@ -1,0 +1,220 @@
+"""A kernel's source becomes loops over its threads, which do what CUDA's threads would; or it is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import cpu
+from kernels.collector import collector_paused
+from kernels.cpu import barriers, source
+from kernels.launch import REGISTRY, Floats, Ints, Kernel, kernel, launch
+from kernels.shim import cuda
+from tests.kernels.cpu.as_generators import run_as_generators
+from tests.kernels.cpu.sample_kernels import ORDERS, block_sums, diverging, transpose_and_scale
+
+
+@kernel(block=32)
+def early_return(x: Floats, y: Ints, n: int) -> None:
+    i = cuda.grid(1)
+    if i >= n:
+        return
+    y[i] = np.int32(math.floor(x[i]))
+
+
+@kernel(block=32)
+def uniform_branch(x: Floats, y: Floats, n: int) -> None:
+    s = cuda.shared.array(32, np.float32)
+    t = cuda.threadIdx.x
+    rounds = n
+    if n > 2:
+        rounds = 2
+    while rounds > 0:
+        s[t] = x[t]
+        cuda.syncthreads()
+        y[t] = s[31 - t] + np.float32(rounds)
+        cuda.syncthreads()
+        rounds -= 1
+
+
+@kernel(block=32)
+def high_half(x: Ints, y: Ints) -> None:
+    i = cuda.grid(1)
+    product = np.uint64(np.uint32(x[i])) * np.uint64(np.uint32(0xD2511F53))
+    y[i] = np.int32(np.uint32(product >> np.uint64(32)))
+
+
+def test_transpose_with_barrier_matches_numpy_and_the_twin() -> None:
+    x = np.arange(7 * 13, dtype=np.float32).reshape(7, 13)
+    y, twin = np.zeros((13, 7), np.float32), np.zeros((13, 7), np.float32)
+    launch(transpose_and_scale, (2, 2), x, y, 7, 13, 0.5)
+    np.testing.assert_array_equal(y, x.T * np.float32(0.5) + 1)
+    run_as_generators(transpose_and_scale, (2, 2), x.ravel(), twin.ravel(), 7, 13, np.float32(0.5))
+    np.testing.assert_array_equal(y, twin)
+
+
+def test_block_sums_match_the_twin_in_every_order() -> None:
+    x = np.arange(150, dtype=np.float32)
+    expected, got = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    run_as_generators(block_sums, 3, x, expected, 150)
+    launch(block_sums, 3, x, got, 150)
+    np.testing.assert_array_equal(got, expected)
+    for order in ORDERS:
+        got[:] = 0
+        with cpu.checked(order):
+            launch(block_sums, 3, x, got, 150)
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_a_branch_that_is_the_same_for_all_threads_may_decide_how_often_they_meet() -> None:
+    x, y = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    launch(uniform_branch, 1, x, y, 5)
+    np.testing.assert_array_equal(y, x[::-1] + 1)
+
+
+LOWEST = np.float32(-np.inf)
+
+
+@kernel(block=8)
+def awkward_names(first: Floats, order: Floats, b: int, report: int) -> None:
+    thread = cuda.threadIdx.x
+    at = cuda.shared.array(8, np.float32)
+    turn = LOWEST
+    at[thread] = first[thread]
+    cuda.syncthreads()
+    for stack in range(b):
+        turn = max(turn, at[(thread + stack) % 8])
+    order[thread] = turn + np.float32(report)
+
+
+def test_a_kernel_may_use_any_name_and_infinity() -> None:
+    x, y = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    for mode in (contextlib.nullcontext(), cpu.checked("reverse")):
+        with mode:
+            launch(awkward_names, 1, x, y, 2, 5)
+        np.testing.assert_array_equal(y, [6, 7, 8, 9, 10, 11, 12, 12])
+
+
+def test_types_are_inferred_only_where_a_variable_is_kept_across_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    def infer(*_: Any) -> None:
+        raise AssertionError("types are inferred")
+
+    monkeypatch.setattr(source, "infer_types", infer)
+    cpu.source_of(block_sums)
+    with pytest.raises(AssertionError, match="types are inferred"):
+        cpu.source_of(block_sums, checked=True)  # every variable varies
+
+
+def test_the_garbage_collector_is_as_it_was_after_a_compilation() -> None:
+    with pytest.raises(cpu.UnsupportedKernel):
+        launch(diverging, 1, np.zeros(32, np.float32), 7)
+    assert gc.isenabled()
+    with collector_paused():
+        with collector_paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_return_ends_one_thread_only() -> None:
+    x, y = np.linspace(-3, 3, 50, dtype=np.float32), np.full(50, -99, np.int32)
+    launch(early_return, 2, x, y, 45)
+    np.testing.assert_array_equal(y[:45], np.floor(x[:45]))
+    assert (y[45:] == -99).all()
+
+
+def test_integers_are_numbas_not_numpys() -> None:
+    x, y = np.arange(64, dtype=np.int32) * 12345, np.zeros(64, np.int32)
+    launch(high_half, 2, x, y)
+    expected = (x.astype(np.uint64) * 0xD2511F53) >> 32
+    np.testing.assert_array_equal(y.view(np.uint32), expected.astype(np.uint32))
+    with cpu.checked():
+        launch(high_half, 2, x, y)
+    np.testing.assert_array_equal(y.view(np.uint32), expected.astype(np.uint32))
+
+
+def test_the_fast_mode_refuses_a_barrier_that_threads_may_miss() -> None:
+    with pytest.raises(cpu.UnsupportedKernel, match=r"sample_kernels.py:\d+: diverging: barrier under `t < n`"):
+        launch(diverging, 1, np.zeros(32, np.float32), 7)
+
+
+@kernel(block=32)
+def returns_around_a_barrier(x: Floats, n: int) -> None:
+    i = cuda.grid(1)
+    if i >= n:
+        return
+    cuda.syncthreads()
+    x[i] = np.float32(0)
+
+
+@kernel(block=32)
+def uses_atomics(x: Floats) -> None:
+    cuda.atomic.add(x, 0, np.float32(1))
+
+
+SETTINGS = {"size": 3}
+
+
+@kernel(block=32)
+def uses_a_dictionary(x: Floats) -> None:
+    x[0] = np.float32(SETTINGS["size"])
+
+
+@pytest.mark.parametrize(
+    ("made", "args", "message"),
+    [
+        (returns_around_a_barrier, (np.zeros(32, np.float32), 3), "guard with `if`"),
+        (uses_atomics, (np.zeros(32, np.float32),), "cuda.atomic.add has no CPU version"),
+        (uses_a_dictionary, (np.zeros(32, np.float32),), "SETTINGS is a dict"),
+    ],
+)
+def test_what_cannot_be_translated_is_said_with_its_line(made: Kernel, args: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(cpu.UnsupportedKernel, match=rf"test_translation.py:\d+: .*{message}|{message}"):
+        launch(made, 1, *args)
+
+
+@kernel(block=8)
+def add_below(x: Floats, n: int) -> None:
+    """A barrier, and then the threads below a bound that may be under 0 or above the block's size."""
+    t = np.uint32(cuda.threadIdx.x)
+    cuda.syncthreads()
+    if t < n - 2:
+        x[t] += np.float32(1)
+    cuda.syncthreads()
+    if t == 0:
+        x[8] += np.float32(1)
+
+
+@pytest.mark.parametrize("n", [-5, 2, 3, 9, 10, 11, 2**33])
+def test_threads_below_a_bound(n: int) -> None:
+    assert "range(min(8, np.int64(n - 2)))" in cpu.source_of(add_below)
+    x = np.zeros(10, np.float32)
+    launch(add_below, 1, x, n)
+    assert x.tolist() == [float(i < n - 2) for i in range(8)] + [1.0, 0.0]
+
+
+@pytest.mark.parametrize("lanes", [8, 16])
+def test_a_row_of_accumulators_is_one_vector_where_a_register_is_as_long(
+    lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (source, barriers):
+        monkeypatch.setattr(module, "lanes", lambda: lanes)
+    for name, columns in (("gemm_register_2d", 8), ("gemm_vector_rows_nn_64", 16)):
+        importlib.import_module("kernels.gemm")  # which declares them
+        text = cpu.source_of(REGISTRY[name])
+        assert (f", a, b, 8, {columns})" in text) == ("_move(" in text.split("def _block")[1]) == (columns == lanes), (
+            name
+        )
+
+
+def test_the_documentation_shows_what_is_generated() -> None:
+    text = cpu.source_of(block_sums)
+    body = text[text.index("    part = _stack") : text.index("y[blockIdx_x] = part[0]")]
+    assert body in (Path(__file__).parents[3] / "docs" / "without-a-gpu.md").read_text(encoding="utf-8")
