@@ -79,7 +79,7 @@ campaign: $(TEST) ## run the long searches, and every property on newly drawn ex
 	@$(PY) $(PYTEST) -v -m "campaign or hypothesis"
 
 faults: $(TEST) ## plant faults in copies of the tree, one on each core at a time, and show which tests catch them
-	@$(PY) -m tests.faults.run --write $(if $(AGAINST),--against $(AGAINST))
+	@$(PY) -m tests.faults.plant --write $(if $(AGAINST),--against $(AGAINST))
 
 SEED ?= 1
 COUNT ?= 140

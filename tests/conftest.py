@@ -47,9 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from tests import device
+    from tests import gpu_device
 
-    device.choose(config.getoption("--device"))
+    gpu_device.choose(config.getoption("--device"))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what is to run in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     emulated = "emulated" if config.getoption("--device") == "emulated" else "suite"
@@ -91,16 +91,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     To name a file or its folder, or to give --device, is a request.
     The longest tests begin first, and those that run alone come last.
     """
-    from tests import device
+    from tests import gpu_device
 
     asked_for = config.getoption("--device") or "gpu" in config.getoption("markexpr")
     named = {(config.invocation_params.dir / argument.partition("::")[0]).resolve() for argument in config.args}
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
-    if device.CHOSEN == "emulated":
+    if gpu_device.CHOSEN == "emulated":
         for item in on_gpu:
             item.add_marker("slow")
-    if device.CHOSEN == "emulated" and not asked_for:
-        left_out = set(on_gpu) - device.selection(on_gpu)
+    if gpu_device.CHOSEN == "emulated" and not asked_for:
+        left_out = set(on_gpu) - gpu_device.selection(on_gpu)
         left_out |= {item for item in items if item.get_closest_marker("emulated") and item.get_closest_marker("slow")}
         left_out -= {item for item in items if named & {item.path, item.path.parent}}
         config.hook.pytest_deselected(items=[*left_out])
@@ -117,11 +117,11 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") or item.get_closest_marker("emulated"):
-        from tests import device
+        from tests import gpu_device
 
-        if item.get_closest_marker("emulated") and device.CHOSEN != "emulated":
+        if item.get_closest_marker("emulated") and gpu_device.CHOSEN != "emulated":
             pytest.skip("the emulated GPU is not the device of this run: pytest --device emulated")
-        if (reason := device.start()) is not None:
+        if (reason := gpu_device.start()) is not None:
             pytest.skip(reason)
 
 

@@ -24,7 +24,7 @@ import pytest
 import kernels
 import refimpl
 from refimpl import cli
-from refimpl.cli.arguments import Fail
+from refimpl.cli.parser import Fail
 from refimpl.names.modules import SWITCHES
 from refimpl.planner import SLOTS
 from refimpl.planner.instructions import Instruction

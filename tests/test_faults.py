@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.copies import PACKAGES, ROOT
 from tests.faults.mutants import Source, drawn, room_tests
-from tests.faults.run import FAULTS
+from tests.faults.plant import FAULTS
 
 TEXT = '''\
 """Text."""

@@ -39,6 +39,28 @@ CIRCLES = {
     },
 }  # fmt: skip
 
+#: File names that several folders have by design, and why.  Every other name means one file.
+SHARED_NAMES = {
+    "__init__": "Python's: what a package is",
+    "__main__": "Python's: what `python -m` runs",
+    "conftest": "pytest's",
+    "presets": "a paper's folder has its setups there, `names` has all of them",
+    "offload": "a paper's folder has its module of the slot `offload` there",
+    "prefetch": "a paper's folder has its module of the slot `prefetch` there",
+    "modules": "a folder with modules of several slots has them there; `names` has all, and the tests draw from them",
+    "command": "a study's subcommand of `refimpl`",
+    "published": "a study's published figures, each with its source and mark",
+    "figures": "the figures that tables and pictures show",
+    "measured": "a study's figures that are measured, and not planned",
+    "pictures": "a study's pictures",
+    "evaluation": "a study's parts, as tables and as pictures",
+    "build": "a compiler's part that calls the C compiler",
+    "compression": "vDNN++'s module, and what the planner knows of it",
+}
+
+#: Folders where a file is named after the room that it is about.
+NAMED_AFTER_ROOMS = ("tests/faults/",)
+
 
 def sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
     """Every module of both packages: its path, and what it says."""
@@ -189,6 +211,26 @@ def test_a_class_name_means_one_thing(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text("class Row:\n    class Cell: ...\n")
     assert given_twice(tmp_path) == {"Row": ["refimpl/memory/pool.py", "refimpl/planner/loop.py"]}
+
+
+def files_given_twice(root: Path) -> dict[str, list[str]]:
+    """File name → the files that have it, where it is more than one; a test is named after the file that it tests."""
+    found: dict[str, list[str]] = {}
+    for folder in ("kernels", "refimpl", "tests"):
+        for path in sorted((root / folder).rglob("*.py")):
+            name = path.relative_to(root).as_posix()
+            if not path.stem.startswith("test_") and not name.startswith(NAMED_AFTER_ROOMS):
+                found.setdefault(path.stem, []).append(name)
+    return {stem: paths for stem, paths in found.items() if len(paths) > 1}
+
+
+def test_a_file_name_means_one_file(tmp_path: Path) -> None:
+    assert {stem: paths for stem, paths in files_given_twice(ROOT).items() if stem not in SHARED_NAMES} == {}
+    assert SHARED_NAMES.keys() <= files_given_twice(ROOT).keys(), "no longer shared: take it from the list"
+    for path in ("refimpl/memory/pool.py", "kernels/pool.py", "tests/memory/test_pool.py", "tests/faults/pool.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    assert files_given_twice(tmp_path) == {"pool": ["kernels/pool.py", "refimpl/memory/pool.py"]}
 
 
 def test_imports_downwards_are_allowed(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ is most efficient and the learning rate that matches it.  Everything else here i
 
 | module | what it does |
 | --- | --- |
-| `model` | time and memory of one iteration, step by step |
+| `performance_model` | time and memory of one iteration, step by step |
 | `choice` | which maps leave, which workspaces shrink |
 | `schedule` | when each map is prefetched; a quick simulation of both |
 | `modules` | the modules of the slots offload, prefetch and algorithms |
@@ -19,10 +19,9 @@ The modules work beside the other papers' modules too.
 """
 
 from refimpl.accudnn.choice import RANKS, Decision, choose, needed
-from refimpl.accudnn.model import Candidate, Model
 from refimpl.accudnn.modules import Capped, Everything, Late, ModelGuided
-from refimpl.accudnn.policy import AccUDNN
-from refimpl.accudnn.presets import ACCUDNN
+from refimpl.accudnn.performance_model import Candidate, Model
+from refimpl.accudnn.policy import ACCUDNN, AccUDNN
 from refimpl.accudnn.schedule import Simulated, late, scheduled, simulate, triggers, with_room
 
 __all__ = [

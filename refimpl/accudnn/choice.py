@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refimpl.accudnn.model import Candidate, Model
+from refimpl.accudnn.performance_model import Candidate, Model
 from refimpl.accudnn.schedule import Simulated, scheduled
 from refimpl.text import duration
 

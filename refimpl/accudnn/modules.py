@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, NamedTuple
 
 from refimpl.accudnn.choice import Decision, caps_within, choose
-from refimpl.accudnn.model import Candidate, Model, within
+from refimpl.accudnn.performance_model import Candidate, Model, within
 from refimpl.accudnn.schedule import scheduled
 from refimpl.network import Step, Tensor
 from refimpl.planner import slots

@@ -16,14 +16,14 @@ from typing import Any, ClassVar, NamedTuple
 
 from kernels.collector import collector_paused
 from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
-from refimpl.accudnn.model import Model
-from refimpl.accudnn.modules import Capped, Late, modules_of, steps_of
+from refimpl.accudnn.modules import Capped, Everything, Late, modules_of, steps_of
+from refimpl.accudnn.performance_model import Model
 from refimpl.memory import Allocator, BestFit, FirstFit
 from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup
-from refimpl.planner.baseline import NoOffload, NoPrefetch
+from refimpl.planner.baseline import LayerWise, MemoryOptimal, NoOffload, NoPrefetch
 from refimpl.planner.fixed import AddressesDoNotFit
-from refimpl.planner.search import Attempts
 from refimpl.planner.setup import FIELDS
+from refimpl.planner.setup_search import Attempts
 from refimpl.planner.slots import Prefetch
 from refimpl.text import counted
 
@@ -156,3 +156,14 @@ class AccUDNN(Search):
     @property
     def quick(self) -> Setup:
         return dataclasses.replace(self, ranks=TRIED[:1], reserves=QUICK_RESERVES)
+
+
+#: Its own modules are those of its most frugal candidate.
+ACCUDNN = AccUDNN(
+    "accudnn",
+    offload=Everything(),
+    liveness=LayerWise(),
+    algorithms=MemoryOptimal(),
+    least="everything (least)",
+    instead="take another preset with offload=accudnn-model and prefetch=accudnn-late",
+)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from refimpl.accudnn.model import Candidate, Model
+from refimpl.accudnn.performance_model import Candidate, Model
 
 ROUNDS = 3  #: of scheduling by the stalls that the round before had
 AS_FAST = 1.002  #: times the best round's seconds: a later round is taken, as its prefetches hold memory for less time

@@ -12,7 +12,7 @@ from refimpl.accudnn import caffe
 from refimpl.accudnn.cluster import Cluster, gradients_of
 from refimpl.accudnn.tuner import ClosedForm, Learning, Objective, Point, fitting, optimum, search
 from refimpl.machine import Machine, MachineError
-from refimpl.machine.profile import ProfiledMachine
+from refimpl.machine.measured_profile import ProfiledMachine
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner import BASELINE, Setup, plan

@@ -1,8 +1,8 @@
 """Running a program: on CUDA streams, or on the CPU with the same kernels."""
 
 from refimpl.backend.communicators import Alone, Communicator, Mpi, Threads, in_threads
-from refimpl.backend.errors import BatchError, CheckpointError, DeviceFailed, NotFinite, RankFailed, RunError
 from refimpl.backend.orders import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder
+from refimpl.backend.run_errors import BatchError, CheckpointError, DeviceFailed, NotFinite, RankFailed, RunError
 from refimpl.backend.script import written_out
 from refimpl.backend.trainer import BACKENDS, Evaluation, Trainer
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.backend.errors import BatchError, NotFinite
+from refimpl.backend.run_errors import BatchError, NotFinite
 from refimpl.network import Network
 from refimpl.text import counted
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.backend.errors import CheckpointError
+from refimpl.backend.initial_state import state_tensors
 from refimpl.backend.npz import Archive, Damaged, opened
-from refimpl.backend.parameters import state_tensors
+from refimpl.backend.run_errors import CheckpointError
 from refimpl.machine.files import replacing
 from refimpl.network import Network
 from refimpl.text import shown

@@ -34,7 +34,7 @@ import numpy as np
 
 from kernels.cpu.build import load_source
 from refimpl.backend import guard
-from refimpl.backend.errors import RankFailed, RunError
+from refimpl.backend.run_errors import RankFailed, RunError
 from refimpl.machine import here
 
 CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu.threads import thread_count
-from refimpl.backend.bound import BoundProgram, Settings
+from refimpl.backend.bound_program import BoundProgram, Settings
 from refimpl.backend.device import Device, Pauses, Replay, Sizes, lazy_zeros
-from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import (
     CompressedMap,
     HostThread,
@@ -32,6 +31,7 @@ from refimpl.backend.host_thread import (
 )
 from refimpl.backend.orders import Arranger, LegalOrder, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
+from refimpl.backend.run_errors import DeviceFailed
 from refimpl.machine import HOST, Span, Timeline, engine_of
 from refimpl.planner import Copy, CopyIn, Launch, Packing, Program
 from refimpl.text import counted, size

@@ -24,15 +24,15 @@ from cuda.core import EventOptions
 
 from kernels import gpu
 from kernels.shim import cuda
-from refimpl.backend.bound import BoundProgram, Settings
+from refimpl.backend.bound_program import BoundProgram, Settings
 from refimpl.backend.cuda_host import Action, HostSide, ThreadSide, checked
 from refimpl.backend.cuda_network import NetworkSide
 from refimpl.backend.device import CallTimes, Device, Pauses, Replay, Sizes
 from refimpl.backend.driver_calls import DriverMemory
-from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap, host_stream, network_stream
 from refimpl.backend.orders import awaited
 from refimpl.backend.peer import PeerMemory
+from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.machine import HOST, PEER, Span, Timeline, engine_of
 from refimpl.planner import COMPUTE, Allocate, Copy, CopyIn, Free, Launch, Program, Record, Wait
 from refimpl.text import size

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, host_stream
 from refimpl.backend.orders import awaited
+from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.planner import Packing, Program, Record, Wait
 
 Action = tuple[Callable[[Any], Any], Any]  #: a function and its one argument

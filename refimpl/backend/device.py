@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.backend.bound import Settings
+from refimpl.backend.bound_program import Settings
 from refimpl.backend.communicators import Alone, Communicator
-from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.host_thread import CompressedMap
+from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.machine import HOST, Timeline
 from refimpl.planner import Allocate, Free, Program
 from refimpl.planner.instructions import HOST_STREAM

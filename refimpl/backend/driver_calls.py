@@ -13,7 +13,7 @@ from time import perf_counter
 from cuda.bindings import driver
 
 from refimpl.backend.device import CallTimes
-from refimpl.backend.errors import DeviceFailed
+from refimpl.backend.run_errors import DeviceFailed
 from refimpl.planner import Allocate, Free
 from refimpl.text import size
 

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from kernels import emulated, gpu
-from refimpl.backend.bound import Settings
+from refimpl.backend.bound_program import Settings
 from refimpl.backend.cuda import CudaDevice, CudaReplay
 from refimpl.backend.cuda_host import Action, HostSide, ThreadSide
 from refimpl.backend.cuda_network import NetworkSide
 from refimpl.backend.device import Pauses, Sizes
-from refimpl.backend.errors import DeviceFailed
 from refimpl.backend.host_thread import Piece
+from refimpl.backend.run_errors import DeviceFailed
 from refimpl.machine import Machine, Timeline
 from refimpl.planner import Allocate, Copy, CopyOut, Decompress, Free, Launch, Packing, Program
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from refimpl.backend.errors import DeviceFailed, RunError
 from refimpl.backend.orders import awaited
+from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.network import Tensor
 from refimpl.planner import Compress, Launch, Packing, Program, Record, Wait, Work
 from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from refimpl.backend.errors import RunError
+from refimpl.backend.run_errors import RunError
 from refimpl.planner import Allocate, Copy, Free, Launch, Packing, Program, Record, Wait
 
 

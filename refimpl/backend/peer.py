@@ -12,7 +12,7 @@ from typing import Any
 from cuda.bindings import driver
 
 from refimpl.backend.cuda_host import checked
-from refimpl.backend.errors import DeviceFailed
+from refimpl.backend.run_errors import DeviceFailed
 
 
 class PeerMemory:

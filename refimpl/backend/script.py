@@ -21,11 +21,11 @@ from math import prod
 from string import Template
 from typing import Any
 
-from refimpl.backend.bound import function_of, refuse_foreign
-from refimpl.backend.errors import RunError
+from refimpl.backend.bound_program import function_of, refuse_foreign
 from refimpl.backend.host_thread import host_stream
+from refimpl.backend.initial_state import first_values
 from refimpl.backend.orders import awaited
-from refimpl.backend.parameters import first_values
+from refimpl.backend.run_errors import RunError
 from refimpl.machine import HOST
 from refimpl.network import Setting, Step, Tensor
 from refimpl.planner import (

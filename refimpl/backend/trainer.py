@@ -13,16 +13,16 @@ import numpy as np
 
 from refimpl.backend import checkpoint
 from refimpl.backend.batches import checked_images, checked_labels, whole_batches
-from refimpl.backend.bound import Settings, refuse_foreign
+from refimpl.backend.bound_program import Settings, refuse_foreign
 from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_peak
 from refimpl.backend.diagnosis import diagnose
-from refimpl.backend.errors import NotFinite, RankFailed, RunError
+from refimpl.backend.forward_only import inference_program
 from refimpl.backend.host_thread import CompressedMap
-from refimpl.backend.inference import inference_program
+from refimpl.backend.initial_state import initial_state, seed_of_rank, state_tensors
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import LegalOrder
-from refimpl.backend.parameters import initial_state, seed_of_rank, state_tensors
+from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
 from refimpl.machine import Timeline
 from refimpl.machine.files import replacing
 from refimpl.network import Tensor

@@ -24,10 +24,10 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from refimpl import __version__
-from refimpl.cli.arguments import DONE, INTERRUPTED, Fail, Parser, status_of, told
 from refimpl.cli.completion import complete, words_to_complete
-from refimpl.cli.declare import end_at_output
 from refimpl.cli.parallel import tell_ranks
+from refimpl.cli.parser import DONE, INTERRUPTED, Fail, Parser, status_of, told
+from refimpl.cli.shared_options import end_at_output
 from refimpl.cli.terminal import tell
 from refimpl.network.imported import own_code
 

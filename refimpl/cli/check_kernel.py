@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from refimpl.cli.arguments import DEVICE_FAILED, DONE, WRONG, Fail, Parser, whole
+from refimpl.cli.parser import DEVICE_FAILED, DONE, WRONG, Fail, Parser, whole
 from refimpl.cli.terminal import say
 from refimpl.network.imported.own_code import executed
 from refimpl.text import counted, one_line, size

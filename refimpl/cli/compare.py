@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DONE, Fail, Parser
-from refimpl.cli.pictures import checked, save
+from refimpl.cli import resolve, shared_options
+from refimpl.cli.parser import DONE, Fail, Parser
+from refimpl.cli.picture_option import checked, save
 from refimpl.cli.plan import least
 from refimpl.cli.terminal import Advance, print_json, progress, say, show_table, wrapped
 from refimpl.combined import Combined
 from refimpl.combined.papers import Tried, best_of
-from refimpl.fit.planning import budget_bytes
+from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import Machine
 from refimpl.names.budgets import several
 from refimpl.names.modules import modules
@@ -61,7 +61,7 @@ def add(parser: Parser) -> None:
             'refimpl compare vdnnpp-demo --with vdnn-conv --with "vdnn-conv join=no" --with vdnnpp-conv',
         ],
     )  # fmt: skip
-    declare.network(parser, several=True)
+    shared_options.network(parser, several=True)
     parser.add_argument(
         "--with", action="append", metavar="SETUP", dest="setups", default=[],
         help='one row, as in "baseline liveness=layer-wise"; repeatable',
@@ -70,14 +70,14 @@ def add(parser: Parser) -> None:
         "--fates", metavar="FILE", action="append", dest="setups", type="fates={}".format,
         help="one row, whose maps have the fates in FILE; repeatable",
     )  # fmt: skip
-    declare.setup(parser, preset=False)
-    declare.machine(parser)
-    declare.budget(parser, several=True)
+    shared_options.setup(parser, preset=False)
+    shared_options.machine(parser)
+    shared_options.budget(parser, several=True)
     parser.add_argument("--least", action="store_true", help="the least budget that each setup fits in, too")
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
-    declare.picture(parser, kinds=False)
-    declare.cluster(parser)
-    declare.json(parser)
+    shared_options.picture(parser, kinds=False)
+    shared_options.cluster(parser)
+    shared_options.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

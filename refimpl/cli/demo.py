@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from refimpl.cli.arguments import Parser
+from refimpl.cli.parser import Parser
 
 BACKENDS = ("cpu", "cuda", "emulated")
 

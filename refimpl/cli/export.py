@@ -6,8 +6,8 @@ import argparse
 import shlex
 import sys
 
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DONE, Parser, writable
+from refimpl.cli import resolve, shared_options
+from refimpl.cli.parser import DONE, Parser, writable
 from refimpl.cli.terminal import say
 from refimpl.machine import here
 from refimpl.machine.files import replace_text
@@ -26,11 +26,11 @@ def add(parser: Parser) -> None:
             "refimpl export tiny-resnet --batch 16 --policy superneurons --budget 0.5 --rate 0.05",
         ],
     )  # fmt: skip
-    declare.network(parser)
-    declare.setup(parser)
-    declare.machine(parser, default="the GPU at hand, h100 without one")
-    declare.budget(parser)
-    declare.learning(parser, "learning: what the script begins with")
+    shared_options.network(parser)
+    shared_options.setup(parser)
+    shared_options.machine(parser, default="the GPU at hand, h100 without one")
+    shared_options.budget(parser)
+    shared_options.learning(parser, "learning: what the script begins with")
     parser.add_argument("--out", metavar="FILE", help="the script (default: standard output)")
 
 

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import asdict
 from typing import Any
 
-from refimpl.cli.arguments import DONE, Fail, Parser, pick
+from refimpl.cli.parser import DONE, Fail, Parser, pick
 from refimpl.cli.terminal import print_json, say, show, wrapped
 from refimpl.machine import CATALOGUES, MACHINES
 from refimpl.machine.model import FIGURES

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import INTERRUPTED, WRONG, Fail, status_of, told
+from refimpl.cli.parser import INTERRUPTED, WRONG, Fail, status_of, told
 from refimpl.machine import here
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import argparse
 from functools import partial
 from typing import Any
 
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Parser, writable
-from refimpl.cli.pictures import checked, draw
+from refimpl.cli import resolve, shared_options
+from refimpl.cli.parser import DOES_NOT_FIT, DONE, Parser, writable
+from refimpl.cli.picture_option import checked, draw
 from refimpl.cli.terminal import print_json, say, show_table, tell, waiting, wrapped
+from refimpl.fit.by_name import budget_bytes, share_of
 from refimpl.fit.least_budget import least_budget, remedies
-from refimpl.fit.planning import budget_bytes, share_of
 from refimpl.machine import Machine
 from refimpl.machine.files import replace_text
 from refimpl.network import Network
@@ -43,10 +43,10 @@ def add(parser: Parser) -> None:
         "Every program is proved safe before it is shown.  Exit status: 0 it fits, 3 it does not.",
         EXAMPLES,
     )  # fmt: skip
-    declare.network(parser)
-    declare.setup(parser)
-    declare.machine(parser)
-    declare.budget(parser)
+    shared_options.network(parser)
+    shared_options.setup(parser)
+    shared_options.machine(parser)
+    shared_options.budget(parser)
     parser.add_argument("--listing", action="store_true", help="list the program, step by step, with reasons")
     parser.add_argument(
         "--step", action="append", default=[], metavar="STEP", help="list one step: a number or a layer"
@@ -58,10 +58,10 @@ def add(parser: Parser) -> None:
     parser.add_argument(
         "--save-fates", metavar="FILE", help="write the fate of every map, to be edited and given to --fates"
     )
-    declare.picture(parser)
+    shared_options.picture(parser)
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="show the program without proving it")
-    declare.cluster(parser)
-    declare.json(parser)
+    shared_options.cluster(parser)
+    shared_options.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

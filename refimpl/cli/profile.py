@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from refimpl.cli import declare
-from refimpl.cli.arguments import DONE, Fail, Parser, real, whole, writable
+from refimpl.cli import shared_options
+from refimpl.cli.parser import DONE, Fail, Parser, real, whole, writable
 from refimpl.cli.terminal import progress, say
 from refimpl.machine import cpu_costs
-from refimpl.machine.cpu import FETCHED, SHARED, with_costs
+from refimpl.machine.cpu_model import FETCHED, SHARED, with_costs
 from refimpl.machine.here import rough_cpu
 from refimpl.network.zoo import build
 from refimpl.text import counted
@@ -22,7 +22,7 @@ def add(parser: Parser) -> None:
         ["refimpl profile lenet --batch 32 --out lenet.json", "refimpl plan lenet --batch 32 --machine lenet.json",
          "refimpl profile --here"],
     )  # fmt: skip
-    declare.network(parser, optional=True)
+    shared_options.network(parser, optional=True)
     parser.add_argument("--here", action="store_true", help="the CPU's kernels, for the machine here; no network")
     parser.add_argument("--out", metavar="FILE", help="the profile to write, a JSON file")
     parser.add_argument(

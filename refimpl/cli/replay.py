@@ -7,8 +7,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from refimpl.cli import declare
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, pick
+from refimpl.cli import shared_options
+from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, pick
 from refimpl.cli.terminal import print_json, progress, say, show
 from refimpl.memory import ALLOCATORS, UNLIMITED, Allocator
 from refimpl.memory.log import LoggedEvent, LogReplay, read_rmm, replay
@@ -28,7 +28,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("log", metavar="FILE.csv", help="the log")
     parser.add_argument("--allocator", metavar="NAME", help="only this allocator")
     parser.add_argument("--size", metavar="BYTES", help="the pool, as in 4GiB; default: the least that each needs")
-    declare.json(parser)
+    shared_options.json(parser)
 
 
 @dataclass(frozen=True)

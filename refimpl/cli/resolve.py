@@ -1,4 +1,4 @@
-"""What the options of `declare` stand for: networks, setups, machines, programs, trainers."""
+"""What the options of `shared_options` stand for: networks, setups, machines, programs, trainers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import WRONG, Fail
-from refimpl.cli.declare import VDNNS_MACHINE
+from refimpl.cli.parser import WRONG, Fail
+from refimpl.cli.shared_options import VDNNS_MACHINE
 from refimpl.cli.terminal import say, search_progress, waiting
 from refimpl.combined import Combined
-from refimpl.fit.planning import plan, share_of
+from refimpl.fit.by_name import plan, share_of
 from refimpl.machine import Machine, Ring, here
 from refimpl.names import presets
 from refimpl.names.budgets import BudgetError, parse_bytes, several, tiers_named

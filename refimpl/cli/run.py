@@ -19,12 +19,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from refimpl.accudnn.tuner import warmed_up
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DONE, INTERRUPTED, WRONG, Fail, Parser, whole, writable
+from refimpl.cli import resolve, shared_options
 from refimpl.cli.parallel import as_rank, refuse_without_parallel, same_command
+from refimpl.cli.parser import DONE, INTERRUPTED, WRONG, Fail, Parser, whole, writable
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.cli.tune import TunedFile, tuned_file
-from refimpl.machine.cpu import CalibratedCpu
+from refimpl.machine.cpu_model import CalibratedCpu
 from refimpl.network import Network
 from refimpl.network.zoo import NETWORKS, build
 from refimpl.planner import Program
@@ -58,7 +58,7 @@ def add(parser: Parser) -> None:
             "refimpl run tiny-vgg:vdnnpp --batch 64 --policy vdnnpp-all --verbose",
         ],
     )  # fmt: skip
-    declare.network(parser)
+    shared_options.network(parser)
     parser.add_argument(
         "--data", metavar="DATA", default="synthetic",
         help="digits (scikit-learn's), synthetic, or a .npz file with images and labels (default: synthetic)",
@@ -68,8 +68,8 @@ def add(parser: Parser) -> None:
         "--steps", type=whole(), metavar="N", help=f"iterations in all, resumed ones too (default: {STEPS})"
     )
     length.add_argument("--epochs", type=whole(), metavar="N", help="times that all images are shown")
-    declare.backend(parser)
-    learning = declare.learning(parser)
+    shared_options.backend(parser)
+    learning = shared_options.learning(parser)
     learning.add_argument(
         "--tuned", metavar="FILE", help="batch, rate and warm-up from what refimpl tune --json printed"
     )
@@ -82,11 +82,11 @@ def add(parser: Parser) -> None:
         "(default: those of --resume; none: the fastest here, which another machine or calibration may find others)",
     )  # fmt: skip
     parser.add_argument("--page", metavar="FILE", help="write a page with one more iteration beside the planned one")
-    declare.setup(parser)
-    declare.machine(parser, default="here")
-    declare.budget(parser)
-    declare.cluster(parser, simulated=False)
-    declare.json(parser)
+    shared_options.setup(parser)
+    shared_options.machine(parser, default="here")
+    shared_options.budget(parser)
+    shared_options.cluster(parser, simulated=False)
+    shared_options.json(parser)
     parser.add_argument("--verbose", action="store_true", help="what every map took that the host compressed, too")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
-from refimpl.cli import declare
-from refimpl.cli.arguments import DONE, Parser
+from refimpl.cli import shared_options
+from refimpl.cli.parser import DONE, Parser
 from refimpl.cli.terminal import print_json, say, show_table
 from refimpl.network.zoo import build
 from refimpl.text import size
@@ -17,15 +17,14 @@ def add(parser: Parser) -> None:
         "A network, layer by layer: shapes, parameters, operations, and the bytes of its maps.",
         ["refimpl summary vgg16 --batch 256", "refimpl summary alexnet:superneurons --json"],
     )  # fmt: skip
-    declare.network(parser)
-    declare.json(parser)
+    shared_options.network(parser)
+    shared_options.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     network = build(options.network, options.batch)
     if options.json:
-        from refimpl.network.accounting import network_wide_bytes
-        from refimpl.network.summary import summary
+        from refimpl.network.accounting import network_wide_bytes, summary
 
         print_json({
             "network": network.name, "batch": network.batch, "parameters": network.parameter_count,

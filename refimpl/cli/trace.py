@@ -6,8 +6,8 @@ import argparse
 from importlib import import_module
 from pathlib import Path
 
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DONE, Fail, Parser, writable
+from refimpl.cli import resolve, shared_options
+from refimpl.cli.parser import DONE, Fail, Parser, writable
 from refimpl.cli.terminal import say
 from refimpl.network.zoo import build
 
@@ -30,15 +30,15 @@ def add(parser: Parser) -> None:
             "refimpl trace tiny-resnet --run --out measured.json",
         ],
     )  # fmt: skip
-    declare.network(parser)
-    declare.setup(parser)
-    declare.machine(parser)
-    declare.budget(parser)
+    shared_options.network(parser)
+    shared_options.setup(parser)
+    shared_options.machine(parser)
+    shared_options.budget(parser)
     parser.add_argument("--format", choices=tuple(FORMATS), help="default: by the ending of --out, else all three")
     parser.add_argument("--out", metavar="PATH", default=".", help="a file, or a folder (default: this one)")
     parser.add_argument("--run", action="store_true", dest="measured", help="run it here: see --backend")
-    declare.backend(parser)
-    declare.cluster(parser)
+    shared_options.backend(parser)
+    shared_options.cluster(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,11 +11,11 @@ from typing import Any
 from refimpl.accudnn.cluster import Cluster
 from refimpl.accudnn.tuner import Learning, Objective, Point, fitting
 from refimpl.accudnn.tuning import ACCOUNTINGS, Accounting, Tuned, Workers, tune
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DONE, Fail, Parser, pick, real, whole
-from refimpl.cli.pictures import checked, save
+from refimpl.cli import resolve, shared_options
+from refimpl.cli.parser import DONE, Fail, Parser, pick, real, whole
+from refimpl.cli.picture_option import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
-from refimpl.fit.planning import budget_bytes, plan
+from refimpl.fit.by_name import budget_bytes, plan
 from refimpl.machine import wire_bytes
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit
@@ -40,11 +40,11 @@ def add(parser: Parser) -> None:
             "refimpl tune lenet --budget 8MiB --json > tuned.json",
         ],
     )  # fmt: skip
-    declare.network(parser, batch=False)
+    shared_options.network(parser, batch=False)
     parser.add_argument("--policy", metavar="PRESET", default=POLICY, help=f"default: {POLICY}")
-    declare.setup(parser, preset=False)
-    declare.machine(parser)
-    declare.budget(parser)
+    shared_options.setup(parser, preset=False)
+    shared_options.machine(parser)
+    shared_options.budget(parser)
     parser.add_argument(
         "--objective", choices=("single", "cluster"),
         help="of the batches within 1 %% of the most images a second, the smallest or the largest "
@@ -57,19 +57,19 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     cluster = parser.add_argument_group("a cluster, simulated")
     cluster.add_argument("--workers", type=numbers, default=(), metavar="N,N", help="numbers of GPUs, as in 8,64,512")
-    declare.ring(cluster)
+    shared_options.ring(cluster)
     learning = parser.add_argument_group("learning")
     learning.add_argument("--base-batch", type=whole(), metavar="N", default=256, help="default: 256")
     learning.add_argument("--base-rate", type=real(above=0), metavar="R", default=0.1, help="its rate (default: 0.1)")
     learning.add_argument("--images", type=whole(), metavar="N", default=1_281_167,
                           help="of an epoch (default: ImageNet's 1,281,167)")  # fmt: skip
-    declare.picture(parser, kinds=False)
-    declare.json(parser)
+    shared_options.picture(parser, kinds=False)
+    shared_options.json(parser)
 
 
 def numbers(text: str) -> tuple[int, ...]:
     """The type of --workers."""
-    return tuple(whole(most=declare.MOST_RANKS)(part) for part in text.split(","))
+    return tuple(whole(most=shared_options.MOST_RANKS)(part) for part in text.split(","))
 
 
 def run(options: argparse.Namespace) -> int:

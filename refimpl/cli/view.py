@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DONE, Parser, writable
+from refimpl.cli import resolve, shared_options
+from refimpl.cli.parser import DONE, Parser, writable
 from refimpl.cli.terminal import say
-from refimpl.fit.planning import plan
+from refimpl.fit.by_name import plan
 from refimpl.report.figures import title
 
 
@@ -23,11 +23,11 @@ def add(parser: Parser) -> None:
             "refimpl view resnet50 --policy superneurons --against-network resnet101",
         ],
     )  # fmt: skip
-    declare.network(parser)
-    declare.setup(parser)
-    declare.machine(parser)
-    declare.budget(parser)
-    declare.cluster(parser)
+    shared_options.network(parser)
+    shared_options.setup(parser)
+    shared_options.machine(parser)
+    shared_options.budget(parser)
+    shared_options.cluster(parser)
     parser.add_argument("--against", metavar="SETUP", help="a second program, of this setup (default: the same setup)")
     parser.add_argument(
         "--against-network", metavar="NETWORK", help="a second program, of this network (default: the same network)"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from refimpl.machine import Machine
+from refimpl.memory.allocation_trace import Event, replay
 from refimpl.memory.base import GRANULARITY
-from refimpl.memory.trace import Event, replay
 from refimpl.names.modules import MODULES
 from refimpl.names.presets import PRESETS, baseline
 from refimpl.network import Network

@@ -3,8 +3,8 @@
 from refimpl.machine.catalogues import CATALOGUES
 from refimpl.machine.clock import Clock, Engine
 from refimpl.machine.gpus import MACHINES, TITAN_X
+from refimpl.machine.measured_profile import Profile, machine_from_profile
 from refimpl.machine.model import Choice, Machine
-from refimpl.machine.profile import Profile, machine_from_profile
 from refimpl.machine.ring import Ring, wire_bytes
 from refimpl.machine.simulate import Span, Timeline, engine_of, simulate
 from refimpl.machine.tiers import HOST, PEER, Tier

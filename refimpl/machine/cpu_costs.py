@@ -5,7 +5,7 @@ in a row; and what is added in an iteration, where other launches come between t
 copy has filled the caches.  The median of some turns counts.  Most of the ten seconds are Numba's, so as few kernels as
 possible are compiled, and other processes help.
 
-**Modelled**: what a unit of a kernel costs (`refimpl.machine.cpu`).  It is the cost on one AMD EPYC with two cores
+**Modelled**: what a unit of a kernel costs (`refimpl.machine.cpu_model`).  It is the cost on an AMD EPYC with two cores
 (`cpu_costs.json`), times the ratio of this CPU's seconds to that one's: in the kernel itself if it is measured, and
 else in the measured kernel most like it (`LIKE`).  A median of the ratios of a few sizes varies less from one
 calibration to the next than costs that are fitted to so few.
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from refimpl.machine.catalogues import options
-from refimpl.machine.cpu import (
+from refimpl.machine.cpu_model import (
     FETCHED,
     LAUNCH,
     SHARED,

@@ -13,10 +13,10 @@ from math import prod
 from typing import Any
 
 from refimpl.machine.catalogues import options
-from refimpl.machine.cpu import launches, untouched, up
+from refimpl.machine.cpu_model import launches, untouched, up
 from refimpl.machine.devices import Device, Direction, device_at_hand
+from refimpl.machine.measured_profile import Copies, Profile, key
 from refimpl.machine.model import Choice, in_order
-from refimpl.machine.profile import Copies, Profile, key
 from refimpl.machine.timing import Run, least_in_turns, replay
 from refimpl.machine.work import MachineError, Option
 from refimpl.network.call import Call

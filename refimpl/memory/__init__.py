@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from refimpl.memory.allocation_trace import Event, Trace, ideal, replay
 from refimpl.memory.base import UNLIMITED, Allocator, Pool, PoolError, Statistics
 from refimpl.memory.block_heap import BlockHeap
 from refimpl.memory.both_ends import BothEnds
@@ -9,7 +10,6 @@ from refimpl.memory.fits import BestFit, DriverCalls, FirstFit, FitPool, WorstFi
 from refimpl.memory.fixed_addresses import Fixed, lives
 from refimpl.memory.free_list import FreeList
 from refimpl.memory.placing import Life
-from refimpl.memory.trace import Event, Trace, ideal, replay
 
 ALLOCATORS: dict[str, Allocator] = {
     allocator.name: allocator

@@ -15,11 +15,11 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from refimpl.memory.allocation_trace import PoolSize, Trace, ideal, rounded
 from refimpl.memory.base import UNLIMITED, Pool
 from refimpl.memory.fits import FitPool
 from refimpl.memory.free_list import FreeList
 from refimpl.memory.placing import Life, placer
-from refimpl.memory.trace import PoolSize, Trace, ideal, rounded
 
 ROUNDS = 32  #: of placing all blocks, at most
 

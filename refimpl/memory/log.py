@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from refimpl.memory import trace
+from refimpl.memory import allocation_trace
 from refimpl.memory.base import Pool, Statistics
 from refimpl.text import RefimplError, counted, naming, opened, shown
 
@@ -161,26 +161,26 @@ def replay(events: Iterable[LoggedEvent], pool: Pool) -> LogReplay:
     lines = list(events)
     alive: defaultdict[int, deque[int]] = defaultdict(deque)  # pointer → positions of its allocations
     asked = asked_peak = 0
-    blocks: list[trace.Event] = []  # a block's number is the position of its allocation
+    blocks: list[allocation_trace.Event] = []  # a block's number is the position of its allocation
     recorded_failures, unknown = [], []
     for position, event in enumerate(lines):
         if event.action == "allocate failure":
             recorded_failures.append(position)
         elif event.action == "allocate":
             alive[event.pointer].append(position)
-            blocks.append(trace.Event(position, max(event.nbytes, 1)))
+            blocks.append(allocation_trace.Event(position, max(event.nbytes, 1)))
             asked += event.nbytes
             asked_peak = max(asked_peak, asked)
         elif not alive[event.pointer]:
             unknown.append(position)
         else:
             block = alive[event.pointer].popleft()
-            blocks.append(trace.Event(block, 0))
+            blocks.append(allocation_trace.Event(block, 0))
             asked -= lines[block].nbytes
     first_failure = None
     failures = []
     rest, addresses = iter(blocks), dict[int, int]()
-    while (misfit := trace.replay(rest, pool, addresses)) is not None:
+    while (misfit := allocation_trace.replay(rest, pool, addresses)) is not None:
         position = misfit.event.block
         failures.append(position)
         first_failure = first_failure or LogMisfit(position, lines[position].nbytes, pool.statistics())

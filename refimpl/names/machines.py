@@ -12,8 +12,8 @@ from typing import Any
 from refimpl.machine import cpu_costs
 from refimpl.machine.gpus import MACHINES
 from refimpl.machine.here import current_gpu, rough_cpu
+from refimpl.machine.measured_profile import machine_from_profile
 from refimpl.machine.model import FIGURES, Efficiency, Machine
-from refimpl.machine.profile import machine_from_profile
 from refimpl.machine.work import MachineError
 from refimpl.text import closest
 

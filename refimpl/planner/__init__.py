@@ -24,8 +24,8 @@ from refimpl.planner.instructions import (
 )
 from refimpl.planner.loop import plan
 from refimpl.planner.program import Program, Trial
-from refimpl.planner.search import Search
 from refimpl.planner.setup import BASELINE, SLOTS, Setup, SetupError
+from refimpl.planner.setup_search import Search
 from refimpl.planner.verify import Proof, Unsafe
 
 __all__ = [

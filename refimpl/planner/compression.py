@@ -22,7 +22,7 @@ from refimpl.network import Step, Tensor
 from refimpl.planner.context import PlanContext
 from refimpl.planner.instructions import Compress, Decompress, pinned_size
 from refimpl.planner.order import Block, Order
-from refimpl.planner.pinned import PinnedMemory
+from refimpl.planner.pinned_memory import PinnedMemory
 from refimpl.planner.slots import BoundCompression, Pinned
 
 

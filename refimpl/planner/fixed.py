@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import ClassVar, NamedTuple
 
 from refimpl.memory import UNLIMITED, Allocator, Fixed, Life, Pool, PoolError
+from refimpl.memory.allocation_trace import rounded
 from refimpl.memory.base import GRANULARITY
 from refimpl.memory.fixed_addresses import (
     ROUNDS,
@@ -21,7 +22,6 @@ from refimpl.memory.fixed_addresses import (
     fix_addresses,
     rounds,
 )
-from refimpl.memory.trace import rounded
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.instructions import CopyIn, CopyOut, Launch, Lifetime
 from refimpl.planner.program import Program

@@ -19,8 +19,8 @@ from refimpl.planner.mover import Mover, Streams, Workspace
 from refimpl.planner.order import Order
 from refimpl.planner.pools import largest_smaller
 from refimpl.planner.program import Program
-from refimpl.planner.search import Search
 from refimpl.planner.setup import Setup
+from refimpl.planner.setup_search import Search
 from refimpl.planner.slots import PoolSearch
 
 #: The most steps that a released block drains, in the order in which they are tried; None: as long as there is room.

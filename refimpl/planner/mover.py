@@ -17,7 +17,7 @@ from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.errors import NotTheFastest
 from refimpl.planner.instructions import COMPUTE, CopyIn, CopyOut, Launch
 from refimpl.planner.order import Order
-from refimpl.planner.pinned import PinnedMemory
+from refimpl.planner.pinned_memory import PinnedMemory
 from refimpl.planner.slots import BoundAlgorithms, BoundCache, BoundRecompute
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from refimpl.machine import Machine, Timeline, simulate
-from refimpl.memory.trace import Event
+from refimpl.memory.allocation_trace import Event
 from refimpl.network import Network, Tensor
 from refimpl.planner.instructions import Allocate, Copy, Counts, Fate, Free, Instruction, Launch, Lifetime, StepRow
 from refimpl.planner.setup import Setup

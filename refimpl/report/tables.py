@@ -18,8 +18,7 @@ from rich.style import Style
 
 from refimpl.machine import Timeline
 from refimpl.network import Network, Step
-from refimpl.network.accounting import network_wide_bytes
-from refimpl.network.summary import summary, total
+from refimpl.network.accounting import network_wide_bytes, summary, total
 from refimpl.planner import Program
 from refimpl.planner.instructions import Compress, Decompress
 from refimpl.planner.slots import PoolSearch

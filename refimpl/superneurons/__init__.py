@@ -3,28 +3,26 @@
 | module | the paper |
 | --- | --- |
 | `liveness` | after which step a tensor is freed: §3.2 |
-| `pool` | the heap of 1 KB blocks that replaces cudaMalloc and cudaFree: §3.3.1 |
-| `unified_pool` | where offloaded maps go: the host's memory, another GPU's, remote memory: §3.3.1 |
+| `unified_pool` | the heap of 1 KB blocks that replaces cudaMalloc and cudaFree; where offloaded maps go: §3.3.1 |
 | `offload` | the outputs of checkpoints are offloaded: §3.3.1 |
 | `prefetch` | they are prefetched some steps ahead: §3.3.1 |
 | `cache` | tensors move only when the device is full, the least recently used first: §3.3.2 |
 | `segments` | which maps are dropped, and which of three strategies rebuilds them: §3.4 |
 | `recompute` | the chain of forward steps that rebuilds a dropped map: §3.4 |
-| `workspace` | the fastest convolutions that the bytes free now allow: §3.5 |
-| `presets` | these one on top of another, as in the paper's memory curve |
+| `presets` | these one on top of another, as in the paper's memory curve; dynamic workspaces: §3.5 |
 
 Each module works alone, and beside the other papers' modules.
 """
 
+from refimpl.memory import DriverCalls
 from refimpl.superneurons.cache import LeastRecentlyUsed
 from refimpl.superneurons.liveness import Analysis, last_uses, out_sets
 from refimpl.superneurons.offload import ALL_CHECKPOINTS, CHECKPOINTS, OffloadOutputs
-from refimpl.superneurons.pool import DriverCalls, Heap
 from refimpl.superneurons.prefetch import Ahead
+from refimpl.superneurons.presets import DynamicWorkspace
 from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, BoundSegments, RecomputeSegments
 from refimpl.superneurons.segments import Segment, Segmentation, nbytes
-from refimpl.superneurons.unified_pool import UnifiedTensorPool
-from refimpl.superneurons.workspace import DynamicWorkspace
+from refimpl.superneurons.unified_pool import Heap, UnifiedTensorPool
 
 Recompute, BoundRecompute = RecomputeSegments, BoundSegments  #: their earlier names
 

@@ -10,22 +10,36 @@
 The first three use the convolution algorithms with the least workspace unless told otherwise, so that no workspace
 enters the memory curve.  The preset `superneurons-offload` is the second one with dynamic workspaces, as the paper
 trains.
+
+Dynamic workspaces (§3.5): when the algorithm of a convolution call is chosen, all tensors of its step are on the
+device, and the bytes that are left may be used for speed.  Forward, data gradient and filter gradient choose
+separately, at every step.  A workspace is one block, so the largest hole counts, not all free bytes.  vDNN++'s dynamic
+policy makes the same choice, so it is in `refimpl.planner.baseline.FastestThatFits`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
 
 from refimpl.planner import Setup, slots
-from refimpl.planner.baseline import MemoryOptimal
+from refimpl.planner.baseline import FastestThatFits, MemoryOptimal
 from refimpl.superneurons.cache import LeastRecentlyUsed
 from refimpl.superneurons.liveness import Analysis
 from refimpl.superneurons.offload import CHECKPOINTS
-from refimpl.superneurons.pool import Heap
 from refimpl.superneurons.prefetch import DISTANCE, Ahead
 from refimpl.superneurons.recompute import COST_AWARE
-from refimpl.superneurons.unified_pool import UnifiedTensorPool
-from refimpl.superneurons.workspace import DynamicWorkspace
+from refimpl.superneurons.unified_pool import Heap, UnifiedTensorPool
+
+
+@dataclass(frozen=True)
+class DynamicWorkspace(FastestThatFits):
+    """The fastest algorithm whose workspace fits the largest hole; where none does, the one with the least."""
+
+    name: ClassVar[str] = "superneurons-dynamic"
+    summary: ClassVar[str] = "the fastest whose workspace fits the largest hole at that moment"
+
 
 MEMORY = MemoryOptimal()
 UTP = UnifiedTensorPool()

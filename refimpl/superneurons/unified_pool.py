@@ -1,9 +1,14 @@
-"""SuperNeurons' Unified Tensor Pool (UTP, §3.3.1): one pool of the memories outside the GPU.
+"""SuperNeurons' two pools (§3.3.1): the heap of the GPU's memory, and the pool of the memories outside the GPU.
 
-The paper's pool spans the host's memory, other GPUs' memory over the PCIe switch and remote memory by RDMA; its
-evaluation uses the host's alone.  Here a map goes to the first of the machine's tiers that has room for it, in the
-order of preference that the machine gives, and keeps its buffer for the whole run.  On a machine with the host's tier
-alone that is one pinned buffer a map.
+**The heap** replaces a driver call for every allocation and every free.  It is one chunk, taken at the start and cut
+into blocks of 1 KB; after that it needs no driver.  It knows no tensor and no device, so it is one of the allocators
+(`refimpl.memory.block_heap`), as is the driver that it replaces.
+`refimpl.studies.reproduce.superneurons.pool_study` compares the two.
+
+**The Unified Tensor Pool** (UTP) is the memory that tensors are offloaded to.  The paper's spans the host's memory,
+other GPUs' memory over the PCIe switch and remote memory by RDMA; its evaluation uses the host's alone.  Here a map
+goes to the first of the machine's tiers that has room for it, in the order of preference that the machine gives, and
+keeps its buffer for the whole run.  On a machine with the host's tier alone that is one pinned buffer a map.
 """
 
 from __future__ import annotations
@@ -11,9 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from refimpl.memory import BlockHeap
 from refimpl.planner import slots
 from refimpl.planner.baseline import Buffers
 from refimpl.planner.context import PlanContext
+
+Heap = BlockHeap
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,12 @@
 
 | module | the paper |
 | --- | --- |
-| `offload` | which feature maps are offloaded, and when: §3.2 |
-| `prefetch` | which one is prefetched, and when: §3.2, Figure 10 |
-| `algorithms` | the greedy choice of convolution algorithms: §3.3 |
-| `presets` | vDNN-all, vDNN-conv, and the dynamic policy that tries them: §3.3 |
+| `offload` | which feature maps are offloaded, which one is prefetched, and when: §3.2, Figure 10 |
+| `presets` | vDNN-all, vDNN-conv, the dynamic policy that tries them, its greedy choice of algorithms: §3.3 |
 """
 
-from refimpl.vdnn.algorithms import Greedy
-from refimpl.vdnn.offload import ALL, CONV, OffloadInputs
-from refimpl.vdnn.prefetch import LITERAL, WINDOW
-from refimpl.vdnn.presets import VDNN_ALL, VDNN_CONV, VDNN_DYN, static
+from refimpl.vdnn.offload import ALL, CONV, LITERAL, WINDOW, OffloadInputs
+from refimpl.vdnn.presets import VDNN_ALL, VDNN_CONV, VDNN_DYN, Greedy, static
 
 __all__ = [
     "ALL", "CONV", "LITERAL", "VDNN_ALL", "VDNN_CONV", "VDNN_DYN", "WINDOW", "Greedy", "OffloadInputs", "static",

@@ -1,7 +1,13 @@
-"""vDNN's offload (§3.2): the inputs of chosen layers are copied to the host.
+"""vDNN's offload and prefetch (§3.2): the inputs of chosen layers are copied to the host, and back.
 
-It is X, a layer's input, and the last layer that reads it sends it (`refimpl.planner.last_consumer`).  A map that
-several layers read is offloaded if any of them is of a chosen kind.
+What is offloaded is X, a layer's input; the last layer that reads it sends it (`refimpl.planner.last_consumer`).  A
+map that several layers read is offloaded if any of them is of a chosen kind.
+
+While a layer runs backward, the map of at most one earlier layer is prefetched (Figure 10).  The search,
+`find_prefetch_layer` of the paper, is in `refimpl.planner.window`, where vDNN++ finds it too.  Which layers make it?
+Read literally, every layer's backward does, a POOL's too, which then holds the next CONV's X beside its own X, Y and
+dX.  VGG-16 with 256 images would not fit 12 GiB that way, and that it fits is the paper's headline.  So by default a
+POOL's backward does not search; the literal reading is a module of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +19,7 @@ from refimpl.network.kinds import LayerKind, with_new
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 from refimpl.planner.last_consumer import LastConsumerSends
+from refimpl.planner.window import Window
 
 
 @dataclass(frozen=True)
@@ -41,3 +48,6 @@ ALL = OffloadInputs(
 CONV = OffloadInputs(
     with_new(("conv",), lambda traits: traits.work == "product"), "vdnn-conv", "the inputs of every CONV"
 )
+
+WINDOW = Window("vdnn-window", "the nearest offloaded layer's map, no farther than the next CONV", ("pool",))
+LITERAL = Window("vdnn-window-literal", "the same, and a POOL's backward searches too", ())

@@ -8,15 +8,36 @@
 4. else the setup of 1.
 
 No mixed sets of maps are searched, and the adopted setup is not improved any further.
+
+The greedy choice: every call starts at its fastest algorithm; where the workspace would overflow at this point, this
+call alone steps down, algorithm by algorithm, until one fits.  That ends at the fastest that fits, as SuperNeurons'
+dynamic workspaces do, so the choice is in `refimpl.planner.baseline.FastestThatFits`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from refimpl.planner import Search, Setup, slots
-from refimpl.planner.baseline import LayerWise, MemoryOptimal, NoOffload, NoPrefetch, PerformanceOptimal
-from refimpl.vdnn.algorithms import Greedy
-from refimpl.vdnn.offload import ALL, CONV
-from refimpl.vdnn.prefetch import WINDOW
+from refimpl.planner.baseline import (
+    FastestThatFits,
+    LayerWise,
+    MemoryOptimal,
+    NoOffload,
+    NoPrefetch,
+    PerformanceOptimal,
+)
+from refimpl.vdnn.offload import ALL, CONV, WINDOW
+
+
+@dataclass(frozen=True)
+class Greedy(FastestThatFits):
+    """The fastest algorithm; where that would overflow at this point, this call alone steps down until one fits."""
+
+    name: ClassVar[str] = "vdnn-greedy"
+    summary: ClassVar[str] = "the fastest; where that would overflow, the next one with less workspace"
+
 
 MEMORY, PERFORMANCE, GREEDY = MemoryOptimal(), PerformanceOptimal(), Greedy()
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from refimpl.memory import UNLIMITED, Allocator, BothEnds
-from refimpl.memory.trace import Event, PoolSize, Trace, ideal, replay, rounded
+from refimpl.memory.allocation_trace import Event, PoolSize, Trace, ideal, replay, rounded
 from refimpl.planner import Program, slots
 from refimpl.planner.errors import DoesNotFit, PoolDoesNotFit
 from refimpl.text import RefimplError

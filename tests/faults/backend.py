@@ -58,7 +58,7 @@ FAULTS = (
     ),
     Fault(
         "the first weights do not depend on the tensor's name",
-        "refimpl/backend/parameters.py",
+        "refimpl/backend/initial_state.py",
         'f"{seed}/{name}".encode()',
         'f"{seed}/".encode()',
         "tests/refimpl/backend",
@@ -72,7 +72,7 @@ FAULTS = (
     ),
     Fault(
         "a setting that has changed is not bound again",
-        "refimpl/backend/bound.py",
+        "refimpl/backend/bound_program.py",
         "if value != self._settings[name]}",
         "if value is None}",
         "tests/refimpl/backend",
@@ -109,7 +109,7 @@ FAULTS = (
     ),
     Fault(
         "the first rank does not say which rank failed",
-        "refimpl/backend/errors.py",
+        "refimpl/backend/run_errors.py",
         'super().__init__(f"rank {rank}: {why}")',
         "super().__init__(why)",
         "tests/refimpl/backend/test_communicators.py",

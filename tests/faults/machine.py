@@ -7,7 +7,7 @@ from tests.faults.fault import Fault
 FAULTS = (
     Fault(
         "a kernel whose cost is not known takes no time but a launch's",
-        "refimpl/machine/cpu.py",
+        "refimpl/machine/cpu_model.py",
         "        if name not in self.costs:\n            raise",
         "        if name not in self.costs:\n            return self.launch_seconds\n            raise",
         "tests/refimpl/machine",
@@ -51,24 +51,24 @@ FAULTS = (
     ),
     Fault(
         "cores without a block cost nothing on the calibrated CPU",
-        "refimpl/machine/cpu.py",
+        "refimpl/machine/cpu_model.py",
         "return up(blocks, threads) / blocks if blocks < 8 * threads else 1.0",
         "return up(blocks, threads) / blocks if blocks < 0 else 1.0",
-        "tests/refimpl/machine/test_cpu.py",
+        "tests/refimpl/machine/test_cpu_model.py",
     ),
     Fault(
         "a damaged calibration is used",
         "refimpl/machine/cpu_costs.py",
         "if sound and whole and NEEDED",
         "if whole and NEEDED",
-        "tests/refimpl/machine/test_cpu.py::test_a_calibration_with_one_wrong_cost_is_measured_again",
+        "tests/refimpl/machine/test_cpu_model.py::test_a_calibration_with_one_wrong_cost_is_measured_again",
     ),
     Fault(
         "costs that were measured of other kernels are used",
         "refimpl/machine/cpu_costs.py",
         "        digest.update(source.read_bytes())\n",
         "        source.read_bytes()\n",
-        "tests/refimpl/machine/test_cpu.py::test_costs_of_other_kernels_are_another_calibration",
+        "tests/refimpl/machine/test_cpu_model.py::test_costs_of_other_kernels_are_another_calibration",
     ),
     Fault(
         "of several turns the slowest counts",

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.faults.copies import PACKAGES, ROOT, Copies, Copy, short
-from tests.faults.run import FAULTS
+from tests.faults.plant import FAULTS
 
 LIMITED = ("--limit", "60")  #: processor seconds of a test
 PATIENCE = 7200  #: seconds of a run of pytest

@@ -14,7 +14,7 @@ FAULTS = (
     ),
     Fault(
         "a POOL's backward searches by default",
-        "refimpl/vdnn/prefetch.py",
+        "refimpl/vdnn/offload.py",
         '("pool",)',
         "()",
         "tests/refimpl/vdnn/test_prefetch.py",
@@ -100,10 +100,10 @@ FAULTS = (
     ),
     Fault(
         "AccUDNN's model has a map away one step too early",
-        "refimpl/accudnn/model.py",
+        "refimpl/accudnn/performance_model.py",
         "change[one.f + 1] -= one.nbytes",
         "change[one.f] -= one.nbytes",
-        "tests/refimpl/accudnn/test_model.py",
+        "tests/refimpl/accudnn/test_performance_model.py",
         slow=True,
     ),
     Fault(
@@ -111,14 +111,14 @@ FAULTS = (
         "refimpl/accudnn/schedule.py",
         "            if sent[one] > now:\n",
         "            if sent[one] > now + 1e9:\n",
-        "tests/refimpl/accudnn/test_model.py tests/refimpl/accudnn/test_policy.py",
+        "tests/refimpl/accudnn/test_performance_model.py tests/refimpl/accudnn/test_policy.py",
     ),
     Fault(
         "AccUDNN shrinks a workspace to its least",
         "refimpl/accudnn/choice.py",
         "        if not fitting:\n            return None\n        caps[step] = fitting[0]",
         "        if not fitting:\n            return None\n        caps[step] = fitting[-1]",
-        "tests/refimpl/accudnn/test_model.py tests/refimpl/accudnn/test_policy.py",
+        "tests/refimpl/accudnn/test_performance_model.py tests/refimpl/accudnn/test_policy.py",
     ),
     Fault(
         "the tuner takes the largest of the batches that are alike",

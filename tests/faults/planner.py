@@ -49,7 +49,7 @@ FAULTS = (
     ),
     Fault(
         "a host copy stays valid although the map was written to",
-        "refimpl/planner/pinned.py",
+        "refimpl/planner/pinned_memory.py",
         "copy.valid = False",
         "copy.valid = copy.valid",
         "tests/refimpl/planner tests/refimpl/superneurons",
@@ -194,7 +194,7 @@ FAULTS = (
     ),
     Fault(
         "vDNN-dyn adopts the feasible candidate although a faster one fits",
-        "refimpl/planner/search.py",
+        "refimpl/planner/setup_search.py",
         "next(filter(None, planned), frugal)",
         "next(filter(None, planned), frugal) and frugal",
         "tests/refimpl/vdnn",

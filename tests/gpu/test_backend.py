@@ -19,7 +19,7 @@ from refimpl.network import Network
 from refimpl.network.zoo.small import tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
-from tests.device import BACKEND, sized
+from tests.gpu_device import BACKEND, sized
 from tests.refimpl.backend.running import (
     MACHINE,
     dense_network,

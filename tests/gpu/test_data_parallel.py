@@ -13,7 +13,7 @@ from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer, in_th
 from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import Program, plan
-from tests.device import BACKEND
+from tests.gpu_device import BACKEND
 from tests.refimpl.backend.ranks import LEARNT
 from tests.refimpl.backend.running import MACHINE, differing
 from tests.refimpl.plainly import draw_batch

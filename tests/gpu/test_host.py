@@ -12,7 +12,7 @@ import pytest
 from kernels import conv, elementwise, gpu
 from kernels.launch import Floats, Kernel, bind, launch
 from kernels.shim import cuda
-from tests.device import BACKEND, sized
+from tests.gpu_device import BACKEND, sized
 
 pytestmark = pytest.mark.gpu
 

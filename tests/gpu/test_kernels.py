@@ -34,7 +34,7 @@ from kernels import (
 )  # fmt: skip
 from kernels.conv.shape import PASSES, ConvShape
 from refimpl.network.kinds import TRAITS
-from tests.device import sized
+from tests.gpu_device import sized
 
 pytestmark = pytest.mark.gpu
 

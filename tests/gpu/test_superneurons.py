@@ -17,7 +17,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import Allocate, Launch, Program, Setup, plan
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.superneurons import measured as superneurons_measured
-from tests.device import BACKEND, sized
+from tests.gpu_device import BACKEND, sized
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch

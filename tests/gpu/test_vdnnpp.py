@@ -19,7 +19,7 @@ from refimpl.planner import Compress, Program, Setup, plan
 from refimpl.planner.verify import verify
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.vdnnpp import measured as vdnnpp_measured
-from tests.device import BACKEND, sized
+from tests.gpu_device import BACKEND, sized
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch

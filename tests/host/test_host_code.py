@@ -1,8 +1,9 @@
 """What the real host code, Numba's, cuda.core's and ours, tells the driver, and how long that takes it.
 
-The tests themselves are beside this file: `launches.py`, `backend_calls.py` (whole programs), `driver_calls.py` and
-`packing.py`.  They run in a process of their own, which finds the emulated GPU's driver where it looks for libcuda, as
-it is: no kernel is translated, a launch computes nothing, and every call is noted (`kernels/emulated/journal.h`).
+The tests themselves are beside this file: `launches.py`, `backend_calls.py` (whole programs), `driver_allocator.py`
+and `compressed_maps.py`.  They run in a process of their own, which finds the emulated GPU's driver where it looks for
+libcuda, as it is: no kernel is translated, a launch computes nothing, and every call is noted
+(`kernels/emulated/journal.h`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kernels import emulated, machine_code
 from kernels.emulated import build
 
 HERE = Path(__file__).parent
-TESTS = [HERE / f"{name}.py" for name in ("launches", "backend_calls", "driver_calls", "packing")]
+TESTS = [HERE / f"{name}.py" for name in ("launches", "backend_calls", "driver_allocator", "compressed_maps")]
 WHY_NOT = emulated.why_not() or machine_code.why_not()
 
 

@@ -53,11 +53,11 @@ class Copies:
 
 @pytest.fixture(autouse=True)
 def by_way_of_ptx(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests import device
+    from tests import gpu_device
 
     if request.config.getoption("--device") != "emulated" or not request.node.get_closest_marker("ptx"):
         return
-    if (reason := device.start()) is not None:
+    if (reason := gpu_device.start()) is not None:
         pytest.skip(reason)
     real = cpu.run
     rounded = request.node.get_closest_marker("ptx").kwargs.get("rounded", False)

@@ -34,7 +34,7 @@ from refimpl.combined import load as load_fates
 from refimpl.machine import MACHINES, cpu_costs
 from refimpl.machine.devices import Cpu
 from refimpl.machine.measure import measure
-from refimpl.machine.profile import load as load_profile
+from refimpl.machine.measured_profile import load as load_profile
 from refimpl.memory.log import read_rmm
 from refimpl.network import Builder, Network
 from refimpl.network.zoo import build

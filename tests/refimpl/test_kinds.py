@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from kernels import reference
-from refimpl.machine import cpu, cpu_costs
+from refimpl.machine import cpu_costs, cpu_model
 from refimpl.machine.devices import Cpu
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Call, Conventions, Network, zoo
 from refimpl.network.conventions import VDNNPP
@@ -145,8 +145,8 @@ def values_to_start_from(kind: str) -> Iterator[str]:
 def costs(kind: str) -> Iterator[str]:
     for call in calls(kind):
         for made, how in cpu_costs._ways(call):
-            for launched in cpu.launches(made.function, cpu.untouched(made) | how):
-                if cpu.units(launched)[0] not in cpu_costs.reference():
+            for launched in cpu_model.launches(made.function, cpu_model.untouched(made) | how):
+                if cpu_model.units(launched)[0] not in cpu_costs.reference():
                     yield f"cpu_costs.json has no {launched.kernel.name}: python -m tests.refimpl.machine.cpu_reference"
 
 

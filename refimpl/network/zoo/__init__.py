@@ -20,11 +20,11 @@ from refimpl.network.imported import from_file, from_onnx, from_torch
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_vdnnpp, overfeat
-from refimpl.network.zoo.demonstration import vdnnpp_demo
 from refimpl.network.zoo.googlenet import googlenet
 from refimpl.network.zoo.inceptionv4 import inceptionv4
 from refimpl.network.zoo.resnet import resnet, resnet50, resnet101, resnet152
 from refimpl.network.zoo.small import lenet, tiny_inception, tiny_resnet, tiny_vgg
+from refimpl.network.zoo.vdnnpp_demo import vdnnpp_demo
 from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
 from refimpl.text import closest
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import refimpl
-from refimpl.cli.arguments import DEVICE_FAILED, DONE, Fail, Parser, pick, whole
 from refimpl.cli.parallel import as_rank
+from refimpl.cli.parser import DEVICE_FAILED, DONE, Fail, Parser, pick, whole
 from refimpl.cli.terminal import print_json, progress, show, tell, wrapped
 from refimpl.text import counted
 
@@ -141,7 +141,7 @@ def training(options: argparse.Namespace) -> int:
 def emulated(options: argparse.Namespace) -> int:
     """A product of matrices, an iteration and a cold start on the emulated GPU."""
     from refimpl.backend import DeviceFailed
-    from refimpl.studies.bench import emulated as measuring
+    from refimpl.studies.bench import emulated_gpu as measuring
 
     try:
         report = measuring.run(3 if options.quick else 10, with_cold_start=not options.quick)

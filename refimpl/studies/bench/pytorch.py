@@ -21,7 +21,7 @@ from math import isqrt
 from typing import Any
 
 from refimpl.backend import data
-from refimpl.backend.parameters import initial_state
+from refimpl.backend.initial_state import initial_state
 from refimpl.network import Layer, Network
 
 PLAIN = "plain"

@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DONE, Parser
-from refimpl.cli.pictures import checked, save
+from refimpl.cli import resolve, shared_options
+from refimpl.cli.parser import DONE, Parser
+from refimpl.cli.picture_option import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
@@ -46,7 +46,7 @@ def add(parser: Parser) -> None:
             "refimpl fragmentation googlenet --own-order --picture googlenet.svg --draw bars",
         ],
     )  # fmt: skip
-    declare.network(parser)
+    shared_options.network(parser)
     parser.add_argument(
         "--policy", action="append", choices=POLICIES, help="only this policy; repeatable (default: all four)"
     )
@@ -58,11 +58,11 @@ def add(parser: Parser) -> None:
         "--algorithms", choices=("memory", "performance"), default="memory",
         help="convolutions with the least workspace, or the fastest ones (default: memory)",
     )  # fmt: skip
-    declare.machine(parser, MACHINE)
-    declare.picture(parser, kinds=False)
+    shared_options.machine(parser, MACHINE)
+    shared_options.picture(parser, kinds=False)
     meant = "; ".join(f"{kind}: {what}" for kind, what in DRAWN.items())
     parser.add_argument("--draw", choices=tuple(DRAWN), default="map", help=f"{meant} (default: map)")
-    declare.json(parser)
+    shared_options.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

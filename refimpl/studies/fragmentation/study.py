@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, WorstFit
+from refimpl.memory.allocation_trace import PoolSize, Trace, rounded
 from refimpl.memory.fixed_addresses import fix_addresses
-from refimpl.memory.trace import PoolSize, Trace, rounded
 from refimpl.network import Network
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap, NoOffload

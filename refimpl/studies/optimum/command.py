@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import DOES_NOT_FIT, DONE, Fail, Parser, real, whole
+from refimpl.cli import resolve, shared_options
+from refimpl.cli.parser import DOES_NOT_FIT, DONE, Fail, Parser, real, whole
 from refimpl.cli.terminal import print_json, progress, say, show_table, waiting
 from refimpl.combined import COMBINED
-from refimpl.fit.planning import budget_bytes
+from refimpl.fit.by_name import budget_bytes
 from refimpl.machine import Machine
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
@@ -37,17 +37,17 @@ def add(parser: Parser) -> None:
             "refimpl optimum alexnet --batch 256 --machine titan-x --budget 1.37GiB --enumerate 8",
         ],
     )  # fmt: skip
-    declare.network(parser)
-    declare.machine(parser)
-    declare.budget(parser)
-    declare.effort(parser)
+    shared_options.network(parser)
+    shared_options.machine(parser)
+    shared_options.budget(parser)
+    shared_options.effort(parser)
     parser.add_argument(
         "--enumerate", type=whole(0, 10), metavar="N", dest="most",
         help="try every fate of the N largest maps, the others kept (default: of all maps, if there are at most 8)",
     )  # fmt: skip
     parser.add_argument("--time-limit", type=real(above=0), metavar="S", default=60.0,
                         help="seconds for the solver; its bound at the limit is a bound (default: 60)")  # fmt: skip
-    declare.json(parser)
+    shared_options.json(parser)
 
 
 DONE_WITH = {"keep": "kept", "offload": "offloaded", "drop": "dropped"}  #: fate → in the table

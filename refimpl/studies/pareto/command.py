@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kernels.cpu.threads import cores
-from refimpl.cli import declare, resolve
-from refimpl.cli.arguments import (
+from refimpl.cli import resolve, shared_options
+from refimpl.cli.parser import (
     DOES_NOT_FIT,
     DONE,
     INTERRUPTED,
@@ -21,11 +21,11 @@ from refimpl.cli.arguments import (
     told,
     whole,
 )
-from refimpl.cli.pictures import checked, save
+from refimpl.cli.picture_option import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, wrapped
 from refimpl.combined import COMBINED, Combined
+from refimpl.fit.by_name import budget_bytes
 from refimpl.fit.least_budget import least_budget
-from refimpl.fit.planning import budget_bytes
 from refimpl.machine import Machine
 from refimpl.names.budgets import several
 from refimpl.names.presets import baseline, parse
@@ -55,13 +55,13 @@ def add(parser: Parser) -> None:
             'refimpl pareto lenet --budget 40%,60%,80% --with vdnn-dyn --with "superneurons algorithms=memory"',
         ],
     )  # fmt: skip
-    declare.network(parser)
+    shared_options.network(parser)
     parser.add_argument(
         "--with", action="append", metavar="SETUP", dest="setups", default=[],
         help="this setup in place of all the papers'; repeatable",
     )  # fmt: skip
-    declare.setup(parser, preset=False)
-    declare.machine(parser)
+    shared_options.setup(parser, preset=False)
+    shared_options.machine(parser)
     parser.add_argument("--budget", metavar="SIZE,SIZE", help="these budgets, as in 8GiB,12GiB or 0.4,0.8")
     parser.add_argument("--points", type=whole(2, 1000), metavar="N", default=POINTS,
                         help=f"how many budgets there are, without --budget (default: {POINTS})")  # fmt: skip
@@ -70,8 +70,8 @@ def add(parser: Parser) -> None:
                         help="seconds for the bound's solver at each budget (default: 60)")  # fmt: skip
     parser.add_argument("--jobs", type=whole(1, 1024), metavar="N", help="processes (default: one for each core)")
     parser.add_argument("--out", metavar="FILE", help="keep the points that are done in this file, and go on from it")
-    declare.picture(parser, kinds=False)
-    declare.json(parser)
+    shared_options.picture(parser, kinds=False)
+    shared_options.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

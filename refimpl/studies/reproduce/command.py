@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import refimpl
-from refimpl.cli import declare
-from refimpl.cli.arguments import DONE, Fail, Parser, pick, whole
-from refimpl.cli.pictures import checked, save
+from refimpl.cli import shared_options
+from refimpl.cli.parser import DONE, Fail, Parser, pick, whole
+from refimpl.cli.picture_option import checked, save
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.machine import here
 from refimpl.machine.files import replace_text
@@ -62,7 +62,7 @@ def add(parser: Parser) -> None:
         "--write", action="store_true",
         help="write the measurement into docs/measurements; of all papers, the summary into docs/fidelity.md",
     )  # fmt: skip
-    declare.json(parser)
+    shared_options.json(parser)
 
 
 def run(options: argparse.Namespace) -> int:

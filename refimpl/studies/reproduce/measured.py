@@ -18,7 +18,7 @@ from typing import ClassVar
 from refimpl.backend import Trainer, data
 from refimpl.backend.device import CallTimes
 from refimpl.backend.host_thread import CompressedMap
-from refimpl.fit import planning
+from refimpl.fit import by_name
 from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.devices import device_at_hand
 from refimpl.machine.measure import time_copies
@@ -223,7 +223,7 @@ class PolicyBesideNone:
 
     def measure(self, ask: Request) -> Comparison:
         network = ask.build(self.network, self.batch)
-        return ask.compare(network, planning.budget_bytes(ask.budget, network, ask.machine))
+        return ask.compare(network, by_name.budget_bytes(ask.budget, network, ask.machine))
 
 
 @dataclass(frozen=True)

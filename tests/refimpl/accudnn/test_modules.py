@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.accudnn.model import Model
 from refimpl.accudnn.modules import away
+from refimpl.accudnn.performance_model import Model
 from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED

@@ -10,7 +10,7 @@ import pytest
 
 from refimpl.accudnn import ACCUDNN, AccUDNN, Model
 from refimpl.accudnn.policy import MOST_PLANS
-from refimpl.fit import planning
+from refimpl.fit import by_name
 from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
@@ -205,13 +205,13 @@ def test_the_last_resorts_in_their_order() -> None:
 
 def test_a_budget_that_is_too_small_is_one_line_with_the_least() -> None:
     with pytest.raises(DoesNotFit) as refused:
-        planning.plan("lenet", "accudnn", "titan-x", "2MiB")
+        by_name.plan("lenet", "accudnn", "titan-x", "2MiB")
     said = str(refused.value)
     assert said.startswith("lenet is untrainable by accudnn: even everything (least) does not fit in 2 MiB")
     assert "\n" not in said and "It needs" in said
     least = least_budget(build("lenet"), presets.setup("accudnn"), TITAN_X)
     assert f"(--budget {least // MIB}MiB)" in said
-    planning.plan("lenet", "accudnn", "titan-x", least).verify()
+    by_name.plan("lenet", "accudnn", "titan-x", least).verify()
 
 
 def test_the_least_budget_is_the_most_frugal_candidate_s_whatever_its_allocator() -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from refimpl.backend import RunError, Trainer
-from refimpl.backend.bound import function_of
+from refimpl.backend.bound_program import function_of
 from refimpl.backend.orders import awaited
 from refimpl.backend.script import WIDTH, written_out
 from refimpl.machine.tiers import Tier

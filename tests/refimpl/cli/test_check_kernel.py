@@ -10,7 +10,7 @@ import pytest
 from kernels import emulated
 from kernels.shim import cuda
 from refimpl.cli import check_kernel
-from refimpl.cli.arguments import WRONG, Fail
+from refimpl.cli.parser import WRONG, Fail
 
 pytestmark = pytest.mark.emulated
 

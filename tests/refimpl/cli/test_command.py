@@ -17,7 +17,7 @@ from kernels.arguments import KernelError
 from refimpl import __version__
 from refimpl.backend import DeviceFailed
 from refimpl.cli import COMMANDS, main, parser, status_of
-from refimpl.cli.arguments import Fail
+from refimpl.cli.parser import Fail
 from refimpl.cli.resolve import RECOMPUTE, assigned
 from refimpl.cli.terminal import print_json
 from refimpl.report import page

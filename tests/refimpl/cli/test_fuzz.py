@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from refimpl.cli import main, parser, profile, resolve
-from refimpl.cli.arguments import Fail
+from refimpl.cli.parser import Fail
 from refimpl.names.modules import MODULES, SWITCHES
 from refimpl.names.presets import PRESETS
 from refimpl.planner import SLOTS
@@ -152,7 +152,7 @@ def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from kernels.cpu import threads
     from refimpl.cli import demonstration
     from refimpl.machine import measure
-    from refimpl.studies.bench import emulated as emulated_bench
+    from refimpl.studies.bench import emulated_gpu as emulated_bench
     from refimpl.studies.bench import kernels as kernels_bench
     from refimpl.studies.bench import planning as planner_bench
     from refimpl.studies.bench import training as training_bench

@@ -18,8 +18,8 @@ import pytest
 
 from refimpl.backend import Communicator, RankFailed, checkpoint, in_threads
 from refimpl.cli import parser
-from refimpl.cli.arguments import Fail
 from refimpl.cli.parallel import same_command
+from refimpl.cli.parser import Fail
 from refimpl.cli.run import trained
 from refimpl.machine import wire_bytes
 from tests.refimpl.backend.processes import MPIEXEC, mpiexec, needs_mpi

@@ -72,14 +72,14 @@ def test_a_profile_is_a_machine(refimpl: Command, tmp_path: Path) -> None:
 
 
 def test_the_cpus_kernels_are_measured_again(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from refimpl.machine import cpu, cpu_costs
+    from refimpl.machine import cpu_costs, cpu_model
 
     costs = {
         "gemm_register_2d": (1e-11, 0.0, 0.0),
         "elementwise_copy": (4e-7,),
-        cpu.LAUNCH: (1e-5,),
-        cpu.SHARED: (1e-5,),
-        cpu.FETCHED: (0.0,),
+        cpu_model.LAUNCH: (1e-5,),
+        cpu_model.SHARED: (1e-5,),
+        cpu_model.FETCHED: (0.0,),
     }
     monkeypatch.setattr(cpu_costs, "calibrate", lambda watch: costs)
     monkeypatch.setattr(cpu_costs, "_costs", [])

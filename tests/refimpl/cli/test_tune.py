@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from refimpl.backend import Trainer, data
-from refimpl.cli.declare import RATE, rate
+from refimpl.cli.shared_options import RATE, rate
 from refimpl.cli.tune import tuned_file
-from refimpl.machine.profile import Copies, Profile
+from refimpl.machine.measured_profile import Copies, Profile
 from refimpl.network.zoo import build
 from tests.refimpl.cli.said import Command, Wrong
 

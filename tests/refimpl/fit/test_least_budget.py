@@ -6,8 +6,8 @@ import pytest
 
 import refimpl
 from refimpl.fit import least_budget as fitting
+from refimpl.fit.by_name import budget_bytes
 from refimpl.fit.least_budget import MIB, least_budget, needed_by_baseline
-from refimpl.fit.planning import budget_bytes
 from refimpl.machine import MACHINES
 from refimpl.memory import BestFit, BlockHeap, BothEnds, FirstFit
 from refimpl.names.presets import baseline, setup

@@ -23,7 +23,7 @@ from refimpl.machine import cpu_costs
 from refimpl.machine.devices import Cpu
 from refimpl.machine.here import available_bytes
 from refimpl.machine.measure import Bench
-from refimpl.machine.profile import key
+from refimpl.machine.measured_profile import key
 from refimpl.names.machines import named as machine
 from refimpl.names.presets import setup
 from refimpl.network.zoo import build

@@ -21,7 +21,7 @@ from statistics import median
 import numpy as np
 
 from refimpl.machine import cpu_costs
-from refimpl.machine.cpu import Units, fetched_bytes, seconds_of, units
+from refimpl.machine.cpu_model import Units, fetched_bytes, seconds_of, units
 from refimpl.machine.timing import least_in_turns
 from refimpl.network import Builder, Network
 

@@ -18,7 +18,7 @@ from refimpl.machine import here as at_hand
 from refimpl.machine.model import FIGURES
 from refimpl.names.machines import named as machine
 from refimpl.names.machines import summary
-from tests.device import BACKEND
+from tests.gpu_device import BACKEND
 from tests.refimpl.machine.conv_calls import passes
 
 GIB = 1 << 30

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from refimpl.network import VDNN, Builder
-from refimpl.network.summary import SummaryRow, summary, total
+from refimpl.network.accounting import SummaryRow, summary, total
 from refimpl.network.zoo import build
 
 

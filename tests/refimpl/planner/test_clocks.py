@@ -19,7 +19,7 @@ from typing import Literal
 import pytest
 
 from refimpl.machine import HOST, MACHINES, Choice, Machine
-from refimpl.memory.trace import ideal, rounded
+from refimpl.memory.allocation_trace import ideal, rounded
 from refimpl.names import presets
 from refimpl.network import Call, Network
 from refimpl.network.zoo import build

@@ -23,7 +23,7 @@ from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, S
 from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
-from refimpl.planner.pinned import PinnedMemory
+from refimpl.planner.pinned_memory import PinnedMemory
 from refimpl.report.tables import plan_table
 from refimpl.studies.reproduce.evaluation import moved_bytes
 from refimpl.superneurons import (

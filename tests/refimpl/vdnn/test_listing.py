@@ -19,7 +19,7 @@ from refimpl.planner import Program, plan
 from refimpl.vdnn import ALL, CONV, LITERAL, WINDOW, OffloadInputs, static
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import machine
-from tests.refimpl.vdnn.listing import Event, Listing
+from tests.refimpl.vdnn.papers_listing import Event, Listing
 
 pytestmark = pytest.mark.vdnn
 

@@ -47,7 +47,7 @@ from refimpl.planner.window import BoundWindow, Window
 from refimpl.report.json import plan_json
 from refimpl.studies.reproduce.vdnn.figures import ORACLE
 from refimpl.vdnn import ALL, OffloadInputs
-from refimpl.vdnn.prefetch import WINDOW
+from refimpl.vdnn.offload import WINDOW
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.modules import least_plan

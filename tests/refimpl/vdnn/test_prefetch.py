@@ -11,8 +11,7 @@ from refimpl.network import Builder, Layer, Network
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, PlanContext, Setup, plan
 from refimpl.planner.window import Window
-from refimpl.vdnn.offload import ALL
-from refimpl.vdnn.prefetch import LITERAL, WINDOW
+from refimpl.vdnn.offload import ALL, LITERAL, WINDOW
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.drawn_networks import networks

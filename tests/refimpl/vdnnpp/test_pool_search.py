@@ -20,9 +20,9 @@ from refimpl.accudnn import Capped, Late, ModelGuided
 from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, Pool, WorstFit
+from refimpl.memory.allocation_trace import Event, ideal, replay, rounded
 from refimpl.memory.fixed_addresses import fix_addresses, lives
 from refimpl.memory.placing import placer
-from refimpl.memory.trace import Event, ideal, replay, rounded
 from refimpl.names import presets
 from refimpl.names.modules import IN_SLOTS
 from refimpl.network import Builder, Layer, Network

@@ -22,8 +22,8 @@ from refimpl.studies.reproduce.published import Found, Published, Reproduced, Wa
 from refimpl.studies.reproduce.superneurons import published, traffic
 from refimpl.superneurons import presets as stages
 from refimpl.superneurons.offload import ALL_CHECKPOINTS
+from refimpl.superneurons.presets import DynamicWorkspace
 from refimpl.superneurons.recompute import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, RecomputeSegments
-from refimpl.superneurons.workspace import DynamicWorkspace
 
 K40C = MACHINES["k40c"]
 MB = 10**6  #: bytes, in Figure 2

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from refimpl.fit import planning
+from refimpl.fit import by_name
 from refimpl.machine import Machine
 from refimpl.machine.devices import device_at_hand
 from refimpl.machine.timing import Run as Timed
@@ -127,14 +127,14 @@ def measure(ask: Request) -> MeasuredSuperNeurons:
     """
     wanted, machine = presets.setup(ask.policy), ask.machine
     name = ask.network or LARGEST_NETWORK
-    nbytes = planning.budget_bytes(ask.budget, build(name, ask.batch), machine)
+    nbytes = by_name.budget_bytes(ask.budget, build(name, ask.batch), machine)
     first = largest(name, wanted, machine, nbytes)
     if first is None:
-        planning.plan(build(name, 1), wanted, machine, nbytes)  # raises, and says what does not fit and what would
+        by_name.plan(build(name, 1), wanted, machine, nbytes)  # raises, and says what does not fit and what would
         raise AssertionError("one image fits, and was not found")
     moved = ask.batch or (first.network.batch if ask.network else MOVED_BATCH)
     compared = build(ask.network or MOVED_NETWORK, moved)
-    within = planning.plan(compared, wanted, machine, nbytes)  # raises before anything is measured
+    within = by_name.plan(compared, wanted, machine, nbytes)  # raises before anything is measured
     pools = against_driver_calls(ask.build(HEAP_NETWORK, HEAP_BATCH), ask) if ask.backend != "cpu" else None
     programs = [first, largest(name, capacity.SETUPS["baseline"], machine, nbytes)]
     runs = tuple(ask.run(program) for program in programs if program)

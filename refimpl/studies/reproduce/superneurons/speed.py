@@ -16,8 +16,8 @@ from refimpl.studies.reproduce.published import Found, Reproduced, Watch
 from refimpl.studies.reproduce.superneurons import published
 from refimpl.studies.reproduce.superneurons.figures import GPUS, K40C, network
 from refimpl.superneurons import presets as stages
+from refimpl.superneurons.presets import DynamicWorkspace
 from refimpl.superneurons.recompute import COST_AWARE
-from refimpl.superneurons.workspace import DynamicWorkspace
 
 EVERYTHING = stages.everything()
 

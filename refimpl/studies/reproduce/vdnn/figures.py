@@ -27,8 +27,7 @@ from refimpl.planner.baseline import NoOffload
 from refimpl.studies.reproduce.evaluation import titled
 from refimpl.studies.reproduce.published import Found, Published, Reproduced, Watch
 from refimpl.studies.reproduce.vdnn import published
-from refimpl.vdnn.offload import ALL, CONV
-from refimpl.vdnn.prefetch import LITERAL
+from refimpl.vdnn.offload import ALL, CONV, LITERAL
 from refimpl.vdnn.presets import MEMORY, PERFORMANCE, VDNN_DYN, static
 
 GB = 1 << 30

@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from refimpl.fit import planning
+from refimpl.fit import by_name
 from refimpl.machine import timing
 from refimpl.machine.devices import device_at_hand
 from refimpl.memory import packing
@@ -125,10 +125,10 @@ def measure(ask: Request) -> MeasuredVdnnpp:
     if ask.policy not in RIVALS:
         raise SetupError(f"{ask.policy} has no counterpart in vDNN to be measured against{offer(ask.policy, RIVALS)}")
     network, machine = ask.build(NETWORK, BATCH), ask.machine
-    nbytes = planning.budget_bytes(ask.budget, network, machine)
+    nbytes = by_name.budget_bytes(ask.budget, network, machine)
 
     def planned(wanted: Setup) -> Program:
-        made = planning.plan(network, wanted, machine, nbytes)
+        made = by_name.plan(network, wanted, machine, nbytes)
         made.verify()
         return made
 

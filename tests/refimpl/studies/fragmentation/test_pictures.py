@@ -15,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED, BestFit
-from refimpl.memory.trace import Event, ideal, rounded
+from refimpl.memory.allocation_trace import Event, ideal, rounded
 from refimpl.network.zoo import build
 from refimpl.planner import Program, plan
 from refimpl.report import style

@@ -112,7 +112,7 @@ def test_the_alternatives_differ_from_the_setup_as_they_say() -> None:
 
 def test_what_would_fit_is_looked_for_once_the_message_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr("refimpl.fit.planning.remedies", lambda *given: looked.append(given) or "Take less.")
+    monkeypatch.setattr("refimpl.fit.by_name.remedies", lambda *given: looked.append(given) or "Take less.")
     with pytest.raises(refimpl.DoesNotFit) as caught:
         refimpl.plan("lenet", "baseline", "titan-x", "1MiB")
     assert not looked

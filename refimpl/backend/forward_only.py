@@ -5,7 +5,7 @@ The resident tensors are placed first, in the same order and by the same allocat
 
 from __future__ import annotations
 
-from refimpl.backend.errors import RunError
+from refimpl.backend.run_errors import RunError
 from refimpl.planner import DoesNotFit, Program, SetupError, plan
 from refimpl.planner.baseline import LayerWise, MemoryOptimal, NoCache, NoOffload, NoPrefetch, NoRecompute
 

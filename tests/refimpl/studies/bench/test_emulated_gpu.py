@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from refimpl.studies.bench import emulated
+from refimpl.studies.bench import emulated_gpu
 
 
-def report(product: float, iteration: float, cold: float | None) -> emulated.EmulatedReport:
-    return emulated.EmulatedReport(
+def report(product: float, iteration: float, cold: float | None) -> emulated_gpu.EmulatedReport:
+    return emulated_gpu.EmulatedReport(
         name="a CPU", versions={"numba": "1"}, load=0.0, turns=3, product=product, kernel=product / 2,
         iteration=iteration, cold=cold,
     )  # fmt: skip
@@ -25,5 +25,5 @@ def test_each_figure_is_judged() -> None:
 @pytest.mark.emulated
 @pytest.mark.slow
 def test_a_product_takes_longer_than_its_kernel() -> None:
-    product, kernel = emulated.products(2)
+    product, kernel = emulated_gpu.products(2)
     assert product > kernel > 0

@@ -17,8 +17,8 @@ import pytest
 
 from kernels import gpu
 from kernels.launch import KernelLaunch
-from refimpl.machine import cpu, cpu_costs, here
-from refimpl.machine.cpu import CalibratedCpu, Units, launches, untouched, way
+from refimpl.machine import cpu_costs, cpu_model, here
+from refimpl.machine.cpu_model import CalibratedCpu, Units, launches, untouched, way
 from refimpl.machine.work import MachineError
 from refimpl.names import machines as named
 from refimpl.names.machines import named as machine
@@ -37,17 +37,17 @@ def every_launch(network: Network) -> Iterator[KernelLaunch]:
             if not call.choosable:
                 yield from launches(call.function, untouched(call))
                 continue
-            for option in cpu.options("own", call):
+            for option in cpu_model.options("own", call):
                 chosen = way(option.algorithm, option.workspace_bytes)
                 yield from launches(call.function, untouched(call) | chosen)
 
 
 def made_up() -> dict[str, Units]:
     """A nanosecond for each unit of everything that the calibration measures."""
-    found = {cpu.LAUNCH: (1e-5,), cpu.SHARED: (2e-5,), cpu.FETCHED: (1e-12,)}
+    found = {cpu_model.LAUNCH: (1e-5,), cpu_model.SHARED: (2e-5,), cpu_model.FETCHED: (1e-12,)}
     for network in cpu_costs.networks():
         for launched in every_launch(network):
-            name, counted = cpu.units(launched)
+            name, counted = cpu_model.units(launched)
             found[name] = tuple(1e-9 for _ in counted)
     return found
 
@@ -58,7 +58,7 @@ def costs() -> dict[str, Units]:
 
 
 def calibrated(costs: dict[str, Units], cores: int = 2) -> CalibratedCpu:
-    return cpu.with_costs(replace(here.rough_cpu(), multiprocessors=cores), costs)
+    return cpu_model.with_costs(replace(here.rough_cpu(), multiprocessors=cores), costs)
 
 
 @pytest.mark.parametrize("name, batch", [("lenet", 2), ("tiny-resnet", 4), ("tiny-vgg", 2), ("googlenet", 1)])
@@ -66,7 +66,7 @@ def test_the_calibration_measures_every_kernel_that_training_launches(
     costs: dict[str, Units], name: str, batch: int
 ) -> None:
     for launched in every_launch(zoo.build(name, batch)):
-        kernel, counted = cpu.units(launched)
+        kernel, counted = cpu_model.units(launched)
         assert kernel in costs, launched.kernel.name
         assert len(counted) == len(costs[kernel]) and all(count >= 0 for count in counted) and max(counted) > 0
 
@@ -112,8 +112,8 @@ def test_costs_are_recovered_from_what_was_measured() -> None:
 
 
 def test_a_resting_thread_costs_nothing() -> None:
-    assert cpu._resting(64, 64) == cpu._resting(32, 64) == 1
-    assert cpu._resting(8, 64) == 0.25 and cpu._resting(72, 64) == (1 + 0.25) / 2
+    assert cpu_model._resting(64, 64) == cpu_model._resting(32, 64) == 1
+    assert cpu_model._resting(8, 64) == 0.25 and cpu_model._resting(72, 64) == (1 + 0.25) / 2
 
 
 # -- few kernels are measured ------------------------------------------------------------------------------------------
@@ -135,11 +135,11 @@ def test_every_layer_costs_something_on_every_shape_of_map() -> None:
     small = [smallest(kinds, batch=batch) for kinds in SMALLEST for batch in (1, 64)]
     for network in (*drawn, *small):
         for launched in (*every_launch(network), *every_launch(network.inference())):
-            assert cpu.units(launched)[0] in cpu_costs.reference(), launched.kernel.name
+            assert cpu_model.units(launched)[0] in cpu_costs.reference(), launched.kernel.name
 
 
 def test_a_kernel_without_a_cost_is_an_error(costs: dict[str, Units]) -> None:
-    (relu,) = launches("relu.forward", {"x": cpu.empty((32,)), "y": cpu.empty((32,))})
+    (relu,) = launches("relu.forward", {"x": cpu_model.empty((32,)), "y": cpu_model.empty((32,))})
     without = {name: cost for name, cost in costs.items() if name != "relu_forward"}
     with raises_naming(MachineError, "relu_forward"):
         calibrated(without).launch_cost(relu)
@@ -156,7 +156,9 @@ def test_a_kernel_that_is_not_measured_is_as_much_slower_as_the_one_most_like_it
     known = cpu_costs.reference()
     slower = {name: 2.0 if name.startswith("conv") else 3.0 for name in cpu_costs.MEASURED}
     cases = {name: ((3.0, 5.0, 7.0, 9.0)[: len(known[name])], factor) for name, factor in slower.items()}
-    found = cpu_costs.modelled({name: [(n, f * cpu.seconds_of(known[name], n))] for name, (n, f) in cases.items()})
+    found = cpu_costs.modelled(
+        {name: [(n, f * cpu_model.seconds_of(known[name], n))] for name, (n, f) in cases.items()}
+    )
     assert found.keys() == known.keys() - cpu_costs.OF_ANY_KERNEL
     for name, factor in (
         ("conv_gather_by_tap", 2.0),
@@ -169,17 +171,19 @@ def test_a_kernel_that_is_not_measured_is_as_much_slower_as_the_one_most_like_it
 
 def test_a_launch_on_several_threads_costs_more(costs: dict[str, Units]) -> None:
     """Waking them takes longer than a small kernel."""
-    made = calibrated(costs | {cpu.SHARED: (1e-3,)})
-    alone, shared = (launches("relu.forward", {"x": cpu.empty((n,)), "y": cpu.empty((n,))})[0] for n in (32, 1 << 16))
+    made = calibrated(costs | {cpu_model.SHARED: (1e-3,)})
+    alone, shared = (
+        launches("relu.forward", {"x": cpu_model.empty((n,)), "y": cpu_model.empty((n,))})[0] for n in (32, 1 << 16)
+    )
     assert made.launch_cost(alone) < 1e-4 and made.launch_cost(shared) > 1e-3
-    assert calibrated(costs | {cpu.SHARED: (1e-3,)}, cores=1).launch_cost(shared) < 1e-3
+    assert calibrated(costs | {cpu_model.SHARED: (1e-3,)}, cores=1).launch_cost(shared) < 1e-3
 
 
 def test_every_byte_of_a_launch_is_fetched(costs: dict[str, Units]) -> None:
     """What a launch reads was written long ago, or by another core."""
-    x, y = cpu.empty((1 << 20,)), cpu.empty((1 << 20,))
+    x, y = cpu_model.empty((1 << 20,)), cpu_model.empty((1 << 20,))
     (relu,) = launches("relu.forward", {"x": x, "y": y})
-    near, far = (calibrated(costs | {cpu.FETCHED: (seconds,)}) for seconds in (0.0, 1e-11))
+    near, far = (calibrated(costs | {cpu_model.FETCHED: (seconds,)}) for seconds in (0.0, 1e-11))
     assert far.launch_cost(relu) - near.launch_cost(relu) == pytest.approx(1e-11 * (x.nbytes + y.nbytes))
     assert far.bandwidth < near.bandwidth
 
@@ -198,7 +202,7 @@ def test_what_a_copy_costs_more_out_of_the_caches_is_the_cost_of_its_bytes(monke
     monkeypatch.setattr(cpu_costs, "copy_seconds", lambda before=None: next(seconds))
     found = cpu_costs.calibrate()
     assert found == {
-        cpu.LAUNCH: (3e-6,), cpu.SHARED: (5e-6,), cpu.FETCHED: (pytest.approx(2e-11),),
+        cpu_model.LAUNCH: (3e-6,), cpu_model.SHARED: (5e-6,), cpu_model.FETCHED: (pytest.approx(2e-11),),
     }  # fmt: skip
 
 
@@ -231,7 +235,7 @@ def test_a_small_workspace_stays_in_the_caches_between_launches(
     """The bytes of a large one, and of every other array, are fetched."""
     call = next(call for step in zoo.build("lenet", 16).steps for call in step.calls if call.choosable)
     near = {(c.algorithm, c.workspace_bytes): c.seconds for c in calibrated(costs).choices(call)}
-    monkeypatch.setattr(cpu, "CACHE_BYTES", 0)
+    monkeypatch.setattr(cpu_model, "CACHE_BYTES", 0)
     far = {(c.algorithm, c.workspace_bytes): c.seconds for c in calibrated(costs).choices(call)}
     dearer = {which for which in near if far[which] > near[which]}
     assert dearer == {which for which in near if 0 < which[1] <= 8 << 20} != set()
@@ -291,7 +295,7 @@ def test_here_is_measured_on_its_first_use_and_kept_for_later_processes(
 def test_a_damaged_calibration_is_measured_again(measuring: list[int], content: str) -> None:
     machine("here")
     file = cpu_costs.path()
-    assert file is not None and json.loads(file.read_text())[cpu.LAUNCH]
+    assert file is not None and json.loads(file.read_text())[cpu_model.LAUNCH]
     file.write_text(content)
     assert cpu_costs.kept() is None
 
@@ -299,8 +303,8 @@ def test_a_damaged_calibration_is_measured_again(measuring: list[int], content: 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {cpu.LAUNCH: [-1.0]},
-        {cpu.SHARED: []},
+        {cpu_model.LAUNCH: [-1.0]},
+        {cpu_model.SHARED: []},
         {"elementwise_copy": [1e-9] * 7},
         dict.fromkeys(sorted(cpu_costs.PRODUCTS)),
     ],

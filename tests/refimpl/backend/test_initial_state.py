@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from refimpl.backend.parameters import STATE_KINDS, drawn, initial_state
+from refimpl.backend.initial_state import STATE_KINDS, drawn, initial_state
 from refimpl.network import Builder, Network
 from tests.refimpl.backend.running import small_network
 

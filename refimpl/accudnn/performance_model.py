@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from refimpl.machine import Choice, Machine
-from refimpl.memory.trace import rounded
+from refimpl.memory.allocation_trace import rounded
 from refimpl.network import Step
 from refimpl.planner.context import PlanContext
 

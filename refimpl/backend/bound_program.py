@@ -14,7 +14,7 @@ import numpy as np
 
 from kernels.launch import KernelLaunch as BoundLaunch
 from kernels.launch import bind
-from refimpl.backend.errors import RunError
+from refimpl.backend.run_errors import RunError
 from refimpl.network import Setting, Tensor
 from refimpl.planner import Launch, Program
 

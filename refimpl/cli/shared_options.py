@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any
 
-from refimpl.cli.arguments import Fail, Parser, real, whole
+from refimpl.cli.parser import Fail, Parser, real, whole
 
 VDNNS_MACHINE = "titan-x"
 MOST_RANKS = 1_000_000

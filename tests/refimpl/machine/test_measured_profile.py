@@ -18,11 +18,11 @@ from refimpl.machine import Choice, MachineError, Profile, machine_from_profile
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.devices import Cpu, Device, device_at_hand
 from refimpl.machine.measure import different_calls, measure, time_bandwidth, time_copies
-from refimpl.machine.profile import Copies, as_machine, key, load
+from refimpl.machine.measured_profile import Copies, as_machine, key, load
 from refimpl.names.machines import named as machine
 from refimpl.network import Builder, Network, Tensor, zoo
 from refimpl.network.call import ITERATION, SEED, Call
-from tests.device import BACKEND
+from tests.gpu_device import BACKEND
 
 
 def small(batch: int = 2) -> Network:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.arguments import Fail, writable
+from refimpl.cli.parser import Fail, writable
 
 if TYPE_CHECKING:
     from refimpl.machine import Timeline
@@ -22,7 +22,7 @@ def checked(path: str | None) -> Path | None:
 
 
 def draw(kind: str, program: Program, timeline: Timeline, path: Path) -> None:
-    """One of `declare.PICTURES`."""
+    """One of `shared_options.PICTURES`."""
     from refimpl.report.memory_pictures import memory_picture, pool_picture
     from refimpl.report.timeline_picture import timeline_picture
 

@@ -1,10 +1,10 @@
 """Faults planted on purpose, one at a time, and which tests catch them.
 
-    python -m tests.faults.run                     every fault, in copies of this tree
-    python -m tests.faults.run --only softmax      those whose room, file or words have it
-    python -m tests.faults.run --new               those that the table does not have yet
-    python -m tests.faults.run --against TREE      another tree and its own tests too
-    python -m tests.faults.run --write             the table into tests/planted_faults.md
+    python -m tests.faults.plant                     every fault, in copies of this tree
+    python -m tests.faults.plant --only softmax      those whose room, file or words have it
+    python -m tests.faults.plant --new               those that the table does not have yet
+    python -m tests.faults.plant --against TREE      another tree and its own tests too
+    python -m tests.faults.plant --write             the table into tests/planted_faults.md
 
 A test suite is worth what it catches.  Every room of the project has a file of faults beside this one: a wait left out,
 a loop that ends one too early, the wrong producer, a checkpoint that is not checked.  For each the script replaces
