@@ -13,7 +13,7 @@ from typing import BinaryIO, ClassVar
 
 UNITS = ((1 << 60, "EiB"), (1 << 50, "PiB"), (1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 MOST_BYTES = 256 << 20  #: of a text file that is read
-ALIKE = 0.55  #: of 1: names less alike than this are not offered as a correction
+SIMILARITY = 0.55  #: of 1: names less alike than this are not offered as a correction
 
 
 class RefimplError(Exception):
@@ -72,7 +72,7 @@ def shown(value: object) -> str:
 
 def closest(name: str, names: Iterable[str]) -> str | None:
     """The name that was probably meant, or None.  resnet18 is not a slip of resnet152's, but h10 is one of h100's."""
-    for near in get_close_matches(name, names, 3, ALIKE):
+    for near in get_close_matches(name, names, 3, SIMILARITY):
         if without_numbers(near) != without_numbers(name) or one_less(near, name):
             return near
     return None

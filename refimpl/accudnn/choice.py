@@ -23,7 +23,7 @@ NO_STALL = 1.001  #: times the seconds without a stall: nothing is left to gain
 
 def idle(model: Model, one: Candidate) -> float:
     """Seconds in which no step uses the map."""
-    return float(model.starts[one.g] - model.starts[one.f + 1])
+    return float(model.starts[one.next_use] - model.starts[one.last_use + 1])
 
 
 def by_idle(model: Model) -> list[Candidate]:
@@ -38,7 +38,7 @@ def by_slack(model: Model) -> list[Candidate]:
 
 def by_size(model: Model) -> list[Candidate]:
     """The largest map first, for comparison: the policy does not use it."""
-    return sorted(model.candidates, key=lambda one: (-one.nbytes, one.p))
+    return sorted(model.candidates, key=lambda one: (-one.nbytes, one.last_write))
 
 
 RANKS: Mapping[str, Callable[[Model], list[Candidate]]] = {"idle": by_idle, "slack": by_slack, "size": by_size}
@@ -66,7 +66,7 @@ class Decision:
         for one in self.coming:
             waited = self.run.waits.get(one, 0.0)
             hidden = f"{duration(waited)} of its copies do not" if waited else "its copies hide"
-            found[one] = f"idle {duration(starts[one.g] - starts[one.f + 1])}, {hidden}"
+            found[one] = f"idle {duration(starts[one.next_use] - starts[one.last_use + 1])}, {hidden}"
         return found
 
 
@@ -82,19 +82,20 @@ def needed(model: Model, order: Sequence[Candidate], budget: int) -> list[Candid
         Maps in the order in which they were chosen.  Steps that are too full then have no idle map left.
     """
     held = model.held()
-    f, g, nbytes = (np.array([getattr(one, name) for one in order]) for name in ("f", "g", "nbytes"))
+    names = ("last_use", "next_use", "nbytes")
+    last_use, next_use, nbytes = (np.array([getattr(one, name) for one in order]) for name in names)
     here = np.ones(len(order), dtype=bool)
     chosen: list[Candidate] = []
     too_full = held.copy()  # what is looked at: steps without an idle map are left out
     while too_full.size and (fullest := int(too_full.argmax())) >= 0 and too_full[fullest] > budget:
-        idle_there = here & (f < fullest) & (fullest < g)
+        idle_there = here & (last_use < fullest) & (fullest < next_use)
         first = int(idle_there.argmax()) if order else 0
         if not order or not idle_there[first]:
             too_full[fullest] = 0
             continue
         here[first] = False
         chosen.append(order[first])
-        too_full[f[first] + 1 : g[first]] -= nbytes[first]
+        too_full[last_use[first] + 1 : next_use[first]] -= nbytes[first]
     return chosen
 
 

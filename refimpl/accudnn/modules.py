@@ -41,7 +41,9 @@ class Leaves(Departures):
 
 def leaving(reasons: Mapping[Candidate, str]) -> tuple[Leaving, ...]:
     """Each map after its last write, in the order of the writes."""
-    return tuple(Leaving(one.name, one.p, reasons[one]) for one in sorted(reasons, key=lambda one: one.p))
+    return tuple(
+        Leaving(one.name, one.last_write, reasons[one]) for one in sorted(reasons, key=lambda one: one.last_write)
+    )
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def steps_of(found: tuple[Model, Sequence[Candidate]], budget: int) -> tuple[tup
     model = model.capped(caps_within(model, maps, budget) or {})
     schedule = scheduled(model, maps, budget)
     if schedule is None:  # the plan may fit nonetheless: the model keeps maps alive that a cache would evict
-        return tuple((one.name, one.g) for one in sorted(maps, key=lambda one: one.g))
+        return tuple((one.name, one.next_use) for one in sorted(maps, key=lambda one: one.next_use))
     return tuple((one.name, step) for one, step in schedule[0].items())
 
 

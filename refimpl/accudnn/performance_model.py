@@ -23,18 +23,18 @@ from refimpl.planner.context import PlanContext
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A map that can be away between forward and backward; p, f and g are step numbers."""
+    """A map that can be away between its last use in forward and its first in backward; uses are step numbers."""
 
     name: str
     nbytes: int  #: of its block
-    p: int  #: its last write in forward; its copy out starts after it
-    f: int  #: its last use in forward; it is released after it
-    g: int  #: its first use in backward
+    last_write: int  #: its last write in forward; its copy out starts after it
+    last_use: int  #: its last use in forward; it is released after it
+    next_use: int  #: its first use in backward
     out_seconds: float  #: of the copy out; 0 for the input batch, whose copy is on the host already
     in_seconds: float
 
     def is_idle(self, step: int) -> bool:
-        return self.f < step < self.g
+        return self.last_use < step < self.next_use
 
 
 #: A step's workspace in bytes and its seconds, with some choice of algorithms.
@@ -80,8 +80,8 @@ class Model:
         """Bytes at each step if these maps are away for as long as they are idle."""
         change = np.zeros(self.steps + 2, dtype=np.int64)
         for one in away:
-            change[one.f + 1] -= one.nbytes
-            change[one.g] += one.nbytes
+            change[one.last_use + 1] -= one.nbytes
+            change[one.next_use] += one.nbytes
         return self.base + np.cumsum(change)[:-1]
 
     def least(self) -> int:
@@ -113,17 +113,18 @@ class Model:
                 dying[context.last_use(tensor)] += rounded(tensor.nbytes)
         candidates = []
         for tensor in context.maps_across():
-            f, g, nbytes = context.last_forward_use(tensor), context.first_backward_use(tensor), rounded(tensor.nbytes)
-            if g - f <= 1:
+            last_use, next_use = context.last_forward_use(tensor), context.first_backward_use(tensor)
+            nbytes = rounded(tensor.nbytes)
+            if next_use - last_use <= 1:
                 continue
             if context.is_dropped(tensor):
-                dying[f] += nbytes
-                arriving[g] += nbytes
+                dying[last_use] += nbytes
+                arriving[next_use] += nbytes
                 continue
-            p = context.last_forward_write(tensor, network.depth + 1) or f
+            last_write = context.last_forward_write(tensor, network.depth + 1) or last_use
             out_seconds = 0.0 if tensor is network.input else machine.copy_seconds(tensor.nbytes, "out")
-            back = machine.copy_seconds(tensor.nbytes, "in")
-            candidates.append(Candidate(tensor.name, nbytes, p, f, g, out_seconds, back))
+            in_seconds = machine.copy_seconds(tensor.nbytes, "in")
+            candidates.append(Candidate(tensor.name, nbytes, last_write, last_use, next_use, out_seconds, in_seconds))
         rungs: list[Sequence[Rung]] = [[(0, 0.0)], *(rungs_of(step, machine) for step in network.steps)]
         return cls(
             seconds=np.array([fastest[1] for fastest, *_ in rungs]),

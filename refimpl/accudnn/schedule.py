@@ -43,8 +43,8 @@ def triggers(model: Model, away: Iterable[Candidate], budget: int, starts: np.nd
         budget: bytes.
         starts: when each step starts, seconds.
     """
-    ordered = sorted(away, key=lambda one: one.g)
-    begins = late([starts[one.g] for one in ordered], [one.in_seconds for one in ordered])
+    ordered = sorted(away, key=lambda one: one.next_use)
+    begins = late([starts[one.next_use] for one in ordered], [one.in_seconds for one in ordered])
     by_time = {one: bisect_right(starts, begin) - 1 for one, begin in zip(ordered, begins, strict=True)}
     return with_room(model, by_time, budget)
 
@@ -55,12 +55,12 @@ def with_room(model: Model, wanted: Mapping[Candidate, int], budget: int) -> dic
     A prefetch that took room which a later step needs would make the plan fail.  A map that is fetched at the very step
     that needs it makes that step wait.
     """
-    ordered = sorted(wanted, key=lambda one: one.g)
+    ordered = sorted(wanted, key=lambda one: one.next_use)
     held = model.held(ordered).tolist()
     found: dict[Candidate, int] = {}
     for one in ordered:
-        step = one.g
-        while step > max(wanted[one], one.f + 1) and held[step - 1] + one.nbytes <= budget:
+        step = one.next_use
+        while step > max(wanted[one], one.last_use + 1) and held[step - 1] + one.nbytes <= budget:
             step -= 1
             held[step] += one.nbytes
         found[one] = step
@@ -74,6 +74,39 @@ class Simulated:
     seconds: float
     starts: np.ndarray  #: of each step, stalls included; the last place is the end of the last step
     waits: Mapping[Candidate, float] = field(default_factory=dict)  #: map → seconds that a step waited for its copies
+
+
+@dataclass(eq=False)
+class Progress:
+    """How far a simulated iteration is."""
+
+    budget: int  #: bytes
+    now: float  #: seconds
+    held: int  #: bytes
+    draining: deque[tuple[float, Candidate]] = field(default_factory=deque)  #: copies out that hold bytes, by their end
+    waits: dict[Candidate, float] = field(default_factory=dict)  #: map → seconds that a step waited for its copies
+
+    def wait(self, end: float, one: Candidate) -> None:
+        """Until the end of a map's copy."""
+        if end > self.now:
+            self.waits[one] = self.waits.get(one, 0.0) + end - self.now
+            self.now = end
+
+    def free_drained(self) -> None:
+        """Free the maps whose copies out are done."""
+        while self.draining and self.draining[0][0] <= self.now:
+            self.held -= self.draining.popleft()[1].nbytes
+
+    def allocate(self, nbytes: int) -> bool:
+        """Wait for the oldest copies out until the bytes fit; whether they do."""
+        while self.held + nbytes > self.budget:
+            if not self.draining:
+                return False
+            end, one = self.draining.popleft()
+            self.held -= one.nbytes
+            self.wait(end, one)
+        self.held += nbytes
+        return True
 
 
 def simulate(model: Model, coming: Mapping[Candidate, int], budget: int) -> Simulated | None:
@@ -90,70 +123,47 @@ def simulate(model: Model, coming: Mapping[Candidate, int], budget: int) -> Simu
     """
     leaving, released, needed, issued = (defaultdict[int, list[Candidate]](list) for _ in range(4))
     for one, step in coming.items():
-        leaving[one.p].append(one)
-        released[one.f].append(one)
-        needed[one.g].append(one)
+        leaving[one.last_write].append(one)
+        released[one.last_use].append(one)
+        needed[one.next_use].append(one)
         issued[step].append(one)
     seconds, workspace = model.seconds.tolist(), model.workspace.tolist()
     arriving, dying = model.arriving.tolist(), model.dying.tolist()
-    now = in_free = model.upload
-    out_free = 0.0
-    held = model.resident + arriving[0]
-    draining: deque[tuple[float, Candidate]] = deque()  # when the copy out is done
-    sent: dict[Candidate, float] = {}
-    back: dict[Candidate, float] = {}
-    waits: dict[Candidate, float] = {}
-    starts = [now]
-
-    def wait(moment: float, one: Candidate) -> None:
-        nonlocal now
-        if moment > now:
-            waits[one] = waits.get(one, 0.0) + moment - now
-            now = moment
-
-    def make_room(nbytes: int) -> bool:
-        nonlocal held
-        while held + nbytes > budget:
-            if not draining:
-                return False
-            done, one = draining.popleft()
-            held -= one.nbytes
-            wait(done, one)
-        held += nbytes
-        return True
-
+    at = Progress(budget, model.upload, model.resident + arriving[0])
+    in_free, out_free = model.upload, 0.0  # when the streams of the copies are free
+    out_end: dict[Candidate, float] = {}
+    in_end: dict[Candidate, float] = {}
+    starts = [at.now]
     for step in range(1, model.steps + 1):
-        began = now
-        while draining and draining[0][0] <= now:
-            held -= draining.popleft()[1].nbytes
+        began = at.now
+        at.free_drained()
         for one in issued.get(step, ()):
-            if held + one.nbytes <= budget:
-                held += one.nbytes
-                back[one] = in_free = max(in_free, began, sent[one]) + one.in_seconds
+            if at.held + one.nbytes <= budget:
+                at.held += one.nbytes
+                in_end[one] = in_free = max(in_free, began, out_end[one]) + one.in_seconds
         for one in needed.get(step, ()):
-            if one not in back:
-                if not make_room(one.nbytes):
+            if one not in in_end:
+                if not at.allocate(one.nbytes):
                     return None
-                back[one] = in_free = max(in_free, now, sent[one]) + one.in_seconds
-        if not make_room(arriving[step] + workspace[step]):
+                in_end[one] = in_free = max(in_free, at.now, out_end[one]) + one.in_seconds
+        if not at.allocate(arriving[step] + workspace[step]):
             return None
         for one in needed.get(step, ()):
-            wait(back[one], one)
-        starts.append(now)
-        now += seconds[step]
-        held -= workspace[step]
+            at.wait(in_end[one], one)
+        starts.append(at.now)
+        at.now += seconds[step]
+        at.held -= workspace[step]
         for one in leaving.get(step, ()):
-            sent[one] = now
+            out_end[one] = at.now
             if one.out_seconds:
-                sent[one] = out_free = max(out_free, now) + one.out_seconds
+                out_end[one] = out_free = max(out_free, at.now) + one.out_seconds
         for one in released.get(step, ()):
-            if sent[one] > now:
-                draining.append((sent[one], one))
+            if out_end[one] > at.now:
+                at.draining.append((out_end[one], one))
             else:
-                held -= one.nbytes
-        held -= dying[step]
-    starts.append(now)
-    return Simulated(max(now, out_free), np.array(starts), waits)
+                at.held -= one.nbytes
+        at.held -= dying[step]
+    return Simulated(max(at.now, out_free), np.array([*starts, at.now]), at.waits)
 
 
 def scheduled(model: Model, away: Iterable[Candidate], budget: int) -> tuple[dict[Candidate, int], Simulated] | None:

@@ -22,7 +22,7 @@ Objective = Literal["single", "cluster"]
 FACTOR = 1.12  #: from one batch tried to the next
 BELOW, TIMES = 0.95, 3  #: X below this share of the best, this many times in a row: the knee is passed
 PARTS = 64  #: around the best, batches are tried in steps of a 64th of it
-ALIKE = 0.99  #: of the highest X: as efficient
+AS_EFFICIENT = 0.99  #: of the highest X: as efficient
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def optimum(rates: dict[int, float], objective: Objective = "single") -> int:
         objective: single or cluster.
     """
     highest = max(rates.values())
-    alike = [batch for batch, rate in rates.items() if rate >= ALIKE * highest]
-    return min(alike) if objective == "single" else max(alike)
+    as_efficient = [batch for batch, rate in rates.items() if rate >= AS_EFFICIENT * highest]
+    return min(as_efficient) if objective == "single" else max(as_efficient)
 
 
 # -- on the back of an envelope ----------------------------------------------------------------------------------------

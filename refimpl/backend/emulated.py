@@ -33,13 +33,13 @@ def findings_raised() -> Iterator[None]:
         yield
     except DeviceFailed as error:
         if found := emulated.findings():
-            raise DeviceFailed(told(found)) from error
+            raise DeviceFailed(finding_line(found)) from error
         raise
     if found := emulated.findings():
-        raise DeviceFailed(told(found))
+        raise DeviceFailed(finding_line(found))
 
 
-def told(found: list[str]) -> str:
+def finding_line(found: list[str]) -> str:
     more = f" (and {len(found) - 1} more findings)" if len(found) > 1 else ""
     again = f"to repeat it, begin the command with {emulated.environment()}"
     return f"the emulated GPU found an error: {found[0]}{more}; {again}"

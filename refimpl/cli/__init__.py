@@ -26,7 +26,7 @@ from typing import TextIO
 from refimpl import __version__
 from refimpl.cli.completion import complete, words_to_complete
 from refimpl.cli.parallel import tell_ranks
-from refimpl.cli.parser import DONE, INTERRUPTED, Fail, Parser, status_of, told
+from refimpl.cli.parser import DONE, INTERRUPTED, Fail, Parser, error_line, status_of
 from refimpl.cli.shared_options import end_at_output
 from refimpl.cli.terminal import tell
 from refimpl.network.imported import own_code
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = status_of(error)
         if known is None:
             raise
-        status, says = known, told(error)
+        status, says = known, error_line(error)
         prog = getattr(error, "prog", None) or prog
     known_alone = {*arguments[:1]} & COMMANDS.keys() - TOGETHER
     if status and not known_alone and tell_ranks(prog, says, status):

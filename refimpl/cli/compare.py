@@ -30,10 +30,10 @@ from refimpl.text import size
 
 MAY_AGREE = ("out", "in", "rebuilt")  #: columns left out where all setups agree
 #: Columns left out where a line would be too long; `least` says who fits, too.
-DEAR = ("stalled", "live")
+WIDE = ("stalled", "live")
 NAME = 13  #: letters of a setup's name that stay in one line
 EFFORT = 200  #: plans that the search of the preset combined makes without --effort, where every paper has a row
-SAYS_NOTHING = ("=none", "=yes", "=no")  #: a row is called by slot and module, where the module's name says nothing
+UNSPECIFIC = ("=none", "=yes", "=no")  #: a row is called by slot and module, where the module's name says nothing
 LEFT_OUT = ("steps", "fates")  #: of a plan's document, where there are many in one document
 
 
@@ -153,7 +153,7 @@ def without_agreement(table: Table) -> Table:
 
 def narrowed(table: Table) -> Table:
     """The table without the columns that can be done without, until it fits the width."""
-    for name in ("fits", *DEAR) if "least" in table.head else DEAR:
+    for name in ("fits", *WIDE) if "least" in table.head else WIDE:
         columns = zip(table.head, *table.rows, strict=True)
         widths = [NAME if cells[0] in table.wraps else max(map(len, cells)) for cells in columns]
         if sum(widths) + len(GAP) * (len(widths) - 1) <= WIDTH:
@@ -266,5 +266,5 @@ def short(setup: Setup, common: Collection[str] = ()) -> str:
     """A row's name: the setup's, without `baseline`, without what all rows share, and mostly without slots' names."""
     preset, *changed = setup.name.split(", ")
     own = (word for word in changed if word not in common)
-    words = [word if word.endswith(SAYS_NOTHING) else word.partition("=")[2] for word in own]
+    words = [word if word.endswith(UNSPECIFIC) else word.partition("=")[2] for word in own]
     return ", ".join([preset] * (preset != "baseline" or not words) + words)

@@ -33,7 +33,7 @@ def add(parser: Parser) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document")
     things = parser.add_subparsers(dest="thing", metavar="THING", parser_class=Parser)
-    for name, show_all, long in (
+    for name, show_all, description in (
         ("networks", networks, "The networks that have a name."),
         ("machines", machines, "The models of GPUs that a plan can be made for."),
         ("presets", presets, "Named setups: what one paper does."),
@@ -41,7 +41,7 @@ def add(parser: Parser) -> None:
         ("kernels", kernels, "Every kernel, family by family."),
     ):
         one = things.add_parser(name, help=f"every one of the {name}")
-        one.describe(long)
+        one.describe(description)
         one.set_defaults(run=show_all, parser=one)
         form = one.add_mutually_exclusive_group()
         form.add_argument("--json", action="store_true", help="one JSON document", default=argparse.SUPPRESS)

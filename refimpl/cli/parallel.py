@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl.cli.parser import INTERRUPTED, WRONG, Fail, status_of, told
+from refimpl.cli.parser import INTERRUPTED, WRONG, Fail, error_line, status_of
 from refimpl.machine import here
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def as_rank(options: argparse.Namespace, work: Work) -> int:
         if status is None:  # a fault of ours, which keeps its traceback
             communicator.fail(f"{type(error).__name__}: {error}", WRONG)
             raise
-        return alone(communicator, told(error), status)
+        return alone(communicator, error_line(error), status)
     finally:
         communicator.close()
 

@@ -43,9 +43,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
         self._negative_number_matcher = re.compile(r"-\.?\d")  # -1GiB is a value, and no option
 
-    def describe(self, long: str, examples: Sequence[str] = ()) -> None:
+    def describe(self, text: str, examples: Sequence[str] = ()) -> None:
         """What the help says: a description and examples."""
-        self.description = textwrap.fill(long, 98)
+        self.description = textwrap.fill(text, 98)
         self.epilog = "examples:\n" + "\n".join(f"  {example}" for example in examples) if examples else None
 
     def error(self, message: str) -> NoReturn:
@@ -122,14 +122,14 @@ def cut_off(error: BaseException | None) -> bool:
     return False
 
 
-def told(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An error as one line."""
     if cut_off(error):
         return "interrupted"
     if in_own_code(error):
-        return own_code.said(error)
+        return own_code.error_line(error)
     if by_class(error) is None:
-        return own_code.suspected(error)
+        return own_code.suspected_error_line(error)
     text = str(error)
     if isinstance(error, OSError):
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or text

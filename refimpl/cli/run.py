@@ -339,8 +339,8 @@ def interrupted(trainer: Trainer, options: argparse.Namespace, last: int) -> int
     if not whole and os.path.exists(path):
         said += f"; {path} is as it was before this run"
     trainer.communicator.agree()
-    told = trainer.interrupted
-    ranks = f" (rank{'s' * (len(told) > 1)} {', '.join(map(str, told))})" if trainer.communicator.size > 1 else ""
+    stopped = trainer.interrupted
+    ranks = f" (rank{'s' * (len(stopped) > 1)} {', '.join(map(str, stopped))})" if trainer.communicator.size > 1 else ""
     tell(f"{options.parser.prog}: interrupted{ranks} after iteration {trainer.iteration}; {said}")
     if whole and trainer.iteration < last:
         again = without(options.arguments, "--resume")

@@ -154,8 +154,8 @@ def learning(parser: Parser, title: str = "learning") -> Any:
 def picture(parser: Parser, kinds: bool = True) -> None:
     parser.add_argument("--picture", metavar="FILE", help="draw it into a .png or .svg file")
     if kinds:
-        meant = "; ".join(f"{kind}: {what}" for kind, what in PICTURES.items())
-        parser.add_argument("--draw", choices=tuple(PICTURES), default="memory", help=f"{meant} (default: memory)")
+        pictures = "; ".join(f"{kind}: {what}" for kind, what in PICTURES.items())
+        parser.add_argument("--draw", choices=tuple(PICTURES), default="memory", help=f"{pictures} (default: memory)")
 
 
 def json(parser: Parser) -> None:

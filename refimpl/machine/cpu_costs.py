@@ -7,7 +7,7 @@ possible are compiled, and other processes help.
 
 **Modelled**: what a unit of a kernel costs (`refimpl.machine.cpu_model`).  It is the cost on an AMD EPYC with two cores
 (`cpu_costs.json`), times the ratio of this CPU's seconds to that one's: in the kernel itself if it is measured, and
-else in the measured kernel most like it (`LIKE`).  A median of the ratios of a few sizes varies less from one
+else in the measured kernel most like it (`STAND_INS`).  A median of the ratios of a few sizes varies less from one
 calibration to the next than costs that are fitted to so few.
 
 The costs in that file were fitted, by least squares, to launches of every kernel: `python -m
@@ -89,7 +89,7 @@ MEASURED = (
 STAGES = 6 + len(MEASURED)  #: how often `watch` is called, nearly
 
 #: The start of any other kernel's name → the measured kernel most like it; those not named are like a copy.
-LIKE = {
+STAND_INS = {
     "conv_gather": "conv_gather_by_tap",
     "conv_filter": "conv_filter_gradient",
     "conv_direct": "im2col_columns",
@@ -110,11 +110,11 @@ LIKE = {
 }
 
 
-def like(name: str) -> str:
+def stand_in(name: str) -> str:
     """The measured kernel that is most like this one."""
     if name in MEASURED:
         return name
-    return next((measured for start, measured in LIKE.items() if name.startswith(start)), "elementwise_copy")
+    return next((measured for start, measured in STAND_INS.items() if name.startswith(start)), "elementwise_copy")
 
 
 @cache
@@ -188,17 +188,17 @@ def cases(every: Sequence[Network] = ()) -> Runs:
     Args:
         every: all launches of these; by default those of the kernels of `MEASURED`, a few sizes each.
     """
-    called: dict[Cost, tuple[str, Way]] = {}
+    first: dict[Cost, tuple[str, Way]] = {}
     for network in every or networks():
         for way_to_run in (each for step in network.steps for call in step.calls for each in _ways(call)):
             for launched in launches(way_to_run[0].function, untouched(way_to_run[0]) | way_to_run[1]):
-                called.setdefault(units(launched), (launched.kernel.name, way_to_run))
+                first.setdefault(units(launched), (launched.kernel.name, way_to_run))
     if not every:
-        called = {cost: called[cost] for name in MEASURED for cost in _few(name, called)}
+        first = {cost: first[cost] for name in MEASURED for cost in _few(name, first)}
     found: Runs = {}
-    for call, chosen in {id(each): each for _, each in called.values()}.values():
+    for call, chosen in {id(each): each for _, each in first.values()}.values():
         for launched in launches(call.function, untouched(call, filled) | chosen):
-            if units(launched) in called:
+            if units(launched) in first:
                 found.setdefault(units(launched), launched)
     copy = copy_of(LARGE)
     return found | {units(copy): copy}
@@ -210,13 +210,13 @@ def copy_of(elements: int) -> BoundLaunch:
     return copy
 
 
-def _few(name: str, called: Mapping[Cost, tuple[str, Way]]) -> list[Cost]:
+def _few(name: str, first: Mapping[Cost, tuple[str, Way]]) -> list[Cost]:
     """Some of a kernel's costs, from the smallest to the second largest: that one may take long.
 
     Of a kernel with tiles of several sizes, only the one that has most of them is compiled.
     """
-    usual = Counter(kernel for cost, (kernel, _) in called.items() if cost[0] == name).most_common(1)
-    in_order = sorted((cost for cost in called if called[cost][0] in dict(usual)), key=lambda cost: cost[1])
+    usual = Counter(kernel for cost, (kernel, _) in first.items() if cost[0] == name).most_common(1)
+    in_order = sorted((cost for cost in first if first[cost][0] in dict(usual)), key=lambda cost: cost[1])
     last = max(1, len(in_order) - 1)
     return [in_order[place * last // MOST_SIZES] for place in range(MOST_SIZES)] if last > MOST_SIZES else in_order
 
@@ -329,9 +329,9 @@ def modelled(samples: Samples) -> dict[str, Units]:
         for name, each in samples.items()
     }
     return {
-        name: tuple(ratio[like(name)] * cost for cost in costs)
+        name: tuple(ratio[stand_in(name)] * cost for cost in costs)
         for name, costs in known.items()
-        if name not in OF_ANY_KERNEL and like(name) in ratio
+        if name not in OF_ANY_KERNEL and stand_in(name) in ratio
     }
 
 

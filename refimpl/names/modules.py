@@ -11,7 +11,7 @@ from typing import Any
 from refimpl import accudnn, combined, superneurons, vdnn, vdnnpp
 from refimpl.memory import ALLOCATORS
 from refimpl.names.parameters import with_parameters
-from refimpl.network.imported.own_code import imported, said
+from refimpl.network.imported.own_code import error_line, imported
 from refimpl.planner import SLOTS, FixedAddresses, Setup, SetupError, baseline
 from refimpl.planner.setup import KINDS
 from refimpl.text import offer
@@ -87,7 +87,7 @@ def from_outside(slot: str, where: str, name: str) -> Any:
         says = f"there is no {where.replace('.', '/')}.py here, and no module {where} is installed"
         raise SetupError(f"{slot}={where}:{name}: {says}{offer(where, MODULES[slot])}") from None
     except (Exception, SystemExit) as error:
-        raise SetupError(f"{slot}: {where} cannot be imported: {said(error)}") from None
+        raise SetupError(f"{slot}: {where} cannot be imported: {error_line(error)}") from None
     if name not in found:
         kind = KINDS[slot]
         fit = [k for k, v in found.items() if isinstance(v, kind) or (isinstance(v, type) and issubclass(v, kind))]

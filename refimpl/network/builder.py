@@ -309,7 +309,7 @@ class Builder:
         return height, width
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a Builder has no {name!r}{meant(name, (*LAYERS, 'build'))}")
+        raise AttributeError(f"a Builder has no {name!r}{name_advice(name, (*LAYERS, 'build'))}")
 
     def _refuse_if_built(self) -> None:
         if self._built:
@@ -337,7 +337,7 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-def meant(name: str, names: Sequence[str]) -> str:
+def name_advice(name: str, names: Sequence[str]) -> str:
     """Error text for a name that is not one of these: what was probably meant, then all of them."""
     here = ELSEWHERE.get(name.lower(), "")
     return f"; write {here}. There are: {', '.join(names)}." if here in names else offer(name, names)
@@ -351,7 +351,7 @@ def options_checked(method: Callable[..., Layer]) -> Callable[..., Layer]:
     def checked(self: Builder, *values: Any, **given: Any) -> Layer:
         for name in given:
             if name not in options:
-                raise NetworkError(f"{method.__name__} has no option {name!r}{meant(name, options)}")
+                raise NetworkError(f"{method.__name__} has no option {name!r}{name_advice(name, options)}")
         return method(self, *values, **given)
 
     return checked

@@ -11,7 +11,7 @@ from refimpl.network.tensor import Tensor
 #: The functions whose algorithm, and hence workspace, a plan chooses.
 CHOOSABLE = tuple(function for traits in TRAITS.values() for function in traits.choosable)
 
-NO_MATTER = ("layer",)  #: arguments that change what is computed and not how long it takes
+NOT_IN_KEY = ("layer",)  #: arguments that change what is computed and not how long it takes
 
 #: A call's function, and its arguments by name: shapes instead of tensors.
 CallKey = tuple[str, tuple[tuple[str, Any], ...]]
@@ -103,7 +103,7 @@ class Call:
                 return value
 
             plain = [(name, value) for name, value in self.arguments.items() if not isinstance(value, Setting)]
-            self._key = self.function, tuple((n, described(n, value)) for n, value in plain if n not in NO_MATTER)
+            self._key = self.function, tuple((n, described(n, value)) for n, value in plain if n not in NOT_IN_KEY)
         return self._key
 
     def __repr__(self) -> str:

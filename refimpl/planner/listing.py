@@ -31,7 +31,7 @@ from refimpl.planner.program import Program
 from refimpl.text import counted, duration, size
 
 WIDTH = 100  #: columns
-LONG = 120  #: steps: a program with more is abridged
+MOST_IN_FULL = 120  #: steps: a program with more is abridged
 LONGEST_PERIOD = 64  #: steps that a repeated pattern may have
 NAMES = 60  #: maps named in one line of fates
 LABEL = 11  #: columns of the word that starts a line
@@ -59,7 +59,7 @@ def listing(program: Program, steps: Selection = None, instructions: bool = Fals
     lines = [lister.title()]
     if steps is None:
         lines += [*lister.head(), "", *lister.fates(), "", *write(0)]
-        abridged = len(program.network.steps) > LONG and not instructions
+        abridged = len(program.network.steps) > MOST_IN_FULL and not instructions
         runs = list(lister.runs()) if abridged else [(program_range(program), range(0))]
         if any(repeated for _, repeated in runs):
             lines += ["", *_wrapped("", ABRIDGED)]
@@ -94,7 +94,7 @@ def entries(program: Program) -> list[tuple[str, str]]:
 
 def repetitions(program: Program) -> list[tuple[range, str]]:
     """Steps that are like those before them, and the line that the listing shows in their place."""
-    if len(program.network.steps) <= LONG:
+    if len(program.network.steps) <= MOST_IN_FULL:
         return []
     lister = _Lister(program, detailed=False)
     return [(repeated, lister.likeness(shown, repeated)) for shown, repeated in lister.runs() if repeated]
@@ -212,12 +212,12 @@ class _Lister:
             if label == "wait":
                 waits += [i for i in group if isinstance(i, Wait)]
                 continue
-            alike: list[Instruction] = list(group)
-            work = alike[0]
+            equal: list[Instruction] = list(group)
+            work = equal[0]
             own = [wait for wait in waits if isinstance(work, Work) and wait.stream == work.stream]
             yield from self._join([wait for wait in waits if wait not in own])
             awaited = [f"waits for {' and '.join(map(self.awaited, own))}"] if own else []
-            yield from _entry(label, [*self.items(alike), *awaited])
+            yield from _entry(label, [*self.items(equal), *awaited])
             waits = []
         yield from self._join(waits)
 
@@ -325,11 +325,11 @@ class _Lister:
         """Steps to show, and the steps after them that repeat the last few of those shown (often none)."""
         signs = self._signatures()
         count = len(signs)
-        alike = {period: _alike(signs, period) for period in range(1, min(LONGEST_PERIOD, count // 3) + 1)}
+        equal = {period: _repeated(signs, period) for period in range(1, min(LONGEST_PERIOD, count // 3) + 1)}
         start = shown_from = 0
         while start < count:
             hidden, period = 0, 1
-            for candidate, run in alike.items():
+            for candidate, run in equal.items():
                 repeats = run[start] // candidate * candidate
                 if repeats > 1.25 * hidden and repeats >= 2 * candidate:  # of about the same use, the shortest period
                     hidden, period = repeats, candidate
@@ -378,7 +378,7 @@ class _Lister:
         )
 
 
-def _alike(signs: Sequence[int], period: int) -> list[int]:
+def _repeated(signs: Sequence[int], period: int) -> list[int]:
     """For every step, how many steps in a row, itself the first, are like the step `period` later."""
     run = [0] * (len(signs) + 1)
     for start in range(len(signs) - period - 1, -1, -1):

@@ -107,7 +107,7 @@ class Setup:
 
     def shown(self, name: str) -> str:
         """A slot's module, or another field, as `--set` takes it."""
-        return called(getattr(self, name)) if name in SLOTS else text_of(getattr(self, name))
+        return module_text(getattr(self, name)) if name in SLOTS else text_of(getattr(self, name))
 
     @property
     def preset(self) -> str:
@@ -134,7 +134,7 @@ class Setup:
     @property
     def slots(self) -> dict[str, str]:
         """Slot → its module, as `--set` takes it."""
-        return {slot: called(self.module(slot)) for slot in SLOTS}
+        return {slot: module_text(self.module(slot)) for slot in SLOTS}
 
 
 def check_kind(slot: str, module: object) -> None:
@@ -172,7 +172,7 @@ def parameters(module: Any) -> dict[str, Any]:
     return {one.name: getattr(module, one.name) for one in fields}
 
 
-def called(module: Any) -> str:
+def module_text(module: Any) -> str:
     """A module as `--set` takes it: its name, with the parameters that differ from its class's defaults.
 
     A class whose instances get a name each, as vDNN's offload of all inputs and of CONV's, is called by that name.

@@ -17,7 +17,7 @@ from refimpl.planner.baseline import NoOffload
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit
 from refimpl.planner.program import Program, Trial
-from refimpl.planner.setup import FIELDS, SLOTS, Setup, SetupError, called
+from refimpl.planner.setup import FIELDS, SLOTS, Setup, SetupError, module_text
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Search(Setup):
 
     @property
     def slots(self) -> dict[str, str]:
-        return {slot: "searched" if slot in self.searched else called(self.module(slot)) for slot in SLOTS}
+        return {slot: "searched" if slot in self.searched else module_text(self.module(slot)) for slot in SLOTS}
 
 
 class Attempts:

@@ -317,20 +317,20 @@ def compare_table(name: str, setups: Sequence[Compared], baseline_seconds: float
 
 def _others(best: Compared, baseline_seconds: float) -> str:
     """Why a paper's other policies are not its row: they take longer, or do not fit; empty where there is no other."""
-    told: dict[str, list[str]] = {}
+    by_reason: dict[str, list[str]] = {}
     for one in best.others if best.fits else (best, *best.others):
         why = f"takes {one.seconds / baseline_seconds:.2f} ×" if one.fits else one.misfit
-        told.setdefault(why, []).append(one.name)
+        by_reason.setdefault(why, []).append(one.name)
     if not best.others:
-        return "".join(f"{best.paper} {why}." for why in told)
-    return f"{best.paper}: " + "; ".join(_said_of(names, why) for why, names in told.items()) + "."
+        return "".join(f"{best.paper} {why}." for why in by_reason)
+    return f"{best.paper}: " + "; ".join(_sentence(names, why) for why, names in by_reason.items()) + "."
 
 
-def _said_of(names: Sequence[str], said: str) -> str:
+def _sentence(names: Sequence[str], predicate: str) -> str:
     """Subjects and what is said of one of them: a, b and c fail at conv1."""
     if len(names) == 1:
-        return f"{names[0]} {said}"
-    verb, _, rest = said.partition(" ")
+        return f"{names[0]} {predicate}"
+    verb, _, rest = predicate.partition(" ")
     return f"{', '.join(names[:-1])} and {names[-1]} {'are' if verb == 'is' else verb.removesuffix('s')} {rest}"
 
 

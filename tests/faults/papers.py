@@ -101,16 +101,16 @@ FAULTS = (
     Fault(
         "AccUDNN's model has a map away one step too early",
         "refimpl/accudnn/performance_model.py",
-        "change[one.f + 1] -= one.nbytes",
-        "change[one.f] -= one.nbytes",
+        "change[one.last_use + 1] -= one.nbytes",
+        "change[one.last_use] -= one.nbytes",
         "tests/refimpl/accudnn/test_performance_model.py",
         slow=True,
     ),
     Fault(
         "AccUDNN releases a map while its copy runs",
         "refimpl/accudnn/schedule.py",
-        "            if sent[one] > now:\n",
-        "            if sent[one] > now + 1e9:\n",
+        "            if out_end[one] > at.now:\n",
+        "            if out_end[one] > at.now + 1e9:\n",
         "tests/refimpl/accudnn/test_performance_model.py tests/refimpl/accudnn/test_policy.py",
     ),
     Fault(
@@ -123,8 +123,8 @@ FAULTS = (
     Fault(
         "the tuner takes the largest of the batches that are alike",
         "refimpl/accudnn/tuner.py",
-        'return min(alike) if objective == "single" else max(alike)',
-        'return max(alike) if objective == "single" else max(alike)',
+        'return min(as_efficient) if objective == "single" else max(as_efficient)',
+        'return max(as_efficient) if objective == "single" else max(as_efficient)',
         "tests/refimpl/accudnn/test_tuner.py",
     ),
     Fault(

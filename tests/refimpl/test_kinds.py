@@ -36,12 +36,12 @@ CONVENTIONS = {"vdnn": VDNN, "superneurons": SUPERNEURONS, "vdnnpp": VDNNPP, "fo
 #: Kinds that no one asks for by name: the batch is there, and forks are put in.
 MADE = ("data", "fork")
 
-#: Kind → an operator of ONNX's and one of PyTorch's; those of `graph.ALIKE` besides.
+#: Kind → an operator of ONNX's and one of PyTorch's; those of `graph.OF_ONE_INPUT` besides.
 OPERATORS = {
     "conv": ("Conv", "conv2d"), "fc": ("Gemm", "linear"), "pool": ("MaxPool", "max_pool2d"), "lrn": ("LRN", "div"),
     "batchnorm": ("BatchNormalization", "batch_norm"), "dropout": ("Dropout", "dropout"), "concat": ("Concat", "cat"),
     "join": ("Add", "add"), "softmax": ("Softmax", "softmax"),
-} | {made.__name__: (onnx, theirs) for onnx, (theirs, made) in graph.ALIKE.items()}  # fmt: skip
+} | {made.__name__: (onnx, theirs) for onnx, (theirs, made) in graph.OF_ONE_INPUT.items()}  # fmt: skip
 
 
 def forms(kind: str) -> tuple[Any, ...]:

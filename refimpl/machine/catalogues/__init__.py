@@ -4,7 +4,7 @@
 be simulated, and run only after it has been planned again with `own`.
 
 A catalogue is one module with `options(convolution)`; to add one, name it in CATALOGUES.  A call of another family gets
-a line in SEEN_AS, and a function in the catalogues that have algorithms for it.
+a line in OPTIONS_KEY, and a function in the catalogues that have algorithms for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refimpl.machine.work import MachineError, Option
 from refimpl.network.call import Call
 
 #: Family of choosable calls → what a catalogue sees of one; equal ones have equal options.
-SEEN_AS: dict[str, Callable[[Call], Hashable]] = {"conv": Convolution.of}
+OPTIONS_KEY: dict[str, Callable[[Call], Hashable]] = {"conv": Convolution.of}
 
 #: Catalogue → family of calls → the algorithms for one.
 CATALOGUES: dict[str, dict[str, Callable[[Any], list[Option]]]] = {
@@ -41,7 +41,7 @@ def options(catalogue: str, call: Call) -> tuple[Option, ...]:
     """Every algorithm that the catalogue offers for a choosable call, in no order."""
     if call.family not in CATALOGUES[known(catalogue)]:
         raise MachineError(f"the catalogue {catalogue} has no algorithm for {call.function}; take the catalogue own")
-    return _options(catalogue, call.family, SEEN_AS[call.family](call))
+    return _options(catalogue, call.family, OPTIONS_KEY[call.family](call))
 
 
 @lru_cache(maxsize=4096)

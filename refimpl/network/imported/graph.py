@@ -99,7 +99,7 @@ class OperatorCall(ABC):
                 raise Unsupported(f"{name}={self.attribute(name, value)} is not supported, only {value}")
 
 
-def translated(name: str, called: str, operator: Callable[[Any], Translated] | None, call: OperatorCall) -> Node:
+def translated(name: str, operator_name: str, operator: Callable[[Any], Translated] | None, call: OperatorCall) -> Node:
     """The node of one call in a file or a module; what cannot be translated becomes a node that says why.
 
     Args:
@@ -113,9 +113,9 @@ def translated(name: str, called: str, operator: Callable[[Any], Translated] | N
             raise Unsupported
         operation, attributes, *weights = operator(call)
         if call.shape is None:
-            raise Unsupported(f"{called} makes no batch of maps or of rows")
+            raise Unsupported(f"{operator_name} makes no batch of maps or of rows")
     except Unsupported as error:
-        operation, attributes, weights = UNSUPPORTED, {"why": str(error), "operator": called}, []
+        operation, attributes, weights = UNSUPPORTED, {"why": str(error), "operator": operator_name}, []
     return Node(name, operation, call.inputs, call.shape or (), attributes, *weights)
 
 
@@ -297,7 +297,7 @@ def gelu(call: OperatorCall) -> Translated:
 
 
 #: Operators of one input: the name in ONNX → the name in PyTorch, and what they are here.
-ALIKE: Mapping[str, tuple[str, Callable[[OperatorCall], Translated]]] = {
+OF_ONE_INPUT: Mapping[str, tuple[str, Callable[[OperatorCall], Translated]]] = {
     "Relu": ("relu", relu), "Gelu": ("gelu", gelu),
 }  # fmt: skip
 

@@ -313,4 +313,4 @@ OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,
     "Softmax": _softmax, "LogSoftmax": _softmax, "Div": _divide,
-} | dict.fromkeys(RESHAPES, graph.reshape) | {name: made for name, (_, made) in graph.ALIKE.items()}  # fmt: skip
+} | dict.fromkeys(RESHAPES, graph.reshape) | {name: made for name, (_, made) in graph.OF_ONE_INPUT.items()}  # fmt: skip

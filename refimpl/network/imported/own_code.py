@@ -48,7 +48,7 @@ def _executed(path: str, changed: int) -> ModuleType:
     try:
         specification.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise NetworkError(f"{path} cannot be executed: {said(error)}") from None
+        raise NetworkError(f"{path} cannot be executed: {error_line(error)}") from None
     return module
 
 
@@ -95,7 +95,7 @@ def raised(error: BaseException) -> bool:
     return not refused and line_of(error) is not None
 
 
-def said(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """An error of the user's own code, with its line there."""
     text = one_line(" ".join(str(error).split()))
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -103,9 +103,9 @@ def said(error: BaseException) -> str:
     return f"{where}: {what}" if where else what
 
 
-def suspected(error: BaseException) -> str:
+def suspected_error_line(error: BaseException) -> str:
     """One line for an error in a line of ours, where code of the user's own may have given us what we fail at."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{os.path.relpath(last.filename, PROJECT)}, line {last.lineno}"
     names = " or ".join(map(one_line, known))
-    return f"{said(error)} ({place}): probably an answer of {names}; python -X dev -m refimpl shows the traceback"
+    return f"{error_line(error)} ({place}): probably an answer of {names}; python -X dev -m refimpl shows the traceback"

@@ -15,7 +15,7 @@ from typing import Any
 
 from refimpl.network.builder import Builder
 from refimpl.network.imported.graph import BATCH, built
-from refimpl.network.imported.own_code import executed, said
+from refimpl.network.imported.own_code import error_line, executed
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.text import offer, one_line
@@ -90,7 +90,7 @@ def _called(path: str, function: str, batch: int) -> Network:
     except NetworkError:
         raise
     except (Exception, SystemExit) as error:
-        raise NetworkError(f"{path}: {function}(batch={batch}) failed: {said(error)}") from None
+        raise NetworkError(f"{path}: {function}(batch={batch}) failed: {error_line(error)}") from None
     if isinstance(made, Builder):
         made = made.build()
     if not isinstance(made, Network):

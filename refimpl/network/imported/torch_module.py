@@ -328,4 +328,4 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax, "getitem": _first,
 } | dict.fromkeys(
     ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), graph.reshape
-) | dict(graph.ALIKE.values())  # fmt: skip
+) | dict(graph.OF_ONE_INPUT.values())  # fmt: skip

@@ -16,9 +16,9 @@ from refimpl.cli.parser import (
     WRONG,
     Fail,
     Parser,
+    error_line,
     in_own_code,
     real,
-    told,
     whole,
 )
 from refimpl.cli.picture_option import checked, save
@@ -97,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
         except (Exception, SystemExit) as error:
             if not in_own_code(error) and not isinstance(error, OwnCodeError):
                 raise
-            raise Fail(told(error) + kept(out, points)) from None
+            raise Fail(error_line(error) + kept(out, points)) from None
     found = ParetoFound(
         case, network, budgets, points, unlimited_baseline(network, machine).planned_seconds, options.bound
     )

@@ -146,7 +146,9 @@ def packed(case: ParetoCase) -> bytes:
     try:
         return pickle.dumps(case)
     except Exception as error:  # of many classes: some module of the user's own is of a class inside a function
-        raise PointsError(f"a setup cannot go to other processes; give --jobs 1: {own_code.said(error)}") from None
+        raise PointsError(
+            f"a setup cannot go to other processes; give --jobs 1: {own_code.error_line(error)}"
+        ) from None
 
 
 @contextmanager
@@ -181,7 +183,7 @@ def in_process(task: Task) -> float | None:
         return case.solve(network, task)
     except (Exception, SystemExit) as error:  # of a class that this process alone may have
         if own_code.raised(error):
-            raise own_code.OwnCodeError(own_code.said(error)) from None
+            raise own_code.OwnCodeError(own_code.error_line(error)) from None
         raise
 
 

@@ -19,13 +19,13 @@ def chain(maps: Sequence[int], seconds: Sequence[float]) -> Model:
     arriving, dying = (np.zeros(2 * layers + 1, dtype=np.int64) for _ in range(2))
     candidates = []
     for i, nbytes in enumerate(maps, 1):
-        f, g = i + 1, 2 * layers - i
+        last_use, next_use = i + 1, 2 * layers - i
         arriving[i] += nbytes
-        arriving[g] += nbytes
-        dying[g] += nbytes
-        dying[g + 1] += nbytes
-        if g - f > 1:
-            candidates.append(Candidate(f"y{i}", nbytes, i, f, g, float(nbytes), float(nbytes)))
+        arriving[next_use] += nbytes
+        dying[next_use] += nbytes
+        dying[next_use + 1] += nbytes
+        if next_use - last_use > 1:
+            candidates.append(Candidate(f"y{i}", nbytes, i, last_use, next_use, float(nbytes), float(nbytes)))
     return Model(np.array([0.0, *seconds]), np.zeros(2 * layers + 1, dtype=np.int64), arriving, dying, candidates)
 
 

@@ -103,7 +103,7 @@ def test_it_trains_in_the_least_and_in_nothing_less(network: Network, share: flo
     assert decision.model.held(list(decision.coming)).max() <= budget
     run = simulate(decision.model, decision.coming, budget)
     assert run is not None and run.seconds == decision.seconds >= 0.999 * model.without_stall
-    assert all(one.f < step <= one.g for one, step in decision.coming.items())
+    assert all(one.last_use < step <= one.next_use for one, step in decision.coming.items())
 
 
 def test_dropped_maps_are_not_alive_while_they_are_idle() -> None:

@@ -122,7 +122,7 @@ def shown(value: Any) -> Any:
     return value.start if isinstance(value, Array) else value
 
 
-def called(function: str, *given: Any, **named: Any) -> tuple[Any, ...]:
+def noted_call(function: str, *given: Any, **named: Any) -> tuple[Any, ...]:
     """A call as it is noted down: every argument by name, those that were left out too."""
     bound = inspect.signature(function_of(function)).bind(*given, **named)
     bound.apply_defaults()
@@ -151,7 +151,7 @@ def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             self.name = name
 
         def __getattr__(self, function: str) -> Any:
-            return lambda *given, **named: log.append(called(f"{self.name}.{function}", *given, **named))
+            return lambda *given, **named: log.append(noted_call(f"{self.name}.{function}", *given, **named))
 
     numbers = iter(range(9))
     kernels, shim = ModuleType("kernels"), ModuleType("kernels.shim")
@@ -185,7 +185,7 @@ def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return log
 
 
-def meant(program: Program) -> Iterator[Any]:
+def calls_of(program: Program) -> Iterator[Any]:
     """The same of a program."""
     before = awaited(program)
     records = [position for position, i in enumerate(program.instructions) if isinstance(i, Record)]
@@ -203,7 +203,7 @@ def meant(program: Program) -> Iterator[Any]:
                 given["algorithm"] = i.choice.algorithm
             if i.workspace is not None:
                 given["workspace"] = i.workspace[0]
-            yield called(i.call.function, **given, stream=i.stream)
+            yield noted_call(i.call.function, **given, stream=i.stream)
         elif isinstance(i, (CopyOut, CopyIn)):
             yield i.op, i.address, i.pinned_address, i.nbytes, i.stream
         elif isinstance(i, (Compress, Decompress)):
@@ -228,7 +228,7 @@ def meant_argument(value: Any, at: dict[Tensor, int], settings: dict[str, Any]) 
 def check(program: Program, monkeypatch: pytest.MonkeyPatch) -> str:
     """The script of a program, which does what the program says; its lines are short."""
     text = written_out(program, "a test", **LEARNING)
-    assert executed(text, monkeypatch) == list(meant(program))
+    assert executed(text, monkeypatch) == list(calls_of(program))
     lines = text[text.index("def train_step") :].splitlines()
     waits = [i for i, line in enumerate(lines) if re.search(r"\.wait\(|hold\(|\.synchronize\)", line)]
     assert all("# " in lines[i] or lines[i - 1].lstrip().startswith("# ") for i in waits), "a wait without a reason"

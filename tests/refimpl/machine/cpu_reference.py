@@ -74,8 +74,8 @@ def missing() -> dict[str, Units]:
 
     known = cpu_costs.reference()
     every = cpu_costs.cases(networks())
-    alike = {cpu_costs.like(name) for name, _ in every if name not in known}
-    runs = {cost: launched for cost, launched in every.items() if cost[0] not in known or cost[0] in alike}
+    stand_ins = {cpu_costs.stand_in(name) for name, _ in every if name not in known}
+    runs = {cost: launched for cost, launched in every.items() if cost[0] not in known or cost[0] in stand_ins}
     runs |= {units(copy): copy for copy in map(cpu_costs.copy_of, COPIES)}
     for kernel in cpu_costs.kernels_of(runs):
         load(kernel)
@@ -86,9 +86,9 @@ def missing() -> dict[str, Units]:
     for (name, counted), seconds in taken.items():
         if seconds > 2 * overhead and fetched_bytes(runs[name, counted]) <= IN_CACHE:
             samples[name].append((counted, seconds - overhead))
-    slower = {name: median(s / seconds_of(known[name], counted) for counted, s in samples[name]) for name in alike}
+    slower = {name: median(s / seconds_of(known[name], counted) for counted, s in samples[name]) for name in stand_ins}
     return {
-        name: tuple(cost / slower[cpu_costs.like(name)] for cost in fitted(each))
+        name: tuple(cost / slower[cpu_costs.stand_in(name)] for cost in fitted(each))
         for name, each in samples.items()
         if name not in known
     }

@@ -149,7 +149,7 @@ def test_every_measured_kernel_is_among_the_cases() -> None:
     """The rungs of the matrix product depend on whether the CPU has AVX-512."""
     found = {name for name, _ in cpu_costs.cases()}
     assert found <= set(cpu_costs.MEASURED) <= found | {"gemm_vector_rows_nn", "gemm_register_2d"}
-    assert set(cpu_costs.LIKE.values()) <= set(cpu_costs.MEASURED)
+    assert set(cpu_costs.STAND_INS.values()) <= set(cpu_costs.MEASURED)
 
 
 def test_a_kernel_that_is_not_measured_is_as_much_slower_as_the_one_most_like_it() -> None:

@@ -11,7 +11,7 @@ import refimpl
 from refimpl import SetupError
 from refimpl.names.modules import MODULES, module
 from refimpl.names.presets import PRESETS, parse, setup
-from refimpl.planner.setup import called, parameters
+from refimpl.planner.setup import module_text, parameters
 from tests.messages import raises_naming
 
 OUTSIDE = '''\
@@ -148,7 +148,7 @@ def test_a_module_from_outside_is_planned_and_named(outside: str) -> None:
 def test_every_module_of_the_registry_is_called_by_its_name() -> None:
     for found in MODULES.values():
         for name, one in found.items():
-            assert called(one) == name
+            assert module_text(one) == name
     for preset in PRESETS.values():
         assert all(":" not in shown for shown in preset.setup.slots.values())
 

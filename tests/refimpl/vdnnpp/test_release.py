@@ -55,7 +55,7 @@ CALLS, COPIES = [1, 1, 3, 1, 3], [0, 3, 1, 3, 1]  #: the specification's example
 
 
 @dataclass(frozen=True, eq=False)
-class Told(Machine):
+class TimedMachine(Machine):
     """Calls and copies take what the tables say, by call and by bytes; the others take nothing."""
 
     calls: Mapping[Call, float] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def chain(length: int, least: int = 2) -> Network:
     return b.build()
 
 
-def told(network: Network, compute: Sequence[float], copies: Sequence[float]) -> Told:
+def timed_machine(network: Network, compute: Sequence[float], copies: Sequence[float]) -> TimedMachine:
     """Convolution i computes for compute[i], forward and in what of backward reads X; a copy of X takes copies[i]."""
     titan = machine()
     plain = {f.name: getattr(titan, f.name) for f in dataclasses.fields(titan) if f.init}
@@ -91,7 +91,7 @@ def told(network: Network, compute: Sequence[float], copies: Sequence[float]) ->
         for step in (layer.forward, layer.backward):
             calls[next(call for call in step.calls if layer.x in call.reads)] = seconds
     by_bytes = {layer.x.nbytes: seconds for layer, seconds in zip(network.layers, copies, strict=False)}
-    return Told(**plain, calls=calls, copies=by_bytes)
+    return TimedMachine(**plain, calls=calls, copies=by_bytes)
 
 
 def no_join(offload: OffloadInputsOf = CONV, **others: Any) -> Setup:
@@ -110,7 +110,7 @@ loads = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, ma
 def test_thirteen_against_nine() -> None:
     assert (with_join(CALLS, COPIES), without_join(CALLS, COPIES)) == (13, 9)
     network = chain(5)
-    on = told(network, CALLS, COPIES)
+    on = timed_machine(network, CALLS, COPIES)
     assert times(plan(network, joined(), on, PLENTY)).forward == 13
     assert times(plan(network, no_join(), on, PLENTY)).forward == 9
     assert times(plan(network, no_join(join=True), on, PLENTY)).forward == 13, "it is the join and nothing else"
@@ -121,7 +121,7 @@ def test_thirteen_against_nine() -> None:
 def test_the_planner_takes_as_long_as_the_formulas(load: list[tuple[int, int]]) -> None:
     compute, copies = [c for c, _ in load], [0, *(t for _, t in load[1:])]
     network = chain(len(load))
-    on = told(network, compute, copies)
+    on = timed_machine(network, compute, copies)
     assert times(plan(network, joined(), on, PLENTY)).forward == with_join(compute, copies)
     assert times(plan(network, no_join(), on, PLENTY)).forward == without_join(compute, copies)
 
@@ -137,7 +137,7 @@ def test_the_join_at_most_doubles(load: list[tuple[int, int]]) -> None:
 def test_a_chain_of_convolutions_gains_nothing_backward() -> None:
     """Each waits for its own X as vDNN's does."""
     network = chain(6)
-    on = told(network, [2] * 6, [0, 1, 1, 1, 1, 1])
+    on = timed_machine(network, [2] * 6, [0, 1, 1, 1, 1, 1])
     found = [times(plan(network, made, on, PLENTY)) for made in (joined(), no_join())]
     assert len({each.whole - each.forward for each in found}) == 1
 
@@ -229,7 +229,7 @@ def test_where_there_is_room_the_bytes_of_copied_maps_go_back_at_the_barrier(
 ) -> None:
     """However soon the copy is done: a kernel in their place would have to wait for it."""
     network = chain(5)
-    program = plan(network, no_join(), told(network, compute, copies), PLENTY)
+    program = plan(network, no_join(), timed_machine(network, compute, copies), PLENTY)
     left = {i.tensor for i in program.instructions if isinstance(i, CopyOut) and i.why == "offload"}
     released = [i for i in program.instructions if isinstance(i, Free) and i.released <= network.depth]
     assert left == {i.tensor for i in released if i.step == network.depth + 1} and len(left) == 4
@@ -329,7 +329,7 @@ def test_an_allocation_that_does_not_fit_waits_for_the_oldest_copy() -> None:
     First fit, so that a smaller pool is never a better one.
     """
     network, compute, copies = chain(12, 20), [1] * 8 + [5] * 4, [0] + [3] * 8 + [1] * 3
-    on, setup = told(network, compute, copies), no_join(allocator=FirstFit())
+    on, setup = timed_machine(network, compute, copies), no_join(allocator=FirstFit())
     enough = plan(network, setup, on, PLENTY).arena_bytes
     took: dict[int, float] = {}
     failed = 0
@@ -365,7 +365,7 @@ class HandsBackTheLast(DeviceMemory):
 
 def test_waiting_for_another_copy_than_the_oldest_is_noticed() -> None:
     network = chain(12, 20)
-    on, setup = told(network, [1] * 8 + [5] * 4, [0] + [3] * 8 + [1] * 3), no_join(allocator=FirstFit())
+    on, setup = timed_machine(network, [1] * 8 + [5] * 4, [0] + [3] * 8 + [1] * 3), no_join(allocator=FirstFit())
     budget = plan(network, setup, on, PLENTY).arena_bytes * 6 // 10
     right, wrong = plan(network, setup, on, budget), planner(network, setup, on, budget, memory=HandsBackTheLast).plan()
     wrong.verify()  # safe, and slow

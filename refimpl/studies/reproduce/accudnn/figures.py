@@ -359,7 +359,7 @@ class AsEarlyAsRoom(Prefetch):
 
     def bind(self, context: PlanContext) -> BoundPrefetch:
         model, maps = away(context)
-        coming = with_room(model, {one: one.f + 1 for one in maps}, int((1 - self.free) * context.budget))
+        coming = with_room(model, {one: one.last_use + 1 for one in maps}, int((1 - self.free) * context.budget))
         return Late(tuple((one.name, step) for one, step in coming.items())).bind(context)
 
 
