@@ -200,6 +200,7 @@ def test_a_timeline_leaves_the_state_as_it_was() -> None:
         assert differing(made.state(), trained(program, 2, backend=BACKEND)[1]) == []
 
 
+@pytest.mark.timing
 def test_an_instruction_costs_the_host_next_to_nothing() -> None:
     program = least_plan(tiny_resnet(batch=sized(8, 2)), SETUPS["everything"], MACHINE)
     with trainer(program, backend=BACKEND) as made:

@@ -100,6 +100,7 @@ def test_driver_calls_are_made_counted_and_change_no_bit() -> None:
     print(f"{gpu.device_name()}: {allocations} allocations, {times.seconds * 1e3:.2f} ms in the calls of an iteration")
 
 
+@pytest.mark.timing
 def test_a_free_waits_for_the_device() -> None:
     """So an iteration with driver calls is slower than the same one with the heap."""
     ask = measured.Request(None, None, "superneurons", machine("here"), "12GiB", BACKEND)
@@ -111,6 +112,7 @@ def test_a_free_waits_for_the_device() -> None:
         assert found.calls.seconds > found.heap.seconds and 0 < found.share < 1
 
 
+@pytest.mark.timing
 def test_copies_and_kernels_overlap() -> None:
     """What leaves and what is prefetched run beside the launches, in the eager preset and with the cache."""
     network = build("tiny-vgg:superneurons", sized(512, 16))
@@ -131,6 +133,7 @@ def test_copies_and_kernels_overlap() -> None:
             assert beside > 0.2 * min(copying, computing)
 
 
+@pytest.mark.timing
 def test_an_instruction_costs_the_host_next_to_nothing() -> None:
     program = tight(build("tiny-resnet:superneurons", sized(8, 2)), "all, memory-centric")
     assert any(isinstance(i, Launch) and i.rebuild for i in program.instructions)

@@ -98,6 +98,7 @@ def test_the_pinned_arena_is_never_exceeded_and_an_iteration_takes_nothing() -> 
         print(f"{gpu.device_name()}: {one}")
 
 
+@pytest.mark.timing
 def test_packing_runs_beside_kernels() -> None:
     """Maps large enough that compressing one takes longer than issuing the rest of forward."""
     program = compressing(sized(64, 16))
@@ -113,6 +114,7 @@ def test_packing_runs_beside_kernels() -> None:
     assert both > 0.2 * min(total, timeline.busy("compute"))
 
 
+@pytest.mark.timing
 def test_the_host_hands_out_an_iteration_without_waiting_for_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is issued while the first map is still being compressed; and what never ends becomes an error."""
     import threading

@@ -341,6 +341,7 @@ def test_ctrl_c_waits_for_the_end_of_the_iteration(trainer: Trainer) -> None:
     assert trainer.iteration == before + 1
 
 
+@pytest.mark.timing
 def test_an_instruction_costs_the_host_next_to_nothing(trainer: Trainer) -> None:
     for i in range(20):  # the least counts: the machine may be doing other work
         trainer.step(*draw_batch(trainer.network, i))

@@ -227,6 +227,7 @@ def test_a_convolution_makes_its_launches_and_no_others(algorithm: str, pass_: s
     assert {record.stream for record in records} == {int(options["stream"].handle)}
 
 
+@pytest.mark.timing
 def test_a_bound_launch_costs_next_to_nothing_on_the_host() -> None:
     """A convolution's launch, the longest list of arguments there is: three or four arrays and a dozen integers."""
     x, w, b, y = ones(2, 8, 9, 7), ones(16, 8, 3, 3), ones(16), ones(2, 16, 9, 7)
@@ -236,10 +237,10 @@ def test_a_bound_launch_costs_next_to_nothing_on_the_host() -> None:
         bound.run(stream)
     tries = []
     for _ in range(50):
-        start = time.perf_counter()
+        start = time.thread_time()
         for _ in range(400):
             bound.run(stream)
-        tries.append((time.perf_counter() - start) / 400 * 1e6)
+        tries.append((time.thread_time() - start) / 400 * 1e6)
     best, middle = min(tries), statistics.median(tries)
     print(f"a bound launch: {best:.2f} µs at best, {middle:.2f} µs in the middle of {len(tries)} tries")
     assert best < LIMIT

@@ -26,12 +26,13 @@ WHY_NOT = emulated.why_not() or machine_code.why_not()
 @pytest.mark.emulated
 @pytest.mark.slow
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-def test_what_the_host_tells_the_driver(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["not timing", pytest.param("timing", marks=pytest.mark.timing)])
+def test_what_the_host_tells_the_driver(tmp_path: Path, which: str) -> None:
     for name in ("libcuda.so", build.DRIVER):  # Numba looks for the first of the two
         (tmp_path / name).symlink_to(build.driver())
     path = [str(tmp_path), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(path)}
-    options = ["-q", "-rA", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts="]
+    options = ["-q", "-rA", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts=", "-m", which]
     command = [sys.executable, "-m", "pytest", *options, *map(str, TESTS)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=HERE.parent.parent)
     print(done.stdout)  # shows the microseconds of a launch: pytest -s

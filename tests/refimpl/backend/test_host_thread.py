@@ -233,14 +233,13 @@ def test_a_failure_cuts_the_iteration_off(program: Program, monkeypatch: pytest.
 
 
 def test_work_that_never_ends_is_an_error(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    stuck = threading.Event()
+    stuck, ended = threading.Event(), []
     monkeypatch.setattr(host_thread, "PATIENCE", 0.1)
-    monkeypatch.setattr(HostWork, "run", lambda self, work: stuck.wait(20))
+    monkeypatch.setattr(HostWork, "run", lambda self, work: ended.append(stuck.wait(60)))
     with trainer(program) as made:
-        began = time.monotonic()
         with pytest.raises(DeviceFailed, match="still compressing .* given up"):
             made.step(*draw_batch(program.network))
-        assert time.monotonic() - began < 10
+        assert ended == []  # it was not waited for
         stuck.set()
 
 

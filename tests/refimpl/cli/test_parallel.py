@@ -26,7 +26,6 @@ from tests.refimpl.backend.processes import MPIEXEC, mpiexec, needs_mpi
 
 RUN = ["run", "lenet", "--data", "digits", "--batch", "4", "--backend", "cpu", "--parallel", "mpi", "--steps", "8"]
 TUNED = ["--policy", "superneurons", "--budget", "8MiB", "--bucket", "64KiB"]
-SOON = 10.0  #: seconds from a fault to the end of all ranks
 FAULTY = ["-m", "tests.refimpl.cli.faulty_rank"]
 
 
@@ -70,9 +69,8 @@ def test_a_rank_that_ends_without_a_word_ends_all_with_one_line(tmp_path: Path, 
     saved, moment = tmp_path / "saved.npz", tmp_path / "moment"
     np.savez(saved, whole=np.arange(5))
     done = mpiexec([*FAULTY, f"{fault}={moment}", *RUN, "--save", str(saved)])
-    assert time.time() - moment.stat().st_mtime < SOON
     (said,) = lines(done.stderr)
-    assert done.returncode == 9 and "iterations" not in done.stdout and says in said
+    assert moment.exists() and done.returncode == 9 and "iterations" not in done.stdout and says in said
     with np.load(saved) as file:
         assert file["whole"].tolist() == [0, 1, 2, 3, 4]
 
@@ -124,7 +122,7 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[di
     for name, endings in zip(named, zip(*ranks, strict=True), strict=True):
         moment, saved = folder / name, folder / f"{name}.npz"
         for one in endings:
-            one["seconds"] = one["ended"] - (moment.stat().st_mtime if moment.exists() else one["began"])
+            one["struck"] = moment.exists()
             one["saved"] = checkpoint.read(saved, build_digits())[1]["iteration"] if saved.exists() else None
     return dict(zip([*CASES, "interrupted", "resumed"], map(list, zip(*ranks, strict=True)), strict=True)), folder
 
@@ -132,14 +130,13 @@ def endings(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[di
 @needs_mpi
 @pytest.mark.slow
 def test_a_fault_of_one_rank_ends_all_with_one_line(endings: Any) -> None:
-    for case, (_, _, status, says, saved) in CASES.items():
+    for case, (fault, _, status, says, saved) in CASES.items():
         first, second = endings[0][case]
         ended = first["status"], second["status"], first["out"], second["out"]
         assert ended == (status, status, "", ""), case
         said = [line for line in first["err"].splitlines() if not line.startswith("resume with")]
         assert len(said) == 1 and fnmatchcase(said[0], f"refimpl run: {says}*") and second["err"] == "", case
-        assert max(first["seconds"], second["seconds"]) < SOON, case
-        assert first["saved"] == saved, case
+        assert (first["struck"], first["saved"]) == (bool(fault), saved), case
 
 
 @needs_mpi
@@ -148,7 +145,7 @@ def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(endings: Any
     cases, folder = endings
     saved, twin = folder / "tuned.npz", tmp_path / "twin.npz"
     first, second = cases["interrupted"]
-    assert (first["status"], second["status"], first["out"]) == (130, 130, "") and second["seconds"] < SOON
+    assert (first["status"], second["status"], first["out"]) == (130, 130, "") and first["struck"]
     said, how = first["err"].splitlines()
     assert said == f"refimpl run: interrupted (rank 1) after iteration 7; saved: {saved}"
     assert how.startswith("resume with: mpiexec -n 2 refimpl run lenet") and how.endswith(f"--resume {saved}")
@@ -188,10 +185,9 @@ def test_ranks_that_are_interrupted_and_go_on_end_where_threads_end(endings: Any
 def test_a_rank_that_fails_before_it_is_one_ends_all(
     first: tuple[str, ...], second: tuple[str, ...], says: str
 ) -> None:
-    began = time.time()
     done = mpiexec(refimpl_with(*first), refimpl_with(*second))
     (said,) = lines(done.stderr)
-    assert said.startswith(says) and (done.returncode, done.stdout) == (2, "") and time.time() - began < 6 * SOON
+    assert said.startswith(says) and (done.returncode, done.stdout) == (2, "")
 
 
 @needs_mpi

@@ -322,6 +322,7 @@ def test_networks_without_a_convolution_can_be_profiled() -> None:
     assert found.choices == {} and len(found.calls) >= 6
 
 
+@pytest.mark.timing
 def test_the_cpu_at_hand_is_measured() -> None:
     found = measure(small(), Cpu(), turns=2, limit_seconds=0.2)
     assert all(0 < seconds < 1 for seconds in found.calls.values())

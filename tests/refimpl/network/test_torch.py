@@ -338,6 +338,7 @@ def test_without_pytorch_the_error_says_how_to_get_it(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_densenet121_is_imported_and_planned_in_five_seconds() -> None:
     pytest.importorskip("torchvision")
     module = model("densenet121")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +12,10 @@ import pytest
 
 from kernels import conv
 from kernels.conv.shape import PASSES, ConvShape
-from kernels.launch import KernelLaunch
+from kernels.launch import REGISTRY, KernelLaunch
 from refimpl.cli import main
 from refimpl.machine.devices import Cpu, NoDevice, device_at_hand
+from refimpl.machine.timing import Run, by
 from refimpl.report.markdown import put_between
 from refimpl.studies.bench import kernels as bench
 from refimpl.studies.bench import rivals
@@ -23,9 +23,23 @@ from refimpl.studies.bench.cases import FAMILIES, NUMPY_CONV, cases, conv_launch
 from refimpl.studies.bench.kernels import Case, Result, Rival
 
 
-def sleeping(seconds: float) -> list[KernelLaunch]:
-    """Something to time that takes a known time."""
-    return [KernelLaunch(None, (1, 1, 1), (), lambda _stream: time.sleep(seconds))]  # type: ignore[arg-type]
+class Clocked(Cpu):
+    """A CPU with a clock of its own, on which a run takes a known time."""
+
+    now = 0.0
+
+    def seconds(self, run: Run, times: int) -> float:
+        return by(lambda: self.now)(run, times)
+
+    def runs_for(self, seconds: float) -> Run:
+        def run() -> None:
+            self.now += seconds
+
+        return run
+
+    def launches(self, seconds: float) -> list[KernelLaunch]:
+        run = self.runs_for(seconds)
+        return [KernelLaunch(REGISTRY["elementwise_fill"], (1, 1, 1), (), lambda _stream: run())]
 
 
 def result(family: str = "gemm", what: str = "ladder, tiled", ours: float = 40.0, **more: object) -> Result:
@@ -41,15 +55,15 @@ def report(results: list[Result], device: str = "cpu", load: float = 0.1) -> ben
     )  # fmt: skip
 
 
-@pytest.mark.timing
 def test_rates_and_ratios_follow_from_the_times() -> None:
-    rivals_ = {"NumPy": Rival(lambda: time.sleep(0.02)), "copy": Rival(lambda: time.sleep(0.01), amount=5e6)}
-    case = Case("gemm", "x", "1", "GB/s", 1e7, lambda _: ({"slow": sleeping(0.04), "fast": sleeping(0.01)}, rivals_))
-    measured = bench.measure(Cpu(), case, budget=0.3)
+    cpu = Clocked()
+    others = {"NumPy": Rival(cpu.runs_for(0.02)), "copy": Rival(cpu.runs_for(0.01), amount=5e6)}
+    ours = {"slow": cpu.launches(0.04), "fast": cpu.launches(0.01)}
+    measured = bench.measure(cpu, Case("gemm", "x", "1", "GB/s", 1e7, lambda _: (ours, others)), budget=0)
     assert measured is not None and measured.algorithm == "fast" and measured.label == "x (fast)"
-    assert measured.ours == pytest.approx(1.0, rel=0.3) and measured.tried["slow"] == pytest.approx(0.25, rel=0.3)
-    assert measured.ratio["NumPy"] == pytest.approx(2.0, rel=0.3)
-    assert measured.ratio["copy"] == pytest.approx(2.0, rel=0.3)  # half the bytes in the same time
+    assert measured.ours == pytest.approx(1.0) and measured.tried["slow"] == pytest.approx(0.25)
+    assert measured.ratio["NumPy"] == pytest.approx(2.0)
+    assert measured.ratio["copy"] == pytest.approx(2.0)  # half the bytes in the same time
 
 
 def test_a_case_that_no_algorithm_serves_is_left_out() -> None:
@@ -72,6 +86,7 @@ def test_a_network_counts_every_layer_as_often_as_it_has_it() -> None:
     assert bench.over_layers("cuDNN", "forward")([once, thrice]) == pytest.approx((1 + 3 * 0.2) / 4)
 
 
+@pytest.mark.timing
 def test_a_launch_costs_less_when_its_arguments_are_bound() -> None:
     measured = bench.launch_cost(Cpu())
     assert 0 < measured.ours < measured.beside["plain call"]
