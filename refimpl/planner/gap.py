@@ -8,6 +8,7 @@ instructions are closed, and everything on its right moves left: blocks that did
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from refimpl.planner.instructions import Allocate, Copy, Free, Instruction, Launch
@@ -23,14 +24,14 @@ class Gap(NamedTuple):
         """An address once the gap is cut out."""
         return address - self.nbytes if address >= self.start + self.nbytes else address
 
-    def cut_out(self, instruction: Instruction) -> None:
-        """Move the addresses of an instruction, in place."""
+    def cut_from(self, instruction: Instruction) -> Instruction:
+        """The instruction at its addresses once the gap is cut out."""
         if isinstance(instruction, Launch):
-            instruction.addresses = tuple(map(self.moved, instruction.addresses))
-            space = instruction.workspace
-            instruction.workspace = space and (self.moved(space[0]), space[1])
-        elif isinstance(instruction, Allocate | Free | Copy):
-            instruction.address = self.moved(instruction.address)
+            addresses, space = tuple(map(self.moved, instruction.addresses)), instruction.workspace
+            return replace(instruction, addresses=addresses, workspace=space and (self.moved(space[0]), space[1]))
+        if isinstance(instruction, Allocate | Free | Copy):
+            return replace(instruction, address=self.moved(instruction.address))
+        return instruction
 
 
 def widest_gap(blocks: Iterable[tuple[int, int]]) -> Gap:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from math import inf
+from typing import ClassVar
 
 from kernels.collector import collector_paused
 from refimpl.machine import HOST, Clock, Machine
@@ -143,6 +144,9 @@ class Planner:
     `give_up`: seconds beyond which the plan is not finished; `futile`: (map, step) of prefetches that are not made.
     """
 
+    memory_class: ClassVar = DeviceMemory  #: of `memory`
+    mover_class: ClassVar = Mover  #: of the `mover`
+
     def __init__(
         self,
         network: Network,
@@ -175,10 +179,10 @@ class Planner:
         cache, algorithms = setup.cache.bind(context), setup.algorithms.bind(context)
 
         self.order = Order(len(self.streams), Clock(len(self.streams), machine.ring.shares_link))
-        self.memory = DeviceMemory(setup.allocator, budget, self.order, machine, cache, lag)
+        self.memory: DeviceMemory = self.memory_class(setup.allocator, budget, self.order, machine, cache, lag)
         self.pinned = pinned_memory(setup.pinned, context, self.order, self.memory)
         streams = Streams(*((1, 1) if shared else (1, 2)), self.device_streams.stop)
-        self.mover = Mover(
+        self.mover: Mover = self.mover_class(
             context, self.memory, self.pinned, self.order, streams, recompute, cache, algorithms, fastest, futile
         )
         self.crossing = set(context.maps_across())

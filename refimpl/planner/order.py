@@ -5,7 +5,8 @@ writes, on the device and in pinned memory.  Where the streams' own order and th
 goes in front of it, on an event recorded directly after the instruction waited for.
 
 What is implied is known by vector clocks: `seen[s][q]` is the last instruction of stream q that everything to come on
-stream s is ordered after.  Positions are those of a draft, in which records are still missing; `close` puts them in.
+stream s is ordered after.  Positions are those of a draft: records are still missing in it, and a wait names the
+position that it waits for in place of an event.  `close` makes the program of it.
 """
 
 from __future__ import annotations
@@ -128,14 +129,12 @@ class Order:
             block.address = gap.moved(block.address)
         events = {position: number for number, position in enumerate(sorted(self._waited_for))}
         program: list[Instruction] = []
-        for position, instruction in enumerate(self.draft):
-            if gap.nbytes:
-                gap.cut_out(instruction)
-            if isinstance(instruction, Wait):
-                instruction.event = events[instruction.event]
-            program.append(instruction)
+        for position, drafted in enumerate(self.draft):
+            if isinstance(drafted, Wait):
+                program.append(Wait(drafted.step, drafted.stream, events[drafted.event]))
+                continue
+            program.append(gap.cut_from(drafted) if gap.nbytes else drafted)
             if position in events:
-                work = instruction
-                assert isinstance(work, Work)
-                program.append(Record(work.step, work.stream, events[position]))
+                assert isinstance(drafted, Work)
+                program.append(Record(drafted.step, drafted.stream, events[position]))
         return program, gap.nbytes

@@ -51,9 +51,11 @@ def planner(
     memory: type[DeviceMemory] = DeviceMemory,
 ) -> Planner:
     """A planner whose mover or memory is watched, or wrong in one respect."""
-    made = Planner(network, setup, on, budget)
-    made.mover.__class__, made.memory.__class__ = mover, memory
-    return made
+
+    class Watched(Planner):
+        mover_class, memory_class = mover, memory
+
+    return Watched(network, setup, on, budget)
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------

@@ -261,27 +261,31 @@ def _dropout(call: TorchCall) -> Translated:
     return ("dropout", {"probability": call["p"]}) if call["train"] and call["p"] else ("identity", {})
 
 
+#: A local response normalisation as PyTorch spells it out: what is computed → the operator that computes it, from the
+#: one before.  The last is what x is divided by.
+LRN = {
+    "square": "mul", "volume": "view", "padded": "pad", "mean": "avg_pool3d", "squeezed": "squeeze", "map": "view",
+    "scaled": "mul", "sum": "add", "power": "pow",
+}  # fmt: skip
+
+
 def _lrn(call: TorchCall) -> Translated:
-    """x / (k + alpha · mean of the squares in a window of channels)^beta, as PyTorch spells it out, read backwards."""
-    x, below = call["self"], call["other"]
-    chain: list[TorchCall] = []
+    """x / (k + alpha · mean of the squares in a window of channels)^beta."""
+    x, node = call["self"], call["other"]
     refused = Unsupported("a division is supported as the end of a local response normalisation only")
-    for operator in LRN:
-        if not hasattr(below, "target") or _operator(below) != operator:
+    found: dict[str, TorchCall] = {}
+    for what, operator in reversed(LRN.items()):
+        if not hasattr(node, "target") or _operator(node) != operator:
             raise refused
-        chain.append(TorchCall(call.of, below))
-        below = below.args[0]
-    power, sum_, scaled, *_, mean, padded, _, square = chain
-    size = mean["kernel_size"][0]
-    halves = [size // 2, (size - 1) // 2]
-    if square["self"] is not x or square["other"] is not x or padded["pad"][-2:] != halves:
+        found[what] = TorchCall(call.of, node)
+        node = node.args[0]
+    square, size = found["square"], found["mean"]["kernel_size"][0]
+    around = [size // 2, (size - 1) // 2]  # channels before and after the window's own
+    if square["self"] is not x or square["other"] is not x or found["padded"]["pad"][-2:] != around:
         raise refused
     call.inputs = [call.of.names[x]]
-    return "lrn", {"size": size, "alpha": scaled["other"], "beta": power["exponent"], "k": sum_["other"]}
-
-
-#: What PyTorch makes of a local response normalisation, from the divisor up.
-LRN = ("pow", "add", "mul", "view", "squeeze", "avg_pool3d", "pad", "view", "mul")
+    alpha, k, beta = found["scaled"]["other"], found["sum"]["other"], found["power"]["exponent"]
+    return "lrn", {"size": size, "alpha": alpha, "beta": beta, "k": k}
 
 
 def _cat(call: TorchCall) -> Translated:

@@ -17,7 +17,7 @@ from refimpl.machine import Choice, Machine
 from refimpl.network import SUPERNEURONS, Builder, Call, NetworkError
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Launch, Program, plan
-from refimpl.planner.listing import _alike, _Lister, listing
+from refimpl.planner.listing import _repeated, _Lister, listing
 from refimpl.text import counted, duration
 from refimpl.vdnnpp import Compressed
 from tests.messages import raises_naming
@@ -335,7 +335,7 @@ def test_a_small_networks_listing_is_whole() -> None:
 @pytest.mark.parametrize("period", [1, 2, 3])
 def test_runs_of_like_steps_beside_a_search(period) -> None:
     signs = [1, 2, 1, 2, 1, 2, 3, 3, 3, 3, 1, 2, 3, 1, 2, 3, 1, 2]
-    found = _alike(signs, period)
+    found = _repeated(signs, period)
     for start in range(len(signs)):
         length = 0
         while start + length + period < len(signs) and signs[start + length] == signs[start + length + period]:
