@@ -29,7 +29,7 @@ class Gap(NamedTuple):
         if isinstance(instruction, Launch):
             addresses, space = tuple(map(self.moved, instruction.addresses)), instruction.workspace
             return replace(instruction, addresses=addresses, workspace=space and (self.moved(space[0]), space[1]))
-        if isinstance(instruction, Allocate | Free | Copy):
+        if isinstance(instruction, Allocate | Free | Copy) and instruction.address > self.start:
             return replace(instruction, address=self.moved(instruction.address))
         return instruction
 

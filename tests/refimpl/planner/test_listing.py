@@ -17,7 +17,7 @@ from refimpl.machine import Choice, Machine
 from refimpl.network import SUPERNEURONS, Builder, Call, NetworkError
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Launch, Program, plan
-from refimpl.planner.listing import _repeated, _Lister, listing
+from refimpl.planner.listing import _Lister, _repeated, listing
 from refimpl.text import counted, duration
 from refimpl.vdnnpp import Compressed
 from tests.messages import raises_naming
