@@ -38,7 +38,7 @@ setup(
     packages=find_packages(include=["kernels", "kernels.*", "refimpl", "refimpl.*"]),
     package_data={
         "kernels": ["py.typed"],
-        "kernels.emulated": ["*.c", "*.h"],  # compiled on first use
+        "kernels.targets.emulated": ["*.c", "*.h"],  # compiled on first use
         "refimpl": ["py.typed"],
         "refimpl.machine": ["*.json"],  # what kernels cost on one CPU
         "refimpl.report.page": ["*.html", "*.css", "*.js"],

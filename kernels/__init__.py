@@ -9,8 +9,7 @@ One file a family, each with plain functions over arrays: NumPy arrays run on th
     and a file for each further activation
 
     reference    the same in plain NumPy: the oracle    declare, launch   declaring, launching and binding kernels
-    cpu          kernels compiled for the CPU           gpu          streams, events and launches on a GPU
-    arguments    checks, one clear error each           machine_code what a GPU would execute, read without one
+    arguments    checks, one clear error each           targets           what compiles and runs them
 
 Outputs are given, never allocated; nothing uses floating-point atomics, so results are the same to the last bit from
 run to run.  This package knows nothing of `refimpl`.

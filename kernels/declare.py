@@ -9,7 +9,7 @@
 A kernel is written once, in the plain part of Numba CUDA's vocabulary.  Its block shape and its argument types are
 part of its declaration, so that every launch has the same types: `Floats` (float32 array, seen flat), `Ints` (int32
 array, flat), `int` (int64) and `float` (float32).  Nothing is compiled here: `kernels.launch` has it done, by
-`kernels.cpu` or `kernels.gpu`.
+`kernels.targets.cpu` or `kernels.targets.gpu`.
 """
 
 from __future__ import annotations

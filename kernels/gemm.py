@@ -36,10 +36,10 @@ from typing import Any
 
 import numpy as np
 
-from kernels import cpu
 from kernels.arguments import KernelError, check, dtype_of, flat, given_workspace, is_array, place, strides
 from kernels.launch import Floats, Kernel, ceil_div, device, kernel, launch
 from kernels.shim import cuda
+from kernels.targets import cpu
 
 ZERO = np.float32(0)
 

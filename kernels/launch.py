@@ -2,9 +2,9 @@
 
     launch(add, ceil_div(n, 256), x, y, n, stream=stream)
 
-Where the arrays are decides where a kernel runs: NumPy arrays on the CPU (`kernels.cpu` compiles the kernel's own
-source), device arrays on the GPU (`kernels.gpu`).  What a kernel is, `kernels.declare` says; its names are given on
-here, so that a family of kernels needs one import.
+Where the arrays are decides where a kernel runs: NumPy arrays on the CPU (`kernels.targets.cpu` compiles the kernel's
+own source), device arrays on the GPU (`kernels.targets.gpu`).  What a kernel is, `kernels.declare` says; its names are
+given on here, so that a family of kernels needs one import.
 
 `bind(function, *args)` runs one of the families' functions without launching anything and returns the launches it
 would have made, arguments bound: replaying them costs next to nothing on the host.
@@ -18,9 +18,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from kernels import cpu
 from kernels.arguments import LARGEST, KernelError, is_array, place
 from kernels.declare import REGISTRY, Dim3, Floats, Ints, Kernel, ceil_div, device, dim3, kernel
+from kernels.targets import cpu
 
 __all__ = [
     "REGISTRY", "Dim3", "Floats", "Ints", "Kernel", "KernelLaunch", "bind", "ceil_div", "device", "dim3", "kernel",
@@ -56,7 +56,7 @@ def launch(kernel: Kernel, grid: int | Sequence[int], *args: Any, stream: Any = 
         raise KernelError(f"kernel {kernel.name}: some arrays are on the CPU and some on the GPU")
     noted = _recording.get()
     if places == {"gpu"}:
-        from kernels import gpu
+        from kernels.targets import gpu
 
         if noted is None:
             gpu.launch(kernel, shape, values, stream)

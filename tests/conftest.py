@@ -128,7 +128,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """On the emulated GPU a test fails if the checks find something."""
-    from kernels import emulated
+    from kernels.targets import emulated
 
     if item.get_closest_marker("campaign"):
         faulthandler.cancel_dump_traceback_later()
@@ -145,7 +145,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """What fails on the emulated GPU says how to repeat it."""
-    from kernels import emulated
+    from kernels.targets import emulated
 
     report: Any = yield
     marked = any(map(item.get_closest_marker, ("gpu", "emulated", "ptx")))

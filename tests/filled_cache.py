@@ -16,12 +16,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from kernels.cpu.build import cache_directory
+from kernels.targets.cpu.build import cache_directory
 
 FILL = """
 import re
 import sys
-from kernels import compiled, emulated, launch
+from kernels import launch
+from kernels.targets import compiled, emulated
 import kernels.batchnorm, kernels.concat, kernels.conv, kernels.dropout, kernels.elementwise, kernels.fc, kernels.join
 import kernels.lrn, kernels.pool, kernels.relu, kernels.sgd, kernels.softmax
 emulated.start()

@@ -55,7 +55,7 @@ def sized(full: T, small: T) -> T:
 
 def start() -> str | None:
     """Make the device ready; why the tests cannot run on it, in one line."""
-    from kernels import emulated, gpu
+    from kernels.targets import emulated, gpu
 
     if CHOSEN == "none":
         return "pytest --device none"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from kernels.collector import collector_paused
+from kernels.targets.collector import collector_paused
 from refimpl.accudnn.choice import TRIED, Decision, caps_within, choose
 from refimpl.accudnn.modules import Capped, Everything, Late, modules_of, steps_of
 from refimpl.accudnn.performance_model import Model

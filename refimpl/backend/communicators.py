@@ -32,7 +32,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernels.cpu.build import load_source
+from kernels.targets.cpu.build import load_source
 from refimpl.backend import guard
 from refimpl.backend.run_errors import RankFailed, RunError
 from refimpl.machine import here

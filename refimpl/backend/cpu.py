@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu.threads import thread_count
+from kernels.targets.cpu.threads import thread_count
 from refimpl.backend.bound_program import BoundProgram, Settings
 from refimpl.backend.device import Device, Pauses, Replay, Sizes, lazy_zeros
 from refimpl.backend.host_thread import (

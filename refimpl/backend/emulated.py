@@ -1,4 +1,4 @@
-"""The CUDA back end on an emulated GPU (`kernels.emulated`): the same calls, streams, events and kernels.
+"""The CUDA back end on an emulated GPU (`kernels.targets.emulated`): the same calls, streams, events and kernels.
 
 What is added is what a real driver is never told: which instruction a piece of work belongs to, so that a finding can
 name it; what the host's threads do to pinned memory; and how long the work would take, by the machine's model, so that
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels import emulated, gpu
+from kernels.targets import emulated, gpu
 from refimpl.backend.bound_program import Settings
 from refimpl.backend.cuda import CudaDevice, CudaReplay
 from refimpl.backend.cuda_host import Action, HostSide, ThreadSide

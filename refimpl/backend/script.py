@@ -58,8 +58,8 @@ SETTINGS = {"seed": "SEED", "iteration": "iteration"}
 ABOUT = """`train_step` has the plan's steps one after another. Kernels run on the stream `compute`, copies on $movers.
 A tensor has its name from `at(address, shape)`, where the plan allocates its bytes in the arena, to `del`, where it
 frees them. Work given to a stream after `event[...].wait(stream)` starts when what was recorded there has happened;
-a comment says why. `--help` says what the script can be given. `python -m kernels.emulated SCRIPT` runs it without a
-GPU, slowly, with every access checked. Written by: $command"""
+a comment says why. `--help` says what the script can be given. `python -m kernels.targets.emulated SCRIPT` runs it
+without a GPU, slowly, with every access checked. Written by: $command"""
 
 HEAD = '''"""$title
 
@@ -72,7 +72,7 @@ ${driver}from kernels import $families
 from kernels.shim import cuda
 
 if reason := gpu.why_not_at_all():
-    sys.exit(f"{reason.rstrip('.')}; without one: python -m kernels.emulated {' '.join(sys.argv)}")
+    sys.exit(f"{reason.rstrip('.')}; without one: python -m kernels.targets.emulated {' '.join(sys.argv)}")
 
 SEED, CLASSES, LEARNING = $seed, $classes, {"rate": $rate, "momentum": $momentum, "decay": $decay}
 

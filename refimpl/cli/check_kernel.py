@@ -57,7 +57,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def run(options: argparse.Namespace) -> int:
-    from kernels import emulated, gpu
+    from kernels.targets import emulated, gpu
 
     if reason := emulated.why_not() or gpu.why_not_compile():
         raise Fail(reason, DEVICE_FAILED)
@@ -111,7 +111,7 @@ def loaded(text: str) -> tuple[Any, str, tuple[int, ...] | None]:
 
 def launched(function: Any, grid: tuple[int, ...], block: tuple[int, ...], arguments: list[str]) -> list[str]:
     """Run a kernel once on fresh arguments; what the checks found."""
-    from kernels import emulated, gpu
+    from kernels.targets import emulated, gpu
 
     wanted = len(function.py_func.__code__.co_varnames[: function.py_func.__code__.co_argcount])
     if len(arguments) != wanted:
@@ -154,7 +154,7 @@ def argument(text: str) -> Any:
     """A device array for `float32[250]`, or a number."""
     import numpy as np
 
-    from kernels import gpu
+    from kernels.targets import gpu
 
     if found := re.fullmatch(r"(\w+)\[([0-9]+(?:,[0-9]+)*)\]", text):
         if found[1] not in TYPES:

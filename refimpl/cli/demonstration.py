@@ -159,7 +159,7 @@ def train_digits(folder: Path, digits: data.Data, programs: dict[str, Program], 
 
 def run_emulated(digits: data.Data, program: Program, losses: list[float]) -> bool:
     """The first iterations again, on an emulated GPU; whether they agree."""
-    from kernels import emulated, gpu
+    from kernels.targets import emulated, gpu
 
     reason = emulated.why_not() or gpu.why_not_compile()
     if reason is not None:
@@ -177,7 +177,7 @@ def run_emulated(digits: data.Data, program: Program, losses: list[float]) -> bo
 
 def main(folder: Path, backend: str | None = None) -> int:
     """Everything, one after the other; 1 if something is not as it should be."""
-    from kernels import gpu
+    from kernels.targets import gpu
 
     start = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)

@@ -19,8 +19,8 @@ def add(parser: Parser) -> None:
     parser.describe(
         "Plan a network, prove the program safe, and write it out as one Python script: the arena and the pinned "
         "buffers by name, and layer by layer every launch, copy, record and wait, with the reason.  The script imports "
-        "the package kernels and nothing of refimpl.  It trains on a GPU, or emulated with python -m kernels.emulated "
-        "SCRIPT, and gives the same bits as refimpl run on that device.",
+        "the package kernels and nothing of refimpl.  It trains on a GPU, or emulated with "
+        "python -m kernels.targets.emulated SCRIPT, and gives the same bits as refimpl run on that device.",
         [
             "refimpl export lenet --policy vdnn-all --out lenet_vdnn.py",
             "refimpl export tiny-resnet --batch 16 --policy superneurons --budget 0.5 --rate 0.05",
@@ -46,7 +46,8 @@ def run(options: argparse.Namespace) -> int:
     replace_text(path, text)
     lines, instructions = counted(text.count("\n"), "line"), counted(len(program.instructions), "instruction")
     say(f"{path}: {program.network.name}, batch {program.network.batch}, {instructions} in {lines}.")
-    say(f"On a GPU: python {shlex.quote(str(path))}; without one: python -m kernels.emulated {shlex.quote(str(path))}")
+    script = shlex.quote(str(path))
+    say(f"On a GPU: python {script}; without one: python -m kernels.targets.emulated {script}")
     if program.network.initial:
         say("It begins with drawn weights, not with the file's: --start takes what refimpl run --save writes")
     return DONE

@@ -185,7 +185,7 @@ def kernels(options: argparse.Namespace) -> int:
 
     family = pick(options.family, listing.families(), "kernel family") if options.family else None
     if options.machine_code:
-        from kernels import machine_code
+        from kernels.targets import machine_code
 
         why_not = machine_code.why_not()
         if why_not:

@@ -111,7 +111,7 @@ def quiet(silent: bool) -> Iterator[None]:
 
 def take_share(communicator: Mpi) -> None:
     """The ranks of one machine share its cores and its GPUs, unless the launcher has shared them out."""
-    from kernels.cpu.threads import cores
+    from kernels.targets.cpu.threads import cores
 
     os.environ.setdefault("REFIMPL_THREADS", str(max(1, cores() // communicator.local_size)))
     known = os.environ.get("CUDA_VISIBLE_DEVICES")

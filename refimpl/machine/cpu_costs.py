@@ -237,7 +237,7 @@ def _ways(call: Call) -> Iterator[Way]:
 @contextmanager
 def helpers() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that compile the kernels of `MEASURED` from the last on, while this one does from the first on."""
-    from kernels.cpu.build import cache_directory
+    from kernels.targets.cpu.build import cache_directory
 
     count = min(_threads() - 1, MOST_HELPERS) if sys.executable and cache_directory() else 0
     started = []
@@ -252,7 +252,7 @@ def helpers() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 def help_to_compile(first: int, count: int) -> None:
     """As helper `first` of `count`, compile until a kernel is met that another process has compiled."""
-    from kernels.cpu.build import cache_directory, intact, key, load
+    from kernels.targets.cpu.build import cache_directory, intact, key, load
 
     for kernel in kernels_of(cases())[::-1][first::count]:
         folder = cache_directory()
@@ -291,7 +291,7 @@ def calibrate(
         Seconds of a unit by the name of what costs them; `LAUNCH` and `SHARED`: of one launch; `FETCHED`: of
         a byte.
     """
-    from kernels.cpu.build import load
+    from kernels.targets.cpu.build import load
 
     watch("what to measure")
     with helpers():
@@ -362,7 +362,7 @@ def _seconds(run: Run, times: int) -> float:
 
 
 def _threads() -> int:
-    from kernels.cpu.threads import thread_count
+    from kernels.targets.cpu.threads import thread_count
 
     return thread_count()
 
@@ -378,7 +378,7 @@ def wanted() -> bool:
 def path() -> Path | None:
     """The file of this machine's calibration; None where nothing can be kept."""
     import kernels
-    from kernels.cpu.build import cache_directory, compiler_key
+    from kernels.targets.cpu.build import cache_directory, compiler_key
     from refimpl.machine.here import processor
 
     folder = cache_directory()

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernels import gpu
 from kernels.shim import cuda
+from kernels.targets import gpu
 from refimpl.machine import here
 from refimpl.machine.timing import Run, by
 from refimpl.machine.work import MachineError

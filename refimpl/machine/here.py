@@ -56,7 +56,7 @@ def launched() -> Launched | None:
 
 def rough_cpu() -> Machine:
     """This computer without a GPU, not measured: copies "to the host" are copies within its memory."""
-    from kernels.cpu.threads import cores
+    from kernels.targets.cpu.threads import cores
 
     count = cores()
     return Machine(
@@ -114,7 +114,7 @@ def from_properties(device_name: str, memory_bytes: int, properties: Any) -> Mac
 
 def processor() -> str:
     """The CPU's name, and how many of its cores this process may use."""
-    from kernels.cpu.threads import cores
+    from kernels.targets.cpu.threads import cores
 
     found = _told("/proc/cpuinfo", r"^model name\s*:\s*(\S.*)$")
     return f"{(found or platform.processor() or platform.machine()).strip()}, {cores()} cores"
@@ -165,7 +165,7 @@ def gpu_at_hand() -> bool:
     try:
         driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
         count = ctypes.c_int()
-        if hasattr(driver, "emulated_register"):  # `kernels.emulated` has put its own driver there
+        if hasattr(driver, "emulated_register"):  # `kernels.targets.emulated` has put its own driver there
             return False
         return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
     except (OSError, AttributeError):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernels.collector import collector_paused
+from kernels.targets.collector import collector_paused
 from refimpl.machine.clock import Clock, Engine
 from refimpl.machine.model import Machine
 

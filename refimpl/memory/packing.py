@@ -38,14 +38,14 @@ def packed_limit(nbytes: int) -> int:
 @cache
 def words() -> Any:
     """The module `packing_words`, compiled by Numba once for all processes."""
-    from kernels.cpu.build import load_source
+    from kernels.targets.cpu.build import load_source
 
     return load_source(Path(__file__).with_name("packing_words.py"))
 
 
 def thread_count() -> int:
     """Threads that pack: as many as run kernels on a CPU, no more than workers."""
-    from kernels.cpu.threads import thread_count as cpu_threads
+    from kernels.targets.cpu.threads import thread_count as cpu_threads
 
     return min(WORKERS, cpu_threads())
 

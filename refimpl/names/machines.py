@@ -52,7 +52,7 @@ def named(name: str | Path) -> Machine:
 
 def at_hand(measure: bool = True) -> Machine:
     """The device at hand; `measure`: a CPU's kernels, if that was not done before."""
-    from kernels import gpu
+    from kernels.targets import gpu
 
     return cpu_costs.machine(rough_cpu(), measure) if gpu.why_not() is not None else current_gpu()
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, NoReturn
 
-from kernels.collector import collector_paused
+from kernels.targets.collector import collector_paused
 from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.kinds import LayerKind
 from refimpl.network.layer import Layer, NetworkError

@@ -8,7 +8,7 @@ from copy import copy
 from difflib import get_close_matches
 from math import prod
 
-from kernels.collector import collector_paused
+from kernels.targets.collector import collector_paused
 from refimpl.network import calls
 from refimpl.network.call import Call
 from refimpl.network.conventions import Conventions

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from math import inf
 from typing import ClassVar
 
-from kernels.collector import collector_paused
+from kernels.targets.collector import collector_paused
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.memory import Allocator
 from refimpl.network import Network, Step, Tensor

@@ -59,7 +59,7 @@ def first_sentence(docstring: str | None) -> str:
 
 def usage(kernel: Kernel) -> list[Usage]:
     """Registers and shared memory on each GPU; needs the CUDA wheels, but no GPU."""
-    from kernels.machine_code import compile_kernel
+    from kernels.targets.machine_code import compile_kernel
 
     found = compile_kernel(kernel)
     return [Usage(".".join(map(str, code.target)), code.registers, code.shared_bytes) for code in found]

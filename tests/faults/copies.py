@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from kernels.cpu.build import cache_directory
+from kernels.targets.cpu.build import cache_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("kernels", "refimpl")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import emulated
+from kernels.targets import emulated
 from refimpl.backend import Communicator, DeviceFailed, RunError, Trainer, in_threads
 from refimpl.names.presets import setup
 from refimpl.network.zoo import build

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import conv, elementwise, gpu
+from kernels import conv, elementwise
 from kernels.launch import Floats, Kernel, bind, launch
 from kernels.shim import cuda
+from kernels.targets import gpu
 from tests.gpu_device import BACKEND, sized
 
 pytestmark = pytest.mark.gpu

@@ -23,7 +23,6 @@ from kernels import (
     elementwise,
     fc,
     gemm,
-    gpu,
     join,
     lrn,
     pool,
@@ -33,6 +32,7 @@ from kernels import (
     softmax,
 )  # fmt: skip
 from kernels.conv.shape import PASSES, ConvShape
+from kernels.targets import gpu
 from refimpl.network.kinds import TRAITS
 from tests.gpu_device import sized
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernels import gpu
 from kernels.shim import cuda
+from kernels.targets import gpu
 from refimpl.fit.least_budget import least_budget
 from refimpl.memory import DriverCalls
 from refimpl.names import presets

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from cuda.bindings import driver as driver_api
 
-from kernels import gpu
 from kernels.shim import cuda
+from kernels.targets import gpu
 from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
 from refimpl.backend.cuda import CudaReplay
 from refimpl.backend.cuda_host import checked

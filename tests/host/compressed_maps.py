@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import gpu, relu
+from kernels import relu
+from kernels.targets import gpu
 from refimpl.backend import DeviceFailed, RunError, Trainer, host_thread
 from refimpl.backend.cuda import CudaReplay
 from refimpl.backend.host_thread import HostWork, host_stream

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import conv, gpu
+from kernels import conv
 from kernels.arguments import KernelError
 from kernels.conv.shape import PASSES
 from kernels.launch import Floats, Ints, Kernel, bind, kernel, launch
 from kernels.shim import cuda
+from kernels.targets import gpu
 
 ARRAY, INT, FLOAT = "8888888", "8", "4"  # bytes of each parameter: an array is passed as seven words
 LIMIT = 5.0  # microseconds of host time that a bound launch may take

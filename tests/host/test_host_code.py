@@ -3,7 +3,7 @@
 The tests themselves are beside this file: `launches.py`, `backend_calls.py` (whole programs), `driver_allocator.py`
 and `compressed_maps.py`.  They run in a process of their own, which finds the emulated GPU's driver where it looks for
 libcuda, as it is: no kernel is translated, a launch computes nothing, and every call is noted
-(`kernels/emulated/journal.h`).
+(`kernels/targets/emulated/journal.h`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels import emulated, machine_code
-from kernels.emulated import build
+from kernels.targets import emulated, machine_code
+from kernels.targets.emulated import build
 
 HERE = Path(__file__).parent
 TESTS = [HERE / f"{name}.py" for name in ("launches", "backend_calls", "driver_allocator", "compressed_maps")]

@@ -22,7 +22,6 @@ from kernels import (
     batchnorm,
     concat,
     conv,
-    cpu,
     dropout,
     elementwise,
     fc,
@@ -35,6 +34,7 @@ from kernels import (
 )
 from kernels.conv import bias, grouped
 from kernels.launch import REGISTRY, bind
+from kernels.targets import cpu
 from refimpl.network.kinds import TRAITS
 
 Outputs = list[np.ndarray]
@@ -402,7 +402,7 @@ def test_the_order_of_threads_changes_nothing(name: str) -> None:
 @pytest.mark.slow
 def test_no_kernel_is_left_out() -> None:
     for module in pkgutil.walk_packages(kernels.__path__, "kernels."):
-        if not module.name.startswith("kernels.cpu"):
+        if not module.name.startswith("kernels.targets.cpu"):
             importlib.import_module(module.name)
     seen = {one.kernel.name for run in CASES.values() for one in bind(run)}
     ours = {name for name, made in REGISTRY.items() if made.function.__module__.startswith("kernels.")}

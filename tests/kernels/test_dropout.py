@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import cpu, dropout, reference
+from kernels import dropout, reference
 from kernels.arguments import KernelError
 from kernels.dropout import philox
 from kernels.launch import Ints, Kernel, launch
+from kernels.targets import cpu
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import cpu, gemm, reference
+from kernels import gemm, reference
 from kernels.arguments import KernelError
 from kernels.launch import REGISTRY, bind
+from kernels.targets import cpu
 
 pytestmark = pytest.mark.ptx
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import cpu, join, reference
+from kernels import join, reference
 from kernels.arguments import KernelError
 from kernels.launch import bind
+from kernels.targets import cpu
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

@@ -17,10 +17,10 @@ import pytest
 from cuda.bindings import nvjitlink, nvrtc
 
 import kernels
-from kernels import machine_code
 from kernels.launch import REGISTRY, Floats, Kernel
-from kernels.machine_code import TARGETS, MachineCode, Target, ToolchainError, compile_kernel
 from kernels.shim import cuda
+from kernels.targets import machine_code
+from kernels.targets.machine_code import TARGETS, MachineCode, Target, ToolchainError, compile_kernel
 
 for module in pkgutil.walk_packages(kernels.__path__, "kernels."):
     import_module(module.name)

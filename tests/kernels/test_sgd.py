@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import cpu, reference, sgd
+from kernels import reference, sgd
 from kernels.arguments import KernelError
+from kernels.targets import cpu
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import conv, cpu, reference
+from kernels import conv, reference
 from kernels.arguments import LARGEST, KernelError
 from kernels.conv import winograd
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import ceil_div, launch
+from kernels.targets import cpu
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from kernels.collector import collector_paused
+from kernels.targets.collector import collector_paused
 from refimpl.machine import HOST
 from refimpl.memory.packing import packed_limit
 from refimpl.network import Call, Tensor

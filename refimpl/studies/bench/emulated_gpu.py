@@ -96,7 +96,8 @@ def run(turns: int, with_cold_start: bool) -> EmulatedReport:
 
 def products(turns: int) -> tuple[float, float]:
     """Seconds of a product of `SIZE` × `SIZE` matrices that are on the device already, and those of its kernel."""
-    from kernels import emulated, gemm, gpu
+    from kernels import gemm
+    from kernels.targets import emulated, gpu
 
     emulated.start()
     emulated.next_work("a product")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
-from kernels.cpu.threads import thread_count
+from kernels.targets.cpu.threads import thread_count
 from refimpl.backend import Trainer, data
 from refimpl.machine.here import available_bytes, load_average
 from refimpl.machine.timing import Run, by, least_in_turns

@@ -7,7 +7,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from kernels.cpu.threads import cores
+from kernels.targets.cpu.threads import cores
 from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import (
     DOES_NOT_FIT,

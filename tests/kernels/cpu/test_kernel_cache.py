@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from numba.core.registry import cpu_target
 
-from kernels import cpu
-from kernels.cpu import build, runtime, threads
 from kernels.launch import device, launch
+from kernels.targets import cpu
+from kernels.targets.cpu import build, runtime, threads
 from tests.kernels.cpu.sample_kernels import block_sums, make_filler, off_by, transpose_and_scale
 
 

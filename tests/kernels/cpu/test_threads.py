@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from kernels.arguments import KernelError
-from kernels.cpu import threads
 from kernels.launch import bind, ceil_div, launch
+from kernels.targets.cpu import threads
 from tests.kernels.cpu.sample_kernels import block_sums, make_filler
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import cpu
-from kernels.collector import collector_paused
-from kernels.cpu import barriers, source
 from kernels.launch import REGISTRY, Floats, Ints, Kernel, kernel, launch
 from kernels.shim import cuda
+from kernels.targets import cpu
+from kernels.targets.collector import collector_paused
+from kernels.targets.cpu import barriers, source
 from tests.kernels.cpu.as_generators import run_as_generators
 from tests.kernels.cpu.sample_kernels import ORDERS, block_sums, diverging, transpose_and_scale
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import emulated, gpu
-from kernels.emulated.ptx import Instruction, parse
 from kernels.shim import cuda
+from kernels.targets import emulated, gpu
+from kernels.targets.emulated.ptx import Instruction, parse
 from tests.kernels.emulated.faulty_kernels import FAULTS, Fault
 
 pytestmark = pytest.mark.emulated

@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import compiled, emulated, gpu
-from kernels.cpu import build
 from kernels.launch import Floats, kernel, launch
 from kernels.shim import cuda
+from kernels.targets import compiled, emulated, gpu
+from kernels.targets.cpu import build
 
 pytestmark = pytest.mark.emulated
 
 START = """
 import sys
 import numpy as np
-from kernels import compiled, emulated, gemm, gpu, relu, softmax
+from kernels import gemm, relu, softmax
+from kernels.targets import compiled, emulated, gpu
 from kernels.declare import REGISTRY
 emulated.start(races="never")
 """

@@ -12,9 +12,9 @@ import math
 import numpy as np
 import pytest
 
-from kernels.emulated import UnsupportedPtx, build
-from kernels.emulated.ptx import BITS
-from kernels.emulated.translate import translate
+from kernels.targets.emulated import UnsupportedPtx, build
+from kernels.targets.emulated.ptx import BITS
+from kernels.targets.emulated.translate import translate
 
 pytestmark = pytest.mark.emulated
 

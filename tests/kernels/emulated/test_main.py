@@ -1,4 +1,4 @@
-"""Any program of Numba CUDA on the emulated GPU, `python -m kernels.emulated SCRIPT`, and what is kept of kernels."""
+"""`python -m kernels.targets.emulated SCRIPT` runs any program of Numba CUDA; and what is kept of kernels."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernels import emulated, gpu
 from kernels.launch import Floats, kernel, launch
 from kernels.shim import NumbaKernel, cuda
+from kernels.targets import emulated, gpu
 
 ROOT = Path(__file__).parents[3]
 
 SCRIPT = """
 import sys
 import numpy as np
-from kernels import gpu
+from kernels.targets import gpu
 from kernels.shim import cuda
 
 @cuda.jit
@@ -35,7 +35,7 @@ print(gpu.to_host(x)[7])
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "kernels.emulated", *arguments]
+    command = [sys.executable, "-m", "kernels.targets.emulated", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import compiled, emulated, gemm, gpu, lrn
+from kernels import gemm, lrn
 from kernels.conv import bias
 from kernels.declare import REGISTRY, Kernel
-from kernels.emulated import unwritten
 from kernels.shim import cuda
+from kernels.targets import compiled, emulated, gpu
+from kernels.targets.emulated import unwritten
 from tests.kernels.emulated.test_checks import found
 
 pytestmark = pytest.mark.emulated

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import refimpl
-from kernels.cpu.threads import cores
+from kernels.targets.cpu.threads import cores
 from refimpl.backend import (
     Alone,
     Communicator,

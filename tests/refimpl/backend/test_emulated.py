@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from kernels import emulated
+from kernels.targets import emulated
 from refimpl.accudnn import Model
 from refimpl.backend import DeviceFailed, host_thread
 from refimpl.backend.emulated import WatchedThread

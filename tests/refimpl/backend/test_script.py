@@ -326,7 +326,17 @@ def test_a_script_runs_by_itself_and_comes_to_the_same_bits(tmp_path: Path) -> N
     given = data(program)
     np.savez(tmp_path / "data.npz", **given)  # type: ignore[arg-type]
     (tmp_path / "two.py").write_text(written_out(program, "a test", **LEARNING), encoding="utf-8")
-    command = [sys.executable, "-m", "kernels.emulated", "two.py", "data.npz", "--save", "end.npz", "--steps", STEPS]
+    command = [
+        sys.executable,
+        "-m",
+        "kernels.targets.emulated",
+        "two.py",
+        "data.npz",
+        "--save",
+        "end.npz",
+        "--steps",
+        STEPS,
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
         list(map(str, command)), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
@@ -340,7 +350,7 @@ def test_a_script_runs_by_itself_and_comes_to_the_same_bits(tmp_path: Path) -> N
 
 def same_bits(program: Program, tmp_path: Path) -> None:
     """In this process, which has compiled the kernels already."""
-    from kernels import emulated
+    from kernels.targets import emulated
 
     given = data(program)
     losses, state = by_the_back_end(program, given, tmp_path)
@@ -377,7 +387,7 @@ def test_the_same_bits_with_groups_dilation_and_every_other_option(tmp_path: Pat
 @pytest.mark.emulated
 @pytest.mark.slow
 def test_a_wait_that_a_reader_deletes_is_noticed(tmp_path: Path) -> None:
-    from kernels import emulated
+    from kernels.targets import emulated
 
     program = least_plan(small_network(), setup(offload=OffloadSome(), prefetch=PrefetchAhead(1)), MACHINE)
     lines = written_out(program, "a test", **LEARNING).splitlines(keepends=True)

@@ -306,7 +306,7 @@ def test_wrong_options_are_refused(program: Program) -> None:
 
 
 def test_without_a_gpu_cuda_says_so(program: Program) -> None:
-    from kernels import gpu
+    from kernels.targets import gpu
 
     if gpu.why_not() is None:
         pytest.skip("there is a GPU")

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels import emulated
 from kernels.shim import cuda
+from kernels.targets import emulated
 from refimpl.cli import check_kernel
 from refimpl.cli.parser import WRONG, Fail
 

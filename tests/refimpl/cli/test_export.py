@@ -14,7 +14,7 @@ def test_the_script_is_a_file_or_standard_output(refimpl: Command, tmp_path: Pat
     text = path.read_text(encoding="utf-8")
     assert said.status == 0 and said.out.startswith(f"{path}: lenet, batch 4, 124 instructions in ")
     assert f"in {len(text.splitlines())} lines.\n" in said.out
-    assert f"without one: python -m kernels.emulated {path}\n" in said.out
+    assert f"without one: python -m kernels.targets.emulated {path}\n" in said.out
     assert '{"rate": 0.05, "momentum": 0.9, "decay": 0.0}\n' in text
     printed = refimpl(*asked).out
     body = "import argparse"

@@ -148,8 +148,8 @@ def fault_of(line: list[str]) -> tuple[int | None, str]:
 @pytest.fixture
 def harmless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is trained or measured, and files are written into a folder of the test's own."""
-    from kernels import machine_code
-    from kernels.cpu import threads
+    from kernels.targets import machine_code
+    from kernels.targets.cpu import threads
     from refimpl.cli import demonstration
     from refimpl.machine import measure
     from refimpl.studies.bench import emulated_gpu as emulated_bench

@@ -117,7 +117,7 @@ def test_every_kernel_says_what_it_does() -> None:
 
 @pytest.mark.slow
 def test_kernels_with_machine_code(refimpl: Command) -> None:
-    from kernels import machine_code
+    from kernels.targets import machine_code
 
     why_not = machine_code.why_not()
     if why_not:
@@ -131,7 +131,7 @@ def test_kernels_with_machine_code(refimpl: Command) -> None:
 def test_without_the_cuda_wheels_machine_code_says_what_to_install(
     wrong: Wrong, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernels import machine_code
+    from kernels.targets import machine_code
 
     monkeypatch.setattr(machine_code, "why_not", lambda: "no compiler: pip install it")
     assert wrong("list", "kernels", "--machine-code") == "refimpl list kernels: no compiler: pip install it"

@@ -334,9 +334,9 @@ def test_the_ranks_of_one_machine_share_its_cores_and_gpus(monkeypatch: pytest.M
         parallel.take_share(SimpleNamespace(local_rank=local_rank, local_size=2))  # type: ignore[arg-type]
         return os.environ["REFIMPL_THREADS"], os.environ.get("CUDA_VISIBLE_DEVICES")
 
-    monkeypatch.setattr("kernels.cpu.threads.cores", lambda: 16)
+    monkeypatch.setattr("kernels.targets.cpu.threads.cores", lambda: 16)
     assert share(1) == ("8", None)
     assert share(1, gpus=4) == ("8", "1") and share(1, gpus=1) == ("8", "0")
     assert share(1, visible="5,7") == ("8", "7") and share(1, visible="3") == ("8", "3")
-    monkeypatch.setattr("kernels.cpu.threads.cores", lambda: 1)
+    monkeypatch.setattr("kernels.targets.cpu.threads.cores", lambda: 1)
     assert share(0) == ("1", None)

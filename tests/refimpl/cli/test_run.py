@@ -382,7 +382,7 @@ def test_a_checkpoint_of_another_network_and_one_that_is_done(refimpl: Command, 
 
 
 def test_without_a_gpu_the_cuda_backend_is_status_4(refimpl: Command) -> None:
-    from kernels import gpu
+    from kernels.targets import gpu
 
     if gpu.why_not() is None:
         pytest.skip("there is a GPU")

@@ -70,7 +70,7 @@ def missing() -> dict[str, Units]:
     The fastest turn counts, of these kernels and of the measured ones most like them, on arrays that a core's cache
     holds: so the machine may be busy.
     """
-    from kernels.cpu.build import load
+    from kernels.targets.cpu.build import load
 
     known = cpu_costs.reference()
     every = cpu_costs.cases(networks())

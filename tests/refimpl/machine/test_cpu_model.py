@@ -15,8 +15,8 @@ import cpu_campaign
 import cpu_reference
 import pytest
 
-from kernels import gpu
 from kernels.launch import KernelLaunch
+from kernels.targets import gpu
 from refimpl.machine import cpu_costs, cpu_model, here
 from refimpl.machine.cpu_model import CalibratedCpu, Units, launches, untouched, way
 from refimpl.machine.work import MachineError

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernels import gpu
-from kernels.cpu.threads import cores
+from kernels.targets import gpu
+from kernels.targets.cpu.threads import cores
 from refimpl.machine import MACHINES, Machine, MachineError
 from refimpl.machine import here as at_hand
 from refimpl.machine.model import FIGURES

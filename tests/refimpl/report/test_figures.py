@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.collector import collector_paused
+from kernels.targets.collector import collector_paused
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, plan
 from refimpl.report.figures import (

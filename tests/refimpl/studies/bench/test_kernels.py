@@ -129,7 +129,7 @@ def test_every_family_has_cases_on_either_device() -> None:
 
 
 def test_no_gpu_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from kernels import gpu
+    from kernels.targets import gpu
 
     monkeypatch.setattr(gpu, "why_not", lambda: "no driver")
     with pytest.raises(NoDevice):

@@ -29,9 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import runtime
-from kernels.cpu.build import load
 from kernels.declare import Dim3, Kernel
+from kernels.targets.cpu import runtime
+from kernels.targets.cpu.build import load
 
 RACES = {
     runtime.READS_WRITTEN: ("reads", "wrote"),

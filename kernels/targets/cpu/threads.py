@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from kernels.arguments import KernelError
-from kernels.cpu.build import load_source
 from kernels.declare import Dim3
+from kernels.targets.cpu.build import load_source
 
 MOST_THREADS = 1024
 LOOKS = 4096  #: at a number in memory before a thread sleeps: about 100 µs

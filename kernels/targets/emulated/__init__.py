@@ -1,6 +1,6 @@
 """An emulated GPU: numba-cuda and cuda.core as they are, on a CUDA driver that computes on the CPU.
 
-    from kernels import emulated
+    from kernels.targets import emulated
     emulated.start()                         # before anything of CUDA is used in this process
     ...                                      # any program of Numba CUDA
     print(emulated.findings())               # what the checks have found
@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from kernels.emulated import build
-from kernels.emulated.build import NoCompiler, why_not
-from kernels.emulated.ptx import UnsupportedPtx
+from kernels.targets.emulated import build
+from kernels.targets.emulated.build import NoCompiler, why_not
+from kernels.targets.emulated.ptx import UnsupportedPtx
 
 __all__ = [
     "ORDERS", "RACES", "EmulationError", "NoCompiler", "UnsupportedPtx", "active", "announcement", "c_source",
@@ -111,8 +111,8 @@ def _load() -> Any:
 
 def _hook_numba(library: Any) -> None:
     """Have every kernel compiled with its lines and its local arrays filled, and registered before Numba loads it."""
-    from kernels.emulated.unwritten import arrays_filled
     from kernels.shim import Codegen, CodeLibrary, NumbaKernel, numba_driver
+    from kernels.targets.emulated.unwritten import arrays_filled
 
     numba_driver.__init__()  # it has looked for a driver when it was imported; now there is one
     compiled, real, target = NumbaKernel.__init__, NumbaKernel.bind, Codegen.magic_tuple
@@ -134,7 +134,7 @@ def _hook_numba(library: Any) -> None:
 
 def c_source(kernel: Any, drop_stop: int | None = None) -> str:
     """The C of a kernel that Numba has compiled; `drop_stop`: as `translate` has it."""
-    from kernels.emulated.translate import translate
+    from kernels.targets.emulated.translate import translate
 
     return translate(kernel._codelibrary.get_asm_str(), kernel.entry_name, drop_stop)
 

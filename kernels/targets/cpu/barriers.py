@@ -28,8 +28,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernels.cpu.processor import lanes
-from kernels.cpu.vocabulary import (
+from kernels.declare import Dim3
+from kernels.targets.cpu.processor import lanes
+from kernels.targets.cpu.vocabulary import (
     AXES,
     Array,
     Lowered,
@@ -41,7 +42,6 @@ from kernels.cpu.vocabulary import (
     parse,
     stored,
 )
-from kernels.declare import Dim3
 
 THREAD_INDICES = {f"threadIdx_{axis}" for axis in AXES}
 THREAD_X = {"threadIdx_x", *(f"np.{kind}(threadIdx_x)" for kind in ("uint32", "int32", "int64"))}

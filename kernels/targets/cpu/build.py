@@ -32,9 +32,9 @@ import numba
 import numpy as np
 from numba.core.registry import cpu_target
 
-from kernels.collector import collector_paused
-from kernels.cpu.vocabulary import constant_source, outside_names
 from kernels.declare import Kernel
+from kernels.targets.collector import collector_paused
+from kernels.targets.cpu.vocabulary import constant_source, outside_names
 
 try:
     import fcntl
@@ -174,7 +174,7 @@ CHECKSUMS = "SHA256"  #: the file that `sha256sum --check` reads; every other fi
 
 def source_text(kernel: Kernel, checked: bool = False) -> str:
     """The generated module."""
-    from kernels.cpu.source import KernelSource
+    from kernels.targets.cpu.source import KernelSource
 
     source = KernelSource(kernel, checked)
     sites = f"SITES = {[(site.line, site.text, site.axis) for site in source.sites]!r}\n" if checked else ""
@@ -303,7 +303,7 @@ def intact(entry: Path) -> bool:
 def _executed(stem: str, text: str, folder: Path | None = None) -> ModuleType:
     """The module, with Numba's cache beside it in the folder; without one, compiled and not kept."""
     path = str(folder / f"{stem}.py") if folder else f"<{stem}>"
-    module = ModuleType(f"kernels.cpu.generated.{stem}")
+    module = ModuleType(f"kernels.targets.cpu.generated.{stem}")
     module.__file__ = path
     sys.modules[module.__name__] = module  # where Numba's cache looks it up
     with numba_config(CACHE_DIR="", CACHE_LOCATOR_CLASSES="InTreeCacheLocator"):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from kernels.emulated.ptx import (
+from kernels.targets.emulated.ptx import (
     BITS,
     C_TYPES,
     Function,
@@ -24,7 +24,7 @@ from kernels.emulated.ptx import (
     live_at_stops,
     parse,
 )
-from kernels.emulated.unwritten import SOURCE, Shadows, tracked
+from kernels.targets.emulated.unwritten import SOURCE, Shadows, tracked
 
 SPECIAL = {
     f"%{name}.{axis}": f"{c}.{axis}"

@@ -1,7 +1,7 @@
 """C sources compiled to libraries by the C compiler at hand, once for all processes.
 
-A library is kept in the folder of compiled kernels (`kernels.cpu.build`), by its rules: an entry's name has a key of
-all that the machine code follows from, an entry is never changed, and one whose checksums are wrong is rebuilt.
+A library is kept in the folder of compiled kernels (`kernels.targets.cpu.build`), by its rules: an entry's name has a
+key of all that the machine code follows from, an entry is never changed, and one whose checksums are wrong is rebuilt.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from platform import machine
 
-from kernels.cpu.build import cache_directory, compiler_key, kept
+from kernels.targets.cpu.build import cache_directory, compiler_key, kept
 
 HERE = Path(__file__).parent
 COMPILERS = ("cc", "gcc", "clang")

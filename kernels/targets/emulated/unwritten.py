@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kernels.emulated.ptx import BITS, C_TYPES, Function, Instruction, PtxModule, c_name
+from kernels.targets.emulated.ptx import BITS, C_TYPES, Function, Instruction, PtxModule, c_name
 
 SOURCE = "%envreg31"  #: a special register that no program uses
 

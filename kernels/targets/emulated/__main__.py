@@ -1,4 +1,4 @@
-"""`python -m kernels.emulated SCRIPT [ARGUMENT …]`: run a Python script on the emulated GPU; say what its checks find.
+"""`python -m kernels.targets.emulated SCRIPT [ARGUMENT …]`: run a Python script on the emulated GPU, with its checks.
 
 Without a script: print the path of the driver, for LD_PRELOAD on a computer that has another one.
 """
@@ -10,8 +10,8 @@ import runpy
 import sys
 import traceback
 
-from kernels import emulated
-from kernels.emulated import build
+from kernels.targets import emulated
+from kernels.targets.emulated import build
 
 
 def main() -> str | int | None:

@@ -19,11 +19,11 @@ from typing import Any
 from cuda.bindings import nvjitlink, nvvm
 from cuda.core import ObjectCode
 
-from kernels import emulated
-from kernels.cpu import build
 from kernels.declare import Kernel
-from kernels.emulated import unwritten
 from kernels.shim import CodeLibrary, NumbaKernel, cuda
+from kernels.targets import emulated
+from kernels.targets.cpu import build
+from kernels.targets.emulated import unwritten
 
 PTX, CUBIN = "kernel.ptx", "kernel.cubin"
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import ast
 import copy
 
-from kernels.cpu.barriers import cut, names, thread_loop
-from kernels.cpu.inference import infer_types
-from kernels.cpu.processor import lanes
-from kernels.cpu.vocabulary import (
+from kernels.declare import Kernel
+from kernels.targets.cpu.barriers import cut, names, thread_loop
+from kernels.targets.cpu.inference import infer_types
+from kernels.targets.cpu.processor import lanes
+from kernels.targets.cpu.vocabulary import (
     AXES,
     Array,
     Lowered,
@@ -29,7 +30,6 @@ from kernels.cpu.vocabulary import (
     parse,
     shadow_of,
 )
-from kernels.declare import Kernel
 
 SIGNATURES = {"Floats": "float32[::1]", "Ints": "int32[::1]", "int": "int64", "float": "float32"}
 ARGUMENTS = {
@@ -76,24 +76,24 @@ class KernelSource:
         where = f"kernels.{self.kernel.family}" if self.kernel.family != "__main__" else self.lowered.file
         mode = ", in checked mode" if self.checked else ""
         lines = [
-            f'"""Kernel {self.kernel.name} of {where} for the CPU{mode}; written by kernels.cpu, not by hand."""',
+            f'"""Kernel {self.kernel.name} of {where} for the CPU{mode}, written by kernels.targets.cpu."""',
             "",
             "import math",
             "",
             "import numpy as np",
             "from numba import cfunc, njit",
             "",
-            "from kernels.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, EPOCH, SHADOW, THREAD",
-            "from kernels.cpu.runtime import agree as _agree",
-            "from kernels.cpu.runtime import array_at as _array_at",
-            "from kernels.cpu.runtime import at as _at",
-            "from kernels.cpu.runtime import filled as _filled",
-            "from kernels.cpu.runtime import float_in as _float_in",
-            "from kernels.cpu.runtime import move as _move",
-            "from kernels.cpu.runtime import outer as _outer",
-            "from kernels.cpu.runtime import read as _read",
-            "from kernels.cpu.runtime import stack as _stack",
-            "from kernels.cpu.runtime import write as _write",
+            "from kernels.targets.cpu.runtime import BLOCK_X, BLOCK_Y, BLOCK_Z, EPOCH, SHADOW, THREAD",
+            "from kernels.targets.cpu.runtime import agree as _agree",
+            "from kernels.targets.cpu.runtime import array_at as _array_at",
+            "from kernels.targets.cpu.runtime import at as _at",
+            "from kernels.targets.cpu.runtime import filled as _filled",
+            "from kernels.targets.cpu.runtime import float_in as _float_in",
+            "from kernels.targets.cpu.runtime import move as _move",
+            "from kernels.targets.cpu.runtime import outer as _outer",
+            "from kernels.targets.cpu.runtime import read as _read",
+            "from kernels.targets.cpu.runtime import stack as _stack",
+            "from kernels.targets.cpu.runtime import write as _write",
             "",
             # No reference counts (_nrt): all memory is the caller's or on the stack, and counting hinders LLVM.
             'OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}, "no_cfunc_wrapper": True, "_nrt": False}',

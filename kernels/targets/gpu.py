@@ -19,12 +19,13 @@ from cuda.bindings import nvjitlink, nvrtc, nvvm
 from cuda.core import Device, LaunchConfig, Stream, StreamOptions
 from cuda.core import launch as driver_launch
 
-from kernels import arguments, emulated
+from kernels import arguments
 from kernels.arguments import FlatView, KernelError
-from kernels.collector import collector_paused
-from kernels.compiled import compiled
 from kernels.declare import Dim3, Kernel
 from kernels.shim import cuda
+from kernels.targets import emulated
+from kernels.targets.collector import collector_paused
+from kernels.targets.compiled import compiled
 
 INSTALL = "pip install 'refimpl[cu13]'"
 
@@ -68,7 +69,9 @@ def device_name() -> str:
 def flat(array: Any) -> FlatView:
     """`kernels.arguments.flat` of a device array; a NumPy array is refused."""
     if isinstance(array, np.ndarray):
-        raise KernelError("a kernel on the GPU cannot be given a NumPy array; copy it with kernels.gpu.to_device first")
+        raise KernelError(
+            "a kernel on the GPU cannot be given a NumPy array; copy it with kernels.targets.gpu.to_device first"
+        )
     view: FlatView = arguments.flat(array)
     return view
 
@@ -147,7 +150,7 @@ def as_stream(given: Any) -> Stream:
     if type(given).__module__.startswith("cuda.core"):  # a stream, or a graph builder
         return given
     if not hasattr(given, "__cuda_stream__"):
-        raise KernelError(f"stream is a {type(given).__name__}; give one of kernels.gpu.stream() or None")
+        raise KernelError(f"stream is a {type(given).__name__}; give one of kernels.targets.gpu.stream() or None")
     return Stream.from_handle(given.__cuda_stream__()[1])
 
 

@@ -23,7 +23,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kernels.cpu.runtime import array_at, inside
+from kernels.targets.cpu.runtime import array_at, inside
 
 LINE = 16  #: int64 of a row, 128 bytes: what processors move between cores at once, so no two threads write to one
 CHUNKS = 16  #: of a share: more even out unequal blocks, fewer cost less

@@ -198,7 +198,9 @@ class _Vocabulary(ast.NodeTransformer):
             ]
             return expression(f"({', '.join(dimensions[: int(given)])})")
         if called.startswith("cuda."):
-            raise self.fail(node, f"{called} has no CPU version here (see kernels/cpu/vocabulary.py for what has)")
+            raise self.fail(
+                node, f"{called} has no CPU version here (see kernels/targets/cpu/vocabulary.py for what has)"
+            )
         return self.generic_visit(node)  # type: ignore[return-value]
 
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu.build import load, source_text
-from kernels.cpu.checked import checked, current_mode
-from kernels.cpu.processor import has_avx512
-from kernels.cpu.threads import packed, run_blocks
-from kernels.cpu.vocabulary import UnsupportedKernel
 from kernels.declare import Dim3, Kernel
+from kernels.targets.cpu.build import load, source_text
+from kernels.targets.cpu.checked import checked, current_mode
+from kernels.targets.cpu.processor import has_avx512
+from kernels.targets.cpu.threads import packed, run_blocks
+from kernels.targets.cpu.vocabulary import UnsupportedKernel
 
 __all__ = ["UnsupportedKernel", "bind", "checked", "has_avx512", "run", "source_of"]
 
