@@ -10,7 +10,6 @@ and it continues after the barrier.  No form of PTX is guessed: an instruction t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from kernels.targets.emulated.ptx import (
     BITS,
@@ -176,38 +175,55 @@ class Translator:
         item = self._function.body[position]
         if isinstance(item, str):
             return item if item in "{}" else f"L_{c_name(item)}: ;"
-        code = self._plain(position, item)
+        code = self._unconditional(position, item)
         if item.predicate:
             negated = item.predicate.startswith("!")
             refused = self.shadows.refuse(item, [item.predicate], "a branch")
             return f"{refused} if ({'!' * negated}{c_name(item.predicate.lstrip('!'))}) {{ {code} }}"
         return code
 
-    def _plain(self, position: int, i: Instruction) -> str:
-        name, kind = i.op[0], i.op[-1]
+    def _unconditional(self, position: int, i: Instruction) -> str:
+        """An instruction's C, whatever its predicate."""
         if i.is_warp_operation:
             return self._warp_operation(position, i)
-        by_name: dict[str, Callable[[Instruction], str]] = {
-            "bra": lambda i: self._jump(position, i),
-            "ret": lambda i: self._return, "exit": lambda i: "return 0;",
-            "trap": lambda i: f'fail(C, T, "a trap", {self._site(i)}, "");',
-            "membar": lambda i: ";", "fence": lambda i: ";", "param": self._declare, "call": self._call,
-            "ld": self._memory_access, "ldu": self._memory_access, "st": self._memory_access,
-            "atom": self._atomic, "red": self._atomic, "mov": self._move, "cvta": self._move,
-            "setp": self._compare, "selp": self._select, "cvt": self._convert,
-        }  # fmt: skip
         if i.is_barrier:
             if i.op[1:] not in (["sync"], ["sync", "aligned"]) or i.operands != ["0"]:
                 raise UnsupportedPtx(i.text)
             return self._wait_here(position, "")
-        computed = self.shadows.computed(i)
-        if name in by_name:
-            return computed + by_name[name](i)
+        return self.shadows.computed(i) + self._by_opcode(position, i)
+
+    def _by_opcode(self, position: int, i: Instruction) -> str:
+        match i.op[0]:
+            case "bra":
+                return self._jump(position, i)
+            case "ret":
+                return self._return
+            case "exit":
+                return "return 0;"
+            case "trap":
+                return f'fail(C, T, "a trap", {self._site(i)}, "");'
+            case "membar" | "fence":
+                return ";"
+            case "param":
+                return self._declare(i)
+            case "call":
+                return self._call(i)
+            case "ld" | "ldu" | "st":
+                return self._memory_access(i)
+            case "atom" | "red":
+                return self._atomic(i)
+            case "mov" | "cvta":
+                return self._move(i)
+            case "setp":
+                return self._compare(i)
+            case "selp":
+                return self._select(i)
+            case "cvt":
+                return self._convert(i)
+        kind = i.op[-1]
         if kind == "pred":
-            return computed + self._logic(i)
-        if kind in ("f32", "f64"):
-            return computed + self._floating(i, kind)
-        return computed + self._integer(i, kind)
+            return self._logic(i)
+        return self._floating(i, kind) if kind in ("f32", "f64") else self._integer(i, kind)
 
     def _jump(self, position: int, i: Instruction) -> str:
         """A jump backwards is a turn of a loop, and counted."""
