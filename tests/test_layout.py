@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,11 +56,32 @@ SHARED_NAMES = {
     "pictures": "a study's pictures",
     "evaluation": "a study's parts, as tables and as pictures",
     "build": "a compiler's part that calls the C compiler",
-    "compression": "vDNN++'s module, and what the planner knows of it",
 }
 
 #: Folders where a file is named after the room that it is about.
 NAMED_AFTER_ROOMS = ("tests/faults/",)
+
+#: Where the word *compress* is at home: vDNN++'s folder, what reproduces its figures, one file of the back ends, what
+#: `run` says of such maps, and what names modules and presets.  Every other file sees streams, buffers, instructions.
+COMPRESSES = (
+    "refimpl/vdnnpp/", "refimpl/studies/reproduce/", "refimpl/backend/host_thread.py", "refimpl/cli/compressed.py",
+    "refimpl/cli/lists.py", "refimpl/names/",
+)  # fmt: skip
+#: Another file → its words: names that a user's script may have, of fields of JSON and of an attribute.
+COMPRESSED = {
+    "refimpl/backend/trainer.py": {"compressed"},
+    "refimpl/cli/run.py": {"compressed", "compressed_line", "compressed_table"},
+    "refimpl/planner/instructions.py": {"compressed_bytes"},
+    "refimpl/planner/store.py": {"compressed_bytes"},
+    "refimpl/report/json.py": {"compressed_bytes"},
+}
+#: Another file → its words for what is no map: the members of an .npz file, and a page's data.
+ZIPPED = {
+    "refimpl/backend/npz.py": {"compress_size", "compress_type", "compressed"},
+    "refimpl/report/page/document.py": {"compress"},
+    "refimpl/report/page/model.js": {"DecompressionStream"},
+    "refimpl/report/page/page.js": {"DecompressionStream"},
+}
 
 
 def sources(root: Path) -> Iterator[tuple[str, ast.Module]]:
@@ -231,6 +253,25 @@ def test_a_file_name_means_one_file(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("")
     assert files_given_twice(tmp_path) == {"pool": ["kernels/pool.py", "refimpl/memory/pool.py"]}
+
+
+def compressing(root: Path) -> dict[str, set[str]]:
+    """File of `refimpl/` → its words with *compress* in them, where it is not at home."""
+    texts = [path for path in sorted((root / "refimpl").rglob("*")) if path.suffix in (".py", ".js", ".css", ".html")]
+    named = {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in texts}
+    words = {name: set(re.findall(r"(?i)\w*compress\w*", text)) for name, text in named.items()}
+    return {name: found for name, found in words.items() if found and not name.startswith(COMPRESSES)}
+
+
+def test_that_a_host_thread_compresses_is_known_in_few_files(tmp_path: Path) -> None:
+    assert compressing(ROOT) == COMPRESSED | ZIPPED
+    assert [name for name in COMPRESSES if not (ROOT / name).exists()] == []
+    for name in ("vdnnpp/compression.py", "planner/listing.py", "report/page/page.css"):
+        path = tmp_path / "refimpl" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("i.decompress {}")
+    others = ("refimpl/planner/listing.py", "refimpl/report/page/page.css")
+    assert compressing(tmp_path) == {name: {"decompress"} for name in others}
 
 
 def test_imports_downwards_are_allowed(tmp_path: Path) -> None:

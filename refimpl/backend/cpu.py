@@ -20,10 +20,10 @@ from kernels.targets.cpu.threads import thread_count
 from refimpl.backend.bound_program import BoundProgram, Settings
 from refimpl.backend.device import Device, Pauses, Replay, Sizes, lazy_zeros
 from refimpl.backend.host_thread import (
-    CompressedMap,
     HostThread,
     HostWork,
     Piece,
+    StoredMap,
     doing,
     host_stream,
     needs,
@@ -33,7 +33,8 @@ from refimpl.backend.orders import Arranger, LegalOrder, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
 from refimpl.backend.run_errors import DeviceFailed
 from refimpl.machine import HOST, Span, Timeline, engine_of
-from refimpl.planner import Copy, CopyIn, Launch, Packing, Program
+from refimpl.planner import Copy, CopyIn, HostCopy, Launch, Program
+from refimpl.planner.instructions import DEVICE, STORE
 from refimpl.text import counted, size
 
 ALIGNMENT = 512  #: bytes; as coarse as the device memory of a GPU
@@ -101,7 +102,7 @@ class CpuReplay(Replay):
                 copy = device.copy_in if isinstance(instruction, CopyIn) else device.copy_out
                 place = instruction.address, instruction.pinned_address, instruction.nbytes, instruction.tier
                 self._work[position] = [partial(copy, *place)]
-            elif isinstance(instruction, Packing):
+            elif isinstance(instruction, HostCopy):
                 self._work[position] = [partial(self._host_work.run, instruction)]
             elif isinstance(instruction, Launch) and instruction.call.collective:
                 operands = zip(instruction.call.operands, instruction.addresses, strict=True)
@@ -112,8 +113,8 @@ class CpuReplay(Replay):
         self._arranger = Arranger(program)
         self._arranged = self._arranger.arrange(self._order) if self._order.repeats else None
         arenas: dict[Place, np.ndarray] = {
-            "device": device.arena,
-            "store": device.store,
+            DEVICE: device.arena,
+            STORE: device.store,
             HOST: device.pinned,
             **device.tiers,
         }
@@ -130,8 +131,8 @@ class CpuReplay(Replay):
         self._work[position] = [partial(launch.run, None) for launch in self._bound.launches[position]]
 
     @property
-    def compressed(self) -> list[CompressedMap]:
-        return self._host_work.compressed
+    def stored(self) -> list[StoredMap]:
+        return self._host_work.stored
 
     def set(self, settings: Settings) -> None:
         for position in self._bound.set(settings):

@@ -29,7 +29,7 @@ from refimpl.backend.cuda_host import Action, HostSide, ThreadSide, checked
 from refimpl.backend.cuda_network import NetworkSide
 from refimpl.backend.device import CallTimes, Device, Pauses, Replay, Sizes
 from refimpl.backend.driver_calls import DriverMemory
-from refimpl.backend.host_thread import CompressedMap, host_stream, network_stream
+from refimpl.backend.host_thread import StoredMap, host_stream, network_stream
 from refimpl.backend.orders import awaited
 from refimpl.backend.peer import PeerMemory
 from refimpl.backend.run_errors import DeviceFailed, RunError
@@ -154,7 +154,7 @@ class CudaDevice(Device):
         """The event, without timing, of the record at a position; shared by all programs: iterations never overlap.
 
         Every record has its own, so none is recorded twice in an iteration.  A thread that waits for one sleeps: the
-        cores are for those that compress.
+        cores are for those that work.
         """
         if record not in self._events:
             self._events[record] = CoreDevice().create_event(EventOptions(**{BLOCKING: True}))
@@ -166,7 +166,7 @@ class CudaDevice(Device):
         return self._memories[-1]
 
     def host_side(self, program: Program) -> HostSide:
-        """For a program whose maps are compressed; its thread ends when the device is closed."""
+        """For a program with a stream of the host; its thread ends when the device is closed."""
         made = self.host_side_of(program, self.pinned, self.store, self._counter, self.event, self.handles)
         self._hosts.append(made)
         return made
@@ -264,8 +264,8 @@ class CudaReplay(Replay):
         return self._host_seconds / len(self._program.instructions) if self._host_seconds < float("inf") else None
 
     @property
-    def compressed(self) -> list[CompressedMap]:
-        return self._host.compressed if self._host is not None else []
+    def stored(self) -> list[StoredMap]:
+        return self._host.stored if self._host is not None else []
 
     @property
     def driver_calls(self) -> CallTimes | None:

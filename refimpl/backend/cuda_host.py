@@ -1,4 +1,4 @@
-"""The host's own stream on a GPU: threads compress maps while kernels and copies run, and no thread waits idly.
+"""The host's own stream on a GPU: its threads copy maps while kernels and copies run, and no thread waits idly.
 
 It is no CUDA stream, but a thread of this process (`host_thread`) that does its pieces in order.  Between it and the
 CUDA streams there are two kinds of wait:
@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from refimpl.backend.host_thread import CompressedMap, HostThread, HostWork, Piece, doing, host_stream
+from refimpl.backend.host_thread import HostThread, HostWork, Piece, StoredMap, doing, host_stream
 from refimpl.backend.orders import awaited
 from refimpl.backend.run_errors import DeviceFailed, RunError
-from refimpl.planner import Packing, Program, Record, Wait
+from refimpl.planner import HostCopy, Program, Record, Wait
 
 Action = tuple[Callable[[Any], Any], Any]  #: a function and its one argument
 
@@ -127,16 +127,16 @@ class HostSide(ThreadSide):
         return found
 
     @property
-    def compressed(self) -> list[CompressedMap]:
-        return self._work.compressed
+    def stored(self) -> list[StoredMap]:
+        return self._work.stored
 
     @property
-    def given(self) -> list[tuple[int, Packing]]:
+    def given(self) -> list[tuple[int, HostCopy]]:
         """The maps that the last iteration gave to the thread, in order, with their positions."""
         given = [(position, self._program.instructions[position]) for position in self._pieces]
-        return [(position, work) for position, work in given if isinstance(work, Packing)]
+        return [(position, work) for position, work in given if isinstance(work, HostCopy)]
 
-    def spans(self, origin: Any, began: float) -> list[tuple[Packing, float, float]]:
+    def spans(self, origin: Any, began: float) -> list[tuple[HostCopy, float, float]]:
         """When each map was begun and done, in seconds since `origin`, which was `began` on the host's clock."""
         pieces = [(work, self._pieces[position]) for position, work in self.given]
         return [(work, piece.began - began, piece.until - began) for work, piece in pieces]
@@ -156,7 +156,7 @@ class HostSide(ThreadSide):
     def _hand_over(self, position: int) -> None:
         first = partial(self._await, position, [event.handle for event in self._first[position]])
         instruction = self._program.instructions[position]
-        if isinstance(instruction, Packing):
+        if isinstance(instruction, HostCopy):
             piece = Piece(doing(instruction), partial(self._run, instruction), first)
         else:
             count = partial(self._count, self._number[position])
@@ -164,7 +164,7 @@ class HostSide(ThreadSide):
         self._pieces[position] = piece
         self._start(position, piece)
 
-    def _run(self, work: Packing) -> None:
+    def _run(self, work: HostCopy) -> None:
         self._work.run(work)
 
     def wait_before(self, position: int) -> None:

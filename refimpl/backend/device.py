@@ -14,7 +14,7 @@ import numpy as np
 
 from refimpl.backend.bound_program import Settings
 from refimpl.backend.communicators import Alone, Communicator
-from refimpl.backend.host_thread import CompressedMap
+from refimpl.backend.host_thread import StoredMap
 from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.machine import HOST, Timeline
 from refimpl.planner import Allocate, Free, Program
@@ -48,7 +48,7 @@ class Sizes:
 
     arena: int  #: bytes of device memory
     pinned: int  #: bytes of pinned memory
-    store: int  #: bytes of ordinary memory, for compressed maps
+    store: int  #: bytes of ordinary memory, for maps in the store
     streams: int  #: without the host's
     tiers: Mapping[str, int] = field(default_factory=dict)  #: bytes of each tier beside the host's
 
@@ -95,8 +95,8 @@ class Replay(ABC):
 
     @property
     @abstractmethod
-    def compressed(self) -> list[CompressedMap]:
-        """The maps that threads of the host compressed in the last iteration."""
+    def stored(self) -> list[StoredMap]:
+        """The maps that threads of the host copied into the store in the last iteration."""
 
     @abstractmethod
     def set(self, settings: Settings) -> None:
@@ -116,7 +116,7 @@ class Replay(ABC):
 
 
 class Device(ABC):
-    """An arena on the device, one in pinned memory and in every other tier, and a store for compressed maps.
+    """An arena on the device, one in pinned memory and in every other tier, and the store.
 
     All methods but `replay` are ordered after the launches.
     """
@@ -130,7 +130,7 @@ class Device(ABC):
             self.store = lazy_zeros(sizes.store)  #: as bytes; pages that are never touched cost nothing
         except MemoryError:
             raise DeviceFailed(
-                f"no {size(sizes.store)} of memory for compressed maps; plan for a smaller batch"
+                f"no {size(sizes.store)} of memory for the store of maps; plan for a smaller batch"
             ) from None
         self._views: dict[tuple[int, tuple[int, ...], np.dtype[Any]], Any] = {}
 
@@ -186,7 +186,7 @@ def lazy_zeros(nbytes: int) -> np.ndarray:
     """`nbytes` zeros, which the operating system gives page by page as they are touched.  Raises `MemoryError`.
 
     A program's addresses may reach far without filling what is between: what vDNN++ keeps is at the right end of the
-    budget, and a compressed map has room for its worst.  `numpy.zeros` of nearly all memory may write every zero.
+    budget, and a map in the store has room for its worst.  `numpy.zeros` of nearly all memory may write every zero.
     """
     if not nbytes or sys.platform != "linux":
         return np.zeros(nbytes, np.uint8)

@@ -23,7 +23,7 @@ from refimpl.backend.device import Pauses, Sizes
 from refimpl.backend.host_thread import Piece
 from refimpl.backend.run_errors import DeviceFailed
 from refimpl.machine import Machine, Timeline
-from refimpl.planner import Allocate, Copy, CopyOut, Decompress, Free, Launch, Packing, Program
+from refimpl.planner import Allocate, Copy, CopyOut, Free, HostCopy, Launch, Program
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def seconds_of(instruction: Any, machine: Machine) -> float:
         return machine.seconds(instruction.call, instruction.choice)
     if isinstance(instruction, Copy):
         return machine.copy_seconds(instruction.nbytes, "out" if isinstance(instruction, CopyOut) else "in")
-    if isinstance(instruction, Packing):
+    if isinstance(instruction, HostCopy):
         return machine.host_seconds(instruction.nbytes)
     if isinstance(instruction, (Allocate, Free)):
         return machine.allocate_seconds if isinstance(instruction, Allocate) else machine.free_seconds
@@ -84,7 +84,7 @@ class WatchedThread(ThreadSide):
 
 
 class EmulatedHostSide(WatchedThread, HostSide):
-    """The threads that compress, and a stream that keeps their time."""
+    """The host's threads, and a stream that keeps their time."""
 
     def __init__(self, program: Program, *given: Any) -> None:
         super().__init__(program, *given)
@@ -94,7 +94,7 @@ class EmulatedHostSide(WatchedThread, HostSide):
         self._moments = {
             position: (gpu.CudaEvent(timing=True), gpu.CudaEvent(timing=True))
             for position, instruction in enumerate(program.instructions)
-            if isinstance(instruction, Packing)
+            if isinstance(instruction, HostCopy)
         }
 
     def _hand_over(self, position: int) -> None:
@@ -117,8 +117,8 @@ class EmulatedHostSide(WatchedThread, HostSide):
         (record,) = (position for position, n in self._number.items() if n == number)
         emulated.wait_in_time(int(handle), int(self._reached[record]._event.handle))
 
-    def _run(self, work: Packing) -> None:
-        writes = isinstance(work, Decompress)
+    def _run(self, work: HostCopy) -> None:
+        writes = work.inwards
         emulated.touched(self._pinned_base + work.pinned_address, work.nbytes, writes, f"the host's thread, {work}")
         super()._run(work)
         emulated.pass_on(self._key(-1))
@@ -131,7 +131,7 @@ class EmulatedHostSide(WatchedThread, HostSide):
         super().finish()
         self._clock.sync()
 
-    def spans(self, origin: gpu.CudaEvent, began: float) -> list[tuple[Packing, float, float]]:
+    def spans(self, origin: gpu.CudaEvent, began: float) -> list[tuple[HostCopy, float, float]]:
         found = []
         for position, work in self.given:
             start, end = self._moments[position]

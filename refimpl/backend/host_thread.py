@@ -1,8 +1,9 @@
-"""A stream of the host's own work: one thread that compresses and decompresses maps while everything else goes on.
+"""A stream of the host's own work: one thread that copies maps to the store and back while everything else goes on.
 Another one reduces gradients.
 
-The work on it is done in order, as on any stream; each piece is shared by as many threads as there are cores.  What a
-map takes once it is compressed is written down: it depends on the map.
+The work on it is done in order, as on any stream; each piece is shared by as many threads as there are cores.  How a
+map is written in the store is its codec's (`refimpl.planner.codec`), and the only one is vDNN++'s, which compresses:
+the figures of the last iteration say so.  What a map takes in the store is written down: it depends on the map.
 
 A piece that fails, or that never ends, must not become a hang.  Those after a failed piece are skipped and count as
 ended, and every waiting thread gets the error.  A wait has a time limit, and its error names the piece.
@@ -16,22 +17,22 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from threading import Event, Thread
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from refimpl.backend.orders import awaited
 from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.network import Tensor
-from refimpl.planner import Compress, Launch, Packing, Program, Record, Wait, Work
+from refimpl.planner import HostCopy, Launch, Program, Record, ToStore, Wait, Work
+from refimpl.planner.codec import StoredCopy
 from refimpl.planner.instructions import HOST_STREAM, NETWORK_STREAM
 
 PATIENCE = 120.0  #: seconds without the end of any piece, after which a wait is given up
 
 
 @dataclass(frozen=True)
-class CompressedMap:
-    """The figures of a compressed map in the last iteration.  Bytes and seconds."""
+class StoredMap:
+    """The figures of a map that was in the store in the last iteration.  Bytes and seconds."""
 
     tensor: str
     nbytes: int
@@ -47,41 +48,38 @@ class HostWork:
 
     def __init__(self, program: Program, pinned: np.ndarray, store: np.ndarray) -> None:
         self._pinned = pinned
-        self._places: dict[tuple[int, int], Any] = {}  #: address in the store, bytes of the map → its `Packed`
+        self._places: dict[tuple[int, int], StoredCopy] = {}  #: by address in the store, and the map's bytes
         for i in program.instructions:
-            if isinstance(i, Packing) and (i.store_address, i.nbytes) not in self._places:
-                from refimpl.memory.packing import Packed  # it imports Numba
-
-                self._places[i.store_address, i.nbytes] = Packed(store[i.store_address :], i.nbytes)
-        self._compressed: dict[Tensor, CompressedMap] = {}
+            if isinstance(i, HostCopy) and (i.store_address, i.nbytes) not in self._places:
+                self._places[i.store_address, i.nbytes] = i.codec.place(store[i.store_address :], i.nbytes)
+        self._stored: dict[Tensor, StoredMap] = {}
 
     @property
-    def compressed(self) -> list[CompressedMap]:
-        """The maps of the last iteration, in the order in which they were first compressed."""
-        return list(self._compressed.values())
+    def stored(self) -> list[StoredMap]:
+        """The maps of the last iteration, in the order in which they were first stored."""
+        return list(self._stored.values())
 
-    def run(self, work: Packing) -> None:
+    def run(self, work: HostCopy) -> None:
         """Do it, here and now."""
         given = self._pinned[work.pinned_address : work.pinned_address + work.nbytes]
         place = self._places[work.store_address, work.nbytes]
         began = perf_counter()
-        if isinstance(work, Compress):
+        if isinstance(work, ToStore):
             stored = place.pack(given)
             seconds, name = perf_counter() - began, work.tensor.name
-            found = CompressedMap(name, work.nbytes, stored, work.planned, place.density, seconds)
-            self._compressed[work.tensor] = found
+            found = StoredMap(name, work.nbytes, stored, work.planned, place.density, seconds)
+            self._stored[work.tensor] = found
         else:
             place.unpack(given)
             seconds = perf_counter() - began
-            self._compressed[work.tensor] = replace(self._compressed[work.tensor], decompress_seconds=seconds)
+            self._stored[work.tensor] = replace(self._stored[work.tensor], decompress_seconds=seconds)
 
 
-def doing(work: Packing | Launch) -> str:
+def doing(work: HostCopy | Launch) -> str:
     """As an error says it."""
     if isinstance(work, Launch):
         return f"reducing {', '.join(map(str, work.call.updates[:3]))}, … (instruction of step {work.step})"
-    what = "compressing" if isinstance(work, Compress) else "decompressing"
-    return f"{what} {work.tensor} (instruction of step {work.step})"
+    return f"{work.op}ing {work.tensor} (instruction of step {work.step})"
 
 
 def host_stream(program: Program) -> int | None:

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from refimpl.backend.run_errors import RunError
-from refimpl.planner import Allocate, Copy, Free, Launch, Packing, Program, Record, Wait
+from refimpl.planner import Allocate, Free, Launch, Program, Record, Wait
+from refimpl.planner.instructions import Transfer
 
 
 class LegalOrder(Protocol):
@@ -95,8 +96,8 @@ class Arranger:
         self._streams = range(len(program.streams))
         self._queues: list[list[int]] = [[] for _ in self._streams]
         self._instructions = program.instructions
-        self._copies = [  # what is not computing: the host's compressing and collective calls, too
-            isinstance(i, Copy | Packing) or (isinstance(i, Launch) and i.call.collective) for i in program.instructions
+        self._copies = [  # what is not computing: the host's work and collective calls, too
+            isinstance(i, Transfer) or (isinstance(i, Launch) and i.call.collective) for i in program.instructions
         ]
         self._awaited = awaited(program)
         for position, instruction in enumerate(program.instructions):

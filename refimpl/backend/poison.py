@@ -19,18 +19,13 @@ import numpy as np
 from refimpl.machine import HOST
 from refimpl.network import Tensor
 from refimpl.planner import Allocate, Launch, Program, Work
+from refimpl.planner.instructions import DEVICE
 
-Place = str  #: "device", "store", or the name of a tier
+Place = str  #: DEVICE, STORE, or the name of a tier
 Access = Literal["write", "read"]
 Bytes = tuple[Place, int, int]  #: where, first byte, past the last
 
 ONES = 0xFF
-#: From where, and to where, an instruction moves a map; and its field with the address there.
-ENDS = {
-    "copy out": ("device", "tier"), "copy in": ("tier", "device"),
-    "compress": ("tier", "store"), "decompress": ("store", "tier"),
-}  # fmt: skip
-FIELDS = {"device": "address", "tier": "pinned_address", "store": "store_address"}
 
 
 @dataclass(eq=False)
@@ -47,12 +42,10 @@ def accesses(instruction: Work) -> Iterator[tuple[Tensor, Place, int, Access]]:
         call = instruction.call
         filled = set(call.writes).difference(call.reads, call.updates)
         for tensor, address in zip(call.operands, instruction.addresses, strict=True):
-            yield tensor, "device", address, "write" if tensor in filled else "read"
+            yield tensor, DEVICE, address, "write" if tensor in filled else "read"
     else:
-        ways: tuple[Access, Access] = ("read", "write")
-        for end, access in zip(ENDS[instruction.op], ways, strict=True):
-            place = instruction.tier if end == "tier" else end
-            yield instruction.tensor, place, getattr(instruction, FIELDS[end]), access
+        yield instruction.tensor, instruction.source.memory, instruction.source.address, "read"
+        yield instruction.tensor, instruction.target.memory, instruction.target.address, "write"
 
 
 class Poison:
@@ -71,22 +64,22 @@ class Poison:
         values: list[PoisonedValue] = []
         for position, instruction in enumerate(program.instructions):
             if isinstance(instruction, Allocate):
-                now.pop((instruction.tensor, "device", instruction.address), None)
+                now.pop((instruction.tensor, DEVICE, instruction.address), None)
             elif isinstance(instruction, Work):
                 for tensor, place, address, access in accesses(instruction):
                     value = now.get((tensor, place, address))
                     if value is None or access == "write":
                         at = place, address, address + tensor.nbytes
-                        if value is None and access == "write" and not tensor.managed and place == "device":
+                        if value is None and access == "write" and not tensor.managed and place == DEVICE:
                             self._stale.append(at)
                         value = now[tensor, place, address] = PoisonedValue(at)
                         values.append(value)
                     value.accesses.append(position)
                 if isinstance(instruction, Launch) and instruction.workspace is not None:
                     start, nbytes = instruction.workspace
-                    self._workspaces[position] = "device", start, start + nbytes
+                    self._workspaces[position] = DEVICE, start, start + nbytes
         results = {tensor: address for tensor, address in program.pinned.items() if tensor.kind == "loss"}
-        stays = [(t, "device", address) for t, address in program.resident.items()]
+        stays = [(t, DEVICE, address) for t, address in program.resident.items()]
         stays += [(t, HOST, address) for t, address in results.items()]
         kept = {now[key] for key in stays if key in now}
         for value in values:

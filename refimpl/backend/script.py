@@ -26,24 +26,22 @@ from refimpl.backend.host_thread import host_stream
 from refimpl.backend.initial_state import first_values
 from refimpl.backend.orders import awaited
 from refimpl.backend.run_errors import RunError
-from refimpl.machine import HOST
 from refimpl.network import Setting, Step, Tensor
 from refimpl.planner import (
     Allocate,
-    Compress,
     Copy,
     CopyIn,
     CopyOut,
-    Decompress,
     Free,
+    HostCopy,
     Instruction,
     Launch,
-    Packing,
     Program,
     Record,
     Wait,
     Work,
 )
+from refimpl.planner.instructions import DEVICE, STORE
 from refimpl.planner.listing import FUTURE
 from refimpl.text import size
 
@@ -108,10 +106,10 @@ def train_step(iteration):
 '''
 
 HOST_THREAD = '''
-# -- The host's thread, which compresses
+# -- The host's thread
 host = ThreadPoolExecutor(1, initializer=cuda.current_context)  # one thread: its work is done in order
 pieces = []  # what it was given in this iteration
-store = {}  # name → a compressed map
+store = {}  # name → a $packed map
 counter = cuda.pinned_array(1, np.uint32)  # how many of the records in its work it has reached
 
 
@@ -120,19 +118,7 @@ def on_host(work, *given):
     pieces.append(host.submit(work, *given))
 
 
-def compress(name, buffer):
-    """Keep a bit for every number, whether it is zero, and the numbers that are not.  (By the bits: -0.0 is not.)"""
-    numbers = buffer.reshape(-1).view(np.uint32)
-    store[name] = np.packbits(numbers != 0), numbers[numbers != 0]
-
-
-def decompress(name, buffer):
-    """The map as it was, to the bit."""
-    numbers = buffer.reshape(-1).view(np.uint32)
-    bits, others = store[name]
-    numbers[:] = 0
-    numbers[np.unpackbits(bits, count=numbers.size).astype(bool)] = others
-
+$functions
 
 def count(number):
     """A record in the thread's work, number 1, 2, ...: streams can wait for it."""
@@ -222,11 +208,14 @@ class _Writer:
     def __init__(self, program: Program) -> None:
         self.program, self.network = program, program.network
         self.host = host_stream(program)
-        self.compresses = any(isinstance(i, Compress) for i in program.instructions)  # else its thread has no work
+        self.codec = next((i.codec for i in program.instructions if isinstance(i, HostCopy)), None)
+        self.host_thread = ""  # without a codec its thread has no work
+        if codec := self.codec:
+            self.host_thread = Template(HOST_THREAD).substitute(packed=codec.packed, functions=codec.written_out)
         self.streams = [f"{name}_stream" if name in ("out", "in") else name for name in program.streams]
         functions = {i.call.function for i in program.instructions if isinstance(i, Launch)}
         self.families = {"gpu", *(name.partition(".")[0] for name in functions)}
-        used = re.findall(r"\w+", ABOUT + HEAD + HOST_THREAD + TAIL)
+        used = re.findall(r"\w+", ABOUT + HEAD + HOST_THREAD + self.host_thread + TAIL)
         self._taken = {*used, *self.families, *self.streams, *dir(builtins), *keyword.kwlist}
         ours = {"images": self.network.input, "labels": self.network.labels, "losses": self.network.losses}
         self._names: dict[Any, str] = {tensor: name for name, tensor in ours.items()}
@@ -317,20 +306,20 @@ class _Writer:
 
     def text(self, command: str, learning: Mapping[str, float]) -> str:
         """The script."""
-        program, compresses = self.program, self.compresses
+        program, threads = self.program, self.codec is not None
         firsts = {tensor: (first, spread) for tensor, first, spread in first_values(self.network)}
         streams = [name for number, name in enumerate(self.streams) if number != self.host]
         movers = " and ".join(f"`{name}`" for name in streams[1:])
         imports = ["import argparse", "import hashlib", "import sys", "from collections import defaultdict"]
-        imports += ["from concurrent.futures import ThreadPoolExecutor"] * compresses
+        imports += ["from concurrent.futures import ThreadPoolExecutor"] * threads
         imports += ["from math import prod, sqrt"]
         title = f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}"
         fields = {
             "title": textwrap.fill(escaped(f"{title}: one iteration of training written out."), WIDTH - 3),
             "about": textwrap.fill(Template(ABOUT).substitute(movers=movers, command=escaped(command)), WIDTH),
             "imports": "\n".join(imports) + "\n",
-            "driver": "from cuda.bindings import driver\n" * compresses,
-            "families": ", ".join(sorted(self.families | {"emulated"} if compresses else self.families)),
+            "driver": "from cuda.bindings import driver\n" * threads,
+            "families": ", ".join(sorted(self.families | {"emulated"} if threads else self.families)),
             **learning,
             "arena": f"{program.arena_bytes:_}",
             "arena_size": size(program.arena_bytes),
@@ -338,11 +327,11 @@ class _Writer:
             "pinned_size": size(program.pinned_bytes),
             "streams": ", ".join(streams),
             "made": ", ".join(["gpu.stream()"] * len(streams)),
-            "host_thread": HOST_THREAD * compresses,
+            "host_thread": self.host_thread,
             "residents": "\n".join(self._residents(firsts)),
             "classes": self.network.predictions.shape[1],
             "buffers": "\n".join(self._buffers()),
-            "finish": f"{INDENT * 2}while pieces:\n{INDENT * 3}pieces.pop(0).result()\n" * compresses,
+            "finish": f"{INDENT * 2}while pieces:\n{INDENT * 3}pieces.pop(0).result()\n" * threads,
         }
         steps = "\n".join(line for number in range(len(self.network.steps) + 1) for line in self._step(number))
         return Template(HEAD).substitute(fields) + steps + Template(TAIL).substitute(fields)
@@ -373,7 +362,7 @@ class _Writer:
 
     def _buffers(self) -> Iterator[str]:
         """A line for each tensor's place in pinned memory, by address."""
-        used = {(i.pinned_address, i.tensor) for i in self.program.instructions if isinstance(i, Copy | Packing)}
+        used = {(i.pinned_address, i.tensor) for i in self.program.instructions if isinstance(i, Copy | HostCopy)}
         end, last = 0, ""
         for address, tensor in sorted(used, key=lambda place: (place[0], place[1].name)):
             name = self.buffer(tensor, address)
@@ -392,7 +381,7 @@ class _Writer:
             peak = " at the peak" if row is self.program.peak else ""
             heading = f"Step {number}: {step.layer} {step.direction}, {size(row.live_bytes)} live{peak}"
         yield f"{INDENT}# -- {' '.join(heading.split())} ".ljust(HEADING, "-")
-        if number == 0 and self.compresses:
+        if number == 0 and self.codec:
             yield f"{INDENT}counter[0] = 0"
         for is_free, group in groupby(self.by_step[number], lambda numbered: isinstance(numbered[1], Free)):
             if is_free:
@@ -417,9 +406,9 @@ class _Writer:
             to = "host" if isinstance(i, CopyOut) else "device"
             given = [self.buffer(i.tensor, i.pinned_address), f"stream={self.streams[i.stream]}"]
             return packed(f"{self.name(i.tensor)}.copy_to_{to}", given, self._why(i))
-        if isinstance(i, Packing):
+        if isinstance(i, HostCopy):
             given = [i.op, quoted(i.tensor.name), self.buffer(i.tensor, i.pinned_address)]
-            return packed("on_host", given, f"{size(i.nbytes)}, about {size(i.planned)} compressed")
+            return packed("on_host", given, f"{size(i.nbytes)}, about {size(i.planned)} {i.codec.packed}")
         record = position if isinstance(i, Record) else self.awaited[position]
         moment, event = self.moment[record], f"event[{quoted(self.moment[record])}]"
         if isinstance(i, Record):
@@ -429,7 +418,7 @@ class _Writer:
         reason = self._reason(i, self.work[record], self.work[position])
         if i.stream == self.host:
             given = [f"{event}.synchronize"]
-            needless = not self.compresses or record in self.number  # the thread works in order
+            needless = self.codec is None or record in self.number  # the thread works in order
             return () if needless else packed("on_host", given, reason)
         if record in self.number:
             given = [self.streams[i.stream], str(self.number[record])]
@@ -470,16 +459,16 @@ class _Writer:
             call = work.call
             for tensor, address in zip(call.operands, work.addresses, strict=True):
                 changed = tensor in call.writes or tensor in call.updates
-                yield self.name(tensor), "device", address, address + tensor.nbytes, changed
+                yield self.name(tensor), DEVICE, address, address + tensor.nbytes, changed
             if work.workspace is not None:
                 start, buffer = work.workspace[0], self.workspaces[work]
-                yield self.name(buffer), "device", start, start + buffer.nbytes, True
+                yield self.name(buffer), DEVICE, start, start + buffer.nbytes, True
             return
-        if isinstance(work, Copy):
-            name = self.name(work.tensor)
-            yield name, "device", work.address, work.address + work.nbytes, isinstance(work, CopyIn)
-        start, name = work.pinned_address, self.buffer(work.tensor, work.pinned_address)
-        yield name, HOST, start, start + work.nbytes, isinstance(work, (CopyOut, Decompress))
+        for region, written in ((work.source, False), (work.target, True)):
+            if region.memory != STORE:  # which no other stream touches
+                on_device = region.memory == DEVICE
+                name = self.name(work.tensor) if on_device else self.buffer(work.tensor, region.address)
+                yield name, region.memory, region.address, region.address + region.nbytes, written
 
     def _launch(self, i: Launch) -> Iterable[str]:
         given = dict(i.call.arguments)

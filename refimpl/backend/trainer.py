@@ -18,7 +18,7 @@ from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_peak
 from refimpl.backend.diagnosis import diagnose
 from refimpl.backend.forward_only import inference_program
-from refimpl.backend.host_thread import CompressedMap
+from refimpl.backend.host_thread import StoredMap
 from refimpl.backend.initial_state import initial_state, seed_of_rank, state_tensors
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import LegalOrder
@@ -407,10 +407,10 @@ class Trainer:
         return self.replay.host_seconds_per_instruction
 
     @property
-    def compressed(self) -> list[CompressedMap]:
-        """The maps that threads of the host compressed in the last iteration: what each took, and how long."""
+    def compressed(self) -> list[StoredMap]:
+        """The maps that threads of the host copied to the store in the last iteration: what each took, and how long."""
         self._require_open()
-        return self.replay.compressed
+        return self.replay.stored
 
     @property
     def driver_calls(self) -> CallTimes | None:

@@ -33,6 +33,7 @@ from refimpl.text import contents, counted, duration, offer, opened, size
 if TYPE_CHECKING:
     from refimpl.backend import Communicator, Trainer
     from refimpl.backend.data import BatchSource
+    from refimpl.backend.host_thread import StoredMap
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE = 60  #: columns of the loss curve
@@ -197,7 +198,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
                 trainer.save(options.save)
             if options.export:
                 trainer.to_onnx(options.export)
-            compressed = trainer.compressed
+            stored = trainer.compressed
             accuracy, tested = test(trainer, source)
             if timeline is not None:
                 from refimpl.report.page import write_page
@@ -218,21 +219,21 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
             "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
             "driver_calls": driver_calls(trainer), "checkpoint": options.save, "exported": options.export,
-            "pinned_bytes": program.pinned_bytes, "compressed": [asdict(one) for one in compressed],
+            "pinned_bytes": program.pinned_bytes, "compressed": [asdict(one) for one in stored],
             "ranks": network.ranks, "wire_bytes": wire_bytes, "algorithms": program.algorithms, "like": like,
         }  # fmt: skip
     if options.json:
         print_json(document)
     else:
-        report(document, program)
+        report(document, program, stored)
         if options.page:
             say(f"Page: {options.page}")
         resolve.say_share(options, network, program.machine)
-        if options.verbose and compressed:
-            from refimpl.report.compressed import compressed_table
+        if options.verbose and stored:
+            from refimpl.cli.compressed import compressed_table
 
             say("")
-            show_table(compressed_table(compressed))
+            show_table(compressed_table(stored))
     return DONE
 
 
@@ -403,7 +404,7 @@ def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
 # -- the report --------------------------------------------------------------------------------------------------------
 
 
-def report(document: dict[str, Any], program: Program) -> None:
+def report(document: dict[str, Any], program: Program, stored: list[StoredMap]) -> None:
     """The result, for people."""
     losses, peak, seconds = document["losses"], document["peak_bytes"], document["seconds"]
     where = {"cpu": "on the CPU", "cuda": "on the GPU", "emulated": "emulated"}[document["backend"]]
@@ -444,10 +445,10 @@ def report(document: dict[str, Any], program: Program) -> None:
         )
     elif program.setup.allocator.driver_calls:
         say("Driver    no calls: on the CPU there is none, and every allocation's bytes are the arena's")
-    if document["compressed"]:
-        say(f"On host   {compressing(document['compressed'])}")
-    elif program.setup.pinned.compresses:
-        say("On host   no map compressed: by the plan the host's threads are too slow to be done with one in time")
+    if program.setup.pinned.uses_store:
+        from refimpl.cli.compressed import compressed_line
+
+        say(f"On host   {compressed_line(stored)}")
     if document["checkpoint"]:
         say(f"Saved     {document['checkpoint']}")
     if document["exported"]:
@@ -458,18 +459,6 @@ def chosen(algorithms: dict[str, str]) -> str:
     """The algorithms of a run, how many calls have each."""
     each = ", ".join(f"{name} {number}" for name, number in Counter(algorithms.values()).most_common())
     return f"{counted(len(algorithms), 'convolution call')}: {each}"
-
-
-def compressing(compressed: list[dict[str, Any]]) -> str:
-    """The figures of the maps that threads of the host compressed."""
-    figures = ("nbytes", "stored", "compress_seconds", "decompress_seconds")
-    total = {name: sum(one[name] for one in compressed) for name in figures}
-    share = sum(one["density"] * one["nbytes"] for one in compressed) / total["nbytes"]
-    return (
-        f"{counted(len(compressed), 'map')}, {size(total['nbytes'])} compressed to {size(total['stored'])}, "
-        f"{share:.0%} not zero; {duration(total['compress_seconds'])} there, "
-        f"{duration(total['decompress_seconds'])} back"
-    )
 
 
 def curve(losses: list[float]) -> str:

@@ -27,6 +27,7 @@ from refimpl.vdnnpp import WINDOW_NO_POOL, OnDemand
 from refimpl.vdnnpp import presets as vdnnpp
 
 MEMORY, PERFORMANCE = MemoryOptimal(), PerformanceOptimal()
+STORING = vdnnpp.VDNNPP_ALL.pinned  #: vDNN++'s presets have it
 
 
 @cache
@@ -43,12 +44,12 @@ def papers() -> dict[str, tuple[Setup, ...]]:
         for one in (MEMORY, PERFORMANCE, Greedy())
         for search in ((base.prefetch,) if base is kept else (WINDOW, LITERAL))
     ]
-    kept = vdnnpp.static("vdnnpp-none", NoOffload(), pinned=vdnnpp.COMPRESSED)
+    kept = vdnnpp.static("vdnnpp-none", NoOffload(), pinned=STORING)
     of_vdnnpp = [
         base.replace(algorithms=one, pinned=pinned, prefetch=search)
         for base in (kept, vdnnpp.VDNNPP_ALL, vdnnpp.VDNNPP_CONV, vdnnpp.VDNNPP_ALTERNATE_CONV)
         for one in (MEMORY, PERFORMANCE, FastestThatFits())
-        for pinned in (OnDemand(), vdnnpp.COMPRESSED)
+        for pinned in (OnDemand(), STORING)
         for search in ((base.prefetch,) if base is kept else (vdnnpp_window, WINDOW_NO_POOL))
     ]
     of_superneurons: list[Setup] = []
@@ -98,8 +99,8 @@ def best_of(
 ) -> Best:
     """The fastest of several setups, as of a paper's, within a budget.
 
-    A setup that compresses maps is left out where the same setup without compression fits: compression saves pinned
-    memory and no time.
+    A setup that uses the store is left out where the same setup without it fits: the store saves pinned memory and no
+    time.
 
     Args:
         setups: at least one; of several that are equally fast, the first is the best.
@@ -115,9 +116,9 @@ def best_of(
         given += [setup] * (setup not in given)
     best: tuple[float, int, Program] | None = None
     found: dict[int, Tried] = {}  # by place
-    for place, setup in sorted(enumerate(given), key=lambda one: one[1].pinned.compresses):
+    for place, setup in sorted(enumerate(given), key=lambda one: one[1].pinned.uses_store):
         watch(setup.name)
-        if setup.pinned.compresses and not isinstance(setup, Search):
+        if setup.pinned.uses_store and not isinstance(setup, Search):
             raw = setup.replace(pinned=OnDemand())
             if any(one.setup == raw and not one.failure for one in found.values()):
                 continue
@@ -136,9 +137,9 @@ def best_of(
 
 @cache
 def planned_quickly() -> tuple[Setup, ...]:
-    """The setups that the search plans: vDNN++'s in a pool as large as the budget, and without compression.
+    """The setups that the search plans: vDNN++'s in a pool as large as the budget, and without the store.
 
-    To look for the least pool takes up to twelve plans, and compression saves pinned memory and no time.
+    To look for the least pool takes up to twelve plans, and the store saves pinned memory and no time.
     """
     found = [setup for paper, setups in papers().items() for setup in setups if paper != "vDNN++"]
     raw = [setup for setup in papers()["vDNN++"] if isinstance(setup.pinned, OnDemand)]

@@ -88,7 +88,7 @@ class Machine:
     copy_start_seconds: float = 1e-5
     allocate_seconds: float = 1e-4
     free_seconds: float = 1e-4
-    host_rate: float = 1.6e10  #: bytes a second that the host's threads compress or decompress: eight of 2 GB/s each
+    host_rate: float = 1.6e10  #: bytes a second that the host's threads write to the store: eight of 2 GB/s each
     ring: Ring = TEN_GIGABIT  #: the network that joins it to others like it, which train together
     tiers: tuple[Tier, ...] = (Tier(HOST),)  #: where maps are offloaded to, the preferred one first
     given: tuple[tuple[str, str], ...] = ()  #: a call's name and the one algorithm that it is offered
@@ -132,7 +132,7 @@ class Machine:
         raise MachineError(f"{self.name} has no {name} tier; plan for this machine, or give it that tier")
 
     def host_seconds(self, nbytes: int) -> float:
-        """How long the host's threads take to compress or decompress a map of `nbytes`."""
+        """How long the host's threads take to copy a map of `nbytes` to the store, or back."""
         return nbytes / self.host_rate
 
     def with_catalogue(self, name: str) -> Machine:

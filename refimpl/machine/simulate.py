@@ -1,9 +1,9 @@
 """When would each instruction of a program run on a machine?  Deterministic, and linear in the program's length.
 
 An instruction is anything with an `op` and what goes with it: a "launch" has a stream, a call and the choice made for
-it, a "copy out" or "copy in" a stream, bytes and a tier, a "compress" and a "decompress" (the work of the host's
-threads) a stream and bytes, a "record" and a "wait" a stream and an event; "allocate" and "free" take time only where
-each is a call of the driver.  A launch, a copy out, a copy in and a collective call can run side by side, never two of
+it, a "copy out" or "copy in" a stream, bytes and a tier, a "record" and a "wait" a stream and an event; "allocate" and
+"free" take time only where each is a call of the driver.  Any other word is work of the host's threads, with a stream
+and bytes.  A launch, a copy out, a copy in and a collective call can run side by side, never two of
 one kind; streams keep their order.  A copy uses the GPU's engine of its direction whatever its tier, and takes the time
 that the tier's rate gives.  The planner carries the same clock and asks the same machine, and gets the same times.
 """
@@ -23,15 +23,13 @@ Interval = tuple[float, float]
 
 
 #: What an instruction does → the engine that does it; a collective call's engine is the network.
-ENGINES: dict[str, Engine] = {
-    "launch": "compute", "copy out": "out", "copy in": "in", "compress": "host", "decompress": "host",
-}  # fmt: skip
+ENGINES: dict[str, Engine] = {"launch": "compute", "copy out": "out", "copy in": "in"}
 
 
 def engine_of(instruction: Any) -> Engine:
-    """The engine of a launch, a copy, or of what is compressed or decompressed."""
+    """The engine of a launch, a copy, or work of the host's threads."""
     collective = instruction.op == "launch" and instruction.call.collective
-    return "network" if collective else ENGINES[instruction.op]
+    return "network" if collective else ENGINES.get(instruction.op, "host")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +138,14 @@ def simulate(instructions: Iterable[Any], streams: tuple[str, ...], machine: Mac
                 way: Literal["out", "in"] = "out" if op == "copy out" else "in"
                 stream, seconds = instruction.stream, machine.copy_seconds(instruction.nbytes, way, instruction.tier)
                 spans.append(Span(instruction, stream, way, *clock.run(stream, way, seconds)))
-            elif op == "compress" or op == "decompress":
-                stream, seconds = instruction.stream, machine.host_seconds(instruction.nbytes)
-                spans.append(Span(instruction, stream, "host", *clock.run(stream, "host", seconds)))
             elif op == "record":
                 events[instruction.event] = clock.now[instruction.stream]
             elif op == "wait":
                 clock.wait(instruction.stream, events[instruction.event])
-            elif driver_calls:
-                clock.hold(machine.allocate_seconds if op == "allocate" else machine.free_seconds)
+            elif op == "allocate" or op == "free":
+                if driver_calls:
+                    clock.hold(machine.allocate_seconds if op == "allocate" else machine.free_seconds)
+            else:
+                stream, seconds = instruction.stream, machine.host_seconds(instruction.nbytes)
+                spans.append(Span(instruction, stream, "host", *clock.run(stream, "host", seconds)))
     return Timeline(spans, streams, clock.end, machine.name)

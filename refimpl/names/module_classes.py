@@ -11,17 +11,18 @@ liveness.  `Window` is a whole prefetch: the search of vDNN's Figure 10.
 from refimpl.memory import Allocator, Pool
 from refimpl.names.modules import MODULES
 from refimpl.planner.baseline import Buffers, ByWorkspace, Departures, Releases
+from refimpl.planner.codec import Codec
 from refimpl.planner.last_consumer import LastConsumerSends
 from refimpl.planner.slots import (
     Algorithms,
     BoundAlgorithms,
     BoundCache,
-    BoundCompression,
     BoundLiveness,
     BoundOffload,
     BoundPinned,
     BoundPrefetch,
     BoundRecompute,
+    BoundStore,
     Cache,
     Feature,
     Liveness,
@@ -34,9 +35,11 @@ from refimpl.planner.slots import (
 )
 from refimpl.planner.window import Window
 
+BoundCompression = BoundStore  #: its earlier name
+
 __all__ = [
     "MODULES", "Algorithms", "Allocator", "BoundAlgorithms", "BoundCache", "BoundCompression", "BoundLiveness",
-    "BoundOffload", "BoundPinned", "BoundPrefetch", "BoundRecompute", "Buffers", "ByWorkspace", "Cache", "Departures",
-    "Feature", "LastConsumerSends", "Liveness", "Module", "Offload", "Pinned", "Place", "Pool", "Prefetch", "Recompute",
-    "Releases", "Window",
+    "BoundOffload", "BoundPinned", "BoundPrefetch", "BoundRecompute", "BoundStore", "Buffers", "ByWorkspace", "Cache",
+    "Codec", "Departures", "Feature", "LastConsumerSends", "Liveness", "Module", "Offload", "Pinned", "Place", "Pool",
+    "Prefetch", "Recompute", "Releases", "Window",
 ]  # fmt: skip

@@ -1,24 +1,25 @@
 """One readable loop that asks the slots and writes a program; the program's listing and its proof."""
 
+from refimpl.planner.codec import Codec
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import DoesNotFit, TooSlow
 from refimpl.planner.fixed import FixedAddresses, fixed_addresses
 from refimpl.planner.instructions import (
     COMPUTE,
     Allocate,
-    Compress,
     Copy,
     CopyIn,
     CopyOut,
     Counts,
-    Decompress,
     Fate,
     Free,
+    FromStore,
+    HostCopy,
     Instruction,
     Launch,
-    Packing,
     Record,
     StepRow,
+    ToStore,
     Wait,
     Work,
 )
@@ -29,8 +30,8 @@ from refimpl.planner.setup_search import Search
 from refimpl.planner.verify import Proof, Unsafe
 
 __all__ = [
-    "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Compress", "Copy", "CopyIn", "CopyOut", "Counts", "Decompress",
-    "DoesNotFit", "Fate", "FixedAddresses", "Free", "Instruction", "Launch", "Packing", "PlanContext", "Program",
-    "Proof", "Record", "Search", "Setup", "SetupError", "StepRow", "TooSlow", "Trial", "Unsafe", "Wait", "Work",
+    "BASELINE", "COMPUTE", "SLOTS", "Allocate", "Codec", "Copy", "CopyIn", "CopyOut", "Counts", "DoesNotFit", "Fate",
+    "FixedAddresses", "Free", "FromStore", "HostCopy", "Instruction", "Launch", "PlanContext", "Program", "Proof",
+    "Record", "Search", "Setup", "SetupError", "StepRow", "ToStore", "TooSlow", "Trial", "Unsafe", "Wait", "Work",
     "fixed_addresses", "plan",
 ]  # fmt: skip

@@ -7,15 +7,18 @@ and each wait of a stream.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from refimpl.machine import HOST, Choice
 from refimpl.network import Call, Step, Tensor
+from refimpl.planner.codec import Codec
 
 COMPUTE = 0  #: the stream that every kernel runs on
 NETWORK_STREAM = "network"  #: the name of the stream of collective calls
 HOST_STREAM = "host"  #: the name of the stream of the host's threads, which is the last one
 PINNED_BYTES = 512  #: buffers in the pinned arena start at multiples of this
+DEVICE = "device"  #: the memory of kernels; the others are the tiers, HOST first among them, and the store
+STORE = "store"  #: ordinary memory of the host, in which maps may take fewer bytes
 
 
 def pinned_size(nbytes: int) -> int:
@@ -64,8 +67,36 @@ class Launch:
     op: ClassVar = "launch"
 
 
+class Region(NamedTuple):
+    """Bytes of one memory."""
+
+    memory: str  #: DEVICE, a tier or STORE
+    address: int
+    nbytes: int  #: that its content takes; in the store as planned
+
+
+class Transfer:
+    """Work that reads a tensor in one memory, its `source`, and writes it in another, its `target`."""
+
+    __slots__ = ()
+    inwards: ClassVar[bool]  #: towards the kernels
+
+    @property
+    def ends(self) -> tuple[Region, Region]:
+        """Both places, that nearer to the kernels first."""
+        raise NotImplementedError
+
+    @property
+    def source(self) -> Region:
+        return self.ends[self.inwards]
+
+    @property
+    def target(self) -> Region:
+        return self.ends[not self.inwards]
+
+
 @dataclass(slots=True, eq=False)
-class Copy:
+class Copy(Transfer):
     """`nbytes` of the device arena at `address` and of a tier's at `pinned_address`; the host's is the pinned one."""
 
     step: int
@@ -78,12 +109,17 @@ class Copy:
     tier: str = HOST
     op: ClassVar[str]
 
+    @property
+    def ends(self) -> tuple[Region, Region]:
+        return Region(DEVICE, self.address, self.nbytes), Region(self.tier, self.pinned_address, self.nbytes)
+
 
 @dataclass(slots=True, eq=False)
 class CopyOut(Copy):
     """From the device arena to the tier's."""
 
     op: ClassVar = "copy out"
+    inwards: ClassVar = False
 
 
 @dataclass(slots=True, eq=False)
@@ -91,13 +127,15 @@ class CopyIn(Copy):
     """From the tier's arena to the device's."""
 
     op: ClassVar = "copy in"
+    inwards: ClassVar = True
 
 
 @dataclass(slots=True, eq=False)
-class Packing:
-    """Work of the host's threads on the map at `pinned_address` of the pinned arena and `store_address` of the store.
+class HostCopy(Transfer):
+    """The host's threads copy the map between `pinned_address` of the pinned arena and `store_address` of the store.
 
-    `planned` is the expected number of bytes in the store; the real number depends on the map.
+    `codec` says how it is written in the store, where `planned` is the expected number of its bytes; the real number
+    depends on the map.
     """
 
     step: int
@@ -107,23 +145,32 @@ class Packing:
     nbytes: int
     planned: int
     stream: int
+    codec: Codec = field(repr=False)
     why: ClassVar = ""
     tier: ClassVar = HOST
-    op: ClassVar[str]
+
+    @property
+    def ends(self) -> tuple[Region, Region]:
+        return Region(HOST, self.pinned_address, self.nbytes), Region(STORE, self.store_address, self.planned)
+
+    @property
+    def op(self) -> str:
+        """The codec's word for it."""
+        return self.codec.unpacks if self.inwards else self.codec.packs
 
 
 @dataclass(slots=True, eq=False)
-class Compress(Packing):
+class ToStore(HostCopy):
     """From the pinned arena into the store."""
 
-    op: ClassVar = "compress"
+    inwards: ClassVar = False
 
 
 @dataclass(slots=True, eq=False)
-class Decompress(Packing):
+class FromStore(HostCopy):
     """From the store into the pinned arena."""
 
-    op: ClassVar = "decompress"
+    inwards: ClassVar = True
 
 
 @dataclass(slots=True, eq=False)
@@ -146,7 +193,7 @@ class Wait:
     op: ClassVar = "wait"
 
 
-Work = Launch | Copy | Packing  #: what keeps a stream busy
+Work = Launch | Copy | HostCopy  #: what keeps a stream busy
 Instruction = Allocate | Free | Work | Record | Wait
 
 FateName = Literal["keep", "offload", "drop"]
@@ -202,6 +249,6 @@ class Counts:
     misses: int = 0  #: those that are not: copied in or rebuilt
     evictions: int = 0  #: tensors evicted, with a copy or without
     recomputed_layers: int = 0
-    compressed_bytes: int = 0  #: of maps that the host's threads compressed
-    stored_bytes: int = 0  #: their bytes in the store, as planned
+    compressed_bytes: int = 0  #: of maps that the host's threads copied into the store
+    stored_bytes: int = 0  #: their bytes there, as planned
     waits: int = 0

@@ -14,16 +14,18 @@ from itertools import groupby
 from refimpl.machine import HOST
 from refimpl.network import NetworkError, Tensor
 from refimpl.planner.instructions import (
+    DEVICE,
     Allocate,
     Copy,
-    CopyIn,
-    Decompress,
     Fate,
     Free,
+    HostCopy,
     Instruction,
     Launch,
-    Packing,
     Record,
+    Region,
+    ToStore,
+    Transfer,
     Wait,
     Work,
 )
@@ -166,9 +168,10 @@ class _Lister:
             items.append(f"{counted(counts.futile_prefetches, 'prefetch')} not made that an eviction would undo")
         tiers = [f"{name} tier {size(nbytes)}" for name, nbytes in program.tier_bytes.items()]
         yield from _entry("traffic", [*items, f"pinned memory {size(program.pinned_bytes)}", *tiers])
-        if counts.compressed_bytes:
-            stored = f"{size(counts.compressed_bytes)} of maps to {size(counts.stored_bytes)}, by threads of the host"
-            yield from _entry("compressed", [stored, f"room for {size(program.store_bytes)} at worst"])
+        if stored := [i for i in program.instructions if isinstance(i, ToStore)]:
+            raw = size(sum(i.nbytes for i in stored))
+            said = f"{raw} of maps to {size(counts.stored_bytes)}, by threads of the host"
+            yield from _entry(stored[0].codec.packed, [said, f"room for {size(program.store_bytes)} at worst"])
         if counts.evictions:
             found = f"{counted(counts.hits, 'hit')} and {counts.misses} misses"
             yield from _entry("cache", [counted(counts.evictions, "eviction"), found])
@@ -254,8 +257,8 @@ class _Lister:
         if isinstance(i, Free):
             drained = f", let go in step {i.released}" if i.released < i.step else ""
             return f"{i.tensor} {size(i.nbytes)}{drained}"
-        if isinstance(i, Packing):
-            return f"{i.tensor} {size(i.nbytes)}, {size(i.planned)} compressed"
+        if isinstance(i, HostCopy):
+            return f"{i.tensor} {size(i.nbytes)}, {size(i.planned)} {i.codec.packed}"
         assert isinstance(i, Copy)
         return f"{i.tensor} {size(i.nbytes)}, {i.why}"
 
@@ -284,7 +287,7 @@ class _Lister:
         if isinstance(instruction, Launch):
             step = self.step_of_call[instruction.call]
             return f"{instruction.call.function} of {step.layer}" + (" again" if instruction.rebuild else "")
-        assert isinstance(instruction, Copy | Packing)
+        assert isinstance(instruction, Transfer)
         return f"{instruction.op} of {instruction.tensor}"
 
     # -- instructions --------------------------------------------------------------------------------------------------
@@ -292,7 +295,7 @@ class _Lister:
     def instructions(self, number: int) -> Iterator[str]:
         """One step, one line an instruction: its position, its stream, what it does to which bytes."""
         yield self._heading(number)
-        widest = 10 if "host" in self.program.streams else 9  # columns that the word for what it does has
+        widest = max(9, *(len(i.op) for i in self.program.instructions))  # columns of the word for what it does
         if number == 0:
             for tensor, address in self.program.resident.items():
                 yield from _wrapped(
@@ -305,9 +308,8 @@ class _Lister:
     def _in_full(self, i: Instruction) -> str:
         if isinstance(i, (Allocate, Free)):
             return f"{i.address:#x} {self._item(i)}"
-        if isinstance(i, Copy | Packing):
-            ends = [f"{i.address:#x}", _place(i)] if isinstance(i, Copy) else [_place(i), f"store {i.store_address:#x}"]
-            return f"{' → '.join(ends[::-1] if isinstance(i, CopyIn | Decompress) else ends)} {self._item(i)}"
+        if isinstance(i, Transfer):
+            return f"{_place(i.source)} → {_place(i.target)} {self._item(i)}"
         if isinstance(i, Record):
             return f"event {i.event}"
         if isinstance(i, Wait):
@@ -350,7 +352,7 @@ class _Lister:
         unit to the next.
         """
         known: dict[tuple[object, ...], int] = {}
-        clockwork = (Free, Record, Wait, Packing)
+        clockwork = (Free, Record, Wait, HostCopy)
         return [
             known.setdefault(tuple(self._signature(i) for _, i in found if not isinstance(i, clockwork)), len(known))
             for found in self.by_step[1:]
@@ -386,9 +388,10 @@ def _repeated(signs: Sequence[int], period: int) -> list[int]:
     return run
 
 
-def _place(i: Copy | Packing) -> str:
-    """A buffer outside the device: in pinned memory, or in another tier."""
-    return f"{'pinned' if i.tier == HOST else i.tier} {i.pinned_address:#x}"
+def _place(region: Region) -> str:
+    """An address, and the memory where it is not the device's."""
+    memory = {DEVICE: "", HOST: "pinned "}.get(region.memory, f"{region.memory} ")
+    return f"{memory}{region.address:#x}"
 
 
 def _entry(label: str, items: Iterable[str]) -> Iterator[str]:

@@ -11,7 +11,6 @@ from kernels.targets.collector import collector_paused
 from refimpl.machine import HOST, Clock, Machine
 from refimpl.memory import Allocator
 from refimpl.network import Network, Step, Tensor
-from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext, fastest_rest
 from refimpl.planner.device_memory import DeviceMemory
 from refimpl.planner.errors import DoesNotFit, NotTheFastest, TooSlow
@@ -23,6 +22,7 @@ from refimpl.planner.program import Program
 from refimpl.planner.setup import Setup
 from refimpl.planner.setup_search import Search
 from refimpl.planner.slots import PoolSearch
+from refimpl.planner.store import pinned_memory
 
 #: The most steps that a released block drains, in the order in which they are tried; None: as long as there is room.
 LAGS = (None, 4, 2, 0)
@@ -163,10 +163,10 @@ class Planner:
         self.give_up, self.fastest_rest = give_up, fastest_rest(network, machine)
         setup.check_tiers(machine)
         shared = setup.copy_streams == "shared"
-        compresses = (HOST_STREAM,) if setup.pinned.compresses else ()
+        stores = (HOST_STREAM,) if setup.pinned.uses_store else ()
         reduces = (NETWORK_STREAM,) if network.ranks > 1 else ()
-        self.streams = ("compute", *(("memory",) if shared else ("out", "in")), *reduces, *compresses)
-        self.device_streams = range(len(self.streams) - len(reduces) - len(compresses))
+        self.streams = ("compute", *(("memory",) if shared else ("out", "in")), *reduces, *stores)
+        self.device_streams = range(len(self.streams) - len(reduces) - len(stores))
 
         context = self.context = PlanContext(network, machine, budget)  # the modules are bound in their order
         recompute = setup.recompute.bind(context)

@@ -22,7 +22,7 @@ from refimpl.planner.slots import BoundPinned
 
 
 class PinnedMemory:
-    store_bytes = 0  #: of ordinary memory for compressed maps, at worst
+    store_bytes = 0  #: of the store, at worst
 
     def __init__(self, module: BoundPinned, order: Order) -> None:
         self.module, self._order = module, order

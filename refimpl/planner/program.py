@@ -61,7 +61,7 @@ class Program:
     arena_bytes: int  #: the highest address ever used
     pinned_bytes: int  #: of the host's memory
     planned_seconds: float
-    store_bytes: int = 0  #: ordinary memory for compressed maps, if none of their numbers were zero
+    store_bytes: int = 0  #: ordinary memory of the host for maps that its threads store, at worst
     tier_bytes: Mapping[str, int] = field(default_factory=dict)  #: of the other tiers that hold maps
     tried: tuple[Trial, ...] = ()  #: the setups that a search planned before it adopted this one
 

@@ -188,7 +188,7 @@ def has_own_name(module: Any) -> bool:
 
 
 def with_values(name: str, defaults: dict[str, Any], values: dict[str, Any]) -> str:
-    """`superneurons-ahead:5`, `vdnnpp-compressed:limit=1GiB`: a module's name and the values that are not defaults."""
+    """`superneurons-ahead:5`, `vdnnpp-on-demand:limit=1GiB`: a module's name and the values that are not defaults."""
     given: list[str] = []
     for place, (parameter, value) in enumerate(values.items()):
         if value != defaults[parameter]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, P
 
 from refimpl.machine import HOST, Choice
 from refimpl.network import Call, Step, Tensor
+from refimpl.planner.codec import Codec
 from refimpl.planner.context import PlanContext
 
 Feature = Literal[
@@ -219,8 +220,8 @@ class PoolSearch(ABC):
 
 
 class Pinned(Module["BoundPinned"]):
-    #: Whether threads of the host compress maps, on a stream of their own; then `bind` returns a `BoundCompression`.
-    compresses: ClassVar[bool] = False
+    #: Whether threads of the host copy maps on into the store, on a stream of their own; `bind` returns a `BoundStore`.
+    uses_store: ClassVar[bool] = False
     #: Whether it places maps in other tiers than the host's memory, where the machine has any.
     spans_tiers: ClassVar[bool] = False
 
@@ -252,26 +253,28 @@ class BoundPinned(Protocol):
         """
 
 
-class BoundCompression(BoundPinned, Protocol):
-    """Also which maps the host's threads compress, and when they decompress them.
+class BoundStore(BoundPinned, Protocol):
+    """Also which maps go from pinned memory to the store, and when they come back.
 
-    `place` is called before a map is decompressed, too.
+    `place` is called before a map comes back, too.
     """
+
+    codec: Codec  #: how a map is written there
 
     lag: int  #: without a limit, the number of steps from which a map has left until its buffer serves another
 
-    def compressed_bytes(self, tensor: Tensor, step: Step) -> int | None:
-        """Asked when a map leaves at `step`: the bytes that it is expected to take compressed; None: it stays raw."""
+    def bytes_in_store(self, tensor: Tensor, step: Step) -> int | None:
+        """Asked when a map leaves at `step`: the bytes that it is expected to take there; None: it stays raw."""
 
     @property
     def room(self) -> int:
         """Bytes of the largest hole in the pinned memory that has been taken so far."""
 
     def emptied(self, tensor: Tensor) -> None:
-        """Told when a map has been compressed, or its raw copy is of no use: its buffer can serve another."""
+        """Told when a map is in the store, or its raw copy is of no use: its buffer can serve another."""
 
     def next_wanted(self, step: Step) -> Tensor | None:
-        """Asked before every backward step, again and again until it answers None: a map to decompress now.
+        """Asked before every backward step, again and again until it answers None: a map to come back now.
 
         `place` is called for it before the next question.
         """

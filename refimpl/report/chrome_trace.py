@@ -1,9 +1,9 @@
 """The timeline as a Chrome trace: JSON in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open.
 
 One process is the machine, one thread each stream, that of the host's threads among them.  Every launch,
-every copy and every map that is compressed or decompressed is a complete slice ("X"), an arrow ("s" to "f") leads from
+every copy, those of the host's threads too, is a complete slice ("X"), an arrow ("s" to "f") leads from
 a copy out to each copy that brings the same content back, and counters ("C") show the bytes in device memory by kind,
-draining ones among them, those in pinned memory, and those planned for compressed maps.
+draining ones among them, those in pinned memory, and those planned for maps in the store.
 
 Times are microseconds, in eighths of one: a binary fraction, so that a slice that ends where the next begins does so
 exactly, whatever a reader multiplies by.  (Slices that overlap by a rounding error would be drawn as nested.)
@@ -21,10 +21,10 @@ from typing import Any
 from refimpl.machine import HOST, Span, Timeline
 from refimpl.machine.files import replace_text
 from refimpl.network import Step
-from refimpl.planner import CopyIn, CopyOut, Launch, Program
-from refimpl.planner.instructions import Compress, Decompress
+from refimpl.planner import CopyIn, CopyOut, HostCopy, Launch, Program
+from refimpl.planner.instructions import STORE
 from refimpl.report.figures import memory_curve, title
-from refimpl.report.times import STORE, HostStay, compute_clock, flows, host_stays, spans_by_instruction
+from refimpl.report.times import HostStay, compute_clock, flows, host_stays, spans_by_instruction
 
 PROCESS = 1
 EIGHTHS = 8  #: parts of a microsecond
@@ -92,9 +92,7 @@ def _slice(program: Program, step_of_call: dict[Any, Step], span: Span) -> dict[
     else:
         kind, name = i.op, f"{i.op} {i.tensor}"
         args |= {"tensor": i.tensor.name, "bytes": i.nbytes}
-        args |= (
-            {"stored_bytes": i.planned} if isinstance(i, (Compress, Decompress)) else {"reason": i.why, "tier": i.tier}
-        )
+        args |= {"stored_bytes": i.planned} if isinstance(i, HostCopy) else {"reason": i.why, "tier": i.tier}
     start, end = microseconds(span.start), microseconds(span.end)
     placed = {"ph": "X", "pid": PROCESS, "tid": span.stream + 1, "ts": start, "dur": end - start}
     return {"name": name, "cat": kind, **placed, "args": args}
@@ -127,7 +125,7 @@ def _device_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def _host_bytes(program: Program, timeline: Timeline) -> list[dict[str, Any]]:
-    """The bytes whose content is still wanted, of pinned memory, other tiers and the store of compressed maps."""
+    """The bytes whose content is still wanted, of pinned memory, other tiers and the store."""
     stays = host_stays(program, timeline)
     events = []
     for place in (HOST, *program.tier_bytes, STORE):

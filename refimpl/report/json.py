@@ -47,7 +47,7 @@ FIELDS = {
     "evicted_bytes": "copied out because an allocation failed; evictions without a copy are not counted",
     "pinned_bytes": "host memory that copies go through, the batch and the results included",
     "tier_bytes": "tier → bytes taken of it for maps, of those beside the host's",
-    "compressed_bytes": "of the maps that threads of the host compress once they have left",
+    "compressed_bytes": "of the maps that threads of the host copy to the store once they have left",
     "stored_bytes": "the ordinary memory planned for these; in a run it depends on the maps",
     "store_bytes": "of ordinary memory reserved for them, as if no number were zero; pages are taken when touched",
     "recomputed_layers": "forward steps run again",

@@ -50,8 +50,8 @@ WORK_STYLE: dict[str, tuple[str, str]] = {
     "prefetch": (SKY, ""),
     "on demand": (VERMILION, ""),
     "batch, results": (GREY, ""),
-    "compress": (YELLOW, ""),
-    "decompress": (OLIVE, ""),
+    "to the store": (YELLOW, ""),
+    "from the store": (OLIVE, ""),
     "all-reduce": (INDIGO, ""),
     "stalled": ("#FBE3D6", ""),
 }

@@ -19,8 +19,7 @@ from rich.style import Style
 from refimpl.machine import Timeline
 from refimpl.network import Network, Step
 from refimpl.network.accounting import network_wide_bytes, summary, total
-from refimpl.planner import Program
-from refimpl.planner.instructions import Compress, Decompress
+from refimpl.planner import HostCopy, Program, ToStore
 from refimpl.planner.slots import PoolSearch
 from refimpl.report.comparison import Compared, shortest
 from refimpl.report.figures import average_live_bytes, choices, fragmentation, title, traffic
@@ -189,7 +188,7 @@ def plan_table(program: Program, timeline: Timeline, baseline_seconds: float | N
     rows += [
         ["pinned memory", size(program.pinned_bytes), "on the host, batch and results included"],
         *([f"{name} tier", size(nbytes), "of maps"] for name, nbytes in program.tier_bytes.items()),
-        *_compressed(program, timeline),
+        *_stored(program, timeline),
         ["iteration", duration(timeline.seconds), against],
         ["  in kernels", duration(kernels), f"{share(kernels, timeline.seconds)}, {speed:.2f} TFLOP/s"],
         ["  stalled", duration(timeline.stall), share(timeline.stall, timeline.seconds)],
@@ -218,15 +217,15 @@ def _reduced(program: Program, timeline: Timeline) -> list[list[str]]:
     return [["  on the network", duration(busy), f"{how}; {share(hidden, busy)} beside kernels"]]
 
 
-def _compressed(program: Program, timeline: Timeline) -> list[list[str]]:
-    """Maps that the host's threads compress: how much, to what, how fast."""
-    counts, busy = program.counts, timeline.busy("host")
-    if not counts.compressed_bytes:
+def _stored(program: Program, timeline: Timeline) -> list[list[str]]:
+    """Maps that the host's threads copy to the store: how much, to what, how fast."""
+    work = [i for i in program.instructions if isinstance(i, HostCopy)]
+    if not work:
         return []
-    work = [i for i in program.instructions if isinstance(i, (Compress, Decompress))]
+    busy, raw = timeline.busy("host"), sum(i.nbytes for i in work if isinstance(i, ToStore))
     rate = f"{sum(i.nbytes for i in work) / busy / 1e9:.1f} GB/s both ways" if busy else ""
-    stored = f"of maps, to {size(counts.stored_bytes)} as planned, {rate}"
-    return [["compressed on the host", size(counts.compressed_bytes), stored]]
+    stored = f"of maps, to {size(program.counts.stored_bytes)} as planned, {rate}"
+    return [[f"{work[0].codec.packed} on the host", size(raw), stored]]
 
 
 def steps_table(program: Program, timeline: Timeline) -> Table:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from refimpl.machine import HOST, Span, Timeline
 from refimpl.network import Call, Step
-from refimpl.planner import Launch, Program
+from refimpl.planner import HostCopy, Launch, Program
 from refimpl.report import style
 from refimpl.report.figures import title
 from refimpl.report.times import step_times
@@ -27,12 +27,12 @@ FEW_BARS = 250  #: in a panel: they have white edges, which would cover the narr
 MANY = 1200  #: bars beyond which a panel shows shares of time instead
 COLUMNS = 1500  #: in which it does
 POINT = 0.6  #: width of a letter, as a share of the font's size
-LIGHT = ("backward", "prefetch", "batch, results", "copy out", "compress")  #: bars that carry dark letters
+LIGHT = ("backward", "prefetch", "batch, results", "copy out", "to the store")  #: bars that carry dark letters
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar: a copy, a map that is compressed, or all launches of a step that follow without a gap."""
+    """One bar: a copy, or all launches of a step that follow without a gap."""
 
     stream: int
     what: str  #: one of `style.WORK_STYLE`
@@ -69,9 +69,19 @@ def bar_of(program: Program, step_of_call: dict[Call, Step], span: Span) -> Bar:
         what = "rebuild" if i.rebuild else program.network.steps[i.step - 1].direction
         what = "all-reduce" if span.engine == "network" else what
         return Bar(span.stream, what, step_of_call[i.call].layer.name, span.start, span.end)
-    what = "batch, results" if i.why in ("batch", "result") else i.op if i.op in style.WORK_STYLE else i.why
+    if isinstance(i, HostCopy):
+        what = "from the store" if i.inwards else "to the store"
+    else:
+        what = "batch, results" if i.why in ("batch", "result") else i.op if i.op in style.WORK_STYLE else i.why
     what, tier = what if what in style.WORK_STYLE else "prefetch", getattr(i, "tier", HOST)
     return Bar(span.stream, what, i.tensor.name, span.start, span.end, tier)
+
+
+def codec_words(program: Program) -> dict[str, str]:
+    """Kind of bar → the word of the program's codec for it, if the program has one."""
+    copies = (i for i in program.instructions if isinstance(i, HostCopy))
+    codec = next((i.codec for i in copies), None)
+    return {"to the store": codec.packs, "from the store": codec.unpacks} if codec else {}
 
 
 def timeline_picture(program: Program, timeline: Timeline, window: range | None = None) -> Figure:
@@ -95,9 +105,11 @@ def timeline_picture(program: Program, timeline: Timeline, window: range | None 
             _panel(panels[1], timeline, found, start, end)
             panels[1].set_title(_window_title(program, window), fontsize=9)
         panels[-1].set_xlabel(f"time since the iteration began ({style.time_unit(timeline.seconds)[1]})")
-        names = [what for what in style.WORK_STYLE if any(bar.what == what for bar in found)]
+        words = codec_words(program)
+        names = [words.get(what, what) for what in style.WORK_STYLE if any(bar.what == what for bar in found)]
+        looks = {words.get(what, what): look for what, look in style.WORK_STYLE.items()}
         tiers = {f"{tier} tier": (colour, "") for tier, colour in tier_colours(found).items()}
-        style.legend(figure, style.WORK_STYLE | tiers, [*names, *tiers])
+        style.legend(figure, looks | tiers, [*names, *tiers])
     return figure
 
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from refimpl.machine import HOST, Span, Timeline
 from refimpl.network import Tensor
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
-from refimpl.planner.instructions import Compress, Decompress
-
-STORE = "store"
+from refimpl.planner.instructions import DEVICE, Transfer
 
 
 def spans_by_instruction(timeline: Timeline) -> dict[int, Span]:
@@ -52,39 +50,29 @@ class HostStay:
     nbytes: int
     begin: float  #: seconds
     end: float
-    place: str = HOST  #: the tier, or STORE for a compressed map, with the bytes that it is planned to take
+    place: str = HOST  #: the tier, or STORE, with the bytes that the map is planned to take there
 
 
 def host_stays(program: Program, timeline: Timeline) -> list[HostStay]:
     """The contents of the memories outside the device, and how long they are wanted.
 
     The batch is there all along; a tensor that is not copied back in (the losses) stays until the end.  A map that is
-    compressed leaves pinned memory for the store, and is in both while the host's threads work.
+    stored leaves pinned memory for the store, and is in both while the host's threads work.
     """
     spans = spans_by_instruction(timeline)
     batch = {i.tensor: i.nbytes for i in program.instructions if isinstance(i, CopyIn) and i.why == "batch"}
     stays = [HostStay(tensor, nbytes, 0.0, timeline.seconds) for tensor, nbytes in batch.items()]
     latest: dict[tuple[Tensor, str], HostStay] = {}  # tensor and place → its content there
 
-    def written(i: CopyOut | Compress | Decompress, nbytes: int, place: str) -> None:
-        stay = latest[i.tensor, place] = HostStay(i.tensor, nbytes, spans[id(i)].start, timeline.seconds, place)
-        stays.append(stay)
-
-    def read(i: CopyIn | Compress | Decompress, place: str) -> None:
-        if stay := latest.get((i.tensor, place)):
-            stay.end = spans[id(i)].end
-
     for i in program.instructions:
-        if isinstance(i, CopyOut):
-            written(i, i.nbytes, i.tier)
-        elif isinstance(i, CopyIn):
-            read(i, i.tier)
-        elif isinstance(i, Compress):
-            read(i, HOST)
-            written(i, i.planned, STORE)
-        elif isinstance(i, Decompress):
-            read(i, STORE)
-            written(i, i.nbytes, HOST)
+        if isinstance(i, Transfer):
+            span, target = spans[id(i)], i.target
+            if stay := latest.get((i.tensor, i.source.memory)):
+                stay.end = span.end
+            if target.memory != DEVICE:
+                stay = HostStay(i.tensor, target.nbytes, span.start, timeline.seconds, target.memory)
+                latest[i.tensor, target.memory] = stay
+                stays.append(stay)
     return stays
 
 

@@ -26,9 +26,8 @@ from refimpl.network import Network, Step, Tensor
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 from refimpl.planner.instructions import pinned_size
+from refimpl.vdnnpp.packing import SLOTS, WORKERS, ZERO_VALUE
 from refimpl.vdnnpp.pinned import SharedBuffers
-
-WORKERS = SLOTS = 8
 
 
 def never_negative(network: Network) -> set[Tensor]:
@@ -70,7 +69,7 @@ class Compressed(slots.Pinned):
     lag: int = 3
     name: ClassVar[str] = "vdnnpp-compressed"
     summary: ClassVar[str] = "on demand, and maps after a ReLU are compressed by threads of the host"
-    compresses: ClassVar[bool] = True
+    uses_store: ClassVar[bool] = True
 
     def bind(self, context: PlanContext) -> CompressedBuffers:
         return CompressedBuffers(self, context)
@@ -82,6 +81,8 @@ class Compressed(slots.Pinned):
 
 
 class CompressedBuffers(SharedBuffers):
+    codec = ZERO_VALUE
+
     def __init__(self, module: Compressed, context: PlanContext) -> None:
         super().__init__(context, module.limit)
         self._context, self._otherwise, self.lag = context, module.density, module.lag
@@ -89,7 +90,7 @@ class CompressedBuffers(SharedBuffers):
         self._density = module.density_of(context.network)
         self._compressed: list[Tensor] = []  #: whose buffers serve others, in the order in which they left
 
-    def compressed_bytes(self, tensor: Tensor, step: Step) -> int | None:
+    def bytes_in_store(self, tensor: Tensor, step: Step) -> int | None:
         """A map that leaves before its in-place ReLU may still be negative, as may a gradient in its place."""
         last_write = self._context.last_forward_write(tensor, self._context.network.depth + 1)
         if tensor not in self._never_negative or not last_write <= step.number <= self._context.network.depth:

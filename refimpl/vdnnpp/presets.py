@@ -1,4 +1,13 @@
-"""vDNN++'s policies (§2): the static ones, and the dynamic one, which takes the first candidate that fits.
+"""vDNN++'s setups: no join at a layer's end (§1), the static policies and the dynamic one (§2).
+
+In vDNN a layer ends when its kernels *and* its copies have ended, so that its input can be freed at once: where a copy
+takes longer, the GPU waits.  In vDNN++ the next layer starts as soon as the kernels are done, and a map's bytes serve
+another one when both its last reader and its copy are done.  The only back-pressure is memory: an allocation that does
+not fit otherwise waits for the oldest copy.  Between forward and backward all copies out are done.
+
+The planner releases every tensor in these two phases, and places only the waits that the bytes need.  So to have no
+join takes no module: it is a constant of the setup, as is the barrier (`static`).  `with_join` and `without_join` are
+what a join does to a chain of layers.
 
 `vdnnpp-dyn`: a candidate passes if a whole iteration fits the budget; no time is measured.  The first that
 passes, in this order:
@@ -10,6 +19,8 @@ passes, in this order:
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from refimpl.memory import Allocator
 from refimpl.planner import Search, Setup, slots
@@ -60,3 +71,20 @@ VDNNPP_DYN = Search.over(
     static("all (least)", ALL, LEAST, COMPRESSED),
     instead="take vdnnpp-all or vdnnpp-conv",
 )
+
+
+# -- what a join costs -------------------------------------------------------------------------------------------------
+
+
+def with_join(compute: Sequence[float], copies: Sequence[float]) -> float:
+    """Seconds of vDNN's forward: every layer takes as long as its kernels or its copy, whichever is longer."""
+    return sum(map(max, compute, copies))
+
+
+def without_join(compute: Sequence[float], copies: Sequence[float]) -> float:
+    """Seconds of vDNN++'s forward with memory enough: a copy starts when its layer does and the copy before is done."""
+    computed = copied = 0.0
+    for seconds, copy in zip(compute, copies, strict=True):
+        copied = max(copied, computed) + copy
+        computed += seconds
+    return max(computed, copied)

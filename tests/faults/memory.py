@@ -1,4 +1,4 @@
-"""Faults of allocators, and compressed maps."""
+"""Faults of allocators."""
 
 from __future__ import annotations
 
@@ -39,13 +39,6 @@ FAULTS = (
         "return -(-nbytes // self.granularity) * self.granularity or self.granularity",
         "return nbytes // self.granularity * self.granularity or self.granularity",
         "tests/refimpl/memory",
-    ),
-    Fault(
-        "the numbers after a compressed map's last full word are lost",
-        "refimpl/memory/packing.py",
-        "        numbers[full:] = self._packed[full:]\n",
-        "",
-        "tests/refimpl/memory/test_packing.py",
     ),
     Fault(
         "the peak of a replayed log is its last value",

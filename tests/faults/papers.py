@@ -42,6 +42,13 @@ FAULTS = (
         "tests/refimpl/vdnnpp",
     ),
     Fault(
+        "the numbers after a compressed map's last full word are lost",
+        "refimpl/vdnnpp/packing.py",
+        "        numbers[full:] = self._packed[full:]\n",
+        "",
+        "tests/refimpl/vdnnpp/test_packing.py",
+    ),
+    Fault(
         "the pool search grows by the whole request, not by what is missing",
         "refimpl/vdnnpp/pool_search.py",
         "size += rounded(rounded(misfit.event.nbytes) - misfit.largest_hole)",

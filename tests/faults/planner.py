@@ -139,6 +139,13 @@ FAULTS = (
         "tests/refimpl/planner/test_verify_faults.py tests/refimpl/planner",
     ),
     Fault(
+        "verify gives a map in the store the room of its planned bytes, not of the worst",
+        "refimpl/planner/verify/check.py",
+        "it.store_address, it.codec.room(it.nbytes))",
+        "it.store_address, it.planned)",
+        "tests/refimpl/planner/test_verify_host.py tests/refimpl/planner",
+    ),
+    Fault(
         "verify accepts a leak",
         "refimpl/planner/verify/check.py",
         "        if leaked:  # rule 4",

@@ -15,7 +15,7 @@ from refimpl.backend.host_thread import HostWork, host_stream
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
-from refimpl.planner import Compress, Program, Setup, plan
+from refimpl.planner import Program, Setup, ToStore, plan
 from refimpl.planner.verify import verify
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.vdnnpp import measured as vdnnpp_measured
@@ -40,7 +40,7 @@ def wanted(preset: str, **named: str) -> Setup:
 
 def compressing(batch: int = sized(16, 4)) -> Program:
     program = least_plan(build("tiny-inception", batch), wanted("vdnnpp-all"), KEEPS_UP, 0.3)
-    assert sum(isinstance(i, Compress) for i in program.instructions) >= 2
+    assert sum(isinstance(i, ToStore) for i in program.instructions) >= 2
     return program
 
 
@@ -91,7 +91,7 @@ def test_the_pinned_arena_is_never_exceeded_and_an_iteration_takes_nothing() -> 
             made.step(*draw_batch(program.network, i))
             assert cuda.current_context().get_memory_info().free == free
         compressed = made.compressed
-    planned = [i.tensor.name for i in program.instructions if isinstance(i, Compress)]
+    planned = [i.tensor.name for i in program.instructions if isinstance(i, ToStore)]
     assert [one.tensor for one in compressed] == planned
     for one in compressed:
         assert 0 < one.density <= 1 and one.density * one.nbytes <= one.stored <= one.nbytes + one.nbytes // 32

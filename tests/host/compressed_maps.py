@@ -24,7 +24,7 @@ from refimpl.backend.cuda import CudaReplay
 from refimpl.backend.host_thread import HostWork, host_stream
 from refimpl.names import presets
 from refimpl.network.zoo import build
-from refimpl.planner import Compress, CopyIn, CopyOut, Decompress, Launch, Program, Record, Wait
+from refimpl.planner import CopyIn, CopyOut, FromStore, Launch, Program, Record, ToStore, Wait
 from tests.host.backend_calls import driver, held, made, noted
 from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.modules import least_plan
@@ -38,7 +38,7 @@ KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e12)  # the threads are done 
 @pytest.fixture(scope="module")
 def program() -> Program:
     made_ = least_plan(build("tiny-vgg:vdnnpp", 8), presets.vdnnpp_all(), KEEPS_UP, 0.3)
-    assert sum(isinstance(i, Compress) for i in made_.instructions) >= 2
+    assert sum(isinstance(i, ToStore) for i in made_.instructions) >= 2
     return made_
 
 
@@ -120,9 +120,9 @@ def test_what_is_compressed_comes_back(program: Program, monkeypatch: pytest.Mon
     came_back: list[Any] = []
     real = HostWork.run
 
-    def run(self: HostWork, work: Compress | Decompress) -> None:
+    def run(self: HostWork, work: ToStore | FromStore) -> None:
         given = self._pinned[work.pinned_address : work.pinned_address + work.nbytes]
-        if isinstance(work, Compress):
+        if isinstance(work, ToStore):
             left[work.tensor] = given.tobytes()
             real(self, work)
             given[:] = 255  # another map's buffer now
@@ -140,9 +140,9 @@ def test_what_is_compressed_comes_back(program: Program, monkeypatch: pytest.Mon
         trainer.device.write(program.resident[losses], np.zeros(losses.shape, np.float32))
         trainer.step(*draw_batch(program.network))
         compressed = trainer.compressed
-    decompressed = [i.tensor for i in program.instructions if isinstance(i, Decompress)]
+    decompressed = [i.tensor for i in program.instructions if isinstance(i, FromStore)]
     assert came_back == decompressed != []
-    planned = [i.tensor.name for i in program.instructions if isinstance(i, Compress)]
+    planned = [i.tensor.name for i in program.instructions if isinstance(i, ToStore)]
     assert [one.tensor for one in compressed] == planned
     assert any(0.2 < one.density < 0.4 and one.stored < 0.6 * one.nbytes for one in compressed)
     assert all(one.compress_seconds > 0 for one in compressed)
@@ -151,7 +151,7 @@ def test_what_is_compressed_comes_back(program: Program, monkeypatch: pytest.Mon
 
 def test_a_timeline_has_the_host_work(trainer: Trainer) -> None:
     timeline = trainer.timeline()
-    work = (Launch, CopyIn, CopyOut, Compress, Decompress)
+    work = (Launch, CopyIn, CopyOut, ToStore, FromStore)
     wanted = [i for i in trainer.program.instructions if isinstance(i, work)]
     assert sorted(map(id, wanted)) == sorted(id(span.instruction) for span in timeline.spans)
     compressing = [span for span in timeline.spans if span.engine == "host"]

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from hypothesis import strategies as st
 
 from refimpl.machine import HOST, Choice, Machine
 from refimpl.machine.gpus import MACHINES
 from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
 from refimpl.network import Call, Network, Step, Tensor
-from refimpl.planner import DoesNotFit, Launch, PlanContext, Program, Setup, plan, slots
+from refimpl.planner import Codec, DoesNotFit, Launch, PlanContext, Program, Setup, plan, slots
 from refimpl.planner.baseline import (
     BufferAMap,
     LayerWise,
@@ -237,7 +238,6 @@ class _Recent:
 class PooledPinned(slots.Pinned):
     """Buffers are taken back once their map has been fetched, and given to the next."""
 
-    compresses: ClassVar[bool] = False
     name: ClassVar[str] = "pooled"
     summary: ClassVar[str] = "buffers are reused"
 
@@ -261,6 +261,64 @@ class _PinnedPool:
     def fetched(self, tensor: Tensor) -> bool:
         self._pool.free(self._at.pop(tensor))
         return True
+
+
+class MirroredCopy:
+    density = 1.0
+
+    def __init__(self, place: np.ndarray) -> None:
+        self._place = place
+
+    def pack(self, given: np.ndarray) -> int:
+        self._place[:] = given[::-1]
+        return given.size
+
+    def unpack(self, given: np.ndarray) -> None:
+        given[:] = self._place[::-1]
+
+
+class Mirror(Codec):
+    """The last byte first."""
+
+    packs, unpacks, packed = "mirror", "unmirror", "mirrored"
+    written_out = """def mirror(name, buffer):
+    store[name] = buffer.reshape(-1).view(np.uint8)[::-1].copy()
+
+
+def unmirror(name, buffer):
+    buffer.reshape(-1).view(np.uint8)[:] = store[name][::-1]
+"""
+
+    def room(self, nbytes: int) -> int:
+        return nbytes
+
+    def place(self, store: np.ndarray, nbytes: int) -> MirroredCopy:
+        return MirroredCopy(store[:nbytes])
+
+
+@dataclass(frozen=True)
+class Mirrored(slots.Pinned):
+    """Every map goes to the store as soon as it has left, and comes back when a step needs it."""
+
+    uses_store: ClassVar[bool] = True
+    name: ClassVar[str] = "mirrored"
+    summary: ClassVar[str] = "every map is mirrored"
+
+    def bind(self, context: PlanContext) -> _MirroredPool:
+        return _MirroredPool()
+
+
+class _MirroredPool(_PinnedPool):
+    codec, lag, room = Mirror(), 0, 0
+
+    def bytes_in_store(self, tensor: Tensor, step: Step) -> int:
+        return tensor.nbytes
+
+    def emptied(self, tensor: Tensor) -> None:
+        self._pool.free(self._at.pop(tensor))
+
+    def next_wanted(self, step: Step) -> None:
+        return None
 
 
 @dataclass(frozen=True)
@@ -345,6 +403,6 @@ def least_plan(network: Network, wanted: Setup, on: Machine, tightness: float = 
 
 
 __all__ = [
-    "ALLOCATORS", "AnyAlgorithm", "BestFit", "DropSome", "LastUsed", "NetworkWide", "OffloadSome", "PooledPinned",
-    "PrefetchAhead", "least_plan", "machine", "networks", "setup", "setups",
+    "ALLOCATORS", "AnyAlgorithm", "BestFit", "DropSome", "LastUsed", "Mirror", "Mirrored", "NetworkWide", "OffloadSome",
+    "PooledPinned", "PrefetchAhead", "least_plan", "machine", "networks", "setup", "setups",
 ]  # fmt: skip

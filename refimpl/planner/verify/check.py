@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from kernels.targets.collector import collector_paused
 from refimpl.machine import HOST
-from refimpl.memory.packing import packed_limit
 from refimpl.network import Call, Tensor
 from refimpl.planner.instructions import (
     COMPUTE,
@@ -17,10 +16,11 @@ from refimpl.planner.instructions import (
     Allocate,
     Copy,
     Free,
+    HostCopy,
     Instruction,
     Launch,
-    Packing,
     Record,
+    ToStore,
     Wait,
     Work,
 )
@@ -31,7 +31,7 @@ from refimpl.planner.verify.plain_run import PlainRun
 from refimpl.planner.verify.proof import Proof, Unsafe, describe, layer_of, stream_name
 from refimpl.text import counted, noun
 
-Transfer = Copy | Packing
+Moved = Copy | HostCopy
 CELL = 4  #: bytes of a number; every address is a multiple of it
 
 
@@ -65,8 +65,7 @@ class Check:
         self.idle: dict[int, str] = {}  #: position → why that instruction is of no use
         self.handlers: dict[str, Callable[[Any], None]] = {
             "allocate": self.allocate, "free": self.free, "launch": self.launch, "copy out": self.copy_out,
-            "copy in": self.copy_in, "compress": self.compress, "decompress": self.decompress,
-            "record": self.record, "wait": self.wait,
+            "copy in": self.copy_in, "record": self.record, "wait": self.wait,
         }  # fmt: skip
 
     def run(self) -> Proof:
@@ -78,7 +77,7 @@ class Check:
             try:
                 for instruction in program.instructions:
                     self.position += 1
-                    handlers[instruction.op](instruction)
+                    handlers.get(instruction.op, self.host_copy)(instruction)
             except Unordered as clash:
                 self.refuse_unordered(clash)
             self.end()
@@ -240,15 +239,16 @@ class Check:
         self.check_size(it)
         self.copy(it, self.copy_to_read(it, self.tier(it), it.pinned_address), target)
 
-    def compress(self, it: Packing) -> None:
+    def host_copy(self, it: HostCopy) -> None:
+        """Into the store a map may take all the room that its codec has for the worst one."""
         self.check_size(it)
-        source = self.copy_to_read(it, self.pinned, it.pinned_address)
-        self.copy(it, source, self.buffer_to_fill(it, self.store, it.store_address, packed_limit(it.nbytes)))
-
-    def decompress(self, it: Packing) -> None:
-        self.check_size(it)
-        source = self.copy_to_read(it, self.store, it.store_address)
-        self.copy(it, source, self.buffer_to_fill(it, self.pinned, it.pinned_address, it.nbytes))
+        if isinstance(it, ToStore):
+            source = self.copy_to_read(it, self.pinned, it.pinned_address)
+            target = self.buffer_to_fill(it, self.store, it.store_address, it.codec.room(it.nbytes))
+        else:
+            source = self.copy_to_read(it, self.store, it.store_address)
+            target = self.buffer_to_fill(it, self.pinned, it.pinned_address, it.nbytes)
+        self.copy(it, source, target)
 
     def record(self, it: Record) -> None:
         self.check_stream(it)
@@ -283,7 +283,7 @@ class Check:
         self.order.write(block)
         block.number, block.copied = number, -1
 
-    def copy(self, it: Transfer, source: CheckedBlock, target: CheckedBlock) -> None:
+    def copy(self, it: Moved, source: CheckedBlock, target: CheckedBlock) -> None:
         self.work(it)
         self.read(source, it)
         self.write(target, source.number)
@@ -301,10 +301,10 @@ class Check:
         if isinstance(it, Launch) and it.stream != (self.network if it.call.collective else COMPUTE):
             what, where = ("collective calls", self.network) if it.call.collective else ("kernels", COMPUTE)
             self.refuse_here(1, f"{what} run on {stream_name(self.program, where)} alone", it)
-        if isinstance(it, Transfer) and it.stream == self.network:
+        if isinstance(it, Moved) and it.stream == self.network:
             self.refuse_here(1, f"{NETWORK_STREAM} is for collective calls alone", it)
-        if isinstance(it, Transfer) and (it.stream == self.host) != isinstance(it, Packing):
-            self.refuse_here(1, f"on {HOST_STREAM} maps are compressed and decompressed, and nowhere else", it)
+        if isinstance(it, Moved) and (it.stream == self.host) != isinstance(it, HostCopy):
+            self.refuse_here(1, f"on {HOST_STREAM} maps go to the store and come back, and nowhere else", it)
 
     # -- rule 2: where things are --------------------------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Check:
             self.refuse_here(2, f"the program has no {it.tier} tier", it, it.tensor)
         return self.tiers[it.tier]
 
-    def buffer_to_fill(self, it: Transfer, memory: HostMemory, address: int, nbytes: int) -> CheckedBlock:
+    def buffer_to_fill(self, it: Moved, memory: HostMemory, address: int, nbytes: int) -> CheckedBlock:
         """A buffer of the host that the instruction may write to."""
         if memory is self.pinned and it.tensor in self.plain.batch:
             self.refuse_here(2, "the host's batch is not the program's to write", it, it.tensor)
@@ -343,7 +343,7 @@ class Check:
             self.refuse_here(2, what, it, it.tensor)
         return target
 
-    def copy_to_read(self, it: Transfer, memory: HostMemory, address: int) -> CheckedBlock:
+    def copy_to_read(self, it: Moved, memory: HostMemory, address: int) -> CheckedBlock:
         """The buffer of the host that holds a copy of the tensor."""
         source = memory.buffer(it.tensor, address)
         if source is None:
@@ -352,7 +352,7 @@ class Check:
             self.refuse_here(2, f"{memory.name} has no copy of it at {address}{why}", it, it.tensor, lost)
         return source
 
-    def check_size(self, it: Transfer) -> None:
+    def check_size(self, it: Moved) -> None:
         if it.nbytes != it.tensor.nbytes:
             self.refuse_here(2, f"it copies {it.nbytes} bytes; the tensor has {it.tensor.nbytes}", it, it.tensor)
 

@@ -96,7 +96,7 @@ class Listing {
     const own = marked >= 0 && (model.usesOf.get(marked) || []).includes(line.position);
     const now = model.stepAt[line.position] === board.step();
     return `<div class="line${own ? " own" : ""}${now ? " now" : ""}" ${top} data-position="${line.position}"
-      title="${escaped(text)}"><i class="${label.replace(" ", "-")}">${label}</i>${escaped(text)}</div>`;
+      title="${escaped(text)}"><i class="${model.styleOf(label)}">${label}</i>${escaped(text)}</div>`;
   }
 }
 
@@ -185,7 +185,7 @@ function life(model, number, tensor) {
     const layer = model.launchAt[position] < 0 ? "" : `${model.doc.names[model.doc.work.name[model.workAt[position]]]}, `;
     const step = model.stepAt[position];
     return `<li data-position="${position}" data-step="${step}" title="${escaped(text)}"><span>${step || "–"}</span>` +
-      `<i class="${label.replace(" ", "-")}">${verb}</i>${escaped(layer + text)}</li>`;
+      `<i class="${model.styleOf(label)}">${verb}</i>${escaped(layer + text)}</li>`;
   });
   const more = all.length > USES ? `<p class="hint">${all.length} uses in all</p>` : "";
   return `<div class="life"><h3>${title}</h3>${chosen}<ol>${uses.join("")}</ol>${more}</div>`;

@@ -5,6 +5,7 @@ A *position* is an index into the program's instructions.  Each text is stored o
     network batch label machine how           text of the head; `how`: see below
     budget peak arena pinned resident          bytes
     seconds stall depth streams counts         of an iteration; the number of forward steps; names; `planner.Counts`
+    words      kind of work → the word of the program's codec for it
     kinds works names labels texts reasons     lists of text
     fates      [keep | offload | drop, reason]
     tensors    name, kind, bytes, fate (-1: none)
@@ -31,16 +32,15 @@ from typing import Any
 
 from refimpl.machine import HOST, Timeline
 from refimpl.network import Tensor
-from refimpl.planner import Launch, Program
-from refimpl.planner.instructions import Record, Wait
+from refimpl.planner import Allocate, CopyIn, CopyOut, Free, FromStore, Launch, Program, Record, ToStore, Wait
 from refimpl.planner.listing import entries, repetitions
 from refimpl.report.figures import lifetimes, step_ends
-from refimpl.report.timeline_picture import bar_of
+from refimpl.report.timeline_picture import bar_of, codec_words
 from refimpl.report.times import spans_by_instruction
 
-OPS = {
-    "allocate": "a", "free": "f", "launch": "l", "copy out": "o", "copy in": "i",
-    "compress": "c", "decompress": "d", "record": "r", "wait": "w",
+OPS: dict[type, str] = {
+    Allocate: "a", Free: "f", Launch: "l", CopyOut: "o", CopyIn: "i",
+    ToStore: "c", FromStore: "d", Record: "r", Wait: "w",
 }  # fmt: skip
 
 Rows = Sequence[Sequence[Any]]
@@ -114,6 +114,7 @@ def document(program: Program, timeline: Timeline, label: str | None = None) -> 
         "depth": network.depth,
         "streams": list(timeline.streams),
         "counts": asdict(program.counts),
+        "words": codec_words(program),
         "tensors": _columns(
             ("name", "kind", "bytes", "fate"),
             [(tensor.name, tensor.kind, tensor.nbytes, fate_of.get(tensor, -1)) for tensor in tensors.values],
@@ -123,7 +124,7 @@ def document(program: Program, timeline: Timeline, label: str | None = None) -> 
             "pool": [row.pool_bytes for row in program.rows],
             "end": step_ends(program),
         },
-        "ops": "".join(OPS[i.op] for i in instructions),
+        "ops": "".join(OPS[type(i)] for i in instructions),
         "said": _columns(("label", "text"), said),
         "repeats": [(steps[0], steps[-1], line) for steps, line in repetitions(program)],
         "blocks": _columns(("tensor", "kind", "address", "bytes", "released", "end"), blocks),

@@ -7,8 +7,8 @@
 const KINDS = ["resident", "input", "map", "gradient map", "weight gradient", "workspace", "draining"];
 const DRAINING = KINDS.indexOf("draining");
 const WORK = [
-  "forward", "backward", "rebuild", "copy out", "prefetch", "on demand", "batch, results", "compress", "decompress",
-  "all-reduce", "stalled",
+  "forward", "backward", "rebuild", "copy out", "prefetch", "on demand", "batch, results", "to the store",
+  "from the store", "all-reduce", "stalled",
 ];
 const STALLED = WORK.indexOf("stalled");
 const COMPUTE = 0; // the stream that every kernel of a layer runs on
@@ -229,7 +229,7 @@ class Model {
 
   // -- streams -------------------------------------------------------------------------------------------------------
 
-  // Stream → its bars: a copy, a map that is compressed, all launches of a step that follow without a gap, a stall.
+  // Stream → its bars: a copy, all launches of a step that follow without a gap, a stall.
   #bars() {
     const { work, works, names, streams } = this.doc;
     const lanes = streams.map(() => []);
@@ -342,6 +342,17 @@ class Model {
   said(position) {
     const { said, labels, texts } = this.doc;
     return [labels[said.label[position]], texts[said.text[position]]];
+  }
+
+  // A kind of work, as the program's codec calls it.
+  word(what) {
+    return this.doc.words[WORK[what]] ?? WORK[what];
+  }
+
+  // The name of a label's style.
+  styleOf(label) {
+    const what = Object.keys(this.doc.words).find((kind) => this.doc.words[kind] === label);
+    return (what ?? label).replaceAll(" ", "-");
   }
 
   // [keep | offload | drop, module, reason], or null.

@@ -210,7 +210,7 @@ function described({ board, tensor, block = -1, bar = null }) {
   if (bar) {
     const seconds = bar.end - bar.begin;
     const rate = (tensors.bytes[tensor] / seconds / 1e9).toFixed(1);
-    lines.push(`${WORK[bar.what]}, ${duration(seconds)}, ${rate} GB/s, step ${bar.step}`);
+    lines.push(`${model.word(bar.what)}, ${duration(seconds)}, ${rate} GB/s, step ${bar.step}`);
   }
   if (block >= blocks.resident) {
     const steps = [model.stepAt[blocks.begin[block]], model.stepAt[Math.min(blocks.end[block], model.length)]];
@@ -224,7 +224,7 @@ function described({ board, tensor, block = -1, bar = null }) {
 }
 
 function describedBar(model, bar) {
-  const lines = [WORK[bar.what] === "stalled" ? "<b>stalled</b>" : `<b>${escaped(bar.label)}</b> ${WORK[bar.what]}`];
+  const lines = [WORK[bar.what] === "stalled" ? "<b>stalled</b>" : `<b>${escaped(bar.label)}</b> ${model.word(bar.what)}`];
   lines.push(`${duration(bar.end - bar.begin)}, step ${bar.step}`);
   for (let position = bar.first; position >= 0 && position <= Math.min(bar.last, bar.first + 8); position++) {
     if (model.workAt[position] >= 0) lines.push(`<small>${escaped(model.said(position)[1])}</small>`);
@@ -268,7 +268,8 @@ function drawHead() {
   drawTiles();
   const kinds = KINDS.map((name, kind) => [name, `var(--kind-${kind})`, kind === DRAINING ? "hatch" : "", state.models.some((m) => m.present[kind])]);
   const done = new Set(state.models.flatMap((one) => one.bars.flat().map((bar) => bar.what)));
-  const works = WORK.map((name, what) => [name, `var(--work-${what})`, "", done.has(what)]);
+  const word = (what) => state.models.map((one) => one.word(what)).find((one) => one !== WORK[what]) ?? WORK[what];
+  const works = WORK.map((_, what) => [word(what), `var(--work-${what})`, "", done.has(what)]);
   const legend = (entries) => entries.filter((entry) => entry[3])
     .map(([name, colour, hatch]) => `<span><i style="--c:${colour}" class="${hatch}"></i>${name}</span>`).join("");
   const memory = `<span class="set kinds"><em>memory</em>${legend(kinds)}</span>`;

@@ -9,7 +9,7 @@ const BAR = 28; // pixels that a bar is high
 const FONT = "system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif";
 const DARK_INK = "#1a1a1a";
 const LIGHT_KINDS = ["resident", "input", "gradient map"]; // these carry dark letters
-const LIGHT_WORK = ["backward", "prefetch", "batch, results", "copy out", "compress"];
+const LIGHT_WORK = ["backward", "prefetch", "batch, results", "copy out", "to the store"];
 
 let colours = {}; // of the theme, from CSS
 

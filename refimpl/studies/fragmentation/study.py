@@ -25,11 +25,10 @@ from refimpl.planner.baseline import BufferAMap, NoOffload
 from refimpl.planner.fixed import fixed_addresses
 from refimpl.planner.slots import Algorithms
 from refimpl.studies.reproduce.vdnnpp import published
-from refimpl.vdnnpp.compression import Compressed
 from refimpl.vdnnpp.offload import ALL, ALTERNATE_CONV, CONV, OffloadInputsOf
 from refimpl.vdnnpp.pool_search import PlacementError, find_pool
 from refimpl.vdnnpp.prefetch import WINDOW, WINDOW_LATE
-from refimpl.vdnnpp.presets import static
+from refimpl.vdnnpp.presets import VDNNPP_ALL, static
 
 PLANNED = "planned"
 
@@ -101,7 +100,7 @@ def setup(policy: str, order: Order | None = "early", join: bool = True, algorit
     """The setup whose iteration is replayed: vDNN++'s, with vDNN's joins (and a pinned buffer a map) or without."""
     if policy not in POLICIES:
         raise PlacementError(f"there is no policy {policy!r} in this study; there are {', '.join(POLICIES)}")
-    pinned = BufferAMap() if join else Compressed()
+    pinned = BufferAMap() if join else VDNNPP_ALL.pinned
     made = static(f"vdnnpp-{policy}", POLICIES[policy], algorithms, pinned, BothEnds())
     if isinstance(made.offload, OffloadInputsOf):
         made = made.replace(prefetch=WINDOW if order == "early" else WINDOW_LATE)

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from refimpl.backend import Trainer, data
 from refimpl.backend.device import CallTimes
-from refimpl.backend.host_thread import CompressedMap
+from refimpl.backend.host_thread import StoredMap
 from refimpl.fit import by_name
 from refimpl.machine import Choice, Machine, Timeline
 from refimpl.machine.devices import device_at_hand
@@ -56,7 +56,7 @@ class Run:
     driver_calls: CallTimes | None  #: of the fastest iteration, where a call of the driver allocates
     stall_seconds: float = 0.0  #: in which no kernel ran
     pinned_bytes: int = 0
-    compressed: tuple[CompressedMap, ...] = ()  #: the maps that threads of the host compressed, in the last iteration
+    compressed: tuple[StoredMap, ...] = ()  #: the maps that threads of the host compressed, in the last iteration
 
 
 def measure(program: Program, backend: str, iterations: int, watch: Watch = lambda doing: None) -> Run:

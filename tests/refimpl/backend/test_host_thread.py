@@ -16,10 +16,10 @@ import pytest
 
 from refimpl.backend import CopiesLate, DeviceFailed, RunError, host_thread
 from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, needs
-from refimpl.memory.packing import packed_limit
 from refimpl.names import presets
 from refimpl.network.zoo import build
-from refimpl.planner import COMPUTE, Compress, CopyIn, CopyOut, Decompress, Program, Record, Wait
+from refimpl.planner import COMPUTE, CopyIn, CopyOut, FromStore, Program, Record, ToStore, Wait
+from refimpl.vdnnpp.packing import packed_limit
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trainer
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
@@ -33,7 +33,7 @@ KEEPS_UP = dataclasses.replace(MACHINE, host_rate=1e12)  # the threads are done 
 @pytest.fixture(scope="module")
 def program() -> Program:
     made = least_plan(build("tiny-vgg:vdnnpp", 8), presets.vdnnpp_all(), KEEPS_UP, 0.3)
-    assert sum(isinstance(i, Compress) for i in made.instructions) >= 2
+    assert sum(isinstance(i, ToStore) for i in made.instructions) >= 2
     return made
 
 
@@ -126,11 +126,11 @@ def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> No
         required = max(required, waiting_for.get(position, -1))
         if isinstance(instruction, (CopyIn, CopyOut)):
             before = earlier(program, position)
-            host = [p for p in before if isinstance(program.instructions[p], (Compress, Decompress))]
+            host = [p for p in before if isinstance(program.instructions[p], (ToStore, FromStore))]
             assert max(host, default=-1) <= required
             asked += bool(host)
     assert asked
-    assert all(isinstance(program.instructions[work], (Compress, Decompress)) for work in waiting_for.values())
+    assert all(isinstance(program.instructions[work], (ToStore, FromStore)) for work in waiting_for.values())
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_a_program_without_compressing_needs_nothing() -> None:
     assert host_stream(made) is None and needs(made, None) == {}
     with trainer(made) as run:
         run.step(*draw_batch(made.network))
-        assert run.compressed == []
+        assert run.stored == []
 
 
 def test_order_through_the_threads_without_any_work(program: Program) -> None:
@@ -154,7 +154,7 @@ def test_what_is_needed_is_passed_on_by_streams_that_do_nothing_themselves(progr
     """A copy in waits for compute, which has waited for the host and done nothing since."""
     found = copied = None
     for position, instruction in enumerate(program.instructions):
-        if isinstance(instruction, Decompress) and found is None:
+        if isinstance(instruction, FromStore) and found is None:
             found = position
         if (
             found is not None
@@ -175,9 +175,9 @@ def test_what_is_needed_is_passed_on_by_streams_that_do_nothing_themselves(progr
 
 def test_one_map_in_two_places_of_the_store(program: Program) -> None:
     """Each decompressing reads the place that it names."""
-    index = next(p for p, i in enumerate(program.instructions) if isinstance(i, Compress))
+    index = next(p for p, i in enumerate(program.instructions) if isinstance(i, ToStore))
     first: Any = program.instructions[index]
-    assert any(isinstance(i, Decompress) and i.tensor is first.tensor for i in program.instructions)
+    assert any(isinstance(i, FromStore) and i.tensor is first.tensor for i in program.instructions)
     twice = inserted(program, index + 1, dataclasses.replace(first, store_address=program.store_bytes))
     larger = dataclasses.replace(twice, store_bytes=program.store_bytes + packed_limit(first.nbytes))
     larger.verify()
@@ -195,7 +195,7 @@ def test_packing_runs_beside_the_kernels(program: Program) -> None:
     compressing = [span for span in timeline.spans if span.engine == "host"]
     others = [span for span in timeline.spans if span.engine != "host"]
     assert [span.instruction for span in compressing] == [
-        i for i in program.instructions if isinstance(i, (Compress, Decompress))
+        i for i in program.instructions if isinstance(i, (ToStore, FromStore))
     ]
     assert all(a.end <= b.start for a, b in pairwise(compressing))
     beside = sum(max(0.0, min(a.end, b.end) - max(a.start, b.start)) for a in compressing for b in others)
@@ -210,7 +210,7 @@ def test_what_each_map_took_is_written_down(program: Program) -> None:
         made.step(*draw_batch(program.network, 1))
         assert made.compressed != first  # the last iteration's
         compressed = made.compressed
-    planned = {i.tensor.name: i for i in program.instructions if isinstance(i, Compress)}
+    planned = {i.tensor.name: i for i in program.instructions if isinstance(i, ToStore)}
     assert [one.tensor for one in compressed] == list(planned)
     for one in compressed:
         assert one.nbytes == planned[one.tensor].nbytes and one.planned == planned[one.tensor].planned

@@ -31,20 +31,20 @@ from refimpl.network import Builder, Setting, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import (
     Allocate,
-    Compress,
     CopyIn,
     CopyOut,
-    Decompress,
     DoesNotFit,
     Free,
+    FromStore,
     Launch,
     Program,
     Record,
+    ToStore,
     plan,
 )
 from tests.refimpl.backend.running import MACHINE, dense_network, differing, small_network
 from tests.refimpl.drawn_networks import every_option
-from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, setup
+from tests.refimpl.modules import DropSome, Mirrored, OffloadSome, PrefetchAhead, least_plan, setup
 from tests.refimpl.plainly import SETTINGS
 
 ROOT = Path(__file__).parents[3]
@@ -190,7 +190,7 @@ def calls_of(program: Program) -> Iterator[Any]:
     before = awaited(program)
     records = [position for position, i in enumerate(program.instructions) if isinstance(i, Record)]
     settings = {**LEARNING, "iteration": 0}
-    compresses = any(isinstance(i, Compress) for i in program.instructions)
+    compresses = any(isinstance(i, ToStore) for i in program.instructions)
     for position, i in enumerate(program.instructions):
         if isinstance(i, Allocate):
             yield "allocate", i.address, i.tensor.nbytes
@@ -206,7 +206,7 @@ def calls_of(program: Program) -> Iterator[Any]:
             yield noted_call(i.call.function, **given, stream=i.stream)
         elif isinstance(i, (CopyOut, CopyIn)):
             yield i.op, i.address, i.pinned_address, i.nbytes, i.stream
-        elif isinstance(i, (Compress, Decompress)):
+        elif isinstance(i, (ToStore, FromStore)):
             yield i.op, i.tensor.name, i.pinned_address, i.nbytes
         elif isinstance(i, Record):
             yield "record", i.stream
@@ -370,11 +370,12 @@ def same_bits(program: Program, tmp_path: Path) -> None:
 
 
 @pytest.mark.emulated
-def test_the_same_bits_where_maps_are_compressed_and_dropped_and_layers_fork(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pinned", [wanted("vdnnpp-all").pinned, Mirrored()], ids=["compressed", "mirrored"])
+def test_the_same_bits_where_maps_are_stored_and_dropped_and_layers_fork(pinned: Any, tmp_path: Path) -> None:
     moving: dict[str, Any] = {"offload": OffloadSome(), "prefetch": PrefetchAhead(1), "recompute": DropSome(0.6)}
-    program = least_plan(dense_network(), setup(pinned=wanted("vdnnpp-all").pinned, **moving), keeping_up(MACHINE))
+    program = least_plan(dense_network(), setup(pinned=pinned, **moving), keeping_up(MACHINE))
     assert any(isinstance(i, Launch) and i.rebuild for i in program.instructions)
-    assert any(isinstance(i, Compress) for i in program.instructions)
+    assert any(isinstance(i, ToStore) for i in program.instructions)
     same_bits(program, tmp_path)
 
 

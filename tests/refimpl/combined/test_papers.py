@@ -49,7 +49,7 @@ def test_compression_is_tried_only_where_the_same_setup_without_it_does_not_fit(
     heard: list[str] = []
     best = best_of(own, LENET, TITAN_X, 1 << 30, watch=heard.append)
     assert sorted(heard) == sorted(one.name for one in own)
-    assert not any(one.setup.pinned.compresses for one in best.tried) and len(best.tried) == len(own) / 2
+    assert not any(one.setup.pinned.uses_store for one in best.tried) and len(best.tried) == len(own) / 2
 
 
 def test_vdnn_and_vdnnpp_are_compared_under_the_same_searches() -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from refimpl.machine import HOST
 from refimpl.network import Call, Tensor
 from refimpl.planner import CopyIn, CopyOut, Launch, Program
-from refimpl.planner.instructions import Compress, Decompress
+from refimpl.planner.instructions import FromStore, ToStore
 
 CELL = 4  #: bytes
 NOTHING, MIXED = -1, -2
@@ -261,7 +261,7 @@ class Run:
         self.accesses.append((node, 0, start, end, not out))
         self.accesses.append((node, 1, place, place + it.nbytes, out))
 
-    def may_write(self, it: CopyOut | Decompress, place: int) -> None:
+    def may_write(self, it: CopyOut | FromStore, place: int) -> None:
         """Nothing may write the batch's buffers, and only a result its own."""
         network = self.program.network
         for tensor, address in self.program.pinned.items():
@@ -269,7 +269,7 @@ class Run:
             if not mine and place < address + tensor.nbytes and address < place + it.nbytes:
                 raise Fault("not its to write")
 
-    def on_host(self, it: Compress | Decompress) -> None:
+    def on_host(self, it: ToStore | FromStore) -> None:
         """A map and what it would take at most, a bit a number more: all of that is written, and may be read."""
         node = self.node(it.stream, "host")
         numbers = it.nbytes // CELL

@@ -12,7 +12,7 @@ import pytest
 from refimpl.machine import HOST, PEER
 from refimpl.network import Builder, Network, Tensor
 from refimpl.planner import CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait, plan
-from refimpl.planner.instructions import HOST_STREAM, Compress, Decompress, pinned_size
+from refimpl.planner.instructions import HOST_STREAM, FromStore, ToStore, pinned_size
 from refimpl.planner.verify import Unsafe
 from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import OffloadSome, PooledPinned, PrefetchAhead, machine, setup
@@ -166,19 +166,19 @@ def tiers(program: Program) -> list[str]:
 def other_buffers(program: Program, drawn: random.Random) -> Iterator[Mutant]:
     """Each copy with another pinned buffer, and each compressed map elsewhere in the store."""
     addresses = sorted({it.pinned_address for it in program.instructions if isinstance(it, MOVES)})
-    regions = sorted({it.store_address for it in program.instructions if isinstance(it, (Compress, Decompress))})
+    regions = sorted({it.store_address for it in program.instructions if isinstance(it, (ToStore, FromStore))})
     for index, it in enumerate(program.instructions):
         if isinstance(it, MOVES):
             yield "copy with another buffer", changed(program, index, pinned_address=drawn.choice(addresses))
         if isinstance(it, (CopyOut, CopyIn)):
             others = [tier for tier in tiers(program) if tier != it.tier]
             yield "copy with another tier", changed(program, index, tier=drawn.choice(others))
-        if isinstance(it, (Compress, Decompress)):
+        if isinstance(it, (ToStore, FromStore)):
             store = drawn.choice([*regions, it.store_address + 512, max(0, it.store_address - 512)])
             yield "compressed map elsewhere", changed(program, index, store_address=store)
 
 
-MOVES = (CopyOut, CopyIn, Compress, Decompress)
+MOVES = (CopyOut, CopyIn, ToStore, FromStore)
 WAYS = (removals, swaps, early_frees, wrong_addresses, other_streams, other_buffers)
 
 # -- any field of anything ---------------------------------------------------------------------------------------------

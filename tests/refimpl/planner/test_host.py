@@ -17,11 +17,11 @@ from refimpl.network import Step, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, Program, plan
 from refimpl.planner.baseline import NoPrefetch
-from refimpl.planner.compression import pinned_memory
 from refimpl.planner.context import PlanContext
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import Compress, Decompress, pinned_size
+from refimpl.planner.instructions import FromStore, ToStore, pinned_size
 from refimpl.planner.order import Block, Order
+from refimpl.planner.store import pinned_memory
 from refimpl.vdnnpp import Compressed, OnDemand
 from tests.refimpl.modules import DropSome, LastUsed, OffloadSome, PrefetchAhead, least_plan, machine, setup
 
@@ -74,7 +74,7 @@ class Desk:
 
     def done(self) -> list[str]:
         """What the threads were given, in order."""
-        return [f"{it.op} {it.tensor}" for it in self.order.draft if isinstance(it, (Compress, Decompress))]
+        return [f"{it.op} {it.tensor}" for it in self.order.draft if isinstance(it, (ToStore, FromStore))]
 
 
 def maps() -> tuple[Tensor, Tensor]:
@@ -136,7 +136,7 @@ def test_a_map_comes_back_through_the_store() -> None:
     assert desk.maps_bytes == pinned_size(one.nbytes)
     assert desk.host.counts == {
         "compressed_bytes": one.nbytes,
-        "stored_bytes": sum(it.planned for it in desk.order.draft if isinstance(it, Compress)),
+        "stored_bytes": sum(it.planned for it in desk.order.draft if isinstance(it, ToStore)),
     }
 
 

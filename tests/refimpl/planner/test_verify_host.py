@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from refimpl.planner import CopyOut, Program
-from refimpl.planner.instructions import HOST_STREAM, Compress, Decompress, Record, Wait
+from refimpl.planner.instructions import HOST_STREAM, FromStore, Record, ToStore, Wait
 from tests.refimpl.planner.mutations import (
     COMPRESSING,
     changed,
@@ -93,8 +93,8 @@ def test_a_buffer_overwritten_before_its_map_is_back(planned: Program) -> None:
 def test_wrong_addresses(planned: Program, op: str) -> None:
     index = find(planned, op, "conv1")
     it = planned.instructions[index]
-    assert isinstance(it, (Compress, Decompress))
-    other = next(i for i in planned.instructions if isinstance(i, Compress) and i.tensor is not it.tensor)
+    assert isinstance(it, (ToStore, FromStore))
+    other = next(i for i in planned.instructions if isinstance(i, ToStore) and i.tensor is not it.tensor)
     assert refused(changed(planned, index, pinned_address=it.pinned_address + 512)).rule == 2
     assert refused(changed(planned, index, store_address=other.store_address)).rule == 2
     assert refused(changed(planned, index, store_address=it.store_address + 512)).rule == 2
@@ -125,7 +125,7 @@ def test_other_bytes_than_the_map_has(planned: Program) -> None:
 def test_compressed_in_vain_is_worth_a_warning(planned: Program) -> None:
     """The planner compresses nothing in vain: pool1 keeps its buffer.  Here conv1 is compressed twice."""
     assert not [warning for warning in planned.verify().warnings if "its copy is never read" in warning]
-    assert not any(isinstance(it, Compress) and it.tensor.name == "pool1" for it in planned.instructions)
+    assert not any(isinstance(it, ToStore) and it.tensor.name == "pool1" for it in planned.instructions)
     index = find(planned, "compress", "conv1")
     twice = inserted(planned, index, planned.instructions[index])
     assert [warning for warning in twice.verify().warnings if "its copy is never read" in warning] == [
@@ -137,7 +137,7 @@ def test_compressed_in_vain_is_worth_a_warning(planned: Program) -> None:
 def test_the_threads_work_on_their_own_stream(planned: Program, op: str) -> None:
     for stream in range(len(planned.streams) - 1):
         found = refused(changed(planned, find(planned, op), stream=stream))
-        assert found.rule == 1 and "on host maps are compressed and decompressed, and nowhere else" in str(found)
+        assert found.rule == 1 and "on host maps go to the store and come back, and nowhere else" in str(found)
 
 
 @pytest.mark.parametrize("op", ["launch", "copy in", "copy out"])

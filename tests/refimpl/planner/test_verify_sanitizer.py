@@ -17,12 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.memory.packing import packed_limit
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import Compress, Decompress
+from refimpl.planner.instructions import FromStore, ToStore
 from refimpl.planner.verify import Unsafe
+from refimpl.vdnnpp.packing import packed_limit
 from tests.refimpl.modules import least_plan, machine, networks, setups
 from tests.refimpl.planner.mutations import COMPRESSING, MOVING, other_streams, small_program, without
 from tests.refimpl.planner.test_verify_mutations import LINKS, TIGHTNESS, compressing, opinion, relaxed
@@ -71,7 +71,7 @@ def reports(sanitizer: Any, program: Program) -> list[Any]:
         elif isinstance(it, (CopyOut, CopyIn)):
             device, host = granules(it.address), granules(it.pinned_address, PINNED, it.pinned_address + it.nbytes)
             work(it, device if it.op == "copy out" else host, host if it.op == "copy out" else device)
-        elif isinstance(it, (Compress, Decompress)):
+        elif isinstance(it, (ToStore, FromStore)):
             raw = granules(it.pinned_address, PINNED, it.pinned_address + it.nbytes)
             stored = granules(it.store_address, STORE, it.store_address + packed_limit(it.nbytes))
             work(it, raw if it.op == "compress" else stored, stored if it.op == "compress" else raw)

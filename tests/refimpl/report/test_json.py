@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from refimpl.memory.packing import packed_limit
 from refimpl.network.accounting import network_wide_bytes
 from refimpl.planner import DoesNotFit, plan
 from refimpl.planner.instructions import pinned_size
 from refimpl.report.json import FIELDS, misfit_json, plan_json
 from refimpl.report.times import step_times
+from refimpl.vdnnpp.packing import packed_limit
 from tests.refimpl.modules import NetworkWide, machine, setup
 from tests.refimpl.report.programs import ALL, SMALL, baseline, compressing, evicting, offloading, timeline
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from refimpl.machine import HOST
-from refimpl.report.times import STORE, compute_clock, flows, host_stays, spans_by_instruction, step_times
+from refimpl.planner.instructions import STORE
+from refimpl.report.times import compute_clock, flows, host_stays, spans_by_instruction, step_times
 from tests.refimpl.report.programs import ALL, SMALL, compressing, offloading, sharing, timeline
 
 

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from refimpl.machine.gpus import MACHINES
-from refimpl.memory.packing import Packed, packed_limit
 from refimpl.names.presets import setup
 from refimpl.network import VDNN, Builder, Conventions, Network, Tensor
 from refimpl.network.conventions import VDNNPP
@@ -22,10 +21,11 @@ from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, plan
 from refimpl.planner.baseline import BufferAMap
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import Compress, Decompress, pinned_size
+from refimpl.planner.instructions import FromStore, ToStore, pinned_size
 from refimpl.studies.reproduce.vdnnpp.published import DENSITIES_PER_CENT, KEPT_MIB, RAW_MIB
 from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes
+from refimpl.vdnnpp.packing import Packed, packed_limit
 from refimpl.vdnnpp.pinned import BestFitOrHome
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, setups
@@ -112,7 +112,7 @@ def test_a_map_is_compressed_only_between_its_relu_and_backward() -> None:
     network = b.build()
     assert relu.y is conv.y
     buffers = Compressed().bind(PlanContext(network, GTX_970))
-    compressed = [buffers.compressed_bytes(conv.y, step) is not None for step in network.steps]
+    compressed = [buffers.bytes_in_store(conv.y, step) is not None for step in network.steps]
     assert compressed == [relu.forward.number <= step.number <= network.depth for step in network.steps]
 
 
@@ -132,7 +132,7 @@ def test_only_what_cannot_be_negative_is_ever_compressed(
     for it in program.instructions:
         if isinstance(it, CopyOut):
             left[it.tensor] = it.step
-        elif isinstance(it, Compress):
+        elif isinstance(it, ToStore):
             assert it.tensor in never_negative(network)
             assert last_writes[it.tensor] <= left[it.tensor] <= network.depth
 
@@ -206,7 +206,7 @@ def test_vgg16s_conv_set_keeps_213_of_545_mib() -> None:
     stored = sum(stored_bytes(tensor.nbytes // 4, densities[tensor]) for tensor in left)
     assert stored / MIB == pytest.approx(204.6, abs=0.05)
     assert (stored + network.input.nbytes) / MIB == pytest.approx(KEPT_MIB, abs=0.05)
-    compressed = {it.tensor: it.planned for it in program.instructions if isinstance(it, Compress)}
+    compressed = {it.tensor: it.planned for it in program.instructions if isinstance(it, ToStore)}
     assert all(compressed[tensor] == stored_bytes(tensor.nbytes // 4, densities[tensor]) for tensor in compressed)
     assert program.counts.stored_bytes == sum(compressed.values())
     assert program.counts.compressed_bytes == sum(tensor.nbytes for tensor in compressed)
@@ -287,7 +287,7 @@ def test_backward_asks_no_more_pinned_memory_than_forward() -> None:
     program = plan(build("vgg16", 64), setup("vdnnpp-all"), TITAN_X, PLENTY)
     ends = {True: 0, False: 0}
     for it in program.instructions:
-        if isinstance(it, (CopyOut, Decompress)):
+        if isinstance(it, (CopyOut, FromStore)):
             forward = it.step <= program.network.depth
             ends[forward] = max(ends[forward], it.pinned_address + pinned_size(it.nbytes))
     assert 0 < ends[False] <= ends[True] == program.pinned_bytes
@@ -335,9 +335,9 @@ def test_the_pinned_arena_is_never_exceeded() -> None:
             program.verify()
             assert pinned_for_maps(program) <= limit
             for it in program.instructions:
-                if isinstance(it, (CopyIn, CopyOut, Compress, Decompress)):
+                if isinstance(it, (CopyIn, CopyOut, ToStore, FromStore)):
                     assert it.pinned_address + it.nbytes <= program.pinned_bytes
-                if isinstance(it, (Compress, Decompress)):
+                if isinstance(it, (ToStore, FromStore)):
                     assert it.store_address + packed_limit(it.nbytes) <= program.store_bytes
 
     hold()
@@ -354,7 +354,7 @@ def test_nothing_pins_memory_inside_an_iteration() -> None:
         "allocate", "free", "launch", "copy out", "copy in", "compress", "decompress", "record", "wait",
     }  # fmt: skip
     assert not program.setup.allocator.driver_calls
-    on_host = [it for it in program.instructions if isinstance(it, (CopyIn, CopyOut, Compress, Decompress))]
+    on_host = [it for it in program.instructions if isinstance(it, (CopyIn, CopyOut, ToStore, FromStore))]
     assert max(it.pinned_address + pinned_size(it.nbytes) for it in on_host) == program.pinned_bytes
 
 

@@ -41,7 +41,7 @@ from refimpl.planner.device_memory import DeviceMemory
 from refimpl.studies.reproduce.vdnnpp.figures import as_vdnn, times
 from refimpl.vdnnpp import ALL, ALTERNATE_CONV, CONV, WINDOW, WINDOW_LATE, OffloadInputsOf, static
 from refimpl.vdnnpp.pinned import OnDemand
-from refimpl.vdnnpp.release import with_join, without_join
+from refimpl.vdnnpp.presets import with_join, without_join
 from tests.refimpl.backend.running import MACHINE, differing, plain_training, trained
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, planner

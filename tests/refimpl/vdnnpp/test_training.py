@@ -18,7 +18,7 @@ from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramO
 from refimpl.names import presets
 from refimpl.network import Network
 from refimpl.network.conventions import VDNNPP
-from refimpl.planner import Compress, Program, Setup
+from refimpl.planner import Program, Setup, ToStore
 from refimpl.planner.errors import PinnedDoesNotFit
 from refimpl.planner.instructions import pinned_size
 from refimpl.vdnnpp import Compressed
@@ -94,7 +94,7 @@ def holds(network: Network, program: Program, order: LegalOrder, poison: bool) -
     expected = plain_training(program, ITERATIONS)
     assert differing(state, expected) == []
     assert losses[-1] == float(np.mean(expected["losses"], dtype=np.float64))
-    compressed = [i for i in program.instructions if isinstance(i, Compress)]
+    compressed = [i for i in program.instructions if isinstance(i, ToStore)]
     assert {one.tensor for one in found} == {i.tensor.name for i in compressed}
     assert {i.tensor for i in compressed} <= never_negative(network)
     for one in found:

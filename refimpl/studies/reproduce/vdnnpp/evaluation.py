@@ -14,7 +14,7 @@ from refimpl.studies.reproduce.vdnnpp import figures, microbenchmark, pictures, 
 from refimpl.studies.reproduce.vdnnpp.figures import LayerRow, PinnedRow, SpeedRow
 from refimpl.studies.reproduce.vdnnpp.microbenchmark import HidingRow
 from refimpl.text import duration, size
-from refimpl.vdnnpp.release import with_join, without_join
+from refimpl.vdnnpp.presets import with_join, without_join
 
 MIB_1, MS, PER_CENT = in_units(MIB), in_units(1e-3), in_units(1e-2)
 

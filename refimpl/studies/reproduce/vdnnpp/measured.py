@@ -16,15 +16,14 @@ from functools import partial
 
 import numpy as np
 
+from refimpl.cli.compressed import compressed_table
 from refimpl.fit import by_name
 from refimpl.machine import timing
 from refimpl.machine.devices import device_at_hand
-from refimpl.memory import packing
 from refimpl.names import presets
 from refimpl.names.modules import module
 from refimpl.planner import Program, Setup, SetupError
 from refimpl.planner.largest import attempt
-from refimpl.report.compressed import compressed_table
 from refimpl.report.tables import Column, Table, percent, plain
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.measured import Measurement, Request, Run, gigabytes, side_by_side
@@ -34,6 +33,7 @@ from refimpl.studies.reproduce.vdnnpp.evaluation import hiding_table
 from refimpl.studies.reproduce.vdnnpp.figures import readings
 from refimpl.studies.reproduce.vdnnpp.microbenchmark import HidingRow
 from refimpl.text import counted, duration, offer, size
+from refimpl.vdnnpp import packing
 
 NETWORK, BATCH = "vgg16:vdnnpp", 128
 RIVALS = {"vdnnpp-all": "vdnn-all", "vdnnpp-conv": "vdnn-conv"}  #: preset → vDNN's that offloads the same layers' maps

@@ -24,8 +24,7 @@ from refimpl.studies.reproduce.vdnnpp.evaluation import (
     speed_tables,
 )
 from refimpl.studies.reproduce.vdnnpp.figures import SpeedRow, as_vdnn, readings
-from refimpl.vdnnpp.presets import static
-from refimpl.vdnnpp.release import with_join, without_join
+from refimpl.vdnnpp.presets import static, with_join, without_join
 from tests.refimpl.report.svg import missing
 
 pytestmark = pytest.mark.vdnnpp

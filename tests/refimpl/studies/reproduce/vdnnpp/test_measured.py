@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kernels import conv
-from refimpl.backend.host_thread import CompressedMap
+from refimpl.backend.host_thread import StoredMap
+from refimpl.cli.compressed import compressed_table
 from refimpl.names.machines import named as machine
 from refimpl.planner import SetupError
-from refimpl.report.compressed import compressed_table
 from refimpl.studies.reproduce.evaluation import to_json
 from refimpl.studies.reproduce.measured import Request
 from refimpl.studies.reproduce.vdnnpp import measured as vdnnpp_measured
@@ -104,7 +104,7 @@ def test_the_speed_of_compressing_is_measured_at_every_density() -> None:
 
 
 def test_the_table_of_compressed_maps_ends_with_their_sum() -> None:
-    maps = [CompressedMap("a", 4096, 1024, 2048, 0.25, 0.5, 0.25), CompressedMap("b", 4096, 3072, 2048, 0.75, 0.5)]
+    maps = [StoredMap("a", 4096, 1024, 2048, 0.25, 0.5, 0.25), StoredMap("b", 4096, 3072, 2048, 0.75, 0.5)]
     rows = compressed_table(maps).rows
     assert [row[0] for row in rows] == ["a", "b", "together"]
     assert rows[-1][1:5] == ["8 KiB", "4 KiB", "4 KiB", "50.0%"]

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.memory.packing import Packed, PackingError, packed_limit
-from refimpl.memory.packing import words as words_module
 from refimpl.vdnnpp.compression import stored_bytes
+from refimpl.vdnnpp.packing import Packed, PackingError, packed_limit
+from refimpl.vdnnpp.packing import words as words_module
 from tests.messages import raises_naming
 
 pytestmark = pytest.mark.vdnnpp

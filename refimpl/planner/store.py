@@ -1,10 +1,10 @@
-"""Compression: threads of the host compress the maps in pinned memory, so that their buffers serve other maps.
+"""The store: threads of the host copy maps from pinned memory into ordinary memory, so that buffers serve other maps.
 
 A map that was copied out is *raw*, in a buffer of pinned memory.  If the module in the slot `pinned` says so, the
-threads compress it into ordinary memory, the *store*.  Before it is copied in it is decompressed into a buffer again.
-The threads are a stream like the others.
+threads copy it into the *store*, written by the module's codec.  Before it is copied in it is copied back into a
+buffer.  The threads are a stream like the others.
 
-A map is compressed when another one takes its buffer, the oldest first, and the copy into it waits for the threads.
+A map goes to the store when another one takes its buffer, the oldest first, and the copy into it waits for the threads.
 The simulated clock has no say in it.  Without a limit on pinned memory a buffer is the map's for `lag` steps: a copy
 waits only for threads that take longer.  Where there is a limit, all of it is taken before a buffer is given to another
 map.  Maps whose buffers were not needed stay raw.
@@ -17,43 +17,42 @@ from typing import cast
 
 from refimpl.machine import HOST, Machine
 from refimpl.memory import UNLIMITED
-from refimpl.memory.packing import packed_limit
 from refimpl.network import Step, Tensor
 from refimpl.planner.context import PlanContext
-from refimpl.planner.instructions import Compress, Decompress, pinned_size
+from refimpl.planner.instructions import FromStore, ToStore, pinned_size
 from refimpl.planner.order import Block, Order
 from refimpl.planner.pinned_memory import PinnedMemory
-from refimpl.planner.slots import BoundCompression, Pinned
+from refimpl.planner.slots import BoundStore, Pinned
 
 
-class CompressedMaps(PinnedMemory):
-    """Pinned memory whose maps are compressed.
+class StoredMaps(PinnedMemory):
+    """Pinned memory whose maps may go on to the store.
 
     Args:
-        module: says which maps are compressed, and when they are decompressed.
+        module: says which maps go to the store, and when they come back.
         order: the program's draft.
         machine: how fast the threads are.
         stream: of the threads.
         device: the tensors that are on the device at the moment.
     """
 
-    module: BoundCompression
+    module: BoundStore
 
     def __init__(
-        self, module: BoundCompression, order: Order, machine: Machine, stream: int, device: Container[Tensor]
+        self, module: BoundStore, order: Order, machine: Machine, stream: int, device: Container[Tensor]
     ) -> None:
         super().__init__(module, order)
         self._machine, self._stream, self._device = machine, stream, device
         self._stored: dict[Tensor, Block] = {}
-        self._planned: dict[Tensor, int] = {}  #: bytes that a map is expected to take compressed
+        self._planned: dict[Tensor, int] = {}  #: bytes that a map is expected to take in the store
         self._left: dict[Tensor, int] = {}  #: the number of the step at which a map left
 
     def advance(self, step: Step) -> None:
-        """A step begins: in backward, maps are decompressed ahead."""
+        """A step begins: in backward, maps come back ahead."""
         super().advance(step)
         while not step.forward and (wanted := self.module.next_wanted(step)) is not None:
             if wanted not in self._device:
-                self._decompress(wanted)
+                self._bring_back(wanted)
 
     # -- copies --------------------------------------------------------------------------------------------------------
 
@@ -63,14 +62,14 @@ class CompressedMaps(PinnedMemory):
             return
         assert self._step is not None
         self._planned.pop(tensor, None)  # another content may be another case
-        nbytes = self.module.compressed_bytes(tensor, self._step)
+        nbytes = self.module.bytes_in_store(tensor, self._step)
         if nbytes is not None:
             self._planned[tensor], self._left[tensor] = nbytes, self._step.number
 
     def source(self, tensor: Tensor) -> Block:
-        """The buffer that a copy in reads; a compressed map is decompressed first."""
+        """The buffer that a copy in reads; a map that is in the store alone comes back first."""
         if tensor not in self._fixed:
-            self._decompress(tensor)
+            self._bring_back(tensor)
         return super().source(tensor)
 
     def _copies(self, tensor: Tensor) -> list[Block]:
@@ -88,17 +87,17 @@ class CompressedMaps(PinnedMemory):
         return super()._take(tensor)
 
     def _make_room(self, lag: int = 0) -> bool:
-        """Give back a buffer whose map is not needed from there, or that of the oldest map, which is compressed.
+        """Give back a buffer whose map is not needed from there, or that of the oldest map, which is stored.
 
         That is done only to a map that left `lag` steps ago or earlier.
         """
         assert self._step is not None
         spare = [tensor for tensor in self._raw if not self._raw[tensor].valid or self._is_stored(tensor)]
         raw = [tensor for tensor in self._raw if tensor in self._planned]
-        if spare:  # outdated, or decompressed ahead: the last of those is needed last
+        if spare:  # outdated, or back ahead: the last of those is needed last
             self._give_back(spare[-1])
         elif raw and self._left[raw[0]] + lag <= self._step.number:
-            self._compress(raw[0])
+            self._put_away(raw[0])
         else:
             return False
         return True
@@ -113,36 +112,37 @@ class CompressedMaps(PinnedMemory):
     def _is_stored(self, tensor: Tensor) -> bool:
         return tensor in self._stored and self._stored[tensor].valid
 
-    def _compress(self, tensor: Tensor) -> None:
+    def _put_away(self, tensor: Tensor) -> None:
         stored = self._stored.get(tensor)
         if stored is None:
-            limit = pinned_size(packed_limit(tensor.nbytes))
+            limit = pinned_size(self.module.codec.room(tensor.nbytes))
             stored = self._stored[tensor] = Block(tensor, self.store_bytes, limit, self._streams)
             self.store_bytes += limit
-        self._work(Compress, tensor, self._raw[tensor], stored)
+        self._copy(ToStore, tensor, self._raw[tensor], stored)
         self.counts["compressed_bytes"] += tensor.nbytes
         self.counts["stored_bytes"] += self._planned[tensor]
         self._give_back(tensor)
 
-    def _decompress(self, tensor: Tensor) -> None:
+    def _bring_back(self, tensor: Tensor) -> None:
         raw = self._raw.get(tensor)
         if (raw is not None and raw.valid) or not self._is_stored(tensor):
             return  # it is there as it was, or nowhere
-        self._work(Decompress, tensor, raw or self._take(tensor), self._stored[tensor])
+        self._copy(FromStore, tensor, raw or self._take(tensor), self._stored[tensor])
 
-    def _work(self, what: type[Compress] | type[Decompress], tensor: Tensor, raw: Block, stored: Block) -> None:
-        """Give the threads a map to do."""
+    def _copy(self, what: type[ToStore] | type[FromStore], tensor: Tensor, raw: Block, stored: Block) -> None:
+        """Give the threads a map to copy."""
         assert self._step is not None
-        nbytes = tensor.nbytes
-        work = what(self._step.number, tensor, raw.address, stored.address, nbytes, self._planned[tensor], self._stream)
-        source, target = (raw, stored) if what is Compress else (stored, raw)
-        self._order.work(work, self._machine.host_seconds(nbytes), [source], [target])
+        planned, codec = self._planned[tensor], self.module.codec
+        places = raw.address, stored.address, tensor.nbytes
+        work = what(self._step.number, tensor, *places, planned, self._stream, codec)
+        source, target = (raw, stored) if what is ToStore else (stored, raw)
+        self._order.work(work, self._machine.host_seconds(tensor.nbytes), [source], [target])
         target.valid = True
 
 
 def pinned_memory(module: Pinned, context: PlanContext, order: Order, device: Container[Tensor]) -> PinnedMemory:
     """The pinned memory of one plan; the threads' stream is the last."""
     bound = module.bind(context)
-    if not module.compresses:
+    if not module.uses_store:
         return PinnedMemory(bound, order)
-    return CompressedMaps(cast(BoundCompression, bound), order, context.machine, order.streams[-1], device)
+    return StoredMaps(cast(BoundStore, bound), order, context.machine, order.streams[-1], device)

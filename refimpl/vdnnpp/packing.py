@@ -1,4 +1,4 @@
-"""Zero-value compression of maps on the host: a bit a number says which are zero, and the others are packed.
+"""vDNN++'s codec, zero-value compression (§4): a bit a number says which are zero, and the others are packed.
 
 A map after a ReLU is full of zeros.  Packed, it is a mask of 32 bits for every 32 numbers, and the numbers that are
 not zero, one after another.  *Zero* is told by the bits: -0.0 and not-a-number are restored exactly, to the bit,
@@ -22,12 +22,28 @@ from typing import Any
 
 import numpy as np
 
+from refimpl.planner.codec import Codec
 from refimpl.text import RefimplError
 
 WORKERS = SLOTS = 8
 WORD = 32  #: numbers that share a mask
 
 Word = np.uint32
+
+#: The codec in NumPy, for a program that is written out as a script.
+WRITTEN_OUT = '''def compress(name, buffer):
+    """Keep a bit for every number, whether it is zero, and the numbers that are not.  (By the bits: -0.0 is not.)"""
+    numbers = buffer.reshape(-1).view(np.uint32)
+    store[name] = np.packbits(numbers != 0), numbers[numbers != 0]
+
+
+def decompress(name, buffer):
+    """The map as it was, to the bit."""
+    numbers = buffer.reshape(-1).view(np.uint32)
+    bits, others = store[name]
+    numbers[:] = 0
+    numbers[np.unpackbits(bits, count=numbers.size).astype(bool)] = others
+'''
 
 
 def packed_limit(nbytes: int) -> int:
@@ -120,3 +136,19 @@ class Packed:
         if self._numbers < 1 << 14:
             return [work(first, last) for first, last in zip(self._cuts, self._cuts[1:], strict=False)]
         return side_by_side(work, len(self._masks))
+
+
+class ZeroValue(Codec):
+    """Zero-value compression."""
+
+    packs, unpacks, packed = "compress", "decompress", "compressed"
+    written_out = WRITTEN_OUT
+
+    def room(self, nbytes: int) -> int:
+        return packed_limit(nbytes)
+
+    def place(self, store: np.ndarray, nbytes: int) -> Packed:
+        return Packed(store, nbytes)
+
+
+ZERO_VALUE = ZeroValue()
