@@ -61,7 +61,22 @@ class Module(ABC, Generic[Bound]):
 
 
 class Recompute(Module["BoundRecompute"]):
-    """The modules of the slot recompute."""
+    """The modules of the slot recompute.
+
+    An example, memory-centric: norm, relu and pool come after the checkpoint conv; the relu works in place on norm's
+    map.  The maps norm and pool are dropped, and a step of backward reads pool.  The chain is norm, relu, pool, and the
+    map norm may be released after pool.  The planner (`refimpl.planner.mover.Mover._rebuild`) goes through it:
+
+        has run again   never evicted   rebuilt        unfinished   on the device
+        -               pool            -              -            conv
+        norm            norm, pool      norm           norm         conv, norm
+        relu            norm, pool      norm           -            conv, norm
+        pool            pool            norm, pool     -            conv, pool
+
+    A map is unfinished until every step that changes it in place has run again.  While norm runs again, conv is not
+    evicted either; after it no step of the chain uses conv.  What was rebuilt is released at the end of the step of
+    backward, unless a later one uses it.
+    """
 
 
 class BoundRecompute(Protocol):

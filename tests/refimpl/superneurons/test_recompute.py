@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -29,7 +30,7 @@ from hypothesis import strategies as st
 from refimpl import vdnn
 from refimpl.network import SUPERNEURONS, VDNN, Builder, Conventions, Layer, Network, Step, Tensor
 from refimpl.network.zoo import build
-from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, plan
+from refimpl.planner import CopyOut, Launch, PlanContext, Program, Setup, plan, slots
 from refimpl.planner.baseline import NoOffload, NoPrefetch
 from refimpl.planner.mover import Mover, Workspace
 from refimpl.superneurons import (
@@ -79,6 +80,44 @@ class Watching(Mover):
         alive = frozenset(t for t in self.memory.managed() if t.kind != "workspace")
         self.runs.append(Run(self.order.step, step.layer, rebuild, alive))
         super().launch(step, workspace, rebuild)
+
+
+class Tracing(Mover):
+    """Notes its sets whenever a step has run again, as the table of `slots.Recompute` does: one list a rebuild."""
+
+    tables: list[list[list[str]]]
+
+    def note(self, ran: str) -> None:
+        sets = self._locked, self._rebuilt, self._unfinished, self.memory.managed()
+        maps = [sorted(x.name for x in one if x.kind == "map") for one in sets]
+        self.tables[-1].append([ran, *(", ".join(names) or "-" for names in maps)])
+
+    def _rebuild(self, tensor: Tensor) -> None:
+        self.tables.append([])
+        self.ran = "-"
+        super()._rebuild(tensor)
+        self.note(self.ran)
+
+    def _run_again(self, step: Step) -> None:
+        self.note(self.ran)
+        self.ran = step.layer.name
+        super()._run_again(step)
+
+
+def test_the_example_of_the_slots_docstring() -> None:
+    b = Builder("example", (1, 1, 8, 8))
+    b.conv(4, 3, pad=1, name="conv")
+    b.batchnorm(name="norm")
+    b.relu(name="relu")
+    b.pool(2, name="pool")
+    b.conv(4, 3, pad=1, name="reader")
+    b.fc(2, name="fc")
+    b.softmax(name="softmax")
+    planning = planner(b.build(), stages.recompute(MEMORY_CENTRIC), MACHINE, PLENTY, Tracing)
+    planning.mover.tables = tables = []  # type: ignore[attr-defined]
+    planning.plan()
+    lines = [re.split(r"\s{2,}", line.strip()) for line in (slots.Recompute.__doc__ or "").splitlines()]
+    assert tables[0] == [line for line in lines if len(line) == 5][1:]
 
 
 class Watched:
