@@ -55,7 +55,6 @@ SHARED_NAMES = {
     "measured": "a study's figures that are measured, and not planned",
     "pictures": "a study's pictures",
     "evaluation": "a study's parts, as tables and as pictures",
-    "build": "a compiler's part that calls the C compiler",
 }
 
 #: Folders where a file is named after the room that it is about.

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from kernels.targets import emulated, machine_code
-from kernels.targets.emulated import build
+from kernels.targets.emulated import c_compiler
 
 HERE = Path(__file__).parent
 TESTS = [HERE / f"{name}.py" for name in ("launches", "backend_calls", "driver_allocator", "compressed_maps")]
@@ -28,8 +28,8 @@ WHY_NOT = emulated.why_not() or machine_code.why_not()
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 @pytest.mark.parametrize("which", ["not timing", pytest.param("timing", marks=pytest.mark.timing)])
 def test_what_the_host_tells_the_driver(tmp_path: Path, which: str) -> None:
-    for name in ("libcuda.so", build.DRIVER):  # Numba looks for the first of the two
-        (tmp_path / name).symlink_to(build.driver())
+    for name in ("libcuda.so", c_compiler.DRIVER):  # Numba looks for the first of the two
+        (tmp_path / name).symlink_to(c_compiler.driver())
     path = [str(tmp_path), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(path)}
     options = ["-q", "-rA", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts=", "-m", which]

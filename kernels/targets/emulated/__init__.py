@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from kernels.targets.emulated import build
-from kernels.targets.emulated.build import NoCompiler, why_not
+from kernels.targets.emulated import c_compiler
+from kernels.targets.emulated.c_compiler import NoCompiler, why_not
 from kernels.targets.emulated.ptx import UnsupportedPtx
 
 __all__ = [
@@ -94,9 +94,9 @@ def most_steps(number: int | str) -> None:
 
 def _load() -> Any:
     """The driver, under the name by which Numba and cuda.core find theirs."""
-    path = build.driver()
+    path = c_compiler.driver()
     try:
-        there = ctypes.CDLL(build.DRIVER, mode=os.RTLD_NOLOAD)
+        there = ctypes.CDLL(c_compiler.DRIVER, mode=os.RTLD_NOLOAD)
     except OSError:
         return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
     if not hasattr(there, "emulated_register"):
@@ -144,7 +144,7 @@ def register(library: Any, kernel: Any, drop_stop: int | None = None) -> None:
     name, source = getattr(kernel, "shown_name", kernel.py_func.__name__), c_source(kernel, drop_stop)
     variants = {"never": (False,), "first": (False, True), "always": (True,)}[_races]
     with ThreadPoolExecutor(len(variants)) as compilers:  # each is a process of its own
-        made = [compilers.submit(build.kernel, name, source, races) for races in variants]
+        made = [compilers.submit(c_compiler.kernel, name, source, races) for races in variants]
     paths = [each.result() for each in made]
     arrays = _arrays(kernel)
     numbers = ctypes.c_uint * max(1, len(arrays))

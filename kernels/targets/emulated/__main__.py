@@ -11,13 +11,13 @@ import sys
 import traceback
 
 from kernels.targets import emulated
-from kernels.targets.emulated import build
+from kernels.targets.emulated import c_compiler
 
 
 def main() -> str | int | None:
     """The exit status: the script's; 1 if it fails or something is found; a text that says why it cannot be run."""
     if len(sys.argv) == 1:
-        print(build.driver())
+        print(c_compiler.driver())
         return 0
     del sys.argv[0]
     path = sys.argv[0]

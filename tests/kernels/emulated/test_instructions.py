@@ -12,7 +12,7 @@ import math
 import numpy as np
 import pytest
 
-from kernels.targets.emulated import UnsupportedPtx, build
+from kernels.targets.emulated import UnsupportedPtx, c_compiler
 from kernels.targets.emulated.ptx import BITS
 from kernels.targets.emulated.translate import translate
 
@@ -168,7 +168,7 @@ class Info(ctypes.Structure):
 
 def run(ptx: str, given: np.ndarray, results: np.ndarray) -> str:
     """One thread of an entry `f(given, results)`; what the checks found."""
-    library = ctypes.CDLL(str(build.kernel("test", translate(ptx, "f"), races=False)))
+    library = ctypes.CDLL(str(c_compiler.kernel("test", translate(ptx, "f"), races=False)))
     info = Info.in_dll(library, "emulated_kernel")
     arrays = (Array * 2)(
         *(
