@@ -97,7 +97,7 @@ class Late(slots.Prefetch):
     def bind(self, context: PlanContext) -> Coming:
         coming = self.coming
         if coming is None:
-            coming = steps_of(away(context), context.budget)
+            coming = steps_of(offloaded_candidates(context), context.budget)
         return Coming(coming, context)
 
 
@@ -113,7 +113,7 @@ class Coming:
         return self._at.get(step.number, ())
 
 
-def away(context: PlanContext) -> tuple[Model, list[Candidate]]:
+def offloaded_candidates(context: PlanContext) -> tuple[Model, list[Candidate]]:
     """The model, and the candidates that the setup offloads."""
     model = Model.of(context)
     offloaded = {tensor.name for tensor in context.fates if context.is_offloaded(tensor)}
@@ -144,7 +144,9 @@ class Capped(slots.Algorithms):
         return self.caps is None
 
     def bind(self, context: PlanContext) -> Chooser:
-        caps = caps_within(*away(context), context.budget) or {} if self.caps is None else dict(self.caps)
+        caps = (
+            caps_within(*offloaded_candidates(context), context.budget) or {} if self.caps is None else dict(self.caps)
+        )
         return Chooser(context, lambda step, choices, *_: within(choices, caps.get(step.number)) or least(choices))
 
 

@@ -38,10 +38,10 @@ from refimpl.backend.run_errors import RankFailed, RunError
 from refimpl.machine import here
 
 CHUNK = 1 << 14  #: numbers summed at once: they stay in the processor's cache
-SWIFT = 2000  #: numbers of the longest message that MPICH passes on at once; two of them are faster than a longer one
-GATHERED = 1 << 18  #: gradients of at most as many numbers are gathered in one message
-LISTEN = 0.1  #: seconds between two looks whether another rank has failed
-GRACE = 1.0  #: seconds in which a rank may still find what the other one failed with
+LONGEST_EAGER = 2000  #: numbers of the longest message that MPICH sends eagerly; two are faster than a longer one
+MOST_GATHERED = 1 << 18  #: gradients of at most as many numbers are gathered in one message
+POLL_SECONDS = 0.1  #: seconds between two looks whether another rank has failed
+GRACE_SECONDS = 1.0  #: seconds in which a rank may still find what the other one failed with
 FAILED = "!"  #: begins the word of a rank that cannot go on
 PATIENCE = 120.0  #: seconds that a rank waits for the others, a process only until all have begun
 
@@ -116,7 +116,7 @@ def shares(count: int, ranks: int) -> list[int]:
     return [count * rank // ranks for rank in range(ranks + 1)]
 
 
-def sent(nbytes: int, own: int, ranks: int) -> int:
+def bytes_sent(nbytes: int, own: int, ranks: int) -> int:
     """Bytes that a rank sends: its part of the others' shares, then the mean of its own to each of them."""
     return nbytes - own + (ranks - 1) * own
 
@@ -154,7 +154,7 @@ class Threads(Communicator):
             for other in of_ranks[1:]:
                 total += other
             total *= np.float32(1 / self.size)
-            self.sent_bytes += sent(total.nbytes, 4 * (end - start), self.size)
+            self.sent_bytes += bytes_sent(total.nbytes, 4 * (end - start), self.size)
             for gradient in gradients:
                 gradient.reshape(-1)[:], total = total[: gradient.size], total[gradient.size :]
 
@@ -247,14 +247,14 @@ class Mpi(Communicator):
         count = sum(piece.size for piece in flat)
         gather: Callable[[], object] = lambda: None  # noqa: E731
         scatter = gather
-        if len(flat) > 1 and count <= GATHERED:
+        if len(flat) > 1 and count <= MOST_GATHERED:
             gathered = np.empty(count, np.float32)
             places = split_like(gathered, flat)
             gather, scatter = copying(flat, places), copying(places, flat)
             flat = [gathered]
         bounds = shares(count, size)
-        pieces = [cut(flat, start, end) for start, end in pairwise(bounds)]
-        sent_bytes = sent(4 * count, 4 * (bounds[rank + 1] - bounds[rank]), size)
+        pieces = [slices(flat, start, end) for start, end in pairwise(bounds)]
+        sent_bytes = bytes_sent(4 * count, 4 * (bounds[rank + 1] - bounds[rank]), size)
         once = size == 2 and count <= CHUNK
         if once:  # each sums everything: as many bytes, in one exchange instead of two
             pieces = [flat, flat]
@@ -318,7 +318,7 @@ class Mpi(Communicator):
             listener.join()
             ready = self._failures.Ibarrier()
             while not ready.Test() and not self._failures.Iprobe():
-                sleep(LISTEN / 10)  # a signal is seen here, and not inside a call of MPI
+                sleep(POLL_SECONDS / 10)  # a signal is seen here, and not inside a call of MPI
         except BaseException:
             self._preparing = False
             if not self._told:
@@ -332,9 +332,9 @@ class Mpi(Communicator):
         self.agree()  # a rank that was told hears why
 
     def _listen(self, done: threading.Event) -> None:
-        while self._before and not done.wait(LISTEN):
+        while self._before and not done.wait(POLL_SECONDS):
             if self._failures.Iprobe():
-                if not done.wait(GRACE):
+                if not done.wait(GRACE_SECONDS):
                     self._told = True
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 return
@@ -378,7 +378,7 @@ def initialised(program: str, otherwise: str = "") -> Any:
         raise RunError(f"MPI is not there ({why}): pip install 'refimpl[mpi]', or mpi4py for your own MPI") from None
     library, started = MPI.get_vendor()[0], here.launched()
     if started and (library == "Open MPI") != (started.by == "Open MPI") and "SLURM_JOB_ID" not in os.environ:
-        raise foreign(library, started)
+        raise other_launcher(library, started)
     if not MPI.Is_initialized():
         beside = None
         if started:
@@ -389,11 +389,11 @@ def initialised(program: str, otherwise: str = "") -> Any:
         if beside:
             beside.communicate()
     if started and MPI.COMM_WORLD.size == 1:
-        raise foreign(library, started)
+        raise other_launcher(library, started)
     return MPI
 
 
-def foreign(library: str, started: here.Launched) -> RunError:
+def other_launcher(library: str, started: here.Launched) -> RunError:
     """The error for a process that the launcher of another MPI has started."""
     own = Path(sys.executable).with_name("mpiexec")
     which = str(own) if own.exists() else f"the mpiexec of {library}"
@@ -403,7 +403,7 @@ def foreign(library: str, started: here.Launched) -> RunError:
     )
 
 
-def cut(pieces: Sequence[np.ndarray], start: int, end: int) -> list[np.ndarray]:
+def slices(pieces: Sequence[np.ndarray], start: int, end: int) -> list[np.ndarray]:
     """Numbers start..end of arrays that are thought of as one after another."""
     found, offset = [], 0
     for piece in pieces:
@@ -418,8 +418,8 @@ def split_like(row: np.ndarray, pieces: Sequence[np.ndarray]) -> list[np.ndarray
 
 
 def messages(pieces: Sequence[np.ndarray]) -> Iterator[tuple[int, np.ndarray]]:
-    """What is sent of arrays, numbered: the arrays, or both halves of one that is a little longer than `SWIFT`."""
-    halves = [np.split(one, [one.size // 2] if SWIFT < one.size <= 2 * SWIFT else []) for one in pieces]
+    """What is sent of arrays, numbered: the arrays, or both halves of one a little longer than `LONGEST_EAGER`."""
+    halves = [np.split(one, [one.size // 2] if LONGEST_EAGER < one.size <= 2 * LONGEST_EAGER else []) for one in pieces]
     return enumerate(chain.from_iterable(halves))
 
 

@@ -24,10 +24,10 @@ from refimpl.backend.host_thread import (
     HostWork,
     Piece,
     StoredMap,
-    doing,
     host_stream,
-    needs,
     network_stream,
+    work_text,
+    work_to_await,
 )
 from refimpl.backend.orders import Arranger, LegalOrder, ProgramOrder
 from refimpl.backend.poison import ONES, Place, Poison
@@ -123,7 +123,7 @@ class CpuReplay(Replay):
         beside = type(device.order) is ProgramOrder and not device.poison
         streams = (host_stream(program) if program.store_bytes else None, network_stream(program)) if beside else ()
         self._threads = {stream: HostThread() for stream in streams if stream is not None}
-        self._needs = {stream: needs(program, stream) for stream in self._threads}
+        self._needs = {stream: work_to_await(program, stream) for stream in self._threads}
         self._pieces: dict[int, Piece] = {}  #: of the last iteration, by position
         self._began = 0.0  #: the work that is being done
 
@@ -175,7 +175,7 @@ class CpuReplay(Replay):
                         self._threads[stream].wait_for(self._pieces[needed[position]])
                 work: Any = self._program.instructions[position]
                 if work.stream in self._threads:
-                    self._pieces[position] = Piece(doing(work), *self._work[position])
+                    self._pieces[position] = Piece(work_text(work), *self._work[position])
                     self._threads[work.stream].start(self._pieces[position])
                     continue
                 self._began = perf_counter()  # after what it waited for

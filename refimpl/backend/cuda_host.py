@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver
 
-from refimpl.backend.host_thread import HostThread, HostWork, Piece, StoredMap, doing, host_stream
+from refimpl.backend.host_thread import HostThread, HostWork, Piece, StoredMap, host_stream, work_text
 from refimpl.backend.orders import awaited
 from refimpl.backend.run_errors import DeviceFailed, RunError
 from refimpl.planner import HostCopy, Program, Record, Wait
@@ -157,7 +157,7 @@ class HostSide(ThreadSide):
         first = partial(self._await, position, [event.handle for event in self._first[position]])
         instruction = self._program.instructions[position]
         if isinstance(instruction, HostCopy):
-            piece = Piece(doing(instruction), partial(self._run, instruction), first)
+            piece = Piece(work_text(instruction), partial(self._run, instruction), first)
         else:
             count = partial(self._count, self._number[position])
             piece = Piece(f"on its way to record {position}", lambda: None, first, count)

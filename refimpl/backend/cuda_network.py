@@ -18,7 +18,7 @@ from cuda.bindings import driver
 
 from refimpl.backend.communicators import Communicator
 from refimpl.backend.cuda_host import Action, ThreadSide, checked
-from refimpl.backend.host_thread import Piece, doing
+from refimpl.backend.host_thread import Piece, work_text
 from refimpl.planner import Launch, Program
 
 Copying = Callable[[int, int, int], Callable[[Any], None]]  #: device address, host address, bytes → a copy on a handle
@@ -81,7 +81,7 @@ class NetworkSide(ThreadSide):
         checked(driver.cuEventRecord(event, self._handle), "to record an event")
         launch: Any = self._program.instructions[position]
         run, first = partial(self._run, position), partial(self._await, position, [event])
-        self._start(position, Piece(doing(launch), run, first, partial(self._count, self._number[position])))
+        self._start(position, Piece(work_text(launch), run, first, partial(self._count, self._number[position])))
 
     def _run(self, position: int) -> None:
         self._reduce[position]()

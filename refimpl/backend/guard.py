@@ -20,7 +20,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-LOOK = 2.0  #: seconds between two looks whether a rank is stopped
+POLL_SECONDS = 2.0  #: seconds between two looks whether a rank is stopped
 
 
 def watch(program: str, folder: str, ranks: dict[int, int]) -> None:
@@ -40,7 +40,7 @@ def watch(program: str, folder: str, ranks: dict[int, int]) -> None:
         events.register(descriptor, select.EPOLLIN)
     stopped: set[int] = set()
     while True:
-        found = events.poll(LOOK)
+        found = events.poll(POLL_SECONDS)
         if not found:
             stopped = tell_stopped(program, ranks, stopped)
         for descriptor, _ in found:

@@ -75,7 +75,7 @@ class HostWork:
             self._stored[work.tensor] = replace(self._stored[work.tensor], decompress_seconds=seconds)
 
 
-def doing(work: HostCopy | Launch) -> str:
+def work_text(work: HostCopy | Launch) -> str:
     """As an error says it."""
     if isinstance(work, Launch):
         return f"reducing {', '.join(map(str, work.call.updates[:3]))}, … (instruction of step {work.step})"
@@ -92,7 +92,7 @@ def network_stream(program: Program) -> int | None:
     return program.streams.index(NETWORK_STREAM) if NETWORK_STREAM in program.streams else None
 
 
-def needs(program: Program, beside: int | None) -> dict[int, int]:
+def work_to_await(program: Program, beside: int | None) -> dict[int, int]:
     """Position of a piece of work → that of the work on the stream `beside` that must be done before it.
 
     In the program's order.  A stream's work is done in order, so one position includes all before it, and is given

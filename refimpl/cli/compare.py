@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
         table = compare_table(title, [row for row, _ in rows], baseline)
         if options.least:
             table = with_least(table, [document.get("least_budget_bytes") for _, document in rows])
-        show_table(narrowed(without_agreement(table)))
+        show_table(fit_to_width(without_agreement(table)))
     if not options.setups and not options.effort:
         wrapped(f"combined: the fastest of at most {EFFORT} plans; --effort N makes N, and can find a faster one.")
     for network in networks:
@@ -148,21 +148,21 @@ def without_agreement(table: Table) -> Table:
         return table
     same = ", ".join(f"{name} {value}" for name, value in agreed.items() if value != "–")
     note = f"{table.note}  The same for all: {same}." if same else table.note
-    return replace(without(table, agreed), note=note)
+    return replace(without_columns(table, agreed), note=note)
 
 
-def narrowed(table: Table) -> Table:
+def fit_to_width(table: Table) -> Table:
     """The table without the columns that can be done without, until it fits the width."""
     for name in ("fits", *WIDE) if "least" in table.head else WIDE:
         columns = zip(table.head, *table.rows, strict=True)
         widths = [NAME if cells[0] in table.wraps else max(map(len, cells)) for cells in columns]
         if sum(widths) + len(GAP) * (len(widths) - 1) <= WIDTH:
             break
-        table = without(table, {name})
+        table = without_columns(table, {name})
     return table
 
 
-def without(table: Table, names: Collection[str]) -> Table:
+def without_columns(table: Table, names: Collection[str]) -> Table:
     """The table without these columns."""
     kept = [i for i, name in enumerate(table.head) if name not in names]
     return replace(table, head=[table.head[i] for i in kept], rows=[[row[i] for i in kept] for row in table.rows])
@@ -178,7 +178,7 @@ def row(
     advance: Advance,
 ) -> tuple[Compared, dict[str, Any]]:
     """The row of a group and its document: those of the fastest setup that fits, which is proved."""
-    own = [watched(setup, advance) for setup in group.setups]
+    own = [with_progress(setup, advance) for setup in group.setups]
     best = best_of(own, network, machine, budget, watch=lambda name: advance(f"{network.name} {name}"))
     shown = by_preset(best.tried, group.paper)
     rows = [row_of(one, common, budget) for one in shown]
@@ -195,14 +195,14 @@ def row(
     elif best.tried and isinstance(error := best.tried[0].failure, DoesNotFit):
         document |= misfit_json(network, best.tried[0].setup, machine, budget, error)
     else:
-        document |= brief(names[0], rows[0])
+        document |= short_json(names[0], rows[0])
     document = {name: value for name, value in document.items() if name not in LEFT_OUT}
     if options.least:
         needs = [least(network, one.setup, machine) for one in (best.tried[:1] if best.program else best.tried)]
         document["least_budget_bytes"] = min((nbytes for nbytes in needs if nbytes), default=None)
     if group.paper:
         document["paper"] = group.paper
-        document["others"] = [brief(name, other) for name, other in zip(names[1:], rows[1:], strict=True)]
+        document["others"] = [short_json(name, other) for name, other in zip(names[1:], rows[1:], strict=True)]
     return replace(rows[0], paper=group.paper, others=tuple(rows[1:])), document
 
 
@@ -217,20 +217,20 @@ def by_preset(tried: Sequence[Tried], paper: str) -> list[Tried]:
 
 def row_of(one: Tried, common: Collection[str], budget: int) -> Compared:
     """A setup's seconds, or why it has none."""
-    name = short(one.setup, common)
+    name = short_name(one.setup, common)
     if isinstance(one.failure, DoesNotFit):
         return misfit(name, budget, one.failure)
     return Compared(name, budget, seconds=one.seconds, misfit=f"is refused: {one.failure}" if one.failure else "")
 
 
-def watched(setup: Setup, advance: Advance) -> Setup:
+def with_progress(setup: Setup, advance: Advance) -> Setup:
     """The setup; a long search says in the bar how far it is."""
     if not isinstance(setup, Combined):
         return setup
     return replace(setup, watch=lambda plans, most, seconds: advance(f"{setup.name}, plan {plans} of {most}", by=0))
 
 
-def brief(name: str, row: Compared) -> dict[str, Any]:
+def short_json(name: str, row: Compared) -> dict[str, Any]:
     """What JSON says of a setup that is not the row of its paper."""
     how = {"seconds": row.seconds} if row.fits else {"why": row.misfit}
     return {"setup": name, "fits": row.fits} | how
@@ -262,7 +262,7 @@ def group_of(paper: str, options: argparse.Namespace) -> PaperGroup:
     return PaperGroup(made, paper, tuple(refused))
 
 
-def short(setup: Setup, common: Collection[str] = ()) -> str:
+def short_name(setup: Setup, common: Collection[str] = ()) -> str:
     """A row's name: the setup's, without `baseline`, without what all rows share, and mostly without slots' names."""
     preset, *changed = setup.name.split(", ")
     own = (word for word in changed if word not in common)

@@ -139,7 +139,7 @@ def presets(options: argparse.Namespace) -> int:
     rows = [[name, preset.about] for name, preset in PRESETS.items()]
     show("presets", ["name", "what it does"], rows, wraps=["what it does"])
     rows = [
-        [name, ", ".join(f"{slot}={held}" for slot, held in filled(preset.setup).items())]
+        [name, ", ".join(f"{slot}={held}" for slot, held in filled_slots(preset.setup).items())]
         for name, preset in PRESETS.items()
     ]
     show("their modules, where a slot is not none", ["name", "slots"], rows, wraps=["slots"])
@@ -147,7 +147,7 @@ def presets(options: argparse.Namespace) -> int:
     return DONE
 
 
-def filled(made: Setup) -> dict[str, str]:
+def filled_slots(made: Setup) -> dict[str, str]:
     """A setup in words: its modules, where a slot is not none, and whether its streams join."""
     beside = {name: value for name, value in switches(made).items() if value == "yes"}
     return {slot: module for slot, module in made.slots.items() if module != "none"} | beside

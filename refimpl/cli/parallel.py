@@ -33,18 +33,18 @@ def as_rank(options: argparse.Namespace, work: Work) -> int:
     communicator = Mpi(options.parser.prog)
     take_share(communicator)
     try:
-        with quiet(communicator.rank > 0):
+        with silenced(communicator.rank > 0):
             return work(options, communicator)
     except RankFailed as error:
-        return ended(communicator, str(error), error.status)
+        return end_with(communicator, str(error), error.status)
     except KeyboardInterrupt:
-        return alone(communicator, "interrupted", INTERRUPTED)
+        return fail_all(communicator, "interrupted", INTERRUPTED)
     except (Exception, SystemExit) as error:
         status = status_of(error)
         if status is None:  # a fault of ours, which keeps its traceback
             communicator.fail(f"{type(error).__name__}: {error}", WRONG)
             raise
-        return alone(communicator, error_line(error), status)
+        return fail_all(communicator, error_line(error), status)
     finally:
         communicator.close()
 
@@ -85,13 +85,13 @@ def tell_ranks(prog: str, why: str, status: int) -> bool:
     return started.rank > 0
 
 
-def alone(communicator: Communicator, why: str, status: int) -> int:
+def fail_all(communicator: Communicator, why: str, status: int) -> int:
     """This rank cannot go on, and the others learn of it."""
     together = communicator.fail(why, status)
-    return ended(communicator, why if together else f"rank {communicator.rank}: {why}", status)
+    return end_with(communicator, why if together else f"rank {communicator.rank}: {why}", status)
 
 
-def ended(communicator: Communicator, why: str, status: int) -> int:
+def end_with(communicator: Communicator, why: str, status: int) -> int:
     """The first rank ends the command with a line, the others with its status alone."""
     if communicator.rank == 0:
         raise Fail(why, status)
@@ -99,7 +99,7 @@ def ended(communicator: Communicator, why: str, status: int) -> int:
 
 
 @contextmanager
-def quiet(silent: bool) -> Iterator[None]:
+def silenced(silent: bool) -> Iterator[None]:
     """Discards what is printed inside, if `silent`."""
     with ExitStack() as stack:
         if silent:

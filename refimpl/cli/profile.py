@@ -67,12 +67,12 @@ def here(options: argparse.Namespace) -> int:
     if options.network or options.out:
         raise Fail("--here measures the CPU's kernels, whatever the network: leave out NETWORK and --out")
     with progress("", cpu_costs.STAGES) as advance:
-        costs = cpu_costs.measured(advance)
+        costs = cpu_costs.measure_and_keep(advance)
     machine = with_costs(rough_cpu(), costs)
     say(
         f"{counted(machine.multiprocessors, 'core')}: {machine.flops / 1e9:.0f} GFLOP/s in matrix products, "
         f"{machine.bandwidth / 1e9:.1f} GB/s in a copy; {counted(len(costs), 'cost')} kept in "
-        f"{cpu_costs.path() or 'no file'}"
+        f"{cpu_costs.costs_path() or 'no file'}"
     )
     measured = sum(name in costs for name in cpu_costs.MEASURED)
     launch, fetched = costs[SHARED][0], costs[FETCHED][0]
@@ -80,6 +80,6 @@ def here(options: argparse.Namespace) -> int:
         f"Measured: {counted(measured, 'kernel')}, a launch ({1e6 * launch:.1f} µs on all threads), and a byte in no "
         f"cache ({1e9 * fetched:.3f} ns). Modelled: the other kernels, each by the measured one most like it."
     )
-    if not cpu_costs.wanted():
+    if not cpu_costs.is_calibration_on():
         say("REFIMPL_CALIBRATE=0: the machine here is the rough model nevertheless")
     return DONE

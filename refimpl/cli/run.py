@@ -344,7 +344,7 @@ def interrupted(trainer: Trainer, options: argparse.Namespace, last: int) -> int
     ranks = f" (rank{'s' * (len(stopped) > 1)} {', '.join(map(str, stopped))})" if trainer.communicator.size > 1 else ""
     tell(f"{options.parser.prog}: interrupted{ranks} after iteration {trainer.iteration}; {said}")
     if whole and trainer.iteration < last:
-        again = without(options.arguments, "--resume")
+        again = without_option(options.arguments, "--resume")
         ranks = f"mpiexec -n {trainer.communicator.size} " if options.parallel else ""
         tell(f"resume with: {ranks}refimpl {shlex.join([*again, '--resume', str(path)])}")
     return INTERRUPTED
@@ -365,7 +365,7 @@ def saved(trainer: Trainer, options: argparse.Namespace) -> str:
     return f"; saved as it was before: {options.save}"
 
 
-def without(arguments: list[str], option: str) -> list[str]:
+def without_option(arguments: list[str], option: str) -> list[str]:
     """A command's arguments without an option and its value."""
     kept: list[str] = []
     skip = False
@@ -428,7 +428,10 @@ def report(document: dict[str, Any], program: Program, stored: list[StoredMap]) 
         f"{duration(seconds['predicted'])}{rough}"
     )
     if document["algorithms"]:
-        say(f"Chosen    {chosen(document['algorithms'])}" + f", as in {document['like']}" * bool(document["like"]))
+        say(
+            f"Chosen    {algorithms_line(document['algorithms'])}"
+            + f", as in {document['like']}" * bool(document["like"])
+        )
     if document["ranks"] > 1:
         reduces = counted(len(program.network.reduced), "all-reduce")
         say(f"Network   {reduces} an iteration; all ranks together send {size(document['wire_bytes'])}")
@@ -455,7 +458,7 @@ def report(document: dict[str, Any], program: Program, stored: list[StoredMap]) 
         say(f"Exported  {document['exported']}")
 
 
-def chosen(algorithms: dict[str, str]) -> str:
+def algorithms_line(algorithms: dict[str, str]) -> str:
     """The algorithms of a run, how many calls have each."""
     each = ", ".join(f"{name} {number}" for name, number in Counter(algorithms.values()).most_common())
     return f"{counted(len(algorithms), 'convolution call')}: {each}"

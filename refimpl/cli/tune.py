@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
             plan(build(options.network, 1), setup, machine, budget)  # the same, and says what would fit
             raise
     if picture:
-        save(drawn(tuned), picture)
+        save(tuning_picture(tuned), picture)
     if options.json:
         print_json(document(tuned))
         return DONE
@@ -127,7 +127,7 @@ def accountings_table(tuned: Tuned) -> Table:
     return Table.of(title(tuned), tuned.accountings.values(), columns, f"b0: the largest batch that fits.  {note}")
 
 
-def marks(tuned: Tuned) -> dict[str, int]:
+def marked_batches(tuned: Tuned) -> dict[str, int]:
     """Name → batch that is marked, on the curve."""
     return {"b*": tuned.optimal_batch, "knee": knee(tuned), "largest": tuned.trainable_batch}
 
@@ -141,7 +141,7 @@ def curve_table(tuned: Tuned) -> Table:
     """X(b)."""
 
     def marked(one: Point) -> str:
-        names = [name for name, batch in marks(tuned).items() if batch == one.batch]
+        names = [name for name, batch in marked_batches(tuned).items() if batch == one.batch]
         return "does not fit" if one.seconds is None else ", ".join(names)
 
     def of(name: str) -> Any:
@@ -205,12 +205,12 @@ def cluster_table(tuned: Tuned) -> Table:
     return Table.of(f"A cluster at batch {tuned.optimal_batch} (simulated)", tuned.workers, columns, note)
 
 
-def drawn(tuned: Tuned) -> Any:
+def tuning_picture(tuned: Tuned) -> Any:
     """X(b) with what matters marked."""
     from refimpl.report.batch_picture import batch_picture
 
     rates = fitting(tuned.curve)
-    marked = [(name, batch, rates[batch]) for name, batch in marks(tuned).items()]
+    marked = [(name, batch, rates[batch]) for name, batch in marked_batches(tuned).items()]
     for known in tuned.accountings.values():
         if found := known.point.images_a_second:
             marked.append((f"b0, {known.name}", known.batch, found))
@@ -292,14 +292,14 @@ def tuned_file(path: str) -> TunedFile:
         tuned = TunedFile(
             found["network"], found["optimal_batch"], learning["rate"], learning["base_rate"], learning["warmup_epochs"]
         )
-        if sound(tuned):
+        if is_valid(tuned):
             return tuned
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     raise Fail(f"--tuned {path}: this is not what refimpl tune --json prints, or it is damaged")
 
 
-def sound(tuned: TunedFile) -> bool:
+def is_valid(tuned: TunedFile) -> bool:
     """Whether every value is of its kind and can be meant."""
     wholes, reals = (tuned.batch, tuned.warmup_epochs), (tuned.rate, tuned.base_rate)
     return (

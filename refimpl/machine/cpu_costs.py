@@ -42,12 +42,12 @@ from refimpl.machine.cpu_model import (
     LAUNCH,
     SHARED,
     Units,
+    algorithm_arguments,
+    call_arguments,
     launches,
     seconds_of,
     unevenness,
     units,
-    untouched,
-    way,
     with_costs,
 )
 from refimpl.machine.files import replacing
@@ -170,7 +170,7 @@ def networks(sizes: Sequence[tuple[int, int, int, int]] = SIZES) -> Iterator[Net
         yield b.build()
 
 
-def filled(shape: Sequence[int], dtype: str) -> np.ndarray:
+def random_array(shape: Sequence[int], dtype: str) -> np.ndarray:
     """Numbers of either sign around zero, as they are met in training."""
     if dtype != "float32":
         return np.zeros(shape, dtype)
@@ -191,13 +191,13 @@ def cases(every: Sequence[Network] = ()) -> Runs:
     first: dict[Cost, tuple[str, Way]] = {}
     for network in every or networks():
         for way_to_run in (each for step in network.steps for call in step.calls for each in _ways(call)):
-            for launched in launches(way_to_run[0].function, untouched(way_to_run[0]) | way_to_run[1]):
+            for launched in launches(way_to_run[0].function, call_arguments(way_to_run[0]) | way_to_run[1]):
                 first.setdefault(units(launched), (launched.kernel.name, way_to_run))
     if not every:
         first = {cost: first[cost] for name in MEASURED for cost in _few(name, first)}
     found: Runs = {}
     for call, chosen in {id(each): each for _, each in first.values()}.values():
-        for launched in launches(call.function, untouched(call, filled) | chosen):
+        for launched in launches(call.function, call_arguments(call, random_array) | chosen):
             if units(launched) in first:
                 found.setdefault(units(launched), launched)
     copy = copy_of(LARGE)
@@ -228,7 +228,10 @@ def _ways(call: Call) -> Iterator[Way]:
         return
     offered = [one for one in options("own", call) if one.algorithm != "direct" or call.flops < LONGEST_DIRECT]
     for name in dict.fromkeys(option.algorithm for option in offered):
-        yield call, way(name, max(option.workspace_bytes for option in offered if option.algorithm == name))
+        yield (
+            call,
+            algorithm_arguments(name, max(option.workspace_bytes for option in offered if option.algorithm == name)),
+        )
 
 
 # -- compiled by several processes -------------------------------------------------------------------------------------
@@ -370,12 +373,12 @@ def _threads() -> int:
 # -- kept --------------------------------------------------------------------------------------------------------------
 
 
-def wanted() -> bool:
+def is_calibration_on() -> bool:
     """Whether REFIMPL_CALIBRATE leaves the calibration on."""
     return os.environ.get("REFIMPL_CALIBRATE", "1") != "0"
 
 
-def path() -> Path | None:
+def costs_path() -> Path | None:
     """The file of this machine's calibration; None where nothing can be kept."""
     import kernels
     from kernels.targets.cpu.build import cache_directory, compiler_key
@@ -394,9 +397,9 @@ def path() -> Path | None:
 NEEDED, PRODUCTS = OF_ANY_KERNEL | {"elementwise_copy"}, {"gemm_vector_rows_nn", "gemm_register_2d"}
 
 
-def kept() -> dict[str, Units] | None:
+def read_costs() -> dict[str, Units] | None:
     """The costs that were measured before; None if there are none, or if the file is damaged."""
-    file = path()
+    file = costs_path()
     try:
         found = json.loads(file.read_text(encoding="utf-8")) if file else None
         costs = {str(name): tuple(float(cost) for cost in values) for name, values in found.items()} if found else {}
@@ -408,7 +411,7 @@ def kept() -> dict[str, Units] | None:
         return None
 
 
-def measured(watch: CalibrationProgress | None = None) -> dict[str, Units]:
+def measure_and_keep(watch: CalibrationProgress | None = None) -> dict[str, Units]:
     """Measure now, and keep the costs for later processes; without `watch`, progress is shown on standard error."""
     if watch is None:
         print(
@@ -417,7 +420,7 @@ def measured(watch: CalibrationProgress | None = None) -> dict[str, Units]:
             file=sys.stderr,
         )
     costs = calibrate(watch or _shown)
-    file = path()
+    file = costs_path()
     if file is not None:
         with replacing(file) as out:
             out.write(json.dumps(costs, indent=1).encode())
@@ -440,11 +443,11 @@ def machine(rough: Machine, measure: bool = True) -> Machine:
         rough: what is not measured, and the machine itself if nothing is.
         measure: measure now if nothing was measured before.
     """
-    if not wanted():
+    if not is_calibration_on():
         return rough
     if not _costs:
-        found = kept()
+        found = read_costs()
         if found is None and not measure:
             return rough
-        _costs[:] = [found or measured()]
+        _costs[:] = [found or measure_and_keep()]
     return with_costs(rough, _costs[0])

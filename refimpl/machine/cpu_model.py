@@ -42,34 +42,34 @@ Arguments = Mapping[str, Any]
 # -- what a launch consists of -----------------------------------------------------------------------------------------
 
 
-def up(n: int, step: int) -> int:
+def round_up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
 def _register_2d(a: Arguments, grid: Sequence[int]) -> Units:
-    m, n, k = up(a["m"], 8), up(a["n"], 8), a["k"]
+    m, n, k = round_up(a["m"], 8), round_up(a["n"], 8), a["k"]
     return grid[1] * m * n * k, prod(grid) * k, grid[1] * m * n
 
 
 def _vector_rows(a: Arguments, grid: Sequence[int], tile: int) -> Units:
-    m, n, k, down = up(a["m"], 8), up(a["n"], 16), a["k"], grid[0] // a["across"]
+    m, n, k, down = round_up(a["m"], 8), round_up(a["n"], 16), a["k"], grid[0] // a["across"]
     copied = k * (a["across"] * a["m"] + down * a["n"])
     return grid[1] * m * n * k, grid[1] * copied, grid[1] * a["m"] * a["n"], prod(grid) * tile * tile
 
 
 def _tiled(a: Arguments, grid: Sequence[int]) -> Units:
-    return prod(grid) * up(a["k"], 16), prod(grid)
+    return prod(grid) * round_up(a["k"], 16), prod(grid)
 
 
 def _skinny(a: Arguments, grid: Sequence[int]) -> Units:
     m, n, k = a["m"], a["n"], a["k"]
-    return grid[1] * up(m, 8) * n * k, grid[1] * n * k, prod(grid[:2]) * m * k, prod(grid[1:]) * m * n
+    return grid[1] * round_up(m, 8) * n * k, grid[1] * n * k, prod(grid[:2]) * m * k, prod(grid[1:]) * m * n
 
 
 def _resting(results: int, rows: int) -> float:
     """The share of a tile's threads that have a row of the result; a thread has rows in both halves of the tile."""
     full, rest = divmod(results, rows)
-    return (full + min(1.0, up(rest, 4) / (rows // 2))) / -(-results // rows)
+    return (full + min(1.0, round_up(rest, 4) / (rows // 2))) / -(-results // rows)
 
 
 def _gathered(a: Arguments, grid: Sequence[int], rows: int, steps: float) -> Units:
@@ -78,11 +78,11 @@ def _gathered(a: Arguments, grid: Sequence[int], rows: int, steps: float) -> Uni
 
 
 def _by_tap(a: Arguments, grid: Sequence[int], rows: int) -> Units:
-    return _gathered(a, grid, rows, up(a["channels"], 8) * a["taps_h"] * a["taps_w"])
+    return _gathered(a, grid, rows, round_up(a["channels"], 8) * a["taps_h"] * a["taps_w"])
 
 
 def _by_table(a: Arguments, grid: Sequence[int], rows: int) -> Units:
-    return _gathered(a, grid, rows, up(a["channels"] * a["taps_h"] * a["taps_w"], 8))
+    return _gathered(a, grid, rows, round_up(a["channels"] * a["taps_h"] * a["taps_w"], 8))
 
 
 def _filter_gradient(a: Arguments, grid: Sequence[int], rows: int) -> Units:
@@ -149,7 +149,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "conv_add_bias_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "conv_bias_gradient": lambda a, grid: (grid[0] * a["images"] * a["area"],),
     "conv_direct": _direct,
-    "conv_depthwise_backward_filter": lambda a, grid: (grid[0] * up(a["pieces"], 16),),
+    "conv_depthwise_backward_filter": lambda a, grid: (grid[0] * round_up(a["pieces"], 16),),
     "conv_grouped_backward_filter": lambda a, grid: (grid[0] * a["terms"],),
     "conv_grouped": _grouped,
     "im2col_columns": _taps,
@@ -198,7 +198,7 @@ def seconds_of(costs: Units, counted: Units) -> float:
 
 def unevenness(blocks: int, threads: int) -> float:
     """How much longer than evenly shared: fewer blocks than cores leave cores idle."""
-    return up(blocks, threads) / blocks if blocks < 8 * threads else 1.0
+    return round_up(blocks, threads) / blocks if blocks < 8 * threads else 1.0
 
 
 # -- the machine -------------------------------------------------------------------------------------------------------
@@ -229,16 +229,16 @@ class CalibratedCpu(Machine):
         if call.choosable or call.collective:
             return super().seconds(call, choice)
         if call.key not in self._seconds:
-            self._seconds[call.key] = sum(map(self.launch_cost, launches(call.function, untouched(call))))
+            self._seconds[call.key] = sum(map(self.launch_cost, launches(call.function, call_arguments(call))))
         return self._seconds[call.key]
 
     def _make_choices(self, call: Call) -> tuple[Choice, ...]:
         if self.catalogue != "own":
             return super()._make_choices(call)
-        given = untouched(call)
+        given = call_arguments(call)
         made = []
         for option in options("own", call):
-            chosen = way(option.algorithm, option.workspace_bytes)
+            chosen = algorithm_arguments(option.algorithm, option.workspace_bytes)
             cached = chosen["workspace"] if option.workspace_bytes <= CACHE_BYTES else None
             seconds = sum(self.launch_cost(one, cached) for one in launches(call.function, given | chosen))
             made.append(Choice(option.algorithm, option.workspace_bytes, seconds))
@@ -250,11 +250,11 @@ def empty(shape: Sequence[int], dtype: str = "float32") -> np.ndarray:
     return np.empty(shape, dtype)
 
 
-def way(algorithm: str, workspace_bytes: int) -> dict[str, Any]:
+def algorithm_arguments(algorithm: str, workspace_bytes: int) -> dict[str, Any]:
     return {"algorithm": algorithm, "workspace": empty((workspace_bytes // 4,)) if workspace_bytes else None}
 
 
-def untouched(call: Call, make: Callable[[Sequence[int], str], Any] = empty) -> dict[str, Any]:
+def call_arguments(call: Call, make: Callable[[Sequence[int], str], Any] = empty) -> dict[str, Any]:
     """The arguments of a call's function; `make` makes its arrays, of a tensor that is given twice one."""
     arrays: dict[Tensor, Any] = {}
 

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from refimpl.machine.catalogues import options
-from refimpl.machine.cpu_model import launches, untouched, up
+from refimpl.machine.cpu_model import call_arguments, launches, round_up
 from refimpl.machine.devices import Device, Direction, device_at_hand
 from refimpl.machine.measured_profile import Copies, Profile, key
 from refimpl.machine.model import Choice, in_order
@@ -137,12 +137,12 @@ class Bench:
         def part(shape: Sequence[int], dtype: str) -> Any:
             nonlocal used
             memory = self.arena[used : used + prod(shape)]
-            used += up(prod(shape), ALIGNMENT)
+            used += round_up(prod(shape), ALIGNMENT)
             if dtype != "float32":
                 run("elementwise.fill", x=memory, value=0.0)  # the integer 0 has the same bits
             return self.device.shaped(memory, tuple(shape), dtype)
 
-        return untouched(call, part), used
+        return call_arguments(call, part), used
 
 
 def elements(call: Call, option: Option | None = None) -> int:
@@ -150,7 +150,7 @@ def elements(call: Call, option: Option | None = None) -> int:
     given = call.arguments.values()
     parts = [part for value in given for part in (value if isinstance(value, tuple) else (value,))]
     arrays = {part for part in parts if isinstance(part, Tensor)}
-    return sum(up(prod(one.shape), ALIGNMENT) for one in arrays) + (option.workspace_bytes // 4 if option else 0)
+    return sum(round_up(prod(one.shape), ALIGNMENT) for one in arrays) + (option.workspace_bytes // 4 if option else 0)
 
 
 def offered(call: Call) -> tuple[Option, ...]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from refimpl.machine.catalogues import known, options
+from refimpl.machine.catalogues import checked_catalogue, options
 from refimpl.machine.ring import TEN_GIGABIT, Ring
 from refimpl.machine.tiers import HOST, Tier, check_tiers
 from refimpl.machine.work import MachineError, Option, Work
@@ -137,7 +137,7 @@ class Machine:
 
     def with_catalogue(self, name: str) -> Machine:
         """The same machine, offering another catalogue's algorithms."""
-        return replace(self, catalogue=known(name))
+        return replace(self, catalogue=checked_catalogue(name))
 
     def with_ring(self, ring: Ring) -> Machine:
         """The same machine, joined to others by another network."""

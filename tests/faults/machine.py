@@ -52,8 +52,8 @@ FAULTS = (
     Fault(
         "cores without a block cost nothing on the calibrated CPU",
         "refimpl/machine/cpu_model.py",
-        "return up(blocks, threads) / blocks if blocks < 8 * threads else 1.0",
-        "return up(blocks, threads) / blocks if blocks < 0 else 1.0",
+        "return round_up(blocks, threads) / blocks if blocks < 8 * threads else 1.0",
+        "return round_up(blocks, threads) / blocks if blocks < 0 else 1.0",
         "tests/refimpl/machine/test_cpu_model.py",
     ),
     Fault(

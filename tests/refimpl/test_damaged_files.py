@@ -411,11 +411,11 @@ def test_damaged_costs_of_this_machine_are_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     path, outcomes = tmp_path / "here.json", Counter[bool]()
-    monkeypatch.setattr(cpu_costs, "path", lambda: path)
+    monkeypatch.setattr(cpu_costs, "costs_path", lambda: path)
     text = cpu_costs.REFERENCE.read_text(encoding="utf-8")
     for seed in range(count):
         path.write_bytes(damaged_lines([json.loads(text)], Random(seed)))
-        costs = cpu_costs.kept()
+        costs = cpu_costs.read_costs()
         outcomes[costs is None] += 1
         assert costs is None or all(0 <= cost < 1 for each in costs.values() for cost in each)
     print(f"{count} damaged files of costs: {outcomes[True]} measured again, {outcomes[False]} read")

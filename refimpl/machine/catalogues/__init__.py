@@ -28,7 +28,7 @@ CATALOGUES: dict[str, dict[str, Callable[[Any], list[Option]]]] = {
 }  # fmt: skip
 
 
-def known(name: str) -> str:
+def checked_catalogue(name: str) -> str:
     """The name, if there is such a catalogue."""
     if name not in CATALOGUES:
         close = get_close_matches(name, CATALOGUES, 1)
@@ -39,7 +39,7 @@ def known(name: str) -> str:
 
 def options(catalogue: str, call: Call) -> tuple[Option, ...]:
     """Every algorithm that the catalogue offers for a choosable call, in no order."""
-    if call.family not in CATALOGUES[known(catalogue)]:
+    if call.family not in CATALOGUES[checked_catalogue(catalogue)]:
         raise MachineError(f"the catalogue {catalogue} has no algorithm for {call.function}; take the catalogue own")
     return _options(catalogue, call.family, OPTIONS_KEY[call.family](call))
 

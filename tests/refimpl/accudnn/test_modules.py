@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.accudnn.modules import away
+from refimpl.accudnn.modules import offloaded_candidates
 from refimpl.accudnn.performance_model import Model
 from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES
@@ -84,7 +84,7 @@ def test_only_maps_that_leave_have_deadlines() -> None:
     left, kept = everything[1::2], everything[::2]
     context.decide("offload", "another module", {named[one.name]: "drawn" for one in left})
     context.decide("drop", "another module", {named[kept[0].name]: "drawn"})
-    _, found = away(context)
+    _, found = offloaded_candidates(context)
     assert [one.name for one in found] == [one.name for one in left] and len(left) > 2
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from refimpl.accudnn import ACCUDNN, Model, choose, simulate
 from refimpl.accudnn.choice import caps_within
-from refimpl.accudnn.modules import away, modules_of
+from refimpl.accudnn.modules import modules_of, offloaded_candidates
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.network import Network
@@ -124,7 +124,7 @@ def test_caps_hold_what_is_left_for_a_workspace() -> None:
     assert caps and model.capped(caps).held(model.candidates).max() <= model.least()
     assert caps_within(model, model.candidates, model.least() - 1) is None
     context = PlanContext(network, TITAN_X, model.least())
-    assert away(context)[1] == []  # nothing is offloaded yet
+    assert offloaded_candidates(context)[1] == []  # nothing is offloaded yet
 
 
 def test_a_workspace_shrinks_no_further_than_it_has_to() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from refimpl.backend import CopiesLate, DeviceFailed, RunError, host_thread
-from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, needs
+from refimpl.backend.host_thread import HostThread, HostWork, Piece, host_stream, work_to_await
 from refimpl.names import presets
 from refimpl.network.zoo import build
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, FromStore, Program, Record, ToStore, Wait
@@ -119,7 +119,7 @@ def earlier(program: Program, position: int) -> set[int]:
 @pytest.mark.slow
 def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> None:
     """In the program's order: what is waited for, so far, holds all that the streams and events require."""
-    waiting_for, required = needs(program, host_stream(program)), -1
+    waiting_for, required = work_to_await(program, host_stream(program)), -1
     assert waiting_for
     asked = 0
     for position, instruction in enumerate(program.instructions):
@@ -136,7 +136,7 @@ def test_nothing_runs_before_the_host_work_that_it_needs(program: Program) -> No
 @pytest.mark.slow
 def test_a_program_without_compressing_needs_nothing() -> None:
     made = least_plan(build("tiny-vgg:vdnnpp", 2), presets.vdnnpp_all(pinned="vdnnpp-on-demand"), MACHINE)
-    assert host_stream(made) is None and needs(made, None) == {}
+    assert host_stream(made) is None and work_to_await(made, None) == {}
     with trainer(made) as run:
         run.step(*draw_batch(made.network))
         assert run.stored == []
@@ -159,7 +159,7 @@ def test_what_is_needed_is_passed_on_by_streams_that_do_nothing_themselves(progr
         if (
             found is not None
             and isinstance(instruction, CopyIn)
-            and needs(program, host_stream(program)).get(position) == found
+            and work_to_await(program, host_stream(program)).get(position) == found
         ):
             copied = position
             break
@@ -170,7 +170,7 @@ def test_what_is_needed_is_passed_on_by_streams_that_do_nothing_themselves(progr
     passed_on = Wait(given.step, COMPUTE, given.event), Record(given.step, COMPUTE, max(events) + 1)
     relayed = inserted(changed(program, wait, event=max(events) + 1), wait, *passed_on)
     relayed.verify()
-    assert needs(relayed, host_stream(relayed))[copied + 2] == found
+    assert work_to_await(relayed, host_stream(relayed))[copied + 2] == found
 
 
 def test_one_map_in_two_places_of_the_store(program: Program) -> None:

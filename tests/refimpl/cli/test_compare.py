@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from refimpl.cli.compare import short, watched
+from refimpl.cli.compare import short_name, with_progress
 from refimpl.combined import Combined
 from refimpl.combined.papers import papers
 from refimpl.machine import MACHINES
@@ -61,7 +61,7 @@ def test_a_papers_row_is_the_best_of_all_combinations_of_its_own_modules(refimpl
 
 def test_a_long_search_says_in_the_bar_how_far_it_is() -> None:
     told: list[tuple[str, int]] = []
-    setup = watched(PRESETS["combined"].setup, lambda name, by=1: told.append((name, by)))
+    setup = with_progress(PRESETS["combined"].setup, lambda name, by=1: told.append((name, by)))
     assert isinstance(setup, Combined)
     setup.watch(3, 200, 1.0)
     assert told == [("combined, plan 3 of 200", 0)]  # nothing else has begun
@@ -124,8 +124,8 @@ def test_a_row_is_called_by_what_differs() -> None:
         ("vdnn-conv, join=no, barrier=yes", "vdnn-conv, join=no, barrier=yes"),
         ("vdnn-dyn, liveness=superneurons-liveness", "vdnn-dyn, superneurons-liveness"),
     ):
-        assert setup(name).name == name and short(setup(name)) == shown
-    assert short(setup("vdnn-all, join=no, barrier=yes"), ["join=no"]) == "vdnn-all, barrier=yes"
+        assert setup(name).name == name and short_name(setup(name)) == shown
+    assert short_name(setup("vdnn-all, join=no, barrier=yes"), ["join=no"]) == "vdnn-all, barrier=yes"
 
 
 def test_what_all_rows_share_is_in_the_title(refimpl: Command) -> None:

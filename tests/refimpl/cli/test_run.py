@@ -15,7 +15,7 @@ import pytest
 
 from refimpl.backend.data import Synthetic
 from refimpl.cli import resolve
-from refimpl.cli.run import curve, without
+from refimpl.cli.run import curve, without_option
 from refimpl.cli.terminal import print_json
 from refimpl.fit.least_budget import least_budget
 from refimpl.machine import Choice, Machine
@@ -397,4 +397,4 @@ def test_the_curve_rises_and_falls_with_the_losses() -> None:
 
 def test_an_option_is_left_out_of_a_command() -> None:
     given = ["run", "lenet", "--resume", "a.npz", "--steps", "5", "--resume=b.npz"]
-    assert without(given, "--resume") == ["run", "lenet", "--steps", "5"]
+    assert without_option(given, "--resume") == ["run", "lenet", "--steps", "5"]

@@ -65,14 +65,14 @@ def measure(name: str, batch: int) -> Row:
 
 def iteration(name: str, batch: int) -> tuple[float, float]:
     """Simulated and measured seconds of an iteration, in the round whose ratio is the median."""
-    cpu_costs.measured(lambda what: None)
+    cpu_costs.measure_and_keep(lambda what: None)
     program = plan(build(name, batch), setup("baseline"), machine("here"), available_bytes() // 2)
     source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1], seed=1)
     images, labels = source.batch(batch, 0)
     rounds: list[tuple[float, float]] = []
     with Trainer(program, rate=1e-4) as trainer:
         for _ in range(ROUNDS):
-            cpu_costs.measured(lambda what: None)
+            cpu_costs.measure_and_keep(lambda what: None)
             trainer.step(images, labels)
             taken: list[float] = []
             end = time.perf_counter() + SECONDS

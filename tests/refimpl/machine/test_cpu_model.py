@@ -18,7 +18,7 @@ import pytest
 from kernels.launch import KernelLaunch
 from kernels.targets import gpu
 from refimpl.machine import cpu_costs, cpu_model, here
-from refimpl.machine.cpu_model import CalibratedCpu, Units, launches, untouched, way
+from refimpl.machine.cpu_model import CalibratedCpu, Units, algorithm_arguments, call_arguments, launches
 from refimpl.machine.work import MachineError
 from refimpl.names import machines as named
 from refimpl.names.machines import named as machine
@@ -35,11 +35,11 @@ def every_launch(network: Network) -> Iterator[KernelLaunch]:
     for step in network.steps:
         for call in step.calls:
             if not call.choosable:
-                yield from launches(call.function, untouched(call))
+                yield from launches(call.function, call_arguments(call))
                 continue
             for option in cpu_model.options("own", call):
-                chosen = way(option.algorithm, option.workspace_bytes)
-                yield from launches(call.function, untouched(call) | chosen)
+                chosen = algorithm_arguments(option.algorithm, option.workspace_bytes)
+                yield from launches(call.function, call_arguments(call) | chosen)
 
 
 def made_up() -> dict[str, Units]:
@@ -284,7 +284,7 @@ def test_here_is_measured_on_its_first_use_and_kept_for_later_processes(
     assert isinstance(first, CalibratedCpu) and measuring == [1] and "measured, once" in capsys.readouterr().err
     monkeypatch.setattr(cpu_costs, "_costs", [])  # another process
     assert machine("here") == named.at_hand(measure=False) == first and measuring == [1]
-    assert prod(cpu_costs.kept()["elementwise_copy"]) == prod(costs["elementwise_copy"])  # type: ignore[index]
+    assert prod(cpu_costs.read_costs()["elementwise_copy"]) == prod(costs["elementwise_copy"])  # type: ignore[index]
     monkeypatch.setenv("REFIMPL_CALIBRATE", "0")
     assert machine("here") == here.rough_cpu()
 
@@ -294,10 +294,10 @@ def test_here_is_measured_on_its_first_use_and_kept_for_later_processes(
 )
 def test_a_damaged_calibration_is_measured_again(measuring: list[int], content: str) -> None:
     machine("here")
-    file = cpu_costs.path()
+    file = cpu_costs.costs_path()
     assert file is not None and json.loads(file.read_text())[cpu_model.LAUNCH]
     file.write_text(content)
-    assert cpu_costs.kept() is None
+    assert cpu_costs.read_costs() is None
 
 
 @pytest.mark.parametrize(
@@ -312,28 +312,28 @@ def test_a_damaged_calibration_is_measured_again(measuring: list[int], content: 
 )
 def test_a_calibration_with_one_wrong_cost_is_measured_again(measuring: list[int], wrong: dict[str, Any]) -> None:
     machine("here")
-    file = cpu_costs.path()
+    file = cpu_costs.costs_path()
     assert file is not None
     costs = json.loads(file.read_text()) | wrong
     file.write_text(json.dumps({name: cost for name, cost in costs.items() if cost is not None}))
-    assert cpu_costs.kept() is None
+    assert cpu_costs.read_costs() is None
 
 
 def test_costs_of_other_kernels_are_another_calibration(
     measuring: list[int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    before = cpu_costs.path()
+    before = cpu_costs.costs_path()
     monkeypatch.setattr(cpu_costs, "REFERENCE", tmp_path / "other.json")  # one of the files that the name is made of
     cpu_costs.REFERENCE.write_text("{}")
-    assert cpu_costs.path() != before
+    assert cpu_costs.costs_path() != before
 
 
 def test_another_number_of_threads_is_another_calibration(
     measuring: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = cpu_costs.path()
+    before = cpu_costs.costs_path()
     monkeypatch.setattr(cpu_costs, "_threads", lambda: 77)
-    assert cpu_costs.path() != before
+    assert cpu_costs.costs_path() != before
 
 
 @pytest.mark.campaign

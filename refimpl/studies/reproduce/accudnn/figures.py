@@ -22,7 +22,7 @@ from typing import ClassVar, Literal
 from refimpl.accudnn import ACCUDNN, Late, Model, caffe, with_room
 from refimpl.accudnn.choice import RANKS
 from refimpl.accudnn.cluster import Cluster
-from refimpl.accudnn.modules import away
+from refimpl.accudnn.modules import offloaded_candidates
 from refimpl.accudnn.tuner import fitting, optimum
 from refimpl.accudnn.tuning import Tuned, tune
 from refimpl.machine import MACHINES, Machine
@@ -358,7 +358,7 @@ class AsEarlyAsRoom(Prefetch):
     needs: ClassVar = frozenset({"offload"})
 
     def bind(self, context: PlanContext) -> BoundPrefetch:
-        model, maps = away(context)
+        model, maps = offloaded_candidates(context)
         coming = with_room(model, {one: one.last_use + 1 for one in maps}, int((1 - self.free) * context.budget))
         return Late(tuple((one.name, step) for one, step in coming.items())).bind(context)
 
