@@ -68,6 +68,7 @@ $imports
 import numpy as np
 ${driver}from kernels import $families
 from kernels.shim import cuda
+from kernels.targets import $targets
 
 if reason := gpu.why_not_at_all():
     sys.exit(f"{reason.rstrip('.')}; without one: python -m kernels.targets.emulated {' '.join(sys.argv)}")
@@ -214,7 +215,7 @@ class _Writer:
             self.host_thread = Template(HOST_THREAD).substitute(packed=codec.packed, functions=codec.written_out)
         self.streams = [f"{name}_stream" if name in ("out", "in") else name for name in program.streams]
         functions = {i.call.function for i in program.instructions if isinstance(i, Launch)}
-        self.families = {"gpu", *(name.partition(".")[0] for name in functions)}
+        self.families = {name.partition(".")[0] for name in functions}
         used = re.findall(r"\w+", ABOUT + HEAD + HOST_THREAD + self.host_thread + TAIL)
         self._taken = {*used, *self.families, *self.streams, *dir(builtins), *keyword.kwlist}
         ours = {"images": self.network.input, "labels": self.network.labels, "losses": self.network.losses}
@@ -319,7 +320,8 @@ class _Writer:
             "about": textwrap.fill(Template(ABOUT).substitute(movers=movers, command=escaped(command)), WIDTH),
             "imports": "\n".join(imports) + "\n",
             "driver": "from cuda.bindings import driver\n" * threads,
-            "families": ", ".join(sorted(self.families | {"emulated"} if threads else self.families)),
+            "families": ", ".join(sorted(self.families)),
+            "targets": "emulated, gpu" if threads else "gpu",
             **learning,
             "arena": f"{program.arena_bytes:_}",
             "arena_size": size(program.arena_bytes),

@@ -38,7 +38,7 @@ class Allocate:
     address: int
     nbytes: int
     stays: bool = False
-    op: ClassVar = "allocate"
+    op: ClassVar[Literal["allocate"]] = "allocate"
 
 
 @dataclass(slots=True, eq=False)
@@ -50,7 +50,7 @@ class Free:
     address: int
     nbytes: int
     released: int
-    op: ClassVar = "free"
+    op: ClassVar[Literal["free"]] = "free"
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class Launch:
     workspace: tuple[int, int] | None = None
     rebuild: bool = False
     stream: int = COMPUTE
-    op: ClassVar = "launch"
+    op: ClassVar[Literal["launch"]] = "launch"
 
 
 class Region(NamedTuple):
@@ -107,7 +107,7 @@ class Copy(Transfer):
     stream: int
     why: str = ""
     tier: str = HOST
-    op: ClassVar[str]
+    op: ClassVar[Literal["copy out", "copy in"]]
 
     @property
     def ends(self) -> tuple[Region, Region]:
@@ -118,7 +118,7 @@ class Copy(Transfer):
 class CopyOut(Copy):
     """From the device arena to the tier's."""
 
-    op: ClassVar = "copy out"
+    op: ClassVar[Literal["copy out"]] = "copy out"
     inwards: ClassVar = False
 
 
@@ -126,7 +126,7 @@ class CopyOut(Copy):
 class CopyIn(Copy):
     """From the tier's arena to the device's."""
 
-    op: ClassVar = "copy in"
+    op: ClassVar[Literal["copy in"]] = "copy in"
     inwards: ClassVar = True
 
 
@@ -180,7 +180,7 @@ class Record:
     step: int
     stream: int
     event: int
-    op: ClassVar = "record"
+    op: ClassVar[Literal["record"]] = "record"
 
 
 @dataclass(slots=True, eq=False)
@@ -190,7 +190,7 @@ class Wait:
     step: int
     stream: int
     event: int
-    op: ClassVar = "wait"
+    op: ClassVar[Literal["wait"]] = "wait"
 
 
 Work = Launch | Copy | HostCopy  #: what keeps a stream busy

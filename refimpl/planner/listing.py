@@ -80,7 +80,7 @@ def entries(program: Program) -> list[tuple[str, str]]:
     """Every instruction's word and text; what waits for other work says so, as in the listing."""
     lister = _Lister(program, detailed=True)
     awaited: dict[int, list[str]] = {}  # stream → what its next work waits for
-    found = []
+    found: list[tuple[str, str]] = []
     for i in program.instructions:
         if isinstance(i, Wait):
             awaited.setdefault(i.stream, []).append(lister.awaited(i))

@@ -93,7 +93,7 @@ class Copy:
         return Run(status, failed, seconds)
 
 
-def ended(process: subprocess.Popen[str], patience: float) -> tuple[int | None, float]:
+def ended(process: subprocess.Popen[bytes], patience: float) -> tuple[int | None, float]:
     """The exit status, None of a process that had to be killed, and the processor's seconds."""
     until, late = time.monotonic() + patience, False
     while True:

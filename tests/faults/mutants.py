@@ -102,7 +102,8 @@ class Source:
             for left, right, operator in zip([node.left, *node.comparators], node.comparators, node.ops, strict=False):
                 yield from self._between(left, right, *COMPARISONS[type(operator)])
         elif isinstance(node, ast.BoolOp):
-            yield from self._between(*node.values[:2], *OPERATORS[type(node.op)])
+            first, second, *_ = node.values
+            yield from self._between(first, second, *OPERATORS[type(node.op)])
         elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
             yield from self._between(node.left, node.right, *OPERATORS[type(node.op)])
         elif isinstance(node, ast.AugAssign) and type(node.op) in OPERATORS:
@@ -114,10 +115,8 @@ class Source:
         elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and not isinstance(node.test, (ast.Compare, ast.UnaryOp)):
             start, end = self._span(node.test)
             yield self._made(start, end, f"not ({self.text[start:end]})")
-        elif isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
-            value: float = node.value
-            new = not value if isinstance(value, bool) else value + 1 if isinstance(value, int) else 2 * value or 1.0
-            yield self._made(*self._span(node), repr(new))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, (bool, int, float)):
+            yield self._made(*self._span(node), repr(another(node.value)))
         elif isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
                 yield self._made(*self._span(node.func), FUNCTIONS[node.func.id])
@@ -130,6 +129,13 @@ class Source:
         (start, middle), (again, end) = self._span(first), self._span(second)
         new = self.text[again:end] + self.text[middle:again] + self.text[start:middle]
         return self._made(start, end, new)
+
+
+def another(value: float) -> float:
+    """A constant in place of this one: the other truth, the next number, or twice as much."""
+    if isinstance(value, bool):
+        return not value
+    return value + 1 if isinstance(value, int) else 2 * value or 1.0
 
 
 def removable(node: ast.AST) -> bool:

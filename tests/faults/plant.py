@@ -180,8 +180,8 @@ def table(columns: dict[str, dict[str, str]]) -> Iterator[str]:
     yield "| room | fault | " + " | ".join(f"caught by ({title})" for title in columns) + " |"
     yield "| --- " * (2 + len(columns)) + "|"
     for fault in FAULTS:
-        if any(cells := [column.get(fault.what, "") for column in columns.values()]):
-            yield f"| {fault.room} | {fault.what} | {' | '.join(cells)} |"
+        if any(row := [column.get(fault.what, "") for column in columns.values()]):
+            yield f"| {fault.room} | {fault.what} | {' | '.join(row)} |"
 
 
 def main() -> int:

@@ -8,7 +8,6 @@ import pytest
 
 from kernels.shim import cuda
 from kernels.targets import gpu
-from refimpl.fit.least_budget import least_budget
 from refimpl.memory import DriverCalls
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
@@ -19,7 +18,7 @@ from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.superneurons import measured as superneurons_measured
 from tests.gpu_device import BACKEND, sized
 from tests.refimpl.backend.running import MACHINE, differing, trained, trainer
-from tests.refimpl.modules import least_plan
+from tests.refimpl.modules import least_bytes, least_plan
 from tests.refimpl.plainly import draw_batch
 
 pytestmark = [pytest.mark.gpu, pytest.mark.superneurons]
@@ -88,8 +87,9 @@ def test_driver_calls_are_made_counted_and_change_no_bit() -> None:
     with trainer(program, backend=BACKEND, guard=False) as made:
         for i in range(3):
             made.step(*draw_batch(network, i))
+            assert made.driver_calls is not None
             times = made.driver_calls
-            assert times is not None and times.allocations == times.frees == allocations
+            assert times.allocations == times.frees == allocations
             assert 0 < times.allocating and 0 < times.freeing
         state = made.state()
         gpu.synchronize()
@@ -117,7 +117,7 @@ def test_copies_and_kernels_overlap() -> None:
     """What leaves and what is prefetched run beside the launches, in the eager preset and with the cache."""
     network = build("tiny-vgg:superneurons", sized(512, 16))
     for label in ("offload", "all, cost-aware"):
-        budget = least_budget(network, SETUPS[label], MACHINE)
+        budget = least_bytes(network, SETUPS[label], MACHINE)
         program = plan(network, SETUPS[label], MACHINE, budget + budget // 4)
         with trainer(program, backend=BACKEND) as made:
             for i in range(3):

@@ -9,7 +9,7 @@ import ctypes
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from cuda.bindings import driver as driver_api
 from kernels.shim import cuda
 from kernels.targets import gpu
 from refimpl.backend import DeviceFailed, NotFinite, RunError, Trainer
-from refimpl.backend.cuda import CudaReplay
+from refimpl.backend.cuda import CudaDevice, CudaReplay
 from refimpl.backend.cuda_host import checked
 from refimpl.machine import Tier
 from refimpl.names import presets
@@ -99,16 +99,27 @@ def trainer(program: Program) -> Iterator[Trainer]:
         yield opened
 
 
+def on_gpu(trainer: Trainer) -> CudaDevice:
+    assert isinstance(trainer.device, CudaDevice)
+    return trainer.device
+
+
+def launches_of(trainer: Trainer, position: int) -> Sequence[Any]:
+    """The bound launches of an instruction."""
+    assert isinstance(trainer.replay, CudaReplay)
+    return trainer.replay._bound.launches[position]
+
+
 def expected(trainer: Trainer) -> Iterator[tuple[str, int, tuple[int, int, int] | int | None]]:
     """The calls of one iteration, read off the program: what, which stream, and either a copy's places or an event."""
-    program, device = trainer.program, trainer.device
+    program, device = trainer.program, on_gpu(trainer)
     base, pinned = device._base, device.pinned.ctypes.data
     for address, host, nbytes in trainer._statistics:
         yield "copy out", COMPUTE, (base + address, pinned + host, nbytes)
     losses_seen = False
     for position, instruction in enumerate(program.instructions):
         if isinstance(instruction, Launch):
-            for _ in trainer.replay._bound.launches[position]:
+            for _ in launches_of(trainer, position):
                 yield "launch", instruction.stream, None
             if program.network.losses in instruction.call.writes and not losses_seen:
                 losses_seen = True
@@ -124,7 +135,7 @@ def test_the_driver_is_told_what_the_program_says(trainer: Trainer) -> None:
     notes = noted(lambda: trainer.step(*draw_batch(trainer.network)))
     wanted = list(expected(trainer))
     assert [note.what.decode() for note in notes] == [what for what, _, _ in wanted]
-    handles = [int(stream.handle) for stream in trainer.device.streams]
+    handles = [int(stream.handle) for stream in on_gpu(trainer).streams]
     assert [note.stream for note in notes] == [handles[stream] for _, stream, _ in wanted]
     events: dict[int, int | None] = {}  #: the program's number → the driver's event
     for note, (what, _, detail) in zip(notes, wanted, strict=True):
@@ -143,7 +154,7 @@ def test_an_iteration_allocates_nothing_and_leaves_the_default_stream_alone(trai
     before = made()
     notes = noted(lambda: [trainer.step(*draw_batch(trainer.network, i)) for i in range(3)])
     assert made() == before
-    handles = {int(stream.handle) for stream in trainer.device.streams}
+    handles = {int(stream.handle) for stream in on_gpu(trainer).streams}
     assert {note.stream for note in notes} == handles
     assert all(ctypes.c_uint.from_address(handle).value == 1 for handle in handles)  # CU_STREAM_NON_BLOCKING
 
@@ -156,7 +167,7 @@ def test_evaluating_allocates_nothing_once_it_is_ready(trainer: Trainer) -> None
     before = made()
     notes = noted(lambda: trainer.evaluate(*batch))
     assert made() == before
-    assert {note.stream for note in notes} <= {int(stream.handle) for stream in trainer.device.streams}
+    assert {note.stream for note in notes} <= {int(stream.handle) for stream in on_gpu(trainer).streams}
 
 
 def test_only_what_takes_a_setting_is_bound_again(trainer: Trainer) -> None:
@@ -173,7 +184,8 @@ def test_only_what_takes_a_setting_is_bound_again(trainer: Trainer) -> None:
             and before[replay._first[position]] is not replay._actions[replay._first[position]]
         }
         assert len(before) == len(replay._actions)
-        return {trainer.program.instructions[position].call.function for position in positions}
+        launches = (trainer.program.instructions[position] for position in positions)
+        return {launch.call.function for launch in launches if isinstance(launch, Launch)}
 
     replay.set(trainer._settings())
     assert changed() == set()
@@ -217,7 +229,7 @@ def test_a_nan_stops_an_iteration_before_backward(trainer: Trainer) -> None:
     trainer._find_culprit = lambda batch, loss: NotFinite("x", "the loss is not a number")  # type: ignore[method-assign]
     launches = sum(note.what == b"launch" for note in noted(step))
     forward = sum(
-        len(trainer.replay._bound.launches[position])
+        len(launches_of(trainer, position))
         for position, instruction in enumerate(trainer.program.instructions)
         if isinstance(instruction, Launch) and position <= trainer._gate
     )
@@ -278,7 +290,8 @@ def test_the_peer_tier_is_memory_of_a_second_gpu() -> None:
         with Trainer(program, backend="cuda") as trainer:
             trainer.device.write(program.resident[program.network.losses], np.zeros(3, np.float32))
             notes = noted(lambda: trainer.step(*draw_batch(program.network)))
-            device = trainer.device
+            device = on_gpu(trainer)
+            assert device._peer is not None
             base, peer = device._base, int(device._peer._pointer)
             wanted = []
             for i in copies:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda.bindings import driver as driver_api
 
 from kernels import relu
 from kernels.targets import gpu
@@ -25,7 +26,7 @@ from refimpl.backend.host_thread import HostWork, host_stream
 from refimpl.names import presets
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, FromStore, Launch, Program, Record, ToStore, Wait
-from tests.host.backend_calls import driver, held, made, noted
+from tests.host.backend_calls import driver, held, made, noted, on_gpu
 from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.modules import least_plan
 from tests.refimpl.plainly import draw_batch
@@ -81,7 +82,7 @@ def test_the_streams_are_told_to_wait_for_the_threads(trainer: Trainer) -> None:
     notes = noted(lambda: trainer.step(*draw_batch(trainer.network)))
     wanted = list(calls(trainer))
     assert [note.what.decode() for note in notes] == [what for what, _, _ in wanted]
-    handles = [int(stream.handle) for stream in trainer.device.streams]
+    handles = [int(stream.handle) for stream in on_gpu(trainer).streams]
     assert [note.stream for note in notes] == [handles[stream] for _, stream, _ in wanted]
     values = [(note.host, note.bytes) for note in notes if note.what == b"wait value"]
     assert values == [(value, 0) for _, _, value in wanted if value is not None] != []  # 0: at least, cyclic
@@ -230,10 +231,8 @@ def test_everything_is_given_back(program: Program) -> None:
 
 
 def test_a_stream_that_cannot_wait_is_one_line(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from refimpl.backend import cuda_host
-
-    refused = (cuda_host.driver.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
-    monkeypatch.setattr(cuda_host.driver, "cuStreamWaitValue32", lambda *_: refused)
+    refused = (driver_api.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
+    monkeypatch.setattr(driver_api, "cuStreamWaitValue32", lambda *_: refused)
     with pytest.raises(DeviceFailed, match="refused to wait for the host's threads: CUDA_ERROR_NOT_SUPPORTED"):
         trainer.step(*draw_batch(trainer.network))
 
@@ -242,17 +241,16 @@ def test_a_stream_that_cannot_wait_is_one_line(trainer: Trainer, monkeypatch: py
 @pytest.mark.parametrize("what", ["launch", "synchronise a stream", "synchronise an event"])
 def test_calls_that_may_last_let_other_threads_run(trainer: Trainer, what: str) -> None:
     """Where the driver's queue is full a launch waits for the GPU, which may wait for the compressing thread."""
-    stream = trainer.device.streams[0]
+    stream = on_gpu(trainer).streams[0]
     x = gpu.to_device(np.ones(64, np.float32))
-    event = trainer.device.event(0).handle
+    event = on_gpu(trainer).event(0).handle
     from kernels.launch import bind
-    from refimpl.backend import cuda_host
 
     (bound,) = bind(relu.forward, x=x, y=x)
     acts: dict[str, Any] = {
         "launch": lambda: bound.run(stream),
         "synchronise a stream": stream.sync,
-        "synchronise an event": lambda: cuda_host.driver.cuEventSynchronize(event),
+        "synchronise an event": lambda: driver_api.cuEventSynchronize(event),
     }
     acts[what]()
     moments: list[float] = []

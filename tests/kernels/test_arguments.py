@@ -135,7 +135,7 @@ def test_a_wrong_shape() -> None:
         arguments.check_shape("f", "y", ones(3, 2), (2, 3))
 
 
-DROPOUT = {"probability": 0.5, "seed": 0, "layer": 0, "iteration": 0}
+DROPOUT: dict[str, Any] = {"probability": 0.5, "seed": 0, "layer": 0, "iteration": 0}
 MIXED: dict[tuple[str, str, str], Callable[[Any, Any], None]] = {
     ("elementwise.copy", "x", "y"): lambda x, y: elementwise.copy(x, y),
     ("elementwise.axpy", "x", "y"): lambda x, y: elementwise.axpy(1.0, x, y),

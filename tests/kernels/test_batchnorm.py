@@ -136,7 +136,7 @@ def test_inference_and_running_statistics_against_the_reference(shape: tuple[int
     x, (gamma, beta) = 3 * normal(*shape) + 2, parameters(shape)
     _, mean, inverse_std = forward(x)
     running = normal(shape[1], seed=4), 1 + normal(shape[1], seed=5) ** 2
-    how = {"count": x.size // shape[1], "momentum": 0.3, "epsilon": 1e-5}
+    how: dict[str, Any] = {"count": x.size // shape[1], "momentum": 0.3, "epsilon": 1e-5}
     expected = reference.batchnorm_update_running(mean, inverse_std, *running, **how)
     batchnorm.update_running(mean, inverse_std, *running, **how)
     for found, wanted in zip(running, expected, strict=True):
@@ -175,12 +175,12 @@ def test_the_gradients_are_the_slopes() -> None:
     dx, dgamma, dbeta = backward(x, mean, inverse_std, dy, empty(*shape))
     arrays = x, *parameters(shape)
     for changed, gradient in enumerate((dx, dgamma, dbeta)):
-        direction = np.random.default_rng(7).choice(np.float32([-1, 1]), arrays[changed].shape)
+        direction = np.random.default_rng(7).choice(np.array([-1, 1], np.float32), arrays[changed].shape)
         losses = []
         for sign in (step, -step):
-            moved = [array + sign * direction if i == changed else array for i, array in enumerate(arrays)]
-            y = empty(*shape)
-            batchnorm.forward(*moved, y, empty(3), empty(3), workspace=workspace(shape))
+            moved = (array + sign * direction if i == changed else array for i, array in enumerate(arrays))
+            (x, gamma, beta), y = moved, empty(*shape)
+            batchnorm.forward(x, gamma, beta, y, empty(3), empty(3), workspace=workspace(shape))
             losses.append(np.sum(dy.astype(np.float64) * y))
         slope = (losses[0] - losses[1]) / (2 * float(step))
         assert slope == pytest.approx(np.sum(gradient.astype(np.float64) * direction), abs=5e-3)
@@ -201,7 +201,7 @@ def test_running_statistics_against_the_reference() -> None:
     mean, inverse_std = normal(5), 0.1 + np.abs(normal(5, seed=1))
     running_mean, running_variance = normal(5, seed=2), np.abs(normal(5, seed=3))
     for count in (1, 2, 1000):
-        options = {"count": count, "momentum": 0.3, "epsilon": 1e-3}
+        options: dict[str, Any] = {"count": count, "momentum": 0.3, "epsilon": 1e-3}
         expected = reference.batchnorm_update_running(mean, inverse_std, running_mean, running_variance, **options)
         batchnorm.update_running(mean, inverse_std, running_mean, running_variance, **options)
         close(running_mean, expected[0], 1e-6)

@@ -33,9 +33,10 @@ from kernels import (
     softmax,
 )
 from kernels.conv import bias, grouped
+from kernels.conv.shape import ConvShape
 from kernels.launch import REGISTRY, bind
 from kernels.targets import cpu
-from refimpl.network.kinds import TRAITS
+from refimpl.network.kinds import TRAITS, LayerKind
 
 Outputs = list[np.ndarray]
 CASES: dict[str, Callable[[], Outputs]] = {}
@@ -63,7 +64,7 @@ def gemm_case(algorithm: str, trans_a: bool, trans_b: bool) -> None:
             b = drawn(n, k) if trans_b else drawn(k, n)
             for beta in (0.0, 0.5):
                 c = drawn(m, n, seed=1)
-                options = {"trans_a": trans_a, "trans_b": trans_b, "alpha": 2.0, "beta": beta}
+                options: dict[str, Any] = {"trans_a": trans_a, "trans_b": trans_b, "alpha": 2.0, "beta": beta}
                 if algorithm == "skinny" and m > 32:
                     continue
                 if not gemm.ALGORITHMS[algorithm].general:
@@ -134,7 +135,7 @@ CONVOLUTIONS = [  # x, w, stride, pad
 
 def conv_case(algorithm: str, index: int, patch: Callable[[], Any] = contextlib.nullcontext, name: str = "") -> None:
     x_shape, w_shape, stride, pad = CONVOLUTIONS[index]
-    module, shape = conv.ALGORITHMS[algorithm], conv.ConvShape.of(x_shape, w_shape, stride, pad)
+    module, shape = conv.ALGORITHMS[algorithm], ConvShape.of(x_shape, w_shape, stride, pad)
     if any(module.why_not(pass_, shape) for pass_ in ("forward", "backward_data", "backward_filter")):
         return
 
@@ -146,7 +147,7 @@ def conv_case(algorithm: str, index: int, patch: Callable[[], Any] = contextlib.
             need = conv.workspace_bytes(pass_, x_shape, w_shape, stride, pad, algorithm=algorithm)
             return empty(need // 4) if need else None
 
-        options = {"stride": stride, "pad": pad, "algorithm": algorithm}
+        options: dict[str, Any] = {"stride": stride, "pad": pad, "algorithm": algorithm}
         with patch():
             conv.forward(x, w, b, y, workspace=workspace("forward"), **options)
             conv.backward_data(dy, w, dx, workspace=workspace("backward_data"), **options)
@@ -218,7 +219,7 @@ def fully_connected() -> Outputs:
     return outputs
 
 
-def activation_case(kind: str) -> None:
+def activation_case(kind: LayerKind) -> None:
     """An element-wise kind of layers with all of its options, forward and backward."""
 
     def run() -> Outputs:
@@ -284,7 +285,7 @@ def batchnorm_of_sixteen_values_a_thread() -> Outputs:
 @case
 def dropout_both_ways() -> Outputs:
     x, y, dx = drawn(7, 45), empty(7, 45), empty(7, 45)
-    options = {"probability": 0.4, "seed": 12345678901, "layer": 3, "iteration": 9}
+    options: dict[str, Any] = {"probability": 0.4, "seed": 12345678901, "layer": 3, "iteration": 9}
     dropout.forward(x, y, **options)
     dropout.backward(x, dx, **options)
     return [y, dx]

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from kernels import conv, reference
 from kernels.arguments import LARGEST, KernelError
 from kernels.conv import bias, implicit_gemm
-from kernels.conv.shape import PASSES, ConvShape
-from kernels.launch import bind
+from kernels.conv.shape import PASSES, ConvShape, Pair, Shape4
+from kernels.launch import bind, launch
 from kernels.targets import cpu
 from tests.messages import raises_naming
 
@@ -82,7 +82,7 @@ def shape_of(case: tuple[Any, ...]) -> ConvShape:
     return ConvShape.of((n, c, h, w), (k, c // groups, r, s), stride, pad, *dilation)
 
 
-def sizes_of(shape: ConvShape) -> tuple[Any, ...]:
+def sizes_of(shape: ConvShape) -> tuple[Shape4, Shape4, Pair, tuple[int, ...], Pair]:
     return shape.x_shape, shape.w_shape, *shape.walk
 
 
@@ -107,13 +107,15 @@ def run(pass_: str, shape: ConvShape, inputs: list[Any], algorithm: str, images:
     return out
 
 
-def expected(pass_: str, shape: ConvShape, inputs: list[Array]) -> Array:
-    how = dict(zip(("stride", "pad", "dilation"), shape.walk, strict=True))
+def expected(pass_: str, shape: ConvShape, inputs: list[Any]) -> Array:
+    how: dict[str, Any] = dict(zip(("stride", "pad", "dilation"), shape.walk, strict=True))
     if pass_ == "forward":
-        return reference.conv_forward(*inputs, **how)
+        x, w, b = inputs
+        return reference.conv_forward(x, w, b, **how)
+    first, second = inputs
     if pass_ == "backward_data":
-        return reference.conv_backward_data(*inputs, shape.x_shape, **how)
-    return reference.conv_backward_filter(*inputs, shape.w_shape, **how)
+        return reference.conv_backward_data(first, second, shape.x_shape, **how)
+    return reference.conv_backward_filter(first, second, shape.w_shape, **how)
 
 
 def check_against_numpy(pass_: str, shape: ConvShape, algorithm: str, seed: int = 0) -> None:
@@ -303,7 +305,7 @@ def test_partial_results_are_added_in_ascending_order() -> None:
     want, reverse = partials.cumsum(0)[-1], partials[::-1].cumsum(0)[-1]
     assert (want != reverse).any(), "the order would not show"
     dw = np.full(300, np.nan, np.float32)
-    implicit_gemm.launch(implicit_gemm.conv_sum_partials, 2, partials, dw, 300, 40)
+    launch(implicit_gemm.conv_sum_partials, 2, partials, dw, 300, 40)
     np.testing.assert_array_equal(dw, want)
 
 
@@ -381,7 +383,8 @@ def test_phases_meet_every_input_once_and_every_pair_of_input_and_tap(
     size: int, filter_size: int, stride: int, pad: int, dilation: int
 ) -> None:
     """Input h and tap r belong to output p exactly where h + pad = p·stride + r·dilation."""
-    found, inputs = Counter(), Counter()
+    found: Counter[tuple[int, int, int]] = Counter()
+    inputs: Counter[int] = Counter()
     for phase in implicit_gemm.phases(size, filter_size, stride, pad, dilation):
         for t, i in itertools.product(range(phase.count), range(phase.taps)):
             found[phase.first + t * stride, phase.tap + i * phase.step, phase.source + t + i * phase.lead] += 1

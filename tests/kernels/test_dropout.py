@@ -19,7 +19,7 @@ from tests.messages import raises_naming
 pytestmark = pytest.mark.ptx
 
 SEED = 123456789012345
-OPTIONS = {"probability": 0.3, "seed": SEED, "layer": 7, "iteration": 3}
+OPTIONS: dict[str, Any] = {"probability": 0.3, "seed": SEED, "layer": 7, "iteration": 3}
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -68,7 +68,7 @@ def test_philox_is_the_references(numbers: list[int]) -> None:
     iteration=st.integers(0, 2**64 - 1),
 )
 def test_forward_and_backward(n: int, probability: float, seed: int, layer: int, iteration: int) -> None:
-    options = {"probability": probability, "seed": seed, "layer": layer, "iteration": iteration}
+    options: dict[str, Any] = {"probability": probability, "seed": seed, "layer": layer, "iteration": iteration}
     x = normal(n)
     kept, y, dx = reference.dropout_mask(n, **options), np.full_like(x, np.nan), np.full_like(x, np.nan)
     dropout.forward(x, y, **options)

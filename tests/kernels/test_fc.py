@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,8 @@ def close(found: np.ndarray, expected: np.ndarray, terms: int) -> None:
 
 @given(batch=BATCH, inputs=WIDTH, outputs=WIDTH, bias=st.booleans(), rung=RUNG)
 def test_forward_against_the_reference(batch: int, inputs: int, outputs: int, bias: bool, rung: str | None) -> None:
-    x, w, b = drawn((batch, inputs), (outputs, inputs), (outputs,))
-    b = b if bias else None
+    x, w, given = drawn((batch, inputs), (outputs, inputs), (outputs,))
+    b = given if bias else None
     y = made((batch, outputs), lambda y: fc.forward(x, w, b, y, algorithm=rung))
     close(y, reference.fc_forward(x, w, b), inputs)
 
@@ -100,7 +101,7 @@ def test_the_gradients_are_the_slopes_of_the_forward_pass() -> None:
 )
 def test_a_workspace_changes_the_speed_and_not_the_bits(batch: int, inputs: int, outputs: int) -> None:
     x, w, b, dy = drawn((batch, inputs), (outputs, inputs), (outputs,), (batch, outputs))
-    calls = {
+    calls: dict[str, tuple[tuple[int, ...], Callable[..., None]]] = {
         "forward": (dy.shape, lambda y, space: fc.forward(x, w, b, y, workspace=space)),
         "backward_data": (x.shape, lambda dx, space: fc.backward_data(dy, w, dx, workspace=space)),
         "backward_filter": (w.shape, lambda dw, space: fc.backward_filter(x, dy, dw, workspace=space)),
@@ -108,7 +109,7 @@ def test_a_workspace_changes_the_speed_and_not_the_bits(batch: int, inputs: int,
     for pass_, (shape, call) in calls.items():
         size = fc.workspace_bytes(pass_, x.shape, w.shape) // 4
         space = np.full(size, np.nan, np.float32) if size else None
-        without, with_one = (made(shape, lambda out, s=s, call=call: call(out, s)) for s in (None, space))
+        without, with_one = (made(shape, partial(call, space=given)) for given in (None, space))
         np.testing.assert_array_equal(without, with_one, err_msg=pass_)
 
 

@@ -86,11 +86,13 @@ def test_batches_gaps_and_matrices_shared_by_the_batch(
     batches = (data.draw(st.sampled_from([None, batch])), data.draw(st.sampled_from([None, batch])), batch)
     a, b, c = operands(m, n, k, trans_a, trans_b, batches, gap)
     expected = reference.gemm(a, b, c, trans_a, trans_b, 1.0, 1.0)
-    around = c.base.copy()
+    whole = c.base
+    assert whole is not None
+    around = whole.copy()
     gemm.gemm(a, b, c, trans_a=trans_a, trans_b=trans_b, beta=1.0, algorithm=algorithm)
     close(c, expected, k)
     around[..., :m, :n] = c
-    np.testing.assert_array_equal(c.base, around, err_msg="something was written between the rows")
+    np.testing.assert_array_equal(whole, around, err_msg="something was written between the rows")
 
 
 @pytest.mark.ptx(rounded=True)  # 2 · sum - 1.5 · c: the CPU's compiler fuses one of the products, the PTX neither

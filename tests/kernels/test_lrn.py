@@ -75,8 +75,8 @@ def test_the_gradient_is_the_slope(case: Case) -> None:
     shape, options = case
     x = normal(shape)
     _, dy, dx = both(x, options)
-    direction = np.random.default_rng(2).choice(np.float32([-1, 1]), shape)
-    upper, lower = (both(x + step * direction, options)[0] for step in np.float32([1 / 128, -1 / 128]))
+    direction = np.random.default_rng(2).choice(np.array([-1, 1], np.float32), shape)
+    upper, lower = (both(x + step * direction, options)[0] for step in np.array([1 / 128, -1 / 128], np.float32))
     slope = np.sum(dy.astype(np.float64) * (upper.astype(np.float64) - lower)) * 64
     assert slope == pytest.approx(np.sum(dx.astype(np.float64) * direction), abs=1e-3 * max(1, np.sqrt(x.size)))
 

@@ -30,7 +30,7 @@ def places(options: Options) -> Options:
 def cases(draw: Callable[..., Any]) -> tuple[tuple[int, ...], Options]:
     shape = *draw(st.tuples(st.integers(1, 3), st.integers(1, 3))), *draw(st.tuples(*[st.integers(1, 13)] * 2))
     window = draw(st.tuples(*[st.integers(1, 5)] * 2))
-    options = {
+    options: dict[str, Any] = {
         "window": window,
         "stride": draw(st.tuples(*[st.integers(1, 6)] * 2)),
         "pad": draw(st.tuples(*[st.integers(0, length - 1) for length in draw(st.sampled_from([1, 2])) * window])),
@@ -69,10 +69,16 @@ def test_a_map_at_a_time_gives_the_same_bits(
 ) -> None:
     """On a CPU, beside the kernels for a GPU; zeros of either sign, and some NaN."""
     window, stride = square
-    options = {"window": (window,) * 2, "stride": (stride,) * 2, "pad": pad, "ceil": ceil, "mode": "max"}
+    options: Options = {
+        "window": (window,) * 2,
+        "stride": (stride,) * 2,
+        "pad": pad,
+        "ceil": ceil,
+        "mode": "max",
+    }
     assume(max(pad) < window and min(reference.pool_output_shape(shape, **places(options))) > 0)
     rng = np.random.default_rng(seed)
-    x = rng.choice(np.float32([-1, -0.0, 0, 1, 2, np.nan]), shape, p=[0.2, 0.2, 0.2, 0.2, 0.18, 0.02])
+    x = rng.choice(np.array([-1, -0.0, 0, 1, 2, np.nan], np.float32), shape, p=[0.2, 0.2, 0.2, 0.2, 0.18, 0.02])
     assert pool.by_map("cpu", options["window"], options["stride"]) == square
     found = both(x, options, seed)
     with pytest.MonkeyPatch.context() as patch:
@@ -85,7 +91,14 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-THREE_BY_TWO = {"window": (3, 3), "stride": (2, 2), "pad": (1, 1), "ceil": False, "mode": "max", "count_padding": True}
+THREE_BY_TWO: Options = {
+    "window": (3, 3),
+    "stride": (2, 2),
+    "pad": (1, 1),
+    "ceil": False,
+    "mode": "max",
+    "count_padding": True,
+}
 
 
 @given(case=cases())
@@ -127,7 +140,7 @@ def test_the_gradient_is_the_slope(case: tuple[tuple[int, ...], Options]) -> Non
     rng = np.random.default_rng(2)
     x = rng.permutation(int(np.prod(shape))).reshape(shape).astype(np.float32)
     y, dy, dx = both(x, options)
-    step = rng.choice(np.float32([-0.25, 0, 0.25]), shape)
+    step = rng.choice(np.array([-0.25, 0, 0.25], np.float32), shape)
     upper, lower = np.empty_like(y), np.empty_like(y)
     pool.forward(x + step, upper, **options)
     pool.forward(x - step, lower, **options)
@@ -163,7 +176,11 @@ def test_pooling_to_a_size(shape: tuple[int, ...], out: Pair, mode: str) -> None
 
 
 def test_of_equal_values_the_first_gets_the_gradient() -> None:
-    x, dy, dx = np.zeros((1, 1, 3, 3), np.float32), np.float32([[[[1, 2], [3, 4]]]]), np.empty((1, 1, 3, 3), np.float32)
+    x, dy, dx = (
+        np.zeros((1, 1, 3, 3), np.float32),
+        np.array([[[[1, 2], [3, 4]]]], np.float32),
+        np.empty((1, 1, 3, 3), np.float32),
+    )
     pool.backward(x, np.zeros_like(dy), dy, dx, window=(2, 2), stride=(1, 1))
     assert dx[0, 0].tolist() == [[1, 2, 0], [3, 4, 0], [0, 0, 0]]
 

@@ -168,12 +168,12 @@ def test_pooling_as_in_pytorch(
 
 def test_pooling_by_hand() -> None:
     x = np.array([[[[1, 5, 2], [7, 3, 7], [4, 6, 8]]]], np.float32)
-    size = {"window": (2, 2), "stride": (2, 2)}
+    size: dict[str, Any] = {"window": (2, 2), "stride": (2, 2)}
     assert reference.pool_forward(x, **size).tolist() == [[[[7]]]]
     y = reference.pool_forward(x, **size, ceil=True)
     assert y.tolist() == [[[[7, 7], [6, 8]]]]
     assert reference.pool_forward(x, **size, ceil=True, mode="average").tolist() == [[[[4, 4.5], [5, 8]]]]
-    padded = {"window": (2, 2), "stride": (2, 2), "pad": (1, 1), "mode": "average"}
+    padded: dict[str, Any] = {"window": (2, 2), "stride": (2, 2), "pad": (1, 1), "mode": "average"}
     assert reference.pool_forward(x, **padded).tolist() == [[[[0.25, 1.75], [2.75, 6]]]]
     assert reference.pool_forward(x, **padded, count_padding=False).tolist() == [[[[1, 3.5], [5.5, 6]]]]
     dx = reference.pool_backward(x, y, np.ones_like(y), **size, ceil=True)
@@ -209,7 +209,7 @@ def test_relu() -> None:
 @given(channels=st.integers(1, 9), size=st.integers(1, 7), beta=st.sampled_from([0.5, 0.75, 1.0]))
 def test_local_response_normalisation_as_in_pytorch(torch: Any, channels: int, size: int, beta: float) -> None:
     x, dy = normal(2, channels, 3, 2), normal(2, channels, 3, 2, seed=1)
-    options = {"size": size, "alpha": 0.3, "beta": beta, "k": 1.5}
+    options: dict[str, Any] = {"size": size, "alpha": 0.3, "beta": beta, "k": 1.5}
     y, dx = torch_gradients(torch, lambda x: torch.nn.functional.local_response_norm(x, **options), dy, x)
     found = reference.lrn_forward(x, **options)
     close(found, y)
@@ -219,7 +219,7 @@ def test_local_response_normalisation_as_in_pytorch(torch: Any, channels: int, s
 @pytest.mark.parametrize("size", [1, 4, 5])
 def test_local_response_normalisation_by_finite_differences(size: int) -> None:
     x, dy = normal(2, 6, 2, 2), normal(2, 6, 2, 2, seed=1)
-    options = {"size": size, "alpha": 0.5, "beta": 0.75, "k": 1.0}
+    options: dict[str, Any] = {"size": size, "alpha": 0.5, "beta": 0.75, "k": 1.0}
     dx = reference.lrn_backward(x, reference.lrn_forward(x, **options), dy, **options)
     check_gradient(lambda x: reference.lrn_forward(x, **options), x, dy, dx)
 
@@ -293,7 +293,7 @@ def test_philox_gives_the_published_words(counter: list[int], key: list[int], wo
 
 def test_a_dropout_mask_is_the_start_of_a_longer_one() -> None:
     """An element's fate depends on its index, not on how many there are or how they are arranged."""
-    options = {"probability": 0.4, "seed": 1 << 40, "layer": 3, "iteration": 1 << 35}
+    options: dict[str, Any] = {"probability": 0.4, "seed": 1 << 40, "layer": 3, "iteration": 1 << 35}
     long = reference.dropout_mask(3000, **options)
     assert 0.5 < long.mean() < 0.7
     for shape in ((1,), (257,), (5, 205), (3, 1000)):
@@ -301,7 +301,7 @@ def test_a_dropout_mask_is_the_start_of_a_longer_one() -> None:
 
 
 def test_dropout_scales_what_it_keeps() -> None:
-    options = {"probability": 0.75, "seed": 5, "layer": 0, "iteration": 0}
+    options: dict[str, Any] = {"probability": 0.75, "seed": 5, "layer": 0, "iteration": 0}
     x = normal(6, 50)
     y, kept = reference.dropout_forward(x, **options), reference.dropout_mask(x.shape, **options)
     assert np.array_equal(y[kept], 4 * x[kept]) and not y[~kept].any()

@@ -69,8 +69,8 @@ def test_against_pytorch(torch: Any, rows: int, classes: int) -> None:
 def test_the_gradient_is_the_slope_of_the_mean_loss(rows: int, classes: int) -> None:
     x, labels = drawn(rows, classes)
     _, _, dx = all_three(x, labels)
-    direction = np.random.default_rng(1).choice(np.float32([-1, 1]), x.shape)
-    upper, lower = (all_three(x + step * direction, labels)[1] for step in np.float32([0.0625, -0.0625]))
+    direction = np.random.default_rng(1).choice(np.array([-1, 1], np.float32), x.shape)
+    upper, lower = (all_three(x + step * direction, labels)[1] for step in np.array([0.0625, -0.0625], np.float32))
     slope = (upper.mean(dtype=np.float64) - lower.mean(dtype=np.float64)) / 0.125
     assert slope == pytest.approx(np.sum(dx.astype(np.float64) * direction), abs=2e-3)
 
@@ -86,21 +86,21 @@ def test_in_place(rows: int, classes: int) -> None:
 
 
 def test_nothing_overflows() -> None:
-    x = np.float32([[1e38, -1e38, 0], [-1e38, -1e38, -1e38], [1000, 999, -np.inf]])
+    x = np.array([[1e38, -1e38, 0], [-1e38, -1e38, -1e38], [1000, 999, -np.inf]], np.float32)
     y, losses, dx = all_three(x, np.zeros(3, np.int32))
     close(y, reference.softmax_forward(x))
-    close(losses, np.float32([0, np.log(3), np.log1p(np.exp(-1))]))
+    close(losses, np.array([0, np.log(3), np.log1p(np.exp(-1))], np.float32))
     assert np.isfinite(dx).all()
 
 
 def test_what_float32_cannot_tell_from_zero() -> None:
     """The loss of an impossible class is infinite, its gradient is not."""
-    y, losses, dx = all_three(np.float32([[0, 200]]), np.int32([0]))
+    y, losses, dx = all_three(np.array([[0, 200]], np.float32), np.array([0], np.int32))
     assert y.tolist() == [[0, 1]] and losses.tolist() == [np.inf] and dx.tolist() == [[-1, 1]]
 
 
 def test_nan_stays_in_its_row() -> None:
-    y, losses, dx = all_three(np.float32([[0, np.nan, 0], [0, 0, 0]]), np.int32([0, 0]))
+    y, losses, dx = all_three(np.array([[0, np.nan, 0], [0, 0, 0]], np.float32), np.array([0, 0], np.int32))
     for part in (y, losses[:, None], dx):
         assert np.isnan(part[0]).all() and np.isfinite(part[1]).all()
 

@@ -70,7 +70,7 @@ def out_shape(pass_: str, shape: ConvShape) -> tuple[int, ...]:
     return {"forward": shape.y_shape, "backward_data": shape.x_shape, "backward_filter": shape.w_shape}[pass_]
 
 
-def run(pass_: str, shape: ConvShape, inputs: list[np.ndarray], images: int | None = None) -> np.ndarray:
+def run(pass_: str, shape: ConvShape, inputs: list[Any], images: int | None = None) -> np.ndarray:
     """The pass with room for `images` images.  NaN is in output and workspace before, and stays after the workspace."""
     sizes = (shape.x_shape, shape.w_shape, *shape.walk, "winograd")
     need = conv.workspace_bytes(pass_, *sizes, images=images) // 4
@@ -83,13 +83,15 @@ def run(pass_: str, shape: ConvShape, inputs: list[np.ndarray], images: int | No
     return out
 
 
-def expected(pass_: str, shape: ConvShape, inputs: list[np.ndarray]) -> np.ndarray:
-    how = {"stride": shape.stride, "pad": shape.pad}
+def expected(pass_: str, shape: ConvShape, inputs: list[Any]) -> np.ndarray:
+    how: dict[str, Any] = {"stride": shape.stride, "pad": shape.pad}
     if pass_ == "forward":
-        return reference.conv_forward(*inputs, **how)
+        x, w, b = inputs
+        return reference.conv_forward(x, w, b, **how)
+    first, second = inputs
     if pass_ == "backward_data":
-        return reference.conv_backward_data(*inputs, shape.x_shape, **how)
-    return reference.conv_backward_filter(*inputs, shape.w_shape, **how)
+        return reference.conv_backward_data(first, second, shape.x_shape, **how)
+    return reference.conv_backward_filter(first, second, shape.w_shape, **how)
 
 
 def both_sides(matrix: np.ndarray, tiles: np.ndarray) -> np.ndarray:

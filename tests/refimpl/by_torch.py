@@ -67,7 +67,7 @@ def _dropout(settings: Mapping[str, float]) -> Dropout:
     """A dropout whose mask is drawn as the kernels draw it."""
 
     def dropped(layer: Layer, x: torch.Tensor) -> torch.Tensor:
-        drawn = {"seed": settings["seed"], "layer": layer.number, "iteration": settings["iteration"]}
+        drawn: dict[str, Any] = {"seed": settings["seed"], "layer": layer.number, "iteration": settings["iteration"]}
         mask = reference.dropout_forward(np.ones(x.shape, np.float32), layer.options["probability"], **drawn)
         return x * torch.tensor(mask, dtype=x.dtype)
 

@@ -68,7 +68,7 @@ def smallest(kinds: tuple[str, ...], conventions: Conventions = VDNN, batch: int
 
 @st.composite
 def networks(
-    draw: Any, layers: int = 12, batch: int = 3, side: int = 6, kinds: tuple[str, ...] = KINDS, **given: Any
+    draw: st.DrawFn, /, layers: int = 12, batch: int = 3, side: int = 6, kinds: tuple[str, ...] = KINDS, **given: Any
 ) -> Network:
     """A network of up to `layers` drawn layers and the few that end it; `conventions=…` fixes those."""
     conventions = given.get("conventions") or draw(st.sampled_from(CONVENTIONS))
@@ -78,7 +78,7 @@ def networks(
         x = earlier[-1 - draw(st.integers(0, min(3, len(earlier) - 1)))]  # mostly the last: otherwise a branch
         _layer(draw, b, draw(st.sampled_from(kinds)), x, earlier)
     ends = [x for x in (b.input, *b.layers) if not x.consumers]
-    small = [x if x.shape[2:] == (1, 1) else b.pool(x.shape[2:], mode="average", after=x) for x in ends]
+    small = [x if x.shape[2:] == (1, 1) else b.pool((x.shape[2], x.shape[3]), mode="average", after=x) for x in ends]
     if len(small) > 1:
         b.concat(*small)
     b.fc(draw(st.integers(2, 5)))

@@ -10,11 +10,12 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from hypothesis import strategies as st
 
+from refimpl.fit.least_budget import MIB, least_budget
 from refimpl.machine import HOST, Choice, Machine
 from refimpl.machine.gpus import MACHINES
 from refimpl.memory import ALLOCATORS, UNLIMITED, BestFit
@@ -40,7 +41,8 @@ NONE: frozenset[Any] = frozenset()
 
 def setup(**modules: Any) -> Setup:
     """The baseline with layer-wise liveness, and some modules (or `join`, `copy_streams`) exchanged."""
-    return Setup(**{"name": "test", "liveness": LayerWise(), "algorithms": MemoryOptimal()} | modules)
+    given: dict[str, Any] = {"name": "test", "liveness": LayerWise(), "algorithms": MemoryOptimal()}
+    return Setup(**given | modules)
 
 
 def planner(
@@ -98,14 +100,14 @@ class _Leaves:
 
 
 @dataclass(frozen=True)
-class _PrefetchAhead(slots.Prefetch):
+class PrefetchAhead(slots.Prefetch):
     """Brings a map back `distance` steps before its first backward use."""
 
     distance: int = 3
+    order: Literal["early", "between", "late"] = "late"
     name: ClassVar[str] = "ahead"
     summary: ClassVar[str] = "a fixed number of steps ahead"
     needs: ClassVar = frozenset({"offload"})
-    order: ClassVar[str] = "late"
 
     def bind(self, context: PlanContext) -> _Due:
         at: dict[int, list[Tensor]] = {}
@@ -114,18 +116,6 @@ class _PrefetchAhead(slots.Prefetch):
                 number = max(context.first_backward_use(tensor) - self.distance, context.last_forward_use(tensor) + 1)
                 at.setdefault(number, []).append(tensor)
         return _Due(at)
-
-
-class _PrefetchAheadEarly(_PrefetchAhead):
-    order: ClassVar[str] = "early"
-
-
-class _PrefetchAheadBetween(_PrefetchAhead):
-    order: ClassVar[str] = "between"
-
-
-def PrefetchAhead(distance: int = 3, order: str = "late") -> Any:
-    return {"early": _PrefetchAheadEarly, "between": _PrefetchAheadBetween, "late": _PrefetchAhead}[order](distance)
 
 
 class _Due:
@@ -382,6 +372,13 @@ def instructions_of(program: Program) -> list[str]:
     for it in program.instructions:
         choice = it.choice if isinstance(it, Launch) else None
         found.append(repr(dataclasses.replace(it, choice=choice.algorithm) if choice else it))  # type: ignore[arg-type]
+    return found
+
+
+def least_bytes(network: Network, wanted: Setup, on: Machine, unit: int = MIB) -> int:
+    """The least budget, of a network that fits within some."""
+    found = least_budget(network, wanted, on, unit)
+    assert found is not None
     return found
 
 

@@ -28,6 +28,7 @@ import refimpl
 from refimpl.accudnn.tuner import warmed_up
 from refimpl.backend import checkpoint
 from refimpl.backend.data import load_npz
+from refimpl.backend.initial_state import state_tensors
 from refimpl.cli import main, status_of
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.combined import load as load_fates
@@ -104,7 +105,7 @@ class Saved:
     def __init__(self, path: Path) -> None:
         self.path, self.network = path, tiny()
         random = np.random.default_rng(0)
-        tensors = checkpoint.state_tensors(self.network)
+        tensors = state_tensors(self.network)
         self.state = {tensor.name: random.normal(size=tensor.shape).astype(np.float32) for tensor in tensors}
         checkpoint.write(path, self.network, self.state, SETTINGS, ALGORITHMS)
         self.content = path.read_bytes()
@@ -198,8 +199,8 @@ def crafted(whole: bytes) -> dict[str, bytes]:
         b"{'descr': '<f4', 'fortran_order': False, 'shape': (" + b"9" * 5000 + b",)}", b"__import__('os')", b"\0" * 64,
     ]  # fmt: skip
     for number, text in enumerate(texts):
-        header = magic + len(text).to_bytes(2, "little") + text
-        made[f"text {number}"] = changed(conv__w=header + weights.tobytes())
+        head = magic + len(text).to_bytes(2, "little") + text
+        made[f"text {number}"] = changed(conv__w=head + weights.tobytes())
     for version in (b"\x02\x00", b"\x03\x00", b"\x00\x00", b"\x09\x09"):
         made[f"version {version!r}"] = changed(conv__w=b"\x93NUMPY" + version + b"\xff\xff\xff\x7f")
     plain = npy(weights)
@@ -239,9 +240,9 @@ def crafted(whole: bytes) -> dict[str, bytes]:
         ("name length", 28, 2), ("extra length", 30, 2), ("comment length", 32, 2), ("disk", 34, 2), ("offset", 42, 4),
     ):  # fmt: skip
         for value in (1, 0xFF, 2 ** (8 * size) - 1):
-            content = bytearray(whole)
-            content[directory + at : directory + at + size] = value.to_bytes(size, "little")
-            made[f"{field} {value}"] = bytes(content)
+            wrong = bytearray(whole)
+            wrong[directory + at : directory + at + size] = value.to_bytes(size, "little")
+            made[f"{field} {value}"] = bytes(wrong)
     return made
 
 
@@ -398,7 +399,11 @@ def test_a_damaged_tuned_batch_is_taken_or_refused(tmp_path: Path, count: int) -
     for seed in range(count):
         path.write_bytes(damaged_lines([whole], Random(seed)))
         tuned: list[TunedFile] = []
-        refused = refusal(lambda found=tuned: found.append(tuned_file(str(path))))
+
+        def read(into: list[TunedFile] = tuned) -> None:
+            into.append(tuned_file(str(path)))
+
+        refused = refusal(read)
         outcomes[refused is None] += 1
         for one in tuned:
             assert isfinite(warmed_up(one.rate, one.base_rate, one.warmup_epochs, 1))

@@ -195,7 +195,8 @@ OF_LAYERS = {"values_to_start_from", "costs"}
 @pytest.mark.parametrize("place", [place for place in PLACES if place not in OF_LAYERS])
 def test_a_place_that_has_forgotten_a_kind_says_so(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """This one has a record and nothing else."""
-    monkeypatch.setitem(TRAITS, "forgotten", Traits("pass", backward_reads=("x",), elementwise=True))  # type: ignore[arg-type]
+    kinds: Any = TRAITS
+    monkeypatch.setitem(kinds, "forgotten", Traits("pass", backward_reads=("x",), elementwise=True))
     assert [*PLACES[place]("forgotten")] != []
 
 

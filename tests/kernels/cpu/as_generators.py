@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels.launch import Dim3, Kernel
+from kernels.launch import Kernel
+
+Indices = tuple[int, ...]  #: z, y and x
 
 
-def cuda_of_one_thread(made: Kernel, grid: Dim3, block: Dim3, thread: Dim3, shared: dict[int, Any]) -> Any:
-    """What `cuda` means to one thread; indices are (z, y, x).  `shared` is the block's: the first thread makes it."""
+def cuda_of_one_thread(made: Kernel, grid: Indices, block: Indices, thread: Indices, shared: dict[int, Any]) -> Any:
+    """What `cuda` means to one thread.  `shared` is the block's: the first thread makes it."""
 
     def dims(zyx: Sequence[int]) -> Any:
         return types.SimpleNamespace(x=zyx[2], y=zyx[1], z=zyx[0])
@@ -49,7 +51,8 @@ def run_as_generators(made: Kernel, grid: int | tuple[int, ...], *args: Any) -> 
     outside = {name: getattr(value, "py_func", value) for name, value in made.function.__globals__.items()}
     grid = (*grid, 1, 1)[:3][::-1] if isinstance(grid, tuple) else (1, 1, grid)
     for block in itertools.product(*map(range, grid)):
-        shared, threads = {}, []
+        shared: dict[int, Any] = {}
+        threads = []
         for thread in itertools.product(*map(range, made.block[::-1])):
             namespace = {**outside, "cuda": cuda_of_one_thread(made, grid, block, thread, shared)}
             exec(code, namespace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import inspect
 import os
 import subprocess
 import sys
@@ -28,7 +29,8 @@ def test_the_source_is_readable_and_on_disk() -> None:
     launch(block_sums, 1, np.ones(64, np.float32), np.zeros(1, np.float32), 64)
     text = cpu.source_of(block_sums)
     stem = f"block_sums_{build.key(block_sums, False)}"
-    assert (build.cache_directory() / stem / f"{stem}.py").read_text() == text
+    folder = build.cache_directory()
+    assert folder is not None and (folder / stem / f"{stem}.py").read_text() == text
     assert "for threadIdx_x in range(64):" in text
     assert "while half > 0:" in text
     assert max(map(len, text.splitlines())) < 200
@@ -52,7 +54,7 @@ def test_the_key_of_checked_mode_knows_the_lines_that_its_messages_name(monkeypa
     """Of a kernel that has moved in its file the message would name the old line."""
     code = off_by.function.__code__
     moved = types.FunctionType(code.replace(co_firstlineno=code.co_firstlineno + 1), off_by.function.__globals__)
-    monkeypatch.setattr(build.inspect, "getsource", lambda _: "the same")
+    monkeypatch.setattr(inspect, "getsource", lambda _: "the same")
     for checked in (False, True):
         keys = {build.key(dataclasses.replace(off_by, function=each), checked) for each in (off_by.function, moved)}
         assert len(keys) == 1 + checked
@@ -182,7 +184,8 @@ def test_a_user_without_a_home_has_a_cache(cache: Path, monkeypatch: pytest.Monk
     monkeypatch.delenv("REFIMPL_CACHE")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as it is where nothing says where home is
-    assert build.cache_directory().parent == cache.parent / "temporary"
+    used = build.cache_directory()
+    assert used is not None and used.parent == cache.parent / "temporary"
 
 
 @pytest.mark.slow
@@ -212,7 +215,8 @@ def test_two_processes_that_compile_the_same_are_both_right(
 
 def test_an_unwritable_cache_falls_back(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cache.write_text("")  # a file where the folder should be
-    assert build.cache_directory().parent == cache.parent / "temporary"
+    used = build.cache_directory()
+    assert used is not None and used.parent == cache.parent / "temporary"
     assert "is not used: File exists" in capsys.readouterr().err
 
 

@@ -45,7 +45,8 @@ def test_a_race_in_memory_shows_in_the_order_of_threads() -> None:
         with cpu.checked(order):
             launch(turns_round_in_place, 1, x)
         results.append(x)
-    assert not np.array_equal(*results)
+    forward, reverse = results
+    assert not np.array_equal(forward, reverse)
 
 
 def test_unwritten_local_memory_is_nan() -> None:
@@ -173,6 +174,7 @@ def test_a_race_is_named_with_both_threads(made: Kernel, found: str) -> None:
     with cpu.checked(), pytest.raises(CheckFailed) as failure:
         launch(made, 2, x, y, 24)
     complaint = re.fullmatch(r"kernel (\w+), line (\d+): (.*)", str(failure.value))
+    assert complaint is not None
     name, line, said = complaint.groups()
     assert name == made.name
     assert said == f"{found}, with no barrier between them; block (0, 0, 0)"
@@ -197,10 +199,10 @@ def test_what_a_barrier_separates_is_no_race() -> None:
         with cpu.checked(order):
             launch(helper_reads_in_time, 1, x, y, 8)
         np.testing.assert_array_equal(y, 4 * x[np.arange(8) // 4])
-    x, y = np.arange(7 * 13, dtype=np.float32).reshape(7, 13), np.zeros((13, 7), np.float32)
+    matrix, turned = np.arange(7 * 13, dtype=np.float32).reshape(7, 13), np.zeros((13, 7), np.float32)
     with cpu.checked():
-        launch(transpose_and_scale, (2, 2), x, y, 7, 13, 0.5)
-    np.testing.assert_array_equal(y, x.T * np.float32(0.5) + 1)
+        launch(transpose_and_scale, (2, 2), matrix, turned, 7, 13, 0.5)
+    np.testing.assert_array_equal(turned, matrix.T * np.float32(0.5) + 1)
 
 
 @kernel(block=8)

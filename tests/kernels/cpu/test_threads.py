@@ -71,7 +71,8 @@ def test_a_thread_runs_its_own_share_when_none_is_late(monkeypatch: pytest.Monke
 
 def test_a_late_threads_share_is_run_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
     helped_by(monkeypatch, 1)
-    launcher, rest_is_done, ran = threading.get_ident(), threading.Event(), []
+    launcher, rest_is_done = threading.get_ident(), threading.Event()
+    ran: list[int] = []
 
     def run(first: int, end: int) -> None:
         if threading.get_ident() != launcher:

@@ -99,7 +99,7 @@ def test_two_processes_may_write_the_entries_of_one_cache_at_once(tmp_path: Path
 
 def test_an_entry_that_another_process_has_completed_meanwhile_stays_where_it_is(tmp_path: Path) -> None:
     """Where the file system has no locks, both compile; what a third one reads must not go away."""
-    theirs = []
+    theirs: list[Any] = []
 
     def write(made: Path) -> None:
         (made / "file").write_text("the same")

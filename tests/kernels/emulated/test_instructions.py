@@ -240,7 +240,9 @@ def _replaced(text: str, letter: str, name: str) -> str:
 
 
 def test_every_comparison_holds_when_it_should() -> None:
-    body, kinds, numbers = [], [], []
+    body: list[str] = []
+    kinds: list[str] = []
+    numbers: list[float] = []
     for row, (comparison, kind, a, b, _) in enumerate(COMPARED):
         names = register(kind, 150), register(kind, 151)
         for name, number in zip(names, (a, b), strict=True):
@@ -265,7 +267,9 @@ ATOMIC: list[tuple[str, str, float, list[float], float]] = [
 
 def test_atomic_operations_return_the_old_value_and_store_the_new() -> None:
     plain = {"b32": "u32", "b64": "u64"}
-    body, kinds, numbers = [], [], []
+    body: list[str] = []
+    kinds: list[str] = []
+    numbers: list[float] = []
     for row, (name, kind, old, given, _) in enumerate(ATOMIC):
         typed = plain.get(kind, kind)
         body += [f"ld.global.{typed} {register(typed, 150)}, [%b64_0+{8 * len(kinds)}]"]

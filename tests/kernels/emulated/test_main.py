@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,7 +72,12 @@ def test_numba_compiles_a_kernel_once_for_all_processes(
     emulated.start()
     compilations = []
     real = NumbaKernel.__init__
-    monkeypatch.setattr(NumbaKernel, "__init__", lambda *args, **how: (compilations.append(1), real(*args, **how))[1])
+
+    def counted(*args: Any, **options: Any) -> None:
+        compilations.append(1)
+        real(*args, **options)
+
+    monkeypatch.setattr(NumbaKernel, "__init__", counted)
     for _ in range(2):
         gpu.loaded.cache_clear()
         count_up.gpu.overloads.clear()

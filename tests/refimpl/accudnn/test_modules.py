@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from refimpl.accudnn.modules import offloaded_candidates
 from refimpl.accudnn.performance_model import Model
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES
 from refimpl.memory import UNLIMITED
 from refimpl.names import presets
@@ -18,7 +17,7 @@ from refimpl.planner import DoesNotFit, PlanContext, Program, plan
 from refimpl.planner.largest import attempt, unlimited
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import machine
+from tests.refimpl.modules import least_bytes, machine
 
 pytestmark = pytest.mark.accudnn
 
@@ -130,6 +129,6 @@ def test_a_module_alone_fails_with_one_line_where_the_model_cannot_train() -> No
     network, setup = build("alexnet", 256), presets.setup(GUIDED)
     with raises_naming(DoesNotFit, 512, "MiB"):
         plan(network, setup, TITAN_X, 512 << 20)
-    least = least_budget(network, setup, TITAN_X)
+    least = least_bytes(network, setup, TITAN_X)
     program: Program = plan(network, setup, TITAN_X, least)
     program.verify()

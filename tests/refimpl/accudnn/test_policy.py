@@ -11,7 +11,7 @@ import pytest
 from refimpl.accudnn import ACCUDNN, AccUDNN, Model
 from refimpl.accudnn.policy import MOST_PLANS
 from refimpl.fit import by_name
-from refimpl.fit.least_budget import least_budget, remedies
+from refimpl.fit.least_budget import remedies
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, BestFit
 from refimpl.names import presets
@@ -23,6 +23,7 @@ from refimpl.planner.loop import Planner
 from refimpl.planner.program import Trial
 from refimpl.report.tables import tried_table
 from refimpl.studies.reproduce.accudnn.figures import budget_at
+from tests.refimpl.modules import least_bytes
 
 pytestmark = pytest.mark.accudnn
 
@@ -209,18 +210,18 @@ def test_a_budget_that_is_too_small_is_one_line_with_the_least() -> None:
     said = str(refused.value)
     assert said.startswith("lenet is untrainable by accudnn: even everything (least) does not fit in 2 MiB")
     assert "\n" not in said and "It needs" in said
-    least = least_budget(build("lenet"), presets.setup("accudnn"), TITAN_X)
+    least = least_bytes(build("lenet"), presets.setup("accudnn"), TITAN_X)
     assert f"(--budget {least // MIB}MiB)" in said
     by_name.plan("lenet", "accudnn", "titan-x", least).verify()
 
 
 def test_the_least_budget_is_the_most_frugal_candidate_s_whatever_its_allocator() -> None:
     network = build("alexnet", 256)
-    least = least_budget(network, presets.setup("accudnn"), TITAN_X)
+    least = least_bytes(network, presets.setup("accudnn"), TITAN_X)
     everything = presets.setup("liveness=layer-wise offload=accudnn-everything algorithms=memory")
     assert isinstance(everything.allocator, BestFit)
-    assert least <= least_budget(network, everything, TITAN_X)
-    assert least <= least_budget(network, everything.replace(allocator=FixedAddresses()), TITAN_X)
+    assert least <= least_bytes(network, everything, TITAN_X)
+    assert least <= least_bytes(network, everything.replace(allocator=FixedAddresses()), TITAN_X)
     assert plan(network, ACCUDNN.frugal, TITAN_X, least).setup.slots["algorithms"] == "memory"
     assert isinstance(ACCUDNN.frugal, AccUDNN) and ACCUDNN.frugal.frugal == ACCUDNN.frugal
 
@@ -236,7 +237,7 @@ def test_the_least_budget_takes_few_plans(name: str, batch: int, failed: int, mo
         return attempt(network, setup, machine, budget, exact)
 
     monkeypatch.setattr("refimpl.fit.least_budget.attempt", counting)
-    least = least_budget(build(name, batch), presets.setup("accudnn"), TITAN_X)
+    least = least_bytes(build(name, batch), presets.setup("accudnn"), TITAN_X)
     assert least and sorted(tried) == [least // MIB - 1, least // MIB] and tried.index(least // MIB) == failed
 
 
@@ -244,7 +245,7 @@ def test_the_least_budget_takes_few_plans(name: str, batch: int, failed: int, mo
 def test_a_hint_searches_for_no_pool_that_cannot_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """It took four times as long as a plan: each preset of vDNN++ searched for the least pool of twelve plans."""
     network, setup = built("resnet50", 64), presets.setup("accudnn")
-    budget = int(0.98 * (least_budget(network, setup, TITAN_X) or 0))
+    budget = int(0.98 * least_bytes(network, setup, TITAN_X))
 
     def never(events: object, allocator: object) -> None:
         raise AssertionError("a pool was searched for")

@@ -123,7 +123,7 @@ def test_foreign_files_are_refused(program: Any, tmp_path: Path) -> None:
         np.savez(path, about=np.array(json.dumps({"format": 7})))
         refused("another format; this version reads 2")
         about = {"format": 2, "network": "small", "settings": {"rate": 1}}
-        np.savez(path, about=np.array(json.dumps(about)), **before)
+        np.savez(path, allow_pickle=False, about=np.array(json.dumps(about)), **before)
         refused("its settings are not seed, iteration, rate")
         path.unlink()
         refused("there is no checkpoint")

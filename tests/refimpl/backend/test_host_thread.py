@@ -47,7 +47,11 @@ def test_pieces_are_done_in_order_by_one_thread() -> None:
 
 def test_handing_over_does_not_wait() -> None:
     thread, gate = HostThread(), threading.Event()
-    first, second = Piece("the first", lambda: gate.wait(10) and None), Piece("the second", lambda: None)
+
+    def waits() -> None:
+        gate.wait(10)
+
+    first, second = Piece("the first", waits), Piece("the second", lambda: None)
     thread.start(first)
     thread.start(second)
     assert not first.done.is_set()
@@ -77,7 +81,11 @@ def test_a_failure_is_told_and_what_stands_on_it_is_skipped() -> None:
 def test_a_piece_that_never_ends_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_thread, "PATIENCE", 0.05)
     thread, gate = HostThread(), threading.Event()
-    thread.start(Piece("compressing conv1", lambda: gate.wait(10) and None))
+
+    def waits() -> None:
+        gate.wait(10)
+
+    thread.start(Piece("compressing conv1", waits))
     thread.start(Piece("compressing conv2", lambda: None))
     with pytest.raises(DeviceFailed, match="still compressing conv1 after 0.05 seconds: given up$"):
         thread.finish()
@@ -139,7 +147,7 @@ def test_a_program_without_compressing_needs_nothing() -> None:
     assert host_stream(made) is None and work_to_await(made, None) == {}
     with trainer(made) as run:
         run.step(*draw_batch(made.network))
-        assert run.stored == []
+        assert run.compressed == []
 
 
 def test_order_through_the_threads_without_any_work(program: Program) -> None:

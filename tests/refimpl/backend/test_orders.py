@@ -12,6 +12,7 @@ from refimpl.backend import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramO
 from refimpl.backend.orders import Arranger
 from refimpl.network import Network
 from refimpl.planner import COMPUTE, CopyIn, CopyOut, Launch, Program, Record, Setup, Wait
+from refimpl.planner.instructions import Instruction
 from tests.refimpl.backend.running import MACHINE, small_program
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, setups
@@ -84,7 +85,7 @@ def test_drawn_orders_differ_from_each_other_and_repeat_with_their_seed() -> Non
 def test_a_program_that_cannot_go_on_says_where() -> None:
     """Two streams, each waiting for a record that follows the other's own wait."""
     program = small_program()
-    knot = [Record(0, 0, 0), Record(0, 1, 1), Wait(0, 0, 1), Wait(0, 1, 0)]
+    knot: list[Instruction] = [Record(0, 0, 0), Record(0, 1, 1), Wait(0, 0, 1), Wait(0, 1, 0)]
     assert Arranger(dataclasses.replace(program, instructions=knot)).arrange(ProgramOrder()) == []
     arranger = Arranger(dataclasses.replace(program, instructions=knot))
     arranger._awaited = {2: 3, 3: 2}

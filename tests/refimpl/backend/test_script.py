@@ -213,7 +213,7 @@ def calls_of(program: Program) -> Iterator[Any]:
         else:
             awaits = program.instructions[before[position]]
             on_host = program.streams[i.stream] == "host"
-            if not on_host or (compresses and awaits.stream != i.stream):
+            if not on_host or (compresses and getattr(awaits, "stream", None) != i.stream):
                 yield "wait", i.stream, records.index(before[position])
 
 

@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 
 from kernels.arguments import KernelError
-from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer, cpu
+from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFinite, RunError, Trainer, cpu, device
 from refimpl.backend.batches import checked_images
+from refimpl.backend.cpu import CpuDevice, CpuReplay
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.memory import DriverCalls
 from refimpl.network import Builder
 from refimpl.planner import DoesNotFit, Launch, Program, plan
 from refimpl.planner.baseline import PerformanceOptimal
+from refimpl.planner.instructions import Instruction
 from refimpl.superneurons import LeastRecentlyUsed
 from refimpl.vdnnpp import Compressed
 from tests.messages import raises_naming
@@ -65,9 +67,10 @@ def test_settings_may_change_between_steps(program: Program) -> None:
     network, given = program.network, dict(SETTINGS)
     state = new_state(network)
     with trainer(program, poison=True, order=CopiesLate()) as made:
-        for i, change in enumerate(
-            [{}, {"rate": 0.1}, {"momentum": 0.1, "decay": 0.0}, {"seed": 3}, {"iteration": 77}]
-        ):
+        changes: list[dict[str, Any]] = [
+            {}, {"rate": 0.1}, {"momentum": 0.1, "decay": 0.0}, {"seed": 3}, {"iteration": 77},
+        ]  # fmt: skip
+        for i, change in enumerate(changes):
             for name, value in change.items():
                 setattr(made, name, value)
             given |= {"iteration": i, **change}
@@ -157,7 +160,8 @@ def test_memory_is_enough_for_evaluating_too(order: Any) -> None:
 def test_a_program_that_needs_more_than_the_device_has_is_refused(program: Program) -> None:
     with trainer(program) as made:
         for name in ("arena", "pinned", "store"):
-            larger = dataclasses.replace(program, **{f"{name}_bytes": 1 << 30})
+            more: dict[str, Any] = {f"{name}_bytes": 1 << 30}
+            larger = dataclasses.replace(program, **more)
             with raises_naming(RunError, name, 1 << 30):
                 made.device.replay(larger, SETTINGS)
         with pytest.raises(RunError, match="outside of the arena"):
@@ -205,8 +209,9 @@ def test_no_evaluation_where_forward_alone_does_not_fit(program: Program, monkey
 def test_memory_is_what_the_program_says(program: Program) -> None:
     with trainer(program) as made:
         assert made.recounted_peak == program.peak_bytes
+        assert isinstance(made.device, CpuDevice)
         assert program.peak_bytes <= made.device.arena.size <= program.budget
-    fewer = [i for i in program.instructions if i.op != "allocate"]
+    fewer: list[Instruction] = [i for i in program.instructions if i.op != "allocate"]
     with trainer(program) as made:
         made.program = dataclasses.replace(program, instructions=fewer)
         assert made.recounted_peak < program.peak_bytes  # counted, not copied
@@ -215,6 +220,7 @@ def test_memory_is_what_the_program_says(program: Program) -> None:
 def test_a_large_budget_takes_no_more_memory_than_is_used() -> None:
     wide = plan(small_network(), setup(), MACHINE, 12 << 30)
     with Trainer(wide) as made:
+        assert isinstance(made.device, CpuDevice)
         assert made.device.arena.size < 1 << 20
 
 
@@ -350,13 +356,13 @@ def test_every_allocation_that_fails_says_so_and_harms_nobody(program: Program, 
     """The device arena, then the pinned one; beside a trainer that goes on."""
     with trainer(program) as other:
         other.step(*draw_batch(program.network))
-        real, calls = cpu.lazy_zeros, []
+        calls: list[int] = []
 
         def lazy_zeros(nbytes: int) -> np.ndarray:
             calls.append(nbytes)
             if len(calls) == failing + 1:
                 raise MemoryError
-            return real(nbytes)
+            return device.lazy_zeros(nbytes)
 
         with monkeypatch.context() as patched:
             patched.setattr(cpu, "lazy_zeros", lazy_zeros)
@@ -528,6 +534,7 @@ def test_a_second_ctrl_c_ends_it_at_once_and_the_trainer_knows(program: Program,
             with pytest.raises(RunError, match="cut off half way; restore a checkpoint, or load a state"):
                 use()
         made.restore(tmp_path / "start.npz")
+        assert isinstance(made.replay, CpuReplay)
         made.replay._work[sorted(made.replay._bound.launches)[20]].pop()
         made.step(*draw_batch(program.network))
         assert differing(made.state(), plain_training(program, 1)) == []

@@ -29,7 +29,6 @@ import pytest
 
 from refimpl.backend import Trainer, cpu
 from refimpl.cli import main, resolve
-from refimpl.machine import files
 
 LONG = 600.0  #: seconds that the other ranks go on preparing, unless they are told to stop; mpiexec is killed sooner
 
@@ -42,7 +41,7 @@ def plant(patch: pytest.MonkeyPatch, rank: int, mine: int, fault: str, when: str
         when: the iteration, once its losses are known, or what else the rank does: planning, compiling, saving, or
             waiting for the other ranks.
     """
-    step, meet, save, arena = Trainer.step, Trainer._meet, files.os.fsync, cpu.arena
+    step, meet, save, arena = Trainer.step, Trainer._meet, os.fsync, cpu.arena
 
     def strike() -> None:
         moment.touch()
@@ -93,7 +92,7 @@ def plant(patch: pytest.MonkeyPatch, rank: int, mine: int, fault: str, when: str
     patch.setattr(Trainer, "step", faulty_step)
     patch.setattr(Trainer, "_meet", faulty_meet)
     if when == "saving":
-        patch.setattr(files.os, "fsync", faulty_save)
+        patch.setattr(os, "fsync", faulty_save)
     if when == "waiting" and mine == rank:
         Timer(0.7, strike).start()
     elif when == "waiting":

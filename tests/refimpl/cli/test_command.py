@@ -87,7 +87,11 @@ def test_a_file_for_which_there_is_no_room_is_named_and_what_was_there_stays(
 def test_a_page_for_which_there_is_no_room_after_a_run_is_named(
     refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill_disk: Callable[[], None]
 ) -> None:
-    monkeypatch.setattr(page, "page_of", lambda _: fill_disk() or 1000 * "a")
+    def long_page(_: object) -> str:
+        fill_disk()
+        return 1000 * "a"
+
+    monkeypatch.setattr(page, "page_of", long_page)
     path = tmp_path / "a.html"
     said = refimpl("run", "lenet", "--batch", 2, "--steps", 1, "--page", path)
     assert said.status == 2 and said.err.startswith(f"refimpl run: {path}: ") and not path.exists()

@@ -23,14 +23,15 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def offered(line: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """What argcomplete offers at the end of a line, asked as a shell asks it."""
-    from argcomplete import CompletionFinder
+    from argcomplete.completers import SuppressCompleter
+    from argcomplete.finders import CompletionFinder
     from argcomplete.lexers import split_line
 
     monkeypatch.setenv("_ARGCOMPLETE", "1")
     _, prefix, _, words, at = split_line(line, len(line))
     command = parser()
     offer_names(command)
-    finder = CompletionFinder(command, default_completer=None, append_space=False)
+    finder = CompletionFinder(command, default_completer=SuppressCompleter(), append_space=False)
     return set(finder._get_completions(words, prefix, "", at))
 
 

@@ -13,9 +13,9 @@ import pytest
 import refimpl
 from refimpl.backend import Evaluation, data
 from refimpl.cli import demonstration as demo
-from refimpl.cli.demonstration import pictures
+from refimpl.cli import demonstration_pictures as pictures
 from refimpl.combined import COMBINED
-from refimpl.names.presets import PAPERS
+from refimpl.names.presets import PAPERS, PRESETS
 from refimpl.planner import Program
 from refimpl.text import size
 
@@ -74,9 +74,14 @@ def test_all_of_it(
     monkeypatch.setattr(demo, "plan_vgg16", lambda: programs.update(plan_vgg16()) or programs)
     monkeypatch.setattr(demo, "WANTED", 0.5)
     short = dataclasses.replace(COMBINED, effort=60)
-    monkeypatch.setitem(demo.PRESETS, "combined", dataclasses.replace(demo.PRESETS["combined"], setup=short))
+    monkeypatch.setitem(PRESETS, "combined", dataclasses.replace(PRESETS["combined"], setup=short))
     emulated: list[tuple[Program, list[float]]] = []
-    monkeypatch.setattr(demo, "run_emulated", lambda _, program, losses: emulated.append((program, losses)) or True)
+
+    def noted(_: object, program: Program, losses: list[float]) -> bool:
+        emulated.append((program, losses))
+        return True
+
+    monkeypatch.setattr(demo, "run_emulated", noted)
     assert demo.main(tmp_path / "pictures") == 0
     said = capsys.readouterr().out
     assert "as planned" in said and "the same, to the last bit" in said and "NOT" not in said and "next:" in said

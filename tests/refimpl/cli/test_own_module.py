@@ -129,7 +129,7 @@ def test_a_module_that_no_other_process_can_have_is_refused(refimpl: Command, mi
 def test_a_killed_worker_is_one_line_and_the_points_are_kept(tmp_path: Path) -> None:
     out = tmp_path / "points"
     command = [sys.executable, "-m", "refimpl", "pareto", "vgg16", "--machine", "titan-x", "--jobs", "2", "--out", out]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
     while time.monotonic() < until and not (out.exists() and out.read_bytes().count(b"\n") > 3):
         time.sleep(0.1)

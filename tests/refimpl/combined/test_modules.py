@@ -187,6 +187,6 @@ def test_a_map_rebuilt_only_as_a_source_is_there_when_the_others_read_it() -> No
     builder.concat(first, second, third, fourth)
     builder.fc(10)
     builder.softmax()
-    again = dict.fromkeys(("concat1", "input.fork.1", "input.fork.4", "pool1", "pool3"), "again")
-    others = {"input.fork.2": "offload", "pool2": "offload", "pool4": "drop"}
+    again: dict[str, Word] = dict.fromkeys(("concat1", "input.fork.1", "input.fork.4", "pool1", "pool3"), "again")
+    others: dict[str, Word] = {"input.fork.2": "offload", "pool2": "offload", "pool4": "drop"}
     plan(builder.build(), setup_with(Fates.of(again | others)), machine(1e9), UNLIMITED).verify()

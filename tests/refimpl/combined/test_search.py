@@ -220,7 +220,7 @@ def test_where_bytes_fit_and_no_addresses_the_counted_program_is_met() -> None:
     assert met and not met.fits and judge.best is None
     assert met.program.peak_bytes <= budget and met.seconds > met.program.planned_seconds
     others = ("conv4", "conv5", "input", "pool1", "pool5")
-    fates = Fates.of(dict.fromkeys(others, "offload") | {"conv1": "drop"})
+    fates = Fates.of({**dict.fromkeys(others, "offload"), "conv1": "drop"})
     fitting = judge.met(seed(fates, FASTEST, allocator=ADDRESSES))
     assert fitting and fitting.fits and fitting.program is judge.best
     assert fitting.seconds == fitting.program.planned_seconds == met.program.planned_seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ from refimpl.accudnn import ACCUDNN, AccUDNN
 from refimpl.fit.least_budget import (
     MIB,
     alternatives,
-    attempt,
-    least_budget,
-    least_conceivable,
     needed_by_baseline,
     remedies,
 )
@@ -25,7 +23,9 @@ from refimpl.names.presets import baseline
 from refimpl.names.presets import setup as preset
 from refimpl.network import Network
 from refimpl.planner import DoesNotFit, Setup, plan
+from refimpl.planner.largest import attempt, least_conceivable
 from tests.messages import raises_naming
+from tests.refimpl.modules import least_bytes
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def smallest_of_all(network: Network, setup: Setup, machine: Machine) -> int:
 def test_the_least_budget_fits_and_a_mebibyte_less_does_not(liveness: str, allocator: str) -> None:
     network = refimpl.networks.tiny_resnet(batch=64)
     setup = refimpl.presets.setup("baseline", {"liveness": liveness, "allocator": allocator})
-    least = least_budget(network, setup, TITAN_X)
+    least = least_bytes(network, setup, TITAN_X)
     assert least % MIB == 0 and attempt(network, setup, TITAN_X, least)
     assert attempt(network, setup, TITAN_X, least - MIB) is None
     assert smallest_of_all(network, setup, TITAN_X) <= least
@@ -112,7 +112,12 @@ def test_the_alternatives_differ_from_the_setup_as_they_say() -> None:
 
 def test_what_would_fit_is_looked_for_once_the_message_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    monkeypatch.setattr("refimpl.fit.by_name.remedies", lambda *given: looked.append(given) or "Take less.")
+
+    def noted(*given: Any) -> str:
+        looked.append(given)
+        return "Take less."
+
+    monkeypatch.setattr("refimpl.fit.by_name.remedies", noted)
     with pytest.raises(refimpl.DoesNotFit) as caught:
         refimpl.plan("lenet", "baseline", "titan-x", "1MiB")
     assert not looked
@@ -126,7 +131,8 @@ def test_a_hint_tries_few_candidates_of_a_long_search() -> None:
     assert isinstance(quick, AccUDNN) and len(quick.reserves) == 2 and len(quick.ranks) == 1
     program = plan(network, quick, TITAN_X, 600 * MIB)
     assert len(program.tried) < len(plan(network, ACCUDNN, TITAN_X, 600 * MIB).tried)
-    hinted = dict((*changes.values(), other.quick) for changes, other in alternatives(baseline()) if len(changes) == 1)
+    single = [(changes, other) for changes, other in alternatives(baseline()) if len(changes) == 1]
+    hinted = {value: other.quick for changes, other in single for value in changes.values()}
     assert hinted["accudnn"] == quick and hinted["vdnn-dyn"] == preset("vdnn-dyn")
 
 

@@ -42,10 +42,11 @@ def passes(
     ]  # fmt: skip
 
 
-def as_kernels_take_it(call: Call) -> tuple[Any, ...]:
+def as_kernels_take_it(call: Call) -> tuple[str, Any, Any, Any, Any, Any]:
     """Pass, shapes of x and w, stride, padding and dilation."""
     conv = Convolution.of(call)
-    return conv.pass_, conv.x_shape, conv.w_shape, *conv.walk.values()
+    stride, pad, dilation = conv.walk.values()
+    return conv.pass_, conv.x_shape, conv.w_shape, stride, pad, dilation
 
 
 @st.composite

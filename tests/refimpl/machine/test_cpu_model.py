@@ -11,23 +11,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import cpu_campaign
-import cpu_reference
 import pytest
 
 from kernels.launch import KernelLaunch
 from kernels.targets import gpu
 from refimpl.machine import cpu_costs, cpu_model, here
+from refimpl.machine.catalogues import options
 from refimpl.machine.cpu_model import CalibratedCpu, Units, algorithm_arguments, call_arguments, launches
 from refimpl.machine.work import MachineError
 from refimpl.names import machines as named
 from refimpl.names.machines import named as machine
 from refimpl.names.presets import setup
 from refimpl.network import Network, zoo
-from refimpl.planner import plan
+from refimpl.planner import Launch, plan
 from refimpl.studies.bench.training import NETWORKS
 from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import CONVENTIONS, SMALLEST, every_option, smallest
+from tests.refimpl.machine import cpu_campaign, cpu_reference
 
 
 def every_launch(network: Network) -> Iterator[KernelLaunch]:
@@ -37,14 +37,14 @@ def every_launch(network: Network) -> Iterator[KernelLaunch]:
             if not call.choosable:
                 yield from launches(call.function, call_arguments(call))
                 continue
-            for option in cpu_model.options("own", call):
+            for option in options("own", call):
                 chosen = algorithm_arguments(option.algorithm, option.workspace_bytes)
                 yield from launches(call.function, call_arguments(call) | chosen)
 
 
 def made_up() -> dict[str, Units]:
     """A nanosecond for each unit of everything that the calibration measures."""
-    found = {cpu_model.LAUNCH: (1e-5,), cpu_model.SHARED: (2e-5,), cpu_model.FETCHED: (1e-12,)}
+    found: dict[str, Units] = {cpu_model.LAUNCH: (1e-5,), cpu_model.SHARED: (2e-5,), cpu_model.FETCHED: (1e-12,)}
     for network in cpu_costs.networks():
         for launched in every_launch(network):
             name, counted = cpu_model.units(launched)
@@ -74,7 +74,7 @@ def test_the_calibration_measures_every_kernel_that_training_launches(
 def test_a_program_is_planned_and_simulated_with_the_costs(costs: dict[str, Units]) -> None:
     made = calibrated(costs)
     program = plan(zoo.build("tiny-resnet", 4), setup("baseline"), made, 1 << 30)
-    launched = [one for one in program.instructions if one.op == "launch"]
+    launched = [one for one in program.instructions if isinstance(one, Launch)]
     slower = plan(program.network, setup("baseline"), calibrated({n: tuple(2 * c for c in v) for n, v in costs.items()}), 1 << 30)  # noqa: E501 # fmt: skip
     assert len(launched) > 20 and program.simulate().seconds > len(launched) * made.launch_seconds
     assert slower.simulate().seconds > 1.9 * program.simulate().seconds

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from conv_calls import convolutions, passes
 from hypothesis import given
 
 from refimpl.machine import TITAN_X
 from refimpl.machine.catalogues import cudnn4, options
 from refimpl.machine.convolution import Convolution
 from refimpl.network import Call, network_wide_bytes, zoo
+from tests.refimpl.machine.conv_calls import convolutions, passes
 
 GIB = 1 << 30
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,7 +143,8 @@ def test_what_a_killed_process_left_is_deleted_and_what_a_running_one_writes_is_
 def test_a_temporary_file_that_is_deleted_before_it_is_locked_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, deleted = files.flock, []
+    lock = fcntl.flock
+    deleted: list[Any] = []
 
     def late(file: object, how: int) -> None:
         if not deleted:

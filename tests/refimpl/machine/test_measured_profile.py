@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conv_calls import passes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from refimpl.names.machines import named as machine
 from refimpl.network import Builder, Network, Tensor, zoo
 from refimpl.network.call import ITERATION, SEED, Call
 from tests.gpu_device import BACKEND
+from tests.refimpl.machine.conv_calls import passes
 
 
 def small(batch: int = 2) -> Network:

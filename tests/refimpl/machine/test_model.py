@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from conv_calls import as_kernels_take_it, convolutions, passes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from refimpl.machine.model import Efficiency, in_order
 from refimpl.machine.work import Option, Work
 from refimpl.network import Call, Tensor
 from tests.messages import raises_naming
+from tests.refimpl.machine.conv_calls import as_kernels_take_it, convolutions, passes
 
 HALF = Efficiency(forward=0.5, backward=0.5, products=0.5, transforms=0.5, streaming=0.5)
 
@@ -85,8 +85,8 @@ def test_twice_the_images_are_not_faster(catalogue: str, calls: list[Call]) -> N
     for call in calls:
         if catalogue == "own" and call.function == "conv.backward_filter":
             continue  # a longer sum is split, and fills a GPU better
-        _, x, w, *walk = as_kernels_take_it(call)
-        larger = passes((2 * x[0], *x[1:]), w[0], w[2:], *walk, groups=x[1] // w[1])
+        _, x, w, stride, pad, dilation = as_kernels_take_it(call)
+        larger = passes((2 * x[0], *x[1:]), w[0], w[2:], stride, pad, dilation, groups=x[1] // w[1])
         more = next(c for c in larger if c.function == call.function)
         assert machine.seconds(more) >= machine.seconds(call) * (1 - 1e-12)
 

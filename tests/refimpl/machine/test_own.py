@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conv_calls import as_kernels_take_it, convolutions, passes
 from hypothesis import given
 
 from kernels import conv
@@ -12,6 +11,7 @@ from refimpl.machine import MACHINES
 from refimpl.machine.catalogues import options
 from refimpl.machine.convolution import Convolution
 from refimpl.network import Call
+from tests.refimpl.machine.conv_calls import as_kernels_take_it, convolutions, passes
 
 H100 = MACHINES["h100"]
 
@@ -19,13 +19,13 @@ H100 = MACHINES["h100"]
 @given(calls=convolutions())
 def test_every_choice_is_served_with_workspace_enough(calls: list[Call]) -> None:
     for call in calls:
-        pass_, *shape = as_kernels_take_it(call)
-        serves = conv.serves(*shape)
+        pass_, x, w, stride, pad, dilation = as_kernels_take_it(call)
+        serves = conv.serves(x, w, stride, pad, dilation)
         choices = H100.choices(call)
         assert {choice.algorithm for choice in choices} == {name for name in serves if serves[name][pass_] == "yes"}
         for choice in choices:
-            assert choice.workspace_bytes >= conv.minimum_workspace_bytes(pass_, *shape, choice.algorithm)
-            assert choice.workspace_bytes <= conv.workspace_bytes(pass_, *shape, choice.algorithm)
+            given = pass_, x, w, stride, pad, dilation, choice.algorithm
+            assert conv.minimum_workspace_bytes(*given) <= choice.workspace_bytes <= conv.workspace_bytes(*given)
 
 
 @pytest.mark.parametrize("algorithm", ["im2col", "winograd"])
@@ -42,8 +42,8 @@ def test_fewer_images_at_a_time_are_slower(algorithm: str, calls: list[Call]) ->
 def test_the_menu_is_short_and_ends_in_one_image() -> None:
     call = passes((64, 16, 28, 28), 16, (3, 3), pad=(1, 1))[0]
     offered = [c.workspace_bytes for c in H100.choices(call) if c.algorithm == "winograd"]
-    shape = as_kernels_take_it(call)[1:]
-    assert sorted(offered) == [conv.workspace_bytes("forward", *shape, "winograd", i) for i in (1, 4, 16, 64)]
+    given = *as_kernels_take_it(call), "winograd"
+    assert sorted(offered) == [conv.workspace_bytes(*given, i) for i in (1, 4, 16, 64)]
 
 
 def test_a_pointwise_convolution_needs_no_columns() -> None:

@@ -296,7 +296,8 @@ class PoolMachine(RuleBasedStateMachine):
 @every
 def test_any_use_keeps_the_contract(allocator: Allocator) -> None:
     run_state_machine_as_test(
-        lambda: PoolMachine(allocator), settings=settings(max_examples=40, stateful_step_count=30, deadline=None)
+        lambda: PoolMachine(allocator),  # type: ignore[arg-type]  # what makes one does
+        settings=settings(max_examples=40, stateful_step_count=30, deadline=None),
     )
 
 

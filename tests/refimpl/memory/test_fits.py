@@ -281,7 +281,8 @@ def test_a_free_list_beside_a_row_of_flags(data, run: int) -> None:
 
 def beside_a_row_of_flags(data) -> None:
     size = 24
-    holes, taken, blocks = free_list.FreeList(size), [False] * size, []
+    holes, taken = free_list.FreeList(size), [False] * size
+    blocks: list[tuple[int, int]] = []
     for _ in range(data.draw(st.integers(1, 30))):
         free = [(a, n) for a in range(size) for n in range(1, 6) if a + n <= size and not any(taken[a : a + n])]
         if blocks and (not free or data.draw(st.booleans())):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from refimpl.names.budgets import UNLIMITED, BudgetError, Share, parse, several
+from refimpl.memory import UNLIMITED
+from refimpl.names.budgets import BudgetError, Share, parse, several
 from tests.messages import raises_naming
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -169,7 +170,7 @@ def test_nonsense_from_the_operating_system_is_replaced_by_a_guess(
     monkeypatch.setattr(at_hand, "Path", lambda path: tmp_path / Path(path).name)
     assert at_hand.available_bytes() == at_hand.memory_bytes() > 0
     assert re.fullmatch(r".+, \d+ cores", at_hand.processor())
-    monkeypatch.setattr(at_hand.os, "sysconf", lambda name: -1)
+    monkeypatch.setattr(os, "sysconf", lambda name: -1)
     assert at_hand.memory_bytes() == at_hand.UNTOLD_MEMORY
 
 

@@ -47,7 +47,7 @@ class File:
 def everything() -> Any:
     """A file with every operator that is supported."""
     f = File()
-    x = f.node("Pad", "x", f.constant("pads", np.int64([0, 0, 1, 0, 0, 0, 0, 1])))
+    x = f.node("Pad", "x", f.constant("pads", np.array([0, 0, 1, 0, 0, 0, 0, 1], np.int64)))
     x = f.node("Conv", x, f.weight("w0", 6, 2, 3, 3), f.weight("b0", 6), group=2, pads=[1, 1, 1, 0], dilations=[1, 2])
     given = [
         f.weight("gamma", 6, least=0.5),
@@ -61,11 +61,11 @@ def everything() -> Any:
     both = f.node("Concat", left, f.node("Add", right, trunk), axis=1)
     lrn = f.node("LRN", both, size=4, alpha=0.01, beta=0.5, bias=2.0)
     maps = f.node("MaxPool", lrn, kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
-    pad = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
+    pad: dict[str, Any] = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
     average = f.node("AveragePool", maps, kernel_shape=[3, 3], **pad)
     counted = f.node("AveragePool", maps, kernel_shape=[3, 3], count_include_pad=1, **pad)
     maps = f.node("Sum", average, counted)
-    flat = f.node("Reshape", maps, f.constant("flat", np.int64([0, -1])))
+    flat = f.node("Reshape", maps, f.constant("flat", np.array([0, -1], np.int64)))
     f.node("Identity", f.weight("w2", 20, 72), to="w2_copy")
     f.node("Transpose", "w2_copy", to="w2_transposed", perm=[1, 0])
     hidden = f.node("Add", f.node("MatMul", flat, "w2_transposed"), f.weight("b2", 20))

@@ -55,7 +55,7 @@ def test_convolutions_have_the_kernels_shapes(
     """And the machines' own idea of them has, too."""
     x = (x[0], groups * x[1], *x[2:])
     w = (2 * groups, x[1] // groups, *window)
-    how = {"groups": groups, "dilation": dilation}
+    how: dict[str, Any] = {"groups": groups, "dilation": dilation}
     made = shape_or_none(lambda: Builder("drawn", x).conv(2 * groups, window, stride, pad, **how).shape)
     assert made == shape_or_none(lambda: ConvShape.of(x, w, stride, pad, dilation).y_shape)
     if made:
@@ -109,13 +109,13 @@ def test_parameters_and_statistics() -> None:
 
 WRONG = {
     "no images": (lambda: Builder("net", (0, 3, 8, 8)), ("net", "batch", 0, 1)),
-    "half an image": (lambda: Builder("net", (2.5, 3, 8, 8)), ("net", "batch", 2.5)),
-    "words": (lambda: Builder("net", ("many", 3, 8, 8)), ("net", "batch", "many")),
+    "half an image": (lambda: Builder("net", (2.5, 3, 8, 8)), ("net", "batch", 2.5)),  # type: ignore[arg-type]
+    "words": (lambda: Builder("net", ("many", 3, 8, 8)), ("net", "batch", "many")),  # type: ignore[arg-type]
     "no channels": (lambda: Builder("net", (1, 0, 8, 8)), ("net", "channels", 0)),
     "three axes": (lambda: Builder("net", (3, 8, 8)), ("net", (3, 8, 8))),
     "no filters": (lambda: builder().conv(0, 3), ("conv1", "filters", 0, 1)),
-    "half a window": (lambda: builder().conv(4, 2.5), ("conv1", "window", 2.5, 1)),
-    "three windows": (lambda: builder().conv(4, (1, 2, 3)), ("conv1", "window", (1, 2, 3))),
+    "half a window": (lambda: builder().conv(4, 2.5), ("conv1", "window", 2.5, 1)),  # type: ignore[arg-type]
+    "three windows": (lambda: builder().conv(4, (1, 2, 3)), ("conv1", "window", (1, 2, 3))),  # type: ignore[arg-type]
     "no stride": (lambda: builder().conv(4, 3, stride=0), ("conv1", "stride", 0, 1)),
     "less padding": (lambda: builder().conv(4, 3, pad=-1), ("conv1", "pad", -1, 0)),
     "too large": (lambda: builder().conv(4, 9), ("conv1", "window", 9, 8, 0)),

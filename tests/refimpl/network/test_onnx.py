@@ -248,7 +248,7 @@ def written_out(**changes: Any) -> Any:
     x = f.node("Reshape", x, f.constant("five", np.int64(given["five"])), allowzero=1)
     x = f.node("Pad", x, f.constant("pads", np.int64(given["pads"])), mode="constant")
     x = f.node("AveragePool", x, kernel_shape=given["window"], strides=[1, 1, 1], count_include_pad=1)
-    x = f.node("Reshape", x, f.constant("four", np.int64([1, 6, 9, 9])))
+    x = f.node("Reshape", x, f.constant("four", np.array([1, 6, 9, 9], np.int64)))
     x = f.node("Add", f.node("Mul", x, numbers["alpha"]), numbers["k"])
     x = f.node("Div", given["divided"], f.node("Pow", x, numbers["beta"]), to="lrn")
     x = f.node("Flatten", f.node("GlobalAveragePool", x))
@@ -302,7 +302,7 @@ def computed(f: File, value: float | int | list[int], how: str) -> str:
         return f.node("Identity", f.node("Identity", f.constant(name, given)))
     if how == "Reshape":
         flat = f.constant(name, given.reshape(1, 1, -1))
-        shape = f.constant(f"{name}_shape", np.int64([-1] if isinstance(value, list) else []))
+        shape = f.constant(f"{name}_shape", np.array([-1] if isinstance(value, list) else [], np.int64))
         return f.node("Reshape", flat, shape)
     if how == "arithmetic":
         half = f.node("Mul", f.constant(name, given * 2), f.constant(f"{name}_1", np.array(3, kind)))
@@ -333,10 +333,10 @@ def test_what_is_computed_from_constants_is_a_constant(tmp_path: Path, how: str)
 
 def test_weights_that_are_moved_before_they_are_read_are_trained_and_written_back(tmp_path: Path) -> None:
     f = File()
-    shape = f.constant("shape", np.int64([5, 4, 3, 3]))
+    shape = f.constant("shape", np.array([5, 4, 3, 3], np.int64))
     w = f.node(
         "Transpose",
-        f.node("Reshape", f.weight("w", 3, 3, 4, 5), f.constant("flat", np.int64([9, 4, 5]))),
+        f.node("Reshape", f.weight("w", 3, 3, 4, 5), f.constant("flat", np.array([9, 4, 5], np.int64))),
         perm=[2, 1, 0],
     )
     x = f.node("Conv", "x", f.node("Reshape", w, shape), f.node("Squeeze", f.weight("b", 1, 5)))
@@ -370,7 +370,7 @@ def test_a_value_that_follows_from_the_number_of_images_is_no_constant(tmp_path:
 @pytest.mark.parametrize("large", ["ConstantOfShape", "Expand", "Max", "a long chain"])
 def test_a_constant_that_would_be_large_is_not_computed(tmp_path: Path, large: str) -> None:
     f = File()
-    many = f.constant("many", np.int64([1 << 40]))
+    many = f.constant("many", np.array([1 << 40], np.int64))
     one = f.constant("one", np.float32(1))
     if large == "ConstantOfShape":
         x = f.node("ConstantOfShape", many)

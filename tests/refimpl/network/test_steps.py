@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -80,7 +81,7 @@ def test_every_parameter_is_learnt_once_behind_its_gradient(network: Network) ->
     weights = {parameter.weight for _, _, parameter in network.parameters()}
     updated = []
     for step in network.steps:
-        fresh = set()
+        fresh: set[Any] = set()
         for call in step.calls:
             if call.function == "sgd.update":
                 (gradient,) = call.reads

@@ -187,7 +187,7 @@ class Several(Small):
 
 
 class TwoInputs(Small):
-    def forward(self, x: Any, y: Any) -> Any:
+    def forward(self, x: Any, y: Any = None) -> Any:
         return super().forward(x + y)
 
 
@@ -277,7 +277,7 @@ def test_a_local_response_normalisation_is_understood_as_the_documented_export_w
 def test_rows_of_numbers_are_taken_as_they_are() -> None:
     module = nn.Sequential(nn.Linear(20, 8), nn.ReLU(), nn.Linear(8, 3))
     network = refimpl.networks.from_torch(module, (4, 20))
-    images, labels = np.random.default_rng(0).standard_normal((4, 20), np.float32), np.int32([0, 1, 2, 0])
+    images, labels = np.random.default_rng(0).standard_normal((4, 20), np.float32), np.array([0, 1, 2, 0], np.int32)
     with refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu") as trainer:
         wanted = torch.softmax(module(torch.from_numpy(images)), 1).detach().numpy()
         np.testing.assert_allclose(trainer.evaluate(images, labels).predictions, wanted, rtol=1e-4)

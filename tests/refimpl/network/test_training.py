@@ -130,7 +130,8 @@ def by_reference(network: Network, state: Arrays, images: np.ndarray) -> np.ndar
             y = reference.fc_forward(x, given["w"], given.get("b"))
         elif layer.kind == "batchnorm":
             running = [state[layer.statistics[name].name] for name in ("running_mean", "running_variance")]
-            y = reference.batchnorm_inference(x, given["gamma"], given["beta"], *running, options["epsilon"])
+            mean, variance = running
+            y = reference.batchnorm_inference(x, given["gamma"], given["beta"], mean, variance, options["epsilon"])
         elif layer.kind in ("concat", "join"):
             y = getattr(reference, f"{layer.kind}_forward")(inputs)
         elif layer.kind == "dropout":

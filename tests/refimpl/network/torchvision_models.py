@@ -221,7 +221,7 @@ def by_us(network: Network, batch: tuple[np.ndarray, np.ndarray]) -> Any:
     """The same by the Trainer, and as "sides" the maps that `OurSides` is given."""
     program = refimpl.plan(network, "baseline", "here")  # it keeps every map
     with refimpl.Trainer(program, "cpu", rate=RATE, momentum=0.0) as trainer:
-        found = {"evaluation": {"": trainer.evaluate(*batch).predictions}}
+        found: dict[str, Any] = {"evaluation": {"": trainer.evaluate(*batch).predictions}}
         trainer.step(*batch)
         at = dict(program.resident)
         for launch in program.instructions:

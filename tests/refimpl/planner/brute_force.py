@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from refimpl.machine import HOST
 from refimpl.network import Call, Tensor
-from refimpl.planner import CopyIn, CopyOut, Launch, Program
-from refimpl.planner.instructions import FromStore, ToStore
+from refimpl.planner import CopyIn, CopyOut, Program
+from refimpl.planner.instructions import Allocate, Copy, Free, FromStore, HostCopy, Launch, Record, ToStore, Wait
 
 CELL = 4  #: bytes
 NOTHING, MIXED = -1, -2
@@ -133,31 +133,31 @@ class Run:
         ran: list[Call] = []
         algorithms: dict[Call, set[str]] = {}
         for it in program.instructions:
-            if it.op == "allocate":
+            if isinstance(it, Allocate):
                 if not it.tensor.managed:
                     raise Fault("resident")
                 self.place(it.tensor, it.address, it.nbytes)
                 self.device[self.cells(it.address, it.nbytes)] = NOTHING
-            elif it.op == "free":
+            elif isinstance(it, Free):
                 entry = self.find(it.tensor, it.address)
                 if not it.tensor.managed or entry[2] - entry[1] != it.nbytes:
                     raise Fault("free")
                 self.live.remove(entry)
                 self.device[self.cells(it.address, it.nbytes)] = NOTHING
-            elif it.op == "record":
+            elif isinstance(it, Record):
                 events[it.event] = self.node(it.stream)
-            elif it.op == "wait":
+            elif isinstance(it, Wait):
                 if it.event not in events:
                     raise Fault("not recorded")
                 self.before[self.node(it.stream)].append(events[it.event])
-            elif it.op == "launch":
+            elif isinstance(it, Launch):
                 self.launch(it)
                 if not it.rebuild:
                     ran.append(it.call)
                 algorithms.setdefault(it.call, set()).add(it.choice.algorithm if it.choice else "")
             elif isinstance(it, (CopyOut, CopyIn)):
                 self.copy(it)
-            else:
+            elif isinstance(it, (ToStore, FromStore)):
                 self.on_host(it)
         if sorted(map(id, ran)) != sorted(id(call) for step in network.steps for call in step.calls):
             raise Fault("calls")
@@ -261,7 +261,7 @@ class Run:
         self.accesses.append((node, 0, start, end, not out))
         self.accesses.append((node, 1, place, place + it.nbytes, out))
 
-    def may_write(self, it: CopyOut | FromStore, place: int) -> None:
+    def may_write(self, it: Copy | HostCopy, place: int) -> None:
         """Nothing may write the batch's buffers, and only a result its own."""
         network = self.program.network
         for tensor, address in self.program.pinned.items():

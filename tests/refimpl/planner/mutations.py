@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from refimpl.machine import HOST, PEER
 from refimpl.network import Builder, Network, Tensor
 from refimpl.planner import CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait, plan
-from refimpl.planner.instructions import HOST_STREAM, FromStore, ToStore, pinned_size
+from refimpl.planner.instructions import HOST_STREAM, Allocate, FromStore, ToStore, pinned_size
 from refimpl.planner.verify import Unsafe
 from refimpl.vdnnpp import Compressed
 from tests.refimpl.modules import OffloadSome, PooledPinned, PrefetchAhead, machine, setup
@@ -53,6 +53,16 @@ def find(program: Program, op: str, name: str = "", last: bool = False, rebuild:
     return found[-1 if last else 0]
 
 
+Kind = TypeVar("Kind", bound=Instruction)
+
+
+def at(program: Program, index: int, kind: type[Kind]) -> Kind:
+    """The instruction at `index`, which is of this kind."""
+    found = program.instructions[index]
+    assert isinstance(found, kind)
+    return found
+
+
 def tensor(program: Program, name: str) -> Tensor:
     everything = (*program.network.managed, *program.network.resident)
     return next(tensor for tensor in everything if tensor.name == name)
@@ -88,7 +98,7 @@ def inserted(program: Program, index: int, *new: Instruction) -> Program:
     return with_instructions(program, [*program.instructions[:index], *new, *program.instructions[index:]])
 
 
-def changed(program: Program, index: int, **fields: object) -> Program:
+def changed(program: Program, index: int, **fields: Any) -> Program:
     """The program with some fields of one instruction changed."""
     instructions = list(program.instructions)
     instructions[index] = dataclasses.replace(instructions[index], **fields)
@@ -140,7 +150,7 @@ def early_frees(program: Program, drawn: random.Random) -> Iterator[Mutant]:
 
 def wrong_addresses(program: Program, drawn: random.Random) -> Iterator[Mutant]:
     """One operand of each launch elsewhere: a granule away, or where another tensor is at some time."""
-    addresses = sorted({it.address for it in program.instructions if it.op == "allocate"})
+    addresses = sorted({it.address for it in program.instructions if isinstance(it, Allocate)})
     for index, it in enumerate(program.instructions):
         if isinstance(it, Launch) and it.addresses:
             operand = drawn.randrange(len(it.addresses))
@@ -299,7 +309,8 @@ def _doubled(program: Program, drawn: random.Random) -> Mutant:
     if isinstance(it, MOVES) and drawn.random() < 0.5:  # the same map to another place, or from there
         name = drawn.choice([name for name in ("pinned_address", "store_address", "address") if hasattr(it, name)])
         others = [getattr(i, name) for i in program.instructions if isinstance(i, type(it))]
-        it = dataclasses.replace(it, **{name: _number(getattr(it, name), drawn, others)})
+        fields: dict[str, Any] = {name: _number(getattr(it, name), drawn, others)}
+        it = dataclasses.replace(it, **fields)
     return f"{it.op}: doubled", inserted(program, to, it)
 
 
@@ -351,8 +362,7 @@ def _everywhere(program: Program, drawn: random.Random) -> Mutant:
         choice = drawn.choice(program.machine.choices(call))
 
         def other(it: Instruction) -> Instruction:
-            mine = isinstance(it, Launch) and it.call is call
-            return dataclasses.replace(it, choice=choice) if mine else it  # type: ignore[call-arg]
+            return dataclasses.replace(it, choice=choice) if isinstance(it, Launch) and it.call is call else it
 
         return "choice everywhere", with_instructions(program, [other(it) for it in program.instructions])
     what = "address" if what == "choice" else what

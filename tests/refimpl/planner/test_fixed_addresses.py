@@ -145,7 +145,8 @@ def test_a_block_drains_through_a_step_without_instructions() -> None:
     b.softmax()
     program = plan(b.build(), presets.setup("baseline"), TITAN_X, MIB)
     assert 7 not in {it.step for it in program.instructions}
-    number = next(n for n, it in enumerate(program.instructions) if isinstance(it, Free) and it.step == 8)
-    program.instructions[number] = dataclasses.replace(program.instructions[number], released=6)
+    frees = ((n, it) for n, it in enumerate(program.instructions) if isinstance(it, Free) and it.step == 8)
+    number, free = next(frees)
+    program.instructions[number] = dataclasses.replace(free, released=6)
     after = next(n for n, it in enumerate(program.instructions) if it.step > 6)
     assert after in {life.end for life in lives_of(program, program.lifetimes()).values()}

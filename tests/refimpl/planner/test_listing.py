@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from refimpl.machine import Choice, Machine
 from refimpl.network import SUPERNEURONS, Builder, Call, NetworkError
 from refimpl.network.zoo import build
-from refimpl.planner import DoesNotFit, Launch, Program, plan
+from refimpl.planner import DoesNotFit, Program, plan
+from refimpl.planner.instructions import Allocate, Free, Launch, Wait
 from refimpl.planner.listing import _Lister, _repeated, listing
 from refimpl.text import counted, duration
 from refimpl.vdnnpp import Compressed
@@ -183,17 +184,17 @@ def says_everything(program: Program) -> None:
         for i in program.instructions:
             if i.step != step.number:
                 continue
-            if i.op == "launch":
+            if isinstance(i, Launch):
                 assert i.call.function in text and (i.choice is None or i.choice.algorithm in text)
                 assert "rebuild" in text or not i.rebuild
             elif i.op in ("copy out", "copy in"):
                 assert i.op in text and re.search(rf"{re.escape(i.tensor.name)} [\d.]+ \w+, {i.why}", text)
             elif i.op in ("compress", "decompress"):
                 assert re.search(rf"{i.op} .*?{re.escape(i.tensor.name)} [\d.]+ \w+, [\d.]+ \w+ compressed", text)
-            elif i.op in ("allocate", "free"):
+            elif isinstance(i, Allocate | Free):
                 assert i.op in text and i.tensor.name in text
-                assert i.op == "allocate" or i.released == i.step or f"let go in step {i.released}" in text
-    assert waits == sum(i.op == "wait" and i.step > 0 for i in program.instructions)
+                assert isinstance(i, Allocate) or i.released == i.step or f"let go in step {i.released}" in text
+    assert waits == sum(isinstance(i, Wait) and i.step > 0 for i in program.instructions)
 
 
 @pytest.mark.slow

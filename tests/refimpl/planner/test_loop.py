@@ -17,6 +17,7 @@ from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, Setup, plan
 from refimpl.planner.baseline import FastestThatFits, NetworkWide
 from refimpl.planner.errors import NotTheFastest
+from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.planner.loop import Planner
 from tests.refimpl.modules import (
     DropSome,
@@ -86,11 +87,11 @@ def test_a_plan_balances_its_books(network: Network, wanted: Setup, link: float,
     held = sum(-(-tensor.nbytes // granule) * granule for tensor in program.resident)
     peak, alive, moved = held, {}, Counter[str]()
     for instruction in program.instructions:
-        if instruction.op == "allocate":
+        if isinstance(instruction, Allocate):
             alive[instruction.tensor] = instruction.nbytes
             held += instruction.nbytes
             peak = max(peak, held)
-        elif instruction.op == "free":
+        elif isinstance(instruction, Free):
             held -= alive.pop(instruction.tensor)
             assert instruction.released <= instruction.step
         elif instruction.op in ("copy out", "copy in"):
@@ -99,7 +100,7 @@ def test_a_plan_balances_its_books(network: Network, wanted: Setup, link: float,
     assert peak == program.peak_bytes <= program.budget and program.arena_bytes <= program.budget
     counts = program.counts
     assert moved["offload"] == counts.offloaded_bytes and moved["evicted"] == counts.evicted_bytes
-    launched = [(i.call, i.rebuild) for i in program.instructions if i.op == "launch"]
+    launched = [(i.call, i.rebuild) for i in program.instructions if isinstance(i, Launch)]
     assert [call for call, rebuild in launched if not rebuild] == [c for step in network.steps for c in step.calls]
     assert not any(call.once for call, rebuild in launched if rebuild)
     assert program.verify().peak_bytes == peak
@@ -130,7 +131,7 @@ def test_network_wide_lets_all_gradients_go_behind_their_last_use() -> None:
     network = build("tiny-vgg:vdnnpp", 8)
     program = plan(network, setup(liveness=NetworkWide()), machine(), PLENTY)
     last = {tensor: step.number for step in network.steps for tensor in step.uses}
-    freed = {it.tensor: it.step for it in program.instructions if it.op == "free"}
+    freed = {it.tensor: it.step for it in program.instructions if isinstance(it, Free)}
     gradients = [tensor for tensor in network.managed if tensor.kind in ("gradient map", "weight gradient")]
     assert {tensor.kind for tensor in gradients} == {"gradient map", "weight gradient"}
     assert all(freed[tensor] == last[tensor] for tensor in gradients)
@@ -165,7 +166,7 @@ def test_a_prefetch_comes_ahead_and_one_without_a_hole_is_skipped_and_made_up_fo
 @pytest.mark.parametrize("join", [False, True])
 def test_bytes_of_a_copy_drain_unless_the_layer_joins_it(join: bool) -> None:
     program = plan(chain(), setup(offload=OffloadSome(), join=join), machine(), PLENTY)
-    late = [i for i in program.instructions if i.op == "free" and i.released < i.step]
+    late = [i for i in program.instructions if isinstance(i, Free) and i.released < i.step]
     assert bool(late) != join
     assert all(i.step == program.network.depth + 1 for i in late), "there is room, so nothing else takes them back"
 
@@ -191,7 +192,7 @@ def test_everything_has_drained_when_backward_begins() -> None:
     network = chain()
     program = plan(network, setup(offload=OffloadSome()), machine(1e5), PLENTY)
     first = network.depth + 1
-    assert all(i.step <= first for i in program.instructions if i.op == "free" and i.released < first)
+    assert all(i.step <= first for i in program.instructions if isinstance(i, Free) and i.released < first)
 
 
 def test_a_cache_evicts_only_when_an_allocation_fails() -> None:
@@ -211,7 +212,9 @@ def test_a_joined_layer_ends_with_all_its_copies() -> None:
         spans = plan(network, wanted, machine(1e7), PLENTY).simulate().spans
         late = 0
         for span in (s for s in spans if s.instruction.op == "copy out" and s.instruction.why == "offload"):
-            later = [s for s in spans if s.instruction.op == "launch" and s.instruction.step > span.instruction.step]
+            later = [
+                s for s in spans if isinstance(s.instruction, Launch) and s.instruction.step > span.instruction.step
+            ]
             late += any(s.start < span.end for s in later)
         assert (late == 0) == join
 
@@ -219,7 +222,7 @@ def test_a_joined_layer_ends_with_all_its_copies() -> None:
 def test_dropped_maps_are_rebuilt_and_nothing_is_counted_twice() -> None:
     network = build("tiny-resnet", 2)
     program = plan(network, setup(recompute=DropSome(kinds=("relu", "batchnorm", "pool"))), machine(), PLENTY)
-    again = [i for i in program.instructions if i.op == "launch" and i.rebuild]
+    again = [i for i in program.instructions if isinstance(i, Launch) and i.rebuild]
     assert again and program.counts.recomputed_layers == len({(i.step, i.call) for i in again})
     assert {fate.name for fate in program.fates.values()} == {"keep", "drop"}
 

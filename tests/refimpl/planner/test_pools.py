@@ -46,7 +46,7 @@ def test_it_is_found_in_few_tries_and_is_near_the_largest(budget: int) -> None:
     unit = MIB if budget >= STEPS * MIB else GRANULARITY
     for share in (0.999, 0.98, 0.9, 0.82):
         tried: list[int] = []
-        found = largest_smaller(pools(lambda nbytes, most=share * budget: nbytes <= most, tried), budget)
+        found = largest_smaller(pools((share * budget).__ge__, tried), budget)
         assert found and found[0] == found[1] and found[0] % unit == 0
         assert share * budget * (1 - 1 / STEPS) < found[0] <= share * budget < budget
         assert len(tried) <= len(TRIED) + HALVINGS and len(tried) == len({*tried})

@@ -10,6 +10,7 @@ import pytest
 
 from refimpl.network import Builder
 from refimpl.planner import COMPUTE, Launch, Program, Record, plan
+from refimpl.planner.instructions import Wait
 from refimpl.planner.verify import Proof, verify
 from refimpl.planner.verify.check import Check
 from tests.refimpl.modules import (
@@ -21,7 +22,7 @@ from tests.refimpl.modules import (
     machine,
     setup,
 )
-from tests.refimpl.planner.mutations import MOVING, find, inserted, refused, small_network, small_program
+from tests.refimpl.planner.mutations import MOVING, at, find, inserted, refused, small_network, small_program
 
 # -- right programs ----------------------------------------------------------------------------------------------------
 
@@ -74,7 +75,7 @@ def test_batch_normalisation_and_dropout_may_be_rebuilt_without_their_lasting_ch
     again = [it for it in planned.instructions if isinstance(it, Launch) and it.rebuild]
     assert {"batchnorm.forward", "dropout.forward"} <= {it.call.function for it in again}
     once = find(planned, "launch", "batchnorm.update_running")
-    twice = dataclasses.replace(planned.instructions[once], rebuild=True)
+    twice = dataclasses.replace(at(planned, once, Launch), rebuild=True)
     assert "no rebuild may run it" in str(refused(inserted(planned, once + 1, twice)))
 
 
@@ -84,7 +85,7 @@ def test_batch_normalisation_and_dropout_may_be_rebuilt_without_their_lasting_ch
 def test_a_wait_that_is_implied_and_events_nobody_waits_for() -> None:
     planned = small_program(**MOVING)
     index = find(planned, "wait")
-    wait = planned.instructions[index]
+    wait = at(planned, index, Wait)
     assert planned.verify().warnings == ()
     (warning,) = inserted(planned, index + 1, wait).verify().warnings
     assert warning.startswith(f"instruction {index + 1} (wait of event {wait.event} on ")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, seed, settings
@@ -42,7 +43,7 @@ PACKING = st.tuples(
     ),
     st.just(0.5), st.sampled_from((1e8, 1e10)), st.just(1e12),
 )  # fmt: skip
-SMALL = (MOVING, COMPRESSING, COMPRESSING | {"copy_streams": "shared"})
+SMALL: tuple[dict[str, Any], ...] = (MOVING, COMPRESSING, COMPRESSING | {"copy_streams": "shared"})
 A_PROGRAM = 50  #: mutants of a program
 
 

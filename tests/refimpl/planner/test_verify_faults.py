@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
 from refimpl.network import Tensor
 from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait
+from refimpl.planner.instructions import Copy
 from tests.refimpl.modules import AnyAlgorithm, DropSome
 from tests.refimpl.planner.mutations import (
     MOVING,
+    at,
     changed,
     find,
     inserted,
@@ -36,7 +39,7 @@ def bounced(program: Program) -> tuple[Program, int]:
     index = find(program, "launch", "pool.forward") + 1
     step = program.instructions[index - 1].step
     program, host = more_pinned(program, one.nbytes)
-    first, second = (program.instructions[find(program, "allocate", name)].address for name in ("conv1", "conv2"))
+    first, second = (at(program, find(program, "allocate", name), Allocate).address for name in ("conv1", "conv2"))
     new: list[Instruction] = [
         Record(step, COMPUTE, 100), Wait(step, OUT, 100), CopyOut(step, one, first, host, one.nbytes, OUT),
         Record(step, OUT, 101), Wait(step, IN, 101), CopyIn(step, one, first, host, one.nbytes, IN),
@@ -107,7 +110,7 @@ def test_a_wait_for_an_event_not_recorded() -> None:
 def test_an_event_of_the_iteration_before_does_not_count() -> None:
     planned = small_program(**MOVING)
     last = find(planned, "record", last=True)
-    early = Wait(1, COMPUTE, planned.instructions[last].event)
+    early = Wait(1, COMPUTE, at(planned, last, Record).event)
     found = refused(inserted(planned, find(planned, "launch"), early))
     assert found.rule == 1 and "in this iteration" in str(found)
 
@@ -171,8 +174,8 @@ def test_used_before_it_is_allocated() -> None:
 def test_two_live_blocks_overlap(shift: int) -> None:
     """The last tensor's block moves onto another; everything else about it is consistent."""
     planned = small_program()
-    allocation = planned.instructions[find(planned, "allocate", "conv2")]
-    other = planned.instructions[find(planned, "allocate", "conv1")]
+    allocation = at(planned, find(planned, "allocate", "conv2"), Allocate)
+    other = at(planned, find(planned, "allocate", "conv1"), Allocate)
     there = other.address + other.nbytes + shift if shift < 0 else other.address - allocation.nbytes + shift
     place = {allocation.address: there}
     moved_there: list[Instruction] = []
@@ -225,7 +228,8 @@ def test_tables_of_addresses_are_whole(table: str) -> None:
     needless = addresses | {planned.network.managed[-1]: planned.arena_bytes}
     crooked = addresses | {one: addresses[one] + 2}
     for given, why in ((missing, "has no"), (needless, "has a needless"), (crooked, "no multiple of 4 bytes")):
-        found = refused(dataclasses.replace(planned, **{table: given}))
+        tables: dict[str, Any] = {table: given}
+        found = refused(dataclasses.replace(planned, **tables))
         assert found.rule == 2 and why in str(found)
 
 
@@ -249,14 +253,14 @@ def test_a_copy_from_where_nothing_was_copied_to() -> None:
     planned = small_program(**MOVING)
     index = find(planned, "copy in", "conv1")
     assert "no copy of it" in str(
-        refused(changed(planned, index, pinned_address=planned.instructions[index].pinned_address + 512))
+        refused(changed(planned, index, pinned_address=at(planned, index, Copy).pinned_address + 512))
     )
     assert "no copy of it" in str(refused(without(planned, find(planned, "copy out", "conv1"))))
 
 
 def test_a_buffer_given_to_two_maps_at_once() -> None:
     planned = small_program(**MOVING)
-    host = planned.instructions[find(planned, "copy out", "conv1")].pinned_address
+    host = at(planned, find(planned, "copy out", "conv1"), CopyOut).pinned_address
     overwriting = find(planned, "copy out", "conv2")
     planned = changed(planned, overwriting, pinned_address=host)
     planned = changed(planned, find(planned, "copy in", "conv2"), pinned_address=host)
@@ -282,16 +286,20 @@ def with_workspace() -> tuple[Program, int]:
 
 def test_a_workspace_too_small_or_not_there() -> None:
     planned, index = with_workspace()
-    address, nbytes = planned.instructions[index].workspace
-    for workspace in (None, (address, nbytes - 4), (planned.instructions[index].addresses[0], nbytes)):
+    launched = at(planned, index, Launch)
+    assert launched.workspace is not None
+    address, nbytes = launched.workspace
+    for workspace in (None, (address, nbytes - 4), (launched.addresses[0], nbytes)):
         assert refused(changed(planned, index, workspace=workspace)).rule == 2
 
 
 def test_a_choice_that_the_machine_does_not_offer() -> None:
     """A kernel refuses a workspace that is too small, and an unknown algorithm, but only when it is run."""
     planned, index = with_workspace()
-    it = planned.instructions[index]
-    for given in ({"workspace_bytes": 4}, {"workspace_bytes": 0}, {"algorithm": "another"}):
+    it = at(planned, index, Launch)
+    assert it.choice is not None and it.workspace is not None
+    changes: list[dict[str, Any]] = [{"workspace_bytes": 4}, {"workspace_bytes": 0}, {"algorithm": "another"}]
+    for given in changes:
         choice = dataclasses.replace(it.choice, **given)
         space = choice.workspace_bytes and (it.workspace[0], choice.workspace_bytes)
         found = refused(changed(planned, index, choice=choice, workspace=space or None))
@@ -304,7 +312,7 @@ def test_a_choice_that_the_machine_does_not_offer() -> None:
 def test_a_stale_copy_is_found_where_it_is_read() -> None:
     """conv1 is offloaded before relu1 changes it in place, and fetched afterwards."""
     planned, host = more_pinned(small_program(), 1 << 12)
-    map_, address = tensor(planned, "conv1"), planned.instructions[find(planned, "allocate", "conv1")].address
+    map_, address = tensor(planned, "conv1"), at(planned, find(planned, "allocate", "conv1"), Allocate).address
     relu = find(planned, "launch", "relu.forward")
     step = planned.instructions[relu].step
     out = CopyOut(step, map_, address, host, map_.nbytes, COMPUTE)
@@ -330,7 +338,7 @@ def test_a_rebuild_from_the_wrong_checkpoint() -> None:
     """relu1 runs again on what it has overwritten already."""
     planned = small_program()
     relu = find(planned, "launch", "relu.forward")
-    again = dataclasses.replace(planned.instructions[relu], rebuild=True)
+    again = dataclasses.replace(at(planned, relu, Launch), rebuild=True)
     found = refused(inserted(planned, relu + 1, again))
     assert (found.rule, found.second, found.tensor) == (3, again, tensor(planned, "conv1"))
 
@@ -345,8 +353,9 @@ def test_a_rebuild_that_begins_a_step_too_late() -> None:
 def test_a_rebuild_with_another_algorithm() -> None:
     planned = small_program(recompute=DropSome())
     index = find(planned, "launch", "conv.forward", rebuild=True)
-    mine = planned.instructions[index].choice
-    offered = planned.machine.choices(planned.instructions[index].call)
+    launched = at(planned, index, Launch)
+    mine, offered = launched.choice, planned.machine.choices(launched.call)
+    assert mine is not None
     choice = next(one for one in offered if one.algorithm != mine.algorithm and not one.workspace_bytes)
     assert "and used " in str(refused(changed(planned, index, choice=choice)))
 
@@ -354,7 +363,7 @@ def test_a_rebuild_with_another_algorithm() -> None:
 def test_an_algorithm_where_none_is_chosen_and_none_where_one_is() -> None:
     planned = small_program()
     conv, pool = find(planned, "launch", "conv.forward"), find(planned, "launch", "pool.forward")
-    choice = planned.instructions[conv].choice
+    choice = at(planned, conv, Launch).choice
     assert "no algorithm is given" in str(refused(changed(planned, conv, choice=None)))
     assert "an algorithm is given" in str(refused(changed(planned, pool, choice=choice)))
 
@@ -371,7 +380,7 @@ def test_a_call_run_twice(function: str) -> None:
 def test_no_rebuild_runs_a_backward_call(function: str) -> None:
     planned = small_program()
     index = find(planned, "launch", function)
-    again = dataclasses.replace(planned.instructions[index], rebuild=True)
+    again = dataclasses.replace(at(planned, index, Launch), rebuild=True)
     found = refused(inserted(planned, index + 1, again))
     assert found.rule == 3 and "no rebuild may run it" in str(found)
 
@@ -415,7 +424,7 @@ def test_a_leak() -> None:
     planned = small_program()
     last = find(planned, "free", last=True)
     found = refused(without(planned, last))
-    assert (found.rule, found.tensor) == (4, planned.instructions[last].tensor)
+    assert (found.rule, found.tensor) == (4, at(planned, last, Free).tensor)
 
 
 def test_one_byte_over_the_budget() -> None:

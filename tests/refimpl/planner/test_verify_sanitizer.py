@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from refimpl.network import Network
 from refimpl.planner import CopyIn, CopyOut, Launch, Program, Setup
 from refimpl.planner.errors import PinnedDoesNotFit
-from refimpl.planner.instructions import FromStore, ToStore
+from refimpl.planner.instructions import Allocate, FromStore, Record, ToStore, Wait
 from refimpl.planner.verify import Unsafe
 from refimpl.vdnnpp.packing import packed_limit
 from tests.refimpl.modules import least_plan, machine, networks, setups
-from tests.refimpl.planner.mutations import COMPRESSING, MOVING, other_streams, small_program, without
+from tests.refimpl.planner.mutations import COMPRESSING, MOVING, at, other_streams, small_program, without
 from tests.refimpl.planner.test_verify_mutations import LINKS, TIGHTNESS, compressing, opinion, relaxed
 
 GRANULE = 512  #: bytes
@@ -57,11 +57,11 @@ def reports(sanitizer: Any, program: Program) -> list[Any]:
         errors.extend(handler._handle_kernel_launch(it.stream + 1, reads - writes, writes, set(), it.op, names))
 
     for it in program.instructions * 2:
-        if it.op == "allocate":
+        if isinstance(it, Allocate):
             live[it.address] = it.address + it.nbytes
-        elif it.op == "record":
+        elif isinstance(it, Record):
             handler._handle_event_record(it.event, it.stream + 1)
-        elif it.op == "wait":
+        elif isinstance(it, Wait):
             handler._handle_event_wait(it.event, it.stream + 1)
         elif isinstance(it, Launch):
             at = dict(zip(it.call.operands, it.addresses, strict=True))
@@ -83,11 +83,11 @@ def test_it_agrees_on_every_wait_of_a_small_program(sanitizer: Any, modules: dic
     """The host's threads are one more stream to it, the store one more memory."""
     program = small_program(**modules)
     assert reports(sanitizer, program) == []
-    waits = [index for index, it in enumerate(program.instructions) if it.op == "wait"]
+    waits = [index for index, it in enumerate(program.instructions) if isinstance(it, Wait)]
     verdicts = Counter(agree(sanitizer, without(program, index)) for index in waits)
     assert verdicts[False] > len(waits) / 3
     on_host = program.streams.index("host") if "host" in program.streams else -1
-    needed = [i for i in waits if program.instructions[i].stream == on_host and not opinion_holds(program, i)]
+    needed = [i for i in waits if at(program, i, Wait).stream == on_host and not opinion_holds(program, i)]
     assert bool(needed) == (on_host >= 0)
 
 
@@ -108,7 +108,7 @@ def test_it_agrees_on_drawn_programs_and_on_every_wait(sanitizer: Any) -> None:
             return
         assert reports(sanitizer, program) == []
         for index, it in enumerate(program.instructions):
-            if it.op == "wait":
+            if isinstance(it, Wait):
                 verdicts[agree(sanitizer, without(program, index))] += 1
 
     holds()

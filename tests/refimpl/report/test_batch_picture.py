@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from refimpl.report import style
 from refimpl.report.batch_picture import batch_picture
 
@@ -13,8 +15,11 @@ def test_the_line_and_the_marks_are_drawn_and_named(tmp_path: Path) -> None:
     figure = batch_picture("X(b)", "a network", rates, [("b*", 16, 50.0), ("largest", 32, 45.0)])
     (axes,) = figure.axes
     line, *marked = axes.lines
-    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([8, 16, 32], [40.0, 50.0, 45.0])
-    assert [one.get_xdata().tolist() for one in marked] == [[16, 16], [16], [32, 32], [32]]
+    assert (np.asarray(line.get_xdata()).tolist(), np.asarray(line.get_ydata()).tolist()) == (
+        [8, 16, 32],
+        [40.0, 50.0, 45.0],
+    )
+    assert [np.asarray(one.get_xdata()).tolist() for one in marked] == [[16, 16], [16], [32, 32], [32]]
     legend = axes.get_legend()
     assert legend is not None and [text.get_text() for text in legend.get_texts()] == ["b*: 16", "largest: 32"]
     style.save(figure, tmp_path / "a.svg")

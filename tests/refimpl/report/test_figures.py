@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from kernels.targets.collector import collector_paused
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, Program, plan
+from refimpl.planner.instructions import Allocate, Free, Launch
 from refimpl.report.figures import (
     MemoryCurve,
     Traffic,
@@ -38,16 +40,15 @@ def held_slowly(program: Program, position: int) -> dict[str, int]:
     """Kind → bytes held just after an instruction: walk the program from its start."""
     rounded = program.setup.allocator.open(0).rounded
     held = {"resident": sum(rounded(tensor.nbytes) for tensor in program.resident)}
-    alive = {}
-    for number, instruction in enumerate(program.instructions[: position + 1]):
-        if instruction.op == "allocate":
-            alive[instruction.address] = number
-        elif instruction.op == "free":
+    alive: dict[int, Allocate] = {}
+    for instruction in program.instructions[: position + 1]:
+        if isinstance(instruction, Allocate):
+            alive[instruction.address] = instruction
+        elif isinstance(instruction, Free):
             del alive[instruction.address]
     later = program.instructions[position + 1 :]
-    for address, number in alive.items():
-        free = next(i for i in later if i.op == "free" and i.address == address)
-        block = program.instructions[number]
+    for address, block in alive.items():
+        free = next(i for i in later if isinstance(i, Free) and i.address == address)
         at_once = free is later[0] and program.instructions[position].step <= free.released
         drains = free.released < later[0].step and not at_once  # let go in an earlier step, and not yet given back
         kind = "draining" if drains else block.tensor.kind
@@ -68,9 +69,9 @@ def agrees_with_the_books(program: Program) -> None:
     """What the planner's own books say at every step, and at the peak."""
     curve = memory_curve(program)
     assert curve.total.max() == program.peak_bytes == curve.total[curve.peak]
-    first = {}
+    first: dict[Any, Any] = {}
     for position, i in enumerate(program.instructions):
-        if i.op == "launch" and not i.rebuild:
+        if isinstance(i, Launch) and not i.rebuild:
             first.setdefault(i.step, position)
     for row in program.rows:
         if row.step.number not in first:
@@ -133,10 +134,10 @@ def test_the_largest_hole_is_what_the_pool_itself_says() -> None:
     live = fragmentation(program, pool_size(program))
     for tensor, address in program.resident.items():
         assert pool.allocate(tensor.nbytes) == address
-    changes = [i for i in program.instructions if i.op in ("allocate", "free")]
+    changes = [i for i in program.instructions if isinstance(i, Allocate | Free)]
     assert len(live.positions) == len(changes) + 1
     for i, largest, count in zip(changes, live.largest_hole[1:], live.holes[1:], strict=True):
-        if i.op == "allocate":
+        if isinstance(i, Allocate):
             assert pool.allocate(i.tensor.nbytes) == i.address
         else:
             pool.free(i.address)
@@ -153,7 +154,8 @@ def test_lifetimes_begin_let_go_and_end() -> None:
     ends = step_ends(program)
     for life in lifetimes(program):
         if life.let_go < life.end:
-            assert ends[program.instructions[life.end].released] == life.let_go
+            free = program.instructions[life.end]
+            assert isinstance(free, Free) and ends[free.released] == life.let_go
 
 
 def test_the_steps_of_a_program_end_where_they_do() -> None:

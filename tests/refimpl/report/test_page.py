@@ -17,7 +17,7 @@ from refimpl.planner import Program
 from refimpl.planner.listing import entries
 from refimpl.report import page, style
 from refimpl.report.figures import KINDS, memory_curve
-from refimpl.report.page.document import document
+from refimpl.report.page.document import document, packed
 from refimpl.report.timeline_picture import LIGHT, bars
 from refimpl.text import duration, size
 
@@ -60,7 +60,7 @@ def test_the_curve_and_the_bars_are_the_planners(case: str) -> None:
         return { positions: [...positions], rows: rows.map((row) => [...row]), peak: model.peak,
                  bars: model.bars.map((lane) => lane.map((bar) => [WORK[bar.what], bar.label, bar.begin, bar.end])),
                  held: model.waits.filter((wait) => wait.held).length };""",
-        page.packed(document(program, timeline)),
+        packed(document(program, timeline)),
     )
     curve = memory_curve(program)
     # The page has no moment of its own for what the pool holds before the first instruction.
@@ -102,7 +102,8 @@ def test_kinds_and_colours_are_those_of_the_pictures() -> None:
         assert [colour.lower() for colour in colours] == [colour.lower() for colour, _ in styles.values()]
     assert in_node("return [KINDS, WORK];", None) == [list(KINDS), list(style.WORK_STYLE)]
     panels = (Path(page.__file__).parent / "panels.js").read_text()
-    assert sorted(json.loads(re.search(r"LIGHT_WORK = (\[.*\]);", panels)[1])) == sorted(LIGHT)
+    (work,) = re.findall(r"LIGHT_WORK = (\[.*\]);", panels)
+    assert sorted(json.loads(work)) == sorted(LIGHT)
 
 
 def test_the_words_are_the_listings() -> None:
@@ -129,7 +130,8 @@ def test_a_run_is_beside_its_plan(tmp_path: Path) -> None:
     with refimpl.Trainer(program, backend="cpu") as trainer:
         page.write_page(tmp_path / "run.html", program, trainer.timeline())
     text = (tmp_path / "run.html").read_text()
-    packed = json.loads(re.search(r"start\((\[.*\])\);", text)[1])
+    (started,) = re.findall(r"start\((\[.*\])\);", text)
+    packed = json.loads(started)
     documents = [in_node("return unpack(given);", one) for one in packed]
     assert [doc["how"] for doc in documents] == ["simulated", "measured"]
     assert documents[0]["said"] == documents[1]["said"]

@@ -57,7 +57,7 @@ class Opened:
         self.wrong: list[str] = []
         self.requests: list[str] = []
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("console", lambda said: said.type == "error" and self.wrong.append(said.text))
+        self.page.on("console", lambda said: self.wrong.extend([said.text] if said.type == "error" else []))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(f"file://{file}{fields}")
         self.page.wait_for_function("window.painted > 0")

@@ -21,6 +21,7 @@ from refimpl.network import Builder, Conventions, Network, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import CopyIn, CopyOut, DoesNotFit, PlanContext, Program, Setup, Unsafe, plan
 from refimpl.planner.baseline import NetworkWide, NoPrefetch, NoRecompute
+from refimpl.planner.instructions import Launch
 from refimpl.planner.loop import Planner
 from refimpl.planner.mover import Mover
 from refimpl.planner.pinned_memory import PinnedMemory
@@ -395,7 +396,8 @@ def test_enough_bytes_are_no_hole(kind: type[Mover]) -> None:
     network = trunk(1)
     planning = planner(network, cached(), MACHINE, 4 * KIB, kind)
     planning.order.step = network.steps[0]
-    mover, memory, evicted = planning.mover, planning.memory, []
+    mover, memory = planning.mover, planning.memory
+    evicted: list[Any] = []
     mover.__dict__.update(evicted=evicted, used=[])
     a, b, c, d, wanted = tensors(1, 1, 1, 1, 2)
     for tensor in (a, b, c, d):
@@ -473,7 +475,7 @@ def test_what_is_copied_out_has_been_written_since_the_copy_before(
     program = least_plan(network, cached(recompute=recompute, prefetch=Ahead(distance)), MACHINE)
     current: set[Tensor] = set()  # the host has what the device has
     for i in program.instructions:
-        if i.op == "launch" and not i.rebuild:
+        if isinstance(i, Launch) and not i.rebuild:
             current.difference_update((*i.call.writes, *i.call.updates))
         elif isinstance(i, CopyOut):
             assert i.tensor not in current
@@ -488,17 +490,16 @@ def test_what_can_be_rebuilt_is_evicted_without_a_copy() -> None:
     """ReLU's maps and batch normalisation's are thrown away; without recomputation the same ones have to be copied."""
     network = build("tiny-resnet", 8)
 
-    def tight(recompute: Any) -> Watched:
+    def tight(recompute: Any) -> tuple[Watched, Program]:
         wanted = cached(recompute=recompute)
         watched = Watched(network, wanted, MACHINE, least_plan(network, wanted, MACHINE).budget)
-        watched.program = watched.plan()
-        return watched
+        return watched, watched.plan()
 
-    with_recompute, without = tight(SPEED_CENTRIC), tight(NoRecompute())
-    dropped = {t for t, fate in with_recompute.program.fates.items() if fate.name == "drop"}
-    thrown = [tensor for tensor in with_recompute.evicted if tensor in dropped]
-    assert thrown and not {tensor.name for tensor in thrown} & set(copies_out(with_recompute.program))
-    assert {tensor.name for tensor in dropped} & set(copies_out(without.program))
+    (watched, with_recompute), (_, without) = tight(SPEED_CENTRIC), tight(NoRecompute())
+    dropped = {t for t, fate in with_recompute.fates.items() if fate.name == "drop"}
+    thrown = [tensor for tensor in watched.evicted if tensor in dropped]
+    assert thrown and not {tensor.name for tensor in thrown} & set(copies_out(with_recompute))
+    assert {tensor.name for tensor in dropped} & set(copies_out(without))
 
 
 # -- what it reports ---------------------------------------------------------------------------------------------------

@@ -133,9 +133,9 @@ def test_twins_with_fates(network: Network, which: str) -> None:
     uses = lives(context)
     met: set[Hashable] = set()
     made = []
-    for step in uses:
-        made.append([life for life in step if life not in met])
-        met.update(step)
+    for used in uses:
+        made.append([life for life in used if life not in met])
+        met.update(used)
     alive: set[Hashable] = set()
     module = Analysis().bind(context)
     for step, begun, expected in zip(network.steps, made, out_sets(uses, made), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +38,7 @@ def leaving(network: Network, module: OffloadOutputs) -> dict[str, str]:
     return {tensor.name: step.layer.name for step in network.steps for tensor in bound.leaves(step)}
 
 
-def copies(program: Program, kind: type, why: str) -> dict[str, int]:
+def copies(program: Program, kind: type[CopyOut | CopyIn], why: str) -> dict[str, int]:
     """Map → the step that copies it, for one reason; each map once."""
     found = [i for i in program.instructions if isinstance(i, kind) and i.why == why]
     assert len({i.tensor for i in found}) == len(found)
@@ -137,7 +138,7 @@ def test_the_rule_on_drawn_networks(network: Network, module: OffloadOutputs, di
     gone = {name: times for name, times in expected.items() if times[2] > network.depth}
     assert copies(program, CopyIn, "prefetch") == {name: back for name, (_, _, back) in gone.items()}
     assert program.counts.on_demand_bytes == 0 and program.counts.skipped_prefetches == 0
-    let_go = {}
+    let_go: dict[Any, Any] = {}
     for i in program.instructions:
         if isinstance(i, Free) and i.tensor.name in gone:
             let_go.setdefault(i.tensor.name, i.released)
@@ -183,8 +184,8 @@ def test_the_copy_guards_the_bytes() -> None:
                 and not isinstance(j, (Record, Wait))
             )  # fmt: skip
     program.verify()
-    guards = [i for i in program.instructions if isinstance(i, Wait) and i.stream == 0]
-    guards = [i for i in guards if isinstance(events[i.event], CopyOut) and events[i.event].why == "offload"]
+    offloads = {event for event, work in events.items() if isinstance(work, CopyOut) and work.why == "offload"}
+    guards = [i for i in program.instructions if isinstance(i, Wait) and i.stream == 0 and i.event in offloads]
     assert guards
     for guard in guards:
         refused(with_instructions(program, [i for i in program.instructions if i is not guard]))

@@ -114,7 +114,9 @@ def test_the_example_of_the_slots_docstring() -> None:
     b.fc(2, name="fc")
     b.softmax(name="softmax")
     planning = planner(b.build(), stages.recompute(MEMORY_CENTRIC), MACHINE, PLENTY, Tracing)
-    planning.mover.tables = tables = []  # type: ignore[attr-defined]
+    assert isinstance(planning.mover, Tracing)
+    tables: list[Any] = []
+    planning.mover.tables = tables
     planning.plan()
     lines = [re.split(r"\s{2,}", line.strip()) for line in (slots.Recompute.__doc__ or "").splitlines()]
     assert tables[0] == [line for line in lines if len(line) == 5][1:]

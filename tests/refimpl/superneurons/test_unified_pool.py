@@ -6,6 +6,7 @@ import dataclasses
 import json
 from contextlib import suppress
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from refimpl.backend import Drawn, NotFinite, RunError
+from refimpl.backend.cpu import CpuDevice
 from refimpl.backend.device import Sizes
 from refimpl.fit.least_budget import least_budget, remedies
 from refimpl.machine import HOST, Machine, MachineError, Tier
@@ -53,7 +55,7 @@ def tiered(network: Network, *capacities: tuple[str, int | None]) -> Machine:
     return machine().with_tiers([Tier(name, nbytes) for name, nbytes in most])
 
 
-def copies(program: Program, kind: type = CopyOut, why: str = "offload") -> list[CopyOut]:
+def copies(program: Program, kind: type[CopyOut | CopyIn] = CopyOut, why: str = "offload") -> list[CopyOut | CopyIn]:
     return [it for it in program.instructions if isinstance(it, kind) and it.why == why]
 
 
@@ -77,15 +79,14 @@ def spread() -> Program:
 def test_a_map_goes_to_the_first_tier_with_room() -> None:
     program = spread()
     program.verify()
-    left = {tier.name: tier.nbytes for tier in program.machine.tiers}
+    left = {tier.name: inf if tier.nbytes is None else tier.nbytes for tier in program.machine.tiers}
     left[HOST] -= fixed(program.network)
     found = copies(program)
     for it in found:
         nbytes = pinned_size(it.nbytes)
-        first = next(name for name, room in left.items() if room is None or room >= nbytes)
+        first = next(name for name, room in left.items() if room >= nbytes)
         assert it.tier == first
-        if left[first] is not None:
-            left[first] -= nbytes
+        left[first] -= nbytes
     assert {it.tier for it in found} == set(NAMES)
     came_back = {it.tensor: it for it in program.instructions if isinstance(it, CopyIn)}
     fetched = [it for it in found if it.tensor in came_back]  # the others are revived: their bytes still drained
@@ -173,7 +174,7 @@ def test_capacity_is_a_hard_limit(
         if isinstance(it, (CopyIn, CopyOut)):
             ends[it.tier] = max(ends.get(it.tier, 0), it.pinned_address + pinned_size(it.nbytes))
     assert ends == {HOST: program.pinned_bytes, **program.tier_bytes}
-    assert all(limits[name] is None or end <= limits[name] for name, end in ends.items())
+    assert all((limit := limits[name]) is None or end <= limit for name, end in ends.items())
 
 
 def test_pinned_memory_that_runs_out_says_so_by_tier() -> None:
@@ -286,14 +287,15 @@ def test_no_bit_depends_on_the_tier(network: Network, wanted: Setup, room: tuple
         for i in range(2):
             made.step(*draw_batch(network, i))
         assert differing(made.state(), expected) == []
+        assert isinstance(made.device, CpuDevice)
         assert {name: arena.nbytes for name, arena in made.device.tiers.items()} == program.tier_bytes
 
 
 def test_a_copy_to_the_wrong_tier_is_a_wrong_number_on_the_cpu() -> None:
     program = spread()
     size = program.tier_bytes["remote"]
-    inside = (i for i, it in enumerate(program.instructions) if isinstance(it, CopyIn) and it.tier == "peer")
-    index = next(i for i in inside if program.instructions[i].pinned_address + program.instructions[i].nbytes <= size)
+    copies_in = ((i, it) for i, it in enumerate(program.instructions) if isinstance(it, CopyIn) and it.tier == "peer")
+    index = next(i for i, it in copies_in if it.pinned_address + it.nbytes <= size)
     with trainer(changed(program, index, tier="remote"), poison=True) as made:
         with suppress(NotFinite):
             made.step(*draw_batch(program.network, 0))

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -124,7 +125,8 @@ def test_never_more_than_the_largest_hole_on_the_papers_networks(stage: str) -> 
 def functional_tensors_first(program: Program) -> bool:
     """A workspace comes when all that its step uses is there, nothing comes beside it, and it goes with its step."""
     steps = {row.step.number: row.step for row in program.rows}
-    alive, workspace = set(), None
+    alive: set[Any] = set()
+    workspace = None
     for i in program.instructions:
         if isinstance(i, Allocate):
             if workspace is not None:

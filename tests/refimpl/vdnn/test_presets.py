@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import BestFit, FirstFit
 from refimpl.names import presets
@@ -20,7 +19,7 @@ from refimpl.vdnn import ALL, CONV, Greedy, static
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import least_plan
+from tests.refimpl.modules import least_bytes, least_plan
 
 pytestmark = pytest.mark.vdnn
 
@@ -127,8 +126,8 @@ def test_what_it_searches_cannot_be_set_and_the_rest_can() -> None:
 def test_the_least_budget_is_that_of_the_candidate_without_which_nothing_is_adopted() -> None:
     """To 1 MiB, and smallest tried: all (m) holds 10.88 GiB, where holes let it."""
     network, policy = build("vgg16", 256), presets.setup("vdnn-dyn")
-    least = least_budget(network, policy, TITAN_X)
-    assert least == least_budget(network, static("all (m)", ALL), TITAN_X) and 10.87 < least / GIB < 11.6
+    least = least_bytes(network, policy, TITAN_X)
+    assert least == least_bytes(network, static("all (m)", ALL), TITAN_X) and 10.87 < least / GIB < 11.6
     program = plan(network, policy, TITAN_X, least)
     assert program.peak_bytes <= least
 

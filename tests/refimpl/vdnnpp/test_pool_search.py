@@ -17,7 +17,6 @@ from hypothesis import Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 
 from refimpl.accudnn import Capped, Late, ModelGuided
-from refimpl.fit.least_budget import least_budget
 from refimpl.machine import MACHINES, Machine
 from refimpl.memory import UNLIMITED, Allocator, BestFit, BothEnds, FirstFit, Pool, WorstFit
 from refimpl.memory.allocation_trace import Event, ideal, replay, rounded
@@ -49,7 +48,7 @@ from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, find_poo
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, trainer
 from tests.refimpl.drawn_networks import networks
-from tests.refimpl.modules import machine
+from tests.refimpl.modules import least_bytes, machine
 from tests.refimpl.plainly import draw_batch
 from tests.refimpl.report.programs import evicting
 
@@ -596,7 +595,7 @@ def test_the_longest_lag_within_the_budget_is_taken() -> None:
     with pytest.raises(PoolDoesNotFit, match="the least pool that its search found has") as caught:
         plan(network(*VGG), presets.setup("vdnnpp-all"), GTX_970, min(pools.values()) - 1)
     assert caught.value.asked == min(pools.values()) and "\n" not in str(caught.value)
-    least = least_budget(network(*VGG), presets.setup("vdnnpp-all"), GTX_970)
+    least = least_bytes(network(*VGG), presets.setup("vdnnpp-all"), GTX_970)
     assert min(pools.values()) <= least < min(pools.values()) + MIB
 
 

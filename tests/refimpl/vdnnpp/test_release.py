@@ -336,6 +336,7 @@ def test_an_allocation_that_does_not_fit_waits_for_the_oldest_copy() -> None:
     for budget in range(enough, enough // 3, -64 * 1024):
         planning = planner(network, setup, on, budget, memory=Watching)
         memory = planning.memory
+        assert isinstance(memory, Watching)
         memory.handed_back = []
         try:
             program = planning.plan()
@@ -375,7 +376,7 @@ def test_waiting_for_another_copy_than_the_oldest_is_noticed() -> None:
 # -- prefetch ----------------------------------------------------------------------------------------------------------
 
 
-def in_backward(program: Program, step: int, kind: type) -> list[str]:
+def in_backward(program: Program, step: int, kind: type[CopyOut | CopyIn | Allocate]) -> list[str]:
     return [i.tensor.name for i in program.instructions if isinstance(i, kind) and i.step == step]
 
 

@@ -62,7 +62,7 @@ def drawn_fates(network: Network, words: list[str]) -> Setup:
 
 
 @pytest.mark.slow
-@settings(max_examples=settings.default.max_examples // 3)  # an example is a search
+@settings(max_examples=settings().max_examples // 3)  # an example is a search
 @given(st.data())
 def test_no_plan_is_faster_than_the_bound(data: st.DataObject) -> None:
     network = data.draw(networks(layers=7, side=16, batch=16))

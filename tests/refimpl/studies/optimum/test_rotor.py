@@ -36,7 +36,7 @@ def moves(state: State, chain: list[Stage], room: int) -> Iterator[tuple[float, 
     sizes = [stage.map_bytes for stage in chain]
     there = {x for x in {*kept, *checkpoints, front} if x is not None and x >= 0}
     held = sum(sizes[x] for x in there) + (sizes[gradient] if gradient < len(chain) - 1 else 0)
-    for x in {*kept, *checkpoints, front} - {None}:
+    for x in (x for x in {*kept, *checkpoints, front} if x is not None):
         y = x + 1
         if y <= gradient and y not in kept and y not in checkpoints:
             stage = chain[y]

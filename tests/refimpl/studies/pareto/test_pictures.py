@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from refimpl.report import style
@@ -25,7 +26,7 @@ def test_lines_are_named_and_step_where_a_budget_begins_and_where_a_bound_ends()
     lines = {line.get_label(): line for line in axes.get_lines()}
     assert {"plain", "best of a paper", "ours", "lower bound"} < {*lines}
     assert lines["ours"].get_drawstyle() == "steps-post" and lines["lower bound"].get_drawstyle() == "steps-pre"
-    assert [*lines["ours"].get_xdata()][:-1] == BUDGETS, "the last step goes on to the right end"
+    assert [*np.asarray(lines["ours"].get_xdata())][:-1] == BUDGETS, "the last step goes on to the right end"
     low, high = axes.get_ylim()
     assert low < 1 and 1.4 < high < 2, "scaled by the bold lines, not by what nothing is compared with"
 

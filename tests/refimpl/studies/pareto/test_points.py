@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,9 +62,12 @@ def test_points_that_are_done_are_not_planned_again(tmp_path: Path, monkeypatch:
     assert kept.count(b"\n") == 4 and solved == TASKS[:3]
     path.write_bytes(kept + b'["bound", 94')  # killed while it wrote
     solved[:] = []
-    monkeypatch.setattr(
-        ParetoCase, "solve", lambda case, network, task: solved.append(task) or solve(case, network, task)
-    )
+
+    def noted(case: ParetoCase, network: Any, task: Any) -> Any:
+        solved.append(task)
+        return solve(case, network, task)
+
+    monkeypatch.setattr(ParetoCase, "solve", noted)
     points = run(path)
     assert solved == TASKS[3:] and {*points} == {*TASKS}
     assert run(path) == points and solved == TASKS[3:]
@@ -145,7 +149,9 @@ def test_the_papers_setups_have_names_of_their_own() -> None:
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path) -> None:
     out = tmp_path / "points"
-    command = [sys.executable, "-m", "refimpl", "pareto", "vgg16", "--machine", "titan-x", "--jobs", "2", "--out", out]
+    command = [
+        sys.executable, "-m", "refimpl", "pareto", "vgg16", "--machine", "titan-x", "--jobs", "2", "--out", str(out),
+    ]  # fmt: skip
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     until = time.monotonic() + 60
     while time.monotonic() < until and not (out.exists() and out.read_bytes().count(b"\n") > 3):

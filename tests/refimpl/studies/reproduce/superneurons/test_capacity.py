@@ -8,9 +8,10 @@ import pytest
 
 from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
+from refimpl.studies.reproduce.evaluation import GIB
 from refimpl.studies.reproduce.published import Reproduced
 from refimpl.studies.reproduce.superneurons import capacity, published
-from refimpl.studies.reproduce.superneurons.capacity import ALL, BUDGET, GIB, K40C, SETUPS, STEP, WITHOUT, CapacityRow
+from refimpl.studies.reproduce.superneurons.capacity import ALL, BUDGET, K40C, SETUPS, STEP, WITHOUT, CapacityRow
 
 pytestmark = [pytest.mark.superneurons, pytest.mark.slow]
 

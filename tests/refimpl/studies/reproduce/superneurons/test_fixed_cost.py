@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from refimpl.memory import UNLIMITED
 from refimpl.network.zoo import build
-from refimpl.studies.reproduce.superneurons import by_type, figures, unseen
+from refimpl.planner import plan
+from refimpl.studies.reproduce.superneurons import by_type, unseen
 from refimpl.studies.reproduce.superneurons.figures import FASTEST, K40C
 from refimpl.studies.reproduce.superneurons.fixed_cost import FixedCost, library_calls
 
@@ -25,7 +27,7 @@ def test_every_kernel_takes_longer_by_the_cost_of_its_calls() -> None:
 def test_the_machine_takes_as_long_as_the_shares_are_calculated_with() -> None:
     """Kernels run one after another, so a type's time grows by the cost times its calls."""
     network = build("tiny-vgg:superneurons", 4)
-    plain, dear = (figures.plan(network, FASTEST, machine, figures.UNLIMITED)
+    plain, dear = (plan(network, FASTEST, machine, UNLIMITED)
                    for machine in (K40C, FixedCost.of(K40C, 1e-3)))  # fmt: skip
     calls = by_type.calls(network)
     expected = {kind: found + 1e-3 * calls[kind] for kind, found in by_type.kernel_seconds(plain).items()}

@@ -14,6 +14,7 @@ from refimpl.names import presets
 from refimpl.names.machines import named as machine
 from refimpl.network.zoo import build
 from refimpl.planner import DoesNotFit, plan
+from refimpl.studies.bench import pytorch
 from refimpl.studies.reproduce import measured
 from refimpl.studies.reproduce.evaluation import to_json
 from refimpl.studies.reproduce.measured import Request
@@ -38,7 +39,7 @@ SEEN: list[str] = []
 def found() -> Iterator[MeasuredSuperNeurons]:
     SEEN.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(superneurons_measured.pytorch, "at_hand", lambda: False)
+        patch.setattr(pytorch, "at_hand", lambda: False)
         yield superneurons_measured.measure(
             Request("tiny-vgg", 8, "superneurons", machine("here"), "1536KiB", "cpu", 1, SEEN.append)
         )

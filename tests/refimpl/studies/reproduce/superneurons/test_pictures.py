@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 
 from refimpl.studies.reproduce.superneurons import capacity, published
 from refimpl.studies.reproduce.superneurons.by_type import STRUCTURE, TYPES, TypeRow
@@ -99,8 +100,9 @@ def test_the_published_points_are_those_of_the_paper_and_the_lines_ours() -> Non
 def test_the_bars_are_as_long_as_the_totals() -> None:
     rows = found("memory")
     total = memory_picture(rows).axes[0]
-    ends = {}
+    ends: dict[float, float] = {}
     for bar in total.patches:
+        assert isinstance(bar, Rectangle)
         ends[round(bar.get_y(), 3)] = max(ends.get(round(bar.get_y(), 3), 0.0), bar.get_x() + bar.get_width())
     assert sorted(ends.values()) == pytest.approx(sorted(row.managed_bytes / (1 << 30) for row in rows))
 
@@ -126,6 +128,7 @@ def test_the_bars_by_type_fill_a_row_and_the_published_ones_are_below() -> None:
     _, memory = types_picture(rows).axes
     lengths: dict[float, float] = {}
     for bar in memory.patches:
+        assert isinstance(bar, Rectangle)
         middle = round(bar.get_y() + bar.get_height() / 2, 2)
         lengths[middle] = lengths.get(middle, 0.0) + bar.get_width()
     for place, name in enumerate(theirs):

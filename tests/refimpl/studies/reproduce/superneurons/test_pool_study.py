@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,8 @@ def test_the_trace_is_what_the_plan_did() -> None:
     """Replayed in a pool of the same kind every block is where the plan put it; nothing is left over."""
     network = build("tiny-resnet:superneurons", 4)
     program = plan(network, stages.offload(), K40C, UNLIMITED)
-    pool, address = Heap().open(UNLIMITED), {}
+    pool = Heap().open(UNLIMITED)
+    address: dict[int, Any] = {}
     for tensor in network.resident:
         pool.allocate(tensor.nbytes)
     for event in program.allocation_trace():

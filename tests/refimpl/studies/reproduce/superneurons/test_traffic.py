@@ -43,7 +43,7 @@ def rows() -> dict[int, TrafficRow]:
 # -- the paper's table -------------------------------------------------------------------------------------------------
 
 
-def recounted(program: Program, kind: type) -> int:
+def recounted(program: Program, kind: type[CopyOut | CopyIn]) -> int:
     """The slow way: every copy, but of the batch and the results."""
     ours = (program.network.input, program.network.labels, *program.pinned)
     return sum(i.nbytes for i in program.instructions if isinstance(i, kind) and i.tensor not in ours)

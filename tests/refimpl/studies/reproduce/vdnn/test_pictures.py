@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
@@ -44,7 +45,7 @@ def test_a_picture_has_its_words(name: str, tmp_path: Path) -> None:
 
 def white_points(axes: Axes) -> list[tuple[float, float]]:
     lines = [line for line in axes.get_lines() if line.get_markerfacecolor() == "white"]
-    return [(float(x), float(y)) for line in lines for x, y in zip(*line.get_data(), strict=True)]
+    return [(float(x), float(y)) for line in lines for x, y in np.asarray(line.get_data()).T]
 
 
 def test_published_points_are_in_the_rows_of_their_networks_and_means() -> None:
