@@ -7,24 +7,7 @@ from refimpl.backend.script import written_out
 from refimpl.backend.trainer import BACKENDS, Evaluation, Trainer
 
 __all__ = [
-    "BACKENDS",
-    "Alone",
-    "BatchError",
-    "CheckpointError",
-    "Communicator",
-    "CopiesEarly",
-    "CopiesLate",
-    "DeviceFailed",
-    "Drawn",
-    "Evaluation",
-    "LegalOrder",
-    "Mpi",
-    "NotFinite",
-    "ProgramOrder",
-    "RankFailed",
-    "RunError",
-    "Threads",
-    "Trainer",
-    "in_threads",
-    "written_out",
+    "BACKENDS", "Alone", "BatchError", "CheckpointError", "Communicator", "CopiesEarly", "CopiesLate", "DeviceFailed",
+    "Drawn", "Evaluation", "LegalOrder", "Mpi", "NotFinite", "ProgramOrder", "RankFailed", "RunError", "Threads",
+    "Trainer", "in_threads", "written_out",
 ]  # fmt: skip
