@@ -7,18 +7,23 @@ goes in front of it, on an event recorded directly after the instruction waited 
 What is implied is known by vector clocks: `seen[s][q]` is the last instruction of stream q that everything to come on
 stream s is ordered after.  Positions are those of a draft: records are still missing in it, and a wait names the
 position that it waits for in place of an event.  `close` makes the program of it.
+
+The arena is as large as what a program uses, and not as its budget.  An allocator that places blocks at both ends of
+the pool leaves a stretch in the middle that no block ever touches.  So `close` cuts the widest such stretch out, and
+everything on its right moves left: blocks that did not overlap still do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import le
+from typing import NamedTuple
 
 from refimpl.machine import HOST, Clock, engine_of
 from refimpl.network import Step, Tensor
-from refimpl.planner.gap import widest_gap
 from refimpl.planner.history import Accesses, latest
-from refimpl.planner.instructions import COMPUTE, Allocate, Instruction, Record, Wait, Work
+from refimpl.planner.instructions import COMPUTE, Allocate, Copy, Free, Instruction, Launch, Record, Wait, Work
 
 
 class Block:
@@ -138,3 +143,33 @@ class Order:
                 assert isinstance(drafted, Work)
                 program.append(Record(drafted.step, drafted.stream, events[position]))
         return program, gap.nbytes
+
+
+class Gap(NamedTuple):
+    """A stretch of the pool.  It is whole granules, as blocks are: addresses stay multiples of what they were."""
+
+    start: int
+    nbytes: int
+
+    def moved(self, address: int) -> int:
+        """An address once the gap is cut out."""
+        return address - self.nbytes if address >= self.start + self.nbytes else address
+
+    def cut_from(self, instruction: Instruction) -> Instruction:
+        """The instruction at its addresses once the gap is cut out."""
+        if isinstance(instruction, Launch):
+            addresses, space = tuple(map(self.moved, instruction.addresses)), instruction.workspace
+            return replace(instruction, addresses=addresses, workspace=space and (self.moved(space[0]), space[1]))
+        if isinstance(instruction, Allocate | Free | Copy) and instruction.address > self.start:
+            return replace(instruction, address=self.moved(instruction.address))
+        return instruction
+
+
+def widest_gap(blocks: Iterable[tuple[int, int]]) -> Gap:
+    """The widest stretch to the left of a block that no block, (start, end), covers."""
+    reached, where, widest = 0, 0, 0
+    for start, end in sorted(blocks):
+        if start - reached > widest:
+            where, widest = reached, start - reached
+        reached = max(reached, end)
+    return Gap(where, widest)

@@ -63,7 +63,7 @@ FAULTS = (
     ),
     Fault(
         "a gap is cut out where a long block reaches over its neighbours",
-        "refimpl/planner/gap.py",
+        "refimpl/planner/order.py",
         "reached = max(reached, end)",
         "reached = end",
         "tests/refimpl/planner/test_gap.py tests/refimpl/planner",

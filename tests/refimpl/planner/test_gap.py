@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refimpl.memory import BothEnds
 from refimpl.network import Network
 from refimpl.planner import Allocate, Program, plan
-from refimpl.planner.gap import widest_gap
+from refimpl.planner.order import widest_gap
 from tests.refimpl.modules import machine, networks, setup
 
 pytestmark = pytest.mark.vdnnpp
