@@ -154,9 +154,10 @@ def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return lambda *given, **named: log.append(noted_call(f"{self.name}.{function}", *given, **named))
 
     numbers = iter(range(9))
-    kernels, shim = ModuleType("kernels"), ModuleType("kernels.shim")
+    kernels, shim, targets = (ModuleType(name) for name in ("kernels", "kernels.shim", "kernels.targets"))
     vars(kernels)["__getattr__"] = Family
-    vars(kernels)["gpu"] = SimpleNamespace(why_not_at_all=lambda: None, stream=lambda: next(numbers), CudaEvent=Event)
+    vars(targets)["emulated"] = None  # what calls it is replaced below
+    vars(targets)["gpu"] = SimpleNamespace(why_not_at_all=lambda: None, stream=lambda: next(numbers), CudaEvent=Event)
     arena = Memory()
     vars(shim)["cuda"] = SimpleNamespace(
         device_array=lambda *_: arena, pinned_array=lambda *_: Memory(), current_context=None
@@ -165,6 +166,7 @@ def executed(text: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     with monkeypatch.context() as patched:
         patched.setitem(sys.modules, "kernels", kernels)
         patched.setitem(sys.modules, "kernels.shim", shim)
+        patched.setitem(sys.modules, "kernels.targets", targets)
         exec(compile(text, "script.py", "exec"), script)
     host = next(numbers)
     counted: dict[int, int] = {}
