@@ -32,7 +32,7 @@ LOOKS = {
     "workspace": style.GREEN,
 }  # fmt: skip
 REFUSED: dict[str, Any] = {"edgecolor": style.VERMILION, "facecolor": "#D55E0040", "linewidth": 1.4}
-LONG = 16  #: letters of a block's name from which it has a line of its own
+OWN_LINE = 16  #: letters of a block's name from which it has a line of its own
 SHOWN = ("best left", "best right", "first left")  #: beside `planned`
 HEAD = 0.8  #: inches at the top
 
@@ -205,7 +205,7 @@ def _say_misfit(axes: Axes, panel: PoolPanel, places: np.ndarray, unit: float) -
         return
     asked, hole = panel.misfit.event.nbytes, panel.misfit.largest_hole
     name = panel.misfit.event.name
-    gap = "\n" if len(name) > LONG else " "
+    gap = "\n" if len(name) > OWN_LINE else " "
     text = f"{name}{gap}asks {size(asked)},\nlargest hole {size(hole)}"
     span = places[-1] - places[0]
     late = places[panel.shown] - places[0] > 0.5 * span

@@ -13,8 +13,8 @@ from refimpl.machine import timing
 from refimpl.machine.timing import least_in_turns
 
 
-class Told:
-    """A clock that is told what each run takes, turn by turn, and notes the order and the repeats."""
+class ScriptedClock:
+    """A clock that is given what each run takes, turn by turn, and notes the order and the repeats."""
 
     def __init__(self, **taken: list[float]) -> None:
         self.taken, self.noted = taken, list[tuple[str, int]]()
@@ -28,22 +28,22 @@ RUNS = {"a": lambda: "a", "b": lambda: "b"}
 
 
 def test_runs_take_turns_and_the_fastest_turn_counts() -> None:
-    clock = Told(a=[3.0, 1.0, 2.0], b=[5.0, 6.0, 4.0])
+    clock = ScriptedClock(a=[3.0, 1.0, 2.0], b=[5.0, 6.0, 4.0])
     assert least_in_turns(RUNS, clock.seconds, turns=3) == {"a": 1.0, "b": 4.0}
     assert clock.noted == [("a", 1), ("b", 1)] * 3
 
 
 def test_where_nothing_is_to_be_timed_no_turn_is_taken() -> None:
-    assert least_in_turns({}, Told().seconds) == {}
+    assert least_in_turns({}, ScriptedClock().seconds) == {}
 
 
 def test_the_median_turn_counts_on_request() -> None:
-    clock = Told(a=[3.0, 1.0, 2.0], b=[5.0, 6.0, 4.0])
+    clock = ScriptedClock(a=[3.0, 1.0, 2.0], b=[5.0, 6.0, 4.0])
     assert least_in_turns(RUNS, clock.seconds, turns=3, counts=median) == {"a": 2.0, "b": 5.0}
 
 
 def test_a_short_run_is_repeated_in_a_row_after_its_first_turn() -> None:
-    clock = Told(a=[0.01, 0.02, 0.005], b=[1e-12, 1.0, 1.0])
+    clock = ScriptedClock(a=[0.01, 0.02, 0.005], b=[1e-12, 1.0, 1.0])
     assert least_in_turns(RUNS, clock.seconds, turns=3, row_seconds=0.1)["b"] == 1e-9  # never nothing
     assert clock.noted == [("a", 1), ("b", 1), ("a", 10), ("b", timing.MOST_IN_A_ROW), ("a", 10), ("b", 200)]
 
@@ -52,6 +52,6 @@ def test_a_short_run_is_repeated_in_a_row_after_its_first_turn() -> None:
 def test_time_that_is_up_ends_the_turns_after_the_first(monkeypatch: pytest.MonkeyPatch, at_least: int) -> None:
     moments = count()
     monkeypatch.setattr(timing, "perf_counter", lambda: float(next(moments)))
-    clock = Told(a=[1.0] * 9, b=[1.0] * 9)
+    clock = ScriptedClock(a=[1.0] * 9, b=[1.0] * 9)
     least_in_turns(RUNS, clock.seconds, inf, limit_seconds=1.5, at_least=at_least)
     assert len(clock.noted) == 2 * at_least + 1  # the clock is read before each further run: 1, and then 2

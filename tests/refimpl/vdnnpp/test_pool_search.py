@@ -177,13 +177,13 @@ def test_the_trace_is_the_conventions(of: tuple[str, int], policy: str, order: O
 def test_what_stays_in_the_trace_is_what_the_planner_said(
     drawn: Network, case: tuple[str, Order | None], join: bool
 ) -> None:
-    told = Told()
-    program = plan(drawn, setup(*case, join).replace(allocator=told), machine(), UNLIMITED)
-    assert [event.stays for event in program.allocation_trace() if event.nbytes] == told.stays[len(drawn.resident) :]
+    noting = NotingFirstFit()
+    program = plan(drawn, setup(*case, join).replace(allocator=noting), machine(), UNLIMITED)
+    assert [event.stays for event in program.allocation_trace() if event.nbytes] == noting.stays[len(drawn.resident) :]
 
 
 @dataclass(frozen=True)
-class Told(FirstFit):
+class NotingFirstFit(FirstFit):
     """First fit that remembers which of the blocks it was told will stay."""
 
     stays: list[bool] = field(default_factory=list)
