@@ -177,7 +177,7 @@ def test_a_numpy_array_is_refused_before_anything_is_copied(arrays: tuple[Any, A
     def attempt() -> None:
         with pytest.raises(KernelError, match="some arrays are on the CPU and some on the GPU"):
             launch(mixed, 1, x, table, 5, 0.1, host)
-        with pytest.raises(KernelError, match=r"cannot be given a NumPy array; copy it with kernels\.gpu\.to_device"):
+        with pytest.raises(KernelError, match="NumPy array.*to_device"):
             gpu.bind(mixed, (1, 1, 1), [x, table, 5, np.float32(0.1), host])
 
     assert launched(attempt) == []
