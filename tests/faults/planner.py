@@ -10,7 +10,7 @@ FAULTS = (
         "refimpl/planner/order.py",
         "            needed = list(map(max, needed, block.reads))\n",
         "            pass\n",
-        "tests/refimpl/planner/test_host.py tests/refimpl/superneurons/test_offload.py",
+        "tests/refimpl/planner/test_store.py tests/refimpl/superneurons/test_offload.py",
     ),
     Fault(
         "the first access to a new block does not wait for what was there before",
