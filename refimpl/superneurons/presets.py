@@ -10,17 +10,11 @@
 The first three use the convolution algorithms with the least workspace unless told otherwise, so that no workspace
 enters the memory curve.  The preset `superneurons-offload` is the second one with dynamic workspaces, as the paper
 trains.
-
-Dynamic workspaces (§3.5): when the algorithm of a convolution call is chosen, all tensors of its step are on the
-device, and the bytes that are left may be used for speed.  Forward, data gradient and filter gradient choose
-separately, at every step.  A workspace is one block, so the largest hole counts, not all free bytes.  vDNN++'s dynamic
-policy makes the same choice, so it is in `refimpl.planner.baseline.FastestThatFits`.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from refimpl.planner import Setup, slots
@@ -35,7 +29,12 @@ from refimpl.superneurons.unified_pool import Heap, UnifiedTensorPool
 
 @dataclass(frozen=True)
 class DynamicWorkspace(FastestThatFits):
-    """The fastest algorithm whose workspace fits the largest hole; where none does, the one with the least."""
+    """The fastest algorithm whose workspace fits the largest hole; where none does, the one with the least (§3.5).
+
+    When the algorithm of a convolution call is chosen, all tensors of its step are on the device, and the bytes that
+    are left may be used for speed.  Forward, data gradient and filter gradient choose separately, at every step.  A
+    workspace is one block, so the largest hole counts, not all free bytes.
+    """
 
     name: ClassVar[str] = "superneurons-dynamic"
     summary: ClassVar[str] = "the fastest whose workspace fits the largest hole at that moment"
@@ -52,7 +51,7 @@ def liveness(algorithms: slots.Algorithms = MEMORY) -> Setup:
 
 def offload(algorithms: slots.Algorithms = MEMORY, distance: int = DISTANCE) -> Setup:
     """Liveness, and checkpoints are offloaded; both modules know how many steps ahead a map is prefetched."""
-    leaving = dataclasses.replace(CHECKPOINTS, distance=distance)
+    leaving = replace(CHECKPOINTS, distance=distance)
     return liveness(algorithms).replace(name="superneurons-offload", offload=leaving, prefetch=Ahead(distance))
 
 

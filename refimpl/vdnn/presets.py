@@ -8,10 +8,6 @@
 4. else the setup of 1.
 
 No mixed sets of maps are searched, and the adopted setup is not improved any further.
-
-The greedy choice: every call starts at its fastest algorithm; where the workspace would overflow at this point, this
-call alone steps down, algorithm by algorithm, until one fits.  That ends at the fastest that fits, as SuperNeurons'
-dynamic workspaces do, so the choice is in `refimpl.planner.baseline.FastestThatFits`.
 """
 
 from __future__ import annotations
@@ -33,7 +29,10 @@ from refimpl.vdnn.offload import ALL, CONV, WINDOW
 
 @dataclass(frozen=True)
 class Greedy(FastestThatFits):
-    """The fastest algorithm; where that would overflow at this point, this call alone steps down until one fits."""
+    """The fastest algorithm; where that would overflow at this point, this call alone steps down until one fits.
+
+    That ends at the fastest that fits, as SuperNeurons' dynamic workspaces and vDNN++'s dynamic policy do.
+    """
 
     name: ClassVar[str] = "vdnn-greedy"
     summary: ClassVar[str] = "the fastest; where that would overflow, the next one with less workspace"
