@@ -21,7 +21,7 @@ def lacks(message: str, *parts: object) -> list[str]:
 
 
 @contextmanager
-def raises_naming(error: type[Exception], *parts: object) -> Iterator[pytest.ExceptionInfo[Any]]:
+def raises_naming(error: type[BaseException], *parts: object) -> Iterator[pytest.ExceptionInfo[Any]]:
     """Inside, this error is raised, in one line that has all these names and numbers."""
     with pytest.raises(error) as caught:
         yield caught

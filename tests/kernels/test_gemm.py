@@ -13,6 +13,7 @@ from kernels import gemm, reference
 from kernels.arguments import KernelError
 from kernels.launch import REGISTRY, bind
 from kernels.targets import cpu
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.ptx
 
@@ -245,10 +246,10 @@ def test_every_rung_has_a_kernel_of_its_own_and_says_what_it_is() -> None:
 # --- Errors: one line that names the argument and what would do -------------------------------------------------------
 
 
-def refused(match: str, *arrays: Any, **options: Any) -> None:
+def refused(match: tuple[object, ...], *arrays: Any, **options: Any) -> None:
     a, b, c = arrays
     before = c.copy() if isinstance(c, np.ndarray) else None
-    with pytest.raises(KernelError, match=match) as caught:
+    with raises_naming(KernelError, *match) as caught:
         gemm.gemm(a, b, c, **options)
     assert "\n" not in str(caught.value)
     if before is not None:
@@ -257,51 +258,51 @@ def refused(match: str, *arrays: Any, **options: Any) -> None:
 
 def test_wrong_shapes() -> None:
     a, b, c = operands(4, 6, 5, False, False)
-    refused(r"b has shape \(5, 6\), expected \(6, 5\)", a, b, c, trans_b=True)
-    refused(r"a has shape \(4, 5\), expected \(4, 4\)", a, b, c, trans_a=True)
-    refused(r"b has shape \(5, 6\), expected \(5, 7\)", a, b, np.zeros((4, 7), np.float32))
-    refused(r"a has shape \(2, 4, 5\), expected \(3, 4, 5\)", np.stack([a] * 2), b, np.stack([c] * 3))
-    refused(r"c has shape \(4,\)", a, b, np.zeros(4, np.float32))
-    refused(r"a has shape \(0, 5\)", a[:0], b, c)
+    refused(("(5, 6)", "(6, 5)", "b"), a, b, c, trans_b=True)
+    refused(("(4, 5)", "(4, 4)", "a"), a, b, c, trans_a=True)
+    refused(("(5, 6)", "(5, 7)", "b"), a, b, np.zeros((4, 7), np.float32))
+    refused(("(2, 4, 5)", "(3, 4, 5)", "a"), np.stack([a] * 2), b, np.stack([c] * 3))
+    refused(("(4,)", "c"), a, b, np.zeros(4, np.float32))
+    refused(("(0, 5)", "a"), a[:0], b, c)
 
 
 def test_the_textbook_rung_refuses_what_it_does_not_compute() -> None:
     a, b, c = operands(4, 4, 4, False, False)
     for options in ({"trans_a": True}, {"trans_b": True}, {"alpha": 2.0}, {"beta": 1.0}):
-        refused(r"gemm.strided: textbook computes C = A·B alone", a, b, c, algorithm="textbook", **options)
+        refused(("textbook",), a, b, c, algorithm="textbook", **options)
     batch = [np.stack([x, x]) for x in (a, b, c)]
-    refused("textbook computes C = A·B alone", *batch, algorithm="textbook")
-    refused("gaps between rows", *operands(4, 4, 4, False, False, gap=1), algorithm="textbook")
+    refused(("textbook",), *batch, algorithm="textbook")
+    refused(("textbook",), *operands(4, 4, 4, False, False, gap=1), algorithm="textbook")
 
 
 def test_wrong_types_and_strides() -> None:
     a, b, c = operands(4, 6, 5, False, False)
-    refused("a is float64", a.astype(np.float64), b, c)
-    refused("b is a list", a, b.tolist(), c)
-    refused(r"b has strides \(1, 5\).*neighbours", a, np.asfortranarray(b), c)
-    refused("rows of c have 6", a, b, np.lib.stride_tricks.as_strided(c, (4, 6), (0, 4)))
+    refused(("a", "float64"), a.astype(np.float64), b, c)
+    refused(("b", "list"), a, b.tolist(), c)
+    refused(("(1, 5)", "b"), a, np.asfortranarray(b), c)
+    refused(("ldc", 0, "c", 6), a, b, np.lib.stride_tricks.as_strided(c, (4, 6), (0, 4)))
 
 
 def test_matrices_of_c_that_overlap() -> None:
     flat = np.ones(100, np.float32)
-    with pytest.raises(KernelError, match="matrices of c overlap"):
+    with raises_naming(KernelError, "c", 3, 2):
         gemm.strided(flat, flat, flat, m=3, n=2, k=2, lda=2, ldb=2, ldc=2, batch=2, stride_c=4)
 
 
 def test_flat_arrays_that_are_too_short() -> None:
     flat = np.ones(20, np.float32)
-    with pytest.raises(KernelError, match=r"a has shape \(20,\); give 28 elements"):
+    with raises_naming(KernelError, "(20,)", "a", 28):
         gemm.strided(flat, flat, flat, m=4, n=2, k=4, lda=8, ldb=2, ldc=2)
-    with pytest.raises(KernelError, match=r"lda is 3.*rows of a have 4"):
+    with raises_naming(KernelError, "lda", 3, "a", 4):
         gemm.strided(flat, flat, flat, m=4, n=2, k=4, lda=3, ldb=2, ldc=2)
-    with pytest.raises(KernelError, match=r"m, n and k are 0, 2 and 4"):
+    with raises_naming(KernelError, "m", 0, "n", 2, "k", 4):
         gemm.strided(flat, flat, flat, m=0, n=2, k=4, lda=4, ldb=2, ldc=2)
 
 
 def test_an_unknown_rung_names_the_nearest() -> None:
     a, b, c = operands(4, 6, 5, False, False)
-    refused("no algorithm 'split_fragment'; did you mean 'split_fragments'", a, b, c, algorithm="split_fragment")
-    with pytest.raises(KernelError, match="did you mean 'register_2d'"):
+    refused(("split_fragment", "split_fragments"), a, b, c, algorithm="split_fragment")
+    with raises_naming(KernelError, "register_2d"):
         gemm.workspace_bytes(1, 1, 1, "register2d")
 
 
@@ -310,5 +311,5 @@ def test_a_workspace_that_is_too_small_or_of_another_type() -> None:
     a, b, c = operands(m, n, k, False, False)
     needed = gemm.workspace_bytes(m, n, k, "skinny")
     small = np.empty(needed // 4 - 1, np.float32)
-    refused(f"workspace has {needed - 4} bytes, skinny needs {needed}", a, b, c, algorithm="skinny", workspace=small)
-    refused("workspace is float64", a, b, c, algorithm="skinny", workspace=np.empty(needed, np.float64))
+    refused(("workspace", needed - 4, "skinny", needed), a, b, c, algorithm="skinny", workspace=small)
+    refused(("workspace", "float64"), a, b, c, algorithm="skinny", workspace=np.empty(needed, np.float64))

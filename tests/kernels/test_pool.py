@@ -224,22 +224,22 @@ def array(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "median"}, "no mode 'median'; choose from max, average"),
-        ({"window": (2, 0)}, r"window is \(2, 0\)"),
-        ({"stride": (0, 1)}, r"stride is \(0, 1\)"),
-        ({"pad": (0, -1)}, r"pad is \(0, -1\)"),
-        ({"pad": (2, 0)}, "without an element"),
-        ({"stride": (2, 2**31)}, "too large"),
-        ({"window": (5, 2)}, "does not fit"),
-        ({"stride": (1, 1)}, "y has shape"),
+        ({"mode": "median"}, ("median",)),
+        ({"window": (2, 0)}, ("(2, 0)", "window")),
+        ({"stride": (0, 1)}, ("(0, 1)", "stride")),
+        ({"pad": (0, -1)}, ("(0, -1)", "pad")),
+        ({"pad": (2, 0)}, ("(2, 0)", "(2, 2)")),
+        ({"stride": (2, 2**31)}, ("(2, 2)", "(2, 2147483648)", "(0, 0)")),
+        ({"window": (5, 2)}, ("(5, 2)", "(4, 4)", "(0, 0)")),
+        ({"stride": (1, 1)}, ("y", "(1, 1, 2, 2)", "(1, 1, 3, 3)")),
     ],
 )
-def test_what_is_refused(options: Options, message: str) -> None:
+def test_what_is_refused(options: Options, message: tuple[object, ...]) -> None:
     good: Options = {"window": (2, 2), "stride": (2, 2), "pad": (0, 0)}
     x, y = array(1, 1, 4, 4), array(1, 1, 2, 2)
-    with pytest.raises(KernelError, match=message):
+    with raises_naming(KernelError, *message):
         pool.forward(x, y, **{**good, **options})
-    with pytest.raises(KernelError, match=message):
+    with raises_naming(KernelError, *message):
         pool.backward(x, y, y, x, **{**good, **options})
 
 
@@ -252,5 +252,5 @@ def test_more_of_what_is_refused() -> None:
         pool.forward(x.astype(np.float64), y, **where)
     with raises_naming(KernelError, "dy"):
         pool.backward(x, y, x, array(1, 1, 4, 4), **where)
-    with pytest.raises(KernelError, match="needs x and y"):
+    with raises_naming(KernelError, "pool.backward", "x", "y"):
         pool.backward(None, y, y, x, **where)

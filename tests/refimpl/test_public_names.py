@@ -10,6 +10,7 @@ import pytest
 
 import refimpl
 from refimpl import OFFERED, ROOMS, slots
+from tests.messages import raises_naming
 
 PROMISED = (
     "Builder", "DoesNotFit", "Machine", "NetworkError", "NotFinite", "PlanContext", "Program", "Setup", "SetupError",
@@ -35,7 +36,7 @@ def test_what_a_module_is_written_with_is_there(name: str) -> None:
 
 
 def test_a_misspelt_name_is_one_line_with_an_offer() -> None:
-    with pytest.raises(AttributeError, match="refimpl has no 'Traner'; did you mean Trainer[?] There are: networks, "):
+    with raises_naming(AttributeError, "Traner", "refimpl"):
         refimpl.Traner  # noqa: B018
 
 

@@ -102,42 +102,42 @@ def test_foreign_files_are_refused(program: Any, tmp_path: Path) -> None:
         before = made.state()
         made.save(path)
 
-        def refused(match: str) -> None:
-            with pytest.raises(CheckpointError, match=match):
+        def refused(*parts: object) -> None:
+            with raises_naming(CheckpointError, path, *parts):
                 made.restore(path)
             assert differing(made.state(), before) == [] and made.iteration == 0
 
         with trainer(small_program(small_network(classes=5))) as other:
             other.save(path)
-        refused(r"last\.w is float32 of shape \(5, 8\); small has float32 of shape \(4, 8\)")
+        refused("last.w", (5, 8), "small", (4, 8))
 
         b = Builder("simple", (1, 1, 4, 4))
         b.fc(2)
         b.softmax()
         with Trainer(small_program(b.build())) as other:
             other.save(path)
-        refused("is a checkpoint of 'simple', not of small")
+        refused("simple", "small")
 
         np.savez(path, x=np.ones(3))
-        refused("is not a checkpoint: it has no 'about'")
+        refused("about")
         np.savez(path, about=np.array(json.dumps({"format": 7})))
-        refused("another format; this version reads 2")
+        refused("format", 2)
         about = {"format": 2, "network": "small", "settings": {"rate": 1}}
         np.savez(path, allow_pickle=False, about=np.array(json.dumps(about)), **before)
-        refused("its settings are not seed, iteration, rate")
+        refused("seed", "iteration", "momentum")
         path.unlink()
-        refused("there is no checkpoint")
+        refused()
 
 
 def test_a_state_must_be_whole(program: Any) -> None:
     with trainer(program) as made:
         before = made.state()
         for change, match in (
-            ({"first.w": np.ones((1, 2), np.float32)}, r"first\.w is float32 of shape \(1, 2\); small has"),
-            ({"first.b": np.ones(4)}, r"first\.b is float64"),
-            ({"unknown.w": np.ones(4, np.float32)}, r"has 'unknown\.w', which small does not have"),
+            ({"first.w": np.ones((1, 2), np.float32)}, ("(1, 2)", "first.w", "float32", "small")),
+            ({"first.b": np.ones(4)}, ("first.b", "float64")),
+            ({"unknown.w": np.ones(4, np.float32)}, ("unknown.w",)),
         ):
-            with pytest.raises(CheckpointError, match=match):
+            with raises_naming(CheckpointError, *match):
                 made.load_state(before | change)
         with raises_naming(CheckpointError, "first.w"):
             made.load_state({name: values for name, values in before.items() if name != "first.w"})

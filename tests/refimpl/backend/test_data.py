@@ -103,7 +103,7 @@ def test_digits() -> None:
 
 def test_without_scikit_learn_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("refimpl.backend.data.find_spec", lambda name: None)
-    with pytest.raises(DataError, match="pip install scikit-learn"):
+    with raises_naming(DataError, "scikit-learn"):
         digits()
 
 
@@ -161,29 +161,29 @@ def broken() -> list[Any]:
     nan = images.copy()
     nan[7, 1, 2, 3] = np.nan
     return [
-        pytest.param({"images": eight_bits, "labels": labels}, "are uint8; give float32", id="uint8"),
-        pytest.param({"images": images[:, 0], "labels": labels}, "are 20×3×4; give .* by images\\[:, None\\]", id="3d"),
-        pytest.param({"images": images[:, 0, 0, 0], "labels": labels}, "are 20; give .*, or rows of num", id="1d"),
-        pytest.param({"images": images[:0], "labels": labels[:0]}, "there is nothing in them", id="empty"),
-        pytest.param({"images": images[:1], "labels": labels[:1]}, "one image cannot be split", id="one"),
-        pytest.param({"images": images, "labels": labels[:19]}, "labels are 19; give one number an image", id="short"),
-        pytest.param({"images": images, "labels": labels[:, None]}, "labels are 20×1; give one number", id="column"),
-        pytest.param({"images": images, "labels": labels * 0.5}, "labels are float64; give whole", id="fractions"),
-        pytest.param({"images": images, "labels": labels - 1}, "go down to -1; classes are counted from 0", id="low"),
-        pytest.param({"images": images, "labels": labels, "classes": 2}, "a label 2; .* 0 … 1", id="high"),
-        pytest.param({"images": images, "labels": wide + 2**31}, "go up to 21474836.*; give at most", id="too high"),
-        pytest.param({"images": images, "labels": labels, "classes": 2**40}, "there are 10995.* classes", id="classes"),
-        pytest.param({"images": images * wide_float, "labels": labels}, "infinite .* in 19 images", id="too large"),
-        pytest.param({"images": nan, "labels": labels}, "NaN .* in 1 image, first in number 7", id="nan"),
-        pytest.param({"images": images, "labels": labels, "test_images": images}, "come together", id="no test labels"),
+        pytest.param({"images": eight_bits, "labels": labels}, "images uint8 float32", id="uint8"),
+        pytest.param({"images": images[:, 0], "labels": labels}, "images 20×3×4 channels", id="3d"),
+        pytest.param({"images": images[:, 0, 0, 0], "labels": labels}, "images 20", id="1d"),
+        pytest.param({"images": images[:0], "labels": labels[:0]}, "images", id="empty"),
+        pytest.param({"images": images[:1], "labels": labels[:1]}, "image", id="one"),
+        pytest.param({"images": images, "labels": labels[:19]}, "labels 19", id="short"),
+        pytest.param({"images": images, "labels": labels[:, None]}, "labels 20×1", id="column"),
+        pytest.param({"images": images, "labels": labels * 0.5}, "labels float64", id="fractions"),
+        pytest.param({"images": images, "labels": labels - 1}, "labels -1 0", id="low"),
+        pytest.param({"images": images, "labels": labels, "classes": 2}, "label 2 classes 0 1", id="high"),
+        pytest.param({"images": images, "labels": wide + 2**31}, "labels 1048576", id="too high"),
+        pytest.param({"images": images, "labels": labels, "classes": 2**40}, "classes 1099511627776", id="classes"),
+        pytest.param({"images": images * wide_float, "labels": labels}, "images 19", id="too large"),
+        pytest.param({"images": nan, "labels": labels}, "images NaN 1 7", id="nan"),
+        pytest.param({"images": images, "labels": labels, "test_images": images}, "test labels", id="no labels"),
         pytest.param(
             {"images": images, "labels": labels, "test_images": images[:, :1], "test_labels": labels},
-            "test images are 1×3×4, the others 2×3×4",
+            "test images 1×3×4 2×3×4",
             id="other shape",
         ),
         pytest.param(
             {"images": images, "labels": labels, "test_images": nan, "test_labels": labels},
-            "test images have NaN",
+            "test images NaN",
             id="test nan",
         ),
     ]  # fmt: skip
@@ -191,11 +191,10 @@ def broken() -> list[Any]:
 
 @pytest.mark.parametrize(("given", "says"), broken())
 def test_what_cannot_be_trained_on_is_refused(tmp_path: Path, given: dict[str, Any], says: str) -> None:
-    with pytest.raises(DataError, match=says) as direct:
+    with raises_naming(DataError, *says.split()) as direct:
         arrays(**given)
-    assert "\n" not in str(direct.value)
     np.savez(tmp_path / "mine.npz", **given)
-    with pytest.raises(DataError, match=says) as read:
+    with raises_naming(DataError, *says.split()) as read:
         load_npz(tmp_path / "mine.npz")
     assert str(read.value) == f"{tmp_path / 'mine.npz'}: {direct.value}"
 

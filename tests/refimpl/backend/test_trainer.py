@@ -91,7 +91,7 @@ def test_repeating_is_a_step_with_the_last_batch(program: Program) -> None:
             other.step(images, labels)
         assert one.iteration == other.iteration == 2
         assert differing(one.state(), other.state()) == []
-    with trainer(program) as fresh, pytest.raises(RunError, match="no last batch yet"):
+    with trainer(program) as fresh, raises_naming(RunError, "batch"):
         fresh.repeat()
 
 
@@ -164,7 +164,7 @@ def test_a_program_that_needs_more_than_the_device_has_is_refused(program: Progr
             larger = dataclasses.replace(program, **more)
             with raises_naming(RunError, name, 1 << 30):
                 made.device.replay(larger, SETTINGS)
-        with pytest.raises(RunError, match="outside of the arena"):
+        with raises_naming(RunError, 36352, 36356):
             made.device.view(made.device.sizes.arena, (1,), np.float32)
 
 
@@ -191,7 +191,7 @@ def test_weights_that_somebody_has_moved_train_and_do_not_evaluate(program: Prog
     with trainer(moved) as made:
         made.step(*draw_batch(program.network))
         assert differing(made.state(), plain_training(program, 1)) == []
-        with pytest.raises(RunError, match="cannot evaluate: its weights are not at the addresses"):
+        with raises_naming(RunError, "weights"):
             made.evaluate(*draw_batch(program.network))
 
 
@@ -254,24 +254,26 @@ def test_on_the_cpu_starting_an_instruction_and_doing_it_are_one(program: Progra
 @pytest.mark.parametrize(
     ("spoil", "match"),
     [
-        (lambda x, y: (x[:2], y), r"images have the shape \(2, 2, 6, 6\); small takes \(3, 2, 6, 6\)"),
-        (lambda x, y: (x[:, :1], y), r"images have the shape \(3, 1, 6, 6\)"),
-        (lambda x, y: (x[0], y), r"images have the shape \(2, 6, 6\)"),
-        (lambda x, y: (x.astype(np.float64), y), r"images are float64; give float32: images\.astype"),
-        (lambda x, y: (x, y[:2]), r"labels have the shape \(2,\); give one class number for each of 3 images"),
-        (lambda x, y: (x, y.astype(np.float32)), "labels are float32; give whole numbers, 0 to 3"),
-        (lambda x, y: (x, y * 0 + [0, 4, 0]), "label 4 of image 1 is no class of small: there are 0 to 3"),
-        (lambda x, y: (x, y * 0 - 1), "label -1 of image 0"),
-        (lambda x, y: (None, y), "images have the shape"),
+        (lambda x, y: (x[:2], y), ("(2, 2, 6, 6)", "(3, 2, 6, 6)")),
+        (lambda x, y: (x[:, :1], y), ("(3, 1, 6, 6)",)),
+        (lambda x, y: (x[0], y), ("(2, 6, 6)",)),
+        (lambda x, y: (x.astype(np.float64), y), ("images", "float64", "float32", "images.astype")),
+        (lambda x, y: (x, y[:2]), ("(2,)", 3)),
+        (lambda x, y: (x, y.astype(np.float32)), ("labels", "float32", 0, 3)),
+        (lambda x, y: (x, y * 0 + [0, 4, 0]), (4, 1, 0, 3)),
+        (lambda x, y: (x, y * 0 - 1), (-1, 0)),
+        (lambda x, y: (None, y), ("()",)),
     ],
 )
-def test_a_wrong_batch_is_refused_before_anything_runs(program: Program, spoil: Callable[..., Any], match: str) -> None:
+def test_a_wrong_batch_is_refused_before_anything_runs(
+    program: Program, spoil: Callable[..., Any], match: tuple[object, ...]
+) -> None:
     images, labels = spoil(*draw_batch(program.network))
     with trainer(program) as made:
         for use in (made.step, made.evaluate):
-            if use == made.evaluate and "small takes" in match:
+            if use == made.evaluate and np.shape(images) == (2, 2, 6, 6):
                 continue  # two images can be evaluated
-            with pytest.raises(BatchError, match=match) as caught:
+            with raises_naming(BatchError, *match) as caught:
                 use(images, labels)
             assert one_line(caught)
         assert made.iteration == 0
@@ -295,7 +297,7 @@ def test_a_program_for_another_library_is_refused(program: Program) -> None:
 def test_wrong_options_are_refused(program: Program) -> None:
     with raises_naming(RunError, "backend", "gpu"):
         Trainer(program, backend="gpu")
-    with pytest.raises(RunError, match="order and poison are the CPU's"):
+    with raises_naming(RunError, "order", "poison"):
         Trainer(program, backend="cuda", poison=True)
     with raises_naming(RunError, "seed", -1):
         Trainer(program, seed=-1)
@@ -316,7 +318,7 @@ def test_without_a_gpu_cuda_says_so(program: Program) -> None:
 
     if gpu.why_not() is None:
         pytest.skip("there is a GPU")
-    with pytest.raises(DeviceFailed, match="no program can run on a GPU here: .*; the CPU runs the same one") as caught:
+    with raises_naming(DeviceFailed, "GPU", "CPU") as caught:
         Trainer(program, backend="cuda")
     assert one_line(caught)
 
@@ -327,7 +329,7 @@ def test_a_closed_trainer_says_so(program: Program) -> None:
     made.close()  # twice does no harm
     batch = draw_batch(program.network)
     for use in (lambda: made.step(*batch), lambda: made.evaluate(*batch), made.state, made.timeline):
-        with pytest.raises(RunError, match="this trainer is closed"):
+        with raises_naming(RunError, "trainer"):
             use()
 
 
@@ -366,7 +368,7 @@ def test_every_allocation_that_fails_says_so_and_harms_nobody(program: Program, 
 
         with monkeypatch.context() as patched:
             patched.setattr(cpu, "lazy_zeros", lazy_zeros)
-            with pytest.raises(DeviceFailed, match="no .* of memory for the .* arena; plan for a smaller") as caught:
+            with raises_naming(DeviceFailed, "KiB") as caught:
                 trainer(program)
         assert len(calls) == failing + 1
         assert one_line(caught)
@@ -424,7 +426,7 @@ def test_a_nan_that_appears_is_found_where_it_began(
         bad = {name: values.copy() for name, values in good.items()}
         bad[tensor].reshape(-1)[:] = value
         made.load_state(bad)
-        with pytest.raises(NotFinite, match="iteration 1: the loss is not a number; the first layer that") as caught:
+        with raises_naming(NotFinite, 1) as caught:
             made.step(*draw_batch(network, 1))
         assert caught.value.layer == layer
         assert f"is {layer} (forward)" in str(caught.value)
@@ -446,7 +448,7 @@ def test_an_infinite_loss_stops_training_as_one_that_is_not_a_number_does(progra
         state = made.state()
         state["last.b"][:] = np.where(np.isin(np.arange(4), labels), -1e9, 1e9)
         made.load_state(state)
-        with pytest.raises(NotFinite, match="iteration 0: the loss is infinite") as caught:
+        with raises_naming(NotFinite, 0) as caught:
             made.step(images, labels)
         assert one_line(caught) and caught.value.layer == "softmax1"
         assert untouched(made, state) == guard and made.iteration == (not guard)
@@ -463,7 +465,7 @@ def test_without_a_guard_the_same_bits_are_learnt_and_a_nan_is_found_too_late(pr
         bad = {name: values.copy() for name, values in made.state().items()}
         bad["last.b"][:] = np.nan
         made.load_state(bad)
-        with pytest.raises(NotFinite, match="iteration 2: the loss is not a number, and it has been learnt"):
+        with raises_naming(NotFinite, 2):
             made.step(*draw_batch(network, 2))
         assert not untouched(made, bad) and made.iteration == 3
 

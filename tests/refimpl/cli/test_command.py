@@ -22,6 +22,7 @@ from refimpl.cli.resolve import RECOMPUTE, assigned
 from refimpl.cli.terminal import print_json
 from refimpl.report import page
 from refimpl.studies.bench import command as bench
+from tests.messages import lacks
 from tests.refimpl.cli.said import Command
 
 
@@ -79,7 +80,7 @@ def test_a_file_for_which_there_is_no_room_is_named_and_what_was_there_stays(
     path.write_text("before")
     fill_disk()
     said = refimpl(*arguments, path)
-    assert said.status == 2 and said.err.startswith(f"refimpl {arguments[0]}: {path}: ") and said.err.count("\n") == 1
+    assert said.status == 2 and lacks(said.err, f"refimpl {arguments[0]}", path) == [] and said.err.count("\n") == 1
     assert path.read_text() == "before" or file == "a.csv"
     assert [*tmp_path.iterdir()] == [path]
 
@@ -94,7 +95,7 @@ def test_a_page_for_which_there_is_no_room_after_a_run_is_named(
     monkeypatch.setattr(page, "page_of", long_page)
     path = tmp_path / "a.html"
     said = refimpl("run", "lenet", "--batch", 2, "--steps", 1, "--page", path)
-    assert said.status == 2 and said.err.startswith(f"refimpl run: {path}: ") and not path.exists()
+    assert said.status == 2 and lacks(said.err, "refimpl run", path) == [] and not path.exists()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -153,7 +154,7 @@ def test_a_failing_gpu_is_one_line_and_status_4(refimpl: Command, monkeypatch: p
 
     monkeypatch.setattr(bench, "run", fails)
     said = refimpl("bench")
-    assert said.status == 4 and said.err.startswith("refimpl bench: the GPU failed: ")
+    assert said.status == 4 and lacks(said.err, "refimpl bench", "GPU") == []
     assert said.err.count("\n") == 1 and "out of memory" in said.err
 
 

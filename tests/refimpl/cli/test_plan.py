@@ -11,6 +11,7 @@ import pytest
 
 from refimpl.report.json import FIELDS
 from refimpl.text import size
+from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
 MACHINE = ("--machine", "titan-x")
@@ -86,8 +87,8 @@ def test_the_document_keeps_the_contract(refimpl: Command) -> None:
 def test_what_does_not_fit_is_status_3_and_says_what_would(refimpl: Command) -> None:
     said = refimpl("plan", "vgg16", "--batch", 64, "--budget", "6900MiB", *MACHINE)
     assert said.status == 3 and said.out == "" and said.err.count("\n") == 1
-    found = re.search(r"It needs 8.264 GiB \(--budget (\d+)MiB\). Within 6.738 GiB, (--set .*) fits\.\n", said.err)
-    assert "does not fit in 6.738 GiB" in said.err and found
+    found = re.search(r"--budget (\d+)MiB\b.* 6\.738 GiB, (--set \S+(?: --set \S+)*)", said.err)
+    assert lacks(said.err, "6.738 GiB", "8.264 GiB") == [] and found
     enough = int(found[1])
     assert refimpl("plan", "vgg16", "--batch", 64, "--budget", f"{enough}MiB", *MACHINE).status == 0
     assert refimpl("plan", "vgg16", "--batch", 64, "--budget", f"{enough - 1}MiB", *MACHINE).status == 3
@@ -128,17 +129,17 @@ def test_tiers_are_a_part_of_the_machine(refimpl: Command, wrong: Wrong) -> None
     assert alone["tier_bytes"] == {}
     assert document["pinned_bytes"] + document["tier_bytes"]["peer"] == alone["pinned_bytes"]
     assert "peer tier" in refimpl("plan", *asked, *pool, *tiers).out
-    assert "set pinned=superneurons-unified-pool" in wrong("plan", *asked, *tiers)
-    assert "the tier 'host:half' is not understood" in wrong("plan", *asked, "--tiers", "host:half")
+    assert lacks(wrong("plan", *asked, *tiers), "peer", "pinned=superneurons-unified-pool") == []
+    assert lacks(wrong("plan", *asked, "--tiers", "host:half"), "host:half", "NAME:CAPACITY@RATE") == []
 
 
 def test_a_host_tier_that_is_full_says_what_fits_the_device(refimpl: Command) -> None:
     asked = ("alexnet", "--batch", 32, "--policy", "vdnn-all", "--tiers", "host:40MiB", *MACHINE)
     said = refimpl("plan", *asked, "--json")
     document = json.loads(said.out)
-    assert said.status == 3 and said.err.count("\n") == 1 and "host tier: " in said.err
+    assert said.status == 3 and said.err.count("\n") == 1 and lacks(said.err, "host", "conv1") == []
     assert document["budget_bytes"] == 12 << 30 and document["least_budget_bytes"] is None
-    assert "Within 12 GiB, --policy baseline fits" in said.err
+    assert lacks(said.err, "12 GiB", "--policy baseline") == []
     row = refimpl(
         "compare", "alexnet", "--batch", 32, "--with", "vdnn-all", "--tiers", "host:40MiB", "--least", *MACHINE
     )
@@ -147,13 +148,13 @@ def test_a_host_tier_that_is_full_says_what_fits_the_device(refimpl: Command) ->
 
 def test_even_resident_tensors_may_not_fit(refimpl: Command) -> None:
     said = refimpl("plan", "vgg16", "--batch", 1, "--budget", "100MiB", *MACHINE)
-    assert said.status == 3 and "before the first step" in said.err
+    assert said.status == 3 and lacks(said.err, "100 MiB", "d(conv5_1.w)") == []
 
 
 def test_a_damaged_profile_is_refused(wrong: Wrong, tmp_path: Path) -> None:
     profile = tmp_path / "half.json"
     profile.write_text('{"format": "refimpl prof')
-    assert "cut off or damaged" in wrong("plan", "lenet", "--machine", profile)
+    assert lacks(wrong("plan", "lenet", "--machine", profile), profile) == []
 
 
 def test_a_combination_that_makes_no_sense_is_refused(wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +166,7 @@ def test_a_combination_that_makes_no_sense_is_refused(wrong: Wrong, monkeypatch:
         name, needs = "greedy", frozenset({"offload"})
 
     monkeypatch.setitem(modules.MODULES["prefetch"], "greedy", Greedy())
-    assert "set an offload, or prefetch=none" in wrong("plan", "lenet", "--set", "prefetch=greedy")
+    assert lacks(wrong("plan", "lenet", "--set", "prefetch=greedy"), "prefetch=greedy", "prefetch=none") == []
 
 
 def test_a_share_is_of_what_the_baseline_needs(refimpl: Command) -> None:
@@ -191,11 +192,11 @@ def test_the_largest_batch(refimpl: Command) -> None:
     assert document["fits"] and document["largest_batch"] == most
     assert {"batch": most, "fits": True} in document["tried_batches"]
     refused = refimpl(*asked, "--batch", most + 1)
-    assert refused.status == 3 and refused.err.endswith(f" The largest batch that fits is {most}.\n")
+    assert refused.status == 3 and lacks(refused.err, most) == []
     refused = refimpl(*asked, "--batch", most + 1, "--json")
     assert refused.status == 3 and json.loads(refused.out)["largest_batch"] == most
     hopeless = refimpl("plan", "vgg16", "--budget", "1GiB", "--largest-batch", *MACHINE)
-    assert hopeless.status == 3 and hopeless.err.endswith(" Not even one image fits.\n")
+    assert hopeless.status == 3 and hopeless.err.count("\n") == 1
 
 
 def test_slots_and_switches_reach_the_program(refimpl: Command) -> None:
@@ -223,7 +224,7 @@ def test_a_program_that_is_not_safe_is_not_shown(refimpl: Command, monkeypatch: 
 
     monkeypatch.setattr(Program, "verify", unsafe)
     said = refimpl("plan", "lenet", *MACHINE)
-    assert said.status == 1 and said.out == "" and "rule 1 (order)" in said.err
+    assert said.status == 1 and said.out == "" and lacks(said.err, 1, "order") == []
     assert refimpl("plan", "lenet", "--no-verify", *MACHINE).status == 0
 
 
@@ -261,4 +262,4 @@ def test_a_policy_that_searches_says_what_it_tried(refimpl: Command) -> None:
 def test_what_no_policy_can_train_is_said_to_be_untrainable(refimpl: Command) -> None:
     said = refimpl("plan", "vgg16", "--batch", 256, "--machine", "titan-x", "--budget", "8GiB", "--policy", "vdnn-dyn")
     assert said.status == 3 and said.err.count("\n") == 1
-    assert "vgg16 is untrainable by vdnn-dyn: even all (m) does not fit in 8 GiB: step" in said.err
+    assert lacks(said.err, "vgg16", "vdnn-dyn", "8 GiB") == []

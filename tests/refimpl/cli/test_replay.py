@@ -9,6 +9,7 @@ import pytest
 
 from refimpl.memory import ALLOCATORS
 from refimpl.memory.log import LoggedEvent, read_rmm, replay, write_rmm
+from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
 LOG = Path(__file__).parents[2] / "data" / "rmm_small_cnn.csv"
@@ -40,6 +41,5 @@ def test_holes_cost_what_they_cost(refimpl: Command, tmp_path: Path) -> None:
 def test_a_log_of_more_than_any_memory_is_refused(wrong: Wrong, tmp_path: Path, sizes: list[int]) -> None:
     """Once the search for the least pool never ended."""
     write_rmm(tmp_path / "huge.csv", [LoggedEvent("allocate", i, nbytes) for i, nbytes in enumerate(sizes)])
-    says = f"the log needs more than 2^60 bytes at once, first in line {1 + len(sizes)}"
-    assert says in wrong("replay", tmp_path / "huge.csv")
-    assert says in wrong("replay", tmp_path / "huge.csv", "--size", "1GiB")
+    for options in ((), ("--size", "1GiB")):
+        assert lacks(wrong("replay", tmp_path / "huge.csv", *options), "2^60", 1 + len(sizes)) == []

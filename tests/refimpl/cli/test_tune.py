@@ -13,6 +13,7 @@ from refimpl.cli.shared_options import RATE, rate
 from refimpl.cli.tune import tuned_file
 from refimpl.machine.measured_profile import Copies, Profile
 from refimpl.network.zoo import build
+from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
 pytestmark = pytest.mark.accudnn
@@ -104,37 +105,36 @@ def test_rates(text: str, bytes_a_second: float) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--network", "10Gbits"), "give a rate such as 10Gbit"),
-        (("--network", "10Gb"), "give a rate such as 10Gbit"),
-        (("--network", "0"), "give a rate"),
-        (("--workers", "0"), "a whole number from 1"),
-        (("--workers", "8,"), "a whole number from 1"),
-        (("--baseline", "cafe-lean"), "did you mean caffe-lean?"),
-        (("--objective", "cluster"), "give --workers"),
-        (("--objective", "cluster", "--workers", "1"), "give --workers"),
-        (("--base-rate", "0"), "a number above 0"),
-        (("--images", "-3"), "a whole number"),
-        (("--policy", "acudnn"), "did you mean accudnn?"),
-        (("--picture", "curve.pdf"), "ends in .png or .svg"),
-        (("--budget", "1EiB"), "give at most 1 PiB"),
+        (("--network", "10Gbits"), "--network 10Gbit"),
+        (("--network", "10Gb"), "--network 10Gbit"),
+        (("--network", "0"), "--network 10Gbit"),
+        (("--workers", "0"), "--workers 1 0"),
+        (("--workers", "8,"), "--workers 1"),
+        (("--baseline", "cafe-lean"), "cafe-lean caffe-lean"),
+        (("--objective", "cluster"), "--workers"),
+        (("--objective", "cluster", "--workers", "1"), "--workers"),
+        (("--base-rate", "0"), "--base-rate 0"),
+        (("--images", "-3"), "--images -3"),
+        (("--policy", "acudnn"), "acudnn accudnn"),
+        (("--picture", "curve.pdf"), "curve.pdf .png .svg"),
+        (("--budget", "1EiB"), "1EiB 1 PiB"),
     ],
 )
 def test_wrong_use_is_one_line(wrong: Wrong, options: tuple[str, ...], words: str) -> None:
-    assert words in wrong(*TINY, *options)
+    assert lacks(wrong(*TINY, *options), *words.split()) == []
 
 
 def test_a_profile_of_one_batch_is_refused(wrong: Wrong, tmp_path: Path) -> None:
     path = tmp_path / "measured.json"
     copies = {"out": Copies(1e-5, 1e10), "in": Copies(1e-5, 1e10)}
     Profile("a CPU", "cpu", "2026-11-22", "lenet", 2, 1 << 30, 1e9, 1e9, copies, {}, {}).save(path)
-    words = "measured.json is a profile of batch 2 alone, and the tuner plans many batches; name a machine that is"
-    assert words in wrong("tune", "lenet", "--machine", path, "--budget", "8MiB")
+    assert lacks(wrong("tune", "lenet", "--machine", path, "--budget", "8MiB"), "measured.json", 2) == []
 
 
 def test_a_network_that_never_fits_is_status_3_with_the_least_budget(refimpl: Command) -> None:
     said = refimpl("tune", "tiny-vgg", "--machine", "titan-x", "--budget", "64KiB")
     assert said.status == 3 and said.out == "" and said.err.count("\n") == 1
-    assert said.err.startswith("refimpl tune: ") and "It needs" in said.err
+    assert lacks(said.err, "refimpl tune", "64 KiB", "--budget") == []
 
 
 # -- refimpl run --tuned -----------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_a_resumed_run_goes_on_with_the_warm_up(refimpl: Command, file: Path, tm
 
 @pytest.mark.slow
 def test_the_file_of_another_network_is_refused(wrong: Wrong, file: Path) -> None:
-    assert "is for tiny-vgg, not for lenet" in wrong("run", "lenet", "--backend", "cpu", "--tuned", file)
+    assert lacks(wrong("run", "lenet", "--backend", "cpu", "--tuned", file), file, "tiny-vgg", "lenet") == []
 
 
 @pytest.mark.slow
@@ -203,13 +203,14 @@ def test_a_damaged_file_is_refused(wrong: Wrong, file: Path) -> None:
     ]  # fmt: skip
     for text in damaged:
         file.write_text(text, encoding="utf-8")
-        assert "or it is damaged" in wrong(*RUN, "--tuned", file)
+        assert lacks(wrong(*RUN, "--tuned", file), file) == []
     file.write_bytes(b"\xff\xfe")
-    assert "or it is damaged" in wrong(*RUN, "--tuned", file)
-    assert "No such file" in wrong(*RUN, "--tuned", file.with_name("none.json"))
+    assert lacks(wrong(*RUN, "--tuned", file), file) == []
+    none = file.with_name("none.json")
+    assert lacks(wrong(*RUN, "--tuned", none), none) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--batch", "--rate"])
 def test_what_the_file_gives_is_not_given_again(wrong: Wrong, file: Path, option: str) -> None:
-    assert f"leave out {option}" in wrong(*RUN, "--tuned", file, option, 8)
+    assert lacks(wrong(*RUN, "--tuned", file, option, 8), option, file) == []

@@ -11,6 +11,7 @@ from refimpl.combined.fates import by_name
 from refimpl.machine import MACHINES
 from refimpl.network.zoo import build
 from refimpl.planner import PlanContext, SetupError
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.combined
 
@@ -34,7 +35,7 @@ def test_a_change_leaves_the_first_as_it_was() -> None:
 
 def test_a_misspelt_map_and_a_dropped_batch_are_refused_in_one_line() -> None:
     maps = by_name(PlanContext(build("alexnet", 2), MACHINES["titan-x"]))
-    with pytest.raises(SetupError, match=r"'con1' is no map .*; did you mean conv1\?$"):
+    with raises_naming(SetupError, "con1", "conv1"):
         Fates.of({"con1": "offload"}).check(maps)
-    with pytest.raises(SetupError, match="input is the batch, which nothing rebuilds; write offload"):
+    with raises_naming(SetupError, "input"):
         Fates.of({"input": "drop"}).check(maps)

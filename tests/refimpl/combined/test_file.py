@@ -12,6 +12,7 @@ from refimpl.machine import MACHINES
 from refimpl.names.presets import setup
 from refimpl.network.zoo import build
 from refimpl.planner import SetupError, plan
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.combined
 
@@ -72,22 +73,22 @@ def test_lines_comments_and_slots() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("conv1 ofload", r"line 1: 'conv1 ofload' is no map and its fate .*; did you mean offload\?$"),
-        ("conv1", "line 1: 'conv1' is no map and its fate"),
-        ("a keep\na drop", "line 2: a has a fate already, keep"),
-        ("join=yes\njoin=no", "line 2: join is set twice"),
+        ("conv1 ofload", ("conv1 ofload", 1, "conv1", "ofload")),
+        ("conv1", ("conv1", 1)),
+        ("a keep\na drop", (2, "a")),
+        ("join=yes\njoin=no", (2, "join")),
     ],
 )
-def test_a_wrong_line_is_named(given: str, says: str) -> None:
-    with pytest.raises(SetupError, match=says):
+def test_a_wrong_line_is_named(given: str, says: tuple[object, ...]) -> None:
+    with raises_naming(SetupError, *says):
         read(given)
 
 
 def test_fates_and_a_module_for_the_same_slot_contradict_each_other(tmp_path: Path) -> None:
     (file := tmp_path / "some.fates").write_text("conv1 offload\n")
-    with pytest.raises(SetupError, match="fills offload; leave out offload=vdnn-all, or the fates"):
+    with raises_naming(SetupError, "offload=vdnn-all"):
         setup(f"fates={file} offload=vdnn-all")
-    with pytest.raises(SetupError, match="chooses offload and algorithms itself"):
+    with raises_naming(SetupError, "vdnn-dyn", "vdnn-all", "vdnn-conv"):
         setup(f"vdnn-dyn fates={file}")
-    with pytest.raises(SetupError, match="No such file"):
+    with raises_naming(SetupError, "nowhere.fates"):
         setup("fates=nowhere.fates")

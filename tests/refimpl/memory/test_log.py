@@ -98,7 +98,7 @@ def test_a_file_that_is_no_log_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_log_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="cannot be read: it is a folder; give the name of a file"):
+    with raises_naming(LogError, tmp_path):
         read_rmm(tmp_path)
 
 

@@ -257,7 +257,7 @@ def test_a_relu_behind_anything_else_or_beside_others_is_a_layer() -> None:
     b.fc(3)
     b.softmax()
     network = b.build()
-    with pytest.raises(NetworkError, match="built already"):
+    with raises_naming(NetworkError, "net"):
         b.relu(after=network.layers[-2])
 
 

@@ -100,11 +100,11 @@ def test_an_output_cuts_what_comes_after_it(tmp_path: Path) -> None:
     f = small()
     f.node("Gemm", "flat", f.weight("auxiliary", 2, 5), transB=1, to="auxiliary_end")
     path = written(f.model("end", "auxiliary_end"), tmp_path)
-    with pytest.raises(NetworkError, match="2 outputs; end it at one node, .*: /end/Gemm, /auxiliary_end/Gemm"):
+    with raises_naming(NetworkError, 2, "/end/Gemm", "/auxiliary_end/Gemm"):
         refimpl.networks.from_onnx(path)
     assert refimpl.networks.from_onnx(path, output="/end/Gemm").predictions.shape == (32, 3)
     assert refimpl.networks.build(f"{path}:/auxiliary_end/Gemm", 2).predictions.shape == (2, 2)
-    with pytest.raises(NetworkError, match="has no node '/end/gemm'; did you mean /end/Gemm?"):
+    with raises_naming(NetworkError, "/end/gemm", "/end/Gemm"):
         refimpl.networks.from_onnx(path, output="/end/gemm")
 
 
@@ -204,16 +204,16 @@ def test_weights_in_another_file_of_the_folder_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("operator", "says"),
     [
-        ("Sigmoid", "/y1/Sigmoid: the operator Sigmoid is not supported; replace it .docs/your-own-network.md lists"),
-        ("Softmax", "/y1/Softmax: a softmax is supported over the classes only"),
-        ("Transpose", "/y1/Transpose: the operator Transpose is not supported"),
+        ("Sigmoid", "/y1/Sigmoid"),
+        ("Softmax", "/y1/Softmax"),
+        ("Transpose", "/y1/Transpose"),
     ],
 )
 def test_an_operator_that_is_not_supported_is_named(tmp_path: Path, operator: str, says: str) -> None:
     f = File()
     x = f.node(operator, f.node("Conv", "x", f.weight("w", 5, 4, 3, 3)))
     f.node("Flatten", f.node("GlobalAveragePool", x), to="end")
-    with pytest.raises(NetworkError, match=says):
+    with raises_naming(NetworkError, says):
         refimpl.networks.from_onnx(written(f.model("end"), tmp_path))
 
 
@@ -277,7 +277,7 @@ def test_a_local_response_normalisation_that_is_written_out_is_one(tmp_path: Pat
     ],
 )  # fmt: skip
 def test_another_division_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    with pytest.raises(NetworkError, match=r"the operators Mul \(2 times\), Pow and Div are not supported"):
+    with raises_naming(NetworkError, "Mul", 2, "Pow", "Div"):
         refimpl.networks.from_onnx(written(written_out(**change), tmp_path))
 
 
@@ -363,7 +363,7 @@ def test_a_value_that_follows_from_the_number_of_images_is_no_constant(tmp_path:
     images = f.node("Gather", f.node("Shape", "x"), f.constant("first", np.int64(0)))
     x = f.node("Clip", "x", f.constant("zero", np.float32(0)), cast(f, images, TensorProto.FLOAT))
     f.node("Gemm", f.node("Flatten", f.node("GlobalMaxPool", x)), f.weight("v", 3, 4), transB=1, to="end")
-    with pytest.raises(NetworkError, match="/y3/Clip: its max is computed; only a constant is supported"):
+    with raises_naming(NetworkError, "/y3/Clip", "max"):
         refimpl.networks.from_onnx(written(f.model("end"), tmp_path), batch=6)
 
 
@@ -416,14 +416,14 @@ def test_two_layers_with_one_weight_are_refused() -> None:
     """A module of PyTorch can share one; an ONNX file's weights are copied."""
     w = {"w": FirstValues("shared", np.zeros((2, 2), np.float32))}
     layers = [Node("a", "linear", ["x"], (2,), weights=w), Node("b", "linear", ["a"], (2,), weights=w)]
-    with pytest.raises(NetworkError, match="b and a share the weight shared: give each one of its own"):
+    with raises_naming(NetworkError, "a", "b", "shared"):
         built(Graph("drawn", "PyTorch", "x", (2,), layers, ["b"]), 2)
 
 
 def test_a_layer_of_another_shape_than_in_the_file_is_refused() -> None:
     relu = Node("act", "relu", ["x"], (2, 5, 5))
     graph = Graph("drawn", "ONNX", "x", (2, 4, 4), [relu, Node("end", "softmax", ["act"], (50,))], ["end"])
-    with pytest.raises(NetworkError, match="act: 2×4×4 an image here, 2×5×5 in ONNX: not supported"):
+    with raises_naming(NetworkError, "act", "2×4×4", "2×5×5"):
         built(graph, 2)
 
 
@@ -458,13 +458,10 @@ def test_a_function_of_a_python_file_is_a_network(tmp_path: Path) -> None:
     )
     assert refimpl.networks.build(f"{path}:make", 3).input.shape == (3, 3, 8, 8)
     for part, says in (
-        ("", "name the function that makes the network"),
-        (":mak", "has no function 'mak'; did you mean make?"),
-        (":module", "returned a int, not a network"),
-        (
-            ":broken",
-            r"broken\(batch=32\) failed: .*my_networks.py, line 10, in broken: NameError: name",
-        ),
+        ("", "make"),
+        (":mak", "mak make"),
+        (":module", "module int"),
+        (":broken", "broken(batch=32) 10 NameError"),
     ):
-        with pytest.raises(NetworkError, match=says):
+        with raises_naming(NetworkError, path, *says.split()):
             refimpl.networks.build(f"{path}{part}")

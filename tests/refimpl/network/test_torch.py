@@ -291,39 +291,42 @@ def test_rows_of_numbers_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Small(nn.Sigmoid()), "^between: the operator aten.sigmoid.default is not supported; replace it"),
-        (lambda: Small(nn.Softmax(1)), "^between: a softmax is supported over the classes only"),
-        (lambda: Small(nn.MaxPool2d(2, dilation=2)), "^between: a dilated pooling"),
-        (lambda: Small(nn.BatchNorm2d(3, affine=False)), "^between: a batch normalisation needs affine=True"),
-        (lambda: Small(nn.PReLU()), "^between: the operator aten.prelu"),
-        (lambda: Between(lambda x, scale: torch.cat([x, scale.expand(4, 3, 10, 10)], 1)[:, :3]), "with a weight or a"),
-        (lambda: Between(lambda x, scale: x + scale.expand_as(x)), "the operator aten.expand_as.default is not"),
-        (lambda: Between(lambda x, scale: x / 2), "^div: a division is supported as the end of a local response"),
+        (lambda: Small(nn.Sigmoid()), ("aten.sigmoid.default",)),
+        (lambda: Small(nn.Softmax(1)), ("softmax",)),
+        (lambda: Small(nn.MaxPool2d(2, dilation=2)), ("pooling",)),
+        (lambda: Small(nn.BatchNorm2d(3, affine=False)), ("affine=True",)),
+        (lambda: Small(nn.PReLU()), ("aten.prelu.default",)),
+        (
+            lambda: Between(lambda x, scale: torch.cat([x, scale.expand(4, 3, 10, 10)], 1)[:, :3]),
+            ("aten.slice.Tensor", "cat"),
+        ),
+        (lambda: Between(lambda x, scale: x + scale.expand_as(x)), ("aten.expand_as.default",)),
+        (lambda: Between(lambda x, scale: x / 2), ("division",)),
         (
             lambda: Between(lambda x, scale: torch.tanh(torch.sigmoid(torch.tanh(x * scale)))),
-            "^Between, first mul: the operators aten.tanh.default .2 times., aten.mul.Tensor and aten.sigmoid.default",
+            ("Between", "aten.tanh.default", 2, "aten.mul.Tensor", "aten.sigmoid.default"),
         ),
-        (lambda: Small().double(), "torch.export cannot follow Small"),
-        (lambda: Small().half(), "torch.export cannot follow Small"),
-        (lambda: Small(channels=5), "torch.export cannot follow Small"),
-        (frozen, "^conv: conv.weight is frozen, and every weight is trained here"),
-        (shared, "^2 and 1 share the weight"),
-        (Several, "Several has 2 outputs; end it at one node, .*: end, add"),
-        (TwoInputs, "torch.export cannot follow TwoInputs"),
-        (Branching, "torch.export cannot follow Branching"),
-        (lambda: nn.Conv2d(4, 3, 1), "the output is images × 3 × 12 × 12; only a classifier's"),
-        (lambda: 3, "int is not a torch.nn.Module"),
+        (lambda: Small().double(), ("torch.export", "Small")),
+        (lambda: Small().half(), ("torch.export", "Small")),
+        (lambda: Small(channels=5), ("torch.export", "Small")),
+        (frozen, ("conv.weight", "weight")),
+        (shared, (2, 1, "2.weight")),
+        (Several, ("Several", 2, "--output", "NODE", "output=NODE")),
+        (TwoInputs, ("torch.export", "TwoInputs")),
+        (Branching, ("torch.export", "Branching")),
+        (lambda: nn.Conv2d(4, 3, 1), (3, 12)),
+        (lambda: 3, ("int", "torch.nn.Module")),
     ],
 )  # fmt: skip
-def test_what_is_not_supported_is_refused_in_one_line(make: Any, says: str) -> None:
-    with pytest.raises(NetworkError, match=says) as caught:
+def test_what_is_not_supported_is_refused_in_one_line(make: Any, says: tuple[object, ...]) -> None:
+    with raises_naming(NetworkError, *says) as caught:
         refimpl.networks.from_torch(make(), SHAPE)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 4, 0, 12), (4, 4, 12, 12.0), (-1, 4, 12, 12), (2, 4, 4, 12, 12)])
 def test_a_shape_with_one_bad_size_is_refused(shape: Any) -> None:
-    with pytest.raises(NetworkError, match=re.escape(f"{shape}; give (images, channels, height, width)")):
+    with raises_naming(NetworkError, shape):
         refimpl.networks.from_torch(Small(), shape)
 
 
@@ -333,7 +336,7 @@ def test_an_output_cuts_what_comes_after_it() -> None:
 
 def test_without_pytorch_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(NetworkError, match="PyTorch is not installed: pip install torch"):
+    with raises_naming(NetworkError, "PyTorch"):
         refimpl.networks.from_torch(object(), SHAPE)
 
 

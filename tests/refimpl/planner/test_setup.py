@@ -19,14 +19,12 @@ def test_every_slot_is_filled_and_named() -> None:
 
 @pytest.mark.parametrize("module", [{"offload": OffloadSome()}, {"recompute": DropSome()}, {"cache": LastUsed()}])
 def test_what_must_be_released_needs_a_liveness_that_releases(module: dict[str, object]) -> None:
-    with pytest.raises(
-        SetupError, match="needs a liveness that releases maps between forward and backward; set liveness=layer-wise"
-    ):
+    with raises_naming(SetupError, "liveness=layer-wise"):
         setup(liveness=NetworkWide(), **module)
 
 
 def test_a_prefetch_needs_an_offload() -> None:
-    with pytest.raises(SetupError, match="prefetch=ahead prefetches offloaded maps, and nothing is offloaded"):
+    with raises_naming(SetupError, "prefetch=ahead", "prefetch=none"):
         setup(prefetch=PrefetchAhead())
     setup(prefetch=PrefetchAhead(), offload=OffloadSome())
 
@@ -37,7 +35,7 @@ def test_replace_swaps_one_module_and_checks_again() -> None:
     assert second.allocator.name == "first-fit" and second.offload is first.offload and second.name == "other"
     with raises_naming(SetupError, "alocator"):
         first.replace(alocator=ALLOCATORS["first-fit"])
-    with pytest.raises(SetupError, match="offload=some needs a liveness"):
+    with raises_naming(SetupError, "offload=some"):
         first.replace(liveness=NetworkWide())
 
 

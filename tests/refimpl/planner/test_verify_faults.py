@@ -10,6 +10,7 @@ import pytest
 from refimpl.network import Tensor
 from refimpl.planner import COMPUTE, Allocate, CopyIn, CopyOut, Free, Instruction, Launch, Program, Record, Wait
 from refimpl.planner.instructions import Copy
+from tests.messages import lacks
 from tests.refimpl.modules import AnyAlgorithm, DropSome
 from tests.refimpl.planner.mutations import (
     MOVING,
@@ -57,7 +58,7 @@ def test_a_pinned_buffer_overwritten_too_early() -> None:
     assert (found.rule, found.missing, found.layer) == (1, ("out", "in"), "pool1")
     assert (found.first, found.second) == (planned.instructions[start + 5], planned.instructions[start + 8])
     assert found.tensor is tensor(planned, "conv2")
-    assert "copy in of conv1" in str(found) and "out does not wait for in" in str(found)
+    assert lacks(str(found), "conv2", "out", "copy in", "conv1") == []
 
 
 @pytest.mark.parametrize(("wait", "missing"), [(1, ("out", "compute")), (4, ("in", "out")), (10, ("compute", "in"))])
@@ -104,7 +105,7 @@ def test_a_block_freed_untouched_and_used_again_by_another_stream() -> None:
 def test_a_wait_for_an_event_not_recorded() -> None:
     planned = small_program(**MOVING)
     index = find(planned, "wait")
-    assert "event 999 has not been recorded" in str(refused(changed(planned, index, event=999)))
+    assert refused(changed(planned, index, event=999), 999).rule == 1
 
 
 def test_an_event_of_the_iteration_before_does_not_count() -> None:
@@ -112,7 +113,7 @@ def test_an_event_of_the_iteration_before_does_not_count() -> None:
     last = find(planned, "record", last=True)
     early = Wait(1, COMPUTE, at(planned, last, Record).event)
     found = refused(inserted(planned, find(planned, "launch"), early))
-    assert found.rule == 1 and "in this iteration" in str(found)
+    assert (found.rule, found.second) == (1, early) and lacks(str(found), early.event) == []
 
 
 def test_the_second_iteration_must_wait_for_the_first() -> None:
@@ -121,19 +122,19 @@ def test_the_second_iteration_must_wait_for_the_first() -> None:
     end = find(planned, "copy out", "losses")
     spoilt = with_instructions(planned, [it for i, it in enumerate(planned.instructions) if i < end or it.op != "wait"])
     found = refused(spoilt)
-    assert found.rule == 1 and "of the second iteration" in str(found)
+    assert found.rule == 1 and isinstance(found.second, CopyIn) and lacks(str(found), "second") == []
 
 
 def test_kernels_run_on_one_stream() -> None:
     """The trainer reads the losses there."""
     planned = small_program(**MOVING)
     found = refused(changed(planned, find(planned, "launch"), stream=1))
-    assert found.rule == 1 and "kernels run on compute alone" in str(found)
+    assert found.rule == 1 and lacks(str(found), "conv.forward", "out", "compute") == []
 
 
 def test_a_stream_that_is_not_there() -> None:
     planned = small_program(**MOVING)
-    assert "no stream 3" in str(refused(changed(planned, find(planned, "copy out"), stream=3)))
+    assert refused(changed(planned, find(planned, "copy out"), stream=3), "stream", 3).rule == 1
 
 
 # -- rule 2: lifetime --------------------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ def test_freed_twice() -> None:
     index = find(planned, "free", "conv1")
     found = refused(inserted(planned, index + 1, planned.instructions[index]))
     assert (found.rule, found.first) == (2, planned.instructions[index])
-    assert f"instruction {index} (free of conv1" in str(found)
+    assert lacks(str(found), index, "free", "conv1") == []
 
 
 def test_used_after_it_was_freed() -> None:
@@ -156,7 +157,7 @@ def test_used_after_it_was_freed() -> None:
     )  # fmt: skip
     found = refused(moved(planned, index, user))
     assert (found.rule, found.second, found.first) == (2, planned.instructions[user], planned.instructions[index])
-    assert "conv1 is not alive" in str(found)
+    assert lacks(str(found), "relu.backward", "conv1") == []
 
 
 def found_in(program: Program, name: str, launch: Launch) -> bool:
@@ -188,19 +189,19 @@ def test_two_live_blocks_overlap(shift: int) -> None:
             it = dataclasses.replace(it, addresses=tuple(addresses))
         moved_there.append(it)
     found = refused(with_instructions(planned, moved_there))
-    assert found.rule == 2 and "overlaps" in str(found)
+    assert found.rule == 2 and lacks(str(found), "conv2", there) == []
 
 
 @pytest.mark.parametrize("address", [-8192, PLENTY])
 def test_a_block_outside_of_the_arena(address: int) -> None:
     planned = small_program()
     found = refused(changed(planned, find(planned, "allocate", "conv2"), address=address))
-    assert found.rule == 2 and "outside the arena" in str(found)
+    assert found.rule == 2 and lacks(str(found), "conv2", planned.arena_bytes) == []
 
 
 def test_a_block_smaller_than_its_tensor() -> None:
     planned = small_program()
-    assert "the tensor 2048" in str(refused(changed(planned, find(planned, "allocate", "conv2"), nbytes=1536)))
+    refused(changed(planned, find(planned, "allocate", "conv2"), nbytes=1536), "conv2", 1536, 2048)
 
 
 def test_resident_tensors_are_neither_allocated_nor_freed() -> None:
@@ -208,8 +209,8 @@ def test_resident_tensors_are_neither_allocated_nor_freed() -> None:
     weight = tensor(planned, "conv1.w")
     space = (1, weight, planned.resident[weight], 512)
     start = find(planned, "launch")
-    assert "resident, and stays" in str(refused(inserted(planned, start, Free(*space, 1))))
-    assert "resident, and there already" in str(refused(inserted(planned, start, Allocate(*space))))
+    assert refused(inserted(planned, start, Free(*space, 1)), "free", "conv1.w", "resident").rule == 2
+    assert refused(inserted(planned, start, Allocate(*space)), "allocate", "conv1.w", "resident").rule == 2
 
 
 def test_resident_tensors_lie_apart() -> None:
@@ -227,10 +228,10 @@ def test_tables_of_addresses_are_whole(table: str) -> None:
     missing = {tensor: address for tensor, address in addresses.items() if tensor is not one}
     needless = addresses | {planned.network.managed[-1]: planned.arena_bytes}
     crooked = addresses | {one: addresses[one] + 2}
-    for given, why in ((missing, "has no"), (needless, "has a needless"), (crooked, "no multiple of 4 bytes")):
+    nowhere = planned.network.managed[-1]
+    for given, named in ((missing, (table, one.name)), (needless, (table, nowhere.name)), (crooked, (one.name, 4))):
         tables: dict[str, Any] = {table: given}
-        found = refused(dataclasses.replace(planned, **tables))
-        assert found.rule == 2 and why in str(found)
+        assert refused(dataclasses.replace(planned, **tables), *named).rule == 2
 
 
 def test_a_result_that_lies_outside_of_pinned_memory() -> None:
@@ -243,19 +244,18 @@ def test_a_copy_over_the_users_batch() -> None:
     planned = small_program(**MOVING)
     host = planned.pinned[planned.network.labels]
     found = refused(changed(planned, find(planned, "copy out", "conv1"), pinned_address=host))
-    assert found.rule == 2 and "not its to write" in str(found)
+    assert found.rule == 2 and lacks(str(found), "conv1", host) == []
     labels = planned.network.labels
     copy = CopyOut(14, labels, planned.resident[labels], host, labels.nbytes, OUT)
-    assert "not the program's to write" in str(refused(inserted(planned, len(planned.instructions), copy)))
+    assert refused(inserted(planned, len(planned.instructions), copy), "labels").rule == 2
 
 
 def test_a_copy_from_where_nothing_was_copied_to() -> None:
     planned = small_program(**MOVING)
     index = find(planned, "copy in", "conv1")
-    assert "no copy of it" in str(
-        refused(changed(planned, index, pinned_address=at(planned, index, Copy).pinned_address + 512))
-    )
-    assert "no copy of it" in str(refused(without(planned, find(planned, "copy out", "conv1"))))
+    elsewhere = at(planned, index, Copy).pinned_address + 512
+    assert refused(changed(planned, index, pinned_address=elsewhere), "conv1", elsewhere).rule == 2
+    assert refused(without(planned, find(planned, "copy out", "conv1")), "conv1", "pinned").rule == 2
 
 
 def test_a_buffer_given_to_two_maps_at_once() -> None:
@@ -266,12 +266,12 @@ def test_a_buffer_given_to_two_maps_at_once() -> None:
     planned = changed(planned, find(planned, "copy in", "conv2"), pinned_address=host)
     found = refused(planned)
     assert (found.rule, found.tensor) == (2, tensor(planned, "conv1"))
-    assert found.first is planned.instructions[overwriting] and "went over it" in str(found)
+    assert found.first is planned.instructions[overwriting] and lacks(str(found), "conv1", "conv2") == []
 
 
 def test_a_copy_of_a_part() -> None:
     planned = small_program(**MOVING)
-    assert "it copies 100 bytes" in str(refused(changed(planned, find(planned, "copy out", "conv1"), nbytes=100)))
+    refused(changed(planned, find(planned, "copy out", "conv1"), nbytes=100), "conv1", 100, 2048)
 
 
 def with_workspace() -> tuple[Program, int]:
@@ -303,7 +303,8 @@ def test_a_choice_that_the_machine_does_not_offer() -> None:
         choice = dataclasses.replace(it.choice, **given)
         space = choice.workspace_bytes and (it.workspace[0], choice.workspace_bytes)
         found = refused(changed(planned, index, choice=choice, workspace=space or None))
-        assert found.rule == 3 and f"offers no {choice.algorithm} with a workspace of" in str(found)
+        assert found.rule == 3
+        assert lacks(str(found), planned.machine.name, choice.algorithm, choice.workspace_bytes) == []
 
 
 # -- rule 3: values ----------------------------------------------------------------------------------------------------
@@ -321,7 +322,7 @@ def test_a_stale_copy_is_found_where_it_is_read() -> None:
     stale = inserted(inserted(planned, relu + 1, back), relu, out)
     found = refused(stale)
     assert (found.rule, found.tensor, found.layer, found.first) == (3, map_, "conv2", back)
-    assert "conv.forward(input" in str(found) and "should be what relu.forward" in str(found)
+    assert lacks(str(found), "conv.forward", "relu.forward") == []
 
 
 def test_a_weight_brought_back_from_before_its_update() -> None:
@@ -331,7 +332,7 @@ def test_a_weight_brought_back_from_before_its_update() -> None:
     planned = inserted(planned, len(planned.instructions), CopyIn(14, *place))
     found = refused(inserted(planned, find(planned, "launch"), CopyOut(1, *place)))
     assert (found.rule, found.tensor) == (3, weight)
-    assert "at the end conv1.w holds conv1.w as it was before training" in str(found)
+    assert lacks(str(found), "conv1.w", "sgd.update") == []
 
 
 def test_a_rebuild_from_the_wrong_checkpoint() -> None:
@@ -357,15 +358,15 @@ def test_a_rebuild_with_another_algorithm() -> None:
     mine, offered = launched.choice, planned.machine.choices(launched.call)
     assert mine is not None
     choice = next(one for one in offered if one.algorithm != mine.algorithm and not one.workspace_bytes)
-    assert "and used " in str(refused(changed(planned, index, choice=choice)))
+    refused(changed(planned, index, choice=choice), "conv.forward", mine.algorithm, choice.algorithm)
 
 
 def test_an_algorithm_where_none_is_chosen_and_none_where_one_is() -> None:
     planned = small_program()
     conv, pool = find(planned, "launch", "conv.forward"), find(planned, "launch", "pool.forward")
     choice = at(planned, conv, Launch).choice
-    assert "no algorithm is given" in str(refused(changed(planned, conv, choice=None)))
-    assert "an algorithm is given" in str(refused(changed(planned, pool, choice=choice)))
+    assert refused(changed(planned, conv, choice=None), "conv.forward", "algorithm").rule == 3
+    assert refused(changed(planned, pool, choice=choice), "pool.forward", "algorithm").rule == 3
 
 
 @pytest.mark.parametrize("function", ["conv.backward_filter", "relu.backward", "sgd.update", "conv.forward"])
@@ -373,7 +374,7 @@ def test_a_call_run_twice(function: str) -> None:
     planned = small_program()
     index = find(planned, "launch", function)
     found = refused(inserted(planned, index + 1, planned.instructions[index]))
-    assert found.rule == 3 and "has been run" in str(found)
+    assert found.rule == 3 and lacks(str(found), function) == []
 
 
 @pytest.mark.parametrize("function", ["conv.backward_filter", "relu.backward", "sgd.update"])
@@ -382,21 +383,21 @@ def test_no_rebuild_runs_a_backward_call(function: str) -> None:
     index = find(planned, "launch", function)
     again = dataclasses.replace(at(planned, index, Launch), rebuild=True)
     found = refused(inserted(planned, index + 1, again))
-    assert found.rule == 3 and "no rebuild may run it" in str(found)
+    assert (found.rule, found.second) == (3, again) and lacks(str(found), "rebuild", function) == []
 
 
 def test_a_missing_step() -> None:
     planned = small_program()
     left = [it for it in planned.instructions if not (isinstance(it, Launch) and it.step == 14)]
     found = refused(with_instructions(planned, left))
-    assert (found.rule, found.layer) == (3, "conv1") and "is never run" in str(found)
+    assert (found.rule, found.layer) == (3, "conv1") and lacks(str(found), "conv.backward_filter") == []
 
 
 def test_a_call_of_another_network() -> None:
     planned = small_program()
     index = find(planned, "launch", "pool.forward")
     stranger = next(call for step in small_network().steps for call in step.calls if call.function == "pool.forward")
-    assert "no such call" in str(refused(changed(planned, index, call=stranger)))
+    assert refused(changed(planned, index, call=stranger), "pool.forward").rule == 3
 
 
 def test_something_is_read_that_was_never_written() -> None:
@@ -414,7 +415,7 @@ def test_every_iteration_needs_its_own_labels() -> None:
 
 def test_a_result_that_never_comes_out() -> None:
     planned = small_program()
-    assert "losses is never copied out" in str(refused(without(planned, find(planned, "copy out", "losses"))))
+    assert refused(without(planned, find(planned, "copy out", "losses")), "losses").rule == 3
 
 
 # -- rules 4 and 5: release, budget ------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 from refimpl.planner import CopyOut, Program
 from refimpl.planner.instructions import HOST_STREAM, FromStore, Record, ToStore, Wait
+from tests.messages import lacks
 from tests.refimpl.planner.mutations import (
     COMPRESSING,
     changed,
@@ -48,7 +49,7 @@ def test_a_buffer_overwritten_before_its_map_is_compressed(planned: Program) -> 
     assert (found.rule, found.missing) == (1, ("out", "host"))
     assert found.first is planned.instructions[find(planned, "compress", "conv1")]
     assert found.second is planned.instructions[index]
-    assert "compress of conv1" in str(found) and "out does not wait for host" in str(found)
+    assert lacks(str(found), "compress", "conv1", "out", "host") == []
 
 
 def test_a_map_compressed_before_it_has_left(planned: Program) -> None:
@@ -56,7 +57,7 @@ def test_a_map_compressed_before_it_has_left(planned: Program) -> None:
     found = refused(without(planned, wait_before(planned, index)))
     assert (found.rule, found.missing) == (1, ("host", "out"))
     found = refused(moved(planned, index, find(planned, "copy out", "conv1")))
-    assert found.rule == 2 and "pinned memory has no copy of it" in str(found)
+    assert found.rule == 2 and lacks(str(found), "conv1", "pinned") == []
 
 
 def test_a_copy_in_before_the_map_is_decompressed(planned: Program) -> None:
@@ -65,21 +66,21 @@ def test_a_copy_in_before_the_map_is_decompressed(planned: Program) -> None:
     assert (found.rule, found.missing) == (1, ("in", "host"))
     late = moved(planned, find(planned, "decompress", "conv1"), index)
     found = refused(late)
-    assert found.rule == 2 and "pinned memory has no copy of it" in str(found)
+    assert found.rule == 2 and lacks(str(found), "conv1", "pinned") == []
     assert found.tensor is tensor(planned, "conv1")
 
 
 def test_the_store_read_before_it_is_written(planned: Program) -> None:
     for name in ("conv1", "conv2"):
         found = refused(without(planned, find(planned, "compress", name)))
-        assert found.rule == 2 and "the store has no copy of it" in str(found)
+        assert found.rule == 2 and lacks(str(found), name, "store") == []
         assert found.second is planned.instructions[find(planned, "decompress", name)]
 
 
 def test_the_store_of_the_iteration_before_does_not_count(planned: Program) -> None:
     early = dataclasses.replace(planned.instructions[find(planned, "decompress", "conv1")], step=1)
     found = refused(inserted(planned, find(planned, "launch"), early))
-    assert found.rule == 2 and "the store has no copy of it" in str(found)
+    assert found.rule == 2 and lacks(str(found), "conv1", "store") == []
 
 
 def test_a_buffer_overwritten_before_its_map_is_back(planned: Program) -> None:
@@ -108,18 +109,18 @@ def test_nothing_goes_over_the_batch_or_a_result(planned: Program) -> None:
     index = find(planned, "decompress", "conv1")
     for name in (planned.network.input, planned.network.labels, planned.network.losses):
         found = refused(changed(planned, index, pinned_address=planned.pinned[name]))
-        assert found.rule == 2 and "of pinned memory are not its to write" in str(found)
+        assert found.rule == 2 and lacks(str(found), "conv1", "pinned") == []
 
 
 def test_a_store_that_is_too_small(planned: Program) -> None:
     found = refused(dataclasses.replace(planned, store_bytes=planned.store_bytes - 512))
-    assert found.rule == 2 and "of the store are not its to write" in str(found)
+    assert found.rule == 2 and lacks(str(found), "conv2", "store") == []
 
 
 def test_other_bytes_than_the_map_has(planned: Program) -> None:
     for op in ("compress", "decompress"):
         found = refused(changed(planned, find(planned, op, "conv1"), nbytes=512))
-        assert found.rule == 2 and "the tensor has 2048" in str(found)
+        assert found.rule == 2 and lacks(str(found), "conv1", 2048) == []
 
 
 def test_compressed_in_vain_is_worth_a_warning(planned: Program) -> None:
@@ -137,7 +138,7 @@ def test_compressed_in_vain_is_worth_a_warning(planned: Program) -> None:
 def test_the_threads_work_on_their_own_stream(planned: Program, op: str) -> None:
     for stream in range(len(planned.streams) - 1):
         found = refused(changed(planned, find(planned, op), stream=stream))
-        assert found.rule == 1 and "on host maps go to the store and come back, and nowhere else" in str(found)
+        assert found.rule == 1 and lacks(str(found), "host", "store") == []
 
 
 @pytest.mark.parametrize("op", ["launch", "copy in", "copy out"])

@@ -11,6 +11,7 @@ from refimpl.planner import SLOTS, Setup, SetupError, plan
 from refimpl.planner.baseline import NetworkWide, PerformanceOptimal
 from refimpl.superneurons import COST_AWARE, MEMORY_CENTRIC, SPEED_CENTRIC, DynamicWorkspace
 from refimpl.superneurons import presets as stages
+from tests.messages import raises_naming
 
 pytestmark = pytest.mark.superneurons
 
@@ -54,7 +55,7 @@ def test_options_reach_their_slots() -> None:
 
 def test_without_a_liveness_that_lets_go_a_stage_is_refused() -> None:
     for stage in STAGES[1:]:
-        with pytest.raises(SetupError, match="set liveness="):
+        with raises_naming(SetupError, "liveness=layer-wise"):
             stage().replace(liveness=NetworkWide())
 
 

@@ -30,6 +30,7 @@ from refimpl.report.chrome_trace import chrome_trace
 from refimpl.superneurons import UnifiedTensorPool
 from refimpl.superneurons import presets as stages
 from refimpl.vdnnpp import Compressed, OnDemand
+from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, small_network, trainer
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import OffloadSome, PrefetchAhead, least_plan, machine, setup, setups
@@ -128,7 +129,7 @@ def test_a_copy_takes_its_tiers_time_on_the_engine_of_its_direction() -> None:
             assert span.end - span.start == pytest.approx(
                 on.copy_seconds(span.instruction.nbytes, way, span.instruction.tier)
             )
-    with pytest.raises(MachineError, match="has no peer tier"):
+    with raises_naming(MachineError, "titan-x", "peer"):
         program.simulate(machine())
 
 
@@ -205,9 +206,7 @@ def test_the_largest_batch_is_the_one_that_the_tiers_hold(most: int) -> None:
 
 
 def test_a_host_too_small_for_the_batch_is_refused() -> None:
-    with pytest.raises(
-        PinnedDoesNotFit, match="before the first step asks .* for the batch and the results; host tier"
-    ):
+    with raises_naming(PinnedDoesNotFit, "host", "2 KiB"):
         plan(small_network(), setup(), machine().with_tiers([Tier("host", 64)]), PLENTY)
 
 
@@ -227,9 +226,7 @@ def test_modules_of_one_tier_keep_to_the_hosts_capacity(module: object) -> None:
 def test_other_tiers_need_a_module_that_uses_them(module: object) -> None:
     on = machine().with_tiers([Tier("host"), Tier("peer", 1 << 20)])
     wanted = setup(**MOVING | {"pinned": module})
-    with pytest.raises(
-        SetupError, match="uses the host's memory alone, and titan-x has other tiers .peer.; set pinned="
-    ):
+    with raises_naming(SetupError, "titan-x", "peer"):
         plan(small_network(), wanted, on, PLENTY)
     plan(small_network(), setup(pinned=module), on, PLENTY)  # nothing moves
 
@@ -256,7 +253,7 @@ def test_a_map_moved_over_another_tiers_map_is_refused() -> None:
         if isinstance(it, (CopyIn, CopyOut)) and it.tensor is first.tensor:
             spoilt = changed(spoilt, index, tier=other.tier, pinned_address=other.pinned_address)
     found = refused(spoilt)
-    assert found.rule == 2 and ("went over it" in str(found) or "not its to write" in str(found))
+    assert found.rule == 2
 
 
 def test_a_tier_ends_where_the_program_says_and_within_the_machines() -> None:
@@ -307,7 +304,7 @@ def test_a_device_has_the_most_of_each_tier_that_any_program_needs() -> None:
     sizes = Sizes.of([plain, program])
     assert sizes.tiers == program.tier_bytes
     sizes.require(program)
-    with pytest.raises(RunError, match="needs peer tier"):
+    with raises_naming(RunError, "peer", 5632, 0):
         dataclasses.replace(sizes, tiers={}).require(program)
 
 

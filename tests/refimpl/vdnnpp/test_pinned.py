@@ -27,6 +27,7 @@ from refimpl.vdnnpp import Compressed, OnDemand
 from refimpl.vdnnpp.compression import never_negative, stored_bytes
 from refimpl.vdnnpp.packing import Packed, packed_limit
 from refimpl.vdnnpp.pinned import BestFitOrHome
+from tests.messages import raises_naming
 from tests.refimpl.drawn_networks import networks
 from tests.refimpl.modules import least_plan, machine, setups
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
@@ -306,7 +307,7 @@ def test_with_a_limit_pinned_memory_is_traded_for_time(policy: str) -> None:
         program.verify()
         seconds.append(program.planned_seconds)
     assert seconds[0] <= seconds[1] * 1.001 and seconds[1] <= seconds[2] * 1.001
-    with pytest.raises(PinnedDoesNotFit, match="does not fit in .* of pinned memory: .*; raise the limit"):
+    with raises_naming(PinnedDoesNotFit, "196 MiB", "host", "conv1_1"):
         plan(network, preset.replace(pinned=Compressed(limit=largest - 512)), GTX_970, PLENTY)
     with pytest.raises(PinnedDoesNotFit):
         plan(network, preset.replace(pinned=OnDemand(limit=2 * largest)), GTX_970, PLENTY)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.messages import lacks
 from tests.refimpl.cli.said import Command, Wrong
 
 MACHINE = ("--machine", "titan-x")
@@ -54,10 +55,10 @@ def test_a_network_with_branches_has_neither_rotor_nor_enumeration(refimpl: Comm
 def test_less_than_one_step_needs_is_status_3_and_one_line(refimpl: Command) -> None:
     said = refimpl("optimum", "lenet", "--budget", "1MiB", *MACHINE)
     assert said.status == 3 and said.out == "" and said.err.count("\n") == 1
-    assert "one step of lenet needs 6.294 MiB by itself; no policy fits 1 MiB" in said.err
+    assert lacks(said.err, "lenet", "6.294 MiB", "1 MiB") == []
 
 
 def test_without_the_solver_it_says_how_to_get_it(wrong: Wrong, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "highspy", None)
     for command in ("optimum", "pareto"):
-        assert wrong(command, "lenet", *MACHINE).endswith('install it with: pip install "refimpl[optimum]"')
+        assert lacks(wrong(command, "lenet", *MACHINE), "refimpl[optimum]") == []
