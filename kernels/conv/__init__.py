@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from kernels.arguments import KernelError, check, check_shape, flat, given_workspace
-from kernels.conv import bias, direct, im2col, implicit_gemm, winograd
+from kernels.conv import bias, direct, im2col, implicit_gemm, vector_direct, winograd
 from kernels.conv.shape import PASSES, ConvShape, Pad, Pair
 
 ALGORITHMS: dict[str, ModuleType] = {
@@ -34,6 +34,7 @@ ALGORITHMS: dict[str, ModuleType] = {
     "implicit_gemm": implicit_gemm,
     "im2col": im2col,
     "winograd": winograd,
+    "vector_direct": vector_direct,
 }
 
 

@@ -83,8 +83,8 @@ Samples = Mapping[str, Sequence[tuple[Units, float]]]  #: of each kernel some la
 #: Measured on first use, those of them that this CPU runs; those that take longest to compile come first.
 MEASURED = (
     "conv_gather_by_tap", "conv_filter_gradient", "gemm_vector_rows_nn", "gemm_register_2d", "winograd_data",
-    "im2col_columns", "batchnorm_chunk_statistics_by_image", "pool_max_backward_by_map_3_2",
-    "elementwise_copy",
+    "conv_vector_sums", "conv_vector_gradients_3_wide", "im2col_columns", "batchnorm_chunk_statistics_by_image",
+    "pool_max_backward_by_map_3_2", "elementwise_copy",
 )  # fmt: skip
 STAGES = 6 + len(MEASURED)  #: how often `watch` is called, nearly
 
@@ -92,6 +92,7 @@ STAGES = 6 + len(MEASURED)  #: how often `watch` is called, nearly
 STAND_INS = {
     "conv_gather": "conv_gather_by_tap",
     "conv_filter": "conv_filter_gradient",
+    "conv_vector_gradients": "conv_vector_gradients_3_wide",
     "conv_direct": "im2col_columns",
     "conv_grouped": "im2col_columns",
     "conv_depthwise": "im2col_columns",

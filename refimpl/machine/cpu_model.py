@@ -94,6 +94,14 @@ def _filter_gradient(a: Arguments, grid: Sequence[int], rows: int) -> Units:
     return steps * rows * working, a["groups"] * positions * there, steps * (rows + 128)
 
 
+def _vector_sums(a: Arguments, grid: Sequence[int], lanes: int) -> Units:
+    return a["total"] * a["channels"] * a["taps_h"] * a["taps_w"], a["total"]
+
+
+def _vector_gradients(a: Arguments, grid: Sequence[int], lanes: int) -> Units:
+    return a["groups"] * a["rows"] * a["channels"] * a["images"] * a["dy_area"], a["total"]
+
+
 def _direct(a: Arguments, grid: Sequence[int]) -> Units:
     taps = a["filter_height"] * a["filter_width"]
     if "images" in a:
@@ -149,6 +157,10 @@ UNITS: dict[str, Callable[..., Units]] = {
     "conv_add_bias_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "conv_bias_gradient": lambda a, grid: (grid[0] * a["images"] * a["area"],),
     "conv_direct": _direct,
+    "conv_vector_sums": _vector_sums,
+    **{f"conv_vector_gradients_{taps}_wide": _vector_gradients for taps in (1, 3, 5, 7)},
+    "conv_vector_lay_out_filters": lambda a, grid: (a["total"] * a["taps"],),
+    "conv_vector_lay_out": lambda a, grid: (a["rows"] * a["pitch"], a["rows"]),
     "conv_depthwise_backward_filter": lambda a, grid: (grid[0] * round_up(a["pieces"], 16),),
     "conv_grouped_backward_filter": lambda a, grid: (grid[0] * a["terms"],),
     "conv_grouped": _grouped,

@@ -114,20 +114,25 @@ class Bench:
                 f"the arrays of one call of {network.name}, batch {network.batch}, take {4 * most} bytes, and there is "
                 f"room for {4 * room} on {self.device.name}; profile a smaller batch"
             )
-        wanted = (elements(call, option) for call in self.calls.values() for option in offered(call))
+        wanted = (elements(call, option) for call in self.calls.values() for option in self.offered(call))
         return max([most, *(size for size in wanted if size <= room)])
 
     def _worth_timing(self, call: Call, limit_seconds: float) -> Sequence[Option | None]:
         if not call.choosable:
             return (None,)
         model = self.device.machine.option_seconds
-        made = offered(call)
+        made = self.offered(call)
         least = min(made, key=lambda option: (option.workspace_bytes, model(option)))
         return [
             option
             for option in made
             if option is least or (elements(call, option) <= self.elements and model(option) <= limit_seconds)
         ]
+
+    def offered(self, call: Call) -> tuple[Option, ...]:
+        """Our own algorithms for a choosable call on this device; nothing for any other."""
+        made = options("own", call) if call.choosable else ()
+        return tuple(option for option in made if self.device.kind == "cpu" or not option.cpu_only)
 
     def _place(self, call: Call) -> tuple[dict[str, Any], int]:
         """The function's arguments, arrays (halves; labels 0) side by side in the arena, and where its rest begins."""
@@ -151,11 +156,6 @@ def elements(call: Call, option: Option | None = None) -> int:
     parts = [part for value in given for part in (value if isinstance(value, tuple) else (value,))]
     arrays = {part for part in parts if isinstance(part, Tensor)}
     return sum(round_up(prod(one.shape), ALIGNMENT) for one in arrays) + (option.workspace_bytes // 4 if option else 0)
-
-
-def offered(call: Call) -> tuple[Option, ...]:
-    """Our own algorithms for a choosable call; nothing for any other."""
-    return options("own", call) if call.choosable else ()
 
 
 def run(function: str, **arguments: Any) -> None:

@@ -197,6 +197,7 @@ class Machine:
         return in_order(
             Choice(option.algorithm, option.workspace_bytes, self.option_seconds(option))
             for option in options(self.catalogue, call)
+            if not option.cpu_only
         )
 
 

@@ -37,3 +37,4 @@ class Option(NamedTuple):
     algorithm: str
     workspace_bytes: int
     work: tuple[Work, ...]
+    cpu_only: bool = False  #: kernels for a CPU's vector registers, which a GPU runs slowly

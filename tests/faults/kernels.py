@@ -219,6 +219,20 @@ FAULTS = (
         "tests/kernels/test_winograd.py",
     ),
     Fault(
+        "vector_direct stores what it computed between two rows",
+        "kernels/conv/vector_direct.py",
+        "for j in range(min(strip_length - done, width - q)):",
+        "for j in range(min(strip_length - done, pitch - q)):",
+        "tests/kernels/test_conv.py tests/kernels/test_vector_direct.py",
+    ),
+    Fault(
+        "a slice of the filter pass takes an image of the next one",
+        "kernels/conv/vector_direct.py",
+        "for n in range(first, min(first + slice_images, images)):",
+        "for n in range(first, min(first + slice_images + 1, images)):",
+        "tests/kernels/test_vector_direct.py",
+    ),
+    Fault(
         "implicit GEMM starts all sums from one filter's bias",
         "kernels/conv/implicit_gemm.py",
         "value = bias[np.uint32(bias_first + k)]",

@@ -125,6 +125,28 @@ def outer(typing_context: Any, total: Any, a: Any, b: Any, rows: Any, columns: A
 
 
 @intrinsic(prefer_literal=True)
+def lanewise(
+    typing_context: Any, total: Any, a: Any, b: Any, total_first: Any, a_first: Any, b_first: Any, columns: Any
+) -> Any:
+    """total[i, j] += a[k, j] * b[l, j] for a row of each of three local arrays, every row as one vector."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        width, vectors = columns.literal_value, []
+        for kind, value, first in zip(signature.args[:3], arguments[:3], arguments[3:6], strict=True):
+            data = context.make_array(kind)(context, builder, value).data
+            vector = ir.VectorType(data.type.pointee, width)
+            vectors.append(builder.bitcast(builder.gep(data, [first], inbounds=True), vector.as_pointer()))
+        name = f"llvm.fmuladd.v{width}{vector.element.intrinsic_name}"
+        multiply_add = cgutils.get_or_insert_function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
+        to, *factors = vectors
+        terms = [builder.load(pointer, align=4) for pointer in (*factors, to)]
+        builder.store(builder.call(multiply_add, terms), to, align=4)
+        return context.get_dummy_value()
+
+    return types.none(total, a, b, types.intp, types.intp, types.intp, columns), generate
+
+
+@intrinsic(prefer_literal=True)
 def move(typing_context: Any, to: Any, origin: Any, to_first: Any, origin_first: Any, rows: Any, columns: Any) -> Any:
     """Rows of one array to another, each as one vector: a memcpy would keep the array out of the registers."""
 

@@ -89,6 +89,7 @@ class KernelSource:
             "from kernels.targets.cpu.runtime import at as _at",
             "from kernels.targets.cpu.runtime import filled as _filled",
             "from kernels.targets.cpu.runtime import float_in as _float_in",
+            "from kernels.targets.cpu.runtime import lanewise as _lanewise",
             "from kernels.targets.cpu.runtime import move as _move",
             "from kernels.targets.cpu.runtime import outer as _outer",
             "from kernels.targets.cpu.runtime import read as _read",
@@ -316,12 +317,25 @@ def _widen_indices(lowered: Lowered) -> None:
 class _Rows(ast.NodeTransformer):
     """`for i in range(8): for j in range(16): total[i, j] += a[i] * b[j]` becomes `_outer(total, a, b, 8, 16)`.
 
+    And `for j in range(16): total[i, j] += a[j] * b[k, j]`, rows of local arrays, becomes
+    `_lanewise(total, a, b, i * 16, 0, k * 16, 16)`.
+
     Only where a row is exactly one vector register, and for no other loop: LLVM joins shorter rows by itself, and takes
-    this one apart.
+    these apart.
     """
 
     def __init__(self, lowered: Lowered) -> None:
         self.constants = lowered.constants
+        self.local = lowered.local
+
+    def row(self, node: ast.expr, j: str) -> tuple[str, str]:
+        """The local array of `a[j]` or `a[i, j]`, and where the row begins in it; ("", "") for anything else."""
+        match node:
+            case ast.Subscript(ast.Name(name), ast.Name(last)) if name in self.local and last == j:
+                return name, "0"
+            case ast.Subscript(ast.Name(name), ast.Tuple([first, ast.Name(last)])) if name in self.local and last == j:
+                return name, f"({ast.unparse(first)}) * {self.local[name].shape[-1]}"
+        return "", ""
 
     def length(self, node: ast.stmt) -> tuple[str, int]:
         """The variable of `for i in range(8)` and its 8; ("", 0) for anything else."""
@@ -334,13 +348,21 @@ class _Rows(ast.NodeTransformer):
         return "", 0
 
     def visit_For(self, node: ast.For) -> ast.stmt:
-        (i, rows), (j, columns) = self.length(node), self.length(node.body[0])
-        if rows and columns == lanes():
+        lane, count = self.length(node)
+        if count == lanes():
+            match node.body[0]:
+                case ast.AugAssign(target, ast.Add(), ast.BinOp(first, ast.Mult(), second)):
+                    rows = [self.row(each, lane) for each in (target, first, second)]
+                    if all(name for name, _ in rows):
+                        names, starts = (", ".join(part) for part in zip(*rows, strict=True))
+                        return ast.copy_location(parse(f"_lanewise({names}, {starts}, {count})")[0], node)
+        (i, height), (j, width) = (lane, count), self.length(node.body[0])
+        if height and width == lanes():
             match node.body[0].body[0]:  # type: ignore[attr-defined]
                 case ast.AugAssign(ast.Subscript(ast.Name(total), places), ast.Add(), ast.BinOp(
                     ast.Subscript(ast.Name(a), ast.Name(left)), ast.Mult(), ast.Subscript(ast.Name(b), ast.Name(right))
                 )) if (ast.unparse(places), left, right) == (f"({i}, {j})", i, j):  # fmt: skip
-                    return ast.copy_location(parse(f"_outer({total}, {a}, {b}, {rows}, {columns})")[0], node)
+                    return ast.copy_location(parse(f"_outer({total}, {a}, {b}, {height}, {width})")[0], node)
         return self.generic_visit(node)  # type: ignore[return-value]
 
 

@@ -64,6 +64,9 @@ def _option(conv: Convolution, name: str, images: int, workspace: int) -> Option
         return Option(name, 0, (Work(kind, flops / NAIVE, moved),))
     if name == "implicit_gemm":
         return Option(name, workspace, _implicit_gemm(conv, workspace))
+    if name == "vector_direct":  # the maps are laid out, then read
+        lay_out = Work("products", 0, moved + workspace, times=2, traffic="transforms")
+        return Option(name, workspace, (lay_out, Work(kind, flops, moved + workspace)), cpu_only=True)
     # im2col and winograd: fill the workspace, multiply what is in it, part of the batch after part
     parts = -(-conv.images // images)
     rearranged = moved + parts * workspace

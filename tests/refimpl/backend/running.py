@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from refimpl.backend import Trainer
+from refimpl.machine import Machine
 from refimpl.network import Builder, Call, Network
 from refimpl.planner import Launch, Program
 from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, machine, setup
@@ -51,10 +52,10 @@ def dense_network(batch: int = 3) -> Network:
     return b.build()
 
 
-def small_program(network: Network | None = None, **modules: Any) -> Program:
+def small_program(network: Network | None = None, on: Machine = MACHINE, **modules: Any) -> Program:
     """Maps are offloaded, fetched, dropped and rebuilt, in as little memory as possible."""
     given = {"offload": OffloadSome(0.7), "prefetch": PrefetchAhead(2), "recompute": DropSome(0.4)} | modules
-    return least_plan(network or small_network(), setup(**given), MACHINE)
+    return least_plan(network or small_network(), setup(**given), on)
 
 
 def chosen(program: Program) -> Callable[[Call], str]:

@@ -18,6 +18,9 @@ from refimpl.backend import BatchError, CopiesLate, DeviceFailed, Drawn, NotFini
 from refimpl.backend.batches import checked_images
 from refimpl.backend.cpu import CpuDevice, CpuReplay
 from refimpl.backend.interrupts import held_interrupts
+from refimpl.machine.cpu_costs import reference
+from refimpl.machine.cpu_model import with_costs
+from refimpl.machine.here import rough_cpu
 from refimpl.memory import DriverCalls
 from refimpl.network import Builder
 from refimpl.planner import DoesNotFit, Launch, Program, plan
@@ -60,6 +63,17 @@ def test_it_learns(program: Program) -> None:
     assert losses[-1] < 0.2 * losses[0]
     assert made.iteration == 40
     assert evaluation.accuracy == 1
+
+
+def test_the_cpus_own_convolution_trains_within_a_budget() -> None:
+    """By `vector_direct`, which only a CPU is offered: the same bits as without planning."""
+    network = small_network()
+    given = {call.name: "vector_direct" for step in network.steps for call in step.calls if call.choosable}
+    on_cpu = with_costs(rough_cpu(), reference()).with_algorithms(given)
+    tight = small_program(network, on=on_cpu)
+    _, state = trained(tight, 3)
+    assert {chosen(tight)(call) for step in network.steps for call in step.calls if call.choosable} == {"vector_direct"}
+    assert differing(state, plain_training(tight, 3)) == []
 
 
 def test_settings_may_change_between_steps(program: Program) -> None:

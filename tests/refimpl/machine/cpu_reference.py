@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from math import inf
 from statistics import median
@@ -30,7 +30,7 @@ IN_CACHE, COPIES = 3 << 20, (1 << 14, 1 << 15, 1 << 16)  #: bytes; elements
 
 
 def networks() -> list[Network]:
-    """Every kernel in more sizes than a calibration has, depthwise convolutions, and small maps."""
+    """Every kernel in more sizes than a calibration has, depthwise convolutions, wide filters, and small maps."""
     b = Builder("depthwise", (4, 8, 28, 28))
     b.conv(96, 1)
     for window in (3, 5):
@@ -39,6 +39,13 @@ def networks() -> list[Network]:
     b.fc(10)
     b.softmax()
     networks = [b.build(), *cpu_costs.networks((*cpu_costs.SIZES, (32, 32, 32, 48)))]
+    for channels, side in ((8, 32), (20, 14), (64, 7)):
+        b = Builder("wide filters", (16, channels, side, side))
+        for window in (1, 3, 5, 7):
+            b.conv(channels, window, pad=window // 2)
+        b.fc(10)
+        b.softmax()
+        networks.append(b.build())
     for images, channels, side in ((64, 64, 13), (16, 256, 29), (128, 512, 5)):
         b = Builder("small maps", (images, channels, side, side))
         for size in (3, 2, 1):
@@ -64,6 +71,12 @@ def fitted(samples: Sequence[tuple[Units, float]]) -> Units:
     return tuple(float(cost) for cost in found / scale)
 
 
+def stand_in(name: str, known: Collection[str]) -> str:
+    """The measured kernel that is most like this one, and in the file: if it is not, a product of matrices."""
+    measured = cpu_costs.stand_in(name)
+    return measured if measured in known else "gemm_vector_rows_nn"
+
+
 def missing() -> dict[str, Units]:
     """The costs, on the file's CPU, of the kernels that the file lacks.
 
@@ -74,7 +87,8 @@ def missing() -> dict[str, Units]:
 
     known = cpu_costs.reference()
     every = cpu_costs.cases(networks())
-    stand_ins = {cpu_costs.stand_in(name) for name, _ in every if name not in known}
+    like = {name: stand_in(name, known) for name, _ in every if name not in known}
+    stand_ins = {*like.values()}
     runs = {cost: launched for cost, launched in every.items() if cost[0] not in known or cost[0] in stand_ins}
     runs |= {units(copy): copy for copy in map(cpu_costs.copy_of, COPIES)}
     for kernel in cpu_costs.kernels_of(runs):
@@ -88,9 +102,9 @@ def missing() -> dict[str, Units]:
             samples[name].append((counted, seconds - overhead))
     slower = {name: median(s / seconds_of(known[name], counted) for counted, s in samples[name]) for name in stand_ins}
     return {
-        name: tuple(cost / slower[cpu_costs.stand_in(name)] for cost in fitted(each))
+        name: tuple(cost / slower[like[name]] for cost in fitted(each))
         for name, each in samples.items()
-        if name not in known
+        if name in like
     }
 
 

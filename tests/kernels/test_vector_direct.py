@@ -1,0 +1,76 @@
+"""Convolution with the sums in vector registers: its slices, its two widths of registers, and where it is offered.
+
+That its results are right, for any shape and workspace, `test_conv` shows as for every algorithm.
+"""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from kernels import conv
+from kernels.conv import vector_direct
+from kernels.conv.shape import PASSES, ConvShape
+from kernels.conv.vector_direct import AVX2, AVX512, Sums
+from kernels.targets import cpu
+from tests.kernels.test_conv import check_against_numpy, inputs_of
+
+MANY = ConvShape.of((70, 3, 6, 5), (5, 3, 3, 3), (1, 1), (1, 1))  #: small maps: slices of 32 images, 2 and a part
+
+
+def run(pass_: str, shape: ConvShape, images: int | None = None) -> np.ndarray:
+    """The pass on normal numbers, with the workspace for `images` at a time."""
+    size = conv.workspace_bytes(pass_, shape.x_shape, shape.w_shape, *shape.walk, "vector_direct", images) // 4
+    out = {"forward": shape.y_shape, "backward_data": shape.x_shape, "backward_filter": shape.w_shape}[pass_]
+    result, workspace = np.full(out, np.nan, np.float32), np.full(size, np.nan, np.float32)
+    getattr(conv, pass_)(*inputs_of(pass_, shape, normal=True), result, *shape.walk, "vector_direct", workspace)
+    return result
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_several_slices(pass_: str) -> None:
+    check_against_numpy(pass_, MANY, "vector_direct")
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+def test_less_workspace_changes_no_bit(pass_: str) -> None:
+    whole = run(pass_, MANY)
+    for images in (1, 31, 32, 33, 69):
+        np.testing.assert_array_equal(run(pass_, MANY, images), whole)
+
+
+def test_the_filter_pass_takes_whole_slices() -> None:
+    assert vector_direct.slice_images(Sums.of("backward_filter", MANY)) == 32
+    sizes = [vector_direct.workspace_bytes("backward_filter", MANY, images) for images in (1, 32, 33, 64, 65, 70)]
+    assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4] == sizes[5]
+    large = ConvShape.of((8, 3, 80, 80), (5, 3, 3, 3), (1, 1), (1, 1))
+    assert vector_direct.slice_images(Sums.of("backward_filter", large)) == 1
+
+
+@pytest.mark.parametrize("window", [1, 3, 5, 7])
+@pytest.mark.parametrize("pass_", PASSES)
+def test_other_registers(pass_: str, window: int) -> None:
+    """With the other registers the sums are the same, and in the filter pass in another order."""
+    shape = ConvShape.of((3, 4, 9, 11), (9, 4, window, window), (1, 1), (window // 2, window // 2))
+    ours, has = run(pass_, shape), cpu.has_avx512()
+    with mock.patch.object(cpu, "has_avx512", lambda: not has):
+        others = run(pass_, shape)
+    if pass_ != "backward_filter":
+        np.testing.assert_array_equal(others, ours)
+    np.testing.assert_allclose(others, ours, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_lanes_become_vectors() -> None:
+    """Whichever registers this processor has: its own kernels are written with them."""
+    ours = AVX512 if cpu.has_avx512() else AVX2
+    assert cpu.source_of(ours.sums).count("_outer(") == 2
+    assert "_lanewise(sums, d, x, " in cpu.source_of(ours.gradients[3])
+
+
+def test_serves_stride_one() -> None:
+    table = conv.serves((1, 3, 9, 9), (4, 3, 3, 3), (2, 2))
+    assert all("(2, 2)" in reason for reason in table["vector_direct"].values())
+    assert "9" in conv.serves((1, 3, 9, 9), (4, 3, 1, 9))["vector_direct"]["backward_filter"]
+    assert conv.serves((1, 3, 9, 9), (4, 3, 1, 9))["vector_direct"]["forward"] == "yes"
