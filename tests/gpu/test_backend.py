@@ -20,6 +20,7 @@ from refimpl.network.zoo.small import tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.planner import Program, Setup, plan
 from refimpl.planner.baseline import MemoryOptimal, NetworkWide, PerformanceOptimal
 from tests.gpu_device import BACKEND, sized
+from tests.messages import raises_naming
 from tests.refimpl.backend.running import (
     MACHINE,
     dense_network,
@@ -220,7 +221,7 @@ def test_a_nan_is_found_where_it_began_and_nothing_is_learnt() -> None:
         bad = {name: values.copy() for name, values in good.items()}
         bad["right.w"][:] = np.nan
         made.load_state(bad)
-        with pytest.raises(NotFinite, match=r"the first layer that shows it is right \(forward\)") as caught:
+        with raises_naming(NotFinite, "right", "forward") as caught:
             made.step(*draw_batch(program.network, 1))
         assert caught.value.layer == "right"
         learnt = [n for n in differing(made.state(), bad) if n.endswith((".w", ".b")) and not n.startswith("d(")]

@@ -171,13 +171,13 @@ def uses_a_dictionary(x: Floats) -> None:
 @pytest.mark.parametrize(
     ("made", "args", "message"),
     [
-        (returns_around_a_barrier, (np.zeros(32, np.float32), 3), "guard with `if`"),
-        (uses_atomics, (np.zeros(32, np.float32),), "cuda.atomic.add has no CPU version"),
-        (uses_a_dictionary, (np.zeros(32, np.float32),), "SETTINGS is a dict"),
+        (returns_around_a_barrier, (np.zeros(32, np.float32), 3), "return if"),
+        (uses_atomics, (np.zeros(32, np.float32),), "cuda.atomic.add"),
+        (uses_a_dictionary, (np.zeros(32, np.float32),), "SETTINGS dict"),
     ],
 )
 def test_what_cannot_be_translated_is_said_with_its_line(made: Kernel, args: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(cpu.UnsupportedKernel, match=rf"test_translation.py:\d+: .*{message}|{message}"):
+    with raises_naming(cpu.UnsupportedKernel, made.name, *message.split()):
         launch(made, 1, *args)
 
 

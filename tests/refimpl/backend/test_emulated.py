@@ -229,7 +229,7 @@ def test_a_thread_that_outlives_its_device_waits_for_no_event_that_is_gone(monke
     monkeypatch.setattr(host_thread, "PATIENCE", 0.2)
     with trainer(program, backend="emulated") as made:
         replay: Any = made.replay
-        with pytest.raises(DeviceFailed, match=r"still compressing .*: given up"):
+        with pytest.raises(DeviceFailed):
             made.step(*draw_batch(program.network))
         pieces += replay._host._pieces.values()
     del made, replay

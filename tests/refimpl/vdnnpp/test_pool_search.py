@@ -592,7 +592,7 @@ def test_the_longest_lag_within_the_budget_is_taken() -> None:
         program = plan(network(*VGG), presets.setup("vdnnpp-all"), GTX_970, budget)
         assert program.pool_bytes == next(nbytes for nbytes in pools.values() if nbytes <= budget)
         assert program.budget == budget and program.peak_bytes <= program.arena_bytes <= program.pool_bytes
-    with pytest.raises(PoolDoesNotFit, match="the least pool that its search found has") as caught:
+    with pytest.raises(PoolDoesNotFit) as caught:
         plan(network(*VGG), presets.setup("vdnnpp-all"), GTX_970, min(pools.values()) - 1)
     assert caught.value.asked == min(pools.values()) and "\n" not in str(caught.value)
     least = least_bytes(network(*VGG), presets.setup("vdnnpp-all"), GTX_970)
