@@ -12,16 +12,16 @@ It is ours, no paper's.
 | `maps` | how long each map is away, and what rebuilding it costs |
 | `seeds` | the two-parameter family of fates: read this first |
 | `judge` | the planner as the judge of a setup |
-| `remedies` | where a program loses time, and what could win it back |
 | `search` | the search, and the preset `combined` |
+| `losses` | where a program loses time |
 """
 
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import Fates
 from refimpl.combined.file import FILLED, Saved, load, saved, setup_with, text
+from refimpl.combined.losses import Losses
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Dropped, InTime, Offloaded, OnceDrained
-from refimpl.combined.remedies import Losses
 from refimpl.combined.search import COMBINED, Combined
 from refimpl.combined.seeds import ALGORITHMS, fates_of, prices, seed
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from refimpl.planner import DoesNotFit, PlanContext, Program, Search, Setup, SetupError, TooSlow, Trial
 from refimpl.planner.fixed import AddressesDoNotFit
 
-Attempt = Callable[..., Program]  #: `attempt(setup, give_up=seconds, smaller=bool)` plans within the budget
+#: `attempt(setup, give_up=seconds, smaller=bool, patient=bool)` plans within the budget; `patient`: see `settled`.
+Attempt = Callable[..., Program]
 #: Called with the plans so far, the most that will be made, and the best seconds.
 SearchProgress = Callable[[int, int, float], None]
 NOT_BETTER = 1 + 1e-6  #: times the floor: nothing is left to gain
@@ -57,17 +58,19 @@ class Judge:
     def knows(self, setup: Setup) -> bool:
         return setup in self._planned
 
-    def planned(self, setup: Setup, give_up: float = inf, smaller: bool = False) -> Program | None:
+    def planned(
+        self, setup: Setup, give_up: float = inf, smaller: bool = False, patient: bool = True
+    ) -> Program | None:
         """The program, if it fits, with `smaller` in a smaller pool, and is not sure to take over `give_up` seconds."""
         self.count += 1
         self._planned.add(setup)
-        program = self._adopted(lambda: self.attempt(setup, give_up, smaller), setup.name)
+        program = self._adopted(lambda: self.attempt(setup, give_up, smaller, patient), setup.name)
         self.watch(self.count, self.most, self.seconds)
         return program
 
     def met(self, setup: Setup, give_up: float = inf) -> Met | None:
-        """The same, or the program whose bytes fit if they are only counted."""
-        if program := self.planned(setup, give_up):
+        """The same, or the program whose bytes fit if they are only counted; only what is not too slow is settled."""
+        if program := self.planned(setup, give_up, patient=False):
             return Met(setup, program, program.planned_seconds)
         if error := self._misplaced:
             return Met(setup, error.counted, error.counted.planned_seconds * error.asked / error.budget, False)

@@ -1,11 +1,13 @@
-"""The search: the papers' setups, the two-parameter family, then changes of the best, each judged by the planner.
+"""The search: the papers' programs, some seeds, then one change after another, each judged by the planner.
 
-1. The papers' setups are planned; the best of them become starting points.  Where one runs at the floor, that is it.
-2. The two-parameter family (`seeds`), and some fates by lot.
-3. The best of each kind are changed, again and again: half of the changes are remedies for what the plan loses
-   (`remedies`), the others drawn.  A change that makes the plan slower is taken, too, if it is slower by less than a
-   bound that shrinks; the bound is drawn before the judgement, so that a plan beyond it is given up.
-4. The fastest program that was planned is adopted, a paper's if it is one.
+1. The papers' setups are planned.  Where one runs at the floor, that is it.
+2. The fastest of them and the two-parameter family (`seeds`) are the seeds.
+3. From the fastest seed with fixed addresses and the fastest without: a sweep gives every map, and all maps that are
+   alike, each other fate, the largest first; what is faster stays.
+4. From the faster of the two a walk draws changes: of the fates of a map or of all maps like it, or of a module.  One
+   that makes the plan slower is taken, too, if it is slower by less than a bound that shrinks: so the walk leaves local
+   minima.  The bound is drawn before the judgement, so that a plan beyond it is given up.
+5. The fastest program that was planned is adopted, a paper's if it is one.
 
 The same search gives the same program everywhere: judgements are counted, not seconds, and draws have a seed.
 """
@@ -15,30 +17,36 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, ClassVar
 
 from refimpl.combined.farthest import FarthestNextUse
-from refimpl.combined.fates import Fates, Word
+from refimpl.combined.fates import WORDS, Fates, Word
 from refimpl.combined.file import leaves_late, setup_with, words
 from refimpl.combined.judge import Judge, Met, SearchProgress
 from refimpl.combined.maps import Maps
-from refimpl.combined.modules import Offloaded
+from refimpl.combined.modules import Dropped, InTime, Offloaded
 from refimpl.combined.papers import planned_quickly
-from refimpl.combined.remedies import KNOBS, Change, SearchRemedies, fates_of
-from refimpl.combined.seeds import FEW, drawn, family, frugal
+from refimpl.combined.seeds import ADDRESSES, ALGORITHMS, EARLY, FEW, family, frugal
 from refimpl.memory import BestFit, BothEnds
+from refimpl.network import Tensor
 from refimpl.planner import FixedAddresses, PlanContext, Program, Search, Setup, SetupError
 from refimpl.planner.baseline import NoCache
 from refimpl.planner.setup import FIELDS
 
-POINTS = 3  #: programs of papers that the search begins from
-STARTS, FEW_STARTS = 4, 2  #: setups that are changed first; the few where there are not MANY plans left
-MANY = 300
-NEAR = 1.5  #: times the best seconds: a seed that takes longer is given up
-HOT, WARM = 0.25, 0.15  #: the first bound, as a share of what is above the floor: of the first rounds, of the last
+POINTS = 3  #: papers' programs that are seeds: the fastest is not always the one with the most to gain
+NEAR = 1.5  #: times the best seconds: a plan of a seed or a paper that takes longer is given up, and time is saved
+SWEEP = 0.25  #: of all plans, for each sweep: enough for the maps of a chain; a deep network's largest count most
+RARE = 0.2  #: of the changes are of a module, and of the others of all maps alike: they change much of the plan
+HEAT = 2.0  #: maps' mean share of what is above the floor: the first bound; one map is a small part of a deep network
+
+#: What is searched beside the fates: slot → its modules.
+KNOBS: dict[str, tuple[Any, ...]] = {
+    "prefetch": tuple(InTime(lead) for lead in (1.0, 2.0, 4.0, 8.0)),
+    "algorithms": ALGORITHMS,
+    "allocator": (BestFit(), BothEnds(), ADDRESSES, EARLY),
+}
 
 
 def judgements(steps: int) -> int:
@@ -65,8 +73,9 @@ class Combined(Search):
             points = [] if self.first else points_of(of_papers(judge, context)[:POINTS])
             if self.first:
                 any(judge.planned(setup) for setup in frugal(maps))
-            if not judge.over:
-                Climb(judge, maps, random.Random(self.seed)).search(points)
+            swept = [sweep(judge, maps, start) for start in starts(judge, maps, points)]
+            if swept:
+                walk(judge, maps, min(swept, key=lambda met: met.seconds), random.Random(self.seed))
             if judge.best is None:
                 any(judge.planned(setup, smaller=True) for setup in frugal(maps))
         except KeyboardInterrupt:  # the best so far is a result
@@ -119,10 +128,11 @@ def points_of(programs: list[Program]) -> list[Setup]:
 
 
 def point(program: Program) -> Setup:
-    """A paper's program as a point of the search: its fates, and its other modules where the search has them."""
+    """A paper's program as a point of the search: its fates, and the rest of its setup where a point may have it."""
     setup = program.setup
     fates = Fates.of({name: "drop" if word == "again" else word for name, word in words(program).items()})
-    own = {name: getattr(setup, name) for name in KNOBS if name in FIELDS}
+    kept = ("prefetch", "algorithms", "cache", "allocator", "copy_streams", "join", "barrier")
+    own = {name: getattr(setup, name) for name in kept}
     if isinstance(setup.cache, NoCache):
         own["cache"] = FarthestNextUse()
     if isinstance(setup.allocator, FixedAddresses):  # with the patience that found the paper's addresses
@@ -135,91 +145,79 @@ def point(program: Program) -> Setup:
 # -- seeds and changes -------------------------------------------------------------------------------------------------
 
 
-class Climb:
-    """One search: the judge, the draws, and what is known of the maps."""
-
-    def __init__(self, judge: Judge, maps: Maps, lot: random.Random) -> None:
-        self.judge, self.maps, self.lot = judge, maps, lot
-        self.few_steps = len(maps.network.steps) <= FEW
-
-    def search(self, points: list[Setup]) -> None:
-        """Seeds; half of the plans that are left for the best of each kind, the rest for the best of all."""
-        seeds = self.seeds(points)
-        left = self.judge.most - self.judge.count
-        starts = self.starts(seeds, STARTS if left >= MANY else FEW_STARTS)
-        climbed = [self.climb(start, left // 2 // len(starts), HOT) for start in starts]
-        if climbed:
-            self.climb(min(climbed, key=lambda met: met.seconds), self.judge.most - self.judge.count, WARM)
-
-    def seeds(self, points: list[Setup]) -> list[Met]:
-        """All seeds that fit, the fastest first."""
-        judge, found = self.judge, list[Met]()
-        by_lot = (drawn(self.maps, self.lot) for _ in range(judge.most // 16))
-        for setup in chain(points, family(self.maps), by_lot):
-            if judge.over:
-                break
-            near = 1.0 if isinstance(setup.allocator, FixedAddresses) and setup not in points else NEAR
-            met = None if judge.knows(setup) else judge.met(setup, near * judge.seconds)
-            if met and met.fits:
+def starts(judge: Judge, maps: Maps, points: list[Setup]) -> list[Met]:
+    """The fastest seed with fixed addresses and the fastest without; where none fits, of those that need least."""
+    found: list[Met] = []
+    for setups, near in (((*points, *family(maps)), NEAR), (frugal(maps), math.inf)):
+        for setup in setups:
+            if not judge.over and not judge.knows(setup) and (met := judge.met(setup, near * judge.seconds)):
                 found.append(met)
-        return sorted(found, key=lambda met: met.seconds)
+        if found:
+            break
+    by_allocation: dict[bool, Met] = {}
+    for met in sorted(found, key=lambda met: met.seconds):
+        by_allocation.setdefault(isinstance(met.setup.allocator, FixedAddresses), met)
+    return [*by_allocation.values()]
 
-    def starts(self, seeds: list[Met], most: int) -> list[Met]:
-        """The fastest of each kind."""
-        kinds: dict[Any, Met] = {}
-        for met in seeds:
-            dropped = len(fates_of(met.setup).named("drop")) * 4 // max(1, len(self.maps.large))
-            kinds.setdefault((met.setup.algorithms, dropped, met.setup.prefetch, type(met.setup.allocator)), met)
-        return [*kinds.values()][:most]
 
-    def climb(self, start: Met, turns: int, hot: float) -> Met:
-        """Change a setup step by step; the fastest that was met.
-
-        Args:
-            start: the setup, with its program.
-            turns: plans at most.
-            hot: the first bound, as a share of what is above the floor.
-        """
-        judge = self.judge
-        best = now = start
-        left, misses = turns, 0
-        ranked: list[Change] | None = None  #: of the setup of now
-        while left > 0 and misses < 50 * turns and not judge.over:
-            if ranked is None:
-                ranked = SearchRemedies(now.setup, now.program, self.maps).ranked()[: 3 * len(self.maps.large)]
-            setup = self.change(ranked, fates_of(now.setup)).applied(now.setup)
-            heat = hot * (best.seconds - judge.floor) * (left / turns) ** 1.5
-            edge = now.seconds - heat * math.log(1 - self.lot.random())
-            if setup == now.setup or judge.knows(setup):
-                misses += 1
+def sweep(judge: Judge, maps: Maps, now: Met) -> Met:
+    """The setup after each map, and all maps that are alike, had every other fate once; what was faster stayed."""
+    groups = dict.fromkeys([*maps.twins.values(), *((x,) for x in maps.large)])
+    end = judge.count + SWEEP * judge.most
+    for group in sorted(groups, key=lambda group: -sum(x.nbytes for x in group)):
+        for word in WORDS[:3]:
+            setup = with_word(now.setup, group, word)
+            if judge.over or judge.count >= end:
+                return now
+            if judge.knows(setup) or not (met := judge.met(setup, now.seconds)):
                 continue
-            left -= 1
-            met = judge.met(setup, edge)
-            if met and met.seconds <= edge and (met.fits or self.few_steps):
-                now, ranked = met, None
-                if now.fits and now.seconds < best.seconds:
-                    best = now
-            elif left % 50 == 0 and now is not best:
-                now, ranked = best, None
-        return best
+            if met.seconds < now.seconds and (met.fits or not now.fits):
+                now = met
+    return now
 
-    def change(self, ranked: list[Change], fates: Fates) -> Change:
-        """A remedy, the more promising the likelier, or a change by lot; where no map has a fate, of another module."""
-        lot, large = self.lot, self.maps.large
-        kind = lot.random()
-        if kind < 0.45 and ranked:
-            return ranked[int(len(ranked) * lot.random() ** 3)]
-        if kind < 0.55 and large:
-            one, other = lot.choice(large), lot.choice(large)
-            return self._allowed({one.name: fates[other.name], other.name: fates[one.name]})
-        if kind < 0.85 and large:
-            first, count = lot.randrange(len(large)), 1 if kind < 0.75 else lot.choice((2, 3, 4, 6))
-            word: Word = lot.choice(("keep", "offload", "drop"))
-            return self._allowed({x.name: word for x in large[first : first + count]})
-        knob = lot.choice([*KNOBS])
-        return Change(knob=knob, value=lot.choice(KNOBS[knob]))
 
-    def _allowed(self, fates: dict[str, Word]) -> Change:
-        """The change to these fates; the batch is never dropped."""
-        batch = self.maps.network.input.name
-        return Change(tuple((name, word) for name, word in fates.items() if name != batch or word != "drop"))
+def walk(judge: Judge, maps: Maps, now: Met, lot: random.Random) -> None:
+    """Draw changes until nothing is left to gain, no plan is left, or no draw is new.
+
+    A coin says how many changes are judged at once: a map can often come only if another one leaves.
+
+    Args:
+        judge: plans the setups, and keeps the fastest program.
+        maps: the network's.
+        now: where the walk begins.
+        lot: of the draws.
+    """
+    few_steps = len(maps.network.steps) <= FEW
+    best, first, drawn_again = now.seconds, judge.count, 0
+    while not judge.over and drawn_again < judge.most:
+        setup = changed(now.setup, maps, lot)
+        while lot.random() < 0.5:
+            setup = changed(setup, maps, lot)
+        if judge.knows(setup):
+            drawn_again += 1
+            continue
+        left = (judge.most - judge.count) / (judge.most - first)
+        bound = left * HEAT / max(1, len(maps.large)) * (best - judge.floor)
+        edge = now.seconds - bound * math.log(1 - lot.random())
+        met, drawn_again = judge.met(setup, edge), 0
+        if met and met.seconds <= edge and (met.fits or few_steps):
+            now = met
+            best = min(best, now.seconds) if now.fits else best
+
+
+def changed(setup: Setup, maps: Maps, lot: random.Random) -> Setup:
+    """The setup with another fate for a map, or for all maps like it, or with another module in one slot."""
+    if lot.random() < RARE or not maps.large:
+        slot = lot.choice([*KNOBS])
+        modules = KNOBS[slot] if slot != "allocator" or len(maps.network.steps) <= FEW else KNOBS[slot][:2]
+        return dataclasses.replace(setup, **{slot: lot.choice(modules)})
+    x = lot.choice(maps.large)
+    return with_word(setup, maps.twins[x] if lot.random() < RARE else (x,), lot.choice(WORDS[:3]))
+
+
+def with_word(setup: Setup, tensors: Sequence[Tensor], word: Word) -> Setup:
+    """A point of the search where these maps have another fate; nothing rebuilds the batch, so it is never dropped."""
+    assert isinstance(setup.recompute, Dropped) and isinstance(setup.offload, Offloaded)
+    fates = setup.recompute.fates.changed({x.name: word for x in tensors if word != "drop" or x.kind != "input"})
+    offload = dataclasses.replace(setup.offload, fates=fates)
+    return dataclasses.replace(setup, recompute=Dropped(fates), offload=offload)

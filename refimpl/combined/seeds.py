@@ -8,14 +8,13 @@ Every map has a price: the seconds to rebuild it, for each of its bytes.  Two nu
     tau = 0, q = 0: everything stays          tau = 0, q = 8: everything leaves
     tau large, q = 0: all that can be rebuilt is dropped
 
-With a handful of values for tau and the three ways to choose algorithms that is about a hundred setups.  The planner
-judges each one exactly, holes and copies and all, so the prices need not be exact.  Fates that do not quite fit are
-no failure: the cache evicts what is needed last.
+With a handful of values for each of them that is about thirty setups.  The planner judges each one exactly, holes and
+copies and all, so the prices need not be exact.  Fates that do not quite fit are no failure: the cache evicts what is
+needed last.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,17 +25,16 @@ from refimpl.combined.file import setup_with
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import InTime, OnceDrained
 from refimpl.memory import BestFit, BothEnds
-from refimpl.network import Tensor
 from refimpl.planner import FixedAddresses, Setup, slots
 from refimpl.planner.baseline import FastestThatFits, MemoryOptimal
 
-FASTEST = Capped(())  #: the fastest algorithms; the search may cap the workspace of a step
+FASTEST = Capped(())  #: the fastest algorithms
 ALGORITHMS: tuple[slots.Algorithms, ...] = (OnceDrained(), FastestThatFits(), FASTEST)
 ADDRESSES = FixedAddresses(rounds=8)  #: fixed beforehand, without much patience
 EARLY = FixedAddresses(early=True, rounds=8)  #: and so that copies in need not wait for kernels
-FEW = 100  #: steps of a network for which addresses are fixed beforehand in every seed: with more blocks it takes long
-SHARES = (0, 8, 4, 2, 6)  #: eighths, in the order in which they are tried
-QUARTILES = (0.25, 0.5, 0.75)  #: of the bytes that can be dropped
+FEW = 100  #: steps of a network for which addresses are fixed beforehand: with more blocks it takes long
+SHARES = (0, 8, 4)  #: eighths, in the order in which they are tried
+EIGHTHS = 8  #: of the bytes that can be dropped
 
 
 def seed(fates: Fates, algorithms: slots.Algorithms, **modules: Any) -> Setup:
@@ -61,10 +59,10 @@ def fates_of(maps: Maps, tau: float, q: int) -> Fates:
 
 
 def prices(maps: Maps) -> list[float]:
-    """The values of tau: nothing is dropped, then a quarter, a half, three quarters of all bytes."""
+    """The values of tau: nothing is dropped, then an eighth of all bytes, two eighths and so on to seven."""
     cheapest = sorted((x for x in maps.large if maps.price[x] < float("inf")), key=lambda x: (maps.price[x], x.name))
     found, dropped, total = [0.0], 0, sum(x.nbytes for x in cheapest)
-    wanted = [quarter * total for quarter in QUARTILES]
+    wanted = [eighth / EIGHTHS * total for eighth in range(1, EIGHTHS)]
     for x in cheapest:
         dropped += x.nbytes
         while wanted and dropped >= wanted[0]:
@@ -74,28 +72,12 @@ def prices(maps: Maps) -> list[float]:
 
 
 def family(maps: Maps) -> Iterator[Setup]:
-    """All setups of the family, the extremes first."""
+    """All seeds of the family, the extremes first; where nothing is offloaded, also with fixed addresses."""
     for q in SHARES:
         for tau in prices(maps):
-            fates = fates_of(maps, tau, q)
-            for algorithms in ALGORITHMS:
-                yield seed(fates, algorithms)
-                if q in SHARES[:3]:
-                    yield seed(fates, algorithms, allocator=BothEnds())
-            if len(maps.network.steps) <= FEW:
-                yield seed(fates, ALGORITHMS[0], allocator=ADDRESSES)
-
-
-def drawn(maps: Maps, lot: random.Random) -> Setup:
-    """Any fates: from a tenth to four fifths of the maps do not stay."""
-    share = lot.choice((0.1, 0.25, 0.5, 0.8))
-    words: dict[str, Word] = {x.name: away(x, maps, lot) for x in maps.large if lot.random() < share}
-    return seed(Fates.of(words), lot.choice(ALGORITHMS), allocator=lot.choice((BestFit(), BothEnds())))
-
-
-def away(tensor: Tensor, maps: Maps, lot: random.Random) -> Word:
-    """Offload or drop, by lot; the batch cannot be dropped."""
-    return "offload" if tensor is maps.network.input or lot.random() < 0.5 else "drop"
+            yield seed(fates_of(maps, tau, q), ALGORITHMS[0])
+            if q == 0 and len(maps.network.steps) <= FEW:
+                yield seed(fates_of(maps, tau, q), ALGORITHMS[0], allocator=ADDRESSES)
 
 
 def frugal(maps: Maps) -> Iterator[Setup]:

@@ -47,21 +47,23 @@ def plan(
         TooSlow: the iteration takes longer than `give_up`.
     """
 
-    def in_pool(one: Setup, nbytes: int, give_up: float, lags: Sequence[int | None]) -> Program:
+    def in_pool(one: Setup, nbytes: int, give_up: float, lags: Sequence[int | None], patient: bool = True) -> Program:
         def within(nbytes: int, lag: int | None = None, allocator: Allocator = one.allocator) -> Program:
             with collector_paused():
                 setup = dataclasses.replace(one, allocator=allocator)
-                return planned(network, setup, machine, nbytes, lags if lag is None else [lag], give_up)
+                return planned(network, setup, machine, nbytes, lags if lag is None else [lag], give_up, patient)
 
         if isinstance(one.allocator, PoolSearch):
             found: Program = one.allocator.search(within, nbytes, one.fixed_order)
             return found
         return within(nbytes)
 
-    def attempt(one: Setup, give_up: float, lags: Sequence[int | None], smaller: bool = True) -> Program:
+    def attempt(
+        one: Setup, give_up: float, lags: Sequence[int | None], smaller: bool = True, patient: bool = True
+    ) -> Program:
         lags = lags if "offload" in one.offload.offers else lags[:1]
         try:
-            return in_pool(one, budget, give_up, lags)
+            return in_pool(one, budget, give_up, lags, patient)
         except DoesNotFit as error:
             if exact or not smaller or not error.for_holes:
                 raise
@@ -75,8 +77,10 @@ def plan(
 
     if isinstance(setup, Search):  # where one candidate does not fit, another may
 
-        def candidate(one: Setup, give_up: float = inf, smaller: bool = setup.smaller_pools) -> Program:
-            return attempt(one, give_up, LAGS[: 1 + adapts(one)], smaller)
+        def candidate(
+            one: Setup, give_up: float = inf, smaller: bool = setup.smaller_pools, patient: bool = True
+        ) -> Program:
+            return attempt(one, give_up, LAGS[: 1 + adapts(one)], smaller, patient)
 
         return setup.search(candidate, PlanContext(network, machine, budget))
     return attempt(setup, give_up, LAGS)
@@ -88,7 +92,13 @@ def adapts(setup: Setup) -> bool:
 
 
 def planned(
-    network: Network, setup: Setup, machine: Machine, budget: int, lags: Sequence[int | None], give_up: float = inf
+    network: Network,
+    setup: Setup,
+    machine: Machine,
+    budget: int,
+    lags: Sequence[int | None],
+    give_up: float = inf,
+    patient: bool = True,
 ) -> Program:
     """The plan whose blocks drain the longest; for few steps where a call would lack its fastest algorithm."""
     misfit = None
@@ -96,7 +106,7 @@ def planned(
         fastest = adapts(setup) and lag is None and len(lags) > 1
         planner = Planner(network, setup, machine, budget, lag, fastest, give_up)
         try:
-            return settled(planner)
+            return settled(planner, patient)
         except NotTheFastest:
             continue
         except TooSlow:
@@ -110,11 +120,11 @@ def planned(
     raise misfit
 
 
-def settled(planner: Planner) -> Program:
+def settled(planner: Planner, patient: bool = True) -> Program:
     """The program without prefetches that an eviction undoes before a step reads the map.
 
     It is planned again without them, until none is left; where that does not fit, the program before it is kept.  A
-    plan that is given up as too slow is planned again, too: what made it slow may be such prefetches.
+    plan that is given up as too slow is planned again, too, if `patient`: what made it slow may be such prefetches.
     """
     program: Program | None = None
     first: TooSlow | None = None
@@ -125,7 +135,7 @@ def settled(planner: Planner) -> Program:
         except (DoesNotFit, NotTheFastest, TooSlow) as error:
             if program is not None:
                 return program
-            if not isinstance(error, TooSlow):
+            if not isinstance(error, TooSlow) or not patient:
                 raise (first or error) from None
             first = first or error
         if planner.mover.undone <= futile:

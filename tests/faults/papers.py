@@ -158,10 +158,17 @@ FAULTS = (
     Fault(
         "the combined search changes fates where no map has one",
         "refimpl/combined/search.py",
-        "if kind < 0.55 and large:",
-        "if kind < 0.55:",
+        "if lot.random() < RARE or not maps.large:",
+        "if lot.random() < RARE:",
         "tests/refimpl/combined/test_search.py",
         slow=True,
+    ),
+    Fault(
+        "the combined search never ends where no draw is new",
+        "refimpl/combined/search.py",
+        "while not judge.over and drawn_again < judge.most:",
+        "while not judge.over and drawn_again < 50 * judge.most:",
+        "tests/refimpl/combined/test_search.py",
     ),
     Fault(
         "a fate may drop the batch",

@@ -2,7 +2,9 @@
 
     python -m tests.refimpl.combined.campaign                    # every point that is not in ROWS yet; an hour
     python -m tests.refimpl.combined.campaign vgg16/64 others    # those of some cases
+    python -m tests.refimpl.combined.campaign --again            # combined alone, at every point of ROWS
     python -m tests.refimpl.combined.campaign --write            # the tables of ROWS into the page
+    python -m tests.refimpl.combined.campaign --seeds alexnet/256  # 300 plans, three seeds: to compare two trees
 
 Six cases have twelve budgets each, in equal ratios from `FIRST` to the baseline's least budget; `OTHERS` are single
 points.  A paper's cell is its best over all combinations of its own modules.  Every program of the combined policy is
@@ -12,6 +14,7 @@ machine's.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -117,16 +120,22 @@ def row(point: Point) -> dict[str, Any]:
     wanted = is_open(found) and is_chain(point.network)
     bound = lower_bound(point.network, point.machine, point.budget, SOLVER) if wanted else None
     found["bound"] = bound and bound.seconds / point.baseline
+    return found | combined(point)
+
+
+def combined(point: Point) -> dict[str, Any]:
+    """The part of a row that the search gives."""
     begun = time.process_time()
     try:
         program = plan(point.network, COMBINED, point.machine, point.budget)
     except DoesNotFit:
-        return found | {"combined": None, "cpu": time.process_time() - begun}
-    found["cpu"] = round(time.process_time() - begun, 1)
+        return {"combined": None, "cpu": time.process_time() - begun}
+    seconds = round(time.process_time() - begun, 1)
     program.verify()
     assert program.simulate().seconds == program.planned_seconds and program.peak_bytes <= point.budget
     fates = [fate.name for fate in program.fates.values()]
-    return found | {
+    return {
+        "cpu": seconds,
         "combined": program.planned_seconds / point.baseline,
         "by": program.setup.name,
         "fates": {name: fates.count(name) for name in ("keep", "offload", "drop")},
@@ -142,6 +151,27 @@ def measure(cases: Iterable[str]) -> None:
                 line = json.dumps(row(point)) + "\n"
                 with ROWS.open("a") as file:
                     file.write(line)
+
+
+def search_again() -> None:
+    """Plan the combined policy again at every point of the file that a paper does not close, after it has changed."""
+    lines = [json.loads(line) for line in ROWS.read_text().splitlines()]
+    points = {(one.case, one.budget): one for case in {one["case"] for one in lines} for one in points_of(case)}
+    for one in sorted(lines, key=lambda one: one["cpu"]):  # cheap ones first
+        if is_open(one):
+            one |= combined(points[one["case"], one["budget"]])
+            ROWS.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+
+def by_seeds(cases: Iterable[str], effort: int = 300, seeds: Sequence[int] = (1, 2, 3)) -> None:
+    """Print the slow-downs that these seeds end at, for every open point of the file: two trees at equal effort."""
+    opened = {(one["case"], one["budget"]) for one in rows() if is_open(one)}
+    for point in (point for case in cases for point in points_of(case)):
+        if (point.case, point.budget) in opened:
+            searches = [dataclasses.replace(COMBINED, effort=effort, seed=seed) for seed in seeds]
+            programs = [plan(point.network, one, point.machine, point.budget) for one in searches]
+            ends = [f"{program.planned_seconds / point.baseline:.4f}" for program in programs]
+            print(point.case, point.budget, *ends, flush=True)
 
 
 def rows() -> list[dict[str, Any]]:
@@ -273,6 +303,10 @@ def mean(values: list[float]) -> str:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
         PAGE.write_text(written(PAGE.read_text(), rows()))
+    elif sys.argv[1:] == ["--again"]:
+        search_again()
+    elif sys.argv[1:2] == ["--seeds"]:
+        by_seeds(sys.argv[2:] or FIRST)
     else:
         wanted = sys.argv[1:] or [*FIRST, "others"]
         measure(case for name in wanted for case in (OTHERS if name == "others" else [name]))

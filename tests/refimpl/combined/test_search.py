@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.combined import COMBINED, Combined, Fates
+from refimpl.combined import COMBINED, Combined, Dropped, Fates, Losses
 from refimpl.combined.judge import Judge
 from refimpl.combined.maps import Maps
 from refimpl.combined.papers import papers, planned_quickly
-from refimpl.combined.remedies import Change, Losses, SearchRemedies, fates_of
-from refimpl.combined.search import of_papers, point
+from refimpl.combined.search import of_papers, point, sweep, with_word
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
 from refimpl.fit.least_budget import least_budget
@@ -51,7 +50,9 @@ def judge_of(network: Network, on: Machine, budget: int, most: int = 50) -> tupl
     maps = Maps(context)
     return (
         Judge(
-            lambda setup, give_up=1e9, smaller=False: plan(network, setup, on, budget, give_up, not smaller),
+            lambda setup, give_up=1e9, smaller=False, patient=True: plan(
+                network, setup, on, budget, give_up, not smaller
+            ),
             maps.floor,
             most,
             lambda *told: None,
@@ -267,22 +268,53 @@ def test_the_family_s_corners_and_prices() -> None:
     for x, price in maps.price.items():  # what one rebuild costs, by the planner's own clock
         if x is not net.input:
             one = plan(net, presets.setup("baseline liveness=layer-wise"), on, 1 << 50)
-            again = Change(((x.name, "drop"),)).applied(point(one))
+            again = with_word(point(one), [x], "drop")
             assert plan(net, again, on, 1 << 50).planned_seconds - one.planned_seconds == pytest.approx(
                 price * x.nbytes
             )
 
 
-def test_the_remedy_for_a_rebuild_is_to_keep_the_map() -> None:
+def test_a_sweep_keeps_a_map_that_needs_no_rebuild() -> None:
+    """Where there is room, every change of the sweep that is faster stays, and what is left costs no rebuild."""
     net, on, _ = small("tiny-vgg")
-    maps = judge_of(net, on, 1 << 50)[2]
-    setup = next(iter(family(maps)))
-    x = max(maps.large, key=lambda x: maps.price[x] * x.nbytes * (x is not net.input) if x is not net.input else 0)
-    dropping = Change(((x.name, "drop"),)).applied(setup)
-    program = plan(net, dropping, on, 1 << 50)
-    assert Losses(program).rebuilds[x] > 0
-    assert SearchRemedies(dropping, program, maps).ranked()[0] == Change(((x.name, "keep"),))
-    assert fates_of(SearchRemedies(dropping, program, maps).ranked()[0].applied(dropping)) == Fates()
+    judge, _, maps = judge_of(net, on, 1 << 50, most=400)
+    x = max((x for x in maps.large if x is not net.input), key=lambda x: maps.price[x] * x.nbytes)
+    start = judge.met(with_word(next(iter(family(maps))), [x], "drop"))
+    assert start and Losses(start.program).rebuilds[x] > 0
+    swept = sweep(judge, maps, start)
+    assert swept.seconds < start.seconds and swept.program is judge.best
+    assert not Losses(swept.program).rebuilds and judge.count < 400
+
+
+def test_the_batch_is_never_dropped() -> None:
+    net, on, budget = small("tiny-vgg")
+    maps = judge_of(net, on, budget)[2]
+    setup = with_word(next(iter(family(maps))), maps.large, "drop")
+    assert isinstance(setup.recompute, Dropped) and net.input in maps.large
+    assert set(setup.recompute.fates.named("drop")) == {*maps.named} - {net.input.name}
+
+
+def test_a_search_ends_when_nothing_is_left_to_change() -> None:
+    """One fully connected layer and a softmax have no map to search, and so few setups that all are soon planned."""
+    network, on = smallest(("fc",)), machine(1e5)
+    counted: list[int] = []
+    search = dataclasses.replace(COMBINED, effort=5000, watch=lambda plans, most, seconds: counted.append(plans))
+    plan(network, search, on, least_plan(network, presets.setup("vdnn-all"), on).budget)
+    assert 0 < counted[-1] < 1000
+
+
+def test_a_plan_that_is_too_slow_is_not_settled_in_the_search() -> None:
+    """It may be too slow for a prefetch that an eviction undoes; only what the search takes is planned without it."""
+    patience: list[bool] = []
+
+    def attempt(setup: Setup, give_up: float, smaller: bool, patient: bool) -> Program:
+        patience.append(patient)
+        raise DoesNotFit(None, "", 1, 1, 1, 1, {})
+
+    judge = Judge(attempt, 0.0, 9, lambda *told: None)
+    judge.planned(presets.setup("vdnn-all"))
+    judge.met(presets.setup("vdnn-all"))
+    assert patience == [True, False]
 
 
 @pytest.mark.slow
