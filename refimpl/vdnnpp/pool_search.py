@@ -24,6 +24,7 @@ from refimpl.memory import UNLIMITED, Allocator, BothEnds
 from refimpl.memory.allocation_trace import Event, PoolSize, Trace, ideal, replay, rounded
 from refimpl.planner import Program, slots
 from refimpl.planner.errors import DoesNotFit, PoolDoesNotFit
+from refimpl.planner.instructions import CopyOut, Free
 from refimpl.text import RefimplError
 
 #: Steps after which the bytes of a released map are free again, though its copy may still run; None: at the barrier.
@@ -78,19 +79,24 @@ class FoundPool(BothEnds, slots.PoolSearch):
     def search(self, attempt: Callable[..., Program], budget: int, fixed_order: bool) -> Program:
         if not fixed_order:
             return self.first_that_fits(attempt, budget)
-        if self.hint and (least := ideal(trace_of(attempt(UNLIMITED, LAGS[-1])))) > budget:
+        roomy = attempt(UNLIMITED)
+        one_for_all = copied_when_released(roomy)
+
+        def trace(lag: int | None) -> Trace:
+            return trace_of(roomy, lag) if one_for_all else trace_of(attempt(UNLIMITED, lag))
+
+        if self.hint and (least := ideal(trace(LAGS[-1]))) > budget:
             raise PoolDoesNotFit(None, "the pool", least, budget, budget, budget, {})
-        pools = []
         for lag in LAGS:
-            roomy = attempt(UNLIMITED, lag)
-            pools.append(self.pool_bytes(roomy))
-            if pools[-1] <= budget:
+            events = trace(lag)
+            if ideal(events) <= budget and (pool := find_pool(events, self).pool_bytes) <= budget:
                 try:
-                    return dataclasses.replace(attempt(pools[-1], lag), budget=budget)
+                    return dataclasses.replace(attempt(pool, lag), budget=budget)
                 except DoesNotFit:  # a module follows the pool, and does not say so
                     return self.first_that_fits(attempt, budget)
-        fullest = max(roomy.rows, key=lambda row: row.pool_bytes)
-        raise PoolDoesNotFit(fullest.step, "the pool", min(pools), budget, budget, budget, {})
+        fullest = max(attempt(UNLIMITED, LAGS[-1]).rows, key=lambda row: row.pool_bytes)
+        smallest = min(find_pool(trace(lag), self).pool_bytes for lag in LAGS)
+        raise PoolDoesNotFit(fullest.step, "the pool", smallest, budget, budget, budget, {})
 
     def first_that_fits(self, attempt: Callable[..., Program], budget: int) -> Program:
         for lag in (None, 2, 1):
@@ -109,7 +115,50 @@ class FoundPool(BothEnds, slots.PoolSearch):
         return dataclasses.replace(self, hint=True)
 
 
-def trace_of(program: Program) -> Trace:
-    """A program's allocations and frees; its resident tensors come first."""
+def first_of_backward(program: Program) -> int:
+    """The first step of the backward pass, from which on no block drains."""
+    return program.network.depth + 1
+
+
+def drained(free: Free, backward: int) -> bool:
+    """Whether a block's bytes waited for the copy of its map."""
+    return free.released < free.step <= backward
+
+
+def copied_when_released(program: Program) -> bool:
+    """Whether every map that leaves is copied in the step in which it is released.
+
+    Then one program has the traces of all lags (`trace_of`).  A map that is copied sooner may have left before its
+    release, with a map that was copied after it and that a kernel had to wait for; and when, only a plan can say.
+    """
+    backward, instructions = first_of_backward(program), program.instructions
+    for life in program.lifetimes():
+        if life.free is not None and drained(life.free, backward):
+            copies = [one for one in (instructions[position] for position in life.uses) if isinstance(one, CopyOut)]
+            if any(copy.step != life.free.released for copy in copies):
+                return False
+    return True
+
+
+def trace_of(program: Program, lag: int | None = None) -> Trace:
+    """A program's allocations and frees; its resident tensors come first.
+
+    Args:
+        program: with a lag, one that was planned without, in memory enough, and copies maps when it releases them.
+        lag: the trace is that of the plan with this lag, which differs in when the bytes of offloaded maps are free:
+            `lag` steps after their release, before anything else of that step.
+    """
     resident = [Event(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
-    return [*resident, *program.allocation_trace()]
+    if lag is None:
+        return [*resident, *program.allocation_trace()]
+    backward = first_of_backward(program)
+    events: list[tuple[tuple[int, int, int], Event]] = []  #: a step, whether a block drained before it, a place
+    for number, life in enumerate(program.lifetimes()):
+        it, free = life.allocate, life.free
+        allocated = Event(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
+        events.append(((it.step, 1, life.begin), allocated))
+        if free is not None:
+            drains = drained(free, backward)
+            step = min(free.released + lag + 1, backward) if drains else free.step
+            events.append(((step, 0 if drains else 1, life.end), Event(number, 0, step=step)))
+    return [*resident, *(event for _, event in sorted(events, key=lambda one: one[0]))]

@@ -44,7 +44,7 @@ from refimpl.studies.fragmentation.study import (
     study,
 )
 from refimpl.superneurons.cache import LeastRecentlyUsed
-from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, find_pool
+from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, copied_when_released, find_pool, trace_of
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, trainer
 from tests.refimpl.drawn_networks import networks
@@ -698,6 +698,35 @@ def test_with_any_modules_plenty_fits_and_a_fixed_order_is_the_same_in_the_pool_
         roomy = planned(drawn, wanted, machine(link), UNLIMITED, [lag])
         tight = planned(drawn, wanted, machine(link), FoundPool().pool_bytes(roomy), [lag])
         assert tight.allocation_trace() == roomy.allocation_trace()
+
+
+@pytest.mark.parametrize("policy", ["vdnn-all", "vdnnpp-all", "vdnnpp-conv", "vdnnpp-alternate-conv"])
+@pytest.mark.parametrize("of", [("alexnet", 128), ("googlenet", 16), ("tiny-resnet", 8)], ids=str)
+def test_one_plan_has_the_traces_of_all_lags(of: tuple[str, int], policy: str) -> None:
+    drawn, wanted = network(*of), presets.setup(policy)
+    roomy = planned(drawn, wanted, GTX_970, UNLIMITED, [None])
+    assert copied_when_released(roomy)
+    for lag in LAGS:
+        assert trace_of(roomy, lag) == trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, [lag]))
+
+
+def test_a_map_copied_before_its_release_leaves_with_one_copied_after_it() -> None:
+    drawn, wanted = network("googlenet", 16), presets.setup("superneurons-offload")
+    roomy = planned(drawn, wanted, GTX_970, UNLIMITED, [None])
+    assert not copied_when_released(roomy)
+    assert trace_of(roomy, 4) != trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, [4]))
+
+
+@pytest.mark.slow
+@given(networks(layers=14, side=12, batch=16), beside(), st.sampled_from(LAGS), st.sampled_from((1e8, 1e9, 12.8e9)))
+@settings(max_examples=120)
+def test_one_plan_has_the_traces_of_all_lags_whatever_the_modules(
+    drawn: Network, wanted: Setup, lag: int | None, link: float
+) -> None:
+    if wanted.fixed_order:
+        roomy = planned(drawn, wanted, machine(link), UNLIMITED, [None])
+        if copied_when_released(roomy):
+            assert trace_of(roomy, lag) == trace_of(planned(drawn, wanted, machine(link), UNLIMITED, [lag]))
 
 
 class Watched(PlanContext):
