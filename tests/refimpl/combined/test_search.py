@@ -7,16 +7,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refimpl.combined import COMBINED, Combined, Dropped, Fates, Losses
+from refimpl.combined import COMBINED, Combined, Dropped, Fates, Losses, search
 from refimpl.combined.judge import Judge
 from refimpl.combined.maps import Maps
 from refimpl.combined.papers import papers, planned_quickly
-from refimpl.combined.search import of_papers, point, sweep, with_word
+from refimpl.combined.search import changed, of_papers, point, sweep, with_word
 from refimpl.combined.seeds import ADDRESSES, FASTEST, family, prices, seed
 from refimpl.combined.seeds import fates_of as member
 from refimpl.fit.least_budget import least_budget
@@ -294,13 +295,19 @@ def test_the_batch_is_never_dropped() -> None:
     assert set(setup.recompute.fates.named("drop")) == {*maps.named} - {net.input.name}
 
 
-def test_a_search_ends_when_nothing_is_left_to_change() -> None:
-    """One fully connected layer and a softmax have no map to search, and so few setups that all are soon planned."""
+def test_a_search_ends_when_nothing_is_left_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One fully connected layer and a softmax have so few setups that all are soon planned; then no draw is new."""
     network, on = smallest(("fc",)), machine(1e5)
-    counted: list[int] = []
-    search = dataclasses.replace(COMBINED, effort=5000, watch=lambda plans, most, seconds: counted.append(plans))
-    plan(network, search, on, least_plan(network, presets.setup("vdnn-all"), on).budget)
-    assert 0 < counted[-1] < 1000
+    counted, draws = [0], [0]
+
+    def drawn(*given: Any) -> Setup:
+        draws[0] += 1
+        return changed(*given)
+
+    monkeypatch.setattr(search, "changed", drawn)
+    whole = dataclasses.replace(COMBINED, effort=1000, watch=lambda plans, most, seconds: counted.append(plans))
+    plan(network, whole, on, least_plan(network, presets.setup("vdnn-all"), on).budget)
+    assert 0 < counted[-1] < 1000 and draws[0] < 20_000
 
 
 def test_a_plan_that_is_too_slow_is_not_settled_in_the_search() -> None:
