@@ -11,7 +11,8 @@ shapes.  The outputs y, dx, dw, db are given and overwritten.
 An algorithm is one module of this package: `ALGORITHMS` names them, `serves(...)` is a table of what each can do.  It
 may need a workspace, a float32 array of at least `workspace_bytes(...)` bytes whose contents do not matter, before or
 after.  With images=i that is the need for i images at a time; how many fit changes the speed and not one bit of the
-result, because every order of summation follows from the shape and the algorithm's name alone.
+result, because every order of summation follows from the shape and the algorithm's name alone; that of one with
+CPU_ONLY = True, which nothing chooses for a GPU, from the processor's registers too.
 
 To add an algorithm, write one more module with SUMMARY, why_not, workspace_bytes and the three passes, and name it in
 ALGORITHMS; the tests then cover it.

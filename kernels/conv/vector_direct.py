@@ -42,6 +42,7 @@ from kernels.shim import cuda
 from kernels.targets import cpu
 
 SUMMARY = "stride 1, straight from the formula, the sums in a CPU's vector registers"
+CPU_ONLY = True  #: nothing chooses it for a GPU
 THREADS = 8
 FILTERS, POSITIONS = 8, 32  #: multiples of these are laid out
 SLICE_POSITIONS, SLICE_IMAGES = 4096, 32  #: of a slice of the filter pass, about and at most

@@ -226,15 +226,22 @@ def conv_cases(gpu: bool, quick: bool) -> Iterator[Case]:
             shape = ConvShape.of((batch, channels, side, side), (filters, channels, 3, 3), (1, 1), (1, 1))
             for pass_ in PASSES:
                 if not (name == "conv1_1" and pass_ == "backward_data"):  # the gradient of the images is not needed
-                    yield conv_case(pass_, f"VGG {name}", pass_, shape, list(conv.ALGORITHMS), layers=layers)
+                    ours = [name for name, one in conv.ALGORITHMS.items() if not getattr(one, "CPU_ONLY", False)]
+                    yield conv_case(pass_, f"VGG {name}", pass_, shape, ours, layers=layers)
     else:
         shape = ConvShape.of((1 if quick else 8, 64, 56, 56), (64, 64, 3, 3), (1, 1), (1, 1))
         for pass_ in PASSES:
             for algorithm in conv.ALGORITHMS:
-                best = algorithm == "implicit_gemm"
+                best = algorithm in ("implicit_gemm", "vector_direct")
                 yield conv_case(
                     f"{pass_}, {algorithm}", f"{times(*shape.x_shape)} 3×3", pass_, shape, [algorithm], best
                 )
+        for channels, side in ((8, 32), (32, 8)):
+            shape = ConvShape.of((64, channels, side, side), (channels, channels, 3, 3), (1, 1), (1, 1))
+            for pass_ in PASSES:
+                for algorithm in ("implicit_gemm", "vector_direct"):
+                    what = f"{channels} channels, {pass_}, {algorithm}"
+                    yield conv_case(what, times(*shape.x_shape), pass_, shape, [algorithm], channels == 8)
     for channels, side in ((64, 56), (128, 28), (256, 14), (512, 7)):
         if quick and channels in (128, 512):
             continue
