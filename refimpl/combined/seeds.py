@@ -71,19 +71,21 @@ def prices(maps: Maps) -> list[float]:
     return sorted(set(found))
 
 
-def family(maps: Maps) -> Iterator[Setup]:
+def family(maps: Maps, algorithms: slots.Algorithms = ALGORITHMS[0]) -> Iterator[Setup]:
     """All seeds of the family, the extremes first; where nothing is offloaded, also with fixed addresses."""
     for q in SHARES:
         for tau in prices(maps):
-            yield seed(fates_of(maps, tau, q), ALGORITHMS[0])
+            yield seed(fates_of(maps, tau, q), algorithms)
             if q == 0 and len(maps.network.steps) <= FEW:
-                yield seed(fates_of(maps, tau, q), ALGORITHMS[0], allocator=ADDRESSES)
+                yield seed(fates_of(maps, tau, q), algorithms, allocator=ADDRESSES)
 
 
 def frugal(maps: Maps) -> Iterator[Setup]:
-    """Setups that need little memory: every map leaves or is rebuilt, by the algorithms of least workspace."""
+    """Setups that need little memory: every map leaves or is rebuilt; then the family, by other algorithms."""
     offloaded: dict[str, Word] = {x.name: "offload" for x in maps.large}
     dropped: dict[str, Word] = {x.name: "drop" for x in maps.large if x is not maps.network.input}
     for words in (offloaded, dropped):
         for allocator in (BestFit(), BothEnds(), FixedAddresses()):
             yield seed(Fates.of(words), MemoryOptimal(), allocator=allocator)
+    for algorithms in (FastestThatFits(), MemoryOptimal()):
+        yield from family(maps, algorithms)

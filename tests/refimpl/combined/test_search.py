@@ -195,6 +195,15 @@ def test_where_nothing_fits_the_error_says_whose_and_the_least_budget_fits() -> 
     assert least <= min(others)
 
 
+@pytest.mark.slow
+def test_where_no_seed_fits_the_family_is_tried_with_other_algorithms() -> None:
+    """Nothing that a paper plans fits there, and no seed with the fastest algorithms."""
+    network, on, budget = build("resnet50", 64), MACHINES["titan-x"], 1 << 30
+    first = plan(network, COMBINED.frugal, on, budget)
+    program = plan(network, dataclasses.replace(COMBINED, effort=60), on, budget)
+    assert program.pool_bytes <= budget and program.planned_seconds <= first.planned_seconds
+
+
 def test_it_leaves_no_slot_to_others() -> None:
     assert set(COMBINED.slots.values()) == {"searched"} and isinstance(COMBINED, Search)
     with raises_naming(SetupError, "--fates", "FILE"):
