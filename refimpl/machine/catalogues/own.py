@@ -57,6 +57,8 @@ def _menu(conv: Convolution, shape: ConvShape, name: str) -> list[Option]:
 
 
 def _option(conv: Convolution, name: str, images: int, workspace: int) -> Option:
+    from kernels.conv import vector_direct
+
     kind, flops, moved = conv.kind, conv.flops, conv.nbytes
     if name == "direct" and conv.plain:
         return Option(name, 0, (Work(kind, flops, moved, speed=NAIVE),))
@@ -66,7 +68,7 @@ def _option(conv: Convolution, name: str, images: int, workspace: int) -> Option
         return Option(name, workspace, _implicit_gemm(conv, workspace))
     if name == "vector_direct":  # the maps are laid out, then read
         lay_out = Work("products", 0, moved + workspace, times=2, traffic="transforms")
-        return Option(name, workspace, (lay_out, Work(kind, flops, moved + workspace)), cpu_only=True)
+        return Option(name, workspace, (lay_out, Work(kind, flops, moved + workspace)), vector_direct.CPU_ONLY)
     # im2col and winograd: fill the workspace, multiply what is in it, part of the batch after part
     parts = -(-conv.images // images)
     rearranged = moved + parts * workspace
