@@ -17,7 +17,7 @@ SearchProgress = Callable[[int, int, float], None]
 NOT_BETTER = 1 + 1e-6  #: times the floor: nothing is left to gain
 
 
-class Met(NamedTuple):
+class Judged(NamedTuple):
     """A setup that was planned, its program, and the seconds that the search compares.
 
     The program's own setup may have the addresses that were found for it.  Where none were found, it is the program
@@ -68,12 +68,12 @@ class Judge:
         self.watch(self.count, self.most, self.seconds)
         return program
 
-    def met(self, setup: Setup, give_up: float = inf) -> Met | None:
+    def judged(self, setup: Setup, give_up: float = inf) -> Judged | None:
         """The same, or the program whose bytes fit if they are only counted; only what is not too slow is settled."""
         if program := self.planned(setup, give_up, patient=False):
-            return Met(setup, program, program.planned_seconds)
+            return Judged(setup, program, program.planned_seconds)
         if error := self._misplaced:
-            return Met(setup, error.counted, error.counted.planned_seconds * error.asked / error.budget, False)
+            return Judged(setup, error.counted, error.counted.planned_seconds * error.asked / error.budget, False)
         return None
 
     def searched(self, search: Search, context: PlanContext) -> Program | None:

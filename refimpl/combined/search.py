@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from refimpl.combined.farthest import FarthestNextUse
 from refimpl.combined.fates import WORDS, Fates, Word
 from refimpl.combined.file import leaves_late, setup_with, words
-from refimpl.combined.judge import Judge, Met, SearchProgress
+from refimpl.combined.judge import Judge, Judged, SearchProgress
 from refimpl.combined.maps import Maps
 from refimpl.combined.modules import Dropped, InTime, Offloaded
 from refimpl.combined.papers import planned_quickly
@@ -75,7 +75,7 @@ class Combined(Search):
                 any(judge.planned(setup) for setup in frugal(maps))
             swept = [sweep(judge, maps, start) for start in starts(judge, maps, points)]
             if swept:
-                walk(judge, maps, min(swept, key=lambda met: met.seconds), random.Random(self.seed))
+                walk(judge, maps, min(swept, key=lambda judged: judged.seconds), random.Random(self.seed))
             if judge.best is None:
                 any(judge.planned(setup, smaller=True) for setup in frugal(maps))
         except KeyboardInterrupt:  # the best so far is a result
@@ -145,22 +145,22 @@ def point(program: Program) -> Setup:
 # -- seeds and changes -------------------------------------------------------------------------------------------------
 
 
-def starts(judge: Judge, maps: Maps, points: list[Setup]) -> list[Met]:
+def starts(judge: Judge, maps: Maps, points: list[Setup]) -> list[Judged]:
     """The fastest seed with fixed addresses and the fastest without; where none fits, of those that need least."""
-    found: list[Met] = []
+    found: list[Judged] = []
     for setups, near in (((*points, *family(maps)), NEAR), (frugal(maps), math.inf)):
         for setup in setups:
-            if not judge.over and not judge.knows(setup) and (met := judge.met(setup, near * judge.seconds)):
-                found.append(met)
+            if not judge.over and not judge.knows(setup) and (judged := judge.judged(setup, near * judge.seconds)):
+                found.append(judged)
         if found:
             break
-    by_allocation: dict[bool, Met] = {}
-    for met in sorted(found, key=lambda met: met.seconds):
-        by_allocation.setdefault(isinstance(met.setup.allocator, FixedAddresses), met)
+    by_allocation: dict[bool, Judged] = {}
+    for judged in sorted(found, key=lambda judged: judged.seconds):
+        by_allocation.setdefault(isinstance(judged.setup.allocator, FixedAddresses), judged)
     return [*by_allocation.values()]
 
 
-def sweep(judge: Judge, maps: Maps, now: Met) -> Met:
+def sweep(judge: Judge, maps: Maps, now: Judged) -> Judged:
     """The setup after each map, and all maps that are alike, had every other fate once; what was faster stayed."""
     groups = dict.fromkeys([*maps.twins.values(), *((x,) for x in maps.large)])
     end = judge.count + SWEEP * judge.most
@@ -169,14 +169,14 @@ def sweep(judge: Judge, maps: Maps, now: Met) -> Met:
             setup = with_word(now.setup, group, word)
             if judge.over or judge.count >= end:
                 return now
-            if judge.knows(setup) or not (met := judge.met(setup, now.seconds)):
+            if judge.knows(setup) or not (judged := judge.judged(setup, now.seconds)):
                 continue
-            if met.seconds < now.seconds and (met.fits or not now.fits):
-                now = met
+            if judged.seconds < now.seconds and (judged.fits or not now.fits):
+                now = judged
     return now
 
 
-def walk(judge: Judge, maps: Maps, now: Met, lot: random.Random) -> None:
+def walk(judge: Judge, maps: Maps, now: Judged, lot: random.Random) -> None:
     """Draw changes until nothing is left to gain, no plan is left, or no draw is new.
 
     A coin says how many changes are judged at once: a map can often come only if another one leaves.
@@ -199,9 +199,9 @@ def walk(judge: Judge, maps: Maps, now: Met, lot: random.Random) -> None:
         left = (judge.most - judge.count) / (judge.most - first)
         bound = left * HEAT / max(1, len(maps.large)) * (best - judge.floor)
         edge = now.seconds - bound * math.log(1 - lot.random())
-        met, drawn_again = judge.met(setup, edge), 0
-        if met and met.seconds <= edge and (met.fits or few_steps):
-            now = met
+        judged, drawn_again = judge.judged(setup, edge), 0
+        if judged and judged.seconds <= edge and (judged.fits or few_steps):
+            now = judged
             best = min(best, now.seconds) if now.fits else best
 
 

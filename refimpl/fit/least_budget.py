@@ -73,7 +73,8 @@ def least_budget(network: Network, setup: Setup, machine: Machine, unit: int = M
 
 def moves_nothing(setup: Setup) -> bool:
     """Whether its plan in a pool is known from that in another one: the same blocks come and go, and none drains."""
-    return setup.fixed_order and "offload" not in setup.offload.offers and not isinstance(setup.allocator, PoolSearch)
+    searches = isinstance(setup, Search) or isinstance(setup.allocator, PoolSearch)
+    return setup.fixed_order and "offload" not in setup.offload.offers and not searches
 
 
 def resident_and_allocations(program: Program) -> list[Event]:

@@ -229,12 +229,15 @@ def tried(stages: int, anyway: set[str], copy: Copy, mutant: Mutant) -> Outcome:
     for stage, everything, marks in STAGES[:stages]:
         while not one.stage:
             left_out = [f"--deselect={test}" for test in sorted(anyway)]
+            these = [*(["tests"] if everything else room), "-x", "-m", marks, *LIMITED, *left_out]
             with copy.with_text(path, spoilt):
-                run = copy.run([*(["tests"] if everything else room), "-x", "-m", marks, *LIMITED, *left_out], PATIENCE)
+                run = copy.run(these, PATIENCE)
             one.seconds += run.seconds
             if run.status in (0, 5):  # 5: there are no such tests
                 break
             test = run.failed[0] if run.failed else ""
+            if not test and copy.run(these, PATIENCE).status not in (0, 5):  # no test was named: pytest itself ended
+                sys.exit(f"pytest fails without a mutant, too, and names no test: {' '.join(these)}")
             if test and test not in anyway:
                 again = copy.run([test, *LIMITED], PATIENCE)
                 one.seconds += again.seconds

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,13 +51,18 @@ def test_a_full_disk_is_one_line_and_status_2(arguments: list[str], buffered: st
             assert subprocess.run(command, stdout=full, stderr=full, env=environment).returncode == 2
 
 
-@pytest.fixture
-def fill_disk() -> Iterator[Callable[[], None]]:
-    """After a call of it no file takes more than 16 bytes: its writer is refused as it is where the disk is full."""
+@contextmanager
+def disk_that_fills() -> Iterator[Callable[[], None]]:
+    """Inside, after a call of it, no file takes more than 16 bytes: its writer is refused as where the disk is full.
+
+    It ends before the test does: pytest's own output may be a file.
+    """
     resource = pytest.importorskip("resource", reason="no limits of files on this system")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (16, hard))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 PLANNED = ("lenet", "--batch", 2, "--machine", "titan-x")
@@ -74,27 +80,30 @@ PLANNED = ("lenet", "--batch", 2, "--machine", "titan-x")
     ids=lambda given: given[0] if isinstance(given, tuple) else given,
 )
 def test_a_file_for_which_there_is_no_room_is_named_and_what_was_there_stays(
-    refimpl: Command, tmp_path: Path, fill_disk: Callable[[], None], arguments: tuple[object, ...], file: str
+    refimpl: Command, tmp_path: Path, arguments: tuple[object, ...], file: str
 ) -> None:
     path = tmp_path / file
     path.write_text("before")
-    fill_disk()
-    said = refimpl(*arguments, path)
+    with disk_that_fills() as fill:
+        fill()
+        said = refimpl(*arguments, path)
     assert said.status == 2 and lacks(said.err, f"refimpl {arguments[0]}", path) == [] and said.err.count("\n") == 1
     assert path.read_text() == "before" or file == "a.csv"
     assert [*tmp_path.iterdir()] == [path]
 
 
 def test_a_page_for_which_there_is_no_room_after_a_run_is_named(
-    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill_disk: Callable[[], None]
+    refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def long_page(_: object) -> str:
-        fill_disk()
-        return 1000 * "a"
-
-    monkeypatch.setattr(page, "page_of", long_page)
     path = tmp_path / "a.html"
-    said = refimpl("run", "lenet", "--batch", 2, "--steps", 1, "--page", path)
+    with disk_that_fills() as fill:
+
+        def long_page(_: object) -> str:
+            fill()
+            return 1000 * "a"
+
+        monkeypatch.setattr(page, "page_of", long_page)
+        said = refimpl("run", "lenet", "--batch", 2, "--steps", 1, "--page", path)
     assert said.status == 2 and lacks(said.err, "refimpl run", path) == [] and not path.exists()
 
 

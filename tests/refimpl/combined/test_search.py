@@ -228,12 +228,12 @@ def test_where_bytes_fit_and_no_addresses_the_counted_program_is_met() -> None:
     """It may be on the way to one that fits, and is compared as if it took longer; it is never adopted."""
     net, budget = build("alexnet", 256), 1402 << 20
     judge = judge_of(net, TITAN_X, budget)[0]
-    met = judge.met(seed(Fates.of({"conv1": "drop"}), FASTEST, allocator=ADDRESSES))
+    met = judge.judged(seed(Fates.of({"conv1": "drop"}), FASTEST, allocator=ADDRESSES))
     assert met and not met.fits and judge.best is None
     assert met.program.peak_bytes <= budget and met.seconds > met.program.planned_seconds
     others = ("conv4", "conv5", "input", "pool1", "pool5")
     fates = Fates.of({**dict.fromkeys(others, "offload"), "conv1": "drop"})
-    fitting = judge.met(seed(fates, FASTEST, allocator=ADDRESSES))
+    fitting = judge.judged(seed(fates, FASTEST, allocator=ADDRESSES))
     assert fitting and fitting.fits and fitting.program is judge.best
     assert fitting.seconds == fitting.program.planned_seconds == met.program.planned_seconds
 
@@ -289,7 +289,7 @@ def test_a_sweep_keeps_a_map_that_needs_no_rebuild() -> None:
     net, on, _ = small("tiny-vgg")
     judge, _, maps = judge_of(net, on, 1 << 50, most=400)
     x = max((x for x in maps.large if x is not net.input), key=lambda x: maps.price[x] * x.nbytes)
-    start = judge.met(with_word(next(iter(family(maps))), [x], "drop"))
+    start = judge.judged(with_word(next(iter(family(maps))), [x], "drop"))
     assert start and Losses(start.program).rebuilds[x] > 0
     swept = sweep(judge, maps, start)
     assert swept.seconds < start.seconds and swept.program is judge.best
@@ -329,7 +329,7 @@ def test_a_plan_that_is_too_slow_is_not_settled_in_the_search() -> None:
 
     judge = Judge(attempt, 0.0, 9, lambda *told: None)
     judge.planned(presets.setup("vdnn-all"))
-    judge.met(presets.setup("vdnn-all"))
+    judge.judged(presets.setup("vdnn-all"))
     assert patience == [True, False]
 
 

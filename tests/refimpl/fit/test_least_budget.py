@@ -70,3 +70,12 @@ def test_a_plan_that_moves_nothing_is_replayed_and_not_planned_again(
                 assert least_budget(network, one, TITAN_X, 4096) == replayed
     assert not fitting.moves_nothing(setup("vdnn-all")) and not fitting.moves_nothing(setup("superneurons"))
     assert not fitting.moves_nothing(setup("baseline algorithms=vdnn-greedy"))
+
+
+def test_the_least_budget_of_combined_is_searched_for() -> None:
+    """Its unlimited plan moves nothing; with less memory it finds another one."""
+    network = build("tiny-resnet")
+    least = least_budget(network, setup("combined"), TITAN_X, 4096)
+    baseline_least = least_budget(network, baseline(), TITAN_X, 4096)
+    assert least is not None and baseline_least is not None and least < 0.6 * baseline_least
+    assert attempt(network, setup("combined"), TITAN_X, least, exact=True) is not None
