@@ -5,7 +5,7 @@ One file a family, each with plain functions over arrays: NumPy arrays run on th
     gemm         a ladder of matrix products            fc           fully connected layers on it
     conv         convolution, one file an algorithm     pool         maximum and average
     batchnorm    lrn    relu    dropout    softmax      sgd          the optimiser's step
-    concat       join (and fork)                        elementwise  fill, copy, axpy
+    concat       join (and fork)    upsample            elementwise  fill, copy, axpy
     and a file for each further activation
 
     reference    the same in plain NumPy: the oracle    declare, launch   declaring, launching and binding kernels

@@ -283,6 +283,33 @@ def pool_backward_to(x: Array, y: Array, dy: Array, out: Pair, mode: str = "aver
     return rounded(dx)
 
 
+# -- upsampling --------------------------------------------------------------------------------------------------------
+
+
+def upsample_weights(size: int, out: int, mode: str, align_corners: bool) -> Doubles:
+    """A row an output: the weight of each of `size` values."""
+    weights = np.zeros((out, size))
+    for p in range(out):
+        if mode == "nearest":
+            weights[p, p * size // out] = 1
+            continue
+        place = p * (size - 1) / max(out - 1, 1) if align_corners else max((p + 0.5) * size / out - 0.5, 0)
+        before = min(int(place + 1e-9), size - 1)
+        weights[p, before] += 1 - (place - before)
+        weights[p, min(before + 1, size - 1)] += place - before
+    return weights
+
+
+def upsample_forward(x: Array, out: Sequence[int], mode: str = "nearest", align_corners: bool = False) -> Array:
+    rows, columns = (upsample_weights(*sizes, mode, align_corners) for sizes in zip(x.shape[2:], out, strict=True))
+    return rounded(rows @ wide(x) @ columns.T)
+
+
+def upsample_backward(dy: Array, size: Sequence[int], mode: str = "nearest", align_corners: bool = False) -> Array:
+    rows, columns = (upsample_weights(*sizes, mode, align_corners) for sizes in zip(size, dy.shape[2:], strict=True))
+    return rounded(rows.T @ wide(dy) @ columns)
+
+
 # -- fully connected: w is (outputs, inputs); x may have any shape after the batch -------------------------------------
 
 

@@ -162,6 +162,10 @@ def networks(sizes: Sequence[tuple[int, int, int, int]] = SIZES) -> Iterator[Net
         b.conv(2 * filters, 1)
         b.pool(5, 1, pad=2)
         b.pool(2, 2, mode="average")
+        for mode in ("nearest", "bilinear"):
+            for factor in (2, 4):
+                b.upsample(factor, mode)
+                b.pool(factor)
         b.fc(1024)
         b.relu()
         b.dropout()

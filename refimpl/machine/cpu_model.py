@@ -123,6 +123,11 @@ def _pool_forward(a: Arguments, grid: Sequence[int]) -> Units:
     return a["total"], a["total"] * a["window_height"] * a["window_width"]
 
 
+def _read_by(a: Arguments, grid: Sequence[int]) -> Units:
+    """Inputs, and the outputs that read them."""
+    return a["total"], a["total"] / (a["height"] * a["width"]) * a["out_height"] * a["out_width"]
+
+
 def _by_map(a: Arguments, grid: Sequence[int]) -> Units:
     return (grid[0] * a["out_height"] * a["out_width"],)
 
@@ -177,6 +182,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "pool_average_backward": lambda a, grid: (
         a["total"] * (1 + a["window_height"] * a["window_width"] / (a["stride_height"] * a["stride_width"])),
     ),
+    **{f"upsample_{mode}_backward": _read_by for mode in ("nearest", "bilinear")},
     "batchnorm_chunk_statistics_by_image": lambda a, grid: (a["channels"] * a["count"], grid[0]),
     "batchnorm_chunk_gradients_by_image": lambda a, grid: (a["channels"] * a["count"], grid[0]),
     "batchnorm_apply_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),

@@ -33,6 +33,7 @@ from refimpl.text import counted, offer
 
 Size = int | tuple[int, int]
 Pad = int | tuple[int, ...]  #: one number, (vertical, horizontal) or (top, left, bottom, right)
+UPSAMPLING = ("nearest", "bilinear")
 LARGEST_LRN = 16  #: channels; `kernels.lrn.SLOTS`
 
 
@@ -133,6 +134,38 @@ class Builder:
             return self.pool((maps[0] // out[0], maps[1] // out[1]), mode=mode, name=name, after=before)
         layer = self._new("pool", name, [before])
         layer.options = {"out": out, "mode": _mode(layer, mode)}
+        return self._add(layer, (*before.shape[:2], *out))
+
+    def upsample(
+        self, factor: Size, mode: str = "nearest", align_corners: bool = False,
+        name: str | None = None, after: Layer | None = None,
+    ) -> Layer:  # fmt: skip
+        """Maps a whole number of times as high and as wide: values repeated, or "bilinear" between neighbours.
+
+        With `align_corners` the corners of a bilinear map keep their values, as in PyTorch.
+        """
+        before = after or self.last
+        high, wide = _pair(name or "upsample", factor, "factor", 1)
+        size = tuple(times * length for times, length in zip((high, wide), before.shape[2:], strict=False))
+        return self.upsample_to(size if len(size) == 2 else 1, mode, align_corners, name, before)
+
+    def upsample_to(
+        self, size: Size, mode: str = "nearest", align_corners: bool = False,
+        name: str | None = None, after: Layer | None = None,
+    ) -> Layer:  # fmt: skip
+        """Maps of this height and width, larger or smaller, by `upsample`; those that have it need no layer."""
+        before = after or self.last
+        out = _pair(name or "upsample_to", size, "size", 1)
+        if len(before.shape) != 4:
+            raise NetworkError(f"{name or 'upsample'}: its input is {before.shape}, not maps of a height and a width")
+        if out == before.shape[2:]:
+            return before
+        layer = self._new("upsample", name, [before])
+        if mode not in UPSAMPLING:
+            raise NetworkError(f"{layer}: there is no mode {mode!r}; give {' or '.join(UPSAMPLING)}")
+        if align_corners and mode != "bilinear":
+            raise NetworkError(f"{layer}: align_corners is of the mode bilinear, not of {mode}")
+        layer.options = {"mode": mode} | ({"align_corners": True} if align_corners else {})
         return self._add(layer, (*before.shape[:2], *out))
 
     def global_pool(self, mode: str = "average", name: str | None = None, after: Layer | None = None) -> Layer:
@@ -334,6 +367,7 @@ ELSEWHERE = {
     "units": "outputs", "ceil_mode": "ceil", "p": "probability", "rate": "probability", "eps": "epsilon",
     "input": "after", "inputs": "after", "relu6": "relu", "adaptive_avg_pool2d": "pool_to", "adaptive_pool": "pool_to",
     "adaptive_max_pool2d": "pool_to", "count_include_pad": "count_padding", "dilations": "dilation", "group": "groups",
+    "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@
 | --- | --- | --- | --- |
 | conv, fc | x, w, b → y | x, dy (not y) | new |
 | pool | x → y | x, y, dy | new |
+| upsample | x → y | dy | new |
 | relu and other element-wise kinds | x → y, or in place | x or y, dy | in place on dy |
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
@@ -164,6 +165,7 @@ def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
 #: Kind → its calls; those of an element-wise kind follow from its record.
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "lrn": _elementwise_forward,
+    "upsample": _elementwise_forward,
     "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, "softmax": _softmax_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip
@@ -276,6 +278,14 @@ class Backward:
         dx, then = self._into(layer, x)
         arguments = {"x": x, "y": y, "dy": dy, "dx": dx, **layer.options}
         return [Call(f"pool.{_pooling(layer, 'backward')}", arguments, [x, y, dy], [dx]), *then]
+
+    def _moved(self, layer: Layer) -> list[Call]:
+        """x's gradient from dy alone, in a map of its own, with the layer's options."""
+        dy = self._dy(layer)
+        dx, then = self._into(layer, layer.x)
+        return [Call(f"{layer.kind}.backward", {"dy": dy, "dx": dx, **layer.options}, [dy], [dx]), *then]
+
+    _upsample = _moved
 
     def _lrn(self, layer: Layer) -> list[Call]:
         x, dy = layer.x, self._dy(layer)

@@ -19,7 +19,20 @@ from refimpl.network.shapes import normalisation_workspace
 from refimpl.network.tensor import Tensor
 
 LayerKind = Literal[
-    "data", "conv", "pool", "fc", "relu", "gelu", "lrn", "batchnorm", "dropout", "softmax", "concat", "join", "fork"
+    "data",
+    "conv",
+    "pool",
+    "upsample",
+    "fc",
+    "relu",
+    "gelu",
+    "lrn",
+    "batchnorm",
+    "dropout",
+    "softmax",
+    "concat",
+    "join",
+    "fork",
 ]
 
 #: The work of a layer: a matrix product, whose time may hide a copy; one streaming pass over its maps,
@@ -70,7 +83,7 @@ class Traits:
     #: y = f(x), element by element: `kernels.KIND.forward(x, y, **options)`, and in place on dy the gradient,
     #: `kernels.KIND.backward(x or y, dy, dx, **options)`.
     elementwise: bool = False
-    forms: tuple[Mapping[str, Any], ...] = ({},)  #: of an element-wise kind: options, a set for each of its kernels
+    forms: tuple[Mapping[str, Any], ...] = ({},)  #: options, a set for each of its kernels
     published: bool = False  #: whether the papers' networks have it, so that their rules name it or leave it out
 
     @property
@@ -115,6 +128,7 @@ TRAITS: Mapping[LayerKind, Traits] = {
         published=True,
     ),
     "pool": Traits("pass", backward_reads=("x", "y"), sign="kept", published=True),
+    "upsample": Traits("pass", backward_reads=(), sign="kept", forms=({}, {"mode": "bilinear"})),
     "relu": Traits(
         "pass", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative",
         elementwise=True, forms=({}, {"at_most": 0.5}), published=True,

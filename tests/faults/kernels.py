@@ -41,6 +41,20 @@ FAULTS = (
         "tests/kernels/test_pool.py",
     ),
     Fault(
+        "a bilinear map's last row reads beyond the map",
+        "kernels/upsample.py",
+        "next_row = width if h < height - 1 else 0",
+        "next_row = width if h < height else 0",
+        "tests/kernels/test_upsample.py",
+    ),
+    Fault(
+        "the gradient of upsampling misses the outputs before an input's own",
+        "kernels/upsample.py",
+        "left = first_from(v - 1,",
+        "left = first_from(v,",
+        "tests/kernels/test_upsample.py",
+    ),
+    Fault(
         "LRN's gradient sums one channel too few",
         "kernels/lrn.py",
         "j = np.int32(c - size + 1)",

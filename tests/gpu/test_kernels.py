@@ -30,6 +30,7 @@ from kernels import (
     relu,
     sgd,
     softmax,
+    upsample,
 )  # fmt: skip
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.targets import gpu
@@ -196,6 +197,30 @@ def pooling(form: str, how: dict[str, Any]) -> Iterator[Case]:
         f"pool.backward {form}", arrays,
         lambda a, stream: backward(a.x, a.y, a.dy, a.dx, **how, stream=stream),
         lambda a: {"dx": slopes(a.x, a.y, a.dy, **how)},
+    )  # fmt: skip
+
+
+def upsampling_cases() -> Iterator[Case]:
+    yield from upsampling("nearest")
+    yield from upsampling("bilinear", mode="bilinear")
+    yield from upsampling("bilinear, aligned", mode="bilinear", align_corners=True)
+
+
+def upsampling(form: str, **how: Any) -> Iterator[Case]:
+    small, large = sized((8, 64, 29, 28), (2, 5, 9, 8)), sized((8, 64, 57, 56), (2, 5, 17, 16))
+
+    def arrays() -> Arrays:
+        return Arrays(x=drawn(*small), y=blank(*large), dy=drawn(*large), dx=blank(*small))
+
+    yield Case(
+        f"upsample.forward {form}", arrays,
+        lambda a, stream: upsample.forward(a.x, a.y, **how, stream=stream),
+        lambda a: {"y": reference.upsample_forward(a.x, large[2:], **how)},
+    )  # fmt: skip
+    yield Case(
+        f"upsample.backward {form}", arrays,
+        lambda a, stream: upsample.backward(a.dy, a.dx, **how, stream=stream),
+        lambda a: {"dx": reference.upsample_backward(a.dy, small[2:], **how)},
     )  # fmt: skip
 
 
@@ -435,8 +460,8 @@ def activation(kind: str, form: Mapping[str, Any], arrays: Callable[[], Arrays])
 
 
 CASES = [
-    *matrix_cases(), *convolution_cases(), *pooling_cases(), *fully_connected_cases(), *normalisation_cases(),
-    *loss_cases(), *joining_cases(), *elementwise_cases(),
+    *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *fully_connected_cases(),
+    *normalisation_cases(), *loss_cases(), *joining_cases(), *elementwise_cases(),
 ]  # fmt: skip
 
 

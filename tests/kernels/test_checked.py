@@ -31,6 +31,7 @@ from kernels import (
     pool,
     sgd,
     softmax,
+    upsample,
 )
 from kernels.conv import bias, grouped
 from kernels.conv.shape import ConvShape
@@ -204,6 +205,17 @@ def pool_to_a_size() -> Outputs:
         y, dy, dx = empty(2, 3, 3, 9), drawn(2, 3, 3, 9), empty(*x.shape)
         pool.forward_to(x, y, out=(3, 9), mode=mode)
         pool.backward_to(x, y, dy, dx, out=(3, 9), mode=mode)
+        outputs += [y, dx]
+    return outputs
+
+
+@case
+def upsample_both_ways() -> Outputs:
+    outputs: Outputs = []
+    for mode in upsample.MODES:
+        x, dy, y, dx = drawn(2, 3, 4, 5), drawn(2, 3, 9, 7), empty(2, 3, 9, 7), empty(2, 3, 4, 5)
+        upsample.forward(x, y, mode=mode)
+        upsample.backward(dy, dx, mode=mode)
         outputs += [y, dx]
     return outputs
 

@@ -26,7 +26,9 @@ CONVENTIONS = (
 )
 #: The element-wise kinds beside the ReLU.
 ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
-KINDS = ("conv", "conv", "pool", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat", *ACTIVATIONS)
+KINDS = (
+    "conv", "conv", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat", *ACTIVATIONS,
+)  # fmt: skip
 
 
 def every_option(batch: int, conventions: Conventions = VDNN, shape: tuple[int, int, int] = (2, 12, 12)) -> Network:
@@ -102,6 +104,10 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
         window, stride = (min(2, height), min(2, width)), draw(st.integers(1, 2))
         pad = (0, 0, window[0] - 1, 0) if draw(st.booleans()) else 0
         b.pool(window, stride, pad, mode, ceil, count_padding=counted, after=x)
+    elif kind == "upsample":
+        size = draw(st.integers(1, 7)), draw(st.integers(1, 7))
+        mode, align_corners = draw(st.sampled_from([("nearest", False), ("bilinear", False), ("bilinear", True)]))
+        b.upsample_to(size, mode, align_corners, after=x)
     elif kind in ("join", "concat"):
         first = 1 if kind == "join" else 2
         same = [y for y in earlier if y is not x and y.shape[first:] == x.shape[first:]]
@@ -123,7 +129,7 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
     """A network with a layer of this kind, called "layer", after a convolution and before a fully connected layer."""
     b = Builder(f"with-{kind}", (batch, 3, 6, 6), conventions)
     x = b.conv(4, 3, pad=1, bias=False, name="before")  # a normalisation takes a bias off again
-    given: dict[str, tuple[Any, ...]] = {"conv": (4, 3), "pool": (2,), "fc": (6,)}
+    given: dict[str, tuple[Any, ...]] = {"conv": (4, 3), "pool": (2,), "fc": (6,), "upsample": (2,)}
     if kind in ("join", "concat", "fork"):
         getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")
     elif kind not in ("data", "softmax"):

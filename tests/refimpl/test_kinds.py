@@ -40,7 +40,7 @@ MADE = ("data", "fork")
 OPERATORS = {
     "conv": ("Conv", "conv2d"), "fc": ("Gemm", "linear"), "pool": ("MaxPool", "max_pool2d"), "lrn": ("LRN", "div"),
     "batchnorm": ("BatchNormalization", "batch_norm"), "dropout": ("Dropout", "dropout"), "concat": ("Concat", "cat"),
-    "join": ("Add", "add"), "softmax": ("Softmax", "softmax"),
+    "join": ("Add", "add"), "softmax": ("Softmax", "softmax"), "upsample": ("Resize", "upsample_nearest2d"),
 } | {made.__name__: (onnx, theirs) for onnx, (theirs, made) in graph.OF_ONE_INPUT.items()}  # fmt: skip
 
 

@@ -12,6 +12,7 @@ difference in padding, rounding or the order of numbers is found here and not in
 | gelu | approximate: none or tanh | |
 | pool | mode, window, stride, pad, ceil, count_padding | |
 | pool_to, global_pool | mode, size | |
+| upsample | mode, align_corners, size | |
 | batchnorm | momentum, epsilon | gamma, beta, running_mean, running_variance |
 | lrn | size, ahead, alpha, beta, k | |
 | dropout | probability | |
@@ -25,7 +26,7 @@ import re
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
@@ -87,6 +88,10 @@ class OperatorCall(ABC):
         """Fill `shape`, from the output's in the file or the module and the number of images there."""
         if len(whole) > 1 and whole[0] == batch:
             self.shape = tuple(map(int, whole[1:]))
+
+    @abstractmethod
+    def shape_of_input(self) -> tuple[int, ...]:
+        """The whole shape of the first input, the batch included; empty where it is unknown."""
 
     @abstractmethod
     def attribute(self, name: str, default: Any) -> Any:
@@ -318,6 +323,15 @@ def reduced(mode: str, axes: Collection[float] | None, rank: int = 4) -> Transla
     return "global_pool", {"mode": mode}
 
 
+def upsampled(call: OperatorCall, mode: str, align_corners: bool, factors: Sequence[float] | None) -> Translated:
+    """To the call's own shape; `factors` (height and width): those that it was computed from, if it was."""
+    before, out = call.shape_of_input()[2:], (call.shape or ())[-2:]
+    exact = factors is None or [size * by for size, by in zip(before, factors, strict=True)] == [*out]
+    if len(out) != 2 or not exact:
+        raise Unsupported(f"maps of {_by(before)} times {factors} are supported if the products are whole numbers")
+    return "upsample", {"mode": mode, "size": out} | ({"align_corners": True} if align_corners else {})
+
+
 def concat(call: OperatorCall, axis: int) -> Translated:
     if axis != 1 and not (call.shape and axis == -len(call.shape)):
         raise Unsupported(f"a concatenation along axis {axis} is not supported, only along the channels")
@@ -407,6 +421,7 @@ def _pad(b: Builder, node: Node, inputs: list[Value]) -> Value:
 OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {
     "conv": _conv, "linear": _linear, "pool": _method("pool", _maps),
     "pool_to": _method("pool_to", _maps), "global_pool": _method("global_pool", _maps),
+    "upsample": _method("upsample_to", _maps),
     "batchnorm": _method("batchnorm", _maps), "lrn": _method("lrn", _maps), "dropout": _method("dropout", _plain),
     "concat": _several("concat"), "add": _several("join"), "pad": _pad,
     "softmax": _as_it_is, "identity": _as_it_is, "reshape": _as_it_is,

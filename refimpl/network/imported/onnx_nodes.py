@@ -216,6 +216,26 @@ def _reduce(mode: str) -> Callable[[OnnxCall], Translated]:
     return translated
 
 
+#: Of a Resize, by its mode: how it may find positions, and how it may round them.  Where maps grow by whole factors all
+#: of these are one rule.
+NEAREST = {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"), ("half_pixel", "round_prefer_ceil")}
+LINEAR = {"half_pixel": False, "pytorch_half_pixel": False, "align_corners": True}
+
+
+def _resize(call: OnnxCall) -> Translated:
+    mode, how = call.attribute("mode", "nearest"), call.attribute("coordinate_transformation_mode", "half_pixel")
+    rounding, scales = call.attribute("nearest_mode", "round_prefer_floor"), call.numbers("scales", 2)
+    call.inputs = call.inputs[:1]
+    call.require(antialias=0)
+    before, out = call.shape_of_input()[2:], (call.shape or ())[-2:]
+    whole = len(before) == len(out) == 2 and not any(large % small for large, small in zip(out, before, strict=True))
+    if mode == "linear" and how in LINEAR and (how != "pytorch_half_pixel" or 1 not in out):
+        return graph.upsampled(call, "bilinear", LINEAR[how], scales[-2:] if scales else None)
+    if mode == "nearest" and (how, rounding) in NEAREST and (whole or how == "asymmetric"):
+        return graph.upsampled(call, "nearest", False, scales[-2:] if scales else None)
+    raise Unsupported(f"a resize with mode={mode}, {how} and {rounding} is not supported as it is in PyTorch")
+
+
 def _batchnorm(call: OnnxCall) -> Translated:
     call.require(spatial=1)
     names = ("gamma", "beta", "running_mean", "running_variance")
@@ -312,5 +332,5 @@ OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
     "MaxPool": _pool("max"), "AveragePool": _pool("average"), "GlobalMaxPool": _global("max"),
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,
-    "Softmax": _softmax, "LogSoftmax": _softmax, "Div": _divide,
+    "Softmax": _softmax, "LogSoftmax": _softmax, "Div": _divide, "Resize": _resize,
 } | dict.fromkeys(RESHAPES, graph.reshape) | {name: made for name, (_, made) in graph.OF_ONE_INPUT.items()}  # fmt: skip

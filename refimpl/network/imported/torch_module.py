@@ -168,6 +168,10 @@ class TorchCall(graph.OperatorCall):
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
 
+    def shape_of_input(self) -> tuple[int, ...]:
+        value = self.node.args[0].meta.get("val")
+        return tuple(map(int, getattr(value, "shape", ())))
+
     def pair(self, name: str) -> tuple[int, int]:
         """A number for both axes, or one for each."""
         given = self[name]
@@ -311,6 +315,14 @@ def _pad(call: TorchCall) -> Translated:
     return "pad", {"pad": (top, left, bottom, right)}
 
 
+def _upsample(mode: str) -> Callable[[TorchCall], Translated]:
+    def translated(call: TorchCall) -> Translated:
+        factors = call["scale_factors"] if call["output_size"] is None else None
+        return graph.upsampled(call, mode, bool(call.attribute("align_corners", False)), factors)
+
+    return translated
+
+
 def _softmax(call: TorchCall) -> Translated:
     return graph.softmax(call, call["dim"])
 
@@ -328,6 +340,7 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "clamp": _clamped("min", "max"), "clamp_min": _clamped("min", ""),
     "max_pool2d": _pool("max"), "max_pool2d_with_indices": _pool("max"),
     "avg_pool2d": _pool("average"), "adaptive_avg_pool2d": _pool_to("average"), "adaptive_max_pool2d": _pool_to("max"),
+    "upsample_nearest2d": _upsample("nearest"), "upsample_bilinear2d": _upsample("bilinear"),
     "mean": _global("average"), "amax": _global("max"), "dropout": _dropout, "add": _add, "pad": _pad,
     "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax, "getitem": _first,
 } | dict.fromkeys(

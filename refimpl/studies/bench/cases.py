@@ -14,7 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from kernels import batchnorm, concat, conv, dropout, elementwise, fc, gemm, join, lrn, pool, relu, sgd, softmax
+from kernels import (
+    batchnorm,
+    concat,
+    conv,
+    dropout,
+    elementwise,
+    fc,
+    gemm,
+    join,
+    lrn,
+    pool,
+    relu,
+    sgd,
+    softmax,
+    upsample,
+)
 from kernels.conv.shape import PASSES, ConvShape
 from kernels.launch import KernelLaunch, bind
 from refimpl.machine.devices import Device
@@ -31,8 +46,8 @@ torch = rivals.torch_or_none()
 ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
 
 FAMILIES = (
-    "gemm", "conv", "fc", "pool", "relu", *ACTIVATIONS, "lrn", "batchnorm", "dropout", "softmax", "concat", "join",
-    "elementwise", "sgd", "launch",
+    "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "lrn", "batchnorm", "dropout", "softmax", "concat",
+    "join", "elementwise", "sgd", "launch",
 )  # fmt: skip
 
 # VGG-16's convolutions, 3×3 with padding 1: name, channels, filters, height and width, how many layers are like this.
@@ -391,6 +406,19 @@ def pool_case(shape: tuple[int, int, int, int], mode: str, window: int, pad: int
     yield streaming_case("pool", f"backward, {what}", shape, 1 + small + reads, backward)
 
 
+def upsample_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """Maps twice as high and as wide."""
+    n, c, h, w = shape = map_shape(gpu, quick)
+    small = n, c, h // 2, w // 2
+    for mode in upsample.MODES:
+        yield streaming_case(
+            "upsample", f"forward, {mode}", shape, 1.25, bound(upsample.forward, small, shape, mode=mode), None,
+            lambda x, y, mode=mode: torch.nn.functional.interpolate(x, scale_factor=2, mode=mode), mode == "bilinear",
+        )  # fmt: skip
+        backward = bound(upsample.backward, shape, small, mode=mode)
+        yield streaming_case("upsample", f"backward, {mode}", shape, 1.25, backward)
+
+
 def batchnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     shape = map_shape(gpu, quick)
     channel, space = (shape[1],), batchnorm.workspace_bytes(shape)
@@ -414,7 +442,7 @@ def batchnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     )  # fmt: skip
 
 
-MAKERS = (gemm_cases, conv_cases, fc_cases, map_cases, concat_cases, pool_cases, batchnorm_cases)
+MAKERS = (gemm_cases, conv_cases, fc_cases, map_cases, concat_cases, pool_cases, upsample_cases, batchnorm_cases)
 
 
 def cases(device: Device, quick: bool = False, family: str | None = None) -> list[Case]:

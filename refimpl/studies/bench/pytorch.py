@@ -190,6 +190,14 @@ def _pool(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     return _pooled(inputs[0], layer.options)[..., : layer.shape[2], : layer.shape[3]]  # there may be a window too many
 
 
+def _upsample(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    from torch.nn import functional
+
+    mode, aligned = layer.options["mode"], layer.options.get("align_corners", False)
+    how = {"align_corners": aligned} if mode == "bilinear" else {}
+    return functional.interpolate(inputs[0], layer.shape[2:], mode=mode, **how)
+
+
 def _relu(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     return _rectified(inputs[0], layer.options, layer.in_place and may_be_overwritten(layer.producers[0]))
 
@@ -228,6 +236,7 @@ def _concat(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
 #: Kind → its output: of a layer, its inputs, and the state of training by name.
 TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "conv": _conv, "fc": _fc, "pool": _pool, "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
+    "upsample": _upsample,
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),
 }  # fmt: skip
