@@ -164,6 +164,10 @@ def conv_backward_bias(dy: Array) -> Array:
     return rounded(wide(dy).sum(axis=(0, 2, 3)))
 
 
+def conv_add_bias(b: Array, y: Array) -> Array:
+    return rounded(wide(y) + per_channel(b, y))
+
+
 # -- pooling -----------------------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
     conv.forward(x, w, b, y, stride=(1, 1), pad=(0, 0), dilation=(1, 1), algorithm="implicit_gemm", workspace=None,
                  stream=None)
     conv.backward_data(dy, w, dx, ...)    conv.backward_filter(x, dy, dw, ...)    conv.backward_bias(dy, db)
+    conv.add_bias(b, y)
 
 x is (images, channels, height, width), w (filters, channels / groups, height, width), b (filters,) or None, y (images,
 filters, height, width), all float32; `kernels.conv.shape` has the formula.  How many groups there are follows from the
@@ -112,6 +113,16 @@ def backward_bias(dy: Any, db: Any, stream: Any = None) -> None:
         raise KernelError(f"{where}: dy has shape {tuple(dy.shape)}, expected (images, filters, height, width)")
     check_shape(where, "db", db, (dy.shape[1],))
     bias.gradient(dy, db, stream)
+
+
+def add_bias(b: Any, y: Any, stream: Any = None) -> None:
+    """y += the bias b of each filter: of a transposed convolution, whose y `backward_data` has made."""
+    where = "conv.add_bias"
+    check(where, b=b, y=y)
+    if len(y.shape) != 4:
+        raise KernelError(f"{where}: y has shape {tuple(y.shape)}, expected (images, filters, height, width)")
+    check_shape(where, "b", b, (y.shape[1],))
+    bias.add_bias(b, y, stream)
 
 
 def workspace_bytes(

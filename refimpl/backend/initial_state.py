@@ -45,7 +45,8 @@ def spread(layer: Layer, shape: tuple[int, ...]) -> float:
     He, Zhang, Ren, Sun: "Delving deep into rectifiers", 2015, eq. 10.
     """
     gain = 1 if any(consumer.traits.work == "loss" for consumer in layer.consumers) else 2
-    return sqrt(gain / prod(shape[1:]))
+    terms = layer.traits.terms(layer) if layer.traits.terms else prod(shape[1:])
+    return sqrt(gain / terms)
 
 
 def first_values(network: Network) -> Iterator[tuple[Tensor, float, float]]:

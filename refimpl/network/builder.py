@@ -28,7 +28,7 @@ from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.kinds import LayerKind
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
-from refimpl.network.shapes import convolved, pooled
+from refimpl.network.shapes import convolved, pooled, transposed
 from refimpl.text import counted, offer
 
 Size = int | tuple[int, int]
@@ -88,11 +88,35 @@ class Builder:
         options["dilation"] = _pair(layer, dilation, "dilation", 1)
         options |= {"filters": _whole(layer, filters, "filters"), "groups": _whole(layer, groups, "groups")}
         layer.options = {**options, "bias": bias}
-        images, channels = layer.producers[0].shape[:2]
-        if channels % groups or filters % groups:
-            both = f"{counted(channels, 'channel')} and {counted(filters, 'filter')}"
-            raise NetworkError(f"{layer}: {both} cannot be cut into {groups} groups")
-        return self._add(layer, (images, int(filters), *self._moved(layer, convolved)))
+        self._check_groups(layer)
+        return self._add(layer, (layer.producers[0].shape[0], int(filters), *self._moved(layer, convolved)))
+
+    def conv_transpose(
+        self, filters: int, window: Size, stride: Size = 1, pad: Pad = 0, bias: bool = True,
+        name: str | None = None, after: Layer | None = None, groups: int = 1, dilation: Size = 1, out_pad: Size = 0,
+    ) -> Layer:  # fmt: skip
+        """A transposed convolution: the gradient of a convolution, which makes maps larger by its stride.
+
+        Args:
+            filters: output channels.
+            window: height and width of a filter.
+            stride: of the convolution: rows and columns of the output from one input to the next.
+            pad: rows and columns left out around the output; also (top, left, bottom, right).
+            bias: whether each output channel has a bias.
+            name: the layer's name (None: its kind and a number).
+            after: the layer whose output it reads (None: the last one).
+            groups: of channels.
+            dilation: rows and columns from one tap of a filter to the next.
+            out_pad: rows and columns added below and on the right, less than the stride.
+        """
+        layer = self._new("conv_transpose", name, [after or self.last])
+        options: dict[str, Any] = self._moved_window(layer, window, stride, pad)
+        options["dilation"] = _pair(layer, dilation, "dilation", 1)
+        options["out_pad"] = _pair(layer, out_pad, "out_pad", 0)
+        options |= {"filters": _whole(layer, filters, "filters"), "groups": _whole(layer, groups, "groups")}
+        layer.options = {**options, "bias": bias}
+        self._check_groups(layer)
+        return self._add(layer, (layer.producers[0].shape[0], int(filters), *self._moved(layer, transposed)))
 
     def pool(
         self, window: Size, stride: Size | None = None, pad: Pad = 0, mode: str = "max", ceil: bool = False,
@@ -334,6 +358,13 @@ class Builder:
         return {**pairs, "pad": _sides(layer, pad)}
 
     @staticmethod
+    def _check_groups(layer: Layer) -> None:
+        channels, filters, groups = layer.producers[0].shape[1], layer.options["filters"], layer.options["groups"]
+        if channels % groups or filters % groups:
+            both = f"{counted(channels, 'channel')} and {counted(filters, 'filter')}"
+            raise NetworkError(f"{layer}: {both} cannot be cut into {groups} groups")
+
+    @staticmethod
     def _moved(layer: Layer, size: Any) -> tuple[int, int]:
         try:
             height, width = size(layer.producers[0].shape, layer.options)
@@ -367,7 +398,8 @@ ELSEWHERE = {
     "units": "outputs", "ceil_mode": "ceil", "p": "probability", "rate": "probability", "eps": "epsilon",
     "input": "after", "inputs": "after", "relu6": "relu", "adaptive_avg_pool2d": "pool_to", "adaptive_pool": "pool_to",
     "adaptive_max_pool2d": "pool_to", "count_include_pad": "count_padding", "dilations": "dilation", "group": "groups",
-    "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
+    "conv_transpose2d": "conv_transpose", "convtranspose2d": "conv_transpose", "output_padding": "out_pad",
+    "deconv": "conv_transpose", "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from refimpl.network.kinds import TRAITS
 from refimpl.network.tensor import Tensor
 
 #: The functions whose algorithm, and hence workspace, a plan chooses.
-CHOOSABLE = tuple(function for traits in TRAITS.values() for function in traits.choosable)
+CHOOSABLE = tuple(dict.fromkeys(function for traits in TRAITS.values() for function in traits.choosable))
 
 NOT_IN_KEY = ("layer",)  #: arguments that change what is computed and not how long it takes
 

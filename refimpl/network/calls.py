@@ -2,7 +2,7 @@
 
 | layer | forward | backward reads | its gradient map dx |
 | --- | --- | --- | --- |
-| conv, fc | x, w, b → y | x, dy (not y) | new |
+| conv, conv_transpose, fc | x, w, b → y | x, dy (not y) | new |
 | pool | x → y | x, y, dy | new |
 | upsample | x → y | dy | new |
 | relu and other element-wise kinds | x → y, or in place | x or y, dy | in place on dy |
@@ -75,12 +75,13 @@ def _weights(layer: Layer) -> dict[str, Tensor]:
 
 def _multiply_adds(layer: Layer) -> int:
     """Floating-point operations of one pass of a convolution or a fully connected layer, the direct way."""
-    return 2 * prod(layer.shape) * prod(layer.parameters["w"].weight.shape[1:])
+    results = layer.x.shape if layer.kind == "conv_transpose" else layer.shape
+    return 2 * prod(results) * prod(layer.parameters["w"].weight.shape[1:])
 
 
 def _window_walk(layer: Layer) -> dict[str, tuple[int, ...]]:
     """Stride, padding and, if there is one, dilation of a convolution; a fully connected layer has none."""
-    if layer.kind != "conv":
+    if layer.kind == "fc":
         return {}
     dilated = () if layer.options["dilation"] == (1, 1) else ("dilation",)
     return {name: layer.options[name] for name in ("stride", "pad", *dilated)}
@@ -91,6 +92,16 @@ def _linear_forward(network: Shared, layer: Layer) -> list[Call]:
     arguments = {"b": None, **given, "y": layer.y, **_window_walk(layer)}
     flops = _multiply_adds(layer)
     return [Call(f"{layer.kind}.forward", arguments, given.values(), [layer.y], flops=flops), *_fused(layer)]
+
+
+def _transposed_forward(network: Shared, layer: Layer) -> list[Call]:
+    """The gradient of the data of a convolution that reads y and makes x; the bias comes after it."""
+    x, y, weights = layer.x, layer.y, _weights(layer)
+    arguments = {"dy": x, "w": weights["w"], "dx": y, **_window_walk(layer)}
+    calls = [Call("conv.backward_data", arguments, [x, weights["w"]], [y], flops=_multiply_adds(layer))]
+    if "b" in weights:
+        calls.append(Call("conv.add_bias", {"b": weights["b"], "y": y}, [weights["b"]], updates=[y]))
+    return calls
 
 
 def _fused(layer: Layer) -> list[Call]:
@@ -164,7 +175,8 @@ def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
 
 #: Kind → its calls; those of an element-wise kind follow from its record.
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
-    "conv": _linear_forward, "fc": _linear_forward, "pool": _pool_forward, "lrn": _elementwise_forward,
+    "conv": _linear_forward, "fc": _linear_forward, "conv_transpose": _transposed_forward,
+    "pool": _pool_forward, "lrn": _elementwise_forward,
     "upsample": _elementwise_forward,
     "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, "softmax": _softmax_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
@@ -249,29 +261,51 @@ class Backward:
         ]
 
     def _linear(self, layer: Layer) -> list[Call]:
+        """A convolution or a fully connected layer."""
+        kind, x, dy, w, flops = layer.kind, layer.x, self._dy(layer), layer.parameters["w"], _multiply_adds(layer)
+        walk = _window_walk(layer)
+        held = [layer.y] if self.network.conventions.holds_outputs else []
+        filter_ = {"x": x, "dy": dy, "dw": w.gradient, **walk}
+
+        def to_data(dx: Tensor) -> Call:
+            data = {"dy": dy, "w": w.weight, "dx": dx, **walk}
+            return Call(f"{kind}.backward_data", data, [dy, w.weight], [dx], flops=flops)
+
+        to_filter = Call(f"{kind}.backward_filter", filter_, [x, dy, *held], [w.gradient], flops=flops)
+        return self._product(layer, kind, to_filter, to_data)
+
+    _conv = _fc = _linear
+
+    def _conv_transpose(self, layer: Layer) -> list[Call]:
+        """Those of the convolution that reads dy and makes dx."""
+        x, dy, w, flops = layer.x, self._dy(layer), layer.parameters["w"], _multiply_adds(layer)
+        walk = _window_walk(layer)
+
+        def to_data(dx: Tensor) -> Call:
+            data = {"x": dy, "w": w.weight, "b": None, "y": dx, **walk}
+            return Call("conv.forward", data, [dy, w.weight], [dx], flops=flops)
+
+        filter_ = {"x": dy, "dy": x, "dw": w.gradient, **walk}
+        to_filter = Call("conv.backward_filter", filter_, [dy, x], [w.gradient], flops=flops)
+        return self._product(layer, "conv", to_filter, to_data)
+
+    def _product(self, layer: Layer, family: str, to_filter: Call, to_data: Callable[[Tensor], Call]) -> list[Call]:
         """Filter, then data, then bias; the gradient of the weights needs no map of its own and so comes first.
 
         Where it does need one, that is the last to be allocated.
         """
-        x, dy, w, flops = layer.x, self._dy(layer), layer.parameters["w"], _multiply_adds(layer)
-        walk = _window_walk(layer)
-        held = [layer.y] if self.network.conventions.holds_outputs else []
-        filter_ = {"x": x, "dy": dy, "dw": w.gradient, **walk}
-        calls = [Call(f"{layer.kind}.backward_filter", filter_, [x, dy, *held], [w.gradient], flops=flops)]
+        dy, calls = self._dy(layer), [to_filter]
         if layer.producers[0].learns:
-            dx, then = self._into(layer, x)
-            data = {"dy": dy, "w": w.weight, "dx": dx, **walk}
-            to_data = [Call(f"{layer.kind}.backward_data", data, [dy, w.weight], [dx], flops=flops), *then]
-            calls = [*to_data, *calls] if w.gradient.managed else [*calls, *to_data]
+            dx, then = self._into(layer, layer.x)
+            made = [to_data(dx), *then]
+            calls = [*made, *calls] if layer.parameters["w"].gradient.managed else [*calls, *made]
         if layer.has_relu:
             relu = {"y": layer.y, "dy": dy, "dx": dy, **layer.relu_options}
             calls.insert(0, Call("relu.backward", relu, [layer.y], updates=[dy]))
         if "b" in layer.parameters:
             db = layer.parameters["b"].gradient
-            calls.append(Call(f"{layer.kind}.backward_bias", {"dy": dy, "db": db}, [dy], [db]))
+            calls.append(Call(f"{family}.backward_bias", {"dy": dy, "db": db}, [dy], [db]))
         return calls + self._update(layer)
-
-    _conv = _fc = _linear
 
     def _pool(self, layer: Layer) -> list[Call]:
         x, y, dy = layer.x, layer.y, self._dy(layer)

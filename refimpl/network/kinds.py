@@ -21,6 +21,7 @@ from refimpl.network.tensor import Tensor
 LayerKind = Literal[
     "data",
     "conv",
+    "conv_transpose",
     "pool",
     "upsample",
     "fc",
@@ -78,6 +79,8 @@ class Traits:
     statistics: Callable[[Described], Shapes] = nothing  #: what else lives as long as training
     #: Parameter or statistic → its first value, the same everywhere; None: drawn by He's rule.
     first: Mapping[str, float | None] = field(default_factory=dict)
+    #: Terms of the sum that an output is, by which weights are drawn; by default all axes of "w" but the first.
+    terms: Callable[[Described], float] | None = None
     scratch_bytes: Callable[[Described], int] | None = None  #: of a workspace that all layers of this kind share
     choosable: tuple[str, ...] = ()  #: the functions of `kernels` whose algorithm, and so workspace, a plan chooses
     #: y = f(x), element by element: `kernels.KIND.forward(x, y, **options)`, and in place on dy the gradient,
@@ -110,6 +113,20 @@ def filters(layer: Described) -> Shapes:
     return {"w": (outputs, *inputs)} | ({"b": (outputs,)} if options["bias"] else {})
 
 
+def transposed_filters(layer: Described) -> Shapes:
+    """The weights of the convolution whose gradient a transposed convolution is: its filters are our input channels."""
+    options = layer.options
+    w = (layer.x.shape[1], options["filters"] // options["groups"], *options["window"])
+    return {"w": w} | ({"b": (options["filters"],)} if options["bias"] else {})
+
+
+def transposed_terms(layer: Described) -> float:
+    """An output is read by every stride-th tap of the filters of its group, in both axes."""
+    options = layer.options
+    terms = layer.x.shape[1] // options["groups"] * prod(options["window"])
+    return max(1.0, float(terms / prod(options["stride"])))
+
+
 def each_channel(*names: str) -> Callable[[Described], Shapes]:
     """A number of each name for every channel."""
     return lambda layer: dict.fromkeys(names, (layer.shape[1],))
@@ -122,6 +139,10 @@ TRAITS: Mapping[LayerKind, Traits] = {
     "conv": Traits(
         "product", backward_reads=("x",), fuses_relu=True, parameters=filters, first={"w": None, "b": 0.0},
         choosable=("conv.forward", "conv.backward_data", "conv.backward_filter"), published=True,
+    ),
+    "conv_transpose": Traits(
+        "product", backward_reads=("x",), parameters=transposed_filters, first={"w": None, "b": 0.0},
+        terms=transposed_terms, choosable=("conv.forward", "conv.backward_data", "conv.backward_filter"),
     ),
     "fc": Traits(
         "product", backward_reads=("x",), fuses_relu=True, parameters=filters, first={"w": None, "b": 0.0},

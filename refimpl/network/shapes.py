@@ -24,6 +24,21 @@ def convolved(x_shape: Sequence[int], options: Mapping[str, Any]) -> tuple[int, 
     return _both(x_shape, reach, options, False)
 
 
+def transposed(x_shape: Sequence[int], options: Mapping[str, Any]) -> tuple[int, int]:
+    """Height and width of a transposed convolution's output: a convolution of it has x's."""
+    pad = four_sides(options["pad"])
+    out = []
+    for axis, (size, stride, more) in enumerate(zip(x_shape[2:], options["stride"], options["out_pad"], strict=True)):
+        reach = options["dilation"][axis] * (options["window"][axis] - 1) + 1
+        length = (size - 1) * stride + reach - pad[axis] - pad[axis + 2] + more
+        if more >= stride:
+            raise ValueError(f"out_pad {more} must be smaller than the stride {stride}")
+        if length < 1:
+            raise ValueError(f"the padding {tuple(options['pad'])} leaves nothing of a map of {size} rows or columns")
+        out.append(length)
+    return out[0], out[1]
+
+
 def pooled(x_shape: Sequence[int], options: Mapping[str, Any]) -> tuple[int, int]:
     """Height and width of a pooling's output.
 

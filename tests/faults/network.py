@@ -21,6 +21,21 @@ FAULTS = (
         slow=True,
     ),
     Fault(
+        "a transposed convolution forgets its bias",
+        "refimpl/network/calls.py",
+        'if "b" in weights:\n        calls',
+        'if "c" in weights:\n        calls',
+        "tests/refimpl/test_kinds.py",
+        slow=True,
+    ),
+    Fault(
+        "a transposed convolution's weights are drawn as a convolution's",
+        "refimpl/network/kinds.py",
+        "        terms=transposed_terms, choosable",
+        "        choosable",
+        "tests/refimpl/network/test_builder.py",
+    ),
+    Fault(
         "a resize of ONNX's whose corners stay is imported as one whose corners move",
         "refimpl/network/imported/onnx_nodes.py",
         '"align_corners": True}',

@@ -27,7 +27,8 @@ CONVENTIONS = (
 #: The element-wise kinds beside the ReLU.
 ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
 KINDS = (
-    "conv", "conv", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout", "join", "concat", *ACTIVATIONS,
+    "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
+    "join", "concat", *ACTIVATIONS,
 )  # fmt: skip
 
 
@@ -104,6 +105,12 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
         window, stride = (min(2, height), min(2, width)), draw(st.integers(1, 2))
         pad = (0, 0, window[0] - 1, 0) if draw(st.booleans()) else 0
         b.pool(window, stride, pad, mode, ceil, count_padding=counted, after=x)
+    elif kind == "conv_transpose":
+        stride = draw(st.integers(1, 2)) if max(height, width) < 7 else 1
+        how = {"pad": draw(st.sampled_from([0, 1, (0, 1, 1, 0)])), "out_pad": draw(st.integers(0, stride - 1))}
+        groups = draw(st.sampled_from([1, x.shape[1]]))
+        filters = groups * draw(st.integers(1, 2)) if groups > 1 else draw(st.integers(1, 4))
+        b.conv_transpose(filters, (3, 4), stride, bias=draw(st.booleans()), after=x, groups=groups, **how)
     elif kind == "upsample":
         size = draw(st.integers(1, 7)), draw(st.integers(1, 7))
         mode, align_corners = draw(st.sampled_from([("nearest", False), ("bilinear", False), ("bilinear", True)]))
@@ -129,7 +136,13 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
     """A network with a layer of this kind, called "layer", after a convolution and before a fully connected layer."""
     b = Builder(f"with-{kind}", (batch, 3, 6, 6), conventions)
     x = b.conv(4, 3, pad=1, bias=False, name="before")  # a normalisation takes a bias off again
-    given: dict[str, tuple[Any, ...]] = {"conv": (4, 3), "pool": (2,), "fc": (6,), "upsample": (2,)}
+    given: dict[str, tuple[Any, ...]] = {
+        "conv": (4, 3),
+        "conv_transpose": (3, 2, 2),
+        "pool": (2,),
+        "fc": (6,),
+        "upsample": (2,),
+    }
     if kind in ("join", "concat", "fork"):
         getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")
     elif kind not in ("data", "softmax"):

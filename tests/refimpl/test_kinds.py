@@ -16,6 +16,8 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernels import reference
 from refimpl.machine import cpu_costs, cpu_model
@@ -27,7 +29,7 @@ from refimpl.network.kinds import TRAITS, LayerKind, Traits
 from refimpl.studies.bench import pytorch
 from refimpl.studies.bench.cases import cases
 from tests.refimpl import drawn_networks
-from tests.refimpl.drawn_networks import with_kind
+from tests.refimpl.drawn_networks import networks, with_kind
 from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_call, run_plainly
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +43,7 @@ OPERATORS = {
     "conv": ("Conv", "conv2d"), "fc": ("Gemm", "linear"), "pool": ("MaxPool", "max_pool2d"), "lrn": ("LRN", "div"),
     "batchnorm": ("BatchNormalization", "batch_norm"), "dropout": ("Dropout", "dropout"), "concat": ("Concat", "cat"),
     "join": ("Add", "add"), "softmax": ("Softmax", "softmax"), "upsample": ("Resize", "upsample_nearest2d"),
+    "conv_transpose": ("ConvTranspose", "conv_transpose2d"),
 } | {made.__name__: (onnx, theirs) for onnx, (theirs, made) in graph.OF_ONE_INPUT.items()}  # fmt: skip
 
 
@@ -236,16 +239,31 @@ def settled(kind: str, conventions: Conventions) -> Iterator[Network]:
 @pytest.mark.parametrize("conventions", CONVENTIONS)
 @pytest.mark.parametrize("kind", TRAITS)
 def test_a_layer_of_each_kind_trains_as_in_pytorch(kind: str, conventions: str, torch: Any) -> None:
+    for network in settled(kind, CONVENTIONS[conventions]):
+        trains_as_in_pytorch(network)
+
+
+def trains_as_in_pytorch(network: Network) -> None:
+    """One iteration, and PyTorch's in double precision."""
     from tests.refimpl.by_torch import run_torch
 
-    for network in settled(kind, CONVENTIONS[conventions]):
-        state = new_state(network)
-        images, labels = draw_batch(network)
-        expected = run_torch(network, state, images, labels, SETTINGS)
-        run_plainly(network, state, images, labels, SETTINGS)
-        for name, value in expected.items():
-            room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
-            np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=name)
+    state = new_state(network)
+    images, labels = draw_batch(network)
+    expected = run_torch(network, state, images, labels, SETTINGS)
+    run_plainly(network, state, images, labels, SETTINGS)
+    for name, value in expected.items():
+        room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
+        np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in TRAITS if not (TRAITS[kind].published or TRAITS[kind].elementwise)])
+@given(drawn=st.data())
+@settings(max_examples=25)
+def test_layers_of_drawn_shapes_and_options_train_as_in_pytorch(kind: str, drawn: Any, torch: Any) -> None:
+    """Of the kinds that have no test of their own for it."""
+    network = drawn.draw(networks(layers=3, kinds=("conv", kind, kind)))
+    trains_as_in_pytorch(network)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TRAITS if kind != "data"])

@@ -7,6 +7,7 @@ difference in padding, rounding or the order of numbers is found here and not in
 | operation | attributes | weights |
 | --- | --- | --- |
 | conv | stride, pad, dilation, groups | w, b |
+| conv_transpose | stride, pad, dilation, groups, out_pad | w, b |
 | linear | | w, b |
 | relu | at_most: 6 or None | |
 | gelu | approximate: none or tanh | |
@@ -379,6 +380,15 @@ def _conv(b: Builder, node: Node, inputs: list[Value]) -> Value:
     return Value(layer, node.shape)
 
 
+def _conv_transpose(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    (value,), w = inputs, node.weights["w"].values
+    how, window = node.attributes, (w.shape[2], w.shape[3])
+    x, filters = _maps(node, value), w.shape[1] * how["groups"]
+    return Value(
+        b.conv_transpose(filters, window, bias="b" in node.weights, name=node.name, after=x, **how), node.shape
+    )
+
+
 def _linear(b: Builder, node: Node, inputs: list[Value]) -> Value:
     (value,) = inputs
     if len(value.shape) != 1:
@@ -419,7 +429,7 @@ def _pad(b: Builder, node: Node, inputs: list[Value]) -> Value:
 
 
 OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {
-    "conv": _conv, "linear": _linear, "pool": _method("pool", _maps),
+    "conv": _conv, "conv_transpose": _conv_transpose, "linear": _linear, "pool": _method("pool", _maps),
     "pool_to": _method("pool_to", _maps), "global_pool": _method("global_pool", _maps),
     "upsample": _method("upsample_to", _maps),
     "batchnorm": _method("batchnorm", _maps), "lrn": _method("lrn", _maps), "dropout": _method("dropout", _plain),

@@ -147,6 +147,19 @@ def _conv(call: OnnxCall) -> Translated:
     return "conv", how, weights
 
 
+def _conv_transpose(call: OnnxCall) -> Translated:
+    call.require(auto_pad="NOTSET", output_shape=None)
+    weights = {"w": call.weight(1)} | ({"b": call.weight(2)} if call.optional(2) else {})
+    if weights["w"].values.ndim != 4:
+        raise Unsupported("a transposed convolution is supported over two axes only")
+    more = [*call.attribute("output_padding", (0, 0))]
+    if len(more) != 2:
+        raise Unsupported(f"output_padding is {more}; two numbers are supported")
+    how = {"stride": call.pair("strides", 1), "dilation": call.pair("dilations", 1), "out_pad": tuple(map(int, more))}
+    pad = call.padding((1, 1), (1, 1), (1, 1))
+    return "conv_transpose", how | {"pad": pad, "groups": int(call.attribute("group", 1))}, weights
+
+
 def _gemm(call: OnnxCall) -> Translated:
     call.require(transA=0, alpha=1.0, beta=1.0)
     weights = {"w": call.weight(1, transposed=not call.attribute("transB", 0))}
@@ -328,7 +341,8 @@ LRN = ("Pow", "Add", "Mul", "AveragePool", "Pad", "Mul")
 OF_SHAPES = ("Shape", "Size")  #: their outputs are no maps, whatever their inputs are
 
 OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
-    "Conv": _conv, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add, "Clip": _clip,
+    "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add,
+    "Clip": _clip,
     "MaxPool": _pool("max"), "AveragePool": _pool("average"), "GlobalMaxPool": _global("max"),
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,

@@ -218,6 +218,12 @@ def _conv2d(call: TorchCall) -> Translated:
     return "conv", how, weights
 
 
+def _conv_transpose2d(call: TorchCall) -> Translated:
+    how: dict[str, Any] = {name: call.pair(name) for name in ("stride", "dilation")}
+    how |= {"pad": call.pair("padding") * 2, "out_pad": call.pair("output_padding"), "groups": call["groups"]}
+    return "conv_transpose", how, call.weights(w="weight", b="bias")
+
+
 def _linear(call: TorchCall) -> Translated:
     return "linear", {}, call.weights(w="weight", b="bias")
 
@@ -335,7 +341,8 @@ def _first(call: TorchCall) -> Translated:
 
 
 OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
-    "conv2d": _conv2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn, "cat": _cat, "concat": _cat,
+    "conv2d": _conv2d, "conv_transpose2d": _conv_transpose2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn,
+    "cat": _cat, "concat": _cat,
     "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),
     "clamp": _clamped("min", "max"), "clamp_min": _clamped("min", ""),
     "max_pool2d": _pool("max"), "max_pool2d_with_indices": _pool("max"),

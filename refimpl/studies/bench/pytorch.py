@@ -179,6 +179,20 @@ def _conv(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     return functional.conv2d(x, given["w"], given.get("b"), *walk)
 
 
+def _conv_transpose(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    """Whole, then cut at all sides; what is added at the end is the bias alone."""
+    from torch.nn import functional
+
+    (x,), given, options = inputs, _weights(layer, state), layer.options
+    whole = functional.conv_transpose2d(
+        x, given["w"], None, options["stride"], groups=options["groups"], dilation=options["dilation"]
+    )
+    top, left = options["pad"][:2]
+    below, right = (size - there for size, there in zip(layer.shape[2:], whole.shape[2:], strict=True))
+    y = functional.pad(whole, (-left, right + left, -top, below + top))
+    return y + given["b"].view(1, -1, 1, 1) if "b" in given else y
+
+
 def _fc(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
@@ -235,7 +249,8 @@ def _concat(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
 
 #: Kind → its output: of a layer, its inputs, and the state of training by name.
 TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
-    "conv": _conv, "fc": _fc, "pool": _pool, "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
+    "conv": _conv, "conv_transpose": _conv_transpose, "fc": _fc, "pool": _pool,
+    "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
     "upsample": _upsample,
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kernels import batchnorm, lrn, pool
 from kernels.arguments import KernelError
 from kernels.conv.shape import ConvShape
+from refimpl.backend.initial_state import spread
 from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, LAYERS
@@ -133,6 +134,16 @@ WRONG = {
         lambda: builder().pool(2, pad=(1, 1, 2, 1)),
         ("pool1", (1, 1, 2, 1), "window", (2, 2)),
     ),
+    "out_pad": (
+        lambda: builder().conv_transpose(4, 3, stride=2, out_pad=2),
+        ("conv_transpose1", "out_pad", 2, "stride"),
+    ),
+    "all padding": (lambda: builder().conv_transpose(4, 3, pad=5), ("conv_transpose1", "padding", (5, 5), 8)),
+    "transposed groups": (lambda: builder().conv_transpose(4, 3, groups=2), ("conv_transpose1", 3, 4, 2, "groups")),
+    "larger rows": (lambda: [b := builder(), b.fc(3), b.upsample(2)], ("upsample", (2, 3))),
+    "half a factor": (lambda: builder().upsample(1.5), ("upsample", "factor", 1.5)),  # type: ignore[arg-type]
+    "cubic": (lambda: builder().upsample(2, "cubic"), ("upsample1", "cubic", "nearest or bilinear")),
+    "nearest corners": (lambda: builder().upsample(2, align_corners=True), ("upsample1", "align_corners", "nearest")),
     "limit": (lambda: builder().relu(at_most=0), ("relu", "at_most", 0)),
     "ahead": (lambda: builder().lrn(4, ahead=4), ("lrn", "ahead", 4)),
     "one input": (lambda: [b := builder(), b.join(b.conv(4, 1))], ("join",)),
@@ -210,6 +221,19 @@ def test_pooling_to_a_size_is_a_layer_only_where_it_is_needed() -> None:
     assert b.global_pool("max", after=first).shape == (2, 4, 1, 1)
 
 
+def test_a_transposed_convolution_undoes_a_convolutions_shape_and_keeps_its_variance() -> None:
+    b = builder()
+    b.conv(4, 3, stride=2, pad=1, after=b.input)  # 8×8 to 4×4
+    layer = b.conv_transpose(6, 3, stride=2, pad=1, out_pad=1)
+    assert layer.shape == (2, 6, 8, 8)
+    assert b.upsample((3, 1)).shape == (2, 6, 24, 8) and b.upsample_to(5, "bilinear").shape == (2, 6, 5, 5)
+    assert b.upsample_to(5) is b.last
+    b.fc(2)
+    b.softmax()
+    b.build()
+    assert spread(layer, (4, 6, 3, 3)) == pytest.approx((2 / (4 * 9 / 4)) ** 0.5)
+
+
 @pytest.mark.slow
 def test_wide_forks_are_built_in_linear_time_too() -> None:
     """A map with thousands of readers: looked up one by one in a list they would take a minute."""
@@ -271,7 +295,7 @@ def test_without_the_convention_it_never_is() -> None:
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda b: b.linear(10), "a Builder has no 'linear'; write fc. There are: conv, pool,"),
+        (lambda b: b.linear(10), "a Builder has no 'linear'; write fc. There are: conv,"),
         (lambda b: b.batchnrm(), "a Builder has no 'batchnrm'; did you mean batchnorm? There are: conv,"),
         (lambda b: b.buld(), "did you mean build?"),
         (lambda b: b.conv(8, 3, padding=1), "conv has no option 'padding'; write pad. There are: filters, window,"),

@@ -47,6 +47,9 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
     "nearest to a size": (lambda: resized((7, 4)), ["upsample"]),
     "bilinear": (lambda: nn.Upsample(scale_factor=(2, 1.5), mode="bilinear"), ["upsample"]),
     "bilinear, aligned": (lambda: resized((9, 8), mode="bilinear", align_corners=True), ["upsample"]),
+    "transposed": (lambda: nn.ConvTranspose2d(6, 4, 3, 2, padding=1, output_padding=1), ["conv_transpose"]),
+    "transposed, in groups": (lambda: nn.ConvTranspose2d(6, 4, (2, 3), groups=2, bias=False), ["conv_transpose"]),
+    "transposed, dilated": (lambda: nn.ConvTranspose2d(6, 5, 2, dilation=(1, 2)), ["conv_transpose"]),
     "bilinear to a size": (lambda: resized((4, 11), mode="bilinear"), ["upsample"]),
 }
 
