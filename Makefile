@@ -15,7 +15,7 @@ GPU ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo tutorials test test-fast test-emulated campaign faults mutants lint docs gpu environment clean coverage lowest wheel
+.PHONY: help demo tutorials test test-fast test-emulated seconds campaign faults mutants lint docs gpu environment clean coverage lowest wheel
 MAKEFLAGS += --no-print-directory
 
 # The emulated GPU's own driver under AddressSanitizer.
@@ -62,6 +62,9 @@ PYTEST := -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(TEST) ## run every test but the campaigns
 	@$(PY) $(PYTEST)
+
+seconds: $(TEST) ## run every test but the campaigns, and say where the processor's seconds go, by room
+	@$(PY) $(PYTEST) --seconds
 
 test-fast: $(TEST) ## run every test but the slow ones
 	@$(PY) $(PYTEST) -q -m "not slow"

@@ -43,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--device", choices=("gpu", "emulated", "none"),
         help="what runs the tests marked gpu, all of them; default: the GPU, or without one a selection, emulated",
     )  # fmt: skip
+    parser.addoption("--seconds", action="store_true", help="say where the processor's seconds went, by room")
     parser.addoption("--limit", type=float, metavar="SECONDS", help="processor seconds that a test may take")
 
 
@@ -50,6 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests import gpu_device
 
     gpu_device.choose(config.getoption("--device"))
+    if config.getoption("--seconds"):
+        from tests.seconds import Seconds
+
+        config.pluginmanager.register(Seconds())
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what is to run in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     emulated = "emulated" if config.getoption("--device") == "emulated" else "suite"
