@@ -10,6 +10,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import reduce
+from operator import add
 from pathlib import PurePath
 from time import process_time
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ class Spent(NamedTuple):
 
 
 def total(spent: Iterable[Spent]) -> Spent:
-    return reduce(lambda one, two: Spent(*(a + b for a, b in zip(one, two, strict=True))), spent)
+    return reduce(lambda one, two: Spent(*map(add, one, two)), spent)
 
 
 class Compiling:
@@ -76,7 +77,8 @@ class Seconds:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for name, spent in report.user_properties if report.when == "teardown" else ():
+        properties: Any = report.user_properties if report.when == "teardown" else ()
+        for name, spent in properties:
             if name == NAME:
                 folders = PurePath(report.nodeid.partition("::")[0]).parts[1:-1]
                 self.rooms["/".join(folders[:2]) or "tests"].append(Spent(*spent))

@@ -74,8 +74,8 @@ def test_a_plan_that_moves_nothing_is_replayed_and_not_planned_again(
 
 def test_the_least_budget_of_combined_is_searched_for() -> None:
     """Its unlimited plan moves nothing; with less memory it finds another one."""
-    network = build("tiny-resnet")
-    least = least_budget(network, setup("combined"), TITAN_X, 4096)
-    baseline_least = least_budget(network, baseline(), TITAN_X, 4096)
+    network = build("tiny-vgg")
+    least = least_budget(network, setup("combined"), TITAN_X, 1 << 16)
+    baseline_least = least_budget(network, baseline(), TITAN_X, 1 << 16)
     assert least is not None and baseline_least is not None and least < 0.6 * baseline_least
     assert attempt(network, setup("combined"), TITAN_X, least, exact=True) is not None
