@@ -135,7 +135,7 @@ def operators_table() -> str:
     """The operators of one input that ONNX and PyTorch have alike."""
     from refimpl.network.imported.graph import OF_ONE_INPUT
 
-    rows = [[f"`{made.__name__}()`", f"`{theirs}`", f"`{onnx}`"] for onnx, (theirs, made) in OF_ONE_INPUT.items()]
+    rows = [[f"`{kind}()`", f"`{kind}`", f"`{onnx}`"] for onnx, kind in OF_ONE_INPUT.items()]
     return markdown_table(["layer", "PyTorch", "ONNX"], rows) + "\n"
 
 

@@ -6,7 +6,7 @@ One file a family, each with plain functions over arrays: NumPy arrays run on th
     conv         convolution, one file an algorithm     pool         maximum and average
     batchnorm    lrn    relu    dropout    softmax      sgd          the optimiser's step
     concat       join (and fork)    upsample            elementwise  fill, copy, axpy
-    and a file for each further activation
+    activation   what the smooth activations share, a file each; functions: their exp, erf, tanh and sigmoid
 
     reference    the same in plain NumPy: the oracle    declare, launch   declaring, launching and binding kernels
     arguments    checks, one clear error each           targets           what compiles and runs them

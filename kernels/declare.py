@@ -102,11 +102,20 @@ class Kernel:
 
 
 def kernel(
-    block: int | Sequence[int], name: str | None = None, **options: Any
+    block: int | Sequence[int], name: str | None = None, about: tuple[str, str] | None = None, **options: Any
 ) -> Callable[[Callable[..., None]], Kernel]:
-    """Declare a kernel that is always launched with this block.  `options` go to Numba (`launch_bounds=(256, 2)`)."""
+    """Declare a kernel that is always launched with this block.
+
+    Args:
+        block: its threads.
+        name: None: the function's.
+        about: the module that it belongs to, and its docstring, if it is made for another module than it is written in.
+        options: for Numba (`launch_bounds=(256, 2)`).
+    """
 
     def declare(function: Callable[..., None]) -> Kernel:
+        if about is not None:
+            function.__module__, function.__doc__ = about
         made = Kernel(function, name or function.__name__, dim3(block), options)
         if made.name in REGISTRY and REGISTRY[made.name].function.__module__ != function.__module__:
             raise ValueError(f"there is a kernel {made.name} already, in {REGISTRY[made.name].function.__module__}")

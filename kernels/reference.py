@@ -347,7 +347,7 @@ def relu_backward(y: Array, dy: Array, at_most: float | None = None) -> Array:
     return rounded(np.where((wide(y) <= 0) | above, 0, wide(dy)))
 
 
-# -- gelu --------------------------------------------------------------------------------------------------------------
+# -- smooth activations, and the leaky rectifier -----------------------------------------------------------------------
 
 erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -367,6 +367,60 @@ def _gelu_share(x: NDArray[np.float64], approximate: str) -> tuple[NDArray[np.fl
         return (1 + erf(x / np.sqrt(2))) / 2, np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
     t = np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
     return (1 + t) / 2, (1 - t * t) * np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x * x) / 2
+
+
+def sigmoid_forward(x: Array) -> Array:
+    return rounded(_sigmoid(x))
+
+
+def sigmoid_backward(y: Array, dy: Array) -> Array:
+    return rounded(wide(dy) * wide(y) * (1 - wide(y)))
+
+
+def _sigmoid(x: Array) -> NDArray[np.float64]:
+    return (1 + np.tanh(wide(x) / 2)) / 2  # no exponential that overflows
+
+
+def tanh_forward(x: Array) -> Array:
+    return rounded(np.tanh(wide(x)))
+
+
+def tanh_backward(y: Array, dy: Array) -> Array:
+    return rounded(wide(dy) * (1 - wide(y) ** 2))
+
+
+def silu_forward(x: Array) -> Array:
+    return rounded(wide(x) * _sigmoid(x))
+
+
+def silu_backward(x: Array, dy: Array) -> Array:
+    share = _sigmoid(x)
+    return rounded(wide(dy) * (share + wide(x) * share * (1 - share)))
+
+
+def hardsigmoid_forward(x: Array) -> Array:
+    return rounded(np.clip(wide(x) / 6 + 0.5, 0, 1))
+
+
+def hardsigmoid_backward(y: Array, dy: Array) -> Array:
+    return rounded(np.where((wide(y) <= 0) | (wide(y) >= 1), 0, wide(dy) / 6))
+
+
+def hardswish_forward(x: Array) -> Array:
+    return rounded(wide(x) * np.clip(wide(x) / 6 + 0.5, 0, 1))
+
+
+def hardswish_backward(x: Array, dy: Array) -> Array:
+    slope = np.where(wide(x) < -3, 0, np.where(wide(x) > 3, 1, wide(x) / 3 + 0.5))
+    return rounded(wide(dy) * slope)
+
+
+def leaky_relu_forward(x: Array, negative_slope: float) -> Array:
+    return rounded(np.where(wide(x) > 0, wide(x), np.float32(negative_slope) * wide(x)))
+
+
+def leaky_relu_backward(y: Array, dy: Array, negative_slope: float) -> Array:
+    return rounded(np.where(wide(y) > 0, wide(dy), np.float32(negative_slope) * wide(dy)))
 
 
 # -- local response normalisation, across channels ---------------------------------------------------------------------

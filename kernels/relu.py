@@ -42,10 +42,10 @@ def clip(control: float, value: float, limit: float) -> float:
     return limit if value >= limit else gate(value, value, limit)
 
 
-def forward_kernel(name: str, bounded: Any) -> Kernel:
-    """y = bounded(x), four elements a thread."""
+def forward_kernel(name: str, bounded: Any, about: tuple[str, str] | None = None) -> Kernel:
+    """y = bounded(x), four elements a thread; `about`: of another module's kernel, as `declare.kernel` has it."""
 
-    @kernel(block=BLOCK, name=name)
+    @kernel(block=BLOCK, name=name, about=about)
     def relu_forward(x: Floats, y: Floats, n: int, limit: float) -> None:
         """y = max(x, 0), or no more than the limit; four elements a thread."""
         value = cuda.local.array(PER_THREAD, np.float32)
@@ -65,10 +65,10 @@ def forward_kernel(name: str, bounded: Any) -> Kernel:
     return relu_forward
 
 
-def backward_kernel(name: str, passed: Any) -> Kernel:
+def backward_kernel(name: str, passed: Any, about: tuple[str, str] | None = None) -> Kernel:
     """dx = passed(y, dy), four elements a thread."""
 
-    @kernel(block=BLOCK, name=name)
+    @kernel(block=BLOCK, name=name, about=about)
     def relu_backward(y: Floats, dy: Floats, dx: Floats, n: int, limit: float) -> None:
         """dx = dy where y is positive, and below the limit if there is one, else 0; four elements a thread."""
         value = cuda.local.array(PER_THREAD, np.float32)

@@ -158,6 +158,9 @@ def networks(sizes: Sequence[tuple[int, int, int, int]] = SIZES) -> Iterator[Net
         for kind, traits in TRAITS.items():
             if traits.elementwise and kind != "relu":
                 for form in traits.forms:
+                    if traits.in_place:  # after a layer whose backward does not read what is overwritten
+                        b.silu()
+                        getattr(b, kind)(**form)
                     getattr(b, kind)(**form)
         b.conv(2 * filters, 1)
         b.pool(5, 1, pad=2)

@@ -228,6 +228,32 @@ class Builder:
             raise NetworkError(f"{name or 'gelu'}: approximate is {approximate!r}; give none or tanh")
         return self._same("gelu", name, after, **({"approximate": approximate} if approximate != "none" else {}))
 
+    def silu(self, name: str | None = None, after: Layer | None = None) -> Layer:
+        """Each number times its sigmoid; also called Swish."""
+        return self._same("silu", name, after)
+
+    def hardswish(self, name: str | None = None, after: Layer | None = None) -> Layer:
+        """Each number times its hard sigmoid."""
+        return self._same("hardswish", name, after)
+
+    def sigmoid(self, name: str | None = None, after: Layer | None = None) -> Layer:
+        """1 / (1 + exp(-x)); in place where the network's conventions and its neighbours allow it."""
+        return self._same("sigmoid", name, after)
+
+    def hardsigmoid(self, name: str | None = None, after: Layer | None = None) -> Layer:
+        """x / 6 + 1/2, at least 0 and at most 1; in place as a sigmoid."""
+        return self._same("hardsigmoid", name, after)
+
+    def tanh(self, name: str | None = None, after: Layer | None = None) -> Layer:
+        """The hyperbolic tangent; in place as a sigmoid."""
+        return self._same("tanh", name, after)
+
+    def leaky_relu(self, negative_slope: float = 0.01, name: str | None = None, after: Layer | None = None) -> Layer:
+        """Numbers below zero times `negative_slope`; in place as a sigmoid."""
+        if not 0 < negative_slope < inf:
+            raise NetworkError(f"{name or 'leaky_relu'}: negative_slope is {negative_slope!r}; give a number above 0")
+        return self._same("leaky_relu", name, after, negative_slope=float(negative_slope))
+
     def lrn(
         self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0,
         name: str | None = None, after: Layer | None = None, ahead: int | None = None,
@@ -396,8 +422,10 @@ ELSEWHERE = {
     "cat": "concat", "cross_entropy": "softmax", "padding": "pad", "kernel_size": "window", "kernel": "window",
     "strides": "stride", "out_channels": "filters", "channels": "filters", "out_features": "outputs",
     "units": "outputs", "ceil_mode": "ceil", "p": "probability", "rate": "probability", "eps": "epsilon",
-    "input": "after", "inputs": "after", "relu6": "relu", "adaptive_avg_pool2d": "pool_to", "adaptive_pool": "pool_to",
-    "adaptive_max_pool2d": "pool_to", "count_include_pad": "count_padding", "dilations": "dilation", "group": "groups",
+    "input": "after", "inputs": "after", "relu6": "relu", "swish": "silu", "hard_swish": "hardswish",
+    "hard_sigmoid": "hardsigmoid", "leakyrelu": "leaky_relu", "alpha": "negative_slope",
+    "adaptive_avg_pool2d": "pool_to", "adaptive_pool": "pool_to", "adaptive_max_pool2d": "pool_to",
+    "count_include_pad": "count_padding", "dilations": "dilation", "group": "groups",
     "conv_transpose2d": "conv_transpose", "convtranspose2d": "conv_transpose", "output_padding": "out_pad",
     "deconv": "conv_transpose", "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
 }  # fmt: skip

@@ -27,6 +27,12 @@ LayerKind = Literal[
     "fc",
     "relu",
     "gelu",
+    "silu",
+    "hardswish",
+    "sigmoid",
+    "hardsigmoid",
+    "tanh",
+    "leaky_relu",
     "lrn",
     "batchnorm",
     "dropout",
@@ -40,8 +46,9 @@ LayerKind = Literal[
 #: which is cheap to repeat; a place where branches part or meet; the loss; or none, for the input batch.
 Work = Literal["product", "pass", "structure", "loss", "data"]
 
-#: The numbers of its output: of either sign, none negative, or none negative where no input has a negative one.
-Sign = Literal["any", "never negative", "kept"]
+#: The numbers of its output: of either sign; none negative and many 0; none negative and few 0; or as those of its
+#: inputs, none negative where those have none, and 0 where they are.
+Sign = Literal["any", "never negative", "positive", "kept"]
 
 Shapes = Mapping[str, tuple[int, ...]]  #: name → shape
 
@@ -154,7 +161,15 @@ TRAITS: Mapping[LayerKind, Traits] = {
         "pass", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative",
         elementwise=True, forms=({}, {"at_most": 0.5}), published=True,
     ),
-    "gelu": Traits("pass", backward_reads=("x",), elementwise=True, forms=({}, {"approximate": "tanh"})),
+    "gelu": Traits("pass", backward_reads=("x",), sign="kept", elementwise=True, forms=({}, {"approximate": "tanh"})),
+    "silu": Traits("pass", backward_reads=("x",), sign="kept", elementwise=True),
+    "hardswish": Traits("pass", backward_reads=("x",), sign="kept", elementwise=True),
+    "sigmoid": Traits("pass", backward_reads=("y",), in_place=True, sign="positive", elementwise=True),
+    "hardsigmoid": Traits("pass", backward_reads=("y",), in_place=True, sign="positive", elementwise=True),
+    "tanh": Traits("pass", backward_reads=("y",), in_place=True, sign="kept", elementwise=True),
+    "leaky_relu": Traits(
+        "pass", backward_reads=("y",), in_place=True, sign="kept", elementwise=True, forms=({"negative_slope": 0.2},)
+    ),
     "lrn": Traits("pass", backward_reads=("x",), library_reads=("y",), sign="kept", published=True),
     "batchnorm": Traits(
         "pass", backward_reads=("x",), parameters=each_channel("gamma", "beta"),

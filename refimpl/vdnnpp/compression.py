@@ -3,7 +3,7 @@
 A map gets a pinned buffer on demand (`pinned`).  Threads of the host compress it, and its buffer serves another map;
 before it is copied in it is decompressed into a buffer again.  Only maps that cannot be negative are compressed: the
 outputs of ReLUs, and what pooling and similar layers make of them.  Maps of either sign, as today's activations make
-them, are not (ours): few of their numbers are zero.
+them, are not, nor are a sigmoid's (ours): few of their numbers are zero.
 
 The bytes that a compressed map takes are counted as in the authors' public code (mark S): eight workers have an eighth
 of the map each, and each takes storage for its non-zeros in eighths of that, 64 slots a map; one bit a number says

@@ -242,6 +242,9 @@ def activation_case(kind: LayerKind) -> None:
         for form in TRAITS[kind].forms:
             maps, dy, dx = {"x": drawn(3, 50), "y": empty(3, 50)}, drawn(3, 50, seed=1), empty(3, 50)
             module.forward(maps["x"], maps["y"], **form)
+            if TRAITS[kind].in_place:
+                module.forward(x := maps["x"].copy(), x, **form)
+                outputs.append(x)
             module.backward(*(maps[name] for name in reads), dy, dx, **form)
             outputs += [maps["y"], dx]
         return outputs

@@ -11,6 +11,8 @@ difference in padding, rounding or the order of numbers is found here and not in
 | linear | | w, b |
 | relu | at_most: 6 or None | |
 | gelu | approximate: none or tanh | |
+| leaky_relu | negative_slope | |
+| silu, hardswish, sigmoid, hardsigmoid, tanh | | |
 | pool | mode, window, stride, pad, ceil, count_padding | |
 | pool_to, global_pool | mode, size | |
 | upsample | mode, align_corners, size | |
@@ -294,18 +296,20 @@ def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
 # -- operators that both importers translate alike ---------------------------------------------------------------------
 
 
-def relu(call: OperatorCall) -> Translated:
-    return "relu", {}
-
-
-def gelu(call: OperatorCall) -> Translated:
-    return "gelu", {"approximate": call.attribute("approximate", "none")}
-
-
-#: Operators of one input: the name in ONNX → the name in PyTorch, and what they are here.
-OF_ONE_INPUT: Mapping[str, tuple[str, Callable[[OperatorCall], Translated]]] = {
-    "Relu": ("relu", relu), "Gelu": ("gelu", gelu),
+#: Operators of one input: the name in ONNX → the name in PyTorch, which is ours, too.
+OF_ONE_INPUT = {
+    "Relu": "relu", "Gelu": "gelu", "Swish": "silu", "HardSwish": "hardswish", "Sigmoid": "sigmoid",
+    "HardSigmoid": "hardsigmoid", "Tanh": "tanh", "LeakyRelu": "leaky_relu",
 }  # fmt: skip
+
+#: Options of these in PyTorch, which are ours, and their defaults.
+OPTIONS: Mapping[str, Mapping[str, Any]] = {"gelu": {"approximate": "none"}, "leaky_relu": {"negative_slope": 0.01}}
+
+
+def of_one_input(kind: str) -> Callable[[OperatorCall], Translated]:
+    """What makes a layer of this kind, with its options."""
+    defaults = OPTIONS.get(kind, {})
+    return lambda call: (kind, {name: call.attribute(name, default) for name, default in defaults.items()})
 
 
 def limited(low: float | None, high: float | None) -> Translated:

@@ -320,6 +320,22 @@ def _softmax(call: OnnxCall) -> Translated:
     return graph.softmax(call, call.attribute("axis", -1 if call.of.file.opset > 12 else 1))
 
 
+def _leaky_relu(call: OnnxCall) -> Translated:
+    return "leaky_relu", {"negative_slope": _short(call.attribute("alpha", 0.01))}
+
+
+def _hard_sigmoid(call: OnnxCall) -> Translated:
+    alpha, beta = _short(call.attribute("alpha", 0.2)), _short(call.attribute("beta", 0.5))
+    if (alpha, beta) != (_short(1 / 6), 0.5):
+        raise Unsupported(f"alpha={alpha} and beta={beta} are not supported, only 1/6 and 1/2, as PyTorch has them")
+    return "hardsigmoid", {}
+
+
+def _swish(call: OnnxCall) -> Translated:
+    call.require(alpha=1.0)
+    return "silu", {}
+
+
 def _pad(call: OnnxCall) -> Translated:
     pads, value = call.numbers("pads", 1), call.numbers("value", 2)
     call.inputs = call.inputs[:1]
@@ -347,4 +363,6 @@ OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,
     "Softmax": _softmax, "LogSoftmax": _softmax, "Div": _divide, "Resize": _resize,
-} | dict.fromkeys(RESHAPES, graph.reshape) | {name: made for name, (_, made) in graph.OF_ONE_INPUT.items()}  # fmt: skip
+} | dict.fromkeys(RESHAPES, graph.reshape) | {
+    name: graph.of_one_input(kind) for name, kind in graph.OF_ONE_INPUT.items()
+} | {"HardSigmoid": _hard_sigmoid, "LeakyRelu": _leaky_relu, "Swish": _swish}  # fmt: skip

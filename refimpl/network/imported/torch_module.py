@@ -352,4 +352,4 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax, "getitem": _first,
 } | dict.fromkeys(
     ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), graph.reshape
-) | dict(graph.OF_ONE_INPUT.values())  # fmt: skip
+) | {kind: graph.of_one_input(kind) for kind in graph.OF_ONE_INPUT.values()}  # fmt: skip
