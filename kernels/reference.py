@@ -607,6 +607,48 @@ def softmax_backward(y: Array, labels: NDArray[np.int32]) -> Array:
     return rounded((wide(y) - wanted) / len(y))
 
 
+# -- the other losses --------------------------------------------------------------------------------------------------
+
+
+def pixel_softmax_forward(x: Array) -> Array:
+    """A softmax over the channels of every pixel."""
+    grown = np.exp(wide(x) - wide(x).max(axis=1, keepdims=True))
+    return rounded(grown / grown.sum(axis=1, keepdims=True))
+
+
+def pixel_cross_entropy(y: Array, labels: NDArray[np.int32], ignore_index: int = -100) -> tuple[Array, int]:
+    """A loss an image, whose mean is that over the pixels that count; and their number."""
+    counts = labels != ignore_index
+    right = np.take_along_axis(wide(y), np.where(counts, labels, 0)[:, None], axis=1)[:, 0]
+    with np.errstate(divide="ignore"):
+        each = np.where(counts, -np.log(right), 0).reshape(len(y), -1)
+    return rounded(each.sum(axis=1) * len(y) / counts.sum()), int(counts.sum())
+
+
+def pixel_softmax_backward(y: Array, labels: NDArray[np.int32], ignore_index: int = -100) -> Array:
+    """The gradient of the mean loss with respect to the softmax's input."""
+    counts = labels != ignore_index
+    wanted = np.zeros(y.shape)
+    np.put_along_axis(wanted, np.where(counts, labels, 0)[:, None], 1, axis=1)
+    return rounded(counts[:, None] * (wide(y) - wanted) / counts.sum())
+
+
+def mean_loss_forward(x: Array, targets: Array, error: str) -> Array:
+    """A loss an image: the mean of its numbers' squared errors, or binary cross-entropies."""
+    a, b = wide(x), wide(targets)
+    each = (a - b) ** 2 if error == "squared" else np.maximum(a, 0) - a * b + np.log1p(np.exp(-abs(a)))
+    return rounded(each.reshape(len(x), -1).mean(axis=1))
+
+
+def mean_loss_backward(x: Array, targets: Array, error: str) -> Array:
+    """The gradient of the mean over all numbers."""
+    return rounded((2 * (wide(x) - wide(targets)) if error == "squared" else sigmoid(x) - wide(targets)) / x.size)
+
+
+def sigmoid(x: Array) -> NDArray[np.float64]:
+    return np.asarray((1 + np.tanh(wide(x) / 2)) / 2)
+
+
 # -- concatenation along the channels, join (sum) and fork -------------------------------------------------------------
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from refimpl.backend.run_errors import BatchError, NotFinite
-from refimpl.network import Network
+from refimpl.network import Network, Output
 from refimpl.text import counted
 
 AXES = ("image", "channel", "row", "column")
@@ -30,17 +30,31 @@ def checked_images(network: Network, images: Any, whole: bool) -> np.ndarray:
         raise BatchError(f"images are {given.dtype}; give float32: images.astype(numpy.float32)")
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(given.sum())  # a fifth of the time that looking at each number takes
-    if suspicious and not (finite := np.isfinite(given)).all():
-        first = [int(axis[0]) for axis in np.nonzero(~finite)]
-        where = ", ".join(f"{name} {i}" for name, i in zip(AXES, first, strict=True))
+    if suspicious:
         reader = next(layer.name for layer in network.layers if network.input in layer.inputs)
-        count = int(finite.size - finite.sum())
-        raise NotFinite(
-            reader,
-            f"images hold {numbers(count)}, the first at {where} ({given[tuple(first)]}); layer {reader} would be the "
-            "first to show it; nothing has run: look at the data",
-        )
+        _refuse_not_finite("images", given, reader)
     return given
+
+
+def _refuse_not_finite(what: str, given: np.ndarray, reader: str) -> None:
+    """Raise `NotFinite` if a number is NaN or infinity; `reader` names the layer that would show it."""
+    finite = np.isfinite(given)
+    if finite.all():
+        return
+    first = [int(axis[0]) for axis in np.nonzero(~finite)]
+    where = _where(first)
+    count = int(finite.size - finite.sum())
+    raise NotFinite(
+        reader,
+        f"{what} hold {numbers(count)}, the first at {where} ({given[tuple(first)]}); layer {reader} would be the "
+        "first to show it; nothing has run: look at the data",
+    )
+
+
+def _where(place: Sequence[int]) -> str:
+    """The place of a number in a batch: of an image's, of a pixel's or of one in a map."""
+    axes = (AXES[0], *AXES[2:]) if len(place) == 3 else AXES
+    return ", ".join(f"{name} {i}" for name, i in zip(axes, place, strict=False))
 
 
 def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -52,9 +66,14 @@ def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def checked_labels(network: Network, labels: Any, count: int) -> np.ndarray:
-    """One class number an image, as int32."""
+    """One class number an image or a pixel, as int32; or targets, float32."""
     given = np.asarray(labels)
-    classes = network.predictions.shape[1]
+    output = network.output
+    if output.loss.target == "number":
+        return _checked_targets(output, given, count)
+    if output.loss.target == "pixel":
+        return _checked_pixels(network, given, count)
+    classes = output.classes
     if given.shape != (count,):
         raise BatchError(
             f"labels have the shape {given.shape}; give one class number for each of {counted(count, 'image')}"
@@ -70,14 +89,58 @@ def checked_labels(network: Network, labels: Any, count: int) -> np.ndarray:
     return given.astype(np.int32)
 
 
-def whole_batches(images: np.ndarray, labels: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Batch by batch: images, labels, how many of them count.  The last one is filled up with zeros."""
+def _checked_pixels(network: Network, given: np.ndarray, count: int) -> np.ndarray:
+    output = network.output
+    classes, ignored, wanted = output.classes, output.ignore_index, (count, *output.labels.shape[1:])
+    if given.shape != wanted:
+        raise BatchError(f"labels have the shape {given.shape}; give one class number a pixel, {wanted}")
+    if not np.issubdtype(given.dtype, np.integer):
+        raise BatchError(f"labels are {given.dtype}; give whole numbers, 0 to {classes - 1}")
+    counts = given != ignored
+    wrong = counts & ((given < 0) | (given >= classes))
+    if wrong.any():
+        first = [int(axis[0]) for axis in np.nonzero(wrong)]
+        raise BatchError(
+            f"label {given[tuple(first)]} at {_where(first)} is no class of {network.name}: there are 0 to "
+            f"{classes - 1}, and {ignored} for a pixel that does not count"
+        )
+    if not counts.any():
+        raise BatchError(f"every label is {ignored}, which does not count: there is nothing to learn from this batch")
+    return given.astype(np.int32)
+
+
+def _checked_targets(output: Output, given: np.ndarray, count: int) -> np.ndarray:
+    """A number for each that the network computes."""
+    layer, wanted = output.layer, (count, *output.labels.shape[1:])
+    without_ones = [tuple(size for size in shape[1:] if size != 1) for shape in (given.shape, wanted)]
+    if given.shape[:1] != wanted[:1] or without_ones[0] != without_ones[1]:
+        raise BatchError(f"targets have the shape {given.shape}; {layer} compares with {wanted}")
+    if not np.issubdtype(given.dtype, np.floating):
+        raise BatchError(f"targets are {given.dtype}; give float32: targets.astype(numpy.float32)")
+    given = given.reshape(wanted).astype(np.float32, copy=False)
+    _refuse_not_finite("targets", given, layer.name)
+    if output.loss.shares and not (0 <= given.min() and given.max() <= 1):
+        raise BatchError(f"targets go from {given.min():g} to {given.max():g}; {layer} takes probabilities, 0 to 1")
+    return given
+
+
+def counting(output: Output, labels: np.ndarray) -> np.ndarray:
+    """Which of these labels count."""
+    return np.ones(labels.shape, bool) if output.ignore_index is None else labels != output.ignore_index
+
+
+def whole_batches(
+    images: np.ndarray, labels: np.ndarray, batch: int, filling: int = 0
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Batch by batch: images, labels, how many of them are given.  The last one is filled up: with zeros, and labels
+    `filling`.
+    """
     for first in range(0, len(images), batch):
         some, theirs = images[first : first + batch], labels[first : first + batch]
         count = len(some)
         if count < batch:
             some = np.concatenate([some, np.zeros((batch - count, *some.shape[1:]), some.dtype)])
-            theirs = np.concatenate([theirs, np.zeros(batch - count, theirs.dtype)])
+            theirs = np.concatenate([theirs, np.full((batch - count, *theirs.shape[1:]), filling, theirs.dtype)])
         yield some, theirs, count
 
 

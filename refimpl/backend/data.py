@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -24,9 +24,14 @@ import numpy as np
 
 from refimpl import text
 from refimpl.backend.npz import Archive, Damaged, opened
+from refimpl.network import Network
+from refimpl.network.kinds import Target
 from refimpl.text import RefimplError, counted, one_line
 
-Batch = tuple[np.ndarray, np.ndarray]  #: images, float32, (batch, channels, height, width); labels, int32, (batch,)
+#: Images, float32, (batch, channels, height, width); and labels, int32, (batch,) or (batch, height, width), or targets,
+#: float32, of any shape.
+Batch = tuple[np.ndarray, np.ndarray]
+IGNORED = -100  #: the label of a pixel that does not count, as in PyTorch
 
 TESTED = 5  #: one image of this number is kept for testing, where there are no test images
 LARGEST_LABEL = 2**20
@@ -49,7 +54,15 @@ class BatchSource(Protocol):
 
     @property
     def classes(self) -> int:
-        """Labels are 0 … classes - 1."""
+        """Labels are 0 … classes - 1; 0: there are targets, and no classes."""
+
+    @property
+    def target(self) -> Target:
+        """What the labels are."""
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        """Of one image's labels or targets."""
 
     def per_epoch(self, batch: int) -> int:
         """Full batches in one epoch."""
@@ -73,14 +86,24 @@ class Data:
     """Images and labels in memory, some to train on and some to test with."""
 
     train_images: np.ndarray  #: float32, (images, channels, height, width)
-    train_labels: np.ndarray  #: int32, (images,)
+    train_labels: np.ndarray  #: int32, (images,) or (images, height, width); or targets, float32
     test_images: np.ndarray
     test_labels: np.ndarray
-    classes: int
+    classes: int  #: 0 where there are targets
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.train_images.shape[1:])
+
+    @property
+    def target(self) -> Target:
+        if self.train_labels.dtype == np.float32:
+            return "number"
+        return "pixel" if self.label_shape else "image"
+
+    @property
+    def label_shape(self) -> tuple[int, ...]:
+        return tuple(self.train_labels.shape[1:])
 
     def per_epoch(self, batch: int) -> int:
         if not 1 <= batch <= len(self.train_images):
@@ -102,28 +125,58 @@ def _shuffled(count: int, epoch: int, seed: int) -> np.ndarray:
     return order
 
 
-def digits(seed: int = 0) -> Data:
-    """1,797 handwritten digits of 1×8×8, from scikit-learn; numbers from 0 to 1.  `seed` draws the test images."""
+def digits(seed: int = 0, target: Target = "image") -> Data:
+    """1,797 handwritten digits of 1×8×8, from scikit-learn; numbers from 0 to 1.  `seed` draws the test images.
+
+    As labels a pixel every pixel of at least half the ink has its image's digit, and the others have 10; as targets
+    the images themselves are to be computed again.
+    """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise DataError("the digits come with scikit-learn, which is not installed: pip install scikit-learn")
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"  # importing the package takes a second
     *pixels, labels = np.loadtxt(file, delimiter=",", unpack=True)  # a row is 64 numbers up to 16, and the digit
-    return arrays(np.transpose(pixels).reshape(-1, 1, 8, 8) / 16, labels.astype(int), classes=10, seed=seed)
+    images, labels = np.transpose(pixels).reshape(-1, 1, 8, 8) / 16, labels.astype(int)
+    if target == "number":
+        return arrays(images, targets=images, seed=seed)
+    if target == "pixel":
+        return arrays(images, np.where(images[:, 0] >= 0.5, labels[:, None, None], 10), classes=11, seed=seed)
+    return arrays(images, labels, classes=10, seed=seed)
 
 
 def arrays(
     images: Any,
-    labels: Any,
+    labels: Any = None,
     test_images: Any = None,
     test_labels: Any = None,
     classes: int | None = None,
     seed: int = 0,
+    targets: Any = None,
+    test_targets: Any = None,
+    ignore_index: int = IGNORED,
 ) -> Data:
-    """Data from arrays, checked.  Without test images one in five is kept for testing, drawn by `seed`."""
-    images, labels = _checked(images, labels, "")
+    """Data from arrays, checked.  Without test images one in five is kept for testing, drawn by `seed`.
+
+    Args:
+        images: (images, channels, height, width), or rows of numbers.
+        labels: the number of a class, one an image, or one a pixel.
+        test_images: images that are not trained on.
+        test_labels: their labels.
+        classes: labels are 0 … classes - 1 (None: up to the largest that there is).
+        seed: draws the test images.
+        targets: instead of labels, numbers that the network is to compute, of any shape.
+        test_targets: those of the test images.
+        ignore_index: the label of a pixel that does not count; it becomes `IGNORED`.
+    """
+    if (labels is None) == (targets is None):
+        raise DataError("give labels, which are whole numbers, or targets, which are not")
+    if labels is None:
+        labels, test_labels, what = targets, test_targets, "targets"
+    else:
+        what = "labels"
+    images, labels = _checked(images, labels, "", what, ignore_index)
     if (test_images is None) != (test_labels is None):
-        raise DataError("test images and test labels come together: give both, or neither")
+        raise DataError(f"test images and test {what} come together: give both, or neither")
     if test_images is None:
         if len(images) < 2:
             raise DataError("one image cannot be split; give at least 2, or test images of their own")
@@ -132,23 +185,30 @@ def arrays(
         test_images, test_labels = images[tested], labels[tested]
         images, labels = images[trained], labels[trained]
     else:
-        test_images, test_labels = _checked(test_images, test_labels, "test ")
-        if test_images.shape[1:] != images.shape[1:]:
-            raise DataError(f"test images are {_by(test_images.shape[1:])}, the others {_by(images.shape[1:])}")
-    largest = int(max(labels.max(), test_labels.max()))
+        test_images, test_labels = _checked(test_images, test_labels, "test ", what, ignore_index)
+        for name, test, others in (("images", test_images, images), (what, test_labels, labels)):
+            if test.shape[1:] != others.shape[1:]:
+                raise DataError(f"test {name} are {_by(test.shape[1:])}, the others {_by(others.shape[1:])}")
+    _doubt_axes(images.shape[1:])
+    if what == "targets":
+        return Data(images, labels, test_images, test_labels, 0)
+    found = np.union1d(labels, test_labels)
+    found = found[found != IGNORED]  # no label of an image is
+    largest = int(found[-1]) if len(found) else 0
     if classes is None:
         classes = largest + 1
-        _doubt_labels(np.union1d(labels, test_labels), classes)
+        _doubt_labels(found, classes)
     elif largest >= classes:
         raise DataError(f"there is a label {largest}; with {counted(classes, 'class')} they are 0 … {classes - 1}")
     elif classes > LARGEST_LABEL:
         raise DataError(f"there are {classes} classes; give at most {LARGEST_LABEL}")
-    _doubt_axes(images.shape[1:])
     return Data(images, labels, test_images, test_labels, classes)
 
 
 def _doubt_labels(found: np.ndarray, classes: int) -> None:
     """Warn of labels that leave many of the network's outputs without an image."""
+    if not len(found):
+        raise DataError("every pixel's label is the one that does not count")
     if found[0] > 0:
         shift = f"; labels - {found[0]} would make {classes - found[0]}" if len(found) > 1 else ""
         what = f"labels are {found[0]} to {found[-1]}, and classes are counted from 0: {classes} outputs{shift}"
@@ -170,25 +230,36 @@ def _doubt_axes(shape: tuple[int, ...]) -> None:
         warnings.warn(what, DataWarning, stacklevel=4)
 
 
-def _checked(images: Any, labels: Any, which: str) -> Batch:
-    """Images as float32 and labels as int32, or an error that says what they are."""
+def _checked(images: Any, labels: Any, which: str, what: str, ignore_index: int) -> Batch:
+    """Images as float32, and labels as int32 or targets as float32, or an error that says what they are."""
     images, labels = np.asarray(images), np.asarray(labels)
-    _check_shapes(images, labels, which)
-    if labels.min() < 0:
-        raise DataError(f"{which}labels go down to {labels.min()}; classes are counted from 0")
-    if labels.max() > LARGEST_LABEL:
-        raise DataError(f"{which}labels go up to {labels.max()}; give at most {LARGEST_LABEL}")
-    with np.errstate(all="ignore"):  # a float64 that float32 does not reach becomes infinite, and is found below
-        images = np.ascontiguousarray(images, np.float32)
-    bad = ~np.isfinite(images).reshape(len(images), -1).all(axis=1)
-    if bad.any():
-        where = f"in {counted(bad.sum(), 'image')}, first in number {bad.argmax()}"
-        raise DataError(f"{which}images have NaN or infinite numbers {where}")
+    _check_shapes(images, labels, which, what)
+    images = _finite(f"{which}images", images)
     images = images.reshape((*images.shape, 1, 1)[:4])  # rows of numbers are maps of 1×1
+    if what == "targets":
+        return images, _finite(f"{which}targets", labels)
+    if labels.ndim > 1:
+        labels = np.where(labels == ignore_index, IGNORED, labels)
+    counting = labels[labels != IGNORED] if labels.ndim > 1 else labels
+    if counting.size and counting.min() < 0:
+        raise DataError(f"{which}labels go down to {counting.min()}; classes are counted from 0")
+    if counting.size and counting.max() > LARGEST_LABEL:
+        raise DataError(f"{which}labels go up to {counting.max()}; give at most {LARGEST_LABEL}")
     return images, np.ascontiguousarray(labels, np.int32)
 
 
-def _check_shapes(images: Any, labels: Any, which: str) -> None:
+def _finite(what: str, numbers: np.ndarray) -> np.ndarray:
+    """Numbers as float32, none of them NaN or infinite."""
+    with np.errstate(all="ignore"):  # a float64 that float32 does not reach becomes infinite, and is found below
+        numbers = np.ascontiguousarray(numbers, np.float32)
+    bad = ~np.isfinite(numbers).reshape(len(numbers), -1).all(axis=1)
+    if bad.any():
+        where = f"in {counted(bad.sum(), 'image')}, first in number {bad.argmax()}"
+        raise DataError(f"{what} have NaN or infinite numbers {where}")
+    return numbers
+
+
+def _check_shapes(images: Any, labels: Any, which: str, what: str = "labels") -> None:
     """Refuse arrays, or headers of arrays that are not read yet, of a wrong type or shape."""
     shape = images.shape
     if not np.issubdtype(images.dtype, np.floating):
@@ -198,8 +269,15 @@ def _check_shapes(images: Any, labels: Any, which: str) -> None:
         raise DataError(f"{which}images are {_by(shape)}; give (images, channels, height, width){way}")
     if 0 in shape:
         raise DataError(f"{which}images are {_by(shape)}: there is nothing in them")
-    if labels.shape != shape[:1]:
-        raise DataError(f"{which}labels are {_by(labels.shape)}; give one number an image, ({shape[0]},)")
+    if what == "targets":
+        if labels.shape[:1] != shape[:1] or 0 in labels.shape:
+            raise DataError(f"{which}targets are {_by(labels.shape)}; give some for each of {shape[0]} images")
+        if not np.issubdtype(labels.dtype, np.floating):
+            raise DataError(f"{which}targets are {labels.dtype}; give float32, or labels if they are classes")
+        return
+    if labels.shape[:1] != shape[:1] or len(labels.shape) not in (1, 3) or 0 in labels.shape:
+        pixels = ", or one a pixel, (images, height, width)" * (len(labels.shape) > 1)
+        raise DataError(f"{which}labels are {_by(labels.shape)}; give one number an image, ({shape[0]},){pixels}")
     if not np.issubdtype(labels.dtype, np.integer):
         raise DataError(f"{which}labels are {labels.dtype}; give whole numbers, as in labels.astype(np.int32)")
 
@@ -210,8 +288,11 @@ def _by(shape: tuple[int, ...]) -> str:
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
-#: What an .npz may hold; the first two it must.
-KEYS = ("images", "labels", "test_images", "test_labels", "classes")
+#: What an .npz may hold; it must have images, and labels or targets.
+KEYS = (
+    "images", "labels", "targets", "test_images", "test_labels", "test_targets", "classes", "ignore_index",
+)  # fmt: skip
+NUMBERS = ("classes", "ignore_index")  #: those that are one whole number each
 SAVE = "numpy.savez(path, images=…, labels=…)"
 
 
@@ -230,7 +311,8 @@ def load_npz(path: str | Path, seed: int = 0) -> Data:
         if magic[:2] != b"PK":
             raise DataError(f"{path} is not an .npz file; create one with {SAVE}")
         with opened(path) as archive:
-            missing = [key for key in KEYS[:2] if key not in archive.names]
+            needed = KEYS[: 1 if "targets" in archive.names else 2]
+            missing = [key for key in needed if key not in archive.names]
             if missing:
                 held = ", ".join(map(one_line, archive.names)) or "nothing"
                 raise DataError(f"{path} has no {' and no '.join(missing)}, only {held}; save with {SAVE}")
@@ -250,18 +332,19 @@ def load_npz(path: str | Path, seed: int = 0) -> Data:
 def _read(archive: Archive, path: str) -> dict[str, Any]:
     """The arrays of `KEYS`, unpacked once their types and shapes are known to be right."""
     headers = {key: archive.header(key) for key in KEYS if key in archive.names}
-    classes = headers.get("classes")
-    if classes and (classes.shape != () or not np.issubdtype(classes.dtype, np.integer)):
-        raise DataError(f"{path}: classes is {classes.dtype} of shape {classes.shape}, not a whole number")
-    for which in ("", "test_"):
-        images, labels = headers.get(f"{which}images"), headers.get(f"{which}labels")
+    for name in NUMBERS:
+        number = headers.get(name)
+        if number and (number.shape != () or not np.issubdtype(number.dtype, np.integer)):
+            raise DataError(f"{path}: {name} is {number.dtype} of shape {number.shape}, not a whole number")
+    for which, what in ((which, what) for which in ("", "test_") for what in ("labels", "targets")):
+        images, labels = headers.get(f"{which}images"), headers.get(f"{which}{what}")
         if images and labels:
             try:
-                _check_shapes(images, labels, which.replace("_", " "))
+                _check_shapes(images, labels, which.replace("_", " "), what)
             except DataError as error:
                 raise DataError(f"{path}: {error}") from None
     found: dict[str, Any] = {key: archive.read(key) for key in headers}
-    return found | {"classes": int(found["classes"])} if classes else found
+    return found | {name: int(found[name]) for name in NUMBERS if name in found}
 
 
 # -- synthetic ---------------------------------------------------------------------------------------------------------
@@ -273,13 +356,18 @@ PATCHES = 4  #: a class's pattern is this many patches high and wide
 class Synthetic:
     """Images drawn on request: noise over a coarse pattern, one a class, so that they can be learnt.
 
-    There is no end to them and nothing is stored: `batches` only says how many make an epoch.
+    There is no end to them and nothing is stored: `batches` only says how many make an epoch.  With a label a pixel
+    every patch has a class of its own.  Targets are the pattern of an image's class, of as many channels, rows and
+    columns as `label_shape` says; of probabilities, where it is above 0.
     """
 
     shape: tuple[int, ...]
     classes: int = 10
     batches: int = 100
     seed: int = 0
+    target: Target = "image"
+    label_shape: tuple[int, ...] = ()
+    shares: bool = False  #: whether targets are probabilities
 
     def __post_init__(self) -> None:
         if len(self.shape) != 3 or min(self.shape) < 1:
@@ -297,17 +385,43 @@ class Synthetic:
         random = np.random.default_rng((self.seed, seed, iteration))
         labels = random.integers(0, self.classes, batch, np.int32)
         images = random.standard_normal((batch, *self.shape), np.float32)
-        rows, columns = (np.arange(size) * PATCHES // size for size in self.shape[1:])
+        if self.target == "pixel":
+            patches = random.integers(0, self.classes, (batch, PATCHES, PATCHES), np.int32)
+            colours = np.stack([self.pattern(label)[:, 0, 0] for label in range(self.classes)], axis=1)
+            for image, classes in zip(images, patches, strict=True):
+                image += stretched(colours[:, classes], self.shape[1:])
+            return images, stretched(patches, self.label_shape)
         for image, label in zip(images, labels, strict=True):
-            image += self.pattern(int(label))[:, rows[:, None], columns]
-        return images, labels
+            image += stretched(self.pattern(int(label)), self.shape[1:])
+        return images, labels if self.target == "image" else self._targets(labels)
 
-    def pattern(self, label: int) -> np.ndarray:
+    def _targets(self, labels: np.ndarray) -> np.ndarray:
+        shape = (*self.label_shape, 1, 1)[: max(3, len(self.label_shape))]
+        wanted = np.stack([stretched(self.pattern(int(label), shape[0]), shape[1:]) for label in labels])
+        return (np.float32(wanted > 0) if self.shares else wanted).reshape(len(labels), *self.label_shape)
+
+    def pattern(self, label: int, channels: int | None = None) -> np.ndarray:
         """A class's pattern, before it is stretched: (channels, `PATCHES`, `PATCHES`)."""
         random = np.random.default_rng((self.seed, 1 << 20, label))
-        return random.standard_normal((self.shape[0], PATCHES, PATCHES), np.float32)
+        return random.standard_normal((channels or self.shape[0], PATCHES, PATCHES), np.float32)
+
+
+def stretched(patches: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Patches as large as needed to fill maps of this height and width."""
+    rows, columns = (np.arange(size) * PATCHES // size for size in shape)
+    return patches[..., rows[:, None], columns]
 
 
 def synthetic(shape: tuple[int, ...], classes: int = 10, batches: int = 100, seed: int = 0) -> Synthetic:
     """A source of synthetic images of (channels, height, width); only the requested batch is ever made."""
     return Synthetic(tuple(shape), classes, batches, seed)
+
+
+def synthetic_for(network: Network, seed: int = 0) -> Synthetic:
+    """Synthetic images, and the labels that this network's loss compares with."""
+    output, shape = network.output, network.input.shape[1:]
+    if output.loss.target == "image":
+        return synthetic(shape, output.classes, seed=seed)
+    labels = tuple(output.labels.shape[1:])
+    classes = output.classes if output.loss.target == "pixel" else 10
+    return Synthetic(tuple(shape), classes, 100, seed, output.loss.target, labels, output.loss.shares)

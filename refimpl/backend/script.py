@@ -153,8 +153,8 @@ def start(given):
 def train(images, labels, steps):
     """Learn from batch after batch of the arrays, again from their beginning at their end; yields the mean losses."""
     batch, shape = len(images_pinned), images_pinned.shape[1:]
-    if images.shape[1:] != shape or len(images) < batch or not 0 <= labels.min() <= labels.max() < CLASSES:
-        sys.exit(f"give at least {batch} images of shape {shape}, with labels from 0 to {CLASSES - 1}")
+    if images.shape[1:] != shape or len(images) < batch or $wrong:
+        sys.exit(f"give at least {batch} images of shape {shape}, with $right")
     for iteration in range(steps):
         first = iteration % (len(images) // batch) * batch
         images_pinned[:], labels_pinned[:] = images[first : first + batch], labels[first : first + batch]
@@ -165,15 +165,15 @@ ${finish}        gpu.synchronize()
 
 if __name__ == "__main__":
     command = argparse.ArgumentParser()
-    command.add_argument("data", nargs="?", help="an .npz file with images and labels (default: one drawn batch)")
+    command.add_argument("data", nargs="?", help="an .npz file with images and $labels (default: one drawn batch)")
     command.add_argument("--steps", type=int, default=10)
     command.add_argument("--start", metavar="FILE", help="an .npz file: a state, or a checkpoint (default: drawn)")
     command.add_argument("--save", metavar="FILE", help="an .npz file for the last state")
     given = command.parse_args()
     start(np.load(given.start) if given.start else None)
     images = np.random.default_rng(SEED).standard_normal(images_pinned.shape, np.float32)
-    data = np.load(given.data) if given.data else {"images": images, "labels": np.arange(len(images)) % CLASSES}
-    for iteration, loss in enumerate(train(data["images"], data["labels"], given.steps)):
+    data = np.load(given.data) if given.data else {"images": images, "$labels": $drawn}
+    for iteration, loss in enumerate(train(data["images"], data["$labels"], given.steps)):
         print(f"iteration {iteration}: loss {loss!r}", flush=True)
     if given.save:
         np.savez(given.save, **{name: array.copy_to_host() for name, (array, _, _) in state.items()})
@@ -331,12 +331,33 @@ class _Writer:
             "made": ", ".join(["gpu.stream()"] * len(streams)),
             "host_thread": self.host_thread,
             "residents": "\n".join(self._residents(firsts)),
-            "classes": self.network.predictions.shape[1],
+            "classes": self.network.output.classes,
+            **self._labels(),
             "buffers": "\n".join(self._buffers()),
             "finish": f"{INDENT * 2}while pieces:\n{INDENT * 3}pieces.pop(0).result()\n" * threads,
         }
         steps = "\n".join(line for number in range(len(self.network.steps) + 1) for line in self._step(number))
         return Template(HEAD).substitute(fields) + steps + Template(TAIL).substitute(fields)
+
+    def _labels(self) -> dict[str, str]:
+        """How the script speaks of the labels: what is wrong with some, what is right, and some of its own."""
+        output = self.network.output
+        if output.loss.target == "image":
+            return {
+                "labels": "labels", "wrong": "not 0 <= labels.min() <= labels.max() < CLASSES",
+                "right": "labels from 0 to {CLASSES - 1}", "drawn": "np.arange(len(images)) % CLASSES",
+            }  # fmt: skip
+        shape = "labels.shape[1:] != labels_pinned.shape[1:]"
+        if output.loss.target == "number":
+            right = "targets of shape {labels_pinned.shape[1:]}"
+            return {"labels": "targets", "wrong": shape, "right": right, "drawn": "np.full_like(labels_pinned, 0.5)"}
+        ignored = output.ignore_index
+        return {
+            "labels": "labels",
+            "wrong": f"{shape} or not (({ignored} == labels) | (0 <= labels) & (labels < CLASSES)).all()",
+            "right": f"labels a pixel from 0 to {{CLASSES - 1}}, or {ignored}",
+            "drawn": "np.arange(labels_pinned.size).reshape(labels_pinned.shape) % CLASSES",
+        }
 
     def _residents(self, firsts: Mapping[Tensor, tuple[float, float]]) -> Iterator[str]:
         """A line for each resident tensor; a weight has its gradient and its momentum beside it."""

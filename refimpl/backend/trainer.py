@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refimpl.backend import checkpoint
-from refimpl.backend.batches import checked_images, checked_labels, whole_batches
+from refimpl.backend.batches import checked_images, checked_labels, counting, whole_batches
 from refimpl.backend.bound_program import Settings, refuse_foreign
 from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_peak
@@ -25,7 +25,7 @@ from refimpl.backend.orders import LegalOrder
 from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
 from refimpl.machine import Timeline
 from refimpl.machine.files import replacing
-from refimpl.network import Tensor
+from refimpl.network import Output, Tensor
 from refimpl.network.imported.onnx_file import OnnxFile
 from refimpl.network.imported.torch_module import fill_module
 from refimpl.planner import DoesNotFit, Launch, Program
@@ -38,9 +38,17 @@ BACKENDS = ("cpu", "cuda", "emulated")
 class Evaluation:
     """The network's results on images that it is not trained on."""
 
-    loss: float  #: the mean over all images
-    accuracy: float  #: the share whose most probable class is their label
-    predictions: np.ndarray  #: images × classes: probabilities
+    loss: float  #: the mean over all images, pixels or numbers that count
+    accuracy: float  #: the share whose most probable class is their label; NaN: the loss has no classes
+    predictions: np.ndarray  #: images × classes: probabilities; or what the loss compares with its targets
+    counted: int = 0  #: images, pixels or numbers that loss and accuracy are means over
+
+
+def _agreed(output: Output, predicted: np.ndarray, labels: np.ndarray) -> int:
+    """How many of the labels that count are predicted; of probabilities: are on the side of 1/2 of their target."""
+    if output.loss.target == "number":
+        return int(np.count_nonzero((predicted >= 0.5) == (labels >= 0.5)))
+    return int(np.count_nonzero((predicted.argmax(1) == labels) & counting(output, labels)))
 
 
 class _Diverged(Exception):
@@ -142,7 +150,7 @@ class Trainer:
     # -- training ------------------------------------------------------------------------------------------------------
 
     def step(self, images: Any, labels: Any) -> float:
-        """Learn from one batch: float32 images, whole-number labels; the mean loss, over all ranks.
+        """Learn from one batch: float32 images, whole-number labels or float32 targets; the mean loss, over all ranks.
 
         If a loss is NaN or infinity, nothing is learnt (with `guard`), and `NotFinite` names the first layer that shows
         it.  Ctrl-C waits for the end of the iteration.
@@ -207,8 +215,11 @@ class Trainer:
             self.iteration += 1
         return seconds
 
-    def evaluate(self, images: Any, labels: Any) -> Evaluation:
-        """Loss, accuracy and predictions for any number of images, by the running statistics and without dropout."""
+    def evaluate(self, images: Any, labels: Any, keep: bool = True) -> Evaluation:
+        """Loss, accuracy and predictions for any number of images, by the running statistics and without dropout.
+
+        Without `keep` the predictions are not kept: those of many images with a label a pixel take much memory.
+        """
         self._require_whole()
         if self.inference is None:
             raise RunError(self._no_inference)
@@ -216,18 +227,30 @@ class Trainer:
         right = checked_labels(self.network, labels, len(given))
         if self._inference_replay is None:
             self._inference_replay = self.device.replay(self.inference, self._launched())
-        losses, predictions = [], []
-        for some, theirs, count in whole_batches(given, right, self.network.batch):
+        output, batch = self.network.output, self.network.batch
+        losses, predictions, agreed = [], [], 0
+        counts = counting(output, right)
+        for some, theirs, count in whole_batches(given, right, batch, output.ignore_index or 0):
             self._upload(self.inference, (some, theirs))
             try:
                 self._inference_replay.issue({})
             finally:
                 self._inference_replay.finish()
-            losses.append(self._shared(self.inference, self.network.losses)[:count].copy())
-            predictions.append(self._shared(self.inference, self.network.predictions)[:count].copy())
-        probabilities = np.concatenate(predictions)
+            found = self._shared(self.inference, output.losses)[:count].copy()
+            if output.counted is not None:  # the losses are per pixel of the batch that counts, not of all batches
+                counted = np.count_nonzero(counting(output, theirs))
+                found = (
+                    found * np.float64(counted * len(right) / (batch * counts.sum())) if counted else np.zeros(count)
+                )
+            losses.append(found)
+            predicted = self._shared(self.inference, output.predictions)[:count]
+            agreed += _agreed(output, predicted, theirs[:count])
+            if keep:
+                predictions.append(predicted.copy())
         loss = float(np.mean(np.concatenate(losses), dtype=np.float64))
-        return Evaluation(loss, float(np.mean(probabilities.argmax(1) == right)), probabilities)
+        accuracy = agreed / int(counts.sum()) if output.loss.target != "number" or output.loss.shares else math.nan
+        kept = np.concatenate(predictions) if keep else np.empty((0, *output.predictions.shape[1:]), np.float32)
+        return Evaluation(loss, accuracy, kept, int(counts.sum()))
 
     def _settings(self, iteration: int | None = None) -> Settings:
         rates = {"rate": self.rate, "momentum": self.momentum, "decay": self.decay}
@@ -421,8 +444,8 @@ class Trainer:
     def timeline(self) -> Timeline:
         """One iteration measured, with the last batch (zeros before the first); the state is put back afterwards."""
         self._require_whole()
-        shape, rows = self.network.input.shape, self.network.batch
-        batch = self._last or (np.zeros(shape, np.float32), np.zeros(rows, np.int32))
+        zeros = [np.zeros(tensor.shape, tensor.dtype) for tensor in (self.network.input, self.network.labels)]
+        batch = self._last or (zeros[0], zeros[1])
         before = self.state()
         self.replay.set(self._launched())
         self._upload(self.program, batch)

@@ -16,6 +16,7 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import pairwise
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 from refimpl.accudnn.tuner import warmed_up
@@ -31,7 +32,7 @@ from refimpl.planner import Program
 from refimpl.text import contents, counted, duration, offer, opened, size
 
 if TYPE_CHECKING:
-    from refimpl.backend import Communicator, Trainer
+    from refimpl.backend import Communicator, Evaluation, Trainer
     from refimpl.backend.data import BatchSource
     from refimpl.backend.host_thread import StoredMap
 
@@ -39,6 +40,8 @@ BARS = "▁▂▃▄▅▆▇█"
 CURVE = 60  #: columns of the loss curve
 SYNTHETIC_TESTS = 4  #: batches of new synthetic images that the trained network is tried on
 STEPS = 100
+#: What labels are → the data's words.
+LABELS = {"image": "a label an image", "pixel": "labels a pixel", "number": "targets"}
 
 
 def add(parser: Parser) -> None:
@@ -62,7 +65,8 @@ def add(parser: Parser) -> None:
     shared_options.network(parser)
     parser.add_argument(
         "--data", metavar="DATA", default="synthetic",
-        help="digits (scikit-learn's), synthetic, or a .npz file with images and labels (default: synthetic)",
+        help="digits (scikit-learn's), synthetic, or a .npz file with images and labels, one an image or one a pixel, "
+        "or with images and targets (default: synthetic)",
     )  # fmt: skip
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
@@ -112,22 +116,34 @@ def source_of(name: str) -> Any:
     return found
 
 
-def network_for(options: argparse.Namespace, source: Any) -> Network:
-    """The network that was named, for images like the source's; only those for teaching take any."""
+def network_for(options: argparse.Namespace, source: Any) -> tuple[Network, BatchSource]:
+    """The network that was named, for images like the source's; only those for teaching take any.  And the source.
+
+    The digits, and synthetic images, have the labels that the network's loss compares with.
+    """
+    from refimpl.backend import data
+
     network = build(options.network, options.batch)
     if source is None:
-        return network
+        return network, data.synthetic_for(network)
+    target = network.output.loss.target
+    if options.data == "digits" and target != "image":
+        source = data.digits(target=target)
+    if source.target != target:
+        raise Fail(f"{options.data} has {LABELS[source.target]}, and {network.name} compares with {LABELS[target]}")
     recipe = NETWORKS.get(network.name)
     if recipe and "shape" in inspect.signature(recipe.make).parameters:
-        return recipe.make(batch=network.batch, shape=source.shape, classes=source.classes)
-    wanted, given = network.input.shape[1:], source.shape
-    classes = network.predictions.shape[1]
+        network = recipe.make(batch=network.batch, shape=source.shape, classes=source.classes or network.output.classes)
+    wanted, given, classes = network.input.shape[1:], source.shape, network.output.classes
+    by = ["×".join(map(str, shape)) for shape in (given, wanted)]
     if tuple(given) != tuple(wanted):
-        by = ["×".join(map(str, shape)) for shape in (given, wanted)]
         raise Fail(f"{options.data} has images of {by[0]}, and {network.name} takes {by[1]}; --data synthetic fits any")
+    if target != "image" and prod(source.label_shape) != prod(network.labels.shape[1:]):
+        by = ["×".join(map(str, shape)) for shape in (source.label_shape, network.labels.shape[1:])]
+        raise Fail(f"{options.data} has {LABELS[target]} of {by[0]}, and {network.name} compares with {by[1]}")
     if source.classes > classes:
         raise Fail(f"{options.data} has {counted(source.classes, 'class')}, and {network.name} tells {classes} apart")
-    return network
+    return network, source
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -144,7 +160,7 @@ def run(options: argparse.Namespace) -> int:
 
 def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     """Train as one of the communicator's ranks; the first one alone saves and reports."""
-    from refimpl.backend import NotFinite, data
+    from refimpl.backend import NotFinite
     from refimpl.backend.interrupts import sigterm_as_ctrl_c
 
     first_rank = communicator.rank == 0
@@ -154,12 +170,12 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     tuned = tuned_of(options)
     learning = resolve.learning(options)
     source = source_of(options.data)
-    network = resolve.data_parallel(options, network_for(options, source), communicator.size)
+    network, source = network_for(options, source)
+    network = resolve.data_parallel(options, network, communicator.size)
     if tuned and tuned.network != network.name:
         raise Fail(f"--tuned {options.tuned} is for {tuned.network}, not for {network.name}: tune that network")
     if options.export and network.file is None:
         raise Fail(f"--export {options.export}: {network.name} came from no ONNX file; only such a one can be written")
-    source = source or data.synthetic(network.input.shape[1:], classes=network.predictions.shape[1])
     everything = network.batch * network.ranks  # images of an iteration
     last = options.epochs * source.per_epoch(everything) if options.epochs else options.steps or STEPS
     described = {
@@ -199,7 +215,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             if options.export:
                 trainer.to_onnx(options.export)
             stored = trainer.compressed
-            accuracy, tested = test(trainer, source)
+            evaluation, tested = test(trainer, source)
             if timeline is not None:
                 from refimpl.report.page import write_page
 
@@ -214,7 +230,10 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             "network": network.name, "batch": network.batch, "policy": program.setup.name, "slots": program.setup.slots,
             "data": options.data, "backend": trainer.backend, "budget_bytes": program.budget, "seed": trainer.seed,
             "rate": trainer.rate, "momentum": trainer.momentum, "decay": trainer.decay,
-            "first_iteration": first, "iterations": last, "losses": losses, "accuracy": accuracy, "tested": tested,
+            "first_iteration": first, "iterations": last, "losses": losses, "tested": tested,
+            "accuracy": finite(evaluation.accuracy) if evaluation else None,
+            "tested_loss": finite(evaluation.loss) if evaluation else None,
+            "counted": {"what": network.output.loss.target, "number": evaluation.counted if evaluation else 0},
             "peak_bytes": {"predicted": program.peak_bytes, "recounted": trainer.recounted_peak},
             "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
             "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
@@ -376,14 +395,19 @@ def without_option(arguments: list[str], option: str) -> list[str]:
     return kept
 
 
+def finite(number: float) -> float | None:
+    """The number; None for NaN and infinity, which JSON does not have."""
+    return number if isfinite(number) else None
+
+
 def driver_calls(trainer: Trainer) -> dict[str, Any] | None:
     """Times of the allocating and freeing calls of the last iteration, where the program makes any."""
     calls = trainer.driver_calls
     return asdict(calls) | {"seconds": calls.seconds} if calls else None
 
 
-def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
-    """Test accuracy, and the number of test images; None if there is no memory for evaluating."""
+def test(trainer: Trainer, source: Any) -> tuple[Evaluation | None, int]:
+    """Test loss and accuracy, and the number of test images; None if there is no memory for evaluating."""
     import numpy as np
 
     from refimpl.backend import RunError
@@ -395,7 +419,7 @@ def test(trainer: Trainer, source: Any) -> tuple[float | None, int]:
         batches = (source.batch(batch, first + i, trainer.seed) for i in range(SYNTHETIC_TESTS))
         images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
     try:
-        return trainer.evaluate(images, labels).accuracy, len(images)
+        return trainer.evaluate(images, labels, keep=False), len(images)
     except RunError as error:
         tell(f"not tested: {error}")
         return None, 0
@@ -411,9 +435,13 @@ def report(document: dict[str, Any], program: Program, stored: list[StoredMap]) 
     batch = f"batch {document['batch']}" + f" on each of {document['ranks']} ranks" * (document["ranks"] > 1)
     say(f"{document['network']}, {batch}, {where}: {counted(len(losses), 'iteration')} on {document['data']}.")
     say(f"Loss      {curve(losses)}  {losses[0]:.3f} → {losses[-1]:.3f}")
+    tested = counted(document["tested"], "image") + " that it has not learnt from"
+    what, number = document["counted"]["what"], document["counted"]["number"]
+    of = tested if what == "image" else f"{counted(number, what)} of {tested}"
     if document["accuracy"] is not None:
-        tested = counted(document["tested"], "image")
-        say(f"Accuracy  {document['accuracy']:.1%} of {tested} that it has not learnt from")
+        say(f"Accuracy  {document['accuracy']:.1%} of {of}")
+    elif document["tested_loss"] is not None:
+        say(f"Tested    loss {document['tested_loss']:.3f}, the mean over {of}")
     again = "recounted from the executed instructions"
     same = f"as {again}" if peak["predicted"] == peak["recounted"] else f"but {size(peak['recounted'])} {again}"
     say(f"Memory    peak {size(peak['predicted'])}, {same}; budget {size(program.budget)}")

@@ -189,6 +189,13 @@ UNITS: dict[str, Callable[..., Units]] = {
     "batchnorm_apply_gradients_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "batchnorm_chunk_statistics": _channels,
     "batchnorm_chunk_gradients": _channels,
+    "pixel_softmax_forward": lambda a, grid: (a["pixels"] * a["channels"], a["pixels"]),
+    "pixel_softmax_backward": lambda a, grid: (a["pixels"] * a["channels"], a["pixels"]),
+    "pixel_softmax_parts": lambda a, grid: (grid[0] // a["parts"] * a["area"], grid[0]),
+    "pixel_softmax_losses": lambda a, grid: (a["blocks"] + a["images"],),
+    "mean_loss_squared_parts": lambda a, grid: (grid[0] // a["parts"] * a["numbers"], grid[0]),
+    "mean_loss_binary_parts": lambda a, grid: (grid[0] // a["parts"] * a["numbers"], grid[0]),
+    "mean_loss_means": lambda a, grid: (a["images"] * a["parts"],),
     "softmax_forward": lambda a, grid: (grid[0] * (255 + a["classes"]),),
 }
 

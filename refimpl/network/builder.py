@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from kernels.targets.collector import collector_paused
 from refimpl.network.conventions import VDNN, Conventions
-from refimpl.network.kinds import LayerKind
+from refimpl.network.kinds import TRAITS, LayerKind
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.network.shapes import convolved, pooled, transposed
@@ -308,6 +308,34 @@ class Builder:
         """
         return self._same("softmax", name, after)
 
+    def pixel_softmax(self, ignore_index: int = -100, name: str | None = None, after: Layer | None = None) -> Layer:
+        """Softmax with cross-entropy for every pixel, over the channels: the end of a network that segments images.
+
+        The loss is the mean over the pixels that count: those whose label is not `ignore_index`.
+        """
+        if not isinstance(ignore_index, int) or not -(2**31) <= ignore_index < 2**31:
+            raise NetworkError(
+                f"{name or 'pixel_softmax'}: ignore_index is {ignore_index!r}; give a whole number that an int32 can "
+                "have, such as -100 or 255"
+            )
+        layer = self._new("pixel_softmax", name, [after or self.last])
+        layer.options = {"ignore_index": ignore_index}
+        shape = layer.producers[0].shape
+        if len(shape) != 4:
+            raise NetworkError(f"{layer}: its input is {shape}, not maps of a height and a width; softmax takes rows")
+        return self._add(layer, shape)
+
+    def mean_squared_error(self, name: str | None = None, after: Layer | None = None) -> Layer:
+        """The mean of the squared differences to the targets, over all numbers: the end of a network."""
+        return self._same("mean_squared_error", name, after)
+
+    def binary_cross_entropy(self, name: str | None = None, after: Layer | None = None) -> Layer:
+        """Cross-entropy of a probability for every number, as PyTorch's BCEWithLogitsLoss: the end of a network.
+
+        Its input are logits: numbers of either sign, of which a sigmoid makes probabilities.
+        """
+        return self._same("binary_cross_entropy", name, after)
+
     # -- the network ---------------------------------------------------------------------------------------------------
 
     def build(self) -> Network:
@@ -315,9 +343,9 @@ class Builder:
         self._refuse_if_built()
         ends = [layer.name for layer in self.layers if not layer.consumers]
         if not self.layers or self.layers[-1].traits.work != "loss":
-            raise NetworkError(f"{self.name}: the last layer must be a softmax")
+            raise NetworkError(f"{self.name}: the last layer must be a loss: {', '.join(LOSSES)}")
         if len(ends) > 1:
-            raise NetworkError(f"{self.name}: no layer reads {', '.join(ends[:-1])}; only the softmax may be an end")
+            raise NetworkError(f"{self.name}: no layer reads {', '.join(ends[:-1])}; only the loss may be an end")
         if self.conventions.fork_layers:
             self._insert_forks()
         with collector_paused():
@@ -345,7 +373,7 @@ class Builder:
             if x not in self._known:
                 raise NetworkError(f"{layer}: {x!r} is no layer of {self.name}")
             if x.traits.work == "loss":
-                raise NetworkError(f"{layer}: no layer can follow the softmax")
+                raise NetworkError(f"{layer}: no layer can follow the {x.kind}")
         return layer
 
     def _free_name(self, kind: LayerKind) -> str:
@@ -415,6 +443,9 @@ LAYERS = tuple(
     if inspect.isfunction(method) and name[0] != "_" and method.__annotations__["return"] == "Layer"
 )
 
+#: Those of them that end a network.
+LOSSES = tuple(kind for kind, traits in TRAITS.items() if traits.work == "loss")
+
 #: What other frameworks call it → what it is called here.
 ELSEWHERE = {
     "linear": "fc", "dense": "fc", "conv2d": "conv", "maxpool": "pool", "max_pool2d": "pool", "maxpool2d": "pool",
@@ -428,6 +459,9 @@ ELSEWHERE = {
     "count_include_pad": "count_padding", "dilations": "dilation", "group": "groups",
     "conv_transpose2d": "conv_transpose", "convtranspose2d": "conv_transpose", "output_padding": "out_pad",
     "deconv": "conv_transpose", "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
+    "mse": "mean_squared_error", "mse_loss": "mean_squared_error", "mseloss": "mean_squared_error",
+    "bce": "binary_cross_entropy", "bcewithlogitsloss": "binary_cross_entropy",
+    "binary_cross_entropy_with_logits": "binary_cross_entropy", "ignored": "ignore_index",
 }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ from typing import Protocol
 
 from refimpl.network.call import DECAY, ITERATION, MOMENTUM, RATE, SEED, Call
 from refimpl.network.conventions import Conventions
-from refimpl.network.layer import Layer
+from refimpl.network.layer import Layer, Output
 from refimpl.network.tensor import Tensor
 
 
@@ -36,10 +36,8 @@ class Shared(Protocol):
     """The tensors that the calls of all layers share; a `Network` has it."""
 
     conventions: Conventions
-    labels: Tensor
-    losses: Tensor
-    predictions: Tensor  #: filled in inference alone
-    scratch: Tensor | None  #: workspace of every batch normalisation
+    output: Output
+    scratch: Tensor | None  #: workspace of every batch normalisation, and of losses
     scratches: list[Tensor]  #: the same as a list: empty or one
 
 
@@ -52,7 +50,7 @@ def forward(network: Shared, layer: Layer) -> list[Call]:
 def inference(network: Shared, layer: Layer) -> list[Call]:
     """The calls of a layer's forward step in inference.
 
-    It uses the running statistics and no dropout; the last layer fills `network.predictions`, which is resident.
+    It uses the running statistics and no dropout; the loss fills `network.predictions`, which is resident.
     """
     if layer.kind == "batchnorm":
         given = {"x": layer.x, **_weights(layer)}
@@ -61,8 +59,8 @@ def inference(network: Shared, layer: Layer) -> list[Call]:
         return [Call("batchnorm.inference", arguments, given.values(), [layer.y])]
     if layer.kind == "dropout":
         return [Call("elementwise.copy", {"x": layer.x, "y": layer.y}, [layer.x], [layer.y])]
-    if layer.kind == "softmax":
-        return _softmax(network, layer.x, network.predictions)
+    if layer.traits.work == "loss":
+        return LOSSES[layer.kind](network, layer, network.output.predictions)
     return forward(network, layer)
 
 
@@ -150,17 +148,53 @@ def _dropout_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("dropout.forward", arguments, [layer.x], [layer.y])]
 
 
-def _softmax_forward(network: Shared, layer: Layer) -> list[Call]:
-    return _softmax(network, layer.x, layer.y)
+def _loss_forward(network: Shared, layer: Layer) -> list[Call]:
+    return LOSSES[layer.kind](network, layer, layer.y)
 
 
-def _softmax(network: Shared, x: Tensor, y: Tensor) -> list[Call]:
-    labels, losses = network.labels, network.losses
+def _softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
+    x, labels, losses = layer.x, network.output.labels, network.output.losses
     arguments = {"x": x, "y": y}
     return [
         Call("softmax.forward", arguments, updates=[y]) if x is y else Call("softmax.forward", arguments, [x], [y]),
         Call("softmax.cross_entropy", {"y": y, "labels": labels, "losses": losses}, [y, labels], [losses]),
     ]
+
+
+def _pixel_softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
+    x, output = layer.x, network.output
+    filled = {"losses": output.losses, "counted": output.counted}
+    arguments = {"y": y, "labels": output.labels, **filled, **layer.options, "workspace": network.scratch}
+    writes = [tensor for tensor in (*filled.values(), *network.scratches) if tensor]
+    return [
+        Call("pixel_softmax.forward", {"x": x, "y": y}, [x], [y]),
+        Call("pixel_softmax.cross_entropy", arguments, [y, output.labels], writes),
+    ]
+
+
+#: Kind → the `error` of `kernels.mean_loss`.
+ERRORS = {"mean_squared_error": "squared", "binary_cross_entropy": "binary"}
+
+
+def _mean_loss(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
+    """In training y is x: there is nothing to compute but the losses."""
+    x, output = layer.x, network.output
+    arguments = {"x": x, "targets": output.labels, "losses": output.losses, "error": ERRORS[layer.kind]}
+    predicting = "mean_loss.sigmoid" if output.loss.shares else "elementwise.copy"
+    return [
+        *([] if y is x else [Call(predicting, {"x": x, "y": y}, [x], [y])]),
+        Call(
+            "mean_loss.forward", arguments | {"workspace": network.scratch},
+            [x, output.labels], [output.losses, *network.scratches],
+        ),
+    ]  # fmt: skip
+
+
+#: Kind of loss → its calls, which fill the losses and the given map.
+LOSSES: dict[str, Callable[[Shared, Layer, Tensor], list[Call]]] = {
+    "softmax": _softmax, "pixel_softmax": _pixel_softmax, "mean_squared_error": _mean_loss,
+    "binary_cross_entropy": _mean_loss,
+}  # fmt: skip
 
 
 def _meeting_forward(network: Shared, layer: Layer) -> list[Call]:
@@ -178,7 +212,7 @@ FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "conv": _linear_forward, "fc": _linear_forward, "conv_transpose": _transposed_forward,
     "pool": _pool_forward, "lrn": _elementwise_forward,
     "upsample": _elementwise_forward,
-    "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, "softmax": _softmax_forward,
+    "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward),
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip
 
@@ -346,13 +380,29 @@ class Backward:
         return [Call("dropout.backward", arguments, [dy], [dx]), *then]
 
     def _softmax(self, layer: Layer) -> list[Call]:
-        y, labels = layer.y, self.network.labels
+        y, labels = layer.y, self.network.output.labels
         if layer.in_place:
             dx, _ = self._into(layer, y)
             return [Call("softmax.backward", {"y": y, "labels": labels, "dx": dx}, [y, labels], [dx])]
         self.gradients[layer.x] = y
         arguments = {"y": y, "labels": labels, "dx": y}
         return [Call("softmax.backward", arguments, [*self._held(layer.x), labels], updates=[y])]
+
+    def _pixel_softmax(self, layer: Layer) -> list[Call]:
+        """The gradient overwrites the probabilities."""
+        y, output = layer.y, self.network.output
+        self.gradients[layer.x] = y
+        arguments = {"y": y, "labels": output.labels, "counted": output.counted, "dx": y, **layer.options}
+        reads = [tensor for tensor in (output.labels, output.counted) if tensor]
+        return [Call("pixel_softmax.backward", arguments, reads, updates=[y])]
+
+    def _mean_loss(self, layer: Layer) -> list[Call]:
+        x, targets = layer.x, self.network.output.labels
+        dx, _ = self._into(layer, x)
+        arguments = {"x": x, "targets": targets, "dx": dx, "error": ERRORS[layer.kind]}
+        return [Call("mean_loss.backward", arguments, [x, targets], [dx])]
+
+    _mean_squared_error = _binary_cross_entropy = _mean_loss
 
     def _concat(self, layer: Layer) -> list[Call]:
         """Every input's gradient is computed, needed or not: the kernels split dy as a whole."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, Protocol
 
-from refimpl.network.shapes import normalisation_workspace
+from refimpl.network.shapes import loss_parts_workspace, normalisation_workspace
 from refimpl.network.tensor import Tensor
 
 LayerKind = Literal[
@@ -40,6 +40,9 @@ LayerKind = Literal[
     "concat",
     "join",
     "fork",
+    "pixel_softmax",
+    "mean_squared_error",
+    "binary_cross_entropy",
 ]
 
 #: The work of a layer: a matrix product, whose time may hide a copy; one streaming pass over its maps,
@@ -66,6 +69,33 @@ class Described(Protocol):
 
 def nothing(layer: Described) -> Shapes:
     return {}
+
+
+#: What the labels of a loss are: the number of a class, for an image or for a pixel; or the numbers wanted themselves.
+Target = Literal["image", "pixel", "number"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is true of all losses of one kind, beside their traits."""
+
+    target: Target
+    per_image: Callable[[Described], tuple[int, ...]]  #: the shape of an image's predictions
+    shares: bool = False  #: whether a prediction is a probability of its target being 1, and so right or wrong
+
+    def predictions(self, layer: Described) -> tuple[int, ...]:
+        """The shape of a batch's predictions."""
+        return (layer.x.shape[0], *self.per_image(layer))
+
+    def labels(self, layer: Described) -> tuple[int, ...]:
+        """The shape of a batch's labels."""
+        predicted = self.predictions(layer)
+        return predicted if self.target == "number" else (predicted[0], *predicted[2:])
+
+    @property
+    def dtype(self) -> str:
+        """Of its labels."""
+        return "float32" if self.target == "number" else "int32"
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +125,7 @@ class Traits:
     elementwise: bool = False
     forms: tuple[Mapping[str, Any], ...] = ({},)  #: options, a set for each of its kernels
     published: bool = False  #: whether the papers' networks have it, so that their rules name it or leave it out
+    loss: Loss | None = None  #: of a loss
 
     @property
     def learns(self) -> bool:
@@ -139,6 +170,15 @@ def each_channel(*names: str) -> Callable[[Described], Shapes]:
     return lambda layer: dict.fromkeys(names, (layer.shape[1],))
 
 
+def mean_loss(shares: bool) -> Traits:
+    """A loss that is a mean over numbers: it has no map of its own, and leaves its input as it is."""
+    return Traits(
+        "loss", backward_reads=("x", "y"), in_place=True,
+        scratch_bytes=lambda layer: loss_parts_workspace(layer.shape[0], prod(layer.shape[1:])),
+        loss=Loss("number", lambda layer: layer.x.shape[1:], shares),
+    )  # fmt: skip
+
+
 # -- the kinds ---------------------------------------------------------------------------------------------------------
 
 TRAITS: Mapping[LayerKind, Traits] = {
@@ -180,8 +220,16 @@ TRAITS: Mapping[LayerKind, Traits] = {
     ),
     "dropout": Traits("pass", backward_reads=(), sign="kept", published=True),
     "softmax": Traits(
-        "loss", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative", published=True
+        "loss", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative", published=True,
+        loss=Loss("image", lambda layer: (prod(layer.x.shape[1:]),)),
     ),
+    "pixel_softmax": Traits(
+        "loss", backward_reads=("y",), sign="never negative",
+        scratch_bytes=lambda layer: loss_parts_workspace(layer.shape[0], prod(layer.shape[2:]), 2),
+        loss=Loss("pixel", lambda layer: layer.x.shape[1:]),
+    ),
+    "mean_squared_error": mean_loss(shares=False),
+    "binary_cross_entropy": mean_loss(shares=True),
     "concat": Traits("structure", backward_reads=(), sign="kept", published=True),
     "join": Traits("structure", backward_reads=(), sign="kept", published=True),
     "fork": Traits("structure", backward_reads=(), sign="kept", published=True),

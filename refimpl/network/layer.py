@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from refimpl.network.call import Call
-from refimpl.network.kinds import TRAITS, LayerKind, Traits
+from refimpl.network.kinds import TRAITS, LayerKind, Loss, Traits
 from refimpl.network.tensor import Tensor
 from refimpl.text import RefimplError
 
@@ -33,6 +33,34 @@ class Parameter:
     weight: Tensor
     gradient: Tensor
     momentum: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Output:
+    """An end of a network: a loss with its labels and with what it fills."""
+
+    layer: Layer
+    labels: Tensor  #: or targets: what the batch wants; resident
+    losses: Tensor  #: one an image; resident
+    predictions: Tensor  #: filled in inference alone
+    counted: Tensor | None = None  #: the number of labels that count, where some may not; resident
+
+    @property
+    def loss(self) -> Loss:
+        """What is true of all losses of this kind."""
+        found = self.layer.traits.loss
+        assert found is not None
+        return found
+
+    @property
+    def classes(self) -> int:
+        """Labels are 0 … classes - 1, if they are classes."""
+        return self.predictions.shape[1]
+
+    @property
+    def ignore_index(self) -> int | None:
+        """The label of what does not count; None: everything does."""
+        return self.layer.options.get("ignore_index")
 
 
 @dataclass(frozen=True, eq=False)

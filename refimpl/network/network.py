@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from copy import copy
 from difflib import get_close_matches
-from math import prod
 
 from kernels.targets.collector import collector_paused
 from refimpl.network import calls
 from refimpl.network.call import Call
 from refimpl.network.conventions import Conventions
 from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
-from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Parameter, Step
+from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Output, Parameter, Step
 from refimpl.network.routes import depth_first
 from refimpl.network.tensor import Kind, Tensor
 from refimpl.text import counted
@@ -59,6 +58,7 @@ class Network:
                 other._step(layer, calls.inference(self, layer))
         used = {tensor for step in other.steps for tensor in step.uses}
         other.managed = [tensor for tensor in self.managed if tensor in used]
+        other.resident = list(dict.fromkeys((*self.resident, self.predictions)))
         return other
 
     def data_parallel(self, ranks: int, bucket_bytes: int | None = BUCKET_BYTES) -> Network:
@@ -105,12 +105,21 @@ class Network:
         for layer in self.layers:
             self._make_maps(layer)
             self._make_parameters(layer)
-        rows, classes = end.shape[0], prod(end.shape[1:])
-        self.labels = self._resident("labels", (rows,), "labels", "int32")
-        self.losses = self._resident("losses", (rows,), "loss")
-        self.predictions = self._resident("predictions", (rows, classes), "loss")  #: filled in `inference` alone
+        self.output = self._make_output(end)
+        self.labels, self.losses, self.predictions = self.output.labels, self.output.losses, self.output.predictions
         self.scratch = self._make_scratch()
         self.scratches = [] if self.scratch is None else [self.scratch]
+
+    def _make_output(self, end: Layer) -> Output:
+        loss = end.traits.loss
+        assert loss is not None
+        labels = self._resident("labels", loss.labels(end), "labels", loss.dtype)
+        losses = self._resident("losses", end.shape[:1], "loss")
+        counted = self._resident("counted", (1,), "loss") if "ignore_index" in end.options else None
+        predictions = Tensor("predictions", loss.predictions(end), "loss")
+        if end.traits.published:  # the other losses have them in `inference` alone
+            self.resident.append(predictions)
+        return Output(end, labels, losses, predictions, counted)
 
     def _resident(self, name: str, shape: tuple[int, ...], kind: Kind, dtype: str = "float32") -> Tensor:
         made = Tensor(name, shape, kind, dtype=dtype)
@@ -118,8 +127,7 @@ class Network:
         return made
 
     def _make_maps(self, layer: Layer) -> None:
-        overwrites = self._takes_over if layer.traits.work == "loss" else self._in_place
-        if layer.traits.in_place and overwrites(layer):
+        if layer.traits.in_place and self._overwrites(layer):
             layer.outputs = [layer.x]
             return
         copies = len(layer.consumers) if layer.kind == "fork" else 1
@@ -128,6 +136,12 @@ class Network:
         if layer.kind == "fork":
             layer.branches = dict(zip(layer.consumers, layer.outputs, strict=True))
         self.managed += layer.outputs
+
+    def _overwrites(self, layer: Layer) -> bool:
+        """Whether a layer that may has no map of its own."""
+        if layer.kind == "softmax":
+            return self._takes_over(layer)
+        return layer.traits.work == "loss" or self._in_place(layer)
 
     def _in_place(self, layer: Layer) -> bool:
         """Whether no step needs the input of this ReLU, or the like, after it has run."""

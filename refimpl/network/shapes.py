@@ -1,4 +1,4 @@
-"""Sizes that follow from shapes: the output of a sliding window, and the workspace of a batch normalisation.
+"""Sizes that follow from shapes: the output of a sliding window, the workspaces of batch normalisation and of losses.
 
 The kernels know them too, but importing them imports Numba, which takes longer than planning a network; a test
 compares the two.
@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 BATCHNORM_CHUNK = 4096  #: values of a channel in one block of `kernels.batchnorm`
+LOSS_PART = 4096  #: numbers or pixels of an image in one block of `kernels.mean_loss` and `kernels.pixel_softmax`
 
 
 def four_sides(pad: Sequence[int]) -> tuple[int, ...]:
@@ -54,6 +55,11 @@ def normalisation_workspace(x_shape: Sequence[int]) -> int:
     """Bytes of workspace for a batch normalisation of x: two numbers for every chunk of every channel."""
     count = x_shape[0] * prod(x_shape[2:])
     return 2 * -(-count // BATCHNORM_CHUNK) * x_shape[1] * 4
+
+
+def loss_parts_workspace(images: int, numbers: int, each: int = 1) -> int:
+    """Bytes of workspace for losses of this size an image: `each` numbers for every part of an image."""
+    return 4 * each * images * -(-numbers // LOSS_PART)
 
 
 def _both(x_shape: Sequence[int], reach: Sequence[int], options: Mapping[str, Any], ceil: bool) -> tuple[int, int]:

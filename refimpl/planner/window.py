@@ -2,7 +2,8 @@
 
 While layer n runs backward, the maps that at most one earlier layer sent out are prefetched.  The window is bounded on
 purpose: a map that is back too early occupies GPU memory again, and the next CONV is long enough to hide a copy.  Kinds
-of layers that the papers did not know search, and do not end the window (ours).
+of layers that the papers did not know search, and do not end the window (ours); where a softmax does not search, no
+other loss does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from refimpl.network import Layer, Step, Tensor
-from refimpl.network.kinds import LayerKind
+from refimpl.network.kinds import LayerKind, with_new
 from refimpl.planner import slots
 from refimpl.planner.context import PlanContext
 
@@ -34,7 +35,8 @@ class Window(slots.Prefetch):
 
 class BoundWindow:
     def __init__(self, silent: tuple[LayerKind, ...], context: PlanContext) -> None:
-        self._silent = silent
+        is_loss = "softmax" in silent
+        self._silent = with_new(silent, lambda traits: is_loss and traits.work == "loss")
         self._layers = context.network.layers
         self._position = {layer: i for i, layer in enumerate(self._layers)}
         self._offloaded: defaultdict[Layer, list[Tensor]] = defaultdict(list)  #: by the layer that sent them out

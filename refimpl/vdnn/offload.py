@@ -40,7 +40,7 @@ class OffloadInputs(slots.Offload):
 #: GoogLeNet would keep the 603 MiB that its CONCATs alone read.  Of the kinds that the paper did not know, all whose
 #: backward reads X (ours).
 ALL = OffloadInputs(
-    with_new(("conv", "pool", "concat"), lambda traits: "x" in traits.backward_reads),
+    with_new(("conv", "pool", "concat"), lambda traits: "x" in traits.backward_reads and traits.work != "loss"),
     "vdnn-all",
     "the inputs of every CONV, POOL and CONCAT",
 )

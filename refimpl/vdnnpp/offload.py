@@ -15,6 +15,9 @@ from refimpl.planner import SetupError, slots
 from refimpl.planner.context import PlanContext
 from refimpl.planner.last_consumer import LastConsumerSends
 
+#: A softmax, or another loss (ours), and a ReLU.
+NEVER_LAST = with_new(("softmax", "relu"), lambda traits: traits.work == "loss")
+
 
 @dataclass(frozen=True)
 class OffloadInputsOf(slots.Offload):
@@ -36,13 +39,15 @@ class OffloadInputsOf(slots.Offload):
 
     def layers(self, network: Network) -> list[Layer]:
         """The layers whose inputs are offloaded, in forward order."""
-        last = [layer for layer in network.layers if layer.kind not in ("softmax", "relu")][-1:]
+        last = [layer for layer in network.layers if layer.kind not in NEVER_LAST][-1:]
         return [layer for layer in network.layers if layer.kind in self.kinds and layer not in last][:: self.every]
 
 
 #: "All" means all but ReLU, softmax and fully connected layers: those that the authors' code did not know, too (ours).
 ALL = OffloadInputsOf(
-    with_new(("conv", "pool", "lrn", "batchnorm", "dropout", "concat", "join", "fork"), lambda traits: True),
+    with_new(
+        ("conv", "pool", "lrn", "batchnorm", "dropout", "concat", "join", "fork"), lambda traits: traits.work != "loss"
+    ),
     "vdnnpp-all",
     "the inputs of all layers but ReLU, FC and softmax",
 )

@@ -101,6 +101,20 @@ FAULTS = (
         slow=True,
     ),
     Fault(
+        "an evaluation weighs every batch alike, however few pixels count",
+        "refimpl/backend/trainer.py",
+        "counted * len(right) / (batch * counts.sum())",
+        "1.0",
+        "tests/refimpl/backend/test_losses.py",
+    ),
+    Fault(
+        "targets are trained on whatever they are",
+        "refimpl/backend/batches.py",
+        '_refuse_not_finite("targets", given, layer.name)',
+        "pass",
+        "tests/refimpl/backend/test_losses.py",
+    ),
+    Fault(
         "a rank looks at its own loss alone",
         "refimpl/backend/trainer.py",
         "if not np.isfinite(self._losses).all():",

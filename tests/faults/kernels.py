@@ -6,6 +6,20 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a pixel that does not count has a gradient",
+        "kernels/pixel_softmax.py",
+        "            share = ZERO\n",
+        "            share = share\n",
+        "tests/kernels/test_losses.py",
+    ),
+    Fault(
+        "a loss leaves out the last number of a part",
+        "kernels/mean_loss.py",
+        "end = min(first + PART, numbers)",
+        "end = min(first + PART - 1, numbers)",
+        "tests/kernels/test_losses.py",
+    ),
+    Fault(
         "axpy forgets y in the last tile",
         "kernels/elementwise.py",
         "                y[e] += alpha * x[e]",

@@ -25,6 +25,8 @@ from kernels import (
     gemm,
     join,
     lrn,
+    mean_loss,
+    pixel_softmax,
     pool,
     reference,
     relu,
@@ -344,6 +346,66 @@ def loss_cases() -> Iterator[Case]:
     )  # fmt: skip
 
 
+def pixel_loss_cases() -> Iterator[Case]:
+    shape = sized((4, 21, 96, 96), (2, 5, 9, 70))
+    pixels = (shape[0], *shape[2:])
+
+    def arrays() -> Arrays:
+        random = np.random.default_rng(7)
+        labels = random.integers(0, shape[1], pixels, dtype=np.int32)
+        labels[random.random(pixels) < 0.3] = 255
+        x = drawn(*shape)
+        return Arrays(
+            x=x, y=reference.pixel_softmax_forward(x), labels=labels, out=blank(*shape), losses=blank(shape[0]),
+            counted=np.full(1, np.count_nonzero(labels != 255), np.float32),
+            workspace=blank(pixel_softmax.workspace_bytes(shape) // 4),
+        )  # fmt: skip
+
+    def forward(a: Arrays, stream: Any) -> None:
+        pixel_softmax.forward(a.x, a.out, stream=stream)
+        given = {"ignore_index": 255, "workspace": a.workspace, "stream": stream}
+        pixel_softmax.cross_entropy(a.y, a.labels, a.losses, a.counted, **given)
+
+    yield Case(
+        "pixel_softmax.forward and cross_entropy", arrays, forward,
+        lambda a: {
+            "out": reference.pixel_softmax_forward(a.x), "losses": reference.pixel_cross_entropy(a.y, a.labels, 255)[0],
+        },
+    )  # fmt: skip
+    yield Case(
+        "pixel_softmax.backward", arrays,
+        lambda a, stream: pixel_softmax.backward(a.y, a.labels, a.counted, a.out, ignore_index=255, stream=stream),
+        lambda a: {"out": reference.pixel_softmax_backward(a.y, a.labels, 255)},
+    )  # fmt: skip
+
+
+def mean_loss_cases(error: str) -> Iterator[Case]:
+    shape = sized((8, 3, 128, 128), (2, 3, 40, 41))
+
+    def arrays() -> Arrays:
+        targets = np.random.default_rng(7).random(shape, np.float32)
+        workspace = blank(mean_loss.workspace_bytes(shape) // 4)
+        return Arrays(x=drawn(*shape), targets=targets, out=blank(*shape), losses=blank(shape[0]), workspace=workspace)
+
+    yield Case(
+        f"mean_loss.forward, {error}", arrays,
+        lambda a, stream: mean_loss.forward(
+            a.x, a.targets, a.losses, error=error, workspace=a.workspace, stream=stream
+        ),
+        lambda a: {"losses": reference.mean_loss_forward(a.x, a.targets, error)},
+    )  # fmt: skip
+    yield Case(
+        f"mean_loss.backward, {error}", arrays,
+        lambda a, stream: mean_loss.backward(a.x, a.targets, a.out, error=error, stream=stream),
+        lambda a: {"out": reference.mean_loss_backward(a.x, a.targets, error)},
+    )  # fmt: skip
+    if error == "binary":
+        yield Case(
+            "mean_loss.sigmoid", arrays, lambda a, stream: mean_loss.sigmoid(a.x, a.out, stream=stream),
+            lambda a: {"out": reference.sigmoid(a.x)},
+        )  # fmt: skip
+
+
 def joining_cases() -> Iterator[Case]:
     channels, images = (64, 33, 7), sized(8, 1)
 
@@ -461,7 +523,8 @@ def activation(kind: str, form: Mapping[str, Any], arrays: Callable[[], Arrays])
 
 CASES = [
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *fully_connected_cases(),
-    *normalisation_cases(), *loss_cases(), *joining_cases(), *elementwise_cases(),
+    *normalisation_cases(), *loss_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
+    *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(),
 ]  # fmt: skip
 
 

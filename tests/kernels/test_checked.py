@@ -28,6 +28,8 @@ from kernels import (
     gemm,
     join,
     lrn,
+    mean_loss,
+    pixel_softmax,
     pool,
     sgd,
     softmax,
@@ -320,6 +322,32 @@ def softmax_and_loss() -> Outputs:
         dx = empty(4, classes)
         softmax.backward(y, labels, dx)
         outputs += [y, losses, dx]
+    return outputs
+
+
+@case
+def pixel_softmax_and_loss() -> Outputs:
+    outputs: Outputs = []
+    for shape in ((2, 3, 5, 7), (1, 4, 70, 60)):
+        x, y, dx, losses, counted = drawn(*shape), empty(*shape), empty(*shape), empty(shape[0]), empty(1)
+        labels = (np.arange(shape[0] * shape[2] * shape[3], dtype=np.int32) % 4 - 1).reshape(-1, *shape[2:])
+        workspace = empty(pixel_softmax.workspace_bytes(shape) // 4)
+        pixel_softmax.forward(x, y)
+        pixel_softmax.cross_entropy(y, labels, losses, counted, ignore_index=-1, workspace=workspace)
+        pixel_softmax.backward(y, labels, counted, dx, ignore_index=-1)
+        outputs += [y, losses, counted, dx]
+    return outputs
+
+
+@case
+def mean_loss_of_both_errors() -> Outputs:
+    outputs: Outputs = []
+    for error in ("squared", "binary"):
+        x, targets, dx, losses = drawn(2, 3, 50, 41), drawn(2, 3, 50, 41, seed=1), empty(2, 3, 50, 41), empty(2)
+        mean_loss.forward(x, targets, losses, error=error, workspace=empty(mean_loss.workspace_bytes(x.shape) // 4))
+        mean_loss.backward(x, targets, dx, error=error)
+        mean_loss.sigmoid(x, x)
+        outputs += [losses, dx, x]
     return outputs
 
 

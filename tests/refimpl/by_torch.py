@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from kernels import reference
 from refimpl.network import Layer, Network
-from refimpl.studies.bench.pytorch import Dropout, by_torch
+from refimpl.studies.bench.pytorch import Dropout, by_torch, loss_by_torch
 
 Arrays = dict[str, np.ndarray]
 
@@ -47,7 +46,7 @@ def run_torch(
     for layer in network.layers:
         inputs = [maps.get(producer, batch) for producer in layer.producers]  # the data layer is not among the layers
         maps[layer] = by_torch(layer, inputs, weights | running, _dropout(settings))
-    losses = functional.cross_entropy(maps[network.layers[-1]], torch.tensor(labels).long(), reduction="none")
+    losses = loss_by_torch(network.output, maps[network.layers[-1]], torch.tensor(labels), each=True)
     losses.mean().backward()
 
     optimiser = torch.optim.SGD(

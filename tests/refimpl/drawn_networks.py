@@ -145,6 +145,9 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
     }
     if kind in ("join", "concat", "fork"):
         getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")
+    elif TRAITS[kind].work == "loss" and kind != "softmax":  # type: ignore[index]
+        getattr(b, kind)(name="layer")
+        return b.build()
     elif kind not in ("data", "softmax"):
         getattr(b, kind)(*given.get(kind, ()), **form, name="layer")
     b.fc(3)

@@ -40,11 +40,16 @@ def new_state(network: Network, seed: int = 0) -> Arrays:
 
 
 def draw_batch(network: Network, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels."""
+    """Images and labels, some of which do not count; or targets."""
     random = np.random.default_rng((seed, 1))
-    classes = network.predictions.shape[1]
+    output = network.output
     images = random.standard_normal(network.input.shape).astype(np.float32)
-    return images, random.integers(0, classes, network.batch).astype(np.int32)
+    if output.loss.target == "number":
+        return images, random.random(output.labels.shape).astype(np.float32)
+    labels = random.integers(0, output.classes, output.labels.shape).astype(np.int32)
+    if output.ignore_index is not None:
+        labels[random.random(labels.shape) < 0.3] = output.ignore_index
+    return images, labels
 
 
 def run_plainly(

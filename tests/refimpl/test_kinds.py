@@ -38,6 +38,10 @@ CONVENTIONS = {"vdnn": VDNN, "superneurons": SUPERNEURONS, "vdnnpp": VDNNPP, "fo
 #: Kinds that no one asks for by name: the batch is there, and forks are put in.
 MADE = ("data", "fork")
 
+#: They end a network.  All but the softmax are in no file: what reads the end of an imported network is chosen.
+LOSSES = tuple(kind for kind, traits in TRAITS.items() if traits.work == "loss")
+NOT_IMPORTED = {*MADE, *LOSSES} - {"softmax"}
+
 #: Kind → an operator of ONNX's and one of PyTorch's; those of `graph.OF_ONE_INPUT` besides.
 OPERATORS = {
     "conv": ("Conv", "conv2d"), "fc": ("Gemm", "linear"), "pool": ("MaxPool", "max_pool2d"), "lrn": ("LRN", "div"),
@@ -134,7 +138,7 @@ def bench(kind: str) -> Iterator[str]:
 
 
 def drawn(kind: str) -> Iterator[str]:
-    if kind not in (*drawn_networks.KINDS, "fc", "softmax", *MADE):
+    if kind not in (*drawn_networks.KINDS, "fc", *LOSSES, *MADE):
         yield "tests/refimpl/drawn_networks.py draws none"
 
 
@@ -155,9 +159,9 @@ def costs(kind: str) -> Iterator[str]:
 
 def importers(kind: str) -> Iterator[str]:
     onnx, theirs = OPERATORS.get(kind, ("", ""))
-    if kind not in MADE and onnx not in onnx_nodes.OPERATORS:
+    if kind not in NOT_IMPORTED and onnx not in onnx_nodes.OPERATORS:
         yield "no operator of ONNX's becomes one"
-    if kind not in MADE and theirs not in torch_module.OPERATORS:
+    if kind not in NOT_IMPORTED and theirs not in torch_module.OPERATORS:
         yield "no operator of PyTorch's becomes one"
 
 
@@ -167,7 +171,7 @@ def docs(kind: str) -> Iterator[str]:
     if kind not in MADE and f"| `{kind}(" not in commands.layers_table():
         yield "docs/networks.md has no row of it"
     page = (ROOT / "docs" / "your-own-network.md").read_text(encoding="utf-8") + commands.operators_table()
-    if kind not in MADE and f"`{OPERATORS.get(kind, ('', ''))[0]}`" not in page:
+    if kind not in NOT_IMPORTED and f"`{OPERATORS.get(kind, ('', ''))[0]}`" not in page:
         yield "docs/your-own-network.md names no operator that becomes one"
 
 

@@ -24,6 +24,8 @@ from kernels import (
     gemm,
     join,
     lrn,
+    mean_loss,
+    pixel_softmax,
     pool,
     relu,
     sgd,
@@ -46,7 +48,8 @@ torch = rivals.torch_or_none()
 ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
 
 FAMILIES = (
-    "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "lrn", "batchnorm", "dropout", "softmax", "concat",
+    "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "lrn", "batchnorm", "dropout", "softmax",
+    "pixel_softmax", "mean_loss", "concat",
     "join", "elementwise", "sgd", "launch",
 )  # fmt: skip
 
@@ -354,6 +357,14 @@ def map_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         return bind(softmax.backward, y, labels, y), ()
 
     yield streaming_case("softmax", "backward, in place", rows, 2, softmax_backward)
+    maps = (4, 21, 128, 128)
+    yield streaming_case(
+        "pixel_softmax", "forward, 21 classes", maps, 2, bound(pixel_softmax.forward, maps, maps),
+        None, lambda x, y: torch.softmax(x, 1, out=y), True,
+    )  # fmt: skip
+    for error in ("squared", "binary"):
+        backward = bound(mean_loss.backward, maps, maps, maps, error=error)
+        yield streaming_case("mean_loss", f"{error}, backward", maps, 3, backward)
 
 
 def activation_cases(kind: str, form: Mapping[str, Any], shape: Shape) -> Iterator[Case]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from refimpl.backend import data
 from refimpl.backend.initial_state import initial_state
-from refimpl.network import Layer, Network
+from refimpl.network import Layer, Network, Output
 
 PLAIN = "plain"
 WAYS = (PLAIN, "checkpointing", "on the host")
@@ -52,9 +52,9 @@ class TorchTraining:
 
         torch.set_num_threads(1)
         network = self.network
-        source = data.synthetic(network.input.shape[1:], network.predictions.shape[1], seed=1)
+        source = data.synthetic_for(network, seed=1)
         images, labels = source.batch(network.batch, 0)
-        self._images, self._labels = torch.tensor(images), torch.tensor(labels).long()
+        self._images, self._labels = torch.tensor(images), torch.tensor(labels)
         trained = {parameter.weight for _, _, parameter in network.parameters()}
         kept = trained | {tensor for layer in network.layers for tensor in layer.statistics.values()}
         self._state: dict[str, Any] = {}
@@ -66,15 +66,13 @@ class TorchTraining:
 
     def step(self) -> float:
         """One iteration; returns the mean loss."""
-        from torch.nn import functional
-
         self._optimiser.zero_grad()
         with self._saving():
             x, parts = self._images, segments(self.network)
             for number, layers in enumerate(parts):
                 again = self.way == "checkpointing" and number < len(parts) - 1  # the last one is used at once
                 x = self._recomputed(layers, x) if again else self._run(layers, x)
-            loss = functional.cross_entropy(x, self._labels)
+            loss = loss_by_torch(self.network.output, x, self._labels)
         del x
         loss.backward()
         self._optimiser.step()
@@ -114,6 +112,23 @@ class TorchTraining:
         return saved_tensors_hooks(pack, lambda copy: copy.clone())
 
 
+def loss_by_torch(output: Output, x: Any, labels: Any, each: bool = False) -> Any:
+    """The mean loss by PyTorch's own functions, of what the loss reads; with `each` one an image, of that mean."""
+    from torch.nn import functional
+
+    reduction: Any = {"reduction": "none" if each else "mean"}
+    if output.loss.target == "number":
+        function = functional.binary_cross_entropy_with_logits if output.loss.shares else functional.mse_loss
+        found = function(x, labels.to(x.dtype), **reduction)
+        return found.flatten(1).mean(1) if each else found
+    given: Any = {} if output.ignore_index is None else {"ignore_index": output.ignore_index}
+    found = functional.cross_entropy(x, labels.long(), **given, **reduction)
+    if each and output.loss.target == "pixel":
+        counted = (labels != output.ignore_index).sum()
+        return found.flatten(1).sum(1) * (len(x) / counted)
+    return found
+
+
 def segments(network: Network) -> list[list[Layer]]:
     """About √N runs of layers; a run reads one map of the run before, its last one.
 
@@ -136,7 +151,7 @@ def segments(network: Network) -> list[list[Layer]]:
 
 
 def by_torch(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dropout | None = None) -> Any:
-    """A layer's output by PyTorch's own operators; the softmax's input for a softmax, which the loss contains.
+    """A layer's output by PyTorch's own operators; of a loss its input, which PyTorch's functions take.
 
     Args:
         layer: of one of our networks.
@@ -254,6 +269,9 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "upsample": _upsample,
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),
+    "pixel_softmax": lambda layer, inputs, state: inputs[0],
+    "mean_squared_error": lambda layer, inputs, state: inputs[0],
+    "binary_cross_entropy": lambda layer, inputs, state: inputs[0],
 }  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def milliseconds(seconds: float | None) -> str:
 def measure(network: str, batch: int, seconds: float) -> TrainingRow:
     """Train in turns for `seconds`, and at least `TURNS` turns."""
     program = plan(build(network, batch), setup("baseline"), machine("here"), available_bytes() // 2)
-    source = data.synthetic(program.network.input.shape[1:], program.network.predictions.shape[1], seed=1)
+    source = data.synthetic_for(program.network, seed=1)
     images, labels = source.batch(batch, 0)
     with Trainer(program, rate=1e-4) as trainer:
         runs: dict[str, Run] = {"ours": lambda: trainer.step(images, labels)}

@@ -62,7 +62,7 @@ class Run:
 def measure(program: Program, backend: str, iterations: int, watch: Watch = lambda doing: None) -> Run:
     """Train for some iterations on a synthetic batch."""
     network = program.network
-    source = data.synthetic(network.input.shape[1:], network.predictions.shape[1], seed=1)
+    source = data.synthetic_for(network, seed=1)
     images, labels = source.batch(network.batch, 0)
     with Trainer(program, backend, rate=1e-4, guard=False) as trainer:
         trainer.step(images, labels)  # everything that is done once

@@ -302,7 +302,8 @@ def data(program: Program) -> dict[str, np.ndarray]:
     random = np.random.default_rng(5)
     count = STEPS * program.network.batch
     images = 0.1 * random.standard_normal((count, *program.network.input.shape[1:]), np.float32)
-    return {"images": images, "labels": random.integers(0, program.network.predictions.shape[1], count)}
+    labels = program.network.labels.shape[1:]
+    return {"images": images, "labels": random.integers(0, program.network.output.classes, (count, *labels))}
 
 
 def by_the_back_end(
@@ -386,6 +387,15 @@ def test_the_same_bits_where_maps_are_stored_and_dropped_and_layers_fork(pinned:
 @pytest.mark.slow
 def test_the_same_bits_with_groups_dilation_and_every_other_option(tmp_path: Path) -> None:
     same_bits(least_plan(every_option(2), wanted("superneurons"), H100, 0.3), tmp_path)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_the_same_bits_with_a_label_a_pixel(tmp_path: Path) -> None:
+    b = Builder("pixels", (2, 2, 5, 5))
+    b.conv(3, 1)
+    b.pixel_softmax()
+    same_bits(least_plan(b.build(), wanted("superneurons"), H100, 0.3), tmp_path)
 
 
 @pytest.mark.emulated

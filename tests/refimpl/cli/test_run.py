@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend.data import Synthetic
+from refimpl.backend.data import Synthetic, load_npz
 from refimpl.cli import resolve
 from refimpl.cli.run import curve, without_option
 from refimpl.cli.terminal import print_json
@@ -280,6 +280,46 @@ def test_own_images_of_any_shape(refimpl: Command, tmp_path: Path) -> None:
     np.savez(path, images=random.normal(size=(40, 2, 12, 10)).astype(np.float32), labels=labels)
     said = refimpl("run", "tiny-vgg", "--batch", 8, "--backend", "cpu", "--steps", 2, "--data", path, "--json")
     assert said.status == 0 and json.loads(said.out)["tested"] == 8
+
+
+NETWORKS_OF_ONES_OWN = """
+from refimpl.network import Builder
+
+def pixels(batch=4):
+    b = Builder("pixels", (batch, 1, 8, 8))
+    b.conv(11, 3, pad=1)
+    b.pixel_softmax()
+    return b.build()
+
+def numbers(batch=4):
+    b = Builder("numbers", (batch, 1, 8, 8))
+    b.conv(1, 3, pad=1)
+    b.mean_squared_error()
+    return b.build()
+"""
+
+
+def test_own_targets_and_labels_a_pixel(
+    refimpl: Command, wrong: Wrong, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(NETWORKS_OF_ONES_OWN)
+    images = np.random.default_rng(0).random((20, 1, 8, 8), np.float32)
+    labels = np.where(images[:, 0] > 0.5, 10, 255)
+    np.savez("pixels.npz", images=images, labels=labels, ignore_index=255, classes=11)
+    np.savez("numbers.npz", images=images, targets=images)
+    cpu = ("--backend", "cpu", "--steps", 2, "--batch", 4)
+    counted = np.count_nonzero(load_npz("pixels.npz").test_labels == 10)
+    for data, of in (("pixels.npz", f"{counted} pixels of 4 images"), ("digits", "22,976 pixels of 359 images")):
+        assert f"of {of} that it has not learnt from" in refimpl("run", "mine.py:pixels", *cpu, "--data", data).out
+    for data, of in (("numbers.npz", "256 numbers of 4 images"), ("synthetic", "1,024 numbers of 16 images")):
+        assert f"the mean over {of} that" in refimpl("run", "mine.py:numbers", *cpu, "--data", data).out
+    document = json.loads(refimpl("run", "mine.py:numbers", *cpu, "--data", "digits", "--json").out)
+    assert document["accuracy"] is None and document["counted"] == {"what": "number", "number": 359 * 64}
+    assert document["tested_loss"] > 0 and document["tested"] == 359
+    assert lacks(wrong("run", "mine.py:pixels", *cpu, "--data", "numbers.npz"), "targets", "labels a pixel") == []
+    np.savez("small.npz", images=images, labels=labels[:, :4, :4], ignore_index=255, classes=11)
+    assert lacks(wrong("run", "mine.py:pixels", *cpu, "--data", "small.npz"), "4×4", "8×8") == []
 
 
 def test_nan_in_training_names_a_layer_and_keeps_what_was_learnt(refimpl: Command, tmp_path: Path) -> None:

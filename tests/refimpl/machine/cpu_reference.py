@@ -24,6 +24,7 @@ from refimpl.machine import cpu_costs
 from refimpl.machine.cpu_model import Units, fetched_bytes, seconds_of, units
 from refimpl.machine.timing import least_in_turns
 from refimpl.network import Builder, Network
+from refimpl.network.kinds import TRAITS
 
 SECONDS, TURNS, IN_A_ROW = 30.0, 5, 2e-4
 IN_CACHE, COPIES = 3 << 20, (1 << 14, 1 << 15, 1 << 16)  #: bytes; elements
@@ -57,6 +58,14 @@ def networks() -> list[Network]:
         b.softmax()
         small = b.build()
         networks += [small, small.inference()]
+    losses = [kind for kind, traits in TRAITS.items() if traits.work == "loss" and kind != "softmax"]
+    for shape in ((4, 3, 64, 64), (16, 8, 24, 24), (256, 21, 8, 8), (1 << 15, 1, 1, 1), (1 << 17, 1, 1, 1)):
+        for loss in losses:
+            b = Builder(loss, shape)
+            b.conv(shape[1], 1)
+            getattr(b, loss)()
+            ended = b.build()
+            networks += [ended, ended.inference()]
     return networks
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import batchnorm, lrn, pool
+from kernels import batchnorm, lrn, mean_loss, pixel_softmax, pool
 from kernels.arguments import KernelError
 from kernels.conv.shape import ConvShape
 from refimpl.backend.initial_state import spread
@@ -19,7 +19,7 @@ from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.shapes import normalisation_workspace
+from refimpl.network.shapes import loss_parts_workspace, normalisation_workspace
 from tests.messages import raises_naming
 
 PAIRS = st.tuples(st.integers(1, 5), st.integers(1, 5))
@@ -67,6 +67,10 @@ def test_convolutions_have_the_kernels_shapes(
 
 @given(st.tuples(st.integers(1, 64), st.integers(1, 99), st.integers(1, 99), st.integers(1, 99)))
 def test_batch_normalisation_has_the_kernels_workspace(x: tuple[int, int, int, int]) -> None:
+    for numbers in (1, 4096, 4097, 70 * 70):
+        shape = (3, 5, numbers, 1)
+        assert loss_parts_workspace(3, numbers, 2) == pixel_softmax.workspace_bytes(shape)
+        assert loss_parts_workspace(3, 5 * numbers) == mean_loss.workspace_bytes(shape)
     assert normalisation_workspace(x) == batchnorm.workspace_bytes(x)
     assert normalisation_workspace(x[:2]) == batchnorm.workspace_bytes(x[:2])
 
@@ -170,7 +174,7 @@ WRONG = {
     "nothing": (lambda: builder().build(), ("net", "softmax")),
     "two ends": (
         lambda: [b := builder(), b.relu(), b.fc(3, after=b.input), b.softmax(), b.build()],
-        ("net", "relu1", "softmax"),
+        ("net", "relu1", "loss"),
     ),
     "built": (lambda: [b := finished(), b.build(), b.build()], ("net", "built")),
     "built, more": (lambda: [b := finished(), b.build(), b.relu()], ("net", "built")),
@@ -178,6 +182,11 @@ WRONG = {
         lambda: [b := builder(), b.conv(2, 1), b.lrn(name="l"), b.fc(2, name="d(l)"), b.softmax(), b.build()],
         ("net", "d(l)"),
     ),
+    "an ignored label out of range": (
+        lambda: [b := builder(), b.pixel_softmax(ignore_index=2**31)],
+        ("pixel_softmax", "ignore_index", 2**31, "int32"),
+    ),
+    "no pixels": (lambda: [b := builder(), b.fc(3), b.pixel_softmax()], ("pixel_softmax1", (2, 3), "softmax")),
     "layer": (lambda: finished().build().layer("sofmax1"), ("sofmax1", "softmax1")),
 }  # fmt: skip
 
