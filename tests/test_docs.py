@@ -129,7 +129,7 @@ def shape_of(line: str) -> str:
     """A line of output without what depends on the machine: memory and times, the last digits of a loss."""
     label = line.split(" ")[0]
     measured = {"Memory": r"[\d.]+ [KM]iB(?=, as recounted)", "Time": ".*", "Loss": ".*", "Accuracy": r"[\d.]+%"}
-    measured["Chosen"] = "(?<=calls: ).*"
+    measured |= {"Chosen": "(?<=calls: ).*", "Process": r"[\d.]+ [MG]iB"}
     return re.sub(measured.get(label, "(?!)"), "…", line)
 
 

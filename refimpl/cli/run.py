@@ -26,6 +26,7 @@ from refimpl.cli.parser import DONE, INTERRUPTED, WRONG, Fail, Parser, whole, wr
 from refimpl.cli.terminal import print_json, progress, say, show_table, tell
 from refimpl.cli.tune import TunedFile, tuned_file
 from refimpl.machine.cpu_model import CalibratedCpu
+from refimpl.machine.here import process_bytes
 from refimpl.network import Network
 from refimpl.network.zoo import NETWORKS, build
 from refimpl.planner import Program
@@ -235,6 +236,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             "tested_loss": finite(evaluation.loss) if evaluation else None,
             "counted": {"what": network.output.loss.target, "number": evaluation.counted if evaluation else 0},
             "peak_bytes": {"predicted": program.peak_bytes, "recounted": trainer.recounted_peak},
+            "process_bytes": process_bytes(),
             "seconds": {"iteration": statistics.median(seconds), "predicted": program.planned_seconds},
             "host_seconds_per_instruction": trainer.host_seconds_per_instruction,
             "driver_calls": driver_calls(trainer), "checkpoint": options.save, "exported": options.export,
@@ -447,6 +449,8 @@ def report(document: dict[str, Any], program: Program, stored: list[StoredMap]) 
     say(f"Memory    peak {size(peak['predicted'])}, {same}; budget {size(program.budget)}")
     if program.pool_bytes < program.budget:
         say(f"Pool      {size(program.pool_bytes)}: no more of the budget is taken")
+    if document["process_bytes"]:
+        say(f"Process   {size(document['process_bytes'])} of main memory at most, planning included")
     modelled = program.machine.name == "here" and not isinstance(program.machine, CalibratedCpu)
     rough = "; a rough model: refimpl profile measures" if modelled else ""
     if document["backend"] == "emulated":

@@ -142,6 +142,12 @@ def available_bytes() -> int:
     return 1024 * int(found) if found else memory_bytes()
 
 
+def process_bytes() -> int | None:
+    """The most bytes of main memory that this process has had in use; None where the system does not say."""
+    found = _told("/proc/self/status", r"^VmHWM:\s*(\d{1,15}) kB")
+    return 1024 * int(found) if found else None
+
+
 def load_average() -> float:
     """Processes that wanted a core in the last minute; 0 where the system does not say."""
     try:

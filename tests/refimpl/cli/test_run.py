@@ -6,6 +6,8 @@ import json
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -58,7 +60,19 @@ def test_the_document(refimpl: Command) -> None:
     assert document["iterations"] == len(document["losses"]) == 4  # 1,438 images to train on
     assert document["rate"] == 0.05 and document["seed"] == 7 and document["momentum"] == 0.9
     assert document["peak_bytes"]["predicted"] == document["peak_bytes"]["recounted"] > 0
+    assert document["process_bytes"] is None or document["process_bytes"] > document["peak_bytes"]["recounted"]
     assert document["tested"] == 359 and 0 <= document["accuracy"] <= 1
+
+
+@pytest.mark.slow
+def test_a_process_has_little_memory_beside_the_arena() -> None:
+    """Python, NumPy and Numba with their tables, the plan, and nothing that grows with the network."""
+    command = ["run", "alexnet", "--batch", "8", "--rate", "1e-4", "--steps", "2", "--backend", "cpu", "--json"]
+    done = subprocess.run([sys.executable, "-m", "refimpl", *command], capture_output=True, text=True)
+    document = json.loads(done.stdout)
+    if document["process_bytes"] is None:
+        pytest.skip("the system does not say what a process has")
+    assert document["process_bytes"] <= document["peak_bytes"]["recounted"] + (350 << 20)
 
 
 def test_what_does_not_fit_is_status_3(refimpl: Command) -> None:
