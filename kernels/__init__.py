@@ -4,7 +4,7 @@ One file a family, each with plain functions over arrays: NumPy arrays run on th
 
     gemm         a ladder of matrix products            fc           fully connected layers on it
     conv         convolution, one file an algorithm     pool         maximum and average
-    batchnorm    lrn    relu    dropout    softmax      sgd          the optimiser's step
+    batchnorm    layernorm    lrn    dropout    relu    softmax      sgd    the optimiser's step
     concat       join (and fork)    upsample            elementwise  fill, copy, axpy
     activation   what the smooth activations share, a file each; functions: their exp, erf, tanh and sigmoid
 

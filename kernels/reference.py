@@ -539,6 +539,44 @@ def batchnorm_backward(
 # -- dropout: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011) -------
 
 
+def in_sets(x: ArrayLike, groups: int | None) -> Doubles:
+    """x with the axes of a set last: (images, positions, channels), or (images, groups, values)."""
+    flat = wide(x).reshape(*np.shape(x)[:2], -1)
+    return flat.transpose(0, 2, 1) if groups is None else flat.reshape(len(flat), groups, -1)
+
+
+def out_of_sets(sets: Doubles, x: Array, groups: int | None) -> Doubles:
+    """Back in x's shape."""
+    return (sets.transpose(0, 2, 1) if groups is None else sets).reshape(x.shape)
+
+
+def layernorm_forward(
+    x: Array, gamma: Array | None, beta: Array | None, groups: int | None = None, epsilon: float = 1e-5
+) -> tuple[Array, Array, Array]:
+    """y, mean and inverse_std; groups=None: over the channels of each position."""
+    sets = in_sets(x, groups)
+    mean, inverse_std = sets.mean(axis=2), 1 / np.sqrt(sets.var(axis=2) + epsilon)
+    y = out_of_sets((sets - mean[..., None]) * inverse_std[..., None], x, groups)
+    if gamma is not None and beta is not None:
+        y = y * per_channel(gamma, x) + per_channel(beta, x)
+    return rounded(y), rounded(mean), rounded(inverse_std)
+
+
+def layernorm_backward(
+    x: Array, gamma: Array | None, dy: Array, groups: int | None = None, epsilon: float = 1e-5
+) -> list[Array]:
+    """dx, and with gamma dgamma and dbeta."""
+    sets = in_sets(x, groups)
+    inverse_std = 1 / np.sqrt(sets.var(axis=2, keepdims=True) + epsilon)
+    normal = (sets - sets.mean(axis=2, keepdims=True)) * inverse_std
+    given = wide(dy) if gamma is None else wide(dy) * per_channel(gamma, x)
+    g = in_sets(given, groups)
+    dx = inverse_std * (g - g.mean(axis=2, keepdims=True) - normal * (g * normal).mean(axis=2, keepdims=True))
+    slopes = [] if gamma is None else [wide(dy) * out_of_sets(normal, x, groups), wide(dy)]
+    axes = over_channels(x)
+    return [rounded(out_of_sets(dx, x, groups)), *(rounded(slope.sum(axis=axes)) for slope in slopes)]
+
+
 def philox(counter: ArrayLike, key: ArrayLike) -> NDArray[np.uint32]:
     """Four random words for every counter (…, 4) under a key of two words: ten rounds of multiply, swap and xor."""
     low_half, shift = np.uint64(0xFFFFFFFF), np.uint64(32)

@@ -162,6 +162,8 @@ def networks(sizes: Sequence[tuple[int, int, int, int]] = SIZES) -> Iterator[Net
                         b.silu()
                         getattr(b, kind)(**form)
                     getattr(b, kind)(**form)
+        b.layernorm()
+        b.groupnorm(8)
         b.conv(2 * filters, 1)
         b.pool(5, 1, pad=2)
         b.pool(2, 2, mode="average")

@@ -128,6 +128,11 @@ def _read_by(a: Arguments, grid: Sequence[int]) -> Units:
     return a["total"], a["total"] / (a["height"] * a["width"]) * a["out_height"] * a["out_width"]
 
 
+def _of_sets(a: Arguments, grid: Sequence[int]) -> Units:
+    """Values, and blocks."""
+    return grid[0] // a["blocks"] * a["count"] * a["wide"], grid[0]
+
+
 def _by_map(a: Arguments, grid: Sequence[int]) -> Units:
     return (grid[0] * a["out_height"] * a["out_width"],)
 
@@ -183,6 +188,9 @@ UNITS: dict[str, Callable[..., Units]] = {
         a["total"] * (1 + a["window_height"] * a["window_width"] / (a["stride_height"] * a["stride_width"])),
     ),
     **{f"upsample_{mode}_backward": _read_by for mode in ("nearest", "bilinear")},
+    "layernorm_forward_": _of_sets,
+    "layernorm_backward_": _of_sets,
+    "layernorm_chunk_gradients_": lambda a, grid: (a["images"] * a["channels"] * a["area"], grid[0]),
     "batchnorm_chunk_statistics_by_image": lambda a, grid: (a["channels"] * a["count"], grid[0]),
     "batchnorm_chunk_gradients_by_image": lambda a, grid: (a["channels"] * a["count"], grid[0]),
     "batchnorm_apply_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),

@@ -278,6 +278,26 @@ class Builder:
         """Batch normalisation; the running statistics move by `momentum` towards each batch's."""
         return self._same("batchnorm", name, after, momentum=momentum, epsilon=epsilon)
 
+    def layernorm(
+        self, epsilon: float = 1e-5, affine: bool = True, name: str | None = None, after: Layer | None = None
+    ) -> Layer:
+        """Layer normalisation of every position (pixel, token) over its channels, scaled and shifted if `affine`."""
+        return self._same("layernorm", name, after, epsilon=epsilon, **({} if affine else {"affine": False}))
+
+    def groupnorm(
+        self, groups: int, epsilon: float = 1e-5, affine: bool = True,
+        name: str | None = None, after: Layer | None = None,
+    ) -> Layer:  # fmt: skip
+        """Group normalisation of every image over a group's channels and all positions, and as above if `affine`.
+
+        As many groups as channels make it instance normalisation.
+        """
+        channels = (after or self.last).shape[1]
+        if channels % _whole(name or "groupnorm", groups, "groups"):
+            raise NetworkError(f"{name or 'groupnorm'}: {channels} channels cannot be cut into {groups} groups")
+        options = {"groups": int(groups), "epsilon": epsilon} | ({} if affine else {"affine": False})
+        return self._same("groupnorm", name, after, **options)
+
     def dropout(self, probability: float = 0.5, name: str | None = None, after: Layer | None = None) -> Layer:
         """Each number is set to 0 with this probability, and scaled up otherwise."""
         where = name or "dropout"

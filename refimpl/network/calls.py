@@ -8,6 +8,7 @@
 | relu and other element-wise kinds | x → y, or in place | x or y, dy | in place on dy |
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
+| layernorm, groupnorm | x → y | x, dy (not y) | in place on dy |
 | dropout | x → y | dy; the mask follows from seed, layer and iteration | new |
 | softmax | x → y, or in place | y | in place on y; new if forward was in place |
 | concat | xs → y | dy | one new an input |
@@ -139,6 +140,18 @@ def _batchnorm_forward(network: Shared, layer: Layer) -> list[Call]:
     ]
 
 
+def _of_sets(layer: Layer) -> dict[str, int]:
+    """What layer normalisation has not, and group normalisation has."""
+    return {name: layer.options[name] for name in ("groups",) if name in layer.options}
+
+
+def _layernorm_forward(network: Shared, layer: Layer) -> list[Call]:
+    given = {"x": layer.x, **_weights(layer)}
+    how = {**_of_sets(layer), "epsilon": layer.options["epsilon"]}
+    arguments = {"gamma": None, "beta": None, **given, "y": layer.y, **layer.kept, **how}
+    return [Call("layernorm.forward", arguments, given.values(), [layer.y, *layer.kept.values()])]
+
+
 def _dropout_options(layer: Layer) -> dict[str, object]:
     return {**layer.options, "seed": SEED, "layer": layer.number, "iteration": ITERATION}
 
@@ -212,7 +225,8 @@ FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "conv": _linear_forward, "fc": _linear_forward, "conv_transpose": _transposed_forward,
     "pool": _pool_forward, "lrn": _elementwise_forward,
     "upsample": _elementwise_forward,
-    "batchnorm": _batchnorm_forward, "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward),
+    "batchnorm": _batchnorm_forward, "layernorm": _layernorm_forward, "groupnorm": _layernorm_forward,
+    "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward),
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip
 
@@ -372,6 +386,20 @@ class Backward:
         updates = [dy] if dx is dy else []
         reads = [tensor for tensor in given.values() if tensor not in updates]
         return [Call("batchnorm.backward", arguments, reads, writes, updates), *then, *self._update(layer)]
+
+    def _layernorm(self, layer: Layer) -> list[Call]:
+        """In place on dy."""
+        x, dy, learnt = layer.x, self._dy(layer), layer.parameters
+        given = {"x": x, **{name: learnt[name].weight for name in ("gamma",) if learnt}, **layer.kept}
+        filled = {f"d{name}": parameter.gradient for name, parameter in learnt.items()}
+        space = self.network.scratches if learnt else []
+        arguments = {"gamma": None, **given, "dy": dy, "dx": dy, **filled, **_of_sets(layer)}
+        arguments |= {"workspace": self.network.scratch} if learnt else {}
+        then = self._becomes(dy, x) if layer.producers[0].learns else []
+        call = Call("layernorm.backward", arguments, given.values(), [*filled.values(), *space], [dy])
+        return [call, *then, *self._update(layer)]
+
+    _groupnorm = _layernorm
 
     def _dropout(self, layer: Layer) -> list[Call]:
         x, dy = layer.x, self._dy(layer)

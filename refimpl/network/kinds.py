@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, Protocol
 
-from refimpl.network.shapes import loss_parts_workspace, normalisation_workspace
+from refimpl.network.shapes import layernorm_workspace, loss_parts_workspace, normalisation_workspace
 from refimpl.network.tensor import Tensor
 
 LayerKind = Literal[
@@ -35,6 +35,8 @@ LayerKind = Literal[
     "leaky_relu",
     "lrn",
     "batchnorm",
+    "layernorm",
+    "groupnorm",
     "dropout",
     "softmax",
     "concat",
@@ -114,6 +116,7 @@ class Traits:
     sign: Sign = "any"
     parameters: Callable[[Described], Shapes] = nothing  #: what it learns
     statistics: Callable[[Described], Shapes] = nothing  #: what else lives as long as training
+    kept: Callable[[Described], Shapes] = nothing  #: resident too: what forward fills anew for backward, beside maps
     #: Parameter or statistic → its first value, the same everywhere; None: drawn by He's rule.
     first: Mapping[str, float | None] = field(default_factory=dict)
     #: Terms of the sum that an output is, by which weights are drawn; by default all axes of "w" but the first.
@@ -179,6 +182,26 @@ def mean_loss(shares: bool) -> Traits:
     )  # fmt: skip
 
 
+def affine(layer: Described) -> Shapes:
+    """A factor and a summand for every channel, if the layer has them."""
+    return dict.fromkeys(("gamma", "beta"), (layer.shape[1],)) if layer.options.get("affine", True) else {}
+
+
+def each_set(layer: Described) -> Shapes:
+    """Mean and inverse deviation of what is normalised together: a position's channels, or a group of an image."""
+    sets = layer.options.get("groups") or prod(layer.shape[2:])
+    return dict.fromkeys(("mean", "inverse_std"), (layer.shape[0], sets))
+
+
+def normalised_sets() -> Traits:
+    """Of layer and of group normalisation."""
+    return Traits(
+        "pass", backward_reads=("x",), parameters=affine, kept=each_set, first={"gamma": 1.0, "beta": 0.0},
+        scratch_bytes=lambda layer: layernorm_workspace(layer.shape) if affine(layer) else 0,
+        forms=({}, {"affine": False}),
+    )  # fmt: skip
+
+
 # -- the kinds ---------------------------------------------------------------------------------------------------------
 
 TRAITS: Mapping[LayerKind, Traits] = {
@@ -218,6 +241,8 @@ TRAITS: Mapping[LayerKind, Traits] = {
         | dict.fromkeys(("gamma", "running_variance"), 1.0),
         scratch_bytes=lambda layer: normalisation_workspace(layer.shape), published=True,
     ),
+    "layernorm": normalised_sets(),
+    "groupnorm": normalised_sets(),
     "dropout": Traits("pass", backward_reads=(), sign="kept", published=True),
     "softmax": Traits(
         "loss", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative", published=True,

@@ -70,18 +70,24 @@ class FirstValues:
     source: str  #: its name in the module's state_dict, or in the file
     values: np.ndarray  #: float32, in our layout
     transposed: bool = False  #: the source has the transpose
+    matrix: bool = False  #: the source has a matrix, and we have filters of one position
 
     def as_source(self, trained: np.ndarray) -> np.ndarray:
         """Trained values in the source's layout."""
-        return trained.T if self.transposed else trained
+        made = trained.reshape(trained.shape[:2]) if self.matrix else trained
+        return made.T if self.transposed else made
+
+    def as_filters(self) -> FirstValues:
+        """A matrix as filters of one position."""
+        return FirstValues(self.source, self.values[:, :, None, None], self.transposed, matrix=True)
 
 
 class Layer:
     """Compared by identity.  The tensors and the steps, those of training, are filled in when the network is built."""
 
     __slots__ = (
-        "backward", "branches", "consumers", "forward", "has_relu", "kind", "learns", "name", "number", "options",
-        "outputs", "parameters", "producers", "relu_options", "shape", "statistics",
+        "backward", "branches", "consumers", "forward", "has_relu", "kept", "kind", "learns", "name", "number",
+        "options", "outputs", "parameters", "producers", "relu_options", "shape", "statistics",
     )  # fmt: skip
 
     backward: Step
@@ -99,6 +105,7 @@ class Layer:
         self.branches: dict[Layer, Tensor] = {}  #: of a fork: consumer → its copy
         self.parameters: dict[str, Parameter] = {}  #: "w", "b"; "gamma", "beta"
         self.statistics: dict[str, Tensor] = {}  #: of a batch normalisation: "mean", "running_mean", …
+        self.kept: dict[str, Tensor] = {}  #: what forward fills for backward: of a layer normalisation "mean", …
 
     @property
     def traits(self) -> Traits:

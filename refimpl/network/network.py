@@ -165,6 +165,8 @@ class Network:
             )
         for name, shape in layer.traits.statistics(layer).items():
             layer.statistics[name] = self._resident(f"{layer.name}.{name}", shape, "statistic")
+        for name, shape in layer.traits.kept(layer).items():
+            layer.kept[name] = self._resident(f"{layer.name}.{name}", shape, "kept")
 
     def _weight_gradient(self, name: str, shape: tuple[int, ...]) -> Tensor:
         if not self.conventions.weight_gradients_managed:
@@ -175,7 +177,7 @@ class Network:
 
     def _make_scratch(self) -> Tensor | None:
         """One workspace for all layers that need a small one of fixed size: they run one after another."""
-        needed = [of(layer) for layer in self.layers if (of := layer.traits.scratch_bytes)]
+        needed = [size for layer in self.layers if (of := layer.traits.scratch_bytes) and (size := of(layer))]
         return self._resident("scratch", (max(needed) // 4,), "scratch") if needed else None
 
     def _refuse_equal_names(self) -> None:

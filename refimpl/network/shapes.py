@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-BATCHNORM_CHUNK = 4096  #: values of a channel in one block of `kernels.batchnorm`
 LOSS_PART = 4096  #: numbers or pixels of an image in one block of `kernels.mean_loss` and `kernels.pixel_softmax`
+BATCHNORM_CHUNK = 4096  #: values of a channel in one block of `kernels.batchnorm`, and of `kernels.layernorm`
 
 
 def four_sides(pad: Sequence[int]) -> tuple[int, ...]:
@@ -60,6 +60,12 @@ def normalisation_workspace(x_shape: Sequence[int]) -> int:
 def loss_parts_workspace(images: int, numbers: int, each: int = 1) -> int:
     """Bytes of workspace for losses of this size an image: `each` numbers for every part of an image."""
     return 4 * each * images * -(-numbers // LOSS_PART)
+
+
+def layernorm_workspace(x_shape: Sequence[int]) -> int:
+    """Bytes of workspace for the gradients of a layer normalisation: likewise, of chunks of whole images."""
+    images = max(1, BATCHNORM_CHUNK // prod(x_shape[2:]))
+    return 2 * -(-x_shape[0] // images) * x_shape[1] * 4
 
 
 def _both(x_shape: Sequence[int], reach: Sequence[int], options: Mapping[str, Any], ceil: bool) -> tuple[int, int]:

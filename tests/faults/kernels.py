@@ -118,6 +118,22 @@ FAULTS = (
         "tests/kernels/test_upsample.py",
     ),
     Fault(
+        "group normalisation takes gamma of the first group for all groups",
+        "kernels/layernorm.py",
+        "channel = row % groups * (count // channel_values)\n        there = min(wide - first, np.int64(lanes))\n\n"
+        "        sums[np.uint32(t)] = ZERO\n        cuda",
+        "channel = row * 0\n        there = min(wide - first, np.int64(lanes))\n\n"
+        "        sums[np.uint32(t)] = ZERO\n        cuda",
+        "tests/kernels/test_layernorm.py",
+    ),
+    Fault(
+        "layer normalisation's gradient leaves out what the deviation adds",
+        "kernels/layernorm.py",
+        "taken = sums[np.uint32(t % lanes)] + normal * products[np.uint32(t % lanes)]",
+        "taken = sums[np.uint32(t % lanes)]",
+        "tests/kernels/test_layernorm.py",
+    ),
+    Fault(
         "LRN's gradient sums one channel too few",
         "kernels/lrn.py",
         "j = np.int32(c - size + 1)",

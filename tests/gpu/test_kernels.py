@@ -24,6 +24,7 @@ from kernels import (
     fc,
     gemm,
     join,
+    layernorm,
     lrn,
     mean_loss,
     pixel_softmax,
@@ -323,6 +324,45 @@ def normalisation_cases() -> Iterator[Case]:
     )  # fmt: skip
 
 
+def set_normalisation_cases() -> Iterator[Case]:
+    yield from set_normalisation("layer", None)
+    yield from set_normalisation("group", 8)
+
+
+def set_normalisation(form: str, groups: int | None) -> Iterator[Case]:
+    shape = sized((16, 96, 27, 27), (3, 16, 9, 7))
+    kept = layernorm.Sets.of("", shape, groups).kept
+
+    def arrays() -> Arrays:
+        x, gamma = drawn(*shape) + np.float32(3), drawn(shape[1])
+        _, mean, inverse_std = reference.layernorm_forward(x, None, None, groups)
+        return Arrays(
+            x=x, gamma=gamma, beta=drawn(1, shape[1])[0], mean=mean, inverse_std=inverse_std, dy=another(*shape),
+            y=blank(*shape), new_mean=blank(*kept), new_inverse_std=blank(*kept), dgamma=blank(shape[1]),
+            dbeta=blank(shape[1]), workspace=blank(layernorm.workspace_bytes(shape) // 4),
+        )  # fmt: skip
+
+    def backward(a: Arrays, stream: Any) -> None:
+        slopes: dict[str, Any] = {"dgamma": a.dgamma, "dbeta": a.dbeta, "workspace": a.workspace, "stream": stream}
+        layernorm.backward(a.x, a.gamma, a.mean, a.inverse_std, a.dy, a.dy, groups=groups, **slopes)
+
+    def named(*names: str) -> Callable[[Any], dict[str, Any]]:
+        return lambda found: dict(zip(names, found, strict=True))
+
+    made, slopes = named("y", "new_mean", "new_inverse_std"), named("dy", "dgamma", "dbeta")
+    yield Case(
+        f"layernorm.forward, {form}", arrays,
+        lambda a, stream: layernorm.forward(
+            a.x, a.gamma, a.beta, a.y, a.new_mean, a.new_inverse_std, groups=groups, stream=stream
+        ),
+        lambda a: made(reference.layernorm_forward(a.x, a.gamma, a.beta, groups)), tolerance=1e-4,
+    )  # fmt: skip
+    yield Case(
+        f"layernorm.backward, {form}", arrays, backward,
+        lambda a: slopes(reference.layernorm_backward(a.x, a.gamma, a.dy, groups)), tolerance=1e-4,
+    )  # fmt: skip
+
+
 def loss_cases() -> Iterator[Case]:
     shape = sized((128, 1000), (5, 1000))
 
@@ -523,7 +563,7 @@ def activation(kind: str, form: Mapping[str, Any], arrays: Callable[[], Arrays])
 
 CASES = [
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *fully_connected_cases(),
-    *normalisation_cases(), *loss_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
+    *normalisation_cases(), *set_normalisation_cases(), *loss_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
     *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(),
 ]  # fmt: skip
 

@@ -27,6 +27,7 @@ from kernels import (
     fc,
     gemm,
     join,
+    layernorm,
     lrn,
     mean_loss,
     pixel_softmax,
@@ -267,6 +268,21 @@ def lrn_both_ways() -> Outputs:
         lrn.forward(x, y, size=size)
         lrn.backward(x, y, dy, dx, size=size)
         outputs += [y, dx]
+    return outputs
+
+
+@case
+def layernorm_both_ways() -> Outputs:
+    outputs: Outputs = []
+    for groups in (None, 2):
+        x, dy, gamma, beta = drawn(2, 10, 5, 7), drawn(2, 10, 5, 7, seed=1), drawn(10), drawn(10, seed=1)
+        kept = layernorm.Sets.of("", x.shape, groups).kept
+        y, dx, mean, inverse_std = (empty(*shape) for shape in (x.shape, x.shape, kept, kept))
+        dgamma, dbeta = empty(10), empty(10)
+        layernorm.forward(x, gamma, beta, y, mean, inverse_std, groups=groups)
+        workspace = empty(layernorm.workspace_bytes(x.shape) // 4)
+        layernorm.backward(x, gamma, mean, inverse_std, dy, dx, dgamma, dbeta, groups=groups, workspace=workspace)
+        outputs += [y, mean, inverse_std, dx, dgamma, dbeta]
     return outputs
 
 

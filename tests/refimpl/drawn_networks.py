@@ -28,7 +28,7 @@ CONVENTIONS = (
 ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
-    "join", "concat", *ACTIVATIONS,
+    "layernorm", "groupnorm", "join", "concat", *ACTIVATIONS,
 )  # fmt: skip
 
 
@@ -111,6 +111,9 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
         groups = draw(st.sampled_from([1, x.shape[1]]))
         filters = groups * draw(st.integers(1, 2)) if groups > 1 else draw(st.integers(1, 4))
         b.conv_transpose(filters, (3, 4), stride, bias=draw(st.booleans()), after=x, groups=groups, **how)
+    elif kind in ("layernorm", "groupnorm"):
+        groups = [draw(st.sampled_from([1, x.shape[1]]))] if kind == "groupnorm" else []
+        getattr(b, kind)(*groups, affine=draw(st.booleans()), after=x)
     elif kind == "upsample":
         size = draw(st.integers(1, 7)), draw(st.integers(1, 7))
         mode, align_corners = draw(st.sampled_from([("nearest", False), ("bilinear", False), ("bilinear", True)]))
@@ -142,6 +145,7 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
         "pool": (2,),
         "fc": (6,),
         "upsample": (2,),
+        "groupnorm": (2,),
     }
     if kind in ("join", "concat", "fork"):
         getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")

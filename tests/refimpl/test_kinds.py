@@ -47,7 +47,8 @@ OPERATORS = {
     "conv": ("Conv", "conv2d"), "fc": ("Gemm", "linear"), "pool": ("MaxPool", "max_pool2d"), "lrn": ("LRN", "div"),
     "batchnorm": ("BatchNormalization", "batch_norm"), "dropout": ("Dropout", "dropout"), "concat": ("Concat", "cat"),
     "join": ("Add", "add"), "softmax": ("Softmax", "softmax"), "upsample": ("Resize", "upsample_nearest2d"),
-    "conv_transpose": ("ConvTranspose", "conv_transpose2d"),
+    "conv_transpose": ("ConvTranspose", "conv_transpose2d"), "layernorm": ("LayerNormalization", "layer_norm"),
+    "groupnorm": ("GroupNormalization", "group_norm"),
 } | {kind: (onnx, kind) for onnx, kind in graph.OF_ONE_INPUT.items()}  # fmt: skip
 
 
@@ -260,8 +261,15 @@ def trains_as_in_pytorch(network: Network) -> None:
         np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=name)
 
 
+def known_to_others(kind: LayerKind) -> bool:
+    """Whether its kernels' own tests draw shapes of whole networks, or of all element-wise kinds."""
+    return TRAITS[kind].published or TRAITS[kind].elementwise
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [kind for kind in TRAITS if not (TRAITS[kind].published or TRAITS[kind].elementwise)])
+@pytest.mark.parametrize(
+    "kind", [kind for kind in TRAITS if kind in drawn_networks.KINDS and not known_to_others(kind)]
+)
 @given(drawn=st.data())
 @settings(max_examples=25)
 def test_layers_of_drawn_shapes_and_options_train_as_in_pytorch(kind: str, drawn: Any, torch: Any) -> None:

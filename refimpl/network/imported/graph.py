@@ -17,6 +17,8 @@ difference in padding, rounding or the order of numbers is found here and not in
 | pool_to, global_pool | mode, size | |
 | upsample | mode, align_corners, size | |
 | batchnorm | momentum, epsilon | gamma, beta, running_mean, running_variance |
+| layernorm, groupnorm | epsilon, affine; groups | gamma, beta |
+| permute | axes: the order of an image's three axes | |
 | lrn | size, ahead, alpha, beta, k | |
 | dropout | probability | |
 | pad | pad: zeros at the top, left, bottom and right, before a convolution | |
@@ -47,6 +49,7 @@ LONGEST_NAME = 200  #: letters
 MOST_TOLD, MOST_TOLD_WHY = 20, 3  #: operators, and other reasons, that one refusal names
 STRANGE = re.compile(r"[^\w./:+-]")  #: letters that no layer's name has: names are printed, and written into scripts
 NO_PAD = (0, 0, 0, 0)
+IN_ORDER, CHANNELS_LAST = (0, 1, 2), (1, 2, 0)
 
 
 class Unsupported(Exception):
@@ -133,6 +136,7 @@ class Value(NamedTuple):
     layer: Layer
     shape: tuple[int, ...]
     pad: tuple[int, int, int, int] = NO_PAD
+    axes: tuple[int, ...] = IN_ORDER  #: of the maps, in the order in which they are read: (1, 2, 0): channels last
 
 
 def cleaned(name: str) -> str:
@@ -174,7 +178,7 @@ def built(graph: Graph, batch: int, output: str | None = None) -> Network:
             layers.append((made.layer, node))
         values[node.name] = _checked(graph, node, made)
     last = values[end]
-    if last.layer is b.input or len(last.shape) != 1 or last.pad != NO_PAD:
+    if last.layer is b.input or len(last.shape) != 1 or last.pad != NO_PAD or last.axes != IN_ORDER:
         shown = " × ".join(map(str, ("images", *last.shape)))
         raise NetworkError(f"{end}: the output is {shown}; only a classifier's, images × classes, can be trained here")
     b.softmax(name=end if nodes[end].operation == "softmax" else None, after=last.layer)
@@ -261,6 +265,8 @@ def _checked(graph: Graph, node: Node, made: Value) -> Value:
     found, wanted = made.layer.shape[1:], node.shape
     if made.pad != NO_PAD:
         return made
+    if made.axes != IN_ORDER:
+        found = tuple(found[axis] for axis in made.axes)
     alike = len(wanted) == 1 or _squeezed(found) == _squeezed(wanted)
     if found != wanted and not (alike and prod(found) == prod(wanted)):
         raise NetworkError(f"{node.name}: {_by(found)} an image here, {_by(wanted)} in {graph.origin}: not supported")
@@ -328,6 +334,23 @@ def reduced(mode: str, axes: Collection[float] | None, rank: int = 4) -> Transla
     return "global_pool", {"mode": mode}
 
 
+def normalised(call: OperatorCall, epsilon: float, weights: dict[str, FirstValues], groups: int | None) -> Translated:
+    """A layer normalisation, or one of groups; it has a factor and a summand a channel, or neither."""
+    how: dict[str, Any] = {"epsilon": epsilon} | ({} if groups is None else {"groups": groups})
+    if len(weights) == 1:
+        raise Unsupported("a normalisation needs a weight and a bias, or neither")
+    call.inputs = call.inputs[:1]
+    return ("layernorm" if groups is None else "groupnorm"), how | ({} if weights else {"affine": False}), weights
+
+
+def permuted(call: OperatorCall, axes: Sequence[int]) -> Translated:
+    """The axes of a batch of maps in this order."""
+    axes = [axis % len(axes) for axis in axes]
+    if len(axes) != 4 or axes[0] != 0:
+        raise Unsupported(f"a permutation of the axes {[*axes]} is not supported, only of an image's maps")
+    return "permute", {"axes": tuple(axis - 1 for axis in axes[1:])}
+
+
 def upsampled(call: OperatorCall, mode: str, align_corners: bool, factors: Sequence[float] | None) -> Translated:
     """To the call's own shape; `factors` (height and width): those that it was computed from, if it was."""
     before, out = call.shape_of_input()[2:], (call.shape or ())[-2:]
@@ -361,8 +384,7 @@ def reshape(call: OperatorCall) -> Translated:
 
 def _maps(node: Node, value: Value) -> Layer:
     """The layer whose maps are the input as they are."""
-    if value.pad != NO_PAD:
-        raise NetworkError(f"{node.name}: zeros around its input are supported before a convolution only")
+    _plain(node, value)
     if value.shape != value.layer.shape[1:] and prod(value.shape[1:]) != prod(value.layer.shape[2:]):
         found, wanted = _by(value.layer.shape[1:]), _by(value.shape)
         raise NetworkError(f"{node.name}: its input is {found} reshaped to {wanted}; only a linear layer can read that")
@@ -371,6 +393,13 @@ def _maps(node: Node, value: Value) -> Layer:
 
 def _plain(node: Node, value: Value) -> Layer:
     """The layer whose numbers are the input's, in the same order."""
+    if value.axes != IN_ORDER:
+        raise NetworkError(f"{node.name}: its input's axes are permuted; only some operators can read that")
+    return _permuted(node, value)
+
+
+def _permuted(node: Node, value: Value) -> Layer:
+    """The layer whose numbers are the input's, its axes perhaps in another order."""
     if value.pad != NO_PAD:
         raise NetworkError(f"{node.name}: zeros around its input are supported before a convolution only")
     return value.layer
@@ -395,6 +424,11 @@ def _conv_transpose(b: Builder, node: Node, inputs: list[Value]) -> Value:
 
 def _linear(b: Builder, node: Node, inputs: list[Value]) -> Value:
     (value,) = inputs
+    if len(value.shape) == 3 and value.axes == CHANNELS_LAST:
+        node.weights["w"] = node.weights["w"].as_filters()
+        filters = len(node.weights["w"].values)
+        x = _permuted(node, value)
+        return value._replace(layer=b.conv(filters, 1, bias="b" in node.weights, name=node.name, after=x))
     if len(value.shape) != 1:
         raise NetworkError(f"{node.name}: a linear layer reads {_by(value.shape)} an image; flatten it before")
     w = node.weights["w"].values
@@ -406,7 +440,8 @@ def _method(of: str, read: Callable[[Node, Value], Layer]) -> Callable[[Builder,
 
     def make(b: Builder, node: Node, inputs: list[Value]) -> Value:
         (value,) = inputs
-        return Value(getattr(b, of)(name=node.name, after=read(node, value), **node.attributes), node.shape)
+        layer = getattr(b, of)(name=node.name, after=read(node, value), **node.attributes)
+        return Value(layer, node.shape, axes=value.axes)
 
     return make
 
@@ -415,8 +450,10 @@ def _several(of: str) -> Callable[[Builder, Node, list[Value]], Value]:
     """A concat or a join; of one input it is that input."""
 
     def make(b: Builder, node: Node, inputs: list[Value]) -> Value:
-        layers = [_plain(node, value) for value in inputs]
-        return Value(layers[0] if len(layers) == 1 else getattr(b, of)(*layers, name=node.name), node.shape)
+        alike = of == "join" and len({value.axes for value in inputs}) == 1
+        layers = [(_permuted if alike else _plain)(node, value) for value in inputs]
+        layer = layers[0] if len(layers) == 1 else getattr(b, of)(*layers, name=node.name)
+        return Value(layer, node.shape, axes=inputs[0].axes)
 
     return make
 
@@ -424,7 +461,28 @@ def _several(of: str) -> Callable[[Builder, Node, list[Value]], Value]:
 def _as_it_is(b: Builder, node: Node, inputs: list[Value]) -> Value:
     """The same numbers, perhaps read as a matrix; a softmax at the end is added by `built`."""
     (value,) = inputs
+    if node.shape == value.shape:
+        return value._replace(layer=_permuted(node, value))
     return Value(_plain(node, value), node.shape)
+
+
+def _permute(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    """The same maps, read in another order."""
+    (value,) = inputs
+    if len(value.layer.shape) != 4 or sorted(value.shape) != sorted(value.layer.shape[1:]):
+        raise NetworkError(f"{node.name}: only the axes of maps can be permuted, not those of {_by(value.shape)}")
+    return value._replace(shape=node.shape, axes=tuple(value.axes[axis] for axis in node.attributes["axes"]))
+
+
+def _layernorm(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    """Over the last axis, which has to be the channels."""
+    (value,) = inputs
+    x, row = _permuted(node, value), len(value.shape) == 1 and value.axes == IN_ORDER
+    if value.axes == CHANNELS_LAST or (row and prod(x.shape[2:]) == 1):
+        return value._replace(layer=b.layernorm(name=node.name, after=x, **node.attributes), shape=node.shape)
+    if row and not node.weights:  # of all maps of an image
+        return value._replace(layer=b.groupnorm(1, name=node.name, after=x, **node.attributes), shape=node.shape)
+    raise NetworkError(f"{node.name}: a layer normalisation is supported over the channels, with these as last axis")
 
 
 def _pad(b: Builder, node: Node, inputs: list[Value]) -> Value:
@@ -437,6 +495,7 @@ OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {
     "pool_to": _method("pool_to", _maps), "global_pool": _method("global_pool", _maps),
     "upsample": _method("upsample_to", _maps),
     "batchnorm": _method("batchnorm", _maps), "lrn": _method("lrn", _maps), "dropout": _method("dropout", _plain),
+    "layernorm": _layernorm, "groupnorm": _method("groupnorm", _maps), "permute": _permute,
     "concat": _several("concat"), "add": _several("join"), "pad": _pad,
     "softmax": _as_it_is, "identity": _as_it_is, "reshape": _as_it_is,
-} | {kind: _method(kind, _plain) for kind, traits in TRAITS.items() if traits.elementwise}  # fmt: skip
+} | {kind: _method(kind, _permuted) for kind, traits in TRAITS.items() if traits.elementwise}  # fmt: skip

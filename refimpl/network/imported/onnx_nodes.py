@@ -259,6 +259,23 @@ def _batchnorm(call: OnnxCall) -> Translated:
     return "batchnorm", how, {name: call.weight(place) for place, name in enumerate(names, 1)}
 
 
+def _set_norm(groups: Callable[[OnnxCall], int | None]) -> Callable[[OnnxCall], Translated]:
+    """A layer, group or instance normalisation: `groups` of channels."""
+
+    def translated(call: OnnxCall) -> Translated:
+        rank = len(call.shape_of_input())
+        call.require(axis=-1 if call.attribute("axis", -1) == -1 else rank - 1)
+        weights = {name: call.weight(place) for place, name in ((1, "gamma"), (2, "beta")) if call.optional(place)}
+        return graph.normalised(call, _short(call.attribute("epsilon", 1e-5)), weights, groups(call))
+
+    return translated
+
+
+def _transpose(call: OnnxCall) -> Translated:
+    axes = [*range(len(call.shape_of_input()))]
+    return graph.permuted(call, [int(axis) for axis in call.attribute("perm", axes[::-1])])
+
+
 def _lrn(call: OnnxCall) -> Translated:
     size = int(call.attribute("size", 0))
     how = {"size": size, "ahead": size // 2, "alpha": _short(call.attribute("alpha", 1e-4))}
@@ -357,6 +374,9 @@ LRN = ("Pow", "Add", "Mul", "AveragePool", "Pad", "Mul")
 OF_SHAPES = ("Shape", "Size")  #: their outputs are no maps, whatever their inputs are
 
 OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
+    "LayerNormalization": _set_norm(lambda call: None), "Transpose": _transpose,
+    "GroupNormalization": _set_norm(lambda call: int(call.attribute("num_groups", 1))),
+    "InstanceNormalization": _set_norm(lambda call: [*call.shape_of_input(), 0, 0][1]),
     "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add,
     "Clip": _clip,
     "MaxPool": _pool("max"), "AveragePool": _pool("average"), "GlobalMaxPool": _global("max"),

@@ -267,6 +267,33 @@ def _batch_norm(call: TorchCall) -> Translated:
     return "batchnorm", how, call.weights(gamma="weight", beta="bias", **running)
 
 
+def _layer_norm(call: TorchCall) -> Translated:
+    if len(call["normalized_shape"]) != 1:
+        raise Unsupported(f"a layer normalisation over {list(call['normalized_shape'])} is not supported")
+    return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), None)
+
+
+def _group_norm(call: TorchCall) -> Translated:
+    return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), call["num_groups"])
+
+
+def _instance_norm(call: TorchCall) -> Translated:
+    call.require(use_input_stats=True, running_mean=None, running_var=None)
+    channels = call.shape_of_input()[1]
+    return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), channels)
+
+
+def _permute(call: TorchCall) -> Translated:
+    return graph.permuted(call, call["dims"])
+
+
+def _transpose(call: TorchCall) -> Translated:
+    axes = [*range(len(call.shape_of_input()))]
+    one, other = call["dim0"], call["dim1"]
+    axes[one], axes[other] = axes[other], axes[one]
+    return graph.permuted(call, axes)
+
+
 def _dropout(call: TorchCall) -> Translated:
     return ("dropout", {"probability": call["p"]}) if call["train"] and call["p"] else ("identity", {})
 
@@ -341,6 +368,8 @@ def _first(call: TorchCall) -> Translated:
 
 
 OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
+    "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm, "permute": _permute,
+    "transpose": _transpose,
     "conv2d": _conv2d, "conv_transpose2d": _conv_transpose2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn,
     "cat": _cat, "concat": _cat,
     "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),

@@ -23,6 +23,7 @@ from kernels import (
     fc,
     gemm,
     join,
+    layernorm,
     lrn,
     mean_loss,
     pixel_softmax,
@@ -48,8 +49,8 @@ torch = rivals.torch_or_none()
 ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
 
 FAMILIES = (
-    "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "lrn", "batchnorm", "dropout", "softmax",
-    "pixel_softmax", "mean_loss", "concat",
+    "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "lrn", "batchnorm", "layernorm",
+    "dropout", "softmax", "pixel_softmax", "mean_loss", "concat",
     "join", "elementwise", "sgd", "launch",
 )  # fmt: skip
 
@@ -453,7 +454,37 @@ def batchnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     )  # fmt: skip
 
 
-MAKERS = (gemm_cases, conv_cases, fc_cases, map_cases, concat_cases, pool_cases, upsample_cases, batchnorm_cases)
+def layernorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """Over the channels of each position, and over groups of them and all positions."""
+    shape = map_shape(gpu, quick)
+    channel, space = (shape[1],), layernorm.workspace_bytes(shape)
+    for what, groups in (("layer", None), ("group, 32", 32)):
+        kept = layernorm.Sets.of("bench", shape, groups).kept
+
+        def by_torch(x: Any, gamma: Any, beta: Any, *_: Any, groups: int | None = groups) -> Any:
+            functional = torch.nn.functional
+            if groups:
+                return functional.group_norm(x, groups, gamma, beta)
+            return functional.layer_norm(x.movedim(1, -1), channel, gamma, beta).movedim(-1, 1).contiguous()
+
+        forward = bound(layernorm.forward, shape, channel, channel, shape, kept, kept, groups=groups)
+        yield streaming_case("layernorm", f"forward, {what}", shape, 2, forward, None, by_torch, groups is None)
+        shapes = shape, channel, kept, kept, shape, shape, channel, channel
+        backward = bound(layernorm.backward, *shapes, space=space, groups=groups)
+        yield streaming_case("layernorm", f"backward, {what}", shape, 5, backward)
+
+
+MAKERS = (
+    gemm_cases,
+    conv_cases,
+    fc_cases,
+    map_cases,
+    concat_cases,
+    pool_cases,
+    upsample_cases,
+    batchnorm_cases,
+    layernorm_cases,
+)
 
 
 def cases(device: Device, quick: bool = False, family: str | None = None) -> list[Case]:

@@ -250,6 +250,17 @@ def _batchnorm(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any
     return functional.batch_norm(inputs[0], mean, variance, given["gamma"], given["beta"], **moved)
 
 
+def _set_norm(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    """Layer normalisation, or with groups group normalisation."""
+    from torch.nn import functional
+
+    (x,), given, options = inputs, _weights(layer, state), layer.options
+    weights = given.get("gamma"), given.get("beta"), options["epsilon"]
+    if "groups" in options:
+        return functional.group_norm(x, options["groups"], *weights)
+    return functional.layer_norm(x.movedim(1, -1), x.shape[1:2], *weights).movedim(-1, 1)
+
+
 def _dropout(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
@@ -266,7 +277,7 @@ def _concat(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
 TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "conv": _conv, "conv_transpose": _conv_transpose, "fc": _fc, "pool": _pool,
     "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
-    "upsample": _upsample,
+    "upsample": _upsample, "layernorm": _set_norm, "groupnorm": _set_norm,
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),
     "pixel_softmax": lambda layer, inputs, state: inputs[0],

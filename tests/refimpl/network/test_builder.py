@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import batchnorm, lrn, mean_loss, pixel_softmax, pool
+from kernels import batchnorm, layernorm, lrn, mean_loss, pixel_softmax, pool
 from kernels.arguments import KernelError
 from kernels.conv.shape import ConvShape
 from refimpl.backend.initial_state import spread
@@ -19,7 +19,7 @@ from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.shapes import loss_parts_workspace, normalisation_workspace
+from refimpl.network.shapes import layernorm_workspace, loss_parts_workspace, normalisation_workspace
 from tests.messages import raises_naming
 
 PAIRS = st.tuples(st.integers(1, 5), st.integers(1, 5))
@@ -73,6 +73,7 @@ def test_batch_normalisation_has_the_kernels_workspace(x: tuple[int, int, int, i
         assert loss_parts_workspace(3, 5 * numbers) == mean_loss.workspace_bytes(shape)
     assert normalisation_workspace(x) == batchnorm.workspace_bytes(x)
     assert normalisation_workspace(x[:2]) == batchnorm.workspace_bytes(x[:2])
+    assert layernorm_workspace(x) == layernorm.workspace_bytes(x)
 
 
 def test_lrn_has_the_kernels_limit() -> None:
@@ -148,6 +149,7 @@ WRONG = {
     "half a factor": (lambda: builder().upsample(1.5), ("upsample", "factor", 1.5)),  # type: ignore[arg-type]
     "cubic": (lambda: builder().upsample(2, "cubic"), ("upsample1", "cubic", "nearest or bilinear")),
     "nearest corners": (lambda: builder().upsample(2, align_corners=True), ("upsample1", "align_corners", "nearest")),
+    "groups of channels": (lambda: builder().groupnorm(2), ("groupnorm", 3, "channels", 2, "groups")),
     "limit": (lambda: builder().relu(at_most=0), ("relu", "at_most", 0)),
     "ahead": (lambda: builder().lrn(4, ahead=4), ("lrn", "ahead", 4)),
     "one input": (lambda: [b := builder(), b.join(b.conv(4, 1))], ("join",)),

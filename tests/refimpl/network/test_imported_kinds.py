@@ -37,6 +37,17 @@ class Around(nn.Module):
         return self.end(self.between(self.first(x)).flatten(1))
 
 
+class Permute(nn.Module):
+    """The axes in another order."""
+
+    def __init__(self, *axes: int) -> None:
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, x: Any) -> Any:
+        return x.permute(self.axes)
+
+
 def resized(*args: Any, **options: Any) -> Callable[[Any], Any]:
     return lambda x: functional.interpolate(x, *args, **options)
 
@@ -50,27 +61,70 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
     "transposed": (lambda: nn.ConvTranspose2d(6, 4, 3, 2, padding=1, output_padding=1), ["conv_transpose"]),
     "transposed, in groups": (lambda: nn.ConvTranspose2d(6, 4, (2, 3), groups=2, bias=False), ["conv_transpose"]),
     "transposed, dilated": (lambda: nn.ConvTranspose2d(6, 5, 2, dilation=(1, 2)), ["conv_transpose"]),
+    "layer norm, linear": (
+        lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.LayerNorm(6), nn.Linear(6, 7), nn.GELU(), Permute(0, 3, 1, 2)),
+        ["layernorm", "conv", "gelu"],
+    ),
+    "layer norm of rows": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(216, 8), nn.LayerNorm(8)),
+        ["fc", "layernorm"],
+    ),
+    "instance norm": (lambda: nn.InstanceNorm2d(6, affine=True), ["groupnorm"]),
     "bilinear to a size": (lambda: resized((4, 11), mode="bilinear"), ["upsample"]),
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_an_iteration_is_pytorchs_and_both_ways_are_the_same_network(case: str, tmp_path: Path) -> None:
-    make, kinds = CASES[case]
+#: What PyTorch's exporter writes in other operators, or with weights that the module has not.
+PYTORCH_ALONE: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
+    "group norm": (lambda: nn.GroupNorm(2, 6), ["groupnorm"]),
+    "layer norm without weights": (
+        lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(216, elementwise_affine=False)), ["groupnorm"],
+    ),
+}  # fmt: skip
+
+
+def imported(case: tuple[Callable[[], Callable[[Any], Any]], list[str]]) -> tuple[Any, refimpl.Network]:
+    """The module, and the network that it becomes: an iteration of it is as PyTorch's."""
+    make, kinds = case
     torch.manual_seed(0)
     module = Around(make())
     network = refimpl.networks.from_torch(module, SHAPE)
     assert [layer.kind for layer in network.layers] == ["conv", *kinds, "fc", "softmax"]
     found = compared(module, network)["ours"]
     assert max(found.values()) < 1e-4, found
+    return module, network
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_an_iteration_is_pytorchs_and_both_ways_are_the_same_network(case: str, tmp_path: Path) -> None:
+    module, network = imported(CASES[case])
     exported(module, SHAPE, tmp_path / "a.onnx")
     filed = refimpl.networks.from_onnx(tmp_path / "a.onnx", batch=4)
     assert described(filed) == described(network) and same_weights(filed, network)
 
 
-@pytest.mark.parametrize("case", ["a size that is rounded"])
-def test_what_pytorch_computes_in_another_way_is_refused(case: str) -> None:
-    module = Around(resized(scale_factor=1.3, mode="bilinear"))
-    with raises_naming(NetworkError, "6×6", 1.3):
-        refimpl.networks.from_torch(module, SHAPE)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", PYTORCH_ALONE)
+def test_an_iteration_is_pytorchs(case: str) -> None:
+    imported(PYTORCH_ALONE[case])
+
+
+#: What is between → what the refusal names.
+REFUSED: dict[str, tuple[Callable[[], Callable[[Any], Any]], tuple[Any, ...]]] = {
+    "a size that is rounded": (lambda: resized(scale_factor=1.3, mode="bilinear"), ("6×6", 1.3)),
+    "layer norm of the width": (lambda: nn.LayerNorm(6), ("between", "layer normalisation", "channels")),
+    "layer norm of flat maps": (lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(216)), ("between.1", "channels")),
+    "layer norm of a whole image": (lambda: nn.LayerNorm((6, 6, 6)), ("between", [6, 6, 6])),
+    "permuted pooling": (
+        lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.MaxPool2d(2)), ("between.1", "permuted"),
+    ),
+    "permuted rows": (lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.Flatten()), ("between.1", "permuted")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_computed_in_another_way_is_refused(case: str) -> None:
+    make, says = REFUSED[case]
+    with raises_naming(NetworkError, *says):
+        refimpl.networks.from_torch(Around(make()), SHAPE)

@@ -233,9 +233,12 @@ def by_us(network: Network, batch: tuple[np.ndarray, np.ndarray]) -> Any:
         found["training"] = {"": first}
         found["sides"] = maps[: len(relus)], maps[len(relus) :]
         state = trainer.state()
-        sources = {first.source: name for name, first in network.initial.items()}
         weights = trainer.weights()
-    found["gradients"] = {source: state[f"d({name})"] for source, name in sources.items() if f"d({name})" in state}
+    found["gradients"] = {
+        first.source: first.as_source(state[f"d({name})"])
+        for name, first in network.initial.items()
+        if f"d({name})" in state
+    }
     found["step"] = {name: values for name, values in weights.items() if "running" not in name}
     found["statistics"] = {name: values for name, values in weights.items() if "running" in name}
     return found
@@ -248,6 +251,7 @@ def zero_by_mathematics(network: Network) -> set[str]:
         """Whether what is added to a channel of the layer's map is taken off by all layers that read it."""
         return all(
             reader.kind == "batchnorm"
+            or (reader.kind == "groupnorm" and reader.options["groups"] == reader.shape[1])
             or (
                 (reader.kind == "join" or (reader.kind == "conv" and not any(reader.options["pad"])))
                 and removed(reader)

@@ -1,0 +1,339 @@
+"""Layer and group normalisation: *sets* of an image's values to mean 0 and variance 1, then scaled and shifted.
+
+    layer   a set is the channels of one position (a pixel, a token): C values, H·W apart in memory
+    group   a set is one of `groups` groups of neighbouring channels: C / groups · H·W values, side by side;
+            with as many groups as channels it is instance normalisation
+
+    forward:    y = gamma·n + beta,   n = (x - mean) · inverse_std,   inverse_std = 1 / sqrt(variance + epsilon)
+    backward:   dbeta = Σ dy,   dgamma = Σ dy·n,   g = dy·gamma,
+                dx = inverse_std · (g - mean of g - n · mean of g·n), both means over the set
+
+x is (N, C, …); gamma and beta have a number a channel, or are None: 1 and 0.  The variance is the biased one.  The
+gradients need x, and mean and inverse_std of every set, never y.  dx may be dy.
+
+Launch: 256 threads a block.  Of layer normalisation a block takes 32 neighbouring positions of one image, with eight
+threads each; of group normalisation one set, with all of its threads, as it does where a position is all that an image
+has.  A thread takes every 8th (256th) value of its set, four at a time; then the threads' sums meet in a tree.  For
+dgamma and dbeta a block takes some images of a channel, about 4096 values, into the workspace; one thread a channel
+adds these up in ascending order.  So the order of every sum follows from the shape.  Between two barriers neighbouring
+threads read neighbours, four reads each: a CPU takes them 16 at a time.
+
+Operations an element: forward 8; backward 14.
+Bytes an element: forward 8 (x is read three times, from a cache after the first), backward 20 (x and dy twice).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.arguments import KernelError, check, check_shape, flat
+from kernels.conv.implicit_gemm import conv_sum_partials
+from kernels.division import divide, reciprocal
+from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
+from kernels.shim import cuda
+
+THREADS = 256
+SIDE_BY_SIDE = (32, 1)  # sets of a block: of layer and of group normalisation
+EACH = 4  # values of a thread between two barriers
+CHUNK = 4096  # values of a channel in one block of its gradients
+ZERO, ONE = np.float32(0), np.float32(1)
+
+
+class Sets(NamedTuple):
+    """Where the sets of x are: value k of set p of row r has the index (r · values + k) · wide + p."""
+
+    rows: int  #: images, or groups of all images
+    values: int  #: of a set
+    wide: int  #: sets side by side: positions of an image, or 1
+    groups: int  #: rows of an image
+    area: int  #: positions of an image
+
+    @classmethod
+    def of(cls, where: str, x_shape: Sequence[int], groups: int | None) -> Sets:
+        if len(x_shape) < 2:
+            raise KernelError(f"{where}: x has shape {tuple(x_shape)}; give images, channels and any further axes")
+        images, channels, area = int(x_shape[0]), int(x_shape[1]), math.prod(x_shape[2:])
+        if groups is None and area > 1:
+            return cls(images, channels, area, 1, area)
+        if groups is not None and (groups < 1 or channels % groups):
+            raise KernelError(f"{where}: {channels} channels cannot be cut into {groups} groups")
+        groups = groups or 1
+        return cls(images * groups, channels // groups * area, 1, groups, area)
+
+    @property
+    def kept(self) -> tuple[int, int]:
+        """The shape of mean and inverse_std: sets of every image."""
+        return self.rows // self.groups, self.groups * self.wide
+
+    @property
+    def side_by_side(self) -> int:
+        """Sets of a block."""
+        return SIDE_BY_SIDE[self.wide == 1]
+
+    @property
+    def blocks(self) -> int:
+        return self.rows * ceil_div(self.wide, self.side_by_side)
+
+
+def forward_kernel(lanes: int) -> Kernel:
+    """For `lanes` sets a block, neighbours in memory; of one set the values are."""
+    deep = THREADS // lanes
+    together = EACH * deep
+
+    @kernel(block=THREADS, name=f"layernorm_forward_{lanes}")
+    def layernorm_forward(
+        x: Floats, gamma: Floats, beta: Floats, y: Floats, mean: Floats, inverse_std: Floats, affine: int,
+        count: int, wide: int, blocks: int, groups: int, channel_values: int, by_channel_values: int,
+        share: float, epsilon: float,
+    ) -> None:  # fmt: skip
+        """`blocks` of a row; a channel has `channel_values` in a set; share = 1 / count."""
+        sums = cuda.shared.array(THREADS, np.float32)
+        t = np.int64(cuda.threadIdx.x)
+        row = np.int64(cuda.blockIdx.x) // blocks
+        first = (np.int64(cuda.blockIdx.x) - row * blocks) * lanes
+        start = row * count * wide + first
+        channel = row % groups * (count // channel_values)
+        there = min(wide - first, np.int64(lanes))
+
+        sums[np.uint32(t)] = ZERO
+        cuda.syncthreads()
+        for k in range(0, count, together):
+            for u in range(EACH):
+                at = k + u * deep + t // lanes
+                if at < count and t % lanes < there:
+                    sums[np.uint32(t)] += x[np.uint32(start + at * (wide if lanes > 1 else 1) + t % lanes)]
+            cuda.syncthreads()
+        half = THREADS // 2
+        while half >= lanes:
+            if t < half:
+                sums[np.uint32(t)] += sums[np.uint32(t + half)]
+            cuda.syncthreads()
+            half //= 2
+        if t < there:
+            mean[np.uint32(row * wide + first + t)] = sums[np.uint32(t)] * share
+        cuda.syncthreads()
+
+        sums[np.uint32(t)] = ZERO
+        cuda.syncthreads()
+        for k in range(0, count, together):
+            for u in range(EACH):
+                at = k + u * deep + t // lanes
+                if at < count and t % lanes < there:
+                    value = x[np.uint32(start + at * (wide if lanes > 1 else 1) + t % lanes)]
+                    away = value - mean[np.uint32(row * wide + first + t % lanes)]
+                    sums[np.uint32(t)] += away * away
+            cuda.syncthreads()
+        half = THREADS // 2
+        while half >= lanes:
+            if t < half:
+                sums[np.uint32(t)] += sums[np.uint32(t + half)]
+            cuda.syncthreads()
+            half //= 2
+        if t < there:
+            inverse_std[np.uint32(row * wide + first + t)] = ONE / math.sqrt(sums[np.uint32(t)] * share + epsilon)
+        cuda.syncthreads()
+
+        for k in range(0, count, together):
+            for u in range(EACH):
+                at = k + u * deep + t // lanes
+                if at < count and t % lanes < there:
+                    e = np.uint32(start + at * (wide if lanes > 1 else 1) + t % lanes)
+                    s = np.uint32(row * wide + first + t % lanes)
+                    normal = (x[e] - mean[s]) * inverse_std[s]
+                    if affine != 0:
+                        c = np.uint32(channel + divide(at, by_channel_values))
+                        normal = gamma[c] * normal + beta[c]
+                    y[e] = normal
+            cuda.syncthreads()
+
+    return layernorm_forward
+
+
+def backward_kernel(lanes: int) -> Kernel:
+    """For `lanes` sets a block, as `forward_kernel`."""
+    deep = THREADS // lanes
+    together = EACH * deep
+
+    @kernel(block=THREADS, name=f"layernorm_backward_{lanes}")
+    def layernorm_backward(
+        x: Floats, gamma: Floats, mean: Floats, inverse_std: Floats, dy: Floats, dx: Floats, affine: int,
+        count: int, wide: int, blocks: int, groups: int, channel_values: int, by_channel_values: int, share: float,
+    ) -> None:  # fmt: skip
+        """dx of the sets of a block."""
+        sums = cuda.shared.array(THREADS, np.float32)
+        products = cuda.shared.array(THREADS, np.float32)
+        t = np.int64(cuda.threadIdx.x)
+        row = np.int64(cuda.blockIdx.x) // blocks
+        first = (np.int64(cuda.blockIdx.x) - row * blocks) * lanes
+        start = row * count * wide + first
+        channel = row % groups * (count // channel_values)
+        there = min(wide - first, np.int64(lanes))
+
+        sums[np.uint32(t)] = ZERO
+        products[np.uint32(t)] = ZERO
+        cuda.syncthreads()
+        for k in range(0, count, together):
+            for u in range(EACH):
+                at = k + u * deep + t // lanes
+                if at < count and t % lanes < there:
+                    e = np.uint32(start + at * (wide if lanes > 1 else 1) + t % lanes)
+                    s = np.uint32(row * wide + first + t % lanes)
+                    g = dy[e]
+                    if affine != 0:
+                        g *= gamma[np.uint32(channel + divide(at, by_channel_values))]
+                    sums[np.uint32(t)] += g
+                    products[np.uint32(t)] += g * ((x[e] - mean[s]) * inverse_std[s])
+            cuda.syncthreads()
+        half = THREADS // 2
+        while half >= lanes:
+            if t < half:
+                sums[np.uint32(t)] += sums[np.uint32(t + half)]
+                products[np.uint32(t)] += products[np.uint32(t + half)]
+            cuda.syncthreads()
+            half //= 2
+
+        for k in range(0, count, together):
+            for u in range(EACH):
+                at = k + u * deep + t // lanes
+                if at < count and t % lanes < there:
+                    e = np.uint32(start + at * (wide if lanes > 1 else 1) + t % lanes)
+                    s = np.uint32(row * wide + first + t % lanes)
+                    g = dy[e]
+                    if affine != 0:
+                        g *= gamma[np.uint32(channel + divide(at, by_channel_values))]
+                    normal = (x[e] - mean[s]) * inverse_std[s]
+                    taken = sums[np.uint32(t % lanes)] + normal * products[np.uint32(t % lanes)]
+                    dx[e] = inverse_std[s] * (g - share * taken)
+            cuda.syncthreads()
+
+    return layernorm_backward
+
+
+def gradients_kernel(lanes: int) -> Kernel:
+    """Of gamma and beta; `lanes` as of `forward_kernel`: with more than one, every position has a mean of its own."""
+
+    @kernel(block=THREADS, name=f"layernorm_chunk_gradients_{lanes}")
+    def layernorm_chunk_gradients(
+        x: Floats, mean: Floats, inverse_std: Floats, dy: Floats, partial: Floats,
+        images: int, channels: int, area: int, chunk_images: int, chunks: int, kept: int, group_channels: int,
+    ) -> None:  # fmt: skip
+        """Block b takes chunk b // channels of channel b % channels: Σ dy, and after all of these Σ dy·n.
+
+        An image has `kept` means.
+        """
+        sums = cuda.shared.array(THREADS, np.float32)
+        products = cuda.shared.array(THREADS, np.float32)
+        t = np.int64(cuda.threadIdx.x)
+        chunk = np.int64(cuda.blockIdx.x) // channels
+        channel = np.int64(cuda.blockIdx.x) - chunk * channels
+        sums[np.uint32(t)] = ZERO
+        products[np.uint32(t)] = ZERO
+        cuda.syncthreads()
+        for image in range(chunk * chunk_images, min((chunk + 1) * chunk_images, images)):
+            start = (image * channels + channel) * area
+            set_ = image * kept + (0 if lanes > 1 else channel // group_channels)
+            for j in range(0, area, EACH * THREADS):
+                for u in range(EACH):
+                    at = j + u * THREADS + t
+                    if at < area:
+                        e = np.uint32(start + at)
+                        s = np.uint32(set_ + (at if lanes > 1 else 0))
+                        sums[np.uint32(t)] += dy[e]
+                        products[np.uint32(t)] += dy[e] * ((x[e] - mean[s]) * inverse_std[s])
+                cuda.syncthreads()
+        half = THREADS // 2
+        while half > 0:
+            if t < half:
+                sums[np.uint32(t)] += sums[np.uint32(t + half)]
+                products[np.uint32(t)] += products[np.uint32(t + half)]
+            cuda.syncthreads()
+            half //= 2
+        if t == 0:
+            partial[np.uint32(cuda.blockIdx.x)] = sums[0]
+            partial[np.uint32(cuda.blockIdx.x + chunks * channels)] = products[0]
+
+    return layernorm_chunk_gradients
+
+
+#: Sets of a block → kernel.
+FORWARD, BACKWARD, GRADIENTS = (
+    {lanes: made(lanes) for lanes in SIDE_BY_SIDE} for made in (forward_kernel, backward_kernel, gradients_kernel)
+)
+
+
+def chunk_images(area: int) -> int:
+    """Images of a chunk."""
+    return max(1, CHUNK // area)
+
+
+def workspace_bytes(x_shape: Sequence[int]) -> int:
+    """Bytes of workspace that `backward` needs: two numbers for every chunk of every channel."""
+    return 2 * ceil_div(x_shape[0], chunk_images(math.prod(x_shape[2:]))) * x_shape[1] * 4
+
+
+def forward(
+    x: Any, gamma: Any, beta: Any, y: Any, mean: Any, inverse_std: Any, *, groups: int | None = None,
+    epsilon: float = 1e-5, stream: Any = None,
+) -> None:  # fmt: skip
+    """Fill y, and mean and inverse_std of every set, which the gradients need; groups=None: layer normalisation."""
+    where = "layernorm.forward"
+    sets = _checked(where, x, groups, {"y": y}, {"gamma": gamma, "beta": beta}, mean, inverse_std)
+    affine = x if gamma is None else gamma, x if beta is None else beta  # a kernel cannot be given None
+    launch(
+        FORWARD[sets.side_by_side], sets.blocks, x, *affine, y, mean, inverse_std, int(gamma is not None),
+        *_sizes(sets), 1 / sets.values, epsilon, stream=stream,
+    )  # fmt: skip
+
+
+def backward(
+    x: Any, gamma: Any, mean: Any, inverse_std: Any, dy: Any, dx: Any, dgamma: Any = None, dbeta: Any = None, *,
+    groups: int | None = None, workspace: Any = None, stream: Any = None,
+) -> None:  # fmt: skip
+    """Fill dx, and with gamma dgamma and dbeta; mean and inverse_std are those that `forward` gave.  dx may be dy."""
+    where = "layernorm.backward"
+    channels = {"gamma": gamma, "dgamma": dgamma, "dbeta": dbeta}
+    sets = _checked(where, x, groups, {"dy": dy, "dx": dx}, channels, mean, inverse_std)
+    if gamma is not None:
+        check(where, workspace=workspace)
+        needed, given = workspace_bytes(x.shape), 0 if workspace is None else 4 * math.prod(workspace.shape)
+        if given < needed:
+            raise KernelError(f"{where}: the workspace has {given} bytes, x of shape {tuple(x.shape)} needs {needed}")
+        images, each = x.shape[0], chunk_images(sets.area)
+        sizes = images, x.shape[1], sets.area, each, ceil_div(images, each), sets.kept[1], x.shape[1] // sets.groups
+        of_chunks = x, mean, inverse_std, dy, workspace, *sizes
+        launch(GRADIENTS[sets.side_by_side], ceil_div(images, each) * x.shape[1], *of_chunks, stream=stream)
+        for slope, first in ((dbeta, 0), (dgamma, needed // 8)):
+            merged = flat(workspace)[first : first + needed // 8], slope, x.shape[1], ceil_div(images, each)
+            launch(conv_sum_partials, ceil_div(x.shape[1], THREADS), *merged, stream=stream)
+    launch(  # last: dx may overwrite dy
+        BACKWARD[sets.side_by_side], sets.blocks, x, x if gamma is None else gamma, mean, inverse_std, dy, dx,
+        int(gamma is not None), *_sizes(sets), 1 / sets.values, stream=stream,
+    )  # fmt: skip
+
+
+def _sizes(sets: Sets) -> tuple[int, ...]:
+    of_a_channel = sets.area if sets.wide == 1 else 1
+    return (
+        sets.values, sets.wide, sets.blocks // sets.rows, sets.groups, of_a_channel, reciprocal(of_a_channel)
+    )  # fmt: skip
+
+
+def _checked(
+    where: str, x: Any, groups: int | None, like_x: dict[str, Any], per_channel: dict[str, Any], *kept: Any
+) -> Sets:
+    of_sets = dict(zip(("mean", "inverse_std"), kept, strict=True))
+    check(where, x=x, **like_x, **per_channel, **of_sets)
+    sets = Sets.of(where, x.shape, groups)
+    if len({array is None for array in per_channel.values()}) > 1:
+        raise KernelError(f"{where}: give {', '.join(per_channel)}, or none of them")
+    for name, array in like_x.items():
+        check_shape(where, name, array, x.shape)
+    for name, array in per_channel.items():
+        check_shape(where, name, array, (x.shape[1],))
+    for name, array in of_sets.items():
+        check_shape(where, name, array, sets.kept)
+    return sets
