@@ -23,16 +23,17 @@ from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_v
 from refimpl.network.zoo.googlenet import googlenet
 from refimpl.network.zoo.inceptionv4 import inceptionv4
 from refimpl.network.zoo.resnet import resnet, resnet50, resnet101, resnet152
+from refimpl.network.zoo.segmentation import fcn_resnet50, tiny_unet, unet
 from refimpl.network.zoo.small import lenet, tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.network.zoo.vdnnpp_demo import vdnnpp_demo
 from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
 from refimpl.text import closest
 
 __all__ = [
-    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "from_onnx",
-    "from_torch", "googlenet", "inceptionv4", "lenet", "overfeat", "resnet", "resnet50", "resnet101", "resnet152",
-    "tiny_inception", "tiny_resnet", "tiny_vgg", "vdnnpp_demo", "vgg", "vgg11", "vgg16", "vgg19", "vgg116", "vgg216",
-    "vgg316", "vgg416",
+    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "fcn_resnet50",
+    "from_onnx", "from_torch", "googlenet", "inceptionv4", "lenet", "overfeat", "resnet", "resnet50", "resnet101",
+    "resnet152", "tiny_inception", "tiny_resnet", "tiny_unet", "tiny_vgg", "unet", "vdnnpp_demo", "vgg", "vgg11",
+    "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
 ]  # fmt: skip
 
 ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
@@ -70,6 +71,15 @@ PLAIN = {
 }
 
 
+#: Networks that none of the published systems built: they have one version each.
+LATER = {
+    "unet": Recipe(unet, 16, "U-Net, padded and normalised, a class a pixel of 3×256²"),
+    "fcn-resnet50": Recipe(fcn_resnet50, 16, "fully convolutional ResNet-50, a class a pixel of 3×256²"),
+    "tiny-unet": Recipe(tiny_unet, 32, "for teaching: maps that shrink and grow again, a class a pixel of 3×32²"),
+}
+PLAIN |= LATER
+
+
 class AsBuilt(NamedTuple):
     """The networks with another system's conventions."""
 
@@ -99,7 +109,7 @@ def _as_built(name: str, plain: Recipe, suffix: str) -> Recipe:
     return Recipe(make, min(plain.batch, batch), f"{plain.about}; {whose}")
 
 
-OWN_CONVENTIONS = ("vdnnpp-demo",)  #: there is only one of these
+OWN_CONVENTIONS = ("vdnnpp-demo", *LATER)  #: there is only one of these
 
 #: Every name of one network.
 NETWORKS = PLAIN | {

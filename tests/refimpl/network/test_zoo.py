@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import time
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from refimpl.network import Layer, Network, NetworkError
 from refimpl.network.zoo import (
     FAMILIES,
+    LATER,
     NETWORKS,
     PLAIN,
     build,
@@ -22,9 +24,11 @@ from refimpl.network.zoo import (
     tiny_inception,
     tiny_resnet,
     tiny_vgg,
+    unet,
     vgg,
 )
 from refimpl.network.zoo.googlenet import MODULES
+from refimpl.studies.bench.pytorch import by_torch
 from tests.messages import raises_naming
 
 GOLDEN = Path(__file__).parents[2] / "data" / "superneurons_alexnet200.csv"
@@ -36,19 +40,25 @@ PUBLISHED = {
     "resnet50": 25_557_032, "resnet101": 44_549_160, "resnet152": 60_192_808,
     "inceptionv4": 42_679_816,  # timm's
     "googlenet": 6_998_552,  # Caffe's, without its auxiliary ends
+    "fcn-resnet50": 35_322_218 - 2_365_205,  # torchvision's, without its auxiliary end
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_the_published_ones(name: str) -> None:
     assert build(name, 1).parameter_count == PUBLISHED[name]
-    if name != "alexnet":  # another network; and VGG pools 227² to the same 7² as 224²
+    if name not in ("alexnet", *LATER):  # another network; and VGG pools 227² to the same 7² as 224²
         assert build(f"{name}:superneurons", 1).parameter_count == PUBLISHED[name]
 
 
 def parameters(*layers: tuple[int, int]) -> int:
     """Of (outputs, inputs) each, with a bias an output."""
     return sum(outputs * (inputs + 1) for outputs, inputs in layers)
+
+
+def test_the_u_net_is_as_large_as_the_one_that_is_used_most() -> None:
+    """github.com/milesial/Pytorch-UNet, with one class and transposed convolutions."""
+    assert unet(1, classes=1).parameter_count == 31_037_633
 
 
 @pytest.mark.slow
@@ -79,23 +89,21 @@ def test_shapes_are_those_of_pytorch(name: str, torch: Any) -> None:
     network = build(name, 2)
     maps: dict[Layer, Any] = {}
     batch = torch.empty(network.input.shape, device="meta")
+    tensors = [t for layer in network.layers for t in layer.statistics.values()]
+    tensors += [parameter.weight for _, _, parameter in network.parameters()]
+    state = {tensor.name: torch.empty(tensor.shape, device="meta") for tensor in tensors}
     for layer in network.layers:
         inputs = [maps.get(producer, batch) for producer in layer.producers]
-        maps[layer] = put_out(torch, layer, inputs)
+        maps[layer] = put_out(torch, layer, inputs, state)
         assert tuple(maps[layer].shape) == layer.shape == layer.y.shape, layer
 
 
-def put_out(torch: Any, layer: Layer, inputs: list[Any]) -> Any:
+def put_out(torch: Any, layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     x, options, functional = inputs[0], layer.options, torch.nn.functional
-    given = {name: torch.empty(p.weight.shape, device="meta") for name, p in layer.parameters.items()}
-    if layer.kind == "conv":
-        return functional.conv2d(x, given["w"], given.get("b"), options["stride"], options["pad"])
-    if layer.kind == "fc":
-        return functional.linear(x.flatten(1), given["w"], given["b"])
-    if layer.kind == "pool":
+    if layer.kind == "pool" and "window" in options:
         pool = functional.max_pool2d if options["mode"] == "max" else functional.avg_pool2d
         return pool(x, options["window"], options["stride"], options["pad"], ceil_mode=options["ceil"])
-    return torch.cat(inputs, 1) if layer.kind == "concat" else sum(inputs[1:], x)
+    return by_torch(layer, inputs, state)
 
 
 def test_sizes_on_the_way() -> None:
