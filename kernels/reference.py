@@ -423,6 +423,37 @@ def leaky_relu_backward(y: Array, dy: Array, negative_slope: float) -> Array:
     return rounded(np.where(wide(y) > 0, wide(dy), np.float32(negative_slope) * wide(dy)))
 
 
+# -- products: a gate has x's shape or one number a map ----------------------------------------------------------------
+
+
+def mul_forward(x: Array, gate: Array) -> Array:
+    return rounded(wide(x) * _wide_gate(x, gate))
+
+
+def mul_backward(x: Array, gate: Array, dy: Array) -> tuple[Array, Array]:
+    dx, dgate = wide(dy) * _wide_gate(x, gate), wide(dy) * wide(x)
+    if gate.shape != x.shape:
+        dgate = dgate.sum(axis=tuple(range(2, x.ndim))).reshape(gate.shape)
+    return rounded(dx), rounded(dgate)
+
+
+def _wide_gate(x: Array, gate: Array) -> Doubles:
+    return wide(gate if gate.shape == x.shape else gate.reshape(*x.shape[:2], *(1 for _ in x.shape[2:])))
+
+
+def scale_forward(x: Array, w: Array) -> Array:
+    return rounded(wide(x) * _by_channel(x, w))
+
+
+def scale_backward(x: Array, w: Array, dy: Array) -> tuple[Array, Array]:
+    dw = (wide(dy) * wide(x)).sum(axis=tuple(axis for axis in range(x.ndim) if axis != 1))
+    return rounded(wide(dy) * _by_channel(x, w)), rounded(dw)
+
+
+def _by_channel(x: Array, w: Array) -> Doubles:
+    return wide(w).reshape(1, -1, *(1 for _ in x.shape[2:]))
+
+
 # -- local response normalisation, across channels ---------------------------------------------------------------------
 
 

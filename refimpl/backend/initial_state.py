@@ -55,7 +55,7 @@ def first_values(network: Network) -> Iterator[tuple[Tensor, float, float]]:
     for layer in network.layers:
         weights = {name: parameter.weight for name, parameter in layer.parameters.items()}
         for name, tensor in (weights | layer.statistics).items():
-            first = layer.traits.first[name]
+            first = layer.options.get("first", layer.traits.first[name])
             values[tensor] = (0.0, spread(layer, tensor.shape)) if first is None else (first, 0.0)
     for tensor in state_tensors(network):
         yield tensor, *values.get(tensor, (0.0, 0.0))

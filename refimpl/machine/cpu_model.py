@@ -204,6 +204,9 @@ UNITS: dict[str, Callable[..., Units]] = {
     "mean_loss_squared_parts": lambda a, grid: (grid[0] // a["parts"] * a["numbers"], grid[0]),
     "mean_loss_binary_parts": lambda a, grid: (grid[0] // a["parts"] * a["numbers"], grid[0]),
     "mean_loss_means": lambda a, grid: (a["images"] * a["parts"],),
+    "mul_gate_forward_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
+    "mul_gate_backward": lambda a, grid: (grid[0] * a["area"], grid[0]),
+    "scale_sum": lambda a, grid: (a["images"] * a["channels"],),
     "softmax_forward": lambda a, grid: (grid[0] * (255 + a["classes"]),),
 }
 

@@ -20,7 +20,7 @@ import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from math import inf
+from math import inf, prod
 from typing import Any, NoReturn
 
 from kernels.targets.collector import collector_paused
@@ -254,6 +254,26 @@ class Builder:
             raise NetworkError(f"{name or 'leaky_relu'}: negative_slope is {negative_slope!r}; give a number above 0")
         return self._same("leaky_relu", name, after, negative_slope=float(negative_slope))
 
+    def mul(self, x: Layer, gate: Layer, name: str | None = None) -> Layer:
+        """The product of two layers' maps: of one shape, or the second with one number a map, such as a gate.
+
+        Which is the first and which the second makes no difference.
+        """
+        if isinstance(x, Layer) and isinstance(gate, Layer) and prod(gate.shape) > prod(x.shape):
+            x, gate = gate, x
+        layer = self._many("mul", name, (x, gate))
+        one_a_map = gate.shape[:2] == x.shape[:2] and prod(gate.shape[2:]) == 1
+        if gate.shape != x.shape and not one_a_map:
+            wanted = (*x.shape[:2], *(1 for _ in x.shape[2:]))
+            raise NetworkError(f"{layer}: {x.shape} times {gate.shape}; give the second {x.shape} or {wanted}")
+        return self._add(layer, x.shape)
+
+    def scale(self, first: float = 1.0, name: str | None = None, after: Layer | None = None) -> Layer:
+        """Every channel times a number that is learnt (layer scale), and that begins as `first`."""
+        if not -inf < first < inf:
+            raise NetworkError(f"{name or 'scale'}: first is {first!r}; give a number")
+        return self._same("scale", name, after, first=float(first))
+
     def lrn(
         self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0,
         name: str | None = None, after: Layer | None = None, ahead: int | None = None,
@@ -473,7 +493,7 @@ ELSEWHERE = {
     "cat": "concat", "cross_entropy": "softmax", "padding": "pad", "kernel_size": "window", "kernel": "window",
     "strides": "stride", "out_channels": "filters", "channels": "filters", "out_features": "outputs",
     "units": "outputs", "ceil_mode": "ceil", "p": "probability", "rate": "probability", "eps": "epsilon",
-    "input": "after", "inputs": "after", "relu6": "relu", "swish": "silu", "hard_swish": "hardswish",
+    "input": "after", "inputs": "after", "relu6": "relu", "swish": "silu", "multiply": "mul", "hard_swish": "hardswish",
     "hard_sigmoid": "hardsigmoid", "leakyrelu": "leaky_relu", "alpha": "negative_slope",
     "adaptive_avg_pool2d": "pool_to", "adaptive_pool": "pool_to", "adaptive_max_pool2d": "pool_to",
     "count_include_pad": "count_padding", "dilations": "dilation", "group": "groups",

@@ -11,6 +11,8 @@
 | layernorm, groupnorm | x → y | x, dy (not y) | in place on dy |
 | dropout | x → y | dy; the mask follows from seed, layer and iteration | new |
 | softmax | x → y, or in place | y | in place on y; new if forward was in place |
+| mul | x, gate → y | x, gate, dy | x's in place on dy, the gate's new |
+| scale | x, w → y | x, dy | in place on dy |
 | concat | xs → y | dy | one new an input |
 | join | xs → y, their sum | dy | the first input's is dy itself, the others' are copies |
 | fork | x → ys, copies | dys | summed into the first |
@@ -216,6 +218,16 @@ def _meeting_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call(f"{layer.kind}.forward", {"inputs": tuple(inputs), "y": layer.y}, inputs, [layer.y])]
 
 
+def _mul_forward(network: Shared, layer: Layer) -> list[Call]:
+    x, gate = layer.inputs
+    return [Call("mul.forward", {"x": x, "gate": gate, "y": layer.y}, [x, gate], [layer.y])]
+
+
+def _scale_forward(network: Shared, layer: Layer) -> list[Call]:
+    given = {"x": layer.x, **_weights(layer)}
+    return [Call("scale.forward", {**given, "y": layer.y}, given.values(), [layer.y])]
+
+
 def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
 
@@ -226,7 +238,7 @@ FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "pool": _pool_forward, "lrn": _elementwise_forward,
     "upsample": _elementwise_forward,
     "batchnorm": _batchnorm_forward, "layernorm": _layernorm_forward, "groupnorm": _layernorm_forward,
-    "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward),
+    "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward), "mul": _mul_forward, "scale": _scale_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip
 
@@ -431,6 +443,20 @@ class Backward:
         return [Call("mean_loss.backward", arguments, [x, targets], [dx])]
 
     _mean_squared_error = _binary_cross_entropy = _mean_loss
+
+    def _mul(self, layer: Layer) -> list[Call]:
+        """Both gradients are computed, needed or not: one kernel reads dy for both."""
+        (x, gate), dy = layer.inputs, self._dy(layer)
+        dgate, then = self._into(layer, gate)
+        arguments = {"x": x, "gate": gate, "dy": dy, "dx": dy, "dgate": dgate}
+        return [Call("mul.backward", arguments, [x, gate], [dgate], updates=[dy]), *then, *self._becomes(dy, x)]
+
+    def _scale(self, layer: Layer) -> list[Call]:
+        x, dy, w = layer.x, self._dy(layer), layer.parameters["w"]
+        arguments = {"x": x, "w": w.weight, "dy": dy, "dx": dy, "dw": w.gradient, "workspace": self.network.scratch}
+        writes = [w.gradient, *self.network.scratches]
+        call = Call("scale.backward", arguments, [x, w.weight], writes, updates=[dy])
+        return [call, *self._becomes(dy, x), *self._update(layer)]
 
     def _concat(self, layer: Layer) -> list[Call]:
         """Every input's gradient is computed, needed or not: the kernels split dy as a whole."""

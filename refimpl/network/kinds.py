@@ -33,6 +33,8 @@ LayerKind = Literal[
     "hardsigmoid",
     "tanh",
     "leaky_relu",
+    "mul",
+    "scale",
     "lrn",
     "batchnorm",
     "layernorm",
@@ -117,7 +119,8 @@ class Traits:
     parameters: Callable[[Described], Shapes] = nothing  #: what it learns
     statistics: Callable[[Described], Shapes] = nothing  #: what else lives as long as training
     kept: Callable[[Described], Shapes] = nothing  #: resident too: what forward fills anew for backward, beside maps
-    #: Parameter or statistic → its first value, the same everywhere; None: drawn by He's rule.
+    #: Parameter or statistic → its first value, the same everywhere; None: drawn by He's rule.  A layer's own option
+    #: "first" comes before it.
     first: Mapping[str, float | None] = field(default_factory=dict)
     #: Terms of the sum that an output is, by which weights are drawn; by default all axes of "w" but the first.
     terms: Callable[[Described], float] | None = None
@@ -232,6 +235,11 @@ TRAITS: Mapping[LayerKind, Traits] = {
     "tanh": Traits("pass", backward_reads=("y",), in_place=True, sign="kept", elementwise=True),
     "leaky_relu": Traits(
         "pass", backward_reads=("y",), in_place=True, sign="kept", elementwise=True, forms=({"negative_slope": 0.2},)
+    ),
+    "mul": Traits("pass", backward_reads=("x",), sign="kept"),
+    "scale": Traits(
+        "pass", backward_reads=("x",), parameters=each_channel("w"), first={"w": 1.0},
+        scratch_bytes=lambda layer: 4 * prod(layer.shape[:2]),
     ),
     "lrn": Traits("pass", backward_reads=("x",), library_reads=("y",), sign="kept", published=True),
     "batchnorm": Traits(

@@ -70,16 +70,16 @@ class FirstValues:
     source: str  #: its name in the module's state_dict, or in the file
     values: np.ndarray  #: float32, in our layout
     transposed: bool = False  #: the source has the transpose
-    matrix: bool = False  #: the source has a matrix, and we have filters of one position
+    shape: tuple[int, ...] | None = None  #: the source's own before that, if it has another than ours
 
     def as_source(self, trained: np.ndarray) -> np.ndarray:
         """Trained values in the source's layout."""
-        made = trained.reshape(trained.shape[:2]) if self.matrix else trained
+        made = trained if self.shape is None else trained.reshape(self.shape)
         return made.T if self.transposed else made
 
     def as_filters(self) -> FirstValues:
         """A matrix as filters of one position."""
-        return FirstValues(self.source, self.values[:, :, None, None], self.transposed, matrix=True)
+        return FirstValues(self.source, self.values[:, :, None, None], self.transposed, self.values.shape)
 
 
 class Layer:

@@ -6,6 +6,21 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "a gate's gradient is that of the maps",
+        "refimpl/network/calls.py",
+        "(x, gate), dy = layer.inputs, self._dy(layer)",
+        "(gate, x), dy = layer.inputs, self._dy(layer)",
+        "tests/refimpl/test_kinds.py",
+    ),
+    Fault(
+        "x times its sigmoid is imported as x times another's",
+        "refimpl/network/imported/torch_module.py",
+        "_operator(gate) in graph.GATED and gate.args[0] is x:",
+        "_operator(gate) in graph.GATED:",
+        "tests/refimpl/network/test_imported_kinds.py",
+        slow=True,
+    ),
+    Fault(
         "the record of batch normalisation says that it keeps the sign",
         "refimpl/network/kinds.py",
         '"pass", backward_reads=("x",), parameters=each_channel("gamma", "beta"),',
@@ -38,7 +53,7 @@ FAULTS = (
     Fault(
         "a linear layer over channels gets its trained weights back as filters",
         "refimpl/network/layer.py",
-        "made = trained.reshape(trained.shape[:2]) if self.matrix else trained",
+        "made = trained if self.shape is None else trained.reshape(self.shape)",
         "made = trained",
         "tests/refimpl/network/test_imported_kinds.py",
         slow=True,

@@ -27,10 +27,12 @@ from kernels import (
     layernorm,
     lrn,
     mean_loss,
+    mul,
     pixel_softmax,
     pool,
     reference,
     relu,
+    scale,
     sgd,
     softmax,
     upsample,
@@ -546,6 +548,38 @@ def elementwise_cases() -> Iterator[Case]:
     )  # fmt: skip
 
 
+def product_cases() -> Iterator[Case]:
+    """A gate of one number a map, of x's shape, and a number a channel; every gradient is in place, in dy."""
+    shape = sized((32, 64, 57, 55), (2, 5, 57, 55))
+    per_map, per_channel = (*shape[:2], 1, 1), shape[1:2]
+
+    def arrays(gate: tuple[int, ...]) -> Callable[[], Arrays]:
+        return lambda: Arrays(
+            x=drawn(*shape), dy=drawn(*shape), y=blank(*shape), gate=drawn(*gate), dgate=blank(*gate),
+            workspace=blank(scale.workspace_bytes(shape) // 4),
+        )  # fmt: skip
+
+    for which, gate in (("", per_map), (", one shape", shape)):
+        yield Case(
+            f"mul.forward{which}", arrays(gate), lambda a, stream: mul.forward(a.x, a.gate, a.y, stream=stream),
+            lambda a: {"y": reference.mul_forward(a.x, a.gate)},
+        )  # fmt: skip
+        yield Case(
+            f"mul.backward{which}", arrays(gate),
+            lambda a, stream: mul.backward(a.x, a.gate, a.dy, a.dy, a.dgate, stream=stream),
+            lambda a: dict(zip(("dy", "dgate"), reference.mul_backward(a.x, a.gate, a.dy), strict=True)),
+        )  # fmt: skip
+    yield Case(
+        "scale.forward", arrays(per_channel), lambda a, stream: scale.forward(a.x, a.gate, a.y, stream=stream),
+        lambda a: {"y": reference.scale_forward(a.x, a.gate)},
+    )  # fmt: skip
+    yield Case(
+        "scale.backward", arrays(per_channel),
+        lambda a, stream: scale.backward(a.x, a.gate, a.dy, a.dy, a.dgate, workspace=a.workspace, stream=stream),
+        lambda a: dict(zip(("dy", "dgate"), reference.scale_backward(a.x, a.gate, a.dy), strict=True)),
+    )  # fmt: skip
+
+
 def activation(kind: str, form: Mapping[str, Any], arrays: Callable[[], Arrays]) -> Iterator[Case]:
     """An element-wise kind of layers with these options; its gradient in place, of its input or its output in x."""
     module, which = import_module(f"kernels.{kind}"), "".join(f", {name}={value}" for name, value in form.items())
@@ -564,7 +598,7 @@ def activation(kind: str, form: Mapping[str, Any], arrays: Callable[[], Arrays])
 CASES = [
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *fully_connected_cases(),
     *normalisation_cases(), *set_normalisation_cases(), *loss_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
-    *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(),
+    *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(), *product_cases(),
 ]  # fmt: skip
 
 

@@ -30,8 +30,10 @@ from kernels import (
     layernorm,
     lrn,
     mean_loss,
+    mul,
     pixel_softmax,
     pool,
+    scale,
     sgd,
     softmax,
     upsample,
@@ -380,6 +382,23 @@ def joins_and_concats() -> Outputs:
     join.fork_forward(total, forked)
     join.fork_backward(same, gathered)
     return [whole, *back, total, *copies, *forked, gathered]
+
+
+@case
+def mul_and_scale() -> Outputs:
+    outputs: Outputs = []
+    for shape in ((2, 3, 5, 7), (2, 3, 2, 2), (1, 2, 13, 11)):
+        x, dy, y = drawn(*shape), drawn(*shape, seed=1), empty(*shape)
+        for gate in (drawn(*shape, seed=2), drawn(*shape[:2], 1, 1, seed=2)):
+            dx, dgate = empty(*shape), empty(*gate.shape)
+            mul.forward(x, gate, y)
+            mul.backward(x, gate, dy, dx, dgate)
+            outputs += [y.copy(), dx, dgate]
+        w, dw, dx = drawn(shape[1], seed=3), empty(shape[1]), empty(*shape)
+        scale.forward(x, w, y)
+        scale.backward(x, w, dy, dx, dw, workspace=empty(scale.workspace_bytes(shape) // 4))
+        outputs += [y, dx, dw]
+    return outputs
 
 
 @case

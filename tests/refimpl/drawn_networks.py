@@ -28,7 +28,7 @@ CONVENTIONS = (
 ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
-    "layernorm", "groupnorm", "join", "concat", *ACTIVATIONS,
+    "layernorm", "groupnorm", "join", "concat", "mul", "scale", *ACTIVATIONS,
 )  # fmt: skip
 
 
@@ -118,6 +118,10 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
         size = draw(st.integers(1, 7)), draw(st.integers(1, 7))
         mode, align_corners = draw(st.sampled_from([("nearest", False), ("bilinear", False), ("bilinear", True)]))
         b.upsample_to(size, mode, align_corners, after=x)
+    elif kind == "mul":
+        same = [y for y in earlier if y is not x and y.shape == x.shape]
+        gate = draw(st.sampled_from(same)) if same and draw(st.booleans()) else b.global_pool("average", after=x)
+        b.mul(x, gate if gate is not x else b.sigmoid(after=x))
     elif kind in ("join", "concat"):
         first = 1 if kind == "join" else 2
         same = [y for y in earlier if y is not x and y.shape[first:] == x.shape[first:]]
@@ -149,6 +153,8 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
     }
     if kind in ("join", "concat", "fork"):
         getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")
+    elif kind == "mul":
+        b.mul(x, b.conv(4, 1, after=b.global_pool(after=x)), name="layer")
     elif TRAITS[kind].work == "loss" and kind != "softmax":  # type: ignore[index]
         getattr(b, kind)(name="layer")
         return b.build()

@@ -48,7 +48,7 @@ OPERATORS = {
     "batchnorm": ("BatchNormalization", "batch_norm"), "dropout": ("Dropout", "dropout"), "concat": ("Concat", "cat"),
     "join": ("Add", "add"), "softmax": ("Softmax", "softmax"), "upsample": ("Resize", "upsample_nearest2d"),
     "conv_transpose": ("ConvTranspose", "conv_transpose2d"), "layernorm": ("LayerNormalization", "layer_norm"),
-    "groupnorm": ("GroupNormalization", "group_norm"),
+    "groupnorm": ("GroupNormalization", "group_norm"), "mul": ("Mul", "mul"), "scale": ("Mul", "mul"),
 } | {kind: (onnx, kind) for onnx, kind in graph.OF_ONE_INPUT.items()}  # fmt: skip
 
 

@@ -22,6 +22,8 @@ difference in padding, rounding or the order of numbers is found here and not in
 | lrn | size, ahead, alpha, beta, k | |
 | dropout | probability | |
 | pad | pad: zeros at the top, left, bottom and right, before a convolution | |
+| mul | of two nodes: x and a gate | |
+| scale | | w, one number a channel |
 | concat, add, softmax, identity, reshape | | |
 """
 
@@ -360,6 +362,19 @@ def upsampled(call: OperatorCall, mode: str, align_corners: bool, factors: Seque
     return "upsample", {"mode": mode, "size": out} | ({"align_corners": True} if align_corners else {})
 
 
+#: A map times this operation of it → what that is in one layer.
+GATED = {"sigmoid": "silu", "hardsigmoid": "hardswish"}
+
+
+def scaled(call: OperatorCall, weight: FirstValues) -> Translated:
+    """Maps times a weight: one number a channel is a layer scale."""
+    rank, shape = len(call.shape or ()), weight.values.shape
+    for_one_image = (1,) * (rank - len(shape)) + shape[max(0, len(shape) - rank) :]
+    if not call.shape or for_one_image != (call.shape[0], *(1 for _ in call.shape[1:])):
+        raise Unsupported(f"a multiplication by {_by(shape)} numbers is not supported, only by one a channel")
+    return "scale", {}, {"w": FirstValues(weight.source, weight.values.reshape(-1), shape=shape)}
+
+
 def concat(call: OperatorCall, axis: int) -> Translated:
     if axis != 1 and not (call.shape and axis == -len(call.shape)):
         raise Unsupported(f"a concatenation along axis {axis} is not supported, only along the channels")
@@ -458,6 +473,11 @@ def _several(of: str) -> Callable[[Builder, Node, list[Value]], Value]:
     return make
 
 
+def _mul(b: Builder, node: Node, inputs: list[Value]) -> Value:
+    x, gate = (_maps(node, value) for value in inputs)
+    return Value(b.mul(x, gate, name=node.name), node.shape)
+
+
 def _as_it_is(b: Builder, node: Node, inputs: list[Value]) -> Value:
     """The same numbers, perhaps read as a matrix; a softmax at the end is added by `built`."""
     (value,) = inputs
@@ -497,5 +517,6 @@ OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {
     "batchnorm": _method("batchnorm", _maps), "lrn": _method("lrn", _maps), "dropout": _method("dropout", _plain),
     "layernorm": _layernorm, "groupnorm": _method("groupnorm", _maps), "permute": _permute,
     "concat": _several("concat"), "add": _several("join"), "pad": _pad,
+    "mul": _mul, "scale": _method("scale", _maps),
     "softmax": _as_it_is, "identity": _as_it_is, "reshape": _as_it_is,
 } | {kind: _method(kind, _permuted) for kind, traits in TRAITS.items() if traits.elementwise}  # fmt: skip

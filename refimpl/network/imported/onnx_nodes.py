@@ -187,6 +187,22 @@ def _add(call: OnnxCall) -> Translated:
     return "add", {}
 
 
+def _mul(call: OnnxCall) -> Translated:
+    """Two maps, maps and a number a channel, or what is SiLU or hard Swish in one, as PyTorch's exporters write it."""
+    given, file = list(call.node.input), call.of.file
+    constant = [place for place, name in enumerate(given) if name in file.weights]
+    if len(constant) == 1 and len(call.inputs) == 1:
+        return graph.scaled(call, call.weight(constant[0]))
+    if len(call.inputs) < 2 or given[0] == given[1]:
+        raise Unsupported  # a square, or a multiplication by a number: no operator of ours
+    for x, gate in (given, given[::-1]):
+        made = call.of.made.get(gate)
+        if made and made.operation in graph.GATED and call.of.makers[gate].input[0] == x:
+            call.inputs = [call.of.names[x]]
+            return graph.GATED[made.operation], {}
+    return "mul", {}
+
+
 def _clip(call: OnnxCall) -> Translated:
     limits = call.numbers("min", 1), call.numbers("max", 2)
     low, high = (None if numbers is None else numbers[0] for numbers in limits)
@@ -378,7 +394,7 @@ OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
     "GroupNormalization": _set_norm(lambda call: int(call.attribute("num_groups", 1))),
     "InstanceNormalization": _set_norm(lambda call: [*call.shape_of_input(), 0, 0][1]),
     "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add,
-    "Clip": _clip,
+    "Mul": _mul, "Clip": _clip,
     "MaxPool": _pool("max"), "AveragePool": _pool("average"), "GlobalMaxPool": _global("max"),
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,

@@ -340,6 +340,22 @@ def _add(call: TorchCall) -> Translated:
     return "add", {}
 
 
+def _mul(call: TorchCall) -> Translated:
+    """Two maps, maps and a number a channel, or what is SiLU or hard Swish in one."""
+    values = [call["self"], call["other"]]
+    maps = [value for value in values if value in call.of.names]
+    call.inputs = [call.of.names[value] for value in maps]
+    if len(maps) == 1 and any(value in call.of.sources for value in values):
+        return graph.scaled(call, call._weight("other" if maps[0] is values[0] else "self"))
+    if len(maps) < 2 or maps[0] is maps[1]:
+        raise Unsupported  # a square, or a multiplication by a number: no operator of ours
+    for x, gate in (maps, maps[::-1]):
+        if gate.op == "call_function" and _operator(gate) in graph.GATED and gate.args[0] is x:
+            call.inputs = [call.of.names[x]]
+            return graph.GATED[_operator(gate)], {}
+    return "mul", {}
+
+
 def _pad(call: TorchCall) -> Translated:
     call.require(mode="constant")
     if call["value"] or len(call["pad"]) != 4:
@@ -377,7 +393,8 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "max_pool2d": _pool("max"), "max_pool2d_with_indices": _pool("max"),
     "avg_pool2d": _pool("average"), "adaptive_avg_pool2d": _pool_to("average"), "adaptive_max_pool2d": _pool_to("max"),
     "upsample_nearest2d": _upsample("nearest"), "upsample_bilinear2d": _upsample("bilinear"),
-    "mean": _global("average"), "amax": _global("max"), "dropout": _dropout, "add": _add, "pad": _pad,
+    "mean": _global("average"), "amax": _global("max"), "dropout": _dropout, "add": _add, "mul": _mul,
+    "pad": _pad,
     "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax, "getitem": _first,
 } | dict.fromkeys(
     ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), graph.reshape

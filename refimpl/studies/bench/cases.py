@@ -26,9 +26,11 @@ from kernels import (
     layernorm,
     lrn,
     mean_loss,
+    mul,
     pixel_softmax,
     pool,
     relu,
+    scale,
     sgd,
     softmax,
     upsample,
@@ -49,9 +51,8 @@ torch = rivals.torch_or_none()
 ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
 
 FAMILIES = (
-    "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "lrn", "batchnorm", "layernorm",
-    "dropout", "softmax", "pixel_softmax", "mean_loss", "concat",
-    "join", "elementwise", "sgd", "launch",
+    "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
+    "dropout", "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "launch",
 )  # fmt: skip
 
 # VGG-16's convolutions, 3×3 with padding 1: name, channels, filters, height and width, how many layers are like this.
@@ -418,6 +419,28 @@ def pool_case(shape: tuple[int, int, int, int], mode: str, window: int, pad: int
     yield streaming_case("pool", f"backward, {what}", shape, 1 + small + reads, backward)
 
 
+def product_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """By a gate of one number a map, and by a number a channel."""
+    n, c, *_ = shape = map_shape(gpu, quick)
+    gate, channels, sums = (n, c, 1, 1), (c,), (n * c,)
+    yield streaming_case(
+        "mul", "forward, a gate", shape, 2, bound(mul.forward, shape, gate, shape),
+        lambda x, gate, y: np.multiply(x, gate, out=y), lambda x, gate, y: torch.mul(x, gate, out=y), True,
+    )  # fmt: skip
+    backward = bound(lambda x, gate, dy, dgate: mul.backward(x, gate, dy, dy, dgate), shape, gate, shape, gate)
+    yield streaming_case("mul", "backward, a gate", shape, 3, backward)
+    yield streaming_case(
+        "mul", "forward, one shape", shape, 3, bound(mul.forward, shape, shape, shape),
+        np.multiply, lambda x, gate, y: torch.mul(x, gate, out=y),
+    )  # fmt: skip
+    yield streaming_case("scale", "forward", shape, 2, bound(scale.forward, shape, channels, shape))
+    scaled = bound(
+        lambda x, w, dy, dw, sums: scale.backward(x, w, dy, dy, dw, workspace=sums),
+        shape, channels, shape, channels, sums,
+    )  # fmt: skip
+    yield streaming_case("scale", "backward", shape, 3, scaled)
+
+
 def upsample_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     """Maps twice as high and as wide."""
     n, c, h, w = shape = map_shape(gpu, quick)
@@ -482,6 +505,7 @@ MAKERS = (
     concat_cases,
     pool_cases,
     upsample_cases,
+    product_cases,
     batchnorm_cases,
     layernorm_cases,
 )

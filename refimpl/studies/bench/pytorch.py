@@ -267,6 +267,16 @@ def _dropout(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     return functional.dropout(inputs[0], layer.options["probability"])
 
 
+def _mul(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    x, gate = inputs
+    return x * (gate if gate.shape == x.shape else gate.reshape(*x.shape[:2], *(1 for _ in x.shape[2:])))
+
+
+def _scale(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    (x,) = inputs
+    return x * _weights(layer, state)["w"].reshape(-1, *(1 for _ in x.shape[2:]))
+
+
 def _concat(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     import torch
 
@@ -277,7 +287,7 @@ def _concat(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
 TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "conv": _conv, "conv_transpose": _conv_transpose, "fc": _fc, "pool": _pool,
     "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
-    "upsample": _upsample, "layernorm": _set_norm, "groupnorm": _set_norm,
+    "upsample": _upsample, "layernorm": _set_norm, "groupnorm": _set_norm, "mul": _mul, "scale": _scale,
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),
     "pixel_softmax": lambda layer, inputs, state: inputs[0],

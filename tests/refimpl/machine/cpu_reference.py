@@ -54,6 +54,7 @@ def networks() -> list[Network]:
             b.pool_to(size)
             b.conv(channels, 1)
             b.batchnorm()
+            b.scale()
         b.fc(10)
         b.softmax()
         small = b.build()

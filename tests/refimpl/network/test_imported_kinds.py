@@ -48,6 +48,27 @@ class Permute(nn.Module):
         return x.permute(self.axes)
 
 
+class Gate(nn.Module):
+    """Squeeze and excitation, with linear layers as 1×1 convolutions."""
+
+    def __init__(self, end: Any) -> None:
+        super().__init__()
+        self.squeeze, self.one, self.two = nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 2, 1), nn.Conv2d(2, 6, 1)
+        self.end = end
+
+    def forward(self, x: Any) -> Any:
+        return x * self.end(self.two(functional.silu(self.one(self.squeeze(x)))))
+
+
+class LayerScale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.linspace(-1, 1, 6).reshape(6, 1, 1))
+
+    def forward(self, x: Any) -> Any:
+        return x * self.scale
+
+
 def resized(*args: Any, **options: Any) -> Callable[[Any], Any]:
     return lambda x: functional.interpolate(x, *args, **options)
 
@@ -71,6 +92,16 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
     ),
     "instance norm": (lambda: nn.InstanceNorm2d(6, affine=True), ["groupnorm"]),
     "bilinear to a size": (lambda: resized((4, 11), mode="bilinear"), ["upsample"]),
+    "a gate": (lambda: Gate(nn.Sigmoid()), ["pool", "conv", "silu", "conv", "sigmoid", "mul"]),
+    "a hard gate, first": (
+        lambda: lambda x: functional.hardsigmoid(x.mean((2, 3), keepdim=True)) * x,
+        ["pool", "hardsigmoid", "mul"],
+    ),
+    "maps times maps": (lambda: lambda x: torch.tanh(x) * x, ["tanh", "mul"]),
+    "SiLU written out": (lambda: lambda x: torch.sigmoid(x) * x, ["silu"]),
+    "hard Swish written out": (lambda: lambda x: x * functional.hardsigmoid(x), ["hardswish"]),
+    "layer scale": (lambda: LayerScale(), ["scale"]),
+    "leaky": (lambda: nn.LeakyReLU(0.2), ["leaky_relu"]),
 }
 
 
