@@ -20,6 +20,8 @@ from refimpl.planner import DoesNotFit
 
 BATCH = 8
 TINY = [name for name in LATER if name.startswith("tiny-")]
+#: Others that a CPU trains on images of 8², in half a minute each.
+SMALL = [pytest.param(name, marks=pytest.mark.campaign) for name in ("mobilenet-v3-small", "efficientnet-b0")]
 
 
 def network(name: str, batch: int = BATCH) -> tuple[Network, Any]:
@@ -37,7 +39,7 @@ def trained(program: refimpl.Program, source: Any, steps: int = 2) -> dict[str, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", [*TINY, *SMALL])
 def test_every_preset_trains_it_as_the_baseline_does(name: str) -> None:
     """In 70 % of what the baseline's maps need where that is enough, and with all of it otherwise."""
     made, source = network(name)

@@ -20,6 +20,7 @@ from refimpl.network.imported import from_file, from_onnx, from_torch
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_vdnnpp, overfeat
+from refimpl.network.zoo.gated import efficientnet_b0, mobilenet_v3_small, tiny_se
 from refimpl.network.zoo.googlenet import googlenet
 from refimpl.network.zoo.inceptionv4 import inceptionv4
 from refimpl.network.zoo.resnet import resnet, resnet50, resnet101, resnet152
@@ -30,10 +31,10 @@ from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vg
 from refimpl.text import closest
 
 __all__ = [
-    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "fcn_resnet50",
-    "from_onnx", "from_torch", "googlenet", "inceptionv4", "lenet", "overfeat", "resnet", "resnet50", "resnet101",
-    "resnet152", "tiny_inception", "tiny_resnet", "tiny_unet", "tiny_vgg", "unet", "vdnnpp_demo", "vgg", "vgg11",
-    "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
+    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "efficientnet_b0",
+    "fcn_resnet50", "from_onnx", "from_torch", "googlenet", "inceptionv4", "lenet", "mobilenet_v3_small", "overfeat",
+    "resnet", "resnet50", "resnet101", "resnet152", "tiny_inception", "tiny_resnet", "tiny_se", "tiny_unet", "tiny_vgg",
+    "unet", "vdnnpp_demo", "vgg", "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
 ]  # fmt: skip
 
 ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
@@ -73,8 +74,11 @@ PLAIN = {
 
 #: Networks that none of the published systems built: they have one version each.
 LATER = {
+    "mobilenet-v3-small": Recipe(mobilenet_v3_small, 128, "MobileNetV3, the small one: channels with gates"),
+    "efficientnet-b0": Recipe(efficientnet_b0, 64, "EfficientNet B0: channels with gates, SiLU"),
     "unet": Recipe(unet, 16, "U-Net, padded and normalised, a class a pixel of 3×256²"),
     "fcn-resnet50": Recipe(fcn_resnet50, 16, "fully convolutional ResNet-50, a class a pixel of 3×256²"),
+    "tiny-se": Recipe(tiny_se, 32, "for teaching: channels with gates (squeeze and excitation), 3×32²"),
     "tiny-unet": Recipe(tiny_unet, 32, "for teaching: maps that shrink and grow again, a class a pixel of 3×32²"),
 }
 PLAIN |= LATER

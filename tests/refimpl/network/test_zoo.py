@@ -40,6 +40,7 @@ PUBLISHED = {
     "resnet50": 25_557_032, "resnet101": 44_549_160, "resnet152": 60_192_808,
     "inceptionv4": 42_679_816,  # timm's
     "googlenet": 6_998_552,  # Caffe's, without its auxiliary ends
+    "mobilenet-v3-small": 2_542_856, "efficientnet-b0": 5_288_548,  # torchvision's
     "fcn-resnet50": 35_322_218 - 2_365_205,  # torchvision's, without its auxiliary end
 }  # fmt: skip
 
