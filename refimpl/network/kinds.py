@@ -118,7 +118,7 @@ class Traits:
     sign: Sign = "any"
     parameters: Callable[[Described], Shapes] = nothing  #: what it learns
     statistics: Callable[[Described], Shapes] = nothing  #: what else lives as long as training
-    kept: Callable[[Described], Shapes] = nothing  #: resident too: what forward fills anew for backward, beside maps
+    kept: Callable[[Described], Shapes] = nothing  #: resident too: what forward fills for backward, beside maps
     #: Parameter or statistic → its first value, the same everywhere; None: drawn by He's rule.  A layer's own option
     #: "first" comes before it.
     first: Mapping[str, float | None] = field(default_factory=dict)
