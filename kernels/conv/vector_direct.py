@@ -13,7 +13,11 @@ So neighbouring positions are the lanes of a vector register, whatever the map's
 rows is thrown away (6 % of a map of 32 columns under a 3×3 filter).  `implicit_gemm` has tiles of 32 or 64 filters,
 which few filters leave nearly empty; here 8 filters are enough.
 
-**Order of summation.** Forward and backward data: one accumulator, over channels (filters), then taps, ascending.
+**Stride.** Every other row and column of a map (under stride 2) is a map of its own, a *phase*; so is every other tap
+of a filter.  In a phase the stride is 1.  Forward sums up the phases of x one after another, the filter pass does each
+by itself, and backward data finds the phases of dx, each from dy and every other tap, and puts them in their places.
+
+**Order of summation.** Forward and backward data: one accumulator, over phases, channels (filters), taps, ascending.
 Backward filter: some images are a slice, and in it every lane sums up its own positions; then the upper half of the
 lanes is added to the lower half, until one is left; then the slices, ascending.  The order follows from the shape and
 from how many lanes the processor's registers have.
@@ -29,7 +33,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,7 +46,7 @@ from kernels.launch import Floats, Kernel, ceil_div, kernel, launch
 from kernels.shim import cuda
 from kernels.targets import cpu
 
-SUMMARY = "stride 1, straight from the formula, the sums in a CPU's vector registers"
+SUMMARY = "straight from the formula, the sums in a CPU's vector registers"
 CPU_ONLY = True  #: nothing chooses it for a GPU
 THREADS = 8
 FILTERS, POSITIONS = 8, 32  #: multiples of these are laid out
@@ -56,22 +61,32 @@ ZERO = np.float32(0)
 @kernel(block=THREADS)
 def conv_vector_lay_out(
     x: Floats, flat_x: Floats, rows: int, height: int, width: int, padded_height: int, pitch: int, top: int, left: int,
-    area: int,
+    stride_h: int, stride_w: int, phases: int, across: int, area: int,
 ) -> None:  # fmt: skip
-    """One row of a map with its padding, and zeros after the last one; negative padding leaves rows or columns out."""
+    """One row of a phase of a map with its padding, and zeros after the last one; negative padding leaves out rows or
+    columns."""
     i = cuda.grid(1)
     if i < rows:
         m, row = split(i, padded_height)
-        h = row - top
+        map_, phase = split(m, phases)
+        a, b = split(phase, across)
+        h = row * stride_h + a - top
         to = m * area + row * pitch
         begin = 0
         end = 0
         if 0 <= h and h < height:
-            begin = max(left, 0)
-            end = min(left + width, pitch)
-            start = (m * height + h) * width - left
-            for v in range(begin, end):
-                flat_x[np.uint32(to + v)] = x[np.uint32(start + v)]
+            if stride_w == 1:
+                begin = max(left, 0)
+                end = min(left + width, pitch)
+                start = (map_ * height + h) * width - left
+                for v in range(begin, end):
+                    flat_x[np.uint32(to + v)] = x[np.uint32(start + v)]
+            else:
+                begin = max(left - b + stride_w - 1, 0) // stride_w
+                end = max(begin, min((left - b + width + stride_w - 1) // stride_w, pitch))
+                start = (map_ * height + h) * width + b - left
+                for v in range(begin, end):
+                    flat_x[np.uint32(to + v)] = x[np.uint32(start + v * stride_w)]
         for v in range(begin):
             flat_x[np.uint32(to + v)] = ZERO
         for v in range(end, pitch):
@@ -83,23 +98,43 @@ def conv_vector_lay_out(
 
 @kernel(block=THREADS)
 def conv_vector_lay_out_filters(
-    w: Floats, packed: Floats, total: int, depth: int, filters: int, side: int, taps: int, filter_stride: int,
-    channel_stride: int, origin: int, step: int,
+    w: Floats, packed: Floats, total: int, depth: int, filters: int, side: int, group_size: int, rows: int,
+    columns: int, filter_stride: int, channel_stride: int, origin: int, row_step: int, column_step: int,
 ) -> None:  # fmt: skip
-    """packed[group, c, tap, j]: a tap of `side` filters side by side; a filter that is not there is zero.
+    """packed[group, c, r, s, j]: a tap of `side` filters side by side; a filter that is not there is zero.
 
-    Tap t of filter k and channel c is w[k·filter_stride + c·channel_stride + origin + step·t], as in `winograd`.
+    Tap r, s of filter k and channel c is w[k·filter_stride + c·channel_stride + origin + r·row_step + s·column_step].
     """
     i = cuda.grid(1)
     if i < total:
         group, c = split(i, depth)
-        for t in range(taps):
-            for j in range(side):
-                k = group * side + j
-                value = ZERO
-                if k < filters:
-                    value = w[np.uint32(k * filter_stride + c * channel_stride + origin + step * t)]
-                packed[np.uint32((i * taps + t) * side + j)] = value
+        to = group * group_size + c * rows * columns * side
+        for r in range(rows):
+            for s in range(columns):
+                for j in range(side):
+                    k = group * side + j
+                    value = ZERO
+                    if k < filters:
+                        tap = origin + r * row_step + s * column_step
+                        value = w[np.uint32(k * filter_stride + c * channel_stride + tap)]
+                    packed[np.uint32(to + (r * columns + s) * side + j)] = value
+
+
+@kernel(block=THREADS)
+def conv_vector_put_phase(
+    phase: Floats, dx: Floats, total: int, rows: int, columns: int, height: int, width: int, at: int, stride_h: int,
+    stride_w: int, found: int,
+) -> None:  # fmt: skip
+    """One row of a phase of dx to its place in dx; 0 if no tap reaches it, so that it was not `found`."""
+    i = cuda.grid(1)
+    if i < total:
+        m, row = split(i, rows)
+        to = (m * height + row * stride_h) * width + at
+        for v in range(columns):
+            value = ZERO
+            if found != 0:
+                value = phase[np.uint32(i * columns + v)]
+            dx[np.uint32(to + v * stride_w)] = value
 
 
 # -- summed up ---------------------------------------------------------------------------------------------------------
@@ -111,8 +146,8 @@ def sums_of(lanes: int, side: int) -> Kernel:
 
     def sums(
         flat_x: Floats, packed: Floats, bias: Floats, y: Floats, with_bias: int, total: int, stretch: int, groups: int,
-        stretches: int, channels: int, area: int, pitch: int, taps_h: int, taps_w: int, filters: int, height: int,
-        width: int,
+        stretches: int, channels: int, area: int, pitch: int, taps_h: int, taps_w: int, stride_h: int, stride_w: int,
+        filters: int, height: int, width: int,
     ) -> None:  # fmt: skip
         """Some filters at a strip of flat positions of an image; the map's rows in the strip are stored.
 
@@ -135,23 +170,29 @@ def sums_of(lanes: int, side: int) -> Kernel:
                     left[k, j] = ZERO
                     right[k, j] = ZERO
             tap = group * channels * taps_h * taps_w * side
-            for c in range(channels):
-                for r in range(taps_h):
-                    at = (n * channels + c) * area + r * pitch + f
-                    for s in range(taps_w):
-                        for k in range(side):
-                            a[k] = packed[np.uint32(tap + k)]
-                        for j in range(lanes):
-                            b[j] = flat_x[np.uint32(at + s + j)]
-                        for j in range(lanes):
-                            d[j] = flat_x[np.uint32(at + s + lanes + j)]
-                        for k in range(side):
+            down = min(stride_h, taps_h)
+            across = min(stride_w, taps_w)
+            for phase in range(down * across):
+                first_row, first_column = split(phase, across)
+                rows = (taps_h - first_row + stride_h - 1) // stride_h
+                columns = (taps_w - first_column + stride_w - 1) // stride_w
+                for c in range(channels):
+                    for r in range(rows):
+                        at = ((n * channels + c) * down * across + phase) * area + r * pitch + f
+                        for s in range(columns):
+                            for k in range(side):
+                                a[k] = packed[np.uint32(tap + k)]
                             for j in range(lanes):
-                                left[k, j] += a[k] * b[j]
-                        for k in range(side):
+                                b[j] = flat_x[np.uint32(at + s + j)]
                             for j in range(lanes):
-                                right[k, j] += a[k] * d[j]
-                        tap += side
+                                d[j] = flat_x[np.uint32(at + s + lanes + j)]
+                            for k in range(side):
+                                for j in range(lanes):
+                                    left[k, j] += a[k] * b[j]
+                            for k in range(side):
+                                for j in range(lanes):
+                                    right[k, j] += a[k] * d[j]
+                            tap += side
             for k in range(side):
                 for j in range(lanes):
                     out[k, j] = left[k, j]
@@ -181,9 +222,13 @@ def gradients_of(lanes: int, taps: int, side: int) -> Kernel:
 
     def gradients(
         flat_x: Floats, dy: Floats, partials: Floats, total: int, images: int, slice_images: int, groups: int,
-        rows: int, channels: int, filters: int, area: int, dy_area: int, pitch: int,
+        rows: int, channels: int, filters: int, apart: int, dy_area: int, pitch: int, weights: int, row_step: int,
+        step: int,
     ) -> None:  # fmt: skip
-        """The sums over a slice of images, a lane a position; then over the lanes."""
+        """The sums over a slice of images, a lane a position; then over the lanes.
+
+        Maps of x begin `apart` from each other, and a filter's taps of this phase are `row_step` and `step` apart.
+        """
         sums = cuda.local.array((sums_held, lanes), np.float32)
         out = cuda.local.array((sums_held, lanes), np.float32)
         x = cuda.local.array((taps, lanes), np.float32)
@@ -198,7 +243,7 @@ def gradients_of(lanes: int, taps: int, side: int) -> Kernel:
                     sums[k, j] = ZERO
             first = slice_ * slice_images
             for n in range(first, min(first + slice_images, images)):
-                start = (n * channels + c) * area + row * pitch
+                start = (n * channels + c) * apart + row * pitch
                 for f in range(0, dy_area, lanes):
                     for s in range(taps):
                         for j in range(lanes):
@@ -222,9 +267,9 @@ def gradients_of(lanes: int, taps: int, side: int) -> Kernel:
                     out[k, j] += out[k, j + 2]
                 out[k, 0] += out[k, 1]
             for k in range(min(side, filters - group * side)):
-                to = (((slice_ * filters + group * side + k) * channels + c) * rows + row) * taps
+                to = ((slice_ * filters + group * side + k) * channels + c) * weights + row * row_step
                 for s in range(taps):
-                    partials[np.uint32(to + s)] = out[np.uint32(k * taps + s), 0]
+                    partials[np.uint32(to + s * step)] = out[np.uint32(k * taps + s), 0]
 
     return kernel(THREADS, f"conv_vector_gradients_{taps}_wide_{lanes}")(gradients)
 
@@ -245,8 +290,8 @@ class Registers:
         return cls(lanes, side, rows, sums_of(lanes, side), gradients)
 
 
-AVX512 = Registers.of(16, 8, {1: 16, 3: 8, 5: 4, 7: 3})  # 32 registers
-AVX2 = Registers.of(8, 4, {1: 8, 3: 3, 5: 2, 7: 1})  # 16 registers
+AVX512 = Registers.of(16, 8, {1: 16, 2: 12, 3: 8, 4: 6, 5: 4, 7: 3})  # 32 registers
+AVX2 = Registers.of(8, 4, {1: 8, 2: 4, 3: 3, 4: 2, 5: 2, 7: 1})  # 16 registers
 
 
 def registers(array: Any) -> Registers:
@@ -257,79 +302,113 @@ def registers(array: Any) -> Registers:
 # -- the three passes --------------------------------------------------------------------------------------------------
 
 
+class Phase(NamedTuple):
+    """Along one direction: every stride-th tap from `tap` on, and the positions of dx that these reach."""
+
+    tap: int
+    taps: int
+    at: int  #: the first position
+    positions: int
+    begin: int  #: what the first tap meets there, in a flat map of dy
+
+
+@dataclass(frozen=True)
+class Flat:
+    """How maps lie flat: a map's first rows and columns, its rows, from a row to the next, from a map to the next."""
+
+    pad: Pair
+    rows: int
+    pitch: int
+    area: int
+
+
+def whole_registers(positions: int) -> int:
+    return ceil_div(positions, POSITIONS) * POSITIONS
+
+
+def flat_x(shape: ConvShape) -> Flat:
+    """A phase of a map of x, for forward and the filter pass: the last position has all of its taps."""
+    down, across = (ceil_div(taps, step) - 1 for taps, step in zip(window(shape), shape.stride, strict=True))
+    pitch = shape.out_width + across
+    area = whole_registers(shape.out_height * pitch) + down * pitch + across
+    return Flat(shape.pad, shape.out_height + down, pitch, whole_registers(area))
+
+
+def flat_dy(shape: ConvShape) -> tuple[Flat, list[Phase], list[Phase]]:
+    """A map of dy, and the phases of dx, downwards and across."""
+    size = shape.height, shape.width
+    ways = [_phases(*each) for each in zip(size, window(shape), shape.stride, shape.pad, strict=True)]
+    pad = [-min(phase.begin for phase in way if phase.taps) for way in ways]
+    down, across = ([p._replace(begin=p.begin + zeros) for p in way] for way, zeros in zip(ways, pad, strict=True))
+    rows, pitch = (max(p.begin + p.positions + p.taps - 1 for p in way if p.taps) for way in (down, across))
+    ends = [
+        (p.begin + p.taps - 1) * pitch + q.begin + q.taps - 1 + whole_registers(p.positions * pitch)
+        for p in down
+        for q in across
+    ]
+    return Flat((pad[0], pad[1]), rows, pitch, whole_registers(max(rows * pitch, *ends))), down, across
+
+
+def _phases(size: int, taps: int, stride: int, pad: int) -> list[Phase]:
+    """Position h of dx meets dy at (h + pad - tap) / stride: `begin` may be negative here."""
+    found = []
+    for tap in range(stride):
+        first, end = ceil_div(max(pad - tap, 0), stride), ceil_div(max(size + pad - tap, 0), stride)
+        reaching = ceil_div(max(taps - tap, 0), stride)
+        found.append(Phase(tap, reaching, first * stride + tap - pad, max(0, end - first), first - reaching + 1))
+    return found
+
+
+def window(shape: ConvShape) -> Pair:
+    return shape.filter_height, shape.filter_width
+
+
+def phase_count(shape: ConvShape) -> int:
+    """Phases of x that have taps."""
+    return min(shape.stride[0], shape.filter_height) * min(shape.stride[1], shape.filter_width)
+
+
 def why_not(pass_: str, shape: ConvShape) -> str | None:
     """Why this pass cannot be done here; None if it can."""
     if not shape.plain:
         return f"its filters see all channels and are not dilated, these have groups={shape.groups}, {shape.dilation}"
-    if shape.stride != (1, 1):
-        return f"its stride is (1, 1), this one is {shape.stride}"
-    if pass_ == "backward_filter" and shape.filter_width not in AVX512.rows:
-        return f"its filter pass is for filters {list(AVX512.rows)} wide, this one is {shape.filter_width}"
+    widths = {
+        ceil_div(shape.filter_width - tap, shape.stride[1]) for tap in range(min(shape.stride[1], shape.filter_width))
+    }
+    if pass_ == "backward_filter" and not widths <= AVX512.rows.keys():
+        return f"its filter pass is for filters {list(AVX512.rows)} wide in a phase, this one is {max(widths)}"
     need = _floats(pass_, shape, 1)
     if need > LARGEST:
         return f"the workspace of one step has {need} elements; at most {LARGEST} can be indexed"
     return None
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Forward, or backward data as the forward pass that it is: `inputs` maps to `outputs` sums of height × width."""
-
-    inputs: int
-    outputs: int
-    height: int
-    width: int
-    pad: Pair
-    taps_h: int
-    taps_w: int
-
-    @classmethod
-    def of(cls, pass_: str, shape: ConvShape) -> Sums:
-        window = (shape.filter_height, shape.filter_width)
-        if pass_ == "backward_data":
-            turned = (window[0] - 1 - shape.pad[0], window[1] - 1 - shape.pad[1])
-            return cls(shape.filters, shape.channels, shape.height, shape.width, turned, *window)
-        return cls(shape.channels, shape.filters, shape.out_height, shape.out_width, shape.pad, *window)
-
-    @property
-    def padded_height(self) -> int:
-        return self.height + self.taps_h - 1
-
-    @property
-    def pitch(self) -> int:
-        """From a row of a flat map to the next."""
-        return self.width + self.taps_w - 1
-
-    @property
-    def positions(self) -> int:
-        """Flat positions that are summed up, a multiple of what a thread has."""
-        return ceil_div(self.height * self.pitch, POSITIONS) * POSITIONS
-
-    @property
-    def area(self) -> int:
-        """From a flat map to the next: the last position has all of its taps, and maps begin where vectors do."""
-        return ceil_div(self.positions + (self.taps_h - 1) * self.pitch + self.taps_w - 1, POSITIONS) * POSITIONS
-
-    @property
-    def packed(self) -> int:
-        """Floats of the filters as they are laid out."""
-        return ceil_div(self.outputs, FILTERS) * FILTERS * self.inputs * self.taps_h * self.taps_w
-
-
-def slice_images(sums: Sums) -> int:
+def slice_images(shape: ConvShape) -> int:
     """Images of a slice of the filter pass."""
-    return min(SLICE_IMAGES, ceil_div(SLICE_POSITIONS, sums.positions))
+    return min(SLICE_IMAGES, ceil_div(SLICE_POSITIONS, whole_registers(shape.out_height * flat_x(shape).pitch)))
+
+
+def _packed(outputs: int, terms: int) -> int:
+    """Floats of the filters as they are laid out."""
+    return ceil_div(outputs, FILTERS) * FILTERS * terms
 
 
 def _floats(pass_: str, shape: ConvShape, images: int) -> int:
     """Elements of workspace for `images` images at a time; the filter pass takes whole slices."""
-    sums = Sums.of(pass_, shape)
-    if pass_ != "backward_filter":
-        return sums.packed + images * sums.inputs * sums.area
-    slices = ceil_div(images, slice_images(sums))
-    images = min(shape.images, slices * slice_images(sums))
-    weights = shape.filters * shape.channels * shape.filter_height * shape.filter_width
-    return images * (shape.channels * sums.area + shape.filters * sums.positions) + slices * weights
+    taps = shape.filter_height * shape.filter_width
+    if pass_ == "backward_data":
+        maps, down, across = flat_dy(shape)
+        most = max(p.taps for p in down) * max(q.taps for q in across)
+        phase = max(p.positions for p in down) * max(q.positions for q in across) if shape.stride != (1, 1) else 0
+        image = shape.filters * maps.area + shape.channels * phase
+        return _packed(shape.channels, shape.filters * most) + images * image
+    x_maps = shape.channels * phase_count(shape) * flat_x(shape).area
+    if pass_ == "forward":
+        return _packed(shape.filters, shape.channels * taps) + images * x_maps
+    slices = ceil_div(images, slice_images(shape))
+    images = min(shape.images, slices * slice_images(shape))
+    gradients = shape.filters * whole_registers(shape.out_height * flat_x(shape).pitch)
+    return images * (x_maps + gradients) + slices * shape.filters * shape.channels * taps
 
 
 def _step(pass_: str, shape: ConvShape, floats: int) -> int:
@@ -344,71 +423,119 @@ def workspace_bytes(pass_: str, shape: ConvShape, images: int | None = None) -> 
 
 
 def forward(shape: ConvShape, x: Any, w: Any, b: Any, y: Any, workspace: Any, stream: Any) -> None:
-    taps = shape.filter_height * shape.filter_width
-    _sums("forward", shape, x, w, b, y, (shape.channels * taps, taps, 0, 1), workspace, stream)
+    ours, maps, step = registers(x), flat_x(shape), _step("forward", shape, len(workspace))
+    (sh, sw), (rows, columns), channels = shape.stride, window(shape), shape.channels
+    size = _packed(shape.filters, channels * rows * columns)
+    packed, flat_maps = workspace[:size], workspace[size:]
+    x_image, y_image = channels * shape.height * shape.width, shape.filters * shape.out_height * shape.out_width
+    x, w, y = flat(x), flat(w), flat(y)
+    before = 0
+    for i in range(min(sh, rows)):
+        for j in range(min(sw, columns)):
+            down, across = ceil_div(rows - i, sh), ceil_div(columns - j, sw)
+            order = channels * rows * columns, rows * columns, i * columns + j, sh * columns, sw
+            _lay_out_filters(
+                w, packed[before:], ours, channels, shape.filters, rows * columns, (down, across), order, stream
+            )
+            before += channels * down * across * ours.side
+    for first in range(0, shape.images, step):
+        count = min(step, shape.images - first)
+        _lay_out(x[first * x_image :], flat_maps, count * channels, (shape.height, shape.width), maps, shape.stride,
+                 (min(sh, rows), min(sw, columns)), stream)  # fmt: skip
+        _sum_up(ours, flat_maps, packed, b, y[first * y_image :], count, channels, maps, (rows, columns), shape.stride,
+                shape.filters, (shape.out_height, shape.out_width), stream)  # fmt: skip
 
 
 def backward_data(shape: ConvShape, dy: Any, w: Any, dx: Any, workspace: Any, stream: Any) -> None:
-    """As forward, from dy to dx: filters and channels in each other's place, the taps from the last to the first."""
-    taps = shape.filter_height * shape.filter_width
-    _sums("backward_data", shape, dy, w, None, dx, (taps, shape.channels * taps, taps - 1, -1), workspace, stream)
-
-
-def _sums(
-    pass_: str, shape: ConvShape, x: Any, w: Any, b: Any, y: Any, order: tuple[int, ...], workspace: Any, stream: Any
-) -> None:
-    """Sums of x's maps in y; `order` is how the filters' taps are found."""
-    sums, ours, step = Sums.of(pass_, shape), registers(x), _step(pass_, shape, workspace.shape[0])
-    packed, maps = workspace[: sums.packed], workspace[sums.packed :]
-    groups, strips = ceil_div(sums.outputs, ours.side), sums.positions // (2 * ours.lanes)
-    stretch = max(1, min(strips, CACHED // (sums.inputs * 2 * ours.lanes)))
-    x_image, y_image = x.shape[1] * x.shape[2] * x.shape[3], y.shape[1] * y.shape[2] * y.shape[3]
-    size, x, w, y = x.shape[2:], flat(x), flat(w), flat(y)
-    launch(
-        conv_vector_lay_out_filters, ceil_div(groups * sums.inputs, THREADS), w, packed, groups * sums.inputs,
-        sums.inputs, sums.outputs, ours.side, sums.taps_h * sums.taps_w, *order, stream=stream,
-    )  # fmt: skip
+    """As forward, from dy to each phase of dx: filters and channels in each other's place, the last tap first."""
+    ours, (maps, down, across), step = registers(dy), flat_dy(shape), _step("backward_data", shape, len(workspace))
+    (sh, sw), (rows, columns), strided = shape.stride, window(shape), shape.stride != (1, 1)
+    size = _packed(shape.channels, shape.filters * max(p.taps for p in down) * max(q.taps for q in across))
+    packed, rest = workspace[:size], workspace[size:]
+    x_image, y_image = shape.channels * shape.height * shape.width, shape.filters * shape.out_height * shape.out_width
+    dy, w, dx = flat(dy), flat(w), flat(dx)
     for first in range(0, shape.images, step):
         count = min(step, shape.images - first)
-        _lay_out(x[first * x_image :], maps, count * sums.inputs, size, sums.padded_height, sums.pitch, sums.pad,
-                 sums.area, stream)  # fmt: skip
-        stretches = ceil_div(strips, stretch)
-        total = count * stretches * groups * stretch
-        launch(
-            ours.sums, ceil_div(total, THREADS), maps, packed, w if b is None else flat(b), y[first * y_image :],
-            int(b is not None), total, stretch, groups, stretches, sums.inputs, sums.area, sums.pitch,
-            sums.taps_h, sums.taps_w, sums.outputs, sums.height, sums.width, stream=stream,
-        )  # fmt: skip
+        size = count * shape.filters * maps.area
+        flat_maps, phase, to = rest[:size], rest[size:], dx[first * x_image :]
+        _lay_out(dy[first * y_image :], flat_maps, count * shape.filters, (shape.out_height, shape.out_width), maps,
+                 (1, 1), (1, 1), stream)  # fmt: skip
+        for p, q in product(down, across):
+            if p.taps and q.taps and p.positions and q.positions:
+                last = (p.tap + (p.taps - 1) * sh) * columns + q.tap + (q.taps - 1) * sw
+                order = rows * columns, shape.channels * rows * columns, last, -sh * columns, -sw
+                _lay_out_filters(w, packed, ours, shape.filters, shape.channels, p.taps * q.taps, (p.taps, q.taps),
+                                 order, stream)  # fmt: skip
+                _sum_up(ours, flat_maps[p.begin * maps.pitch + q.begin :], packed, None, phase if strided else to,
+                        count, shape.filters, maps, (p.taps, q.taps), (1, 1), shape.channels,
+                        (p.positions, q.positions), stream)  # fmt: skip
+            total = count * shape.channels * p.positions
+            if strided and total * q.positions:
+                launch(
+                    conv_vector_put_phase, ceil_div(total, THREADS), phase, to, total, p.positions, q.positions,
+                    shape.height, shape.width, p.at * shape.width + q.at, sh, sw, int(p.taps * q.taps > 0),
+                    stream=stream,
+                )  # fmt: skip
 
 
 def backward_filter(shape: ConvShape, x: Any, dy: Any, dw: Any, workspace: Any, stream: Any) -> None:
     """A slice's sums are a partial result of its own; dw collects them slice by slice."""
-    sums, ours, step = Sums.of("backward_filter", shape), registers(x), _step("backward_filter", shape, len(workspace))
-    groups = ceil_div(shape.filters, ours.rows[shape.filter_width])
+    maps, ours, step = flat_x(shape), registers(x), _step("backward_filter", shape, len(workspace))
+    (sh, sw), (rows, columns), images = shape.stride, window(shape), slice_images(shape)
+    phases, dy_area = phase_count(shape), whole_registers(shape.out_height * maps.pitch)
     x_image, y_image = shape.channels * shape.height * shape.width, shape.filters * shape.out_height * shape.out_width
     x, dy, dw = flat(x), flat(dy), flat(dw)
     for first in range(0, shape.images, step):
         count = min(step, shape.images - first)
-        slices = ceil_div(count, slice_images(sums))
-        in_maps, in_gradients = count * shape.channels * sums.area, count * shape.filters * sums.positions
-        maps, rest = workspace[:in_maps], workspace[in_maps:]
+        slices = ceil_div(count, images)
+        in_maps, in_gradients = count * shape.channels * phases * maps.area, count * shape.filters * dy_area
+        flat_maps, rest = workspace[:in_maps], workspace[in_maps:]
         gradients, partials = rest[:in_gradients], rest[in_gradients:]
-        _lay_out(x[first * x_image :], maps, count * shape.channels, (shape.height, shape.width), sums.padded_height,
-                 sums.pitch, shape.pad, sums.area, stream)  # fmt: skip
-        _lay_out(dy[first * y_image :], gradients, count * shape.filters, (sums.height, sums.width), sums.height,
-                 sums.pitch, (0, 0), sums.positions, stream)  # fmt: skip
-        total = slices * groups * shape.channels * shape.filter_height
-        launch(
-            ours.gradients[shape.filter_width], ceil_div(total, THREADS), maps, gradients, partials, total, count,
-            slice_images(sums), groups, shape.filter_height, shape.channels, shape.filters, sums.area, sums.positions,
-            sums.pitch, stream=stream,
-        )  # fmt: skip
+        _lay_out(x[first * x_image :], flat_maps, count * shape.channels, (shape.height, shape.width), maps,
+                 shape.stride, (min(sh, rows), min(sw, columns)), stream)  # fmt: skip
+        _lay_out(dy[first * y_image :], gradients, count * shape.filters, (shape.out_height, shape.out_width),
+                 Flat((0, 0), shape.out_height, maps.pitch, dy_area), (1, 1), (1, 1), stream)  # fmt: skip
+        for phase, (i, j) in enumerate(product(range(min(sh, rows)), range(min(sw, columns)))):
+            down, across = ceil_div(rows - i, sh), ceil_div(columns - j, sw)
+            groups = ceil_div(shape.filters, ours.rows[across])
+            total = slices * groups * shape.channels * down
+            launch(
+                ours.gradients[across], ceil_div(total, THREADS), flat_maps[phase * maps.area :], gradients,
+                partials[i * columns + j :], total, count, images, groups, down, shape.channels, shape.filters,
+                phases * maps.area, dy_area, maps.pitch, rows * columns, sh * columns, sw, stream=stream,
+            )  # fmt: skip
         add_partials(partials, dw, len(dw), slices, first > 0, stream)
 
 
-def _lay_out(
-    x: Any, to: Any, maps: int, size: Pair, height: int, pitch: int, pad: Pair, area: int, stream: Any
-) -> None:
-    """Maps of this size flat, in `height` rows."""
-    grid = ceil_div(maps * height, THREADS)
-    launch(conv_vector_lay_out, grid, x, to, maps * height, *size, height, pitch, *pad, area, stream=stream)
+def _lay_out(x: Any, to: Any, maps: int, size: Pair, flat: Flat, stride: Pair, phases: Pair, stream: Any) -> None:
+    """Each phase of maps of this size flat."""
+    count = phases[0] * phases[1]
+    rows = maps * count * flat.rows
+    launch(conv_vector_lay_out, ceil_div(rows, THREADS), x, to, rows, *size, flat.rows, flat.pitch, *flat.pad, *stride,
+           count, phases[1], flat.area, stream=stream)  # fmt: skip
+
+
+def _lay_out_filters(
+    w: Any, packed: Any, ours: Registers, inputs: int, outputs: int, taps: int, window: Pair, order: tuple[int, ...],
+    stream: Any,
+) -> None:  # fmt: skip
+    """The filters' taps of a phase; `taps` of all phases, and `order` is how they are found."""
+    total = ceil_div(outputs, ours.side) * inputs
+    launch(conv_vector_lay_out_filters, ceil_div(total, THREADS), w, packed, total, inputs, outputs, ours.side,
+           ours.side * inputs * taps, *window, *order, stream=stream)  # fmt: skip
+
+
+def _sum_up(
+    ours: Registers, maps: Any, packed: Any, b: Any, y: Any, images: int, inputs: int, flat_: Flat, window: Pair,
+    stride: Pair, outputs: int, size: Pair, stream: Any,
+) -> None:  # fmt: skip
+    """The sums of `images` images, in maps of this size."""
+    groups, strips = ceil_div(outputs, ours.side), whole_registers(size[0] * flat_.pitch) // (2 * ours.lanes)
+    stretch = max(1, min(strips, CACHED // (inputs * 2 * ours.lanes)))
+    stretches = ceil_div(strips, stretch)
+    total = images * stretches * groups * stretch
+    launch(
+        ours.sums, ceil_div(total, THREADS), maps, packed, packed if b is None else flat(b), y, int(b is not None),
+        total, stretch, groups, stretches, inputs, flat_.area, flat_.pitch, *window, *stride, outputs, *size,
+        stream=stream,
+    )  # fmt: skip

@@ -340,6 +340,20 @@ FAULTS = (
         "tests/kernels/test_vector_direct.py",
     ),
     Fault(
+        "positions of dx that no tap reaches keep what was there",
+        "kernels/conv/vector_direct.py",
+        "if strided and total * q.positions:",
+        "if strided and total * q.positions and p.taps * q.taps:",
+        "tests/kernels/test_conv.py tests/kernels/test_vector_direct.py",
+    ),
+    Fault(
+        "a phase of the filters has one tap too few",
+        "kernels/conv/vector_direct.py",
+        "columns = (taps_w - first_column + stride_w - 1) // stride_w",
+        "columns = (taps_w - first_column) // stride_w",
+        "tests/kernels/test_conv.py tests/kernels/test_vector_direct.py",
+    ),
+    Fault(
         "implicit GEMM starts all sums from one filter's bias",
         "kernels/conv/implicit_gemm.py",
         "value = bias[np.uint32(bias_first + k)]",

@@ -176,9 +176,9 @@ for side in (3, 5):
     for stride in (1, 2):
         CONVOLUTIONS.append(((2, 17, 6, 9), (17, 1, side, side), (stride, stride), (side // 2, side // 2)))
         conv_case("direct", len(CONVOLUTIONS) - 1, name=f"depthwise-{side}-{stride}")
-for side in (5, 7):
-    CONVOLUTIONS.append(((2, 3, 6, 9), (5, 3, side, side), (1, 1), (side // 2, side // 2)))
-    conv_case("vector_direct", len(CONVOLUTIONS) - 1, name=f"vector_direct-{side}")
+for side, stride in ((5, 1), (7, 1), (7, 2), (3, 2)):
+    CONVOLUTIONS.append(((2, 3, 6, 9), (5, 3, side, side), (stride, stride), (side // 2, side // 2)))
+    conv_case("vector_direct", len(CONVOLUTIONS) - 1, name=f"vector_direct-{side}-{stride}")
 # The tiles of 128 rows are for outputs too large for this mode; so here every output counts as large.
 conv_case("implicit_gemm", 5, tiles(cores=1, few=1))
 
@@ -449,7 +449,13 @@ for name in (
     elsewhere(name, "GPU", as_on_a_gpu)
 for turned in ("nn", "nt"):
     elsewhere(f"gemm-skinny-{turned}", "CPU with other vectors", with_other_vectors)
-for name in ("conv-vector_direct-0", "conv-vector_direct-3", "vector_direct-5", "vector_direct-7"):
+for name in (
+    "conv-vector_direct-0",
+    "conv-vector_direct-3",
+    "vector_direct-5-1",
+    "vector_direct-7-1",
+    "vector_direct-7-2",
+):
     elsewhere(name, "CPU with other vectors", with_other_vectors)
 
 

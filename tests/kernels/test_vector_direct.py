@@ -12,8 +12,8 @@ import pytest
 
 from kernels import conv
 from kernels.conv import vector_direct
-from kernels.conv.shape import PASSES, ConvShape
-from kernels.conv.vector_direct import AVX2, AVX512, Sums
+from kernels.conv.shape import PASSES, ConvShape, Pair
+from kernels.conv.vector_direct import AVX2, AVX512
 from kernels.targets import cpu
 from tests.kernels.test_conv import check_against_numpy, inputs_of
 
@@ -37,32 +37,47 @@ def test_several_slices(pass_: str) -> None:
 @pytest.mark.parametrize("pass_", ["forward", "backward_data"])
 def test_a_map_in_several_stretches_the_last_of_them_short(pass_: str) -> None:
     wide = ConvShape.of((2, 700, 13, 20), (700, 700, 1, 1), (1, 1), (0, 0))
-    strips = Sums.of(pass_, wide).positions // (2 * AVX512.lanes)
+    strips = vector_direct.whole_registers(13 * 20) // (2 * AVX512.lanes)
     stretch = vector_direct.CACHED // (700 * 2 * AVX512.lanes)
     assert 1 < stretch < strips and strips % stretch
     check_against_numpy(pass_, wide, "vector_direct")
 
 
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("pass_", PASSES)
-def test_less_workspace_changes_no_bit(pass_: str) -> None:
-    whole = run(pass_, MANY)
+def test_less_workspace_changes_no_bit(pass_: str, stride: int) -> None:
+    shape = ConvShape.of(MANY.x_shape, MANY.w_shape, (stride, stride), (1, 1))
+    whole = run(pass_, shape)
     for images in (1, 31, 32, 33, 69):
-        np.testing.assert_array_equal(run(pass_, MANY, images), whole)
+        np.testing.assert_array_equal(run(pass_, shape, images), whole)
+
+
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize(
+    ("window", "stride", "pad"),
+    [((7, 3), (2, 2), (3, 1)), ((1, 1), (3, 2), (0, 0)), ((2, 5), (3, 2), (0, 2)), ((4, 4), (2, 2), (1, 0)),
+     ((11, 11), (4, 4), (2, 2)), ((3, 3), (2, 1), (0, 1, 1, 0)), ((2, 2), (4, 5), (1, 1))],
+)  # fmt: skip
+def test_every_phase_is_summed_up_and_put_in_its_place(
+    pass_: str, window: Pair, stride: Pair, pad: tuple[int, ...]
+) -> None:
+    """Phases with more and fewer taps, and positions of dx that no tap reaches."""
+    check_against_numpy(pass_, ConvShape.of((2, 3, 17, 22), (9, 3, *window), stride, pad), "vector_direct")
 
 
 def test_the_filter_pass_takes_whole_slices() -> None:
-    assert vector_direct.slice_images(Sums.of("backward_filter", MANY)) == 32
+    assert vector_direct.slice_images(MANY) == 32
     sizes = [vector_direct.workspace_bytes("backward_filter", MANY, images) for images in (1, 32, 33, 64, 65, 70)]
     assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4] == sizes[5]
     large = ConvShape.of((8, 3, 80, 80), (5, 3, 3, 3), (1, 1), (1, 1))
-    assert vector_direct.slice_images(Sums.of("backward_filter", large)) == 1
+    assert vector_direct.slice_images(large) == 1
 
 
-@pytest.mark.parametrize("window", [1, 3, 5, 7])
+@pytest.mark.parametrize(("window", "stride"), [(1, 1), (3, 1), (5, 1), (7, 1), (7, 2), (3, 2)])
 @pytest.mark.parametrize("pass_", PASSES)
-def test_other_registers(pass_: str, window: int) -> None:
+def test_other_registers(pass_: str, window: int, stride: int) -> None:
     """With the other registers the sums are the same, and in the filter pass in another order."""
-    shape = ConvShape.of((3, 4, 9, 11), (9, 4, window, window), (1, 1), (window // 2, window // 2))
+    shape = ConvShape.of((3, 4, 9, 11), (9, 4, window, window), (stride, stride), (window // 2, window // 2))
     ours, has = run(pass_, shape), cpu.has_avx512()
     with mock.patch.object(cpu, "has_avx512", lambda: not has):
         others = run(pass_, shape)
@@ -78,8 +93,10 @@ def test_rows_of_lanes_become_vectors() -> None:
     assert "_lanewise(sums, d, x, " in cpu.source_of(ours.gradients[3])
 
 
-def test_serves_stride_one() -> None:
-    table = conv.serves((1, 3, 9, 9), (4, 3, 3, 3), (2, 2))
-    assert all("(2, 2)" in reason for reason in table["vector_direct"].values())
+def test_what_it_does_not_serve() -> None:
+    """The filter pass has a kernel for each width of a phase's filters."""
+    assert set(conv.serves((1, 3, 9, 9), (4, 3, 3, 3), (2, 2))["vector_direct"].values()) == {"yes"}
     assert "9" in conv.serves((1, 3, 9, 9), (4, 3, 1, 9))["vector_direct"]["backward_filter"]
     assert conv.serves((1, 3, 9, 9), (4, 3, 1, 9))["vector_direct"]["forward"] == "yes"
+    assert conv.serves((1, 3, 9, 9), (4, 3, 1, 9), (1, 2))["vector_direct"]["backward_filter"] == "yes"
+    assert "dilated" in conv.serves((1, 3, 9, 9), (4, 3, 3, 3), dilation=(2, 2))["vector_direct"]["forward"]

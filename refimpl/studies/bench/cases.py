@@ -262,6 +262,16 @@ def conv_cases(gpu: bool, quick: bool) -> Iterator[Case]:
                 for algorithm in ("implicit_gemm", "vector_direct"):
                     what = f"{channels} channels, {pass_}, {algorithm}"
                     yield conv_case(what, times(*shape.x_shape), pass_, shape, [algorithm], channels == 8)
+        for channels, filters, side, window in ((3, 64, 112, 7), (128, 128, 28, 3)):
+            shape = ConvShape.of(
+                (1 if quick else 4, channels, side, side),
+                (filters, channels, window, window),
+                (2, 2),
+                (window // 2,) * 2,
+            )
+            for pass_ in PASSES:
+                what = f"{window}×{window}, stride 2, {pass_}"
+                yield conv_case(what, times(*shape.x_shape), pass_, shape, ["vector_direct"])
     for channels, side in ((64, 56), (128, 28), (256, 14), (512, 7)):
         if quick and channels in (128, 512):
             continue

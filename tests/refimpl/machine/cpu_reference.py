@@ -47,6 +47,13 @@ def networks() -> list[Network]:
         b.fc(10)
         b.softmax()
         networks.append(b.build())
+    for channels, side in ((8, 48), (32, 24)):
+        b = Builder("strided", (8, channels, side, side))
+        for window in (7, 3, 1):
+            b.conv(channels, window, 2, pad=window // 2)
+        b.fc(10)
+        b.softmax()
+        networks.append(b.build())
     for images, channels, side in ((64, 64, 13), (16, 256, 29), (128, 512, 5)):
         b = Builder("small maps", (images, channels, side, side))
         for size in (3, 2, 1):

@@ -43,9 +43,9 @@ def every_launch(network: Network) -> Iterator[KernelLaunch]:
 
 
 def made_up() -> dict[str, Units]:
-    """A nanosecond for each unit of everything that the calibration measures."""
+    """A nanosecond for each unit of everything that has a cost."""
     found: dict[str, Units] = {cpu_model.LAUNCH: (1e-5,), cpu_model.SHARED: (2e-5,), cpu_model.FETCHED: (1e-12,)}
-    for network in cpu_costs.networks():
+    for network in (*cpu_costs.networks(), *cpu_reference.networks()):
         for launched in every_launch(network):
             name, counted = cpu_model.units(launched)
             found[name] = tuple(1e-9 for _ in counted)
@@ -62,7 +62,7 @@ def calibrated(costs: dict[str, Units], cores: int = 2) -> CalibratedCpu:
 
 
 @pytest.mark.parametrize("name, batch", [("lenet", 2), ("tiny-resnet", 4), ("tiny-vgg", 2), ("googlenet", 1)])
-def test_the_calibration_measures_every_kernel_that_training_launches(
+def test_every_kernel_that_training_launches_has_a_cost(
     costs: dict[str, Units], name: str, batch: int
 ) -> None:
     for launched in every_launch(zoo.build(name, batch)):
