@@ -302,7 +302,7 @@ def registers(array: Any) -> Registers:
 # -- the three passes --------------------------------------------------------------------------------------------------
 
 
-class Phase(NamedTuple):
+class PhaseOfDx(NamedTuple):
     """Along one direction: every stride-th tap from `tap` on, and the positions of dx that these reach."""
 
     tap: int
@@ -334,7 +334,7 @@ def flat_x(shape: ConvShape) -> Flat:
     return Flat(shape.pad, shape.out_height + down, pitch, whole_registers(area))
 
 
-def flat_dy(shape: ConvShape) -> tuple[Flat, list[Phase], list[Phase]]:
+def flat_dy(shape: ConvShape) -> tuple[Flat, list[PhaseOfDx], list[PhaseOfDx]]:
     """A map of dy, and the phases of dx, downwards and across."""
     size = shape.height, shape.width
     ways = [_phases(*each) for each in zip(size, window(shape), shape.stride, shape.pad, strict=True)]
@@ -349,13 +349,13 @@ def flat_dy(shape: ConvShape) -> tuple[Flat, list[Phase], list[Phase]]:
     return Flat((pad[0], pad[1]), rows, pitch, whole_registers(max(rows * pitch, *ends))), down, across
 
 
-def _phases(size: int, taps: int, stride: int, pad: int) -> list[Phase]:
+def _phases(size: int, taps: int, stride: int, pad: int) -> list[PhaseOfDx]:
     """Position h of dx meets dy at (h + pad - tap) / stride: `begin` may be negative here."""
     found = []
     for tap in range(stride):
         first, end = ceil_div(max(pad - tap, 0), stride), ceil_div(max(size + pad - tap, 0), stride)
         reaching = ceil_div(max(taps - tap, 0), stride)
-        found.append(Phase(tap, reaching, first * stride + tap - pad, max(0, end - first), first - reaching + 1))
+        found.append(PhaseOfDx(tap, reaching, first * stride + tap - pad, max(0, end - first), first - reaching + 1))
     return found
 
 

@@ -62,9 +62,7 @@ def calibrated(costs: dict[str, Units], cores: int = 2) -> CalibratedCpu:
 
 
 @pytest.mark.parametrize("name, batch", [("lenet", 2), ("tiny-resnet", 4), ("tiny-vgg", 2), ("googlenet", 1)])
-def test_every_kernel_that_training_launches_has_a_cost(
-    costs: dict[str, Units], name: str, batch: int
-) -> None:
+def test_every_kernel_that_training_launches_has_a_cost(costs: dict[str, Units], name: str, batch: int) -> None:
     for launched in every_launch(zoo.build(name, batch)):
         kernel, counted = cpu_model.units(launched)
         assert kernel in costs, launched.kernel.name
