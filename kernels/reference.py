@@ -769,3 +769,26 @@ def sgd_update(
     """The new weights and momentum: v = momentum · v + (dw + decay · w), then w = w - rate · v.  v starts as zeros."""
     v = momentum * wide(momentum_buffer) + wide(dw) + decay * wide(w)
     return rounded(wide(w) - rate * v), rounded(v)
+
+
+def adamw_update(
+    w: Array, dw: Array, exp_avg: Array, exp_avg_sq: Array, iteration: int, rate: float,
+    beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, decay: float = 0.0,
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """The new weights and both averages of step `iteration`, counted from 0."""
+    mean = beta1 * wide(exp_avg) + (1 - beta1) * wide(dw)
+    square = beta2 * wide(exp_avg_sq) + (1 - beta2) * wide(dw) ** 2
+    corrected = mean / (1 - beta1 ** (iteration + 1))
+    root = np.sqrt(square / (1 - beta2 ** (iteration + 1)))
+    return rounded(wide(w) * (1 - rate * decay) - rate * corrected / (root + epsilon)), rounded(mean), rounded(square)
+
+
+def clipped(gradients: Sequence[Array], max_norm: float) -> list[Array]:
+    """All gradients, scaled so that the norm of all their numbers together is at most this."""
+    factor = min(1.0, max_norm / (float(norm(gradients)[0]) + 1e-6))
+    return [rounded(wide(dw) * factor) for dw in gradients]
+
+
+def norm(gradients: Sequence[Array]) -> Array:
+    """The norm of all numbers together, one number."""
+    return rounded(np.sqrt(np.array([sum(float((wide(dw) ** 2).sum()) for dw in gradients)])))

@@ -39,6 +39,7 @@ OFFERED = {
     "PlanContext": "refimpl.planner:PlanContext",
     "Timeline": "refimpl.machine:Timeline",
     "Trainer": "refimpl.backend:Trainer",
+    "Schedule": "refimpl.backend:Schedule",
     "write_page": "refimpl.report.page:write_page",
     # errors, each one line that says what to write
     "RefimplError": "refimpl.text:RefimplError",

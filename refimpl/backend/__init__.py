@@ -3,11 +3,12 @@
 from refimpl.backend.communicators import Alone, Communicator, Mpi, Threads, in_threads
 from refimpl.backend.orders import CopiesEarly, CopiesLate, Drawn, LegalOrder, ProgramOrder
 from refimpl.backend.run_errors import BatchError, CheckpointError, DeviceFailed, NotFinite, RankFailed, RunError
+from refimpl.backend.schedules import Schedule
 from refimpl.backend.script import written_out
 from refimpl.backend.trainer import BACKENDS, Evaluation, Trainer
 
 __all__ = [
     "BACKENDS", "Alone", "BatchError", "CheckpointError", "Communicator", "CopiesEarly", "CopiesLate", "DeviceFailed",
-    "Drawn", "Evaluation", "LegalOrder", "Mpi", "NotFinite", "ProgramOrder", "RankFailed", "RunError", "Threads",
-    "Trainer", "in_threads", "written_out",
+    "Drawn", "Evaluation", "LegalOrder", "Mpi", "NotFinite", "ProgramOrder", "RankFailed", "RunError", "Schedule",
+    "Threads", "Trainer", "in_threads", "written_out",
 ]  # fmt: skip

@@ -17,7 +17,8 @@ import numpy as np
 
 from refimpl.backend.initial_state import state_tensors
 from refimpl.backend.npz import Archive, Damaged, opened
-from refimpl.backend.run_errors import CheckpointError
+from refimpl.backend.run_errors import CheckpointError, RunError
+from refimpl.backend.schedules import Schedule
 from refimpl.machine.files import replacing
 from refimpl.network import Network
 from refimpl.text import shown
@@ -28,21 +29,19 @@ ABOUT_BYTES = 1 << 20  #: that `about` may take, and
 ABOUT_BYTES_TENSOR = 1 << 10  #: more for each tensor
 
 FLOAT = float(np.finfo(np.float32).max)
-#: The settings in a checkpoint: type, least, most.
-SETTINGS: dict[str, tuple[type, float, float]] = {
-    "seed": (int, 0, 2**64 - 1),
-    "iteration": (int, 0, 2**63 - 1),
-    "rate": (float, -FLOAT, FLOAT),
-    "momentum": (float, -FLOAT, FLOAT),
-    "decay": (float, -FLOAT, FLOAT),
-}
+#: The settings in a checkpoint that are the same for every optimiser: type, least, most.
+SETTINGS: dict[str, tuple[type, float, float]] = {"seed": (int, 0, 2**64 - 1), "iteration": (int, 0, 2**63 - 1)}
+NUMBER = (float, -FLOAT, FLOAT)  #: of an optimiser
+
+
+SCHEDULE = {"schedule": "constant", "warmup": 0}  #: what older checkpoints do not say
 
 
 def write(
     path: str | Path,
     network: Network,
     state: Mapping[str, np.ndarray],
-    settings: Mapping[str, float],
+    settings: Mapping[str, float | str],
     algorithms: Mapping[str, str],
 ) -> None:
     """Write a checkpoint; one that is there already stays until the new one is complete.
@@ -55,6 +54,7 @@ def write(
     about = {
         "format": FORMAT,
         "network": network.name,
+        "optimiser": network.learning.optimiser,
         "settings": dict(settings),
         "algorithms": dict(algorithms),
         "checksums": {name: _checksum(array) for name, array in state.items()},
@@ -78,13 +78,16 @@ def read(path: str | Path, network: Network) -> tuple[dict[str, np.ndarray], dic
                 raise CheckpointError(f"{path} is a checkpoint of another format; this version reads {FORMAT}")
             names = [name for name in archive.names if name != ABOUT]
             other = about.get("network")
+            by = about.get("optimiser", "sgd")
+            if other == network.name and by != network.learning.optimiser:
+                raise CheckpointError(f"{path} was trained by {shown(by)}, not by {network.learning.optimiser}")
             try:
                 check(str(path), network, {name: archive.header(name) for name in names})
             except CheckpointError:
                 if other == network.name:
                     raise
                 raise CheckpointError(f"{path} is a checkpoint of {shown(other)}, not of {network.name}") from None
-            settings = _settings(about)
+            settings = _settings(about, network)
             _algorithms(about, network)
             arrays = {name: archive.read(name) for name in names}
     except FileNotFoundError:
@@ -168,13 +171,19 @@ def _algorithms(about: Mapping[str, Any], network: Network) -> dict[str, str] | 
     return found
 
 
-def _settings(about: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, each of its type and in its range."""
+def _settings(about: Mapping[str, Any], network: Network) -> dict[str, Any]:
+    """The settings, each of its type and in its range; in older checkpoints the schedule is constant."""
     settings = about.get("settings")
-    if not isinstance(settings, dict) or settings.keys() != SETTINGS.keys():
-        raise Damaged(f"its settings are not {', '.join(SETTINGS)}")
-    for name, (kind, least, most) in SETTINGS.items():
+    wanted = SETTINGS | dict.fromkeys(network.learning.rule.defaults, NUMBER)
+    if not isinstance(settings, dict) or settings.keys() - SCHEDULE.keys() != wanted.keys():
+        raise Damaged(f"its settings are not {', '.join(wanted)}")
+    for name, (kind, least, most) in wanted.items():
         value = settings[name]
         if type(value) not in (int, kind) or not least <= value <= most:
             raise Damaged(f"its {name} is {shown(value)}")
-    return {name: kind(settings[name]) for name, (kind, _, _) in SETTINGS.items()}
+    schedule = {name: settings.get(name, otherwise) for name, otherwise in SCHEDULE.items()}
+    try:
+        Schedule.parse(schedule["schedule"], int(schedule["warmup"]))
+    except (RunError, ValueError, TypeError, AttributeError, OverflowError):
+        raise Damaged(f"its schedule is {shown(schedule)}") from None
+    return {name: kind(settings[name]) for name, (kind, _, _) in wanted.items()} | schedule

@@ -26,6 +26,7 @@ from refimpl.backend.host_thread import host_stream
 from refimpl.backend.initial_state import first_values
 from refimpl.backend.orders import awaited
 from refimpl.backend.run_errors import RunError
+from refimpl.backend.schedules import SHAPES, Schedule
 from refimpl.network import Setting, Step, Tensor
 from refimpl.planner import (
     Allocate,
@@ -49,7 +50,6 @@ WIDTH = 120  #: columns
 HEADING = 100
 INDENT = "    "
 
-LEARNING = {"seed": 0, "rate": 0.01, "momentum": 0.9, "decay": 0.0}  #: as the trainer has it
 #: A setting of a call → its name in the script; the others are in the dictionary LEARNING.
 SETTINGS = {"seed": "SEED", "iteration": "iteration"}
 
@@ -73,7 +73,7 @@ from kernels.targets import $targets
 if reason := gpu.why_not_at_all():
     sys.exit(f"{reason.rstrip('.')}; without one: python -m kernels.targets.emulated {' '.join(sys.argv)}")
 
-SEED, CLASSES, LEARNING = $seed, $classes, {"rate": $rate, "momentum": $momentum, "decay": $decay}
+SEED, CLASSES, LEARNING = $seed, $classes, $learning
 
 # -- Memory, streams, events
 arena = cuda.device_array($arena, np.uint8)  # $arena_size of device memory
@@ -89,9 +89,9 @@ def at(address, *shape, dtype=np.float32, of=arena):
 
 
 def kept(name, shape, *addresses, first=0.0, spread=0.0):
-    """A part of the state: a weight with its gradient and its momentum, or one array alone."""
+    """A part of the state: a weight with its gradient and $kept, or one array alone."""
     arrays = [at(address, *shape) for address in addresses]
-    for one, array in zip((name, f"d({name})", f"momentum of {name}"), arrays):
+    for one, array in zip((name, f"d({name})", $states), arrays):
         state[one] = (array, first, spread) if one == name else (array, 0.0, 0.0)
     return arrays if len(arrays) > 1 else arrays[0]
 
@@ -140,7 +140,7 @@ def hold(stream, number):
 TAIL = '''
 
 
-def start(given):
+${schedule}def start(given):
     """Fill the state: from arrays by name, or with the first values, drawn ones by a generator of each array's own."""
     for name, (array, first, spread) in state.items():
         key = hashlib.blake2b(f"{SEED}/{name}".encode(), digest_size=16).digest()
@@ -158,7 +158,7 @@ def train(images, labels, steps):
     for iteration in range(steps):
         first = iteration % (len(images) // batch) * batch
         images_pinned[:], labels_pinned[:] = images[first : first + batch], labels[first : first + batch]
-        train_step(iteration)
+${scheduled}        train_step(iteration)
 ${finish}        gpu.synchronize()
         yield float(losses_pinned.mean(dtype=np.float64))
 
@@ -180,13 +180,14 @@ if __name__ == "__main__":
 '''
 
 
-def written_out(program: Program, command: str, **learning: float) -> str:
+def written_out(program: Program, command: str, schedule: Schedule | None = None, **learning: float) -> str:
     """A program as a stand-alone script.  `RunError`: this program cannot be written as one.
 
     Args:
         program: planned with our own algorithms, and offloading to the host's memory alone.
         command: what the script says it was written by.
-        learning: seed, rate, momentum and decay; the trainer's, where they are not given.
+        schedule: of the rate; None: it stays.
+        learning: the seed, and what the optimiser takes; the trainer's, where they are not given.
     """
     refuse_foreign(program)
     if program.tier_bytes:
@@ -194,7 +195,7 @@ def written_out(program: Program, command: str, **learning: float) -> str:
         raise RunError(f"a script offloads to the host's memory alone, and this program uses the {tiers} tier as well")
     if program.setup.allocator.driver_calls:
         raise RunError("a script has one arena, and this program calls the driver for every allocation")
-    return _Writer(program).text(command, LEARNING | learning)
+    return _Writer(program).text(command, {"seed": 0, **program.network.learning.rule.defaults, **learning}, schedule)
 
 
 def identifier(name: str) -> str:
@@ -305,7 +306,7 @@ class _Writer:
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
-    def text(self, command: str, learning: Mapping[str, float]) -> str:
+    def text(self, command: str, learning: Mapping[str, float], schedule: Schedule | None) -> str:
         """The script."""
         program, threads = self.program, self.codec is not None
         firsts = {tensor: (first, spread) for tensor, first, spread in first_values(self.network)}
@@ -314,6 +315,8 @@ class _Writer:
         imports = ["import argparse", "import hashlib", "import sys", "from collections import defaultdict"]
         imports += ["from concurrent.futures import ThreadPoolExecutor"] * threads
         imports += ["from math import prod, sqrt"]
+        if schedule and schedule.shape == "cosine":
+            imports.insert(2, "import math")
         title = f"{self.network.name}, batch {self.network.batch}, under {program.setup.name}"
         fields = {
             "title": textwrap.fill(escaped(f"{title}: one iteration of training written out."), WIDTH - 3),
@@ -322,7 +325,7 @@ class _Writer:
             "driver": "from cuda.bindings import driver\n" * threads,
             "families": ", ".join(sorted(self.families)),
             "targets": "emulated, gpu" if threads else "gpu",
-            **learning,
+            **self._learning(learning, schedule),
             "arena": f"{program.arena_bytes:_}",
             "arena_size": size(program.arena_bytes),
             "pinned": f"{program.pinned_bytes:_}",
@@ -338,6 +341,22 @@ class _Writer:
         }
         steps = "\n".join(line for number in range(len(self.network.steps) + 1) for line in self._step(number))
         return Template(HEAD).substitute(fields) + steps + Template(TAIL).substitute(fields)
+
+    def _learning(self, learning: Mapping[str, float], schedule: Schedule | None) -> dict[str, Any]:
+        """The optimiser's numbers, the names of what it keeps, and the schedule of its rate."""
+        numbers = {name: value for name, value in learning.items() if name != "seed"}
+        states = self.network.learning.rule.states
+        fields = {
+            "seed": learning["seed"], "learning": json.dumps(numbers), "schedule": "", "scheduled": "",
+            "states": ", ".join(f'f"{state} of {{name}}"' for state in states),
+            "kept": " and ".join(f"its {state}" for state in states),
+        }  # fmt: skip
+        if schedule and schedule != Schedule():
+            function = SHAPES[schedule.shape][0]
+            arguments = ", ".join(f"{name}={value!r}" for name, value in schedule.arguments.items())
+            fields["schedule"] = f'RATE = LEARNING["rate"]\n\n\n{inspect.getsource(function)}\n\n'
+            fields["scheduled"] = f'{INDENT * 2}LEARNING["rate"] = {schedule.shape}(iteration, RATE, {arguments})\n'
+        return fields
 
     def _labels(self) -> dict[str, str]:
         """How the script speaks of the labels: what is wrong with some, what is right, and some of its own."""
@@ -360,11 +379,10 @@ class _Writer:
         }
 
     def _residents(self, firsts: Mapping[Tensor, tuple[float, float]]) -> Iterator[str]:
-        """A line for each resident tensor; a weight has its gradient and its momentum beside it."""
+        """A line for each resident tensor; a weight has its gradient and the optimiser's states beside it."""
         at = self.program.resident
-        together = {p.weight: (p.weight, p.gradient, p.momentum) for *_, p in self.network.parameters()}
-        together = {weight: three for weight, three in together.items() if three[1] in at}
-        shown = {self.network.predictions} | {tensor for three in together.values() for tensor in three[1:]}
+        together = {p.weight: p.tensors for *_, p in self.network.parameters() if {*p.tensors} <= {*at}}
+        shown = {self.network.predictions} | {tensor for kept in together.values() for tensor in kept[1:]}
         for tensor in (tensor for tensor in at if tensor not in shown):
             first, spread = firsts.get(tensor, (0.0, 0.0))
             more = [f"first={first!r}"] * bool(first)
@@ -502,7 +520,9 @@ class _Writer:
         for name, parameter in parameters_of(i.call.function).items():
             value = given.get(name, parameter.default)
             if isinstance(value, Setting) and value.name not in SETTINGS:
-                said += ["**LEARNING"] * ("**LEARNING" not in said)
+                decays = isinstance(given.get("decay"), Setting)
+                numbers = "**LEARNING" if decays else '**LEARNING | {"decay": 0.0}'
+                said += [numbers] * (numbers not in said)
             elif not by_name and parameter.kind is parameter.POSITIONAL_OR_KEYWORD and is_tensors(value):
                 said.append(self._value(value))
                 continue

@@ -23,11 +23,13 @@ from refimpl.backend.initial_state import initial_state, seed_of_rank, state_ten
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import LegalOrder
 from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
+from refimpl.backend.schedules import Schedule
 from refimpl.machine import Timeline
 from refimpl.machine.files import replacing
 from refimpl.network import Output, Tensor
 from refimpl.network.imported.onnx_file import OnnxFile
 from refimpl.network.imported.torch_module import fill_module
+from refimpl.network.learning import Optimisation
 from refimpl.planner import DoesNotFit, Launch, Program
 from refimpl.planner.instructions import pinned_size
 
@@ -42,6 +44,18 @@ class Evaluation:
     accuracy: float  #: the share whose most probable class is their label; NaN: the loss has no classes
     predictions: np.ndarray  #: images × classes: probabilities; or what the loss compares with its targets
     counted: int = 0  #: images, pixels or numbers that loss and accuracy are means over
+
+
+def numbers_of(learning: Optimisation, given: Mapping[str, float | None]) -> dict[str, float]:
+    """The numbers that a network's optimiser takes: those that are given, and else its defaults."""
+    defaults = learning.rule.defaults
+    for name, value in given.items():
+        if value is not None and name not in defaults:
+            raise RunError(f"{name} is no option of {learning.optimiser}, which takes {', '.join(defaults)}")
+    for name in ("beta1", "beta2"):
+        if not 0 <= (given.get(name) or 0) < 1:
+            raise RunError(f"{name} is {given[name]}; give at least 0 and less than 1")
+    return {name: default if (value := given.get(name)) is None else value for name, default in defaults.items()}
 
 
 def _agreed(output: Output, predicted: np.ndarray, labels: np.ndarray) -> int:
@@ -63,8 +77,11 @@ class Trainer:
     """Trains `program.network` as the program says.
 
     `seed` decides the first weights, if the network brought none with it, and what dropout drops.  `rate`, `momentum`
-    and `decay` (PyTorch's rule) may be changed between steps.  On the CPU `order` says in which order instructions are
-    executed, and `poison` makes what must not be read unreadable; both change nothing in the result of a right program.
+    and `decay`, or AdamW's `rate`, `betas`, `epsilon` and `decay` (PyTorch's rules), may be changed between steps; None
+    is the optimiser's default.  A `schedule` says how the rate changes from iteration to iteration.  On the CPU `order`
+    says in which order instructions are executed, and `poison` makes what must not be read unreadable; both change
+    nothing in the result of a right program.
+
     With `guard` the host looks at the losses before anything is learnt from them, which lets a GPU run empty for a
     moment; without, it never waits inside an iteration, and a loss of NaN or infinity is found when it has been learnt
     from.
@@ -83,13 +100,16 @@ class Trainer:
         program: Program,
         backend: str = "cpu",
         seed: int = 0,
-        rate: float = 0.01,
-        momentum: float = 0.9,
-        decay: float = 0.0,
+        rate: float | None = None,
+        momentum: float | None = None,
+        decay: float | None = None,
         order: LegalOrder | None = None,
         poison: bool = False,
         guard: bool = True,
         communicator: Communicator | None = None,
+        betas: tuple[float, float] | None = None,
+        epsilon: float | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         refuse_foreign(program)
         if not 0 <= seed < 2**64:
@@ -101,7 +121,12 @@ class Trainer:
                 f"this program is that of one of {self.network.ranks} ranks, and there are {self.communicator.size}; "
                 f"plan the network's data_parallel({self.communicator.size}), or start as many ranks"
             )
-        self.seed, self.rate, self.momentum, self.decay = seed, rate, momentum, decay
+        beta1, beta2 = betas or (None, None)
+        given = {"rate": rate, "momentum": momentum, "decay": decay, "beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+        self.seed, self.schedule = seed, schedule or Schedule()
+        self.rate = self.momentum = self.decay = self.beta1 = self.beta2 = self.epsilon = 0.0
+        for name, value in numbers_of(self.network.learning, given).items():
+            setattr(self, name, value)
         self.guard = guard
         self.iteration = 0  #: iterations done so far; the number of the next one
         self._whole = True  #: no iteration was cut off half way
@@ -253,16 +278,22 @@ class Trainer:
         return Evaluation(loss, accuracy, kept, int(counts.sum()))
 
     def _settings(self, iteration: int | None = None) -> Settings:
-        rates = {"rate": self.rate, "momentum": self.momentum, "decay": self.decay}
-        for name, value in rates.items():
+        return {"seed": self.seed, "iteration": self.iteration if iteration is None else iteration, **self.numbers}
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """What the optimiser takes: the rate before its schedule, and the others."""
+        found = {name: getattr(self, name) for name in self.network.learning.rule.defaults}
+        for name, value in found.items():
             if not abs(value) <= checkpoint.FLOAT:
                 raise RunError(f"the {name} is {value}; give a finite number of float32")
-        return {"seed": self.seed, "iteration": self.iteration if iteration is None else iteration, **rates}
+        return found
 
     def _launched(self, iteration: int | None = None) -> Settings:
         """The settings as kernels get them: every rank drops out what it likes."""
-        seed = seed_of_rank(self.seed, self.communicator.rank)
-        return {**self._settings(iteration), "seed": seed}
+        settings = self._settings(iteration)
+        rate = self.schedule.rate(self.rate, int(settings["iteration"]))
+        return {**settings, "seed": seed_of_rank(self.seed, self.communicator.rank), "rate": rate}
 
     # -- the batch, and the results ------------------------------------------------------------------------------------
 
@@ -362,7 +393,8 @@ class Trainer:
     def save(self, path: str | Path) -> None:
         """Write a checkpoint."""
         self._require_whole()
-        checkpoint.write(path, self.network, self.state(), self._settings(), self.program.algorithms)
+        settings: dict[str, Any] = {**self._settings(), "schedule": str(self.schedule), "warmup": self.schedule.warmup}
+        checkpoint.write(path, self.network, self.state(), settings, self.program.algorithms)
 
     def restore(self, path: str | Path) -> None:
         """Go on from a checkpoint, its settings and seed included.  A bad one changes nothing.
@@ -371,7 +403,9 @@ class Trainer:
         `machine.with_algorithms(checkpoint.algorithms(path, network))`, as `refimpl run --resume` does.
         """
         state, settings = checkpoint.read(path, self.network)
+        schedule = Schedule.parse(settings.pop("schedule"), settings.pop("warmup"))
         self.load_state(state)
+        self.schedule = schedule
         for name, value in settings.items():
             setattr(self, name, value)
 

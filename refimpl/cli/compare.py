@@ -76,6 +76,7 @@ def add(parser: Parser) -> None:
     parser.add_argument("--least", action="store_true", help="the least budget that each setup fits in, too")
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="do not prove the programs")
     shared_options.picture(parser, kinds=False)
+    shared_options.optimiser(parser)
     shared_options.cluster(parser)
     shared_options.json(parser)
 

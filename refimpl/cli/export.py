@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from typing import Any
 
 from refimpl.cli import resolve, shared_options
 from refimpl.cli.parser import DONE, Parser, writable
@@ -34,12 +35,20 @@ def add(parser: Parser) -> None:
     parser.add_argument("--out", metavar="FILE", help="the script (default: standard output)")
 
 
+def flat(learning: dict[str, Any]) -> dict[str, float]:
+    """The optimiser's numbers by their own names: betas are two."""
+    betas = learning.pop("betas", None)
+    return {**learning, **(dict(zip(("beta1", "beta2"), betas, strict=True)) if betas else {})}
+
+
 def run(options: argparse.Namespace) -> int:
     from refimpl.backend.script import written_out
 
     path = writable("--out", options.out) if options.out else None
-    program = resolve.runnable(options, build(options.network, options.batch), "here" if here.gpu_at_hand() else "h100")
-    text = written_out(program, f"refimpl {shlex.join(options.arguments)}", **resolve.learning(options))
+    network = resolve.trained_by(options, build(options.network, options.batch))
+    learning, schedule = flat(resolve.learning(options)), resolve.schedule(options)
+    program = resolve.runnable(options, network, "here" if here.gpu_at_hand() else "h100")
+    text = written_out(program, f"refimpl {shlex.join(options.arguments)}", schedule, **learning)
     if path is None:
         sys.stdout.write(text)
         return DONE

@@ -33,6 +33,7 @@ EXAMPLES = (
     "refimpl plan alexnet --policy vdnn-all --save-fates alexnet.fates",
     "refimpl plan alexnet --fates alexnet.fates --budget 1.3GiB",
     "refimpl plan alexnet --policy combined --budget 1.3GiB --effort 500",
+    "refimpl plan vgg16 --batch 64 --optimiser adamw --freeze 'conv*'",
     "refimpl plan alexnet --picture alexnet.png --draw timeline",
 )
 
@@ -60,6 +61,7 @@ def add(parser: Parser) -> None:
     )
     shared_options.picture(parser)
     parser.add_argument("--no-verify", action="store_false", dest="verify", help="show the program without proving it")
+    shared_options.optimiser(parser)
     shared_options.cluster(parser)
     shared_options.json(parser)
 
@@ -126,7 +128,12 @@ def least(network: Network, setup: Setup, machine: Machine) -> int | None:
 def largest(options: argparse.Namespace, setup: Setup, machine: Machine, budget: int) -> Largest:
     """The largest batch tried that fits."""
     with waiting("looking for the largest batch"):
-        return largest_size(partial(build, options.network), setup, machine, budget)
+        return largest_size(partial(built, options), setup, machine, budget)
+
+
+def built(options: argparse.Namespace, batch: int) -> Network:
+    """The network that was named, for another batch."""
+    return resolve.trained_by(options, build(options.network, batch))
 
 
 def batch_json(most: Largest) -> dict[str, Any]:

@@ -18,11 +18,13 @@ from refimpl.names.budgets import BudgetError, parse_bytes, several, tiers_named
 from refimpl.names.machines import named as machine_named
 from refimpl.names.modules import assignments
 from refimpl.network import BUCKET_BYTES, Network
+from refimpl.network.learning import OPTIMISERS
 from refimpl.network.zoo import build
 from refimpl.planner import Program, Proof, Setup, SetupError, Unsafe
 
 if TYPE_CHECKING:  # it imports Numba
     from refimpl.backend import Trainer
+    from refimpl.backend.schedules import Schedule
 
 #: `--recompute` → the module of that name in the slot.
 RECOMPUTE = {"speed": "speed-centric", "memory": "memory-centric", "cost": "cost-aware"}
@@ -30,7 +32,15 @@ RECOMPUTE = {"speed": "speed-centric", "memory": "memory-centric", "cost": "cost
 
 def network(options: argparse.Namespace, name: str | None = None) -> Network:
     """A network as one of --workers trains it; the one that was named, or another."""
-    return data_parallel(options, build(options.network if name is None else name, options.batch), options.workers)
+    built = build(options.network if name is None else name, options.batch)
+    return data_parallel(options, trained_by(options, built), options.workers)
+
+
+def trained_by(options: argparse.Namespace, network: Network) -> Network:
+    """The network as --optimiser, --clip, --decay-on and --freeze have it learn; other commands lack these."""
+    if "optimiser" not in options:
+        return network
+    return network.trained_by(options.optimiser, options.clip, options.decay_on, options.freeze)
 
 
 def data_parallel(options: argparse.Namespace, network: Network, ranks: int) -> Network:
@@ -157,5 +167,22 @@ def trainer(program: Program, options: argparse.Namespace, **learning: Any) -> T
 
 def learning(options: argparse.Namespace) -> dict[str, Any]:
     """The optimiser's settings that were given."""
-    given = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay")}
+    given = {name: getattr(options, name) for name in ("seed", "rate", "momentum", "decay", "betas", "epsilon")}
+    defaults = OPTIMISERS[options.optimiser].defaults
+    for name, needed in (("momentum", "momentum"), ("betas", "beta1"), ("epsilon", "epsilon")):
+        if given[name] is not None and needed not in defaults:
+            raise Fail(f"--{name} is no option of {options.optimiser}, which takes {', '.join(defaults)}")
     return {name: value for name, value in given.items() if value is not None}
+
+
+def schedule(options: argparse.Namespace, iterations: int | None = None) -> Schedule | None:
+    """The schedule of --schedule and --warmup; None: neither was given."""
+    from refimpl.backend.run_errors import RunError
+    from refimpl.backend.schedules import Schedule
+
+    if options.schedule is None and options.warmup is None:
+        return None
+    try:
+        return Schedule.parse(options.schedule or "constant", options.warmup or 0, iterations)
+    except RunError as error:
+        raise Fail(f"--schedule: {error}") from None

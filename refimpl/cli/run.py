@@ -55,6 +55,7 @@ def add(parser: Parser) -> None:
         [
             "refimpl run lenet --data digits --epochs 5",
             "refimpl run tiny-resnet --data digits --set liveness=layer-wise --budget 4MiB --backend cpu",
+            "refimpl run tiny-vgg --data images.npz --optimiser adamw --schedule cosine --warmup 20 --clip 1",
             "refimpl run tiny-vgg --data images.npz --steps 500 --save half.npz",
             "refimpl run tiny-vgg --data images.npz --steps 1000 --resume half.npz",
             "mpiexec -n 2 refimpl run tiny-resnet --data digits --batch 16 --parallel mpi --policy superneurons",
@@ -172,6 +173,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     learning = resolve.learning(options)
     source = source_of(options.data)
     network, source = network_for(options, source)
+    network = resolve.trained_by(options, network)
     network = resolve.data_parallel(options, network, communicator.size)
     if tuned and tuned.network != network.name:
         raise Fail(f"--tuned {options.tuned} is for {tuned.network}, not for {network.name}: tune that network")
@@ -179,9 +181,11 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
         raise Fail(f"--export {options.export}: {network.name} came from no ONNX file; only such a one can be written")
     everything = network.batch * network.ranks  # images of an iteration
     last = options.epochs * source.per_epoch(everything) if options.epochs else options.steps or STEPS
+    schedule = resolve.schedule(options, last)
     described = {
         "network": network.name, "batch": network.batch, "policy": resolve.setup(options).name, "data": options.data,
         "iterations": last, "all-reduces": network.reduced, **learning, "checkpoint": options.resume,
+        "learning": str(network.learning), "schedule": str(schedule), "warm-up": options.warmup,
         "algorithms like": options.like,
     }  # fmt: skip
     same_command(communicator, described)
@@ -193,9 +197,10 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
         with communicator.preparing():
             like, algorithms = algorithms_of(options, network)
             program = resolve.runnable(options, network, algorithms=algorithms)
-            trainer = stack.enter_context(resolve.trainer(program, options, communicator=communicator, **learning))
+            given = {**learning, "schedule": schedule}
+            trainer = stack.enter_context(resolve.trainer(program, options, communicator=communicator, **given))
             if options.resume:
-                resume(trainer, options, learning)
+                resume(trainer, options, given)
         stack.enter_context(sigterm_as_ctrl_c())
         first = trainer.iteration
         if first >= last:
@@ -230,7 +235,9 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
         document = {
             "network": network.name, "batch": network.batch, "policy": program.setup.name, "slots": program.setup.slots,
             "data": options.data, "backend": trainer.backend, "budget_bytes": program.budget, "seed": trainer.seed,
-            "rate": trainer.rate, "momentum": trainer.momentum, "decay": trainer.decay,
+            "optimiser": network.learning.optimiser, **trainer.numbers, "clip": network.learning.clip,
+            "frozen": list(network.learning.frozen), "schedule": str(trainer.schedule),
+            "warmup": trainer.schedule.warmup,
             "first_iteration": first, "iterations": last, "losses": losses, "tested": tested,
             "accuracy": finite(evaluation.accuracy) if evaluation else None,
             "tested_loss": finite(evaluation.loss) if evaluation else None,
@@ -294,12 +301,14 @@ def checksum(trainer: Trainer) -> int:
 
 
 def resume(trainer: Trainer, options: argparse.Namespace, learning: dict[str, Any]) -> None:
-    """Go on from a checkpoint; what the command says of rate, momentum and decay counts from here on."""
+    """Go on from a checkpoint; what the command says of the optimiser's numbers and the schedule counts from now on."""
     trainer.restore(options.resume)
     if learning.get("seed", trainer.seed) != trainer.seed:
         raise Fail(f"{options.resume} was started with --seed {trainer.seed}; leave out --seed, or --resume")
-    for name in ("rate", "momentum", "decay"):
-        if name in learning:
+    if "betas" in learning:
+        trainer.beta1, trainer.beta2 = learning["betas"]
+    for name in ("rate", "momentum", "decay", "epsilon", "schedule"):
+        if learning.get(name) is not None:
             setattr(trainer, name, learning[name])
 
 
@@ -307,9 +316,9 @@ def tuned_of(options: argparse.Namespace) -> TunedFile | None:
     """Apply --tuned as if --batch and --rate had been given."""
     if options.tuned is None:
         return None
-    for name in ("batch", "rate"):
+    for name in ("batch", "rate", "schedule", "warmup"):
         if getattr(options, name) is not None:
-            raise Fail(f"--tuned {options.tuned} gives batch and rate: leave out --{name}")
+            raise Fail(f"--tuned {options.tuned} gives batch, rate and warm-up: leave out --{name}")
     tuned = tuned_file(options.tuned)
     options.batch, options.rate = tuned.batch, tuned.rate
     return tuned

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any
+from typing import Any, get_args
 
 from refimpl.cli.parser import Fail, Parser, real, whole
+from refimpl.network.learning import OPTIMISERS, DecayOn
 
 VDNNS_MACHINE = "titan-x"
 MOST_RANKS = 1_000_000
@@ -139,16 +140,57 @@ def backend(parser: Parser) -> None:
     )  # fmt: skip
 
 
-def learning(parser: Parser, title: str = "learning") -> Any:
-    """The group of the optimiser's settings; the trainer has a default for each."""
+def optimiser(parser: Parser, title: str = "learning") -> Any:
+    """The group of what the plan depends on: the bytes that stay, and the calls."""
     group = parser.add_argument_group(title)
-    group.add_argument("--rate", type=real(above=0), metavar="R", help="learning rate (default: 0.01)")
-    group.add_argument("--momentum", type=real(below=1), metavar="M", help="default: 0.9")
-    group.add_argument("--decay", type=real(), metavar="D", help="weight decay (default: 0)")
+    group.add_argument(
+        "--optimiser", choices=tuple(OPTIMISERS), default="sgd",
+        help="sgd keeps a momentum of every weight, adamw two averages (default: sgd)",
+    )  # fmt: skip
+    group.add_argument(
+        "--clip", type=real(above=0), metavar="NORM", help="clip the gradients, to this norm of all of them together"
+    )
+    group.add_argument(
+        "--decay-on", choices=get_args(DecayOn), default="all",
+        help="weights: biases and normalisations do not decay (default: all)",
+    )  # fmt: skip
+    group.add_argument(
+        "--freeze", metavar="PATTERN", action="append", default=[],
+        help="parameters or layers that stay as they are, as in 'conv*' or '*.b', or with ! that learn; repeatable: "
+        "the last one that fits decides",
+    )  # fmt: skip
+    return group
+
+
+def learning(parser: Parser, title: str = "learning") -> Any:
+    """The group of all that the optimiser takes; the trainer has a default for each number."""
+    group = optimiser(parser, title)
+    group.add_argument("--rate", type=real(above=0), metavar="R", help="learning rate (default: 0.01; adamw's: 0.001)")
+    group.add_argument("--momentum", type=real(below=1), metavar="M", help="of sgd (default: 0.9)")
+    group.add_argument("--betas", type=two_betas, metavar="B1,B2", help="of adamw (default: 0.9,0.999)")
+    group.add_argument("--epsilon", type=real(above=0), metavar="E", help="of adamw (default: 1e-8)")
+    group.add_argument("--decay", type=real(), metavar="D", help="weight decay (default: 0; adamw's: 0.01)")
+    group.add_argument(
+        "--schedule", metavar="SHAPE",
+        help="of the rate: constant, step:STEP_SIZE[:GAMMA] or cosine[:T_MAX[:ETA_MIN]], in iterations (default: "
+        "constant)",
+    )  # fmt: skip
+    group.add_argument(
+        "--warmup", type=whole(), metavar="N", help="iterations in which the rate grows to its full size (default: 0)"
+    )
     group.add_argument(
         "--seed", type=whole(0, (1 << 64) - 1), metavar="N", help="of weights and of all else drawn (default: 0)"
     )
     return group
+
+
+def two_betas(text: str) -> tuple[float, float]:
+    """The type of --betas."""
+    given = text.split(",")
+    if len(given) != 2:
+        raise argparse.ArgumentTypeError(f"give two numbers, as in 0.9,0.999, not {text!r}")
+    first, second = (real(below=1)(one) for one in given)
+    return first, second
 
 
 def picture(parser: Parser, kinds: bool = True) -> None:

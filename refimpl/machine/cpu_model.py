@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 CACHE_BYTES = 8 << 20  #: of a workspace that an algorithm's next launch still finds in the caches; assumed
 LAUNCH, SHARED = "launch", "shared launch"  #: the names of the costs of a launch on one thread and on several
 FETCHED = "fetched byte"  #: of an array that is in no cache
-SETTINGS = {"seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4}
+SETTINGS = {
+    "seed": 1, "iteration": 1, "rate": 1e-3, "momentum": 0.9, "decay": 1e-4, "beta1": 0.9, "beta2": 0.999,
+    "epsilon": 1e-8,
+}  # fmt: skip
 
 Units = tuple[float, ...]
 Arguments = Mapping[str, Any]
@@ -208,6 +211,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "mul_gate_forward_by_map": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "mul_gate_backward": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "scale_sum": lambda a, grid: (a["images"] * a["channels"],),
+    "clip_norm": lambda a, grid: (a["count"],),
     "softmax_forward": lambda a, grid: (grid[0] * (255 + a["classes"]),),
 }
 

@@ -31,6 +31,7 @@ class Setting:
 
 SEED, ITERATION = Setting("seed"), Setting("iteration")
 RATE, MOMENTUM, DECAY = Setting("rate"), Setting("momentum"), Setting("decay")
+BETA1, BETA2, EPSILON = Setting("beta1"), Setting("beta2"), Setting("epsilon")
 
 
 class Call:

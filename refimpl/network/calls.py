@@ -29,9 +29,11 @@ from collections.abc import Callable
 from math import prod
 from typing import Protocol
 
-from refimpl.network.call import DECAY, ITERATION, MOMENTUM, RATE, SEED, Call
+from refimpl.network.call import ITERATION, SEED, Call
 from refimpl.network.conventions import Conventions
-from refimpl.network.layer import Layer, Output
+from refimpl.network.layer import Layer, Output, Parameter
+from refimpl.network.learning import Optimisation
+from refimpl.network.shapes import clip_parts
 from refimpl.network.tensor import Tensor
 
 
@@ -39,7 +41,10 @@ class Shared(Protocol):
     """The tensors that the calls of all layers share; a `Network` has it."""
 
     conventions: Conventions
+    learning: Optimisation
     output: Output
+    squares: Tensor  #: sums of the gradients' squares, where they are clipped, and
+    gradient_norm: Tensor  #: the root of their sum
     scratch: Tensor | None  #: workspace of every batch normalisation, and of losses
     scratches: list[Tensor]  #: the same as a list: empty or one
 
@@ -253,6 +258,7 @@ class Backward:
         self.network = network
         self.gradients: dict[Tensor, Tensor] = {}  #: map → its gradient map, as far as it has been filled
         self.managed: list[Tensor] = []  #: every gradient map made
+        self.clipped: list[Parameter] = []  #: those that wait for the norm of all gradients
 
     def calls(self, layer: Layer) -> list[Call]:
         """The calls of a layer's backward step; none if neither it nor a layer below it has parameters."""
@@ -309,29 +315,47 @@ class Backward:
 
     def _update(self, layer: Layer) -> list[Call]:
         """The optimiser's calls for the weights whose gradients this step has finished."""
-        return [
-            Call(
-                "sgd.update",
-                {"w": p.weight, "dw": p.gradient, "momentum_buffer": p.momentum}
-                | {"rate": RATE, "momentum": MOMENTUM, "decay": DECAY},
-                [p.gradient],
-                updates=[p.weight, p.momentum],
-            )
-            for p in layer.parameters.values()
-        ]
+        trained = [parameter for parameter in layer.parameters.values() if not parameter.frozen]
+        if self.network.learning.clip is not None:
+            self.clipped += trained
+            return []
+        return [self._applied(parameter) for parameter in trained]
+
+    def _applied(self, p: Parameter) -> Call:
+        learning, rule = self.network.learning, self.network.learning.rule
+        kept = {rule.states[name]: tensor for name, tensor in p.states.items()}
+        without = {} if learning.decays(p.weight.shape) else {"decay": 0.0}
+        arguments = {"w": p.weight, "dw": p.gradient, **kept, **rule.arguments, **without}
+        return Call(rule.function, arguments, [p.gradient], updates=[p.weight, *kept.values()])
+
+    def at_the_end(self) -> list[Call]:
+        """The calls of the last step that needs all gradients: their norm, clipping, and the updates."""
+        network, gradients = self.network, [parameter.gradient for parameter in self.clipped]
+        if not gradients:
+            return []
+        squares, norm, limit = network.squares, network.gradient_norm, {"max_norm": network.learning.clip}
+        made, place = [], 0
+        for dw in gradients:
+            made.append(Call("clip.square", {"dw": dw, "squares": squares, "place": place}, [dw], updates=[squares]))
+            place += clip_parts(prod(dw.shape))
+        made.append(Call("clip.norm", {"squares": squares, "norm": norm}, [squares], [norm]))
+        made += [Call("clip.apply", {"norm": norm, "dw": dw, **limit}, [norm], updates=[dw]) for dw in gradients]
+        return made + [self._applied(parameter) for parameter in self.clipped]
 
     def _linear(self, layer: Layer) -> list[Call]:
         """A convolution or a fully connected layer."""
         kind, x, dy, w, flops = layer.kind, layer.x, self._dy(layer), layer.parameters["w"], _multiply_adds(layer)
         walk = _window_walk(layer)
         held = [layer.y] if self.network.conventions.holds_outputs else []
-        filter_ = {"x": x, "dy": dy, "dw": w.gradient, **walk}
 
         def to_data(dx: Tensor) -> Call:
             data = {"dy": dy, "w": w.weight, "dx": dx, **walk}
             return Call(f"{kind}.backward_data", data, [dy, w.weight], [dx], flops=flops)
 
-        to_filter = Call(f"{kind}.backward_filter", filter_, [x, dy, *held], [w.gradient], flops=flops)
+        def to_filter(dw: Tensor) -> Call:
+            filter_ = {"x": x, "dy": dy, "dw": dw, **walk}
+            return Call(f"{kind}.backward_filter", filter_, [x, dy, *held], [dw], flops=flops)
+
         return self._product(layer, kind, to_filter, to_data)
 
     _conv = _fc = _linear
@@ -345,25 +369,29 @@ class Backward:
             data = {"x": dy, "w": w.weight, "b": None, "y": dx, **walk}
             return Call("conv.forward", data, [dy, w.weight], [dx], flops=flops)
 
-        filter_ = {"x": dy, "dy": x, "dw": w.gradient, **walk}
-        to_filter = Call("conv.backward_filter", filter_, [dy, x], [w.gradient], flops=flops)
+        def to_filter(dw: Tensor) -> Call:
+            return Call("conv.backward_filter", {"x": dy, "dy": x, "dw": dw, **walk}, [dy, x], [dw], flops=flops)
+
         return self._product(layer, "conv", to_filter, to_data)
 
-    def _product(self, layer: Layer, family: str, to_filter: Call, to_data: Callable[[Tensor], Call]) -> list[Call]:
+    def _product(
+        self, layer: Layer, family: str, to_filter: Callable[[Tensor], Call], to_data: Callable[[Tensor], Call]
+    ) -> list[Call]:
         """Filter, then data, then bias; the gradient of the weights needs no map of its own and so comes first.
 
         Where it does need one, that is the last to be allocated.
         """
-        dy, calls = self._dy(layer), [to_filter]
+        dy, w, b = self._dy(layer), layer.parameters["w"], layer.parameters.get("b")
+        calls = [] if w.frozen else [to_filter(w.gradient)]
         if layer.producers[0].learns:
             dx, then = self._into(layer, layer.x)
             made = [to_data(dx), *then]
-            calls = [*made, *calls] if layer.parameters["w"].gradient.managed else [*calls, *made]
+            calls = [*made, *calls] if calls and w.gradient.managed else [*calls, *made]
         if layer.has_relu:
             relu = {"y": layer.y, "dy": dy, "dx": dy, **layer.relu_options}
             calls.insert(0, Call("relu.backward", relu, [layer.y], updates=[dy]))
-        if "b" in layer.parameters:
-            db = layer.parameters["b"].gradient
+        if b and not b.frozen:
+            db = b.gradient
             calls.append(Call(f"{family}.backward_bias", {"dy": dy, "db": db}, [dy], [db]))
         return calls + self._update(layer)
 

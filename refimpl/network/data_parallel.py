@@ -14,10 +14,10 @@ from typing import TypeVar
 
 from refimpl.network.call import Call
 from refimpl.network.layer import NetworkError, Step
+from refimpl.network.learning import UPDATES
 from refimpl.network.tensor import Tensor
 
 BUCKET_BYTES = 25_000_000  #: of gradients; the one that reaches it closes the bucket
-UPDATE = "sgd.update"
 
 Item = TypeVar("Item")
 
@@ -47,8 +47,12 @@ def data_parallel_calls(steps: Sequence[Step], ranks: int, bucket_bytes: int | N
     Returns:
         One list for each step.
     """
-    listed = [[call for call in step.calls if call.function != UPDATE] for step in steps]
-    updates = [(at, call) for at, step in enumerate(steps) for call in step.calls if call.function == UPDATE]
+    listed = [[call for call in step.calls if not applies(call)] for step in steps]
+    applied = [call for step in steps for call in step.calls if applies(call)]
+    ready = {t: at for at, calls in enumerate(listed) for call in calls for t in (*call.writes, *call.updates)}
+    updates = sorted(
+        ((ready[call.arguments["dw"]], call) for call in applied if call.function in UPDATES), key=lambda one: one[0]
+    )
     for _, call in updates:
         if call.arguments["dw"].managed:
             raise NetworkError(
@@ -61,5 +65,10 @@ def data_parallel_calls(steps: Sequence[Step], ranks: int, bucket_bytes: int | N
         filled = bucket_bytes is not None and sum(tensor.nbytes for tensor in gradients) >= bucket_bytes
         mean = Call("comm.mean", {"gradients": tuple(gradients), "ranks": ranks}, updates=gradients)
         listed[bucket[-1][0] if filled else last].append(mean)
-    listed[last] += [call for _, call in updates]
+    listed[last] += applied
     return listed
+
+
+def applies(call: Call) -> bool:
+    """Whether a call belongs to what follows when all gradients are averaged: clipping, and the updates."""
+    return call.function in UPDATES or call.family == "clip"

@@ -26,13 +26,31 @@ class NetworkError(RefimplError, ValueError):
     """An impossible network: one line that names the layer and what to write instead."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Parameter:
-    """A weight with its gradient and its momentum, all resident."""
+    """A weight with its gradient and what the optimiser keeps of it, all resident."""
 
     weight: Tensor
-    gradient: Tensor
-    momentum: Tensor
+    its_gradient: Tensor | None  #: None: no call computes it
+    states: Mapping[str, Tensor]  #: the optimiser's: "momentum", or "exp_avg" and "exp_avg_sq"
+    frozen: bool = False  #: it stays as it is
+
+    @property
+    def gradient(self) -> Tensor:
+        """The gradient of a weight that has one."""
+        assert self.its_gradient is not None, f"{self.weight} has no gradient"
+        return self.its_gradient
+
+    @property
+    def momentum(self) -> Tensor:
+        """What plain gradient descent keeps."""
+        return self.states["momentum"]
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The weight, its gradient if it has one, and the optimiser's states."""
+        gradient = () if self.its_gradient is None else (self.its_gradient,)
+        return (self.weight, *gradient, *self.states.values())
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from difflib import get_close_matches
+from math import prod
 
 from kernels.targets.collector import collector_paused
 from refimpl.network import calls
@@ -13,20 +14,25 @@ from refimpl.network.call import Call
 from refimpl.network.conventions import Conventions
 from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
 from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Output, Parameter, Step
+from refimpl.network.learning import DecayOn, Optimisation
 from refimpl.network.routes import depth_first
+from refimpl.network.shapes import clip_parts
 from refimpl.network.tensor import Kind, Tensor
 from refimpl.text import counted
 
 
 class Network:
-    """Built by `Builder.build`, and not changed afterwards.
+    """Built by `Builder.build`, and not changed afterwards; `trained_by` and `data_parallel` make others.
 
     `layers` are in the order of the forward route.  `steps[k - 1]` is step k: the forward steps, then the backward
     ones.
     """
 
-    def __init__(self, name: str, data: Layer, end: Layer, conventions: Conventions) -> None:
-        self.name, self.conventions = name, conventions
+    def __init__(
+        self, name: str, data: Layer, end: Layer, conventions: Conventions, learning: Optimisation | None = None
+    ) -> None:
+        self.name, self.conventions, self.data = name, conventions, data
+        self.learning = learning or Optimisation()  #: how its parameters learn
         self.batch = data.shape[0]  #: images of one rank
         self.ranks = 1  #: that train together
         self.file: str | None = None  #: the ONNX file that it came from
@@ -34,17 +40,47 @@ class Network:
         self.layers = depth_first(data, lambda layer: layer.producers, lambda layer: layer.consumers)[1:]
         self.managed: list[Tensor] = []  #: every managed tensor, in the order of its first use, workspaces excepted
         self.resident: list[Tensor] = []  #: every resident tensor
-        self._find_what_learns(data)
         self._make_tensors(data, end)
         self.steps: list[Step] = []
         for layer in self.layers:
             layer.forward = self._step(layer, calls.forward(self, layer))
         self.depth = len(self.layers)  #: N: the number of the last forward step
         backward = calls.Backward(self)
-        for layer in self._backward_route(end):
-            layer.backward = self._step(layer, backward.calls(layer), "backward")
+        route = self._backward_route(end)
+        listed = [backward.calls(layer) for layer in route]
+        if self.learning.clip is not None:
+            listed[max(number for number, made in enumerate(listed) if made)] += backward.at_the_end()
+        for layer, made in zip(route, listed, strict=True):
+            layer.backward = self._step(layer, made, "backward")
         self.managed += backward.managed
         self._refuse_equal_names()
+
+    def trained_by(
+        self,
+        optimiser: str = "sgd",
+        clip: float | None = None,
+        decay_on: DecayOn = "all",
+        frozen: Sequence[str] = (),
+    ) -> Network:
+        """The same network, described again, that learns in another way; its figures compare with no other's.
+
+        Args:
+            optimiser: "sgd" or "adamw".
+            clip: the largest norm of all gradients together (None: whatever it is).
+            decay_on: the parameters that decay: "all", or "weights": no biases, and none of a normalisation.
+            frozen: patterns of the parameters that stay as they are, as in "conv*" or "*.b", or with "!" that learn;
+                the last one that fits decides.  They have no gradient and no state of the optimiser's.
+        """
+        learning = Optimisation(optimiser, clip, decay_on, tuple(frozen))
+        if learning == self.learning:
+            return self
+        if self.ranks > 1:
+            raise NetworkError(f"{self.name} is trained by {self.ranks} ranks: call trained_by before data_parallel")
+        again = described_again((self.data, *self.layers))
+        with collector_paused():
+            other = Network(self.name, again[self.data], again[self.output.layer], self.conventions, learning)
+        other.file, other.initial = self.file, self.initial
+        return other
 
     def inference(self) -> Network:
         """The same layers and the same resident tensors, forward only: running statistics, no dropout.
@@ -91,22 +127,23 @@ class Network:
         self.steps.append(step)
         return step
 
-    def _find_what_learns(self, data: Layer) -> None:
-        data.learns = self.conventions.input_gradient
-        for layer in self.layers:
-            layer.learns = layer.traits.learns or any(producer.learns for producer in layer.producers)
-
     # -- tensors -------------------------------------------------------------------------------------------------------
 
     def _make_tensors(self, data: Layer, end: Layer) -> None:
         self.input = Tensor("input", data.shape, "input", managed=self.conventions.input_managed)
         data.outputs = [self.input]
+        data.learns = self.conventions.input_gradient and not self.learning.frozen
         (self.managed if self.input.managed else self.resident).append(self.input)
         for layer in self.layers:
             self._make_maps(layer)
             self._make_parameters(layer)
+        self.learning.check((layer.name, name) for layer, name, _ in self.parameters())
         self.output = self._make_output(end)
         self.labels, self.losses, self.predictions = self.output.labels, self.output.losses, self.output.predictions
+        parts = sum(clip_parts(prod(p.weight.shape)) for _, _, p in self.parameters() if not p.frozen)
+        if self.learning.clip is not None and parts:
+            self.squares = self._resident("squares of gradients", (parts,), "scratch")
+            self.gradient_norm = self._resident("norm of gradients", (1,), "scratch")
         self.scratch = self._make_scratch()
         self.scratches = [] if self.scratch is None else [self.scratch]
 
@@ -156,19 +193,30 @@ class Network:
         return self.conventions.softmax_in_place and alone
 
     def _make_parameters(self, layer: Layer) -> None:
-        for name, shape in layer.traits.parameters(layer).items():
+        shapes = layer.traits.parameters(layer)
+        trained = any(not self.learning.freezes(layer.name, name) for name in shapes)
+        layer.learns = trained or any(producer.learns for producer in layer.producers)
+        for name, shape in shapes.items():
             full = f"{layer.name}.{name}"
-            layer.parameters[name] = Parameter(
-                self._resident(full, shape, "weight"),
-                self._weight_gradient(f"d({full})", shape),
-                self._resident(f"momentum of {full}", shape, "momentum"),
-            )
+            frozen = self.learning.freezes(layer.name, name)
+            weight = self._resident(full, shape, "weight")
+            # A normalisation computes its gradients together, frozen or not; a product leaves out what it need not.
+            computed = not frozen or (layer.learns and layer.traits.work != "product")
+            gradient = self._weight_gradient(f"d({full})", shape) if computed else None
+            kept = () if frozen else self.learning.rule.states
+            states = {state: self._resident(f"{state} of {full}", shape, "momentum") for state in kept}
+            layer.parameters[name] = Parameter(weight, gradient, states, frozen)
         for name, shape in layer.traits.statistics(layer).items():
             layer.statistics[name] = self._resident(f"{layer.name}.{name}", shape, "statistic")
         for name, shape in layer.traits.kept(layer).items():
             layer.kept[name] = self._resident(f"{layer.name}.{name}", shape, "kept")
 
     def _weight_gradient(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if self.conventions.weight_gradients_managed and self.learning.clip is not None:
+            raise NetworkError(
+                f"{name} is freed after its layer's backward step, and its norm is needed later: clip the gradients of "
+                "a network without :vdnnpp"
+            )
         if not self.conventions.weight_gradients_managed:
             return self._resident(name, shape, "weight gradient")
         made = Tensor(name, shape, "weight gradient", managed=True)
@@ -230,3 +278,14 @@ class Network:
         return (
             f"{self.name}, batch {self.batch}: {counted(len(self.layers), 'layer')}, {counted(len(self.steps), 'step')}"
         )
+
+
+def described_again(layers: Iterable[Layer]) -> dict[Layer, Layer]:
+    """Layers like these, without tensors and steps: old → new.  Each comes after its producers."""
+    again: dict[Layer, Layer] = {}
+    for old in layers:
+        again[old] = new = Layer(old.name, old.kind, tuple(again[x] for x in old.producers), old.options)
+        new.number, new.shape, new.has_relu, new.relu_options = old.number, old.shape, old.has_relu, old.relu_options
+    for old, new in again.items():
+        new.consumers = [again[consumer] for consumer in old.consumers]
+    return again

@@ -1,4 +1,4 @@
-"""Sizes that follow from shapes: the output of a sliding window, the workspaces of batch normalisation and of losses.
+"""Sizes that follow from shapes: the output of a sliding window, and the workspaces of sums.
 
 The kernels know them too, but importing them imports Numba, which takes longer than planning a network; a test
 compares the two.
@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-LOSS_PART = 4096  #: numbers or pixels of an image in one block of `kernels.mean_loss` and `kernels.pixel_softmax`
+LOSS_PART = (
+    4096  #: numbers in one block of `kernels.mean_loss` and `kernels.clip`, and pixels of `kernels.pixel_softmax`
+)
 BATCHNORM_CHUNK = 4096  #: values of a channel in one block of `kernels.batchnorm`, and of `kernels.layernorm`
 
 
@@ -66,6 +68,11 @@ def layernorm_workspace(x_shape: Sequence[int]) -> int:
     """Bytes of workspace for the gradients of a layer normalisation: likewise, of chunks of whole images."""
     images = max(1, BATCHNORM_CHUNK // prod(x_shape[2:]))
     return 2 * -(-x_shape[0] // images) * x_shape[1] * 4
+
+
+def clip_parts(numbers: int) -> int:
+    """How many sums of squares a gradient of this size has, where gradients are clipped."""
+    return -(-numbers // LOSS_PART)
 
 
 def _both(x_shape: Sequence[int], reach: Sequence[int], options: Mapping[str, Any], ceil: bool) -> tuple[int, int]:

@@ -115,6 +115,20 @@ FAULTS = (
         "tests/refimpl/backend/test_losses.py",
     ),
     Fault(
+        "a cosine forgets its warm-up",
+        "refimpl/backend/schedules.py",
+        "(iteration - warmup) / (t_max - warmup)",
+        "iteration / t_max",
+        "tests/refimpl/backend/test_learning.py",
+    ),
+    Fault(
+        "a resumed training forgets its schedule",
+        "refimpl/backend/trainer.py",
+        "        self.schedule = schedule\n",
+        "",
+        "tests/refimpl/backend/test_learning.py",
+    ),
+    Fault(
         "a rank looks at its own loss alone",
         "refimpl/backend/trainer.py",
         "if not np.isfinite(self._losses).all():",

@@ -131,6 +131,27 @@ FAULTS = (
         "tests/refimpl/network/test_onnx.py",
     ),
     Fault(
+        "each rank clips its own gradients before they are averaged",
+        "refimpl/network/data_parallel.py",
+        'return call.function in UPDATES or call.family == "clip"',
+        "return call.function in UPDATES",
+        "tests/refimpl/backend/test_learning.py",
+    ),
+    Fault(
+        "a frozen layer's inputs have gradients all the same",
+        "refimpl/network/network.py",
+        "layer.learns = trained or any(producer.learns for producer in layer.producers)",
+        "layer.learns = bool(shapes) or any(producer.learns for producer in layer.producers)",
+        "tests/refimpl/backend/test_learning.py",
+    ),
+    Fault(
+        "biases decay where weights alone are to",
+        "refimpl/network/learning.py",
+        'return self.decay_on == "all" or len(shape) > 1',
+        'return self.decay_on == "all" or len(shape) > 0',
+        "tests/refimpl/backend/test_learning.py",
+    ),
+    Fault(
         "ONNX's momentum of batch normalisation is taken for ours",
         "refimpl/network/imported/onnx_nodes.py",
         'round(1 - call.attribute("momentum", 0.9), 6)',

@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from kernels import (
+    adamw,
     batchnorm,
+    clip,
     concat,
     conv,
     dropout,
@@ -595,7 +597,38 @@ def activation(kind: str, form: Mapping[str, Any], arrays: Callable[[], Arrays])
     )  # fmt: skip
 
 
+def learning_cases() -> Iterator[Case]:
+    shape = sized((1024, 1024), (5, 1030))
+
+    def arrays() -> Arrays:
+        workspace = blank(clip.parts(shape[0] * shape[1]))
+        both = {"mean": drawn(*shape) * np.float32(0.1), "square": drawn(*shape) ** 2}
+        return Arrays(x=drawn(*shape), y=another(*shape), workspace=workspace, norm=blank(1), **both)
+
+    rule: dict[str, Any] = {"iteration": 7, "rate": 0.1, "beta1": 0.8, "decay": 0.1}
+    yield Case(
+        "adamw.update", arrays,
+        lambda a, stream: adamw.update(a.x, a.y, a.mean, a.square, **rule, stream=stream),
+        lambda a: dict(
+            zip(("x", "mean", "square"), reference.adamw_update(a.x, a.y, a.mean, a.square, **rule), strict=True)
+        ),
+    )  # fmt: skip
+
+    def clipped(a: Arrays, stream: Any) -> None:
+        clip.square(a.y, a.workspace, place=0, stream=stream)
+        clip.norm(a.workspace, a.norm, stream=stream)
+        clip.apply(a.norm, a.y, max_norm=2.0, stream=stream)
+
+    yield Case(
+        "clip.square, norm and apply",
+        arrays,
+        clipped,
+        lambda a: {"y": reference.clipped([a.y], 2.0)[0], "norm": reference.norm([a.y])},
+    )
+
+
 CASES = [
+    *learning_cases(),
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *fully_connected_cases(),
     *normalisation_cases(), *set_normalisation_cases(), *loss_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
     *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(), *product_cases(),

@@ -19,7 +19,9 @@ import pytest
 
 import kernels
 from kernels import (
+    adamw,
     batchnorm,
+    clip,
     concat,
     conv,
     dropout,
@@ -412,6 +414,18 @@ def elementwise_and_sgd() -> Outputs:
     sgd.update(w, x, buffer, rate=0.1, momentum=0.9, decay=0.01)
     sgd.update(w, z, buffer, rate=0.1, momentum=0.9, decay=0.01)
     return [y, z, filled, w, buffer]
+
+
+@case
+def adamw_and_clip() -> Outputs:
+    w, dw, mean, square = drawn(5000), drawn(5000, seed=1), np.zeros(5000, np.float32), np.zeros(5000, np.float32)
+    squares, norm = empty(2), empty(1)
+    clip.square(dw, squares, place=0)
+    clip.norm(squares, norm)
+    clip.apply(norm, dw, max_norm=1.0)
+    for iteration in range(2):
+        adamw.update(w, dw, mean, square, iteration=iteration, rate=0.1, decay=0.1)
+    return [w, dw, mean, square, squares, norm]
 
 
 def elsewhere(name: str, where: str, patch: Callable[[], Any]) -> None:

@@ -32,7 +32,9 @@ def run_torch(
     In double precision, so that what differs is our rounding.
     """
     weights = {
-        parameter.weight.name: torch.tensor(state[parameter.weight.name], dtype=precision, requires_grad=True)
+        parameter.weight.name: torch.tensor(
+            state[parameter.weight.name], dtype=precision, requires_grad=not parameter.frozen
+        )
         for _, _, parameter in network.parameters()
     }
     running = {
@@ -49,17 +51,42 @@ def run_torch(
     losses = loss_by_torch(network.output, maps[network.layers[-1]], torch.tensor(labels), each=True)
     losses.mean().backward()
 
-    optimiser = torch.optim.SGD(
-        weights.values(), lr=settings["rate"], momentum=settings["momentum"], weight_decay=settings["decay"]
-    )
-    for _, _, parameter in network.parameters():
-        velocity = torch.tensor(state[parameter.momentum.name], dtype=precision)
-        optimiser.state[weights[parameter.weight.name]]["momentum_buffer"] = velocity
+    after = _stepped(network, state, weights, settings, precision) | running | {"losses": losses.detach()}
+    return {name: value.detach().numpy() for name, value in after.items()}
+
+
+def _stepped(
+    network: Network, state: Arrays, weights: dict[str, Any], settings: Mapping[str, float], precision: torch.dtype
+) -> dict[str, Any]:
+    """The weights and the optimiser's states after its step, by PyTorch's optimiser and its clipping."""
+    learning = network.learning
+    trained = [parameter for _, _, parameter in network.parameters() if not parameter.frozen]
+    if learning.clip is not None:
+        torch.nn.utils.clip_grad_norm_([weights[p.weight.name] for p in trained], learning.clip)
+    groups = [
+        {"params": [weights[p.weight.name]], "weight_decay": settings["decay"] * learning.decays(p.weight.shape)}
+        for p in trained
+    ]
+    optimiser: Any
+    if learning.optimiser == "sgd":
+        names = {"momentum": "momentum_buffer"}
+        optimiser = torch.optim.SGD(groups, lr=settings["rate"], momentum=settings["momentum"])
+    else:
+        names = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
+        betas = settings["beta1"], settings["beta2"]
+        optimiser = torch.optim.AdamW(groups, lr=settings["rate"], betas=betas, eps=settings["epsilon"])
+    kept = {}
+    for parameter in trained:
+        of_this = optimiser.state[weights[parameter.weight.name]]
+        if learning.optimiser == "adamw":
+            of_this["step"] = torch.tensor(float(settings["iteration"]))
+        for name, tensor in parameter.states.items():
+            of_this[names[name]] = torch.tensor(state[tensor.name], dtype=precision)
+        kept[parameter] = of_this
     optimiser.step()
-    after = {name: weight.detach() for name, weight in weights.items()} | running | {"losses": losses.detach()}
-    for _, _, parameter in network.parameters():
-        after[parameter.momentum.name] = optimiser.state[weights[parameter.weight.name]]["momentum_buffer"]
-    return {name: value.numpy() for name, value in after.items()}
+    return weights | {
+        tensor.name: kept[parameter][names[name]] for parameter in trained for name, tensor in parameter.states.items()
+    }
 
 
 def _dropout(settings: Mapping[str, float]) -> Dropout:

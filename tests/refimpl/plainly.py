@@ -23,6 +23,10 @@ Arrays = dict[str, np.ndarray]
 POISON = np.uint32(0x7FC0DEAD)
 
 SETTINGS = {"seed": 2026, "iteration": 0, "rate": 0.05, "momentum": 0.9, "decay": 1e-3}
+#: AdamW's.
+ADAMW = {name: value for name, value in SETTINGS.items() if name != "momentum"} | {
+    "rate": 0.01, "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-6, "decay": 0.1,
+}  # fmt: skip
 
 
 def new_state(network: Network, seed: int = 0) -> Arrays:

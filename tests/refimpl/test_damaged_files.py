@@ -116,7 +116,7 @@ class Saved:
         if refusal(lambda: found.extend(checkpoint.read(self.path, self.network))):
             return "refused"
         state, settings = found
-        assert settings == SETTINGS and state.keys() == self.state.keys()
+        assert settings == SETTINGS | checkpoint.SCHEDULE and state.keys() == self.state.keys()
         assert all(state[name].tobytes() == self.state[name].tobytes() for name in state)
         return "the same"
 

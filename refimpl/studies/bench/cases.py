@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from kernels import (
+    adamw,
     batchnorm,
+    clip,
     concat,
     conv,
     dropout,
@@ -52,7 +54,8 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 
 FAMILIES = (
     "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
-    "dropout", "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "launch",
+    "dropout", "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip",
+    "launch",
 )  # fmt: skip
 
 # VGG-16's convolutions, 3×3 with padding 1: name, channels, filters, height and width, how many layers are like this.
@@ -363,6 +366,10 @@ def map_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     )  # fmt: skip
     update = bound(sgd.update, weights, weights, weights, rate=1e-3, momentum=0.9, decay=1e-4)
     yield streaming_case("sgd", "momentum and decay", weights, 5, update, headline=True)
+    given: dict[str, Any] = {"iteration": 3, "rate": 1e-3, "decay": 1e-2}
+    adam = bound(adamw.update, weights, weights, weights, weights, **given)
+    yield streaming_case("adamw", "update", weights, 7, adam, headline=True)
+    yield streaming_case("clip", "apply", weights, 2, bound(clip.apply, (1,), weights, max_norm=1.0))
 
     def softmax_backward(device: Device) -> tuple[Sequence[KernelLaunch], Sequence[Any]]:
         y, labels = random(device, *rows), device.array(np.arange(rows[0], dtype=np.int32) % rows[1])

@@ -77,14 +77,16 @@ def trained(
     batch: int = 2,
     steps: int = 2,
     budget: str = "64MiB",
+    rate: float = 0.05,
+    **learning: Any,
 ) -> dict[str, Any]:
     """Train as this rank; what was learnt is the checksum of all weights, gradients and momentum."""
-    net = build(network, batch).data_parallel(communicator.size, bucket)
+    net = build(network, batch).trained_by(**learning).data_parallel(communicator.size, bucket)
     program = refimpl.plan(net, policy, refimpl.machines.h100, budget)
     proof = program.verify()
     drawn = ProgramOrder() if order is None else Drawn(order + communicator.rank)
     random = np.random.default_rng(7)
-    with Trainer(program, "cpu", 3, 0.05, order=drawn, poison=order is not None, communicator=communicator) as trainer:
+    with Trainer(program, "cpu", 3, rate, order=drawn, poison=order is not None, communicator=communicator) as trainer:
         losses = []
         for _ in range(steps):
             images = random.standard_normal((batch * communicator.size, *net.input.shape[1:]), dtype=np.float32)
@@ -107,6 +109,7 @@ def trained(
 
 MPI_RUNS: tuple[dict[str, Any], ...] = (
     {}, {"policy": "superneurons", "bucket": 1, "order": 5}, {"policy": "vdnn-all", "bucket": None, "network": "lenet"},
+    {"network": "lenet", "optimiser": "adamw", "clip": 1.0, "frozen": ("conv1",), "rate": 1e-3},
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from refimpl.machine import Machine
 from refimpl.network import Builder, Call, Network
 from refimpl.planner import Launch, Program
 from tests.refimpl.modules import DropSome, OffloadSome, PrefetchAhead, least_plan, machine, setup
-from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
+from tests.refimpl.plainly import ADAMW, SETTINGS, draw_batch, new_state, run_plainly
 
 Arrays = dict[str, np.ndarray]
 
@@ -71,15 +71,23 @@ def chosen(program: Program) -> Callable[[Call], str]:
 def plain_training(program: Program, iterations: int, seed: int = 0, evaluate: bool = False) -> Arrays:
     """Every resident tensor after a number of iterations on drawn batches, run without any planning."""
     state = new_state(program.network, seed)
+    settings = settings_of(program.network)
     for i in range(iterations):
         images, labels = draw_batch(program.network, seed + i)
-        run_plainly(program.network, state, images, labels, {**SETTINGS, "iteration": i}, chosen(program))
+        run_plainly(program.network, state, images, labels, {**settings, "iteration": i}, chosen(program))
     return state
+
+
+def settings_of(network: Network) -> dict[str, float]:
+    """What the calls of the network's optimiser take."""
+    return SETTINGS if network.learning.optimiser == "sgd" else ADAMW
 
 
 def trainer(program: Program, seed: int = 0, **given: Any) -> Trainer:
     """One that starts where `plain_training` does."""
-    settings = {name: SETTINGS[name] for name in ("seed", "rate", "momentum", "decay")}
+    settings: dict[str, Any] = {k: v for k, v in settings_of(program.network).items() if k != "iteration"}
+    if "beta1" in settings:
+        settings["betas"] = settings.pop("beta1"), settings.pop("beta2")
     made = Trainer(program, **(settings | given))
     drawn = new_state(program.network, seed)
     made.load_state({name: drawn[name] for name in made.state()})

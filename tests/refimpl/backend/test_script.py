@@ -10,7 +10,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -22,6 +22,7 @@ import pytest
 from refimpl.backend import RunError, Trainer
 from refimpl.backend.bound_program import function_of
 from refimpl.backend.orders import awaited
+from refimpl.backend.schedules import Schedule
 from refimpl.backend.script import WIDTH, written_out
 from refimpl.machine.tiers import Tier
 from refimpl.memory import ALLOCATORS
@@ -49,7 +50,7 @@ from tests.refimpl.modules import DropSome, Mirrored, OffloadSome, PrefetchAhead
 from tests.refimpl.plainly import SETTINGS
 
 ROOT = Path(__file__).parents[3]
-LEARNING = {name: SETTINGS[name] for name in ("seed", "rate", "momentum", "decay")}
+LEARNING: dict[str, Any] = {name: SETTINGS[name] for name in ("seed", "rate", "momentum", "decay")}
 STEPS = 2
 
 
@@ -307,10 +308,17 @@ def data(program: Program) -> dict[str, np.ndarray]:
 
 
 def by_the_back_end(
-    program: Program, given: dict[str, np.ndarray], tmp_path: Path
+    program: Program,
+    given: dict[str, np.ndarray],
+    tmp_path: Path,
+    learning: Mapping[str, Any] = LEARNING,
+    schedule: Schedule | None = None,
 ) -> tuple[list[float], dict[str, np.ndarray]]:
     """Losses, the state at the end, and a checkpoint of it."""
-    with Trainer(program, "emulated", **LEARNING) as made:  # type: ignore[arg-type]
+    flat = dict(learning)
+    if "beta1" in flat:
+        flat["betas"] = flat.pop("beta1"), flat.pop("beta2")
+    with Trainer(program, "emulated", **flat, schedule=schedule) as made:
         batches = zip(*(np.split(array, STEPS) for array in given.values()), strict=True)
         losses = [made.step(images, labels) for images, labels in batches]
         made.save(tmp_path / "checkpoint.npz")
@@ -352,14 +360,16 @@ def test_a_script_runs_by_itself_and_comes_to_the_same_bits(tmp_path: Path) -> N
         assert saved.keys() == state.keys() and differing(state, saved) == []
 
 
-def same_bits(program: Program, tmp_path: Path) -> None:
+def same_bits(
+    program: Program, tmp_path: Path, learning: Mapping[str, Any] = LEARNING, schedule: Schedule | None = None
+) -> None:
     """In this process, which has compiled the kernels already."""
     from kernels.targets import emulated
 
     given = data(program)
-    losses, state = by_the_back_end(program, given, tmp_path)
+    losses, state = by_the_back_end(program, given, tmp_path, learning, schedule)
     path = tmp_path / "script.py"
-    path.write_text(written_out(program, "a test", **LEARNING), encoding="utf-8")
+    path.write_text(written_out(program, "a test", schedule, **learning), encoding="utf-8")
     ran = runpy.run_path(str(path))
     ran["start"](None)
     assert list(ran["train"](given["images"], given["labels"], STEPS)) == losses
@@ -396,6 +406,16 @@ def test_the_same_bits_with_a_label_a_pixel(tmp_path: Path) -> None:
     b.conv(3, 1)
     b.pixel_softmax()
     same_bits(least_plan(b.build(), wanted("superneurons"), H100, 0.3), tmp_path)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+def test_the_same_bits_with_adamw_clipping_and_a_schedule(tmp_path: Path) -> None:
+    network = dense_network().trained_by("adamw", clip=0.5, decay_on="weights", frozen=["first.w"])
+    program = least_plan(network, setup(offload=OffloadSome(), prefetch=PrefetchAhead(1)), MACHINE)
+    numbers = {"seed": 3, "rate": 0.05, "beta1": 0.8, "beta2": 0.9, "epsilon": 1e-6, "decay": 0.1}
+    schedule = Schedule.parse("cosine:4:0.01", warmup=1)
+    same_bits(program, tmp_path, numbers, schedule)
 
 
 @pytest.mark.emulated

@@ -66,6 +66,16 @@ def networks() -> list[Network]:
         b.softmax()
         small = b.build()
         networks += [small, small.inference()]
+    b = Builder("many gradients", (1, 1, 1, 1))
+    for _ in range(10_000):
+        b.conv(1, 1, bias=False)
+    b.softmax()
+    networks.append(b.build().trained_by("adamw", clip=1.0))
+    for size in (1000, 40_000, 300_000, 6_000_000):
+        b = Builder("learning", (1, size, 1, 1))
+        b.fc(4)
+        b.softmax()
+        networks.append(b.build().trained_by("adamw", clip=1.0))
     losses = [kind for kind, traits in TRAITS.items() if traits.work == "loss" and kind != "softmax"]
     for shape in ((4, 3, 64, 64), (16, 8, 24, 24), (256, 21, 8, 8), (1 << 15, 1, 1, 1), (1 << 17, 1, 1, 1)):
         for loss in losses:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import batchnorm, layernorm, lrn, mean_loss, pixel_softmax, pool
+from kernels import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool
 from kernels.arguments import KernelError
 from kernels.conv.shape import ConvShape
 from refimpl.backend.initial_state import spread
@@ -19,7 +19,7 @@ from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
-from refimpl.network.shapes import layernorm_workspace, loss_parts_workspace, normalisation_workspace
+from refimpl.network.shapes import clip_parts, layernorm_workspace, loss_parts_workspace, normalisation_workspace
 from tests.messages import raises_naming
 
 PAIRS = st.tuples(st.integers(1, 5), st.integers(1, 5))
@@ -68,6 +68,7 @@ def test_convolutions_have_the_kernels_shapes(
 @given(st.tuples(st.integers(1, 64), st.integers(1, 99), st.integers(1, 99), st.integers(1, 99)))
 def test_batch_normalisation_has_the_kernels_workspace(x: tuple[int, int, int, int]) -> None:
     for numbers in (1, 4096, 4097, 70 * 70):
+        assert clip_parts(numbers) == clip.parts(numbers)
         shape = (3, 5, numbers, 1)
         assert loss_parts_workspace(3, numbers, 2) == pixel_softmax.workspace_bytes(shape)
         assert loss_parts_workspace(3, 5 * numbers) == mean_loss.workspace_bytes(shape)

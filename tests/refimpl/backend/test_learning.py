@@ -1,0 +1,223 @@
+"""How a network learns: optimisers, clipping, schedules and frozen parameters, in little memory and against PyTorch."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refimpl.backend import CheckpointError, RunError, Trainer, in_threads
+from refimpl.backend.schedules import Schedule
+from refimpl.network import SUPERNEURONS, VDNN, VDNNPP, Builder, Conventions, Network, NetworkError
+from refimpl.network.kinds import TRAITS
+from refimpl.network.zoo import build
+from tests.messages import raises_naming
+from tests.refimpl.backend.ranks import trained as trained_by_ranks
+from tests.refimpl.backend.running import (
+    differing,
+    plain_training,
+    settings_of,
+    small_network,
+    small_program,
+    trained,
+    trainer,
+)  # fmt: skip
+from tests.refimpl.drawn_networks import with_kind
+from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
+
+LEARNING: dict[str, dict[str, Any]] = {
+    "adamw": {"optimiser": "adamw"},
+    "adamw, clipped, of weights": {"optimiser": "adamw", "clip": 0.3, "decay_on": "weights"},
+    "clipped": {"clip": 0.5},
+    "frozen below": {"frozen": ("first", "normal")},
+    "frozen above": {"frozen": ("*", "!first.w", "!*.beta"), "optimiser": "adamw"},
+    "frozen between": {"frozen": ("normal", "right"), "clip": 0.2},
+}
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_training_in_little_memory_comes_to_the_plain_bits(name: str) -> None:
+    program = small_program(small_network().trained_by(**LEARNING[name]))
+    program.verify()
+    losses, state = trained(program, 3)
+    assert differing(state, plain_training(program, 3)) == [] and len(set(losses)) == 3
+
+
+@pytest.mark.parametrize("conventions", [VDNN, SUPERNEURONS, VDNNPP], ids=["vdnn", "superneurons", "vdnnpp"])
+@pytest.mark.parametrize("name", LEARNING)
+def test_an_iteration_as_in_pytorch(name: str, conventions: Conventions, torch: Any) -> None:
+    from tests.refimpl.by_torch import run_torch
+
+    b = Builder("small", (3, 2, 6, 6), conventions)
+    b.conv(4, 3, pad=1, name="first")
+    b.batchnorm(name="normal")
+    trunk = b.relu()
+    b.join(b.conv(4, 1, name="right"), trunk)
+    b.gelu()
+    b.fc(4, name="last")
+    b.softmax()
+    if conventions is VDNNPP and LEARNING[name].get("clip"):
+        with raises_naming(NetworkError, "d(first.w)", "vdnnpp"):
+            b.build().trained_by(**LEARNING[name])
+        return
+    network = b.build().trained_by(**LEARNING[name])
+    state = new_state(network)
+    random = np.random.default_rng(1)
+    for _, _, parameter in network.parameters():
+        for kept, tensor in parameter.states.items():
+            drawn = random.standard_normal(tensor.shape).astype(np.float32)
+            state[tensor.name][...] = 0.1 * (drawn**2 if kept == "exp_avg_sq" else drawn)
+    images, labels = draw_batch(network)
+    settings = settings_of(network) | {"iteration": 5}
+    before = {name: value.copy() for name, value in state.items()}
+    expected = run_torch(network, state, images, labels, settings)
+    run_plainly(network, state, images, labels, settings)
+    for tensor_name, value in expected.items():
+        room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
+        np.testing.assert_allclose(state[tensor_name], value, rtol=0, atol=room, err_msg=tensor_name)
+    for _, _, parameter in network.parameters():
+        same = before[parameter.weight.name].tobytes() == state[parameter.weight.name].tobytes()
+        assert same == parameter.frozen
+
+
+LEARNS = [kind for kind, traits in TRAITS.items() if traits.learns]
+
+
+@pytest.mark.parametrize("kind", LEARNS)
+def test_a_frozen_layer_of_each_kind_passes_its_gradient_on(kind: str, torch: Any) -> None:
+    from tests.refimpl.by_torch import run_torch
+
+    for frozen in (["layer"], ["before"], ["before", "layer"]):
+        network = with_kind(kind, TRAITS[kind].forms[0]).trained_by(frozen=frozen)  # type: ignore[index]
+        state = new_state(network)
+        expected = run_torch(network, state, *draw_batch(network), SETTINGS)
+        run_plainly(network, state, *draw_batch(network), SETTINGS)
+        for tensor_name, value in expected.items():
+            room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
+            np.testing.assert_allclose(state[tensor_name], value, rtol=0, atol=room, err_msg=tensor_name)
+
+
+def test_what_is_frozen_takes_no_memory_and_no_backward() -> None:
+    whole = build("vgg16", 2)
+    kept = whole.trained_by(frozen=["conv*"])
+    convolutions = sum(p.weight.nbytes for layer, _, p in whole.parameters() if layer.kind == "conv")
+    assert whole.resident_bytes - kept.resident_bytes == 2 * convolutions  # gradients and momentum
+    adamw = whole.trained_by("adamw")
+    every = sum(p.weight.nbytes for _, _, p in whole.parameters())
+    assert adamw.resident_bytes - whole.resident_bytes == every
+    working = [step.layer.kind for step in kept.steps[kept.depth :] if step.calls]
+    assert "conv" not in working and "pool" not in working and "fc" in working
+    import refimpl
+
+    of = {one: refimpl.plan(network, "baseline", "titan-x") for one, network in (("whole", whole), ("kept", kept))}
+    assert of["kept"].peak_bytes < of["whole"].peak_bytes - 2 * convolutions
+    assert of["kept"].planned_seconds < of["whole"].planned_seconds / 2
+    assert kept.trained_by() is not kept and whole.trained_by() is whole
+
+
+def test_ranks_learn_what_one_learns_from_all_images() -> None:
+    """The gradients' mean is clipped, and not each rank's gradient."""
+    for more in ({"optimiser": "adamw", "clip": 0.1, "rate": 1e-3}, {"clip": 0.1, "rate": 0.5}):
+        given: dict[str, Any] = {"network": "tiny-vgg", "frozen": ("conv1_1",), **more}
+        first, second = in_threads(2, partial(trained_by_ranks, **given))
+        assert first["learnt"] == second["learnt"] and first["losses"] == second["losses"]
+        (alone,) = in_threads(1, partial(trained_by_ranks, **given, batch=4))
+        assert first["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+
+
+# -- checkpoints and schedules -----------------------------------------------------------------------------------------
+
+
+def test_a_resumed_training_goes_on_bit_for_bit_with_its_schedule(tmp_path: Path) -> None:
+    program = small_program(small_network().trained_by("adamw", clip=0.5))
+    schedule = Schedule.parse("cosine:5:0.001", warmup=2)
+    losses, straight = trained(program, 5, schedule=schedule)
+    constant, _ = trained(program, 5)
+    assert losses[:1] == constant[:1] and losses[2:] != constant[2:]
+    with trainer(program, schedule=schedule) as first:
+        for i in range(3):
+            first.step(*draw_batch(program.network, i))
+        first.save(tmp_path / "here.npz")
+    with Trainer(program) as second:
+        second.restore(tmp_path / "here.npz")
+        assert (second.schedule, second.beta2, second.iteration) == (schedule, 0.95, 3)
+        assert [second.step(*draw_batch(program.network, i)) for i in (3, 4)] == losses[3:]
+        assert differing(second.state(), straight) == []
+    with Trainer(small_program()) as plain, raises_naming(CheckpointError, "here.npz", "adamw", "sgd"):
+        plain.restore(tmp_path / "here.npz")
+
+
+def test_rates_are_pytorchs(torch: Any) -> None:
+    def theirs(made: Any, count: int) -> list[float]:
+        weight = torch.nn.Parameter(torch.zeros(1))
+        optimiser = torch.optim.SGD([weight], lr=0.3)
+        schedule, found = made(optimiser), []
+        for _ in range(count):
+            found.append(optimiser.param_groups[0]["lr"])
+            optimiser.step()
+            schedule.step()
+        return found
+
+    lr = torch.optim.lr_scheduler
+    for text, made in (
+        ("step:4:0.5", lambda o: lr.StepLR(o, 4, 0.5)), ("step:4", lambda o: lr.StepLR(o, 4)),
+        ("cosine:20:0.01", lambda o: lr.CosineAnnealingLR(o, 20, 0.01)), ("constant", lambda o: lr.ConstantLR(o, 1.0)),
+    ):  # fmt: skip
+        schedule = Schedule.parse(text)
+        assert [schedule.rate(0.3, i) for i in range(20)] == pytest.approx(theirs(made, 20)), text
+        after = Schedule.parse(text if text != "cosine:20:0.01" else "cosine:25:0.01", warmup=5)
+        assert [after.rate(0.3, i) for i in range(5)] == pytest.approx([0.06, 0.12, 0.18, 0.24, 0.3])
+        assert [after.rate(0.3, i + 5) for i in range(20)] == pytest.approx([schedule.rate(0.3, i) for i in range(20)])
+    assert Schedule.parse("cosine:20:0.01").rate(0.3, 1000) == 0.01
+    assert Schedule.parse(str(Schedule.parse("cosine:20:1.23456789e-05"))).options["eta_min"] == 1.23456789e-05
+    assert Schedule.parse("cosine", iterations=30) == Schedule.parse("cosine:30")
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Schedule.parse("cosine:100", 200), ("cosine:100", "ends before it begins", 200, 100)),
+        (lambda: Schedule.parse("cosine"), ("cosine", "t_max")),
+        (lambda: Schedule.parse("step:0"), ("step", "step_size", 1)),
+        (lambda: Schedule.parse("step:10:x"), ("'x'", "gamma")),
+        (lambda: Schedule.parse("step:10:nan"), ("'nan'", "gamma")),
+        (lambda: Schedule.parse("step:10:0"), ("gamma",)),
+        (lambda: Schedule.parse("step:1.5"), ("'1.5'", "step_size", "whole")),
+        (lambda: Schedule.parse("cosine:1:2:3"), ("cosine:1:2:3", "T_MAX")),
+        (lambda: Schedule.parse("cosin:1"), ("cosin", "cosine")),
+    ],
+)  # fmt: skip
+def test_a_wrong_schedule_is_one_line(make: Any, says: tuple[Any, ...]) -> None:
+    with raises_naming(RunError, *says):
+        make()
+
+
+def test_wrong_learning_is_one_line() -> None:
+    def network() -> Network:
+        return build("lenet", 2)
+
+    with raises_naming(NetworkError, "adam", "adamw", "sgd"):
+        network().trained_by("adam")
+    with raises_naming(NetworkError, "8 parameters", "frozen", "'!fc4'"):
+        network().trained_by(frozen=["*"])
+    with raises_naming(NetworkError, "'cov*'", "conv1.w"):
+        network().trained_by(frozen=["cov*"])
+    with raises_naming(NetworkError, "norm", -1):
+        network().trained_by(clip=-1)
+    with raises_naming(NetworkError, "biases", "weights", "all"):
+        network().trained_by(decay_on="biases")  # type: ignore[arg-type]
+    with raises_naming(NetworkError, "2 ranks", "data_parallel"):
+        network().data_parallel(2).trained_by("adamw")
+    adamw, sgd = (small_program(small_network().trained_by(optimiser)) for optimiser in ("adamw", "sgd"))
+    with raises_naming(RunError, "momentum", "adamw", "beta1"):
+        Trainer(adamw, momentum=0.9)
+    with raises_naming(RunError, "beta1", "sgd"):
+        Trainer(sgd, betas=(0.9, 0.99))
+    with raises_naming(RunError, "beta2", 1.0):
+        Trainer(adamw, betas=(0.9, 1.0))
