@@ -33,6 +33,7 @@ from tests.refimpl.network.torchvision_models import (  # noqa: E402
     errors,
     model,
     row,
+    torchvision_models,
     zero_by_mathematics,
 )
 
@@ -340,10 +341,17 @@ def test_without_pytorch_the_error_says_how_to_get_it(monkeypatch: pytest.Monkey
         refimpl.networks.from_torch(object(), SHAPE)
 
 
+def torchvision_or_skip() -> None:
+    try:
+        torchvision_models()
+    except ImportError:
+        pytest.skip("torchvision is not installed")
+
+
 @pytest.mark.slow
 @pytest.mark.timing
 def test_densenet121_is_imported_and_planned_in_five_seconds() -> None:
-    pytest.importorskip("torchvision")
+    torchvision_or_skip()
     module = model("densenet121")
     start = time.process_time()
     network = refimpl.networks.from_torch(module, (16, 3, 224, 224))
@@ -354,18 +362,28 @@ def test_densenet121_is_imported_and_planned_in_five_seconds() -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_torchvision_is_the_same_network_both_ways_and_computes_what_pytorch_does(name: str) -> None:
-    pytest.importorskip("torchvision")
+    torchvision_or_skip()
     found = row(name)
     assert found["parameters_equal"] and found["same_both_ways"]
     assert found["planned"] == list(POLICIES)
-    assert max(found["ours"].values()) < AGREES, found
+    for what, error in found["ours"].items():  # a hard Swish's slope jumps, on PyTorch's side of it, too
+        assert error < max(AGREES, 2 * found["pytorch"][what]), (what, found)
     assert found["furthest"] < 1e-2, found
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize(("name", "count"), [("mobilenet_v2", 16), ("squeezenet1_1", 16), ("densenet121", 16)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("mobilenet_v2", 16),
+        ("squeezenet1_1", 16),
+        ("densenet121", 16),
+        ("mobilenet_v3_small", 16),
+        ("efficientnet_b0", 16),
+    ],
+)
 def test_a_model_of_torchvision_trains_in_three_fifths_of_the_memory(name: str, count: int) -> None:
-    pytest.importorskip("torchvision")
+    torchvision_or_skip()
     network = refimpl.networks.from_torch(model(name), (count, 3, 64, 64))
     states = []
     for policy, budget in (("baseline", None), ("superneurons", 0.6)):

@@ -30,6 +30,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -49,6 +50,7 @@ AGREES = 1e-4
 BLOCKS = ("BasicBlock", "Bottleneck", "InvertedResidual", "_InvertedResidual", "ResBottleneckBlock")  #: residual ones
 #: Model → height and width of its images: the smallest that its poolings can share out; the cheap ones first.
 MODELS = {
+    "mobilenet_v3_small": 64, "mobilenet_v3_large": 64, "efficientnet_b0": 64, "regnet_y_400mf": 64,
     "squeezenet1_1": 64, "squeezenet1_0": 64, "mobilenet_v2": 64, "mnasnet0_5": 64, "mnasnet1_0": 64,
     "regnet_x_400mf": 64, "resnet18": 64, "resnet34": 64, "densenet121": 64, "googlenet": 64, "regnet_x_1_6gf": 64,
     "resnet50": 64, "resnext50_32x4d": 64, "resnet101": 64, "wide_resnet50_2": 64, "inception_v3": 107,
@@ -58,16 +60,34 @@ MODELS = {
 #: Height and width → images: a channel of the last maps has 64 values (16 in Inception, 98 in VGG).
 IMAGES = {64: 16, 107: 16, 224: 2}
 AUXILIARY = ("googlenet", "inception_v3")  #: have classifiers beside the end
+STOCHASTIC = ("efficientnet_b0",)  #: drop branches at random, as PyTorch draws them
 MERGED = ("inception_v3",)  #: the exporter makes one concatenation of two
 POLICIES = ("vdnn-all", "vdnn-conv", "vdnn-dyn", "vdnnpp-all", "vdnnpp-conv", "superneurons", "accudnn", "combined")
 
 
-def model(name: str) -> torch.nn.Module:
+def torchvision_models() -> Any:
+    """torchvision's models.
+
+    One that was built for another PyTorch lacks its own operators, which no model here calls, and says so when it is
+    imported: they are declared before.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    if "torchvision" not in sys.modules and find_spec("torchvision"):
+        for name in ("nms", "qnms"):
+            if not hasattr(torch.ops.torchvision, name):
+                torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou) -> Tensor")
     import torchvision
 
+    return torchvision.models
+
+
+def model(name: str) -> torch.nn.Module:
     torch.manual_seed(0)
-    given = {"aux_logits": False, "init_weights": True} if name in AUXILIARY else {}
-    module = getattr(torchvision.models, name)(weights=None, num_classes=10, **given)
+    given: dict[str, Any] = {"aux_logits": False, "init_weights": True} if name in AUXILIARY else {}
+    given |= {"stochastic_depth_prob": 0.0} if name in STOCHASTIC else {}
+    module: torch.nn.Module = getattr(torchvision_models(), name)(weights=None, num_classes=10, **given)
     draw(module)
     return module
 
