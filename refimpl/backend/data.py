@@ -125,8 +125,10 @@ def _shuffled(count: int, epoch: int, seed: int) -> np.ndarray:
     return order
 
 
-def digits(seed: int = 0, target: Target = "image") -> Data:
-    """1,797 handwritten digits of 1×8×8, from scikit-learn; numbers from 0 to 1.  `seed` draws the test images.
+def digits(seed: int = 0, target: Target = "image", share: float | None = None) -> Data:
+    """1,797 handwritten digits of 1×8×8, from scikit-learn; numbers from 0 to 1.
+
+    `seed` draws the test images, a `share` of all (None: one in five).
 
     As labels a pixel every pixel of at least half the ink has its image's digit, and the others have 10; as targets
     the images themselves are to be computed again.
@@ -138,10 +140,11 @@ def digits(seed: int = 0, target: Target = "image") -> Data:
     *pixels, labels = np.loadtxt(file, delimiter=",", unpack=True)  # a row is 64 numbers up to 16, and the digit
     images, labels = np.transpose(pixels).reshape(-1, 1, 8, 8) / 16, labels.astype(int)
     if target == "number":
-        return arrays(images, targets=images, seed=seed)
+        return arrays(images, targets=images, seed=seed, share=share)
     if target == "pixel":
-        return arrays(images, np.where(images[:, 0] >= 0.5, labels[:, None, None], 10), classes=11, seed=seed)
-    return arrays(images, labels, classes=10, seed=seed)
+        every = np.where(images[:, 0] >= 0.5, labels[:, None, None], 10)
+        return arrays(images, every, classes=11, seed=seed, share=share)
+    return arrays(images, labels, classes=10, seed=seed, share=share)
 
 
 def arrays(
@@ -154,6 +157,7 @@ def arrays(
     targets: Any = None,
     test_targets: Any = None,
     ignore_index: int = IGNORED,
+    share: float | None = None,
 ) -> Data:
     """Data from arrays, checked.  Without test images one in five is kept for testing, drawn by `seed`.
 
@@ -167,7 +171,12 @@ def arrays(
         targets: instead of labels, numbers that the network is to compute, of any shape.
         test_targets: those of the test images.
         ignore_index: the label of a pixel that does not count; it becomes `IGNORED`.
+        share: of the images that is kept for testing (None: one in five).
     """
+    if share is not None and not 0 < share < 1:
+        raise DataError(f"a share of {share:g} of the images cannot be kept for testing; give one between 0 and 1")
+    if share is not None and test_images is not None:
+        raise DataError(f"there are test images, so no share of {share:g} of the others is kept for testing")
     if (labels is None) == (targets is None):
         raise DataError("give labels, which are whole numbers, or targets, which are not")
     if labels is None:
@@ -181,7 +190,8 @@ def arrays(
         if len(images) < 2:
             raise DataError("one image cannot be split; give at least 2, or test images of their own")
         order = np.random.default_rng(seed).permutation(len(images))
-        tested, trained = np.split(order, [max(1, len(images) // TESTED)])
+        count = len(images) // TESTED if share is None else round(len(images) * share)
+        tested, trained = np.split(order, [min(max(1, count), len(images) - 1)])
         test_images, test_labels = images[tested], labels[tested]
         images, labels = images[trained], labels[trained]
     else:
@@ -296,13 +306,31 @@ NUMBERS = ("classes", "ignore_index")  #: those that are one whole number each
 SAVE = "numpy.savez(path, images=…, labels=…)"
 
 
-def load_npz(path: str | Path, seed: int = 0) -> Data:
+def load_npz(path: str | Path, seed: int = 0, validation: str | Path | float | None = None) -> Data:
     """Data from a file that `numpy.savez(path, images=…, labels=…)` wrote; see `KEYS` and `arrays`.
 
     Args:
         path: the file.
         seed: draws the test images where the file has none.
+        validation: a file whose images are the test images, or the share of the images that they are (None: those of
+            the file, or else one in five).
     """
+    found = _arrays_of(path)
+    share = validation if isinstance(validation, float) else None
+    if validation is not None and share is None:
+        other = _arrays_of(str(validation))
+        if "test_images" in found:
+            raise DataError(f"{path} has test images, and {validation} others: leave out one of them")
+        names = {f"test_{name}": name for name in ("images", "labels", "targets") if name in other}
+        found |= {test: other[name] for test, name in names.items()}
+    try:
+        return arrays(**found, seed=seed, share=share)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _arrays_of(path: str | Path) -> dict[str, Any]:
+    """What a file holds of `KEYS`."""
     try:
         with text.opened(path, sys.maxsize) as file:
             magic = file.read(6)
@@ -316,17 +344,13 @@ def load_npz(path: str | Path, seed: int = 0) -> Data:
             if missing:
                 held = ", ".join(map(one_line, archive.names)) or "nothing"
                 raise DataError(f"{path} has no {' and no '.join(missing)}, only {held}; save with {SAVE}")
-            found = _read(archive, str(path))
+            return _read(archive, str(path))
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     except Damaged as error:
         raise DataError(f"{path} cannot be read as .npz: {error}") from None
-    try:
-        return arrays(**found, seed=seed)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
 
 
 def _read(archive: Archive, path: str) -> dict[str, Any]:

@@ -80,7 +80,13 @@ def add(parser: Parser) -> None:
     learning.add_argument(
         "--tuned", metavar="FILE", help="batch, rate and warm-up from what refimpl tune --json printed"
     )
+    parser.add_argument(
+        "--validation", metavar="FILE|SHARE",
+        help="test with the images of another .npz file, or with this share of the data's, as in 0.1 (default: the "
+        "file's test images, or else one image in five)",
+    )  # fmt: skip
     parser.add_argument("--save", metavar="FILE", help="write a checkpoint at the end")
+    parser.add_argument("--save-every", type=whole(), metavar="N", help="write it after every N iterations, too")
     parser.add_argument("--export", metavar="FILE", help="write the network's ONNX file with the trained weights")
     parser.add_argument("--resume", metavar="FILE", help="go on from a checkpoint")
     parser.add_argument(
@@ -100,19 +106,34 @@ def add(parser: Parser) -> None:
 # -- what is needed before the first step ------------------------------------------------------------------------------
 
 
-def source_of(name: str) -> Any:
+def validation_of(options: argparse.Namespace) -> str | float | None:
+    """--validation as a file or as a share."""
+    given = options.validation
+    if given is None:
+        return None
+    if options.data == "synthetic":
+        raise Fail(f"--validation {given}: of synthetic images there are always new ones; give --data, too")
+    try:
+        return float(given)
+    except ValueError:
+        if options.data == "digits":
+            raise Fail(f"--validation {given}: of the digits give a share, as in 0.1") from None
+        return str(given)
+
+
+def source_of(name: str, validation: str | float | None = None) -> Any:
     """Digits, or a user's own; None for synthetic images, whose shape is the network's."""
     from refimpl.backend import data
 
     if name == "synthetic":
         return None
     if name == "digits":
-        return data.digits()
+        return data.digits(share=validation if isinstance(validation, float) else None)
     if not name.endswith(".npz") and not os.path.exists(name):
         raise Fail(f"there is no data {name!r}{offer(name, ('digits', 'synthetic', 'FILE.npz'))}")
     with warnings.catch_warnings(record=True) as doubts:
         warnings.simplefilter("always", data.DataWarning)
-        found = data.load_npz(name)  # which images are for testing must not change when a run is resumed
+        found = data.load_npz(name, validation=validation)  # the same split when a run is resumed
     for doubt in doubts:
         tell(f"warning: {name}: {doubt.message}")
     return found
@@ -130,7 +151,7 @@ def network_for(options: argparse.Namespace, source: Any) -> tuple[Network, Batc
         return network, data.synthetic_for(network)
     target = network.output.loss.target
     if options.data == "digits" and target != "image":
-        source = data.digits(target=target)
+        source = data.digits(target=target, share=validation_of(options))  # type: ignore[arg-type]
     if source.target != target:
         raise Fail(f"{options.data} has {LABELS[source.target]}, and {network.name} compares with {LABELS[target]}")
     recipe = NETWORKS.get(network.name)
@@ -171,7 +192,9 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             writable(f"--{name}", path)
     tuned = tuned_of(options)
     learning = resolve.learning(options)
-    source = source_of(options.data)
+    if options.save_every and not options.save:
+        raise Fail(f"--save-every {options.save_every} needs the file: give --save FILE, too")
+    source = source_of(options.data, validation_of(options))
     network, source = network_for(options, source)
     network = resolve.trained_by(options, network)
     network = resolve.data_parallel(options, network, communicator.size)
@@ -208,7 +231,8 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
                 f"{options.resume} is at iteration {first} already; give more than {counted(last, 'step')} in all"
             )
         try:
-            losses, seconds = train(trainer, source, last, tuned)
+            saving = (options.save, options.save_every) if first_rank and options.save_every else None
+            losses, seconds = train(trainer, source, last, tuned, saving)
             wire_bytes = sum(map(int, communicator.agree(str(communicator.sent_bytes)))) // len(losses)
             if communicator.size > 1 and len(set(communicator.agree(str(checksum(trainer))))) > 1:
                 raise Fail("the ranks' weights differ, which is a fault: nothing is saved", WRONG)
@@ -325,9 +349,16 @@ def tuned_of(options: argparse.Namespace) -> TunedFile | None:
 
 
 def train(
-    trainer: Trainer, source: BatchSource, last: int, tuned: TunedFile | None = None
+    trainer: Trainer,
+    source: BatchSource,
+    last: int,
+    tuned: TunedFile | None = None,
+    saving: tuple[str, int] | None = None,
 ) -> tuple[list[float], list[float]]:
-    """The loss and the seconds of every iteration; the first epochs warm up as `tuned` says."""
+    """The loss and the seconds of every iteration; the first epochs warm up as `tuned` says.
+
+    `saving` is a file, and after how many iterations a checkpoint is written there.
+    """
     losses: list[float] = []
     seconds: list[float] = []
     batch, rank = trainer.network.batch, trainer.communicator.rank
@@ -343,6 +374,8 @@ def train(
             losses.append(trainer.step(images[mine], labels[mine]))
             seconds.append(time.perf_counter() - start)
             advance(f"loss {losses[-1]:.3f}")
+            if saving and trainer.iteration % saving[1] == 0 and trainer.iteration < last:
+                trainer.save(saving[0])
     return losses, seconds
 
 

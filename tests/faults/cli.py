@@ -13,6 +13,13 @@ FAULTS = (
         "tests/refimpl/cli",
     ),
     Fault(
+        "a validation file is not tested with",
+        "refimpl/backend/data.py",
+        'names = {f"test_{name}": name for name in ("images", "labels", "targets") if name in other}',
+        "names = dict[str, str]()",
+        "tests/refimpl/cli/test_run.py",
+    ),
+    Fault(
         "an interrupt ends with status 0",
         "refimpl/cli/__init__.py",
         'status, says = INTERRUPTED, "interrupted"',

@@ -336,6 +336,36 @@ def test_own_targets_and_labels_a_pixel(
     assert lacks(wrong("run", "mine.py:pixels", *cpu, "--data", "small.npz"), "4×4", "8×8") == []
 
 
+def test_a_validation_split_of_ones_own(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine.npz", tmp_path / "other.npz"
+    random = np.random.default_rng(0)
+    for path, count in ((mine, 40), (other, 7)):
+        labels = np.arange(count) % 3
+        np.savez(path, images=random.normal(size=(count, 1, 8, 8)).astype(np.float32), labels=labels)
+    run = ("run", "lenet", "--batch", 4, "--backend", "cpu", "--steps", 1, "--json")
+    for validation, count in ((0.1, 4), (other, 7)):
+        assert json.loads(refimpl(*run, "--data", mine, "--validation", validation).out)["tested"] == count
+    assert json.loads(refimpl(*run, "--data", "digits", "--validation", 0.5).out)["tested"] == 898
+    assert lacks(wrong(*run, "--data", mine, "--validation", 0.99), 4, "1 image") == []
+    assert lacks(wrong(*run, "--data", mine, "--validation", 2), "share", 2) == []
+    assert lacks(wrong(*run, "--data", "digits", "--validation", other), "--validation", "digits") == []
+    assert lacks(wrong(*run, "--validation", 0.5), "--validation", "synthetic") == []
+    assert lacks(wrong(*run, "--data", mine, "--validation", tmp_path / "none.npz"), "none.npz") == []
+
+
+def test_a_checkpoint_is_written_on_the_way(refimpl: Command, wrong: Wrong, tmp_path: Path) -> None:
+    """The run diverges, and what it saved last is there."""
+    path, good = tmp_path / "kept.npz", tmp_path / "good.npz"
+    assert refimpl("run", *DIGITS, "--steps", 3, "--save", path, "--save-every", 2).status == 0
+    with np.load(path) as saved:
+        assert json.loads(str(saved["about"]))["settings"]["iteration"] == 3
+    failed = refimpl("run", *DIGITS, "--steps", 60, "--rate", 1e20, "--save", good, "--save-every", 1)
+    assert failed.status == 2 and failed.err.count("\n") == 1
+    with np.load(good) as saved:
+        assert json.loads(str(saved["about"]))["settings"]["iteration"] >= 1
+    assert lacks(wrong("run", *DIGITS, "--save-every", 2), "--save-every", "--save") == []
+
+
 def test_nan_in_training_names_a_layer_and_keeps_what_was_learnt(refimpl: Command, tmp_path: Path) -> None:
     path = str(tmp_path / "before.npz")
     said = refimpl("run", *DIGITS, "--steps", 60, "--rate", 1e20, "--save", path)
