@@ -104,24 +104,17 @@ def backward(
     _apply("dropout.backward", dy, dx, probability, seed, layer, iteration, stream)
 
 
-def _apply(where: str, x: Any, y: Any, probability: float, seed: int, layer: int, iteration: int, stream: Any) -> None:
+def checked_draw(where: str, probability: float, seed: int, layer: int, iteration: int) -> tuple[float, ...]:
+    """What a kernel needs to draw: threshold, scale, and the words of the seed, the layer and the iteration."""
     if not 0 <= probability < 1:
         raise KernelError(f"{where}: probability is {probability}; it must be at least 0 and below 1")
     for name, number, bits in (("seed", seed, 64), ("layer", layer, 32), ("iteration", iteration, 64)):
         if not 0 <= number < 2**bits:
             raise KernelError(f"{where}: {name} is {number}; it must be at least 0 and below 2**{bits}")
-    launch(
-        dropout_apply,
-        tiles(size(x)),
-        x,
-        y,
-        size(x),
-        int(probability * 2**32),
-        1 / (1 - probability),
-        seed % 2**32,
-        seed // 2**32,
-        layer,
-        iteration % 2**32,
-        iteration // 2**32,
-        stream=stream,
-    )
+    threshold, scale = int(probability * 2**32), 1 / (1 - probability)
+    return threshold, scale, seed % 2**32, seed // 2**32, layer, iteration % 2**32, iteration // 2**32
+
+
+def _apply(where: str, x: Any, y: Any, probability: float, seed: int, layer: int, iteration: int, stream: Any) -> None:
+    draw = checked_draw(where, probability, seed, layer, iteration)
+    launch(dropout_apply, tiles(size(x)), x, y, size(x), *draw, stream=stream)

@@ -653,6 +653,49 @@ def dropout_backward(dy: Array, probability: float, seed: int, layer: int, itera
     return dropout_forward(dy, probability, seed, layer, iteration)
 
 
+def drop_path_forward(x: Array, probability: float, seed: int, layer: int, iteration: int) -> Array:
+    """Dropped images are zero, the others scaled; image n takes word 0 of the counter (n, layer, iteration)."""
+    counter = np.zeros((len(x), 4), dtype=np.uint64)
+    counter[:, 0] = np.arange(len(x))
+    counter[:, 1:] = layer, iteration % 2**32, iteration // 2**32
+    kept = philox(counter, (seed % 2**32, seed // 2**32))[:, 0] >= np.uint64(int(probability * 2**32))
+    return rounded(np.where(kept.reshape(-1, *(1 for _ in x.shape[1:])), wide(x) / (1 - probability), 0))
+
+
+def drop_path_backward(dy: Array, probability: float, seed: int, layer: int, iteration: int) -> Array:
+    return drop_path_forward(dy, probability, seed, layer, iteration)
+
+
+# -- channels and rows in other places ---------------------------------------------------------------------------------
+
+
+def channel_shuffle_forward(x: Array, groups: int) -> Array:
+    return x.reshape(len(x), groups, x.shape[1] // groups, -1).swapaxes(1, 2).reshape(x.shape)
+
+
+def channel_shuffle_backward(dy: Array, groups: int) -> Array:
+    return channel_shuffle_forward(dy, dy.shape[1] // groups)
+
+
+def take_forward(x: Array, count: int, axis: int = 1, start: int = 0) -> Array:
+    return np.take(x, range(start, start + count), axis)
+
+
+def take_backward(dy: Array, x_shape: Sequence[int], axis: int = 1, start: int = 0) -> Array:
+    dx = np.zeros(x_shape, np.float32)
+    np.moveaxis(dx, axis, 0)[start : start + dy.shape[axis]] = np.moveaxis(dy, axis, 0)
+    return dx
+
+
+def pad_forward(x: Array, pad: Sequence[int], value: float = 0.0) -> Array:
+    return rounded(padded(x, pad, value))
+
+
+def pad_backward(dy: Array, pad: Sequence[int], value: float = 0.0) -> Array:
+    top, left, bottom, right = pad
+    return dy[:, :, top : dy.shape[2] - bottom, left : dy.shape[3] - right]
+
+
 # -- softmax and cross-entropy, over rows ------------------------------------------------------------------------------
 
 

@@ -28,7 +28,7 @@ from refimpl.network.conventions import VDNN, Conventions
 from refimpl.network.kinds import TRAITS, LayerKind
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
-from refimpl.network.shapes import convolved, pooled, transposed
+from refimpl.network.shapes import convolved, four_sides, pooled, transposed
 from refimpl.text import counted, offer
 
 Size = int | tuple[int, int]
@@ -325,6 +325,47 @@ class Builder:
             raise NetworkError(f"{where}: the probability is {probability}; give at least 0 and less than 1")
         return self._same("dropout", name, after, probability=probability)
 
+    def drop_path(self, probability: float, name: str | None = None, after: Layer | None = None) -> Layer:
+        """Stochastic depth: all maps of an image are set to 0 with this probability, and scaled up otherwise."""
+        if not 0 <= probability < 1:
+            raise NetworkError(
+                f"{name or 'drop_path'}: the probability is {probability}; give at least 0 and less than 1"
+            )
+        return self._same("drop_path", name, after, probability=probability)
+
+    def channel_shuffle(self, groups: int, name: str | None = None, after: Layer | None = None) -> Layer:
+        """The channels of the groups in turn, as in ShuffleNet: the first of each group, then the second of each, …"""
+        channels = (after or self.last).shape[1]
+        if channels % _whole(name or "channel_shuffle", groups, "groups"):
+            raise NetworkError(f"{name or 'channel_shuffle'}: {channels} channels cannot be cut into {groups} groups")
+        return self._same("channel_shuffle", name, after, groups=int(groups))
+
+    def take(
+        self, count: int, start: int = 0, axis: int = 1, name: str | None = None, after: Layer | None = None
+    ) -> Layer:
+        """A part of the channels: `count` from channel `start` on; with axis=2 of the rows."""
+        layer = self._new("take", name, [after or self.last])
+        shape = layer.producers[0].shape
+        if axis not in (1, 2) or axis >= len(shape):
+            raise NetworkError(f"{layer}: axis is {axis!r} of {shape}; give 1 for channels, 2 for rows")
+        until = _whole(layer, start, "start", 0) + _whole(layer, count, "count")
+        if until > shape[axis]:
+            raise NetworkError(f"{layer}: {count} from {start} on are not within the {shape[axis]} of {shape}")
+        layer.options = {"axis": axis, "start": int(start)}
+        return self._add(layer, (*shape[:axis], int(count), *shape[axis + 1 :]))
+
+    def pad(self, sides: Pad, value: float = 0.0, name: str | None = None, after: Layer | None = None) -> Layer:
+        """Rows and columns of one number around the maps; zeros before a convolution are its own option."""
+        layer = self._new("pad", name, [after or self.last])
+        shape, pad = layer.producers[0].shape, _sides(layer, sides)
+        if len(shape) != 4:
+            raise NetworkError(f"{layer}: its input is {shape}, not maps of a height and a width")
+        if not -inf < value < inf:
+            raise NetworkError(f"{layer}: value is {value!r}; give a number")
+        top, left, bottom, right = four_sides(pad)
+        layer.options = {"pad": (top, left, bottom, right), "value": float(value)}
+        return self._add(layer, (*shape[:2], top + shape[2] + bottom, left + shape[3] + right))
+
     def concat(self, *layers: Layer, name: str | None = None) -> Layer:
         """The layers' maps one after the other along the channels."""
         layer = self._many("concat", name, layers)
@@ -498,7 +539,8 @@ ELSEWHERE = {
     "adaptive_avg_pool2d": "pool_to", "adaptive_pool": "pool_to", "adaptive_max_pool2d": "pool_to",
     "count_include_pad": "count_padding", "dilations": "dilation", "group": "groups",
     "conv_transpose2d": "conv_transpose", "convtranspose2d": "conv_transpose", "output_padding": "out_pad",
-    "deconv": "conv_transpose", "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
+    "stochastic_depth": "drop_path", "split": "take", "slice": "take", "deconv": "conv_transpose",
+    "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
     "mse": "mean_squared_error", "mse_loss": "mean_squared_error", "mseloss": "mean_squared_error",
     "bce": "binary_cross_entropy", "bcewithlogitsloss": "binary_cross_entropy",
     "binary_cross_entropy_with_logits": "binary_cross_entropy", "ignored": "ignore_index",

@@ -4,12 +4,12 @@
 | --- | --- | --- | --- |
 | conv, conv_transpose, fc | x, w, b → y | x, dy (not y) | new |
 | pool | x → y | x, y, dy | new |
-| upsample | x → y | dy | new |
+| upsample, channel_shuffle, take, pad | x → y | dy | new |
 | relu and other element-wise kinds | x → y, or in place | x or y, dy | in place on dy |
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
 | layernorm, groupnorm | x → y | x, dy (not y) | in place on dy |
-| dropout | x → y | dy; the mask follows from seed, layer and iteration | new |
+| dropout, drop_path | x → y | dy; the mask follows from seed, layer and iteration | new |
 | softmax | x → y, or in place | y | in place on y; new if forward was in place |
 | mul | x, gate → y | x, gate, dy | x's in place on dy, the gate's new |
 | scale | x, w → y | x, dy | in place on dy |
@@ -65,7 +65,7 @@ def inference(network: Shared, layer: Layer) -> list[Call]:
         given |= {name: layer.statistics[name] for name in ("running_mean", "running_variance")}
         arguments = {**given, "y": layer.y, "epsilon": layer.options["epsilon"]}
         return [Call("batchnorm.inference", arguments, given.values(), [layer.y])]
-    if layer.kind == "dropout":
+    if layer.kind in ("dropout", "drop_path"):
         return [Call("elementwise.copy", {"x": layer.x, "y": layer.y}, [layer.x], [layer.y])]
     if layer.traits.work == "loss":
         return LOSSES[layer.kind](network, layer, network.output.predictions)
@@ -165,7 +165,7 @@ def _dropout_options(layer: Layer) -> dict[str, object]:
 
 def _dropout_forward(network: Shared, layer: Layer) -> list[Call]:
     arguments = {"x": layer.x, "y": layer.y, **_dropout_options(layer)}
-    return [Call("dropout.forward", arguments, [layer.x], [layer.y])]
+    return [Call(f"{layer.kind}.forward", arguments, [layer.x], [layer.y])]
 
 
 def _loss_forward(network: Shared, layer: Layer) -> list[Call]:
@@ -241,7 +241,8 @@ def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
 FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "conv": _linear_forward, "fc": _linear_forward, "conv_transpose": _transposed_forward,
     "pool": _pool_forward, "lrn": _elementwise_forward,
-    "upsample": _elementwise_forward,
+    **dict.fromkeys(("upsample", "channel_shuffle", "take", "pad"), _elementwise_forward),
+    "drop_path": _dropout_forward,
     "batchnorm": _batchnorm_forward, "layernorm": _layernorm_forward, "groupnorm": _layernorm_forward,
     "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward), "mul": _mul_forward, "scale": _scale_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
@@ -407,7 +408,7 @@ class Backward:
         dx, then = self._into(layer, layer.x)
         return [Call(f"{layer.kind}.backward", {"dy": dy, "dx": dx, **layer.options}, [dy], [dx]), *then]
 
-    _upsample = _moved
+    _upsample = _channel_shuffle = _take = _pad = _moved
 
     def _lrn(self, layer: Layer) -> list[Call]:
         x, dy = layer.x, self._dy(layer)
@@ -445,7 +446,9 @@ class Backward:
         x, dy = layer.x, self._dy(layer)
         dx, then = self._into(layer, x)
         arguments = {"dy": dy, "dx": dx, **_dropout_options(layer)}
-        return [Call("dropout.backward", arguments, [dy], [dx]), *then]
+        return [Call(f"{layer.kind}.backward", arguments, [dy], [dx]), *then]
+
+    _drop_path = _dropout
 
     def _softmax(self, layer: Layer) -> list[Call]:
         y, labels = layer.y, self.network.output.labels

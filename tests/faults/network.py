@@ -59,6 +59,14 @@ FAULTS = (
         slow=True,
     ),
     Fault(
+        "the second half of a split is imported as the first",
+        "refimpl/network/imported/torch_module.py",
+        "return graph.taken(call, axis, sum(sizes[:number]), sizes[number])",
+        "return graph.taken(call, axis, 0, sizes[number])",
+        "tests/refimpl/network/test_imported_kinds.py",
+        slow=True,
+    ),
+    Fault(
         "a resize of ONNX's whose corners stay is imported as one whose corners move",
         "refimpl/network/imported/onnx_nodes.py",
         '"align_corners": True}',

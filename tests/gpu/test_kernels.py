@@ -18,9 +18,11 @@ import pytest
 from kernels import (
     adamw,
     batchnorm,
+    channel_shuffle,
     clip,
     concat,
     conv,
+    drop_path,
     dropout,
     elementwise,
     fc,
@@ -30,6 +32,7 @@ from kernels import (
     lrn,
     mean_loss,
     mul,
+    pad,
     pixel_softmax,
     pool,
     reference,
@@ -37,6 +40,7 @@ from kernels import (
     scale,
     sgd,
     softmax,
+    take,
     upsample,
 )  # fmt: skip
 from kernels.conv.shape import PASSES, ConvShape
@@ -228,6 +232,38 @@ def upsampling(form: str, **how: Any) -> Iterator[Case]:
         f"upsample.backward {form}", arrays,
         lambda a, stream: upsample.backward(a.dy, a.dx, **how, stream=stream),
         lambda a: {"dx": reference.upsample_backward(a.dy, small[2:], **how)},
+    )  # fmt: skip
+
+
+def moving_cases() -> Iterator[Case]:
+    n, c, h, w = shape = sized((8, 64, 57, 55), (3, 6, 17, 15))
+    chance = {"probability": 0.4, "seed": 2**40 + 3, "layer": 5, "iteration": 2**33 + 1}
+    yield from moving("drop_path", drop_path, shape, shape, {}, chance)
+    yield from moving("channel_shuffle", channel_shuffle, shape, shape, {}, {"groups": 2})
+    yield from moving("take", take, shape, (n, c // 2, h, w), {"count": c // 2}, {"start": 1})
+    yield from moving("take, rows", take, shape, (n, c, 3, w), {"count": 3}, {"axis": 2, "start": 4})
+    yield from moving("pad", pad, shape, (n, c, h + 3, w + 3), {}, {"pad": (1, 0, 2, 3), "value": 0.5})
+
+
+def moving(
+    name: str, module: Any, x_shape: Any, y_shape: Any, more: dict[str, Any], how: dict[str, Any]
+) -> Iterator[Case]:
+    kind, _, form = name.partition(", ")
+    by_numpy, slopes = (getattr(reference, f"{kind}_{direction}") for direction in ("forward", "backward"))
+    of_x = {"x_shape": x_shape} if kind == "take" else {}
+
+    def arrays() -> Arrays:
+        return Arrays(x=drawn(*x_shape), y=blank(*y_shape), dy=drawn(*y_shape), dx=blank(*x_shape))
+
+    yield Case(
+        f"{kind}.forward {form}", arrays,
+        lambda a, stream: module.forward(a.x, a.y, **how, stream=stream),
+        lambda a: {"y": by_numpy(a.x, **more, **how)},
+    )  # fmt: skip
+    yield Case(
+        f"{kind}.backward {form}", arrays,
+        lambda a, stream: module.backward(a.dy, a.dx, **how, stream=stream),
+        lambda a: {"dx": slopes(a.dy, **of_x, **how)},
     )  # fmt: skip
 
 
@@ -629,8 +665,9 @@ def learning_cases() -> Iterator[Case]:
 
 CASES = [
     *learning_cases(),
-    *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *fully_connected_cases(),
-    *normalisation_cases(), *set_normalisation_cases(), *loss_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
+    *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *moving_cases(),
+    *fully_connected_cases(), *normalisation_cases(), *set_normalisation_cases(), *loss_cases(), *pixel_loss_cases(),
+    *mean_loss_cases("squared"),
     *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(), *product_cases(),
 ]  # fmt: skip
 

@@ -21,9 +21,11 @@ import kernels
 from kernels import (
     adamw,
     batchnorm,
+    channel_shuffle,
     clip,
     concat,
     conv,
+    drop_path,
     dropout,
     elementwise,
     fc,
@@ -33,11 +35,13 @@ from kernels import (
     lrn,
     mean_loss,
     mul,
+    pad,
     pixel_softmax,
     pool,
     scale,
     sgd,
     softmax,
+    take,
     upsample,
 )
 from kernels.conv import bias, grouped
@@ -329,6 +333,24 @@ def dropout_both_ways() -> Outputs:
     dropout.forward(x, y, **options)
     dropout.backward(x, dx, **options)
     return [y, dx]
+
+
+@case
+def drop_path_channel_shuffle_take_and_pad() -> Outputs:
+    x, outputs = drawn(3, 6, 5, 7), []
+    chance: dict[str, Any] = {"probability": 0.4, "seed": 12345678901, "layer": 3, "iteration": 9}
+    for module, how, y_shape in (
+        (drop_path, chance, x.shape),
+        (channel_shuffle, {"groups": 3}, x.shape),
+        (take, {"start": 2}, (3, 3, 5, 7)),
+        (take, {"axis": 2, "start": 1}, (3, 6, 2, 7)),
+        (pad, {"pad": (1, 0, 2, 3), "value": 0.5}, (3, 6, 8, 10)),
+    ):
+        y, dx = empty(*y_shape), empty(*x.shape)
+        module.forward(x, y, **how)  # type: ignore[attr-defined]
+        module.backward(y, dx, **how)  # type: ignore[attr-defined]
+        outputs += [y, dx]
+    return outputs
 
 
 @case

@@ -94,7 +94,9 @@ def _dropout(settings: Mapping[str, float]) -> Dropout:
 
     def dropped(layer: Layer, x: torch.Tensor) -> torch.Tensor:
         drawn: dict[str, Any] = {"seed": settings["seed"], "layer": layer.number, "iteration": settings["iteration"]}
-        mask = reference.dropout_forward(np.ones(x.shape, np.float32), layer.options["probability"], **drawn)
+        mask = getattr(reference, f"{layer.kind}_forward")(
+            np.ones(x.shape, np.float32), layer.options["probability"], **drawn
+        )
         return x * torch.tensor(mask, dtype=x.dtype)
 
     return dropped

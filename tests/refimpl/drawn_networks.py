@@ -28,7 +28,8 @@ CONVENTIONS = (
 ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwise and kind != "relu")
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
-    "layernorm", "groupnorm", "join", "concat", "mul", "scale", *ACTIVATIONS,
+    "layernorm", "groupnorm", "join", "concat", "mul", "scale", "drop_path", "channel_shuffle", "take", "pad",
+    *ACTIVATIONS,
 )  # fmt: skip
 
 
@@ -111,6 +112,17 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
         groups = draw(st.sampled_from([1, x.shape[1]]))
         filters = groups * draw(st.integers(1, 2)) if groups > 1 else draw(st.integers(1, 4))
         b.conv_transpose(filters, (3, 4), stride, bias=draw(st.booleans()), after=x, groups=groups, **how)
+    elif kind == "drop_path":
+        b.drop_path(draw(st.sampled_from([0.0, 0.4])), after=x)
+    elif kind == "channel_shuffle":
+        b.channel_shuffle(draw(st.sampled_from([n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0])), after=x)
+    elif kind == "take":
+        axis = draw(st.integers(1, 2))
+        start = draw(st.integers(0, x.shape[axis] - 1))
+        b.take(draw(st.integers(1, x.shape[axis] - start)), start, axis, after=x)
+    elif kind == "pad":
+        wide = max(height, width) > 8
+        b.pad((0, 1) if wide else draw(st.sampled_from([1, (2, 0, 0, 1)])), draw(st.sampled_from([0.0, -1.5])), after=x)
     elif kind in ("layernorm", "groupnorm"):
         groups = [draw(st.sampled_from([1, x.shape[1]]))] if kind == "groupnorm" else []
         getattr(b, kind)(*groups, affine=draw(st.booleans()), after=x)
@@ -150,6 +162,10 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
         "fc": (6,),
         "upsample": (2,),
         "groupnorm": (2,),
+        "drop_path": (0.5,),
+        "channel_shuffle": (2,),
+        "take": (2, 1),
+        "pad": (1,),
     }
     if kind in ("join", "concat", "fork"):
         getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")

@@ -21,7 +21,10 @@ difference in padding, rounding or the order of numbers is found here and not in
 | permute | axes: the order of an image's three axes | |
 | lrn | size, ahead, alpha, beta, k | |
 | dropout | probability | |
-| pad | pad: zeros at the top, left, bottom and right, before a convolution | |
+| pad | pad: of the top, left, bottom and right; value | |
+| drop_path | probability | |
+| channel_shuffle | groups | |
+| take | count, start, axis: 1 or 2 | |
 | mul | of two nodes: x and a gate | |
 | scale | | w, one number a channel |
 | concat, add, softmax, identity, reshape | | |
@@ -102,6 +105,10 @@ class OperatorCall(ABC):
         """The whole shape of the first input, the batch included; empty where it is unknown."""
 
     @abstractmethod
+    def inputs_of_view(self) -> list[str]:
+        """Of the view of maps that is its input: what that one views, as maps."""
+
+    @abstractmethod
     def attribute(self, name: str, default: Any) -> Any:
         """What the call is given beside its inputs."""
 
@@ -172,7 +179,7 @@ def built(graph: Graph, batch: int, output: str | None = None) -> Network:
         if node.name not in needed:
             continue
         _check_size(node.name, node.shape)
-        inputs = [values[name] for name in node.inputs]
+        inputs = [_with_zeros(b, node, values[name]) for name in node.inputs]
         if node.operation == "softmax" and node.name != end:
             raise NetworkError(f"{node.name}: a softmax inside the network is not supported; only its end can be one")
         made = OPERATIONS[node.operation](b, node, inputs)
@@ -269,7 +276,7 @@ def _checked(graph: Graph, node: Node, made: Value) -> Value:
         return made
     if made.axes != IN_ORDER:
         found = tuple(found[axis] for axis in made.axes)
-    alike = len(wanted) == 1 or _squeezed(found) == _squeezed(wanted)
+    alike = len(wanted) == 1 or node.operation == "reshape" or _squeezed(found) == _squeezed(wanted)
     if found != wanted and not (alike and prod(found) == prod(wanted)):
         raise NetworkError(f"{node.name}: {_by(found)} an image here, {_by(wanted)} in {graph.origin}: not supported")
     return made._replace(shape=wanted)
@@ -346,11 +353,27 @@ def normalised(call: OperatorCall, epsilon: float, weights: dict[str, FirstValue
 
 
 def permuted(call: OperatorCall, axes: Sequence[int]) -> Translated:
-    """The axes of a batch of maps in this order."""
+    """The axes of a batch of maps in this order; of maps whose channels are viewed as a matrix: its transpose."""
     axes = [axis % len(axes) for axis in axes]
+    if axes == [0, 2, 1, 3, 4] and call.shape:
+        per_group, groups, *area = call.shape
+        call.inputs, call.shape = call.inputs_of_view(), (groups * per_group, *area)
+        return "channel_shuffle", {"groups": groups}
     if len(axes) != 4 or axes[0] != 0:
         raise Unsupported(f"a permutation of the axes {[*axes]} is not supported, only of an image's maps")
     return "permute", {"axes": tuple(axis - 1 for axis in axes[1:])}
+
+
+def taken(call: OperatorCall, axis: int, start: int, count: int) -> Translated:
+    """A part of one axis of a batch."""
+    whole = call.shape_of_input()
+    axis %= max(1, len(whole))
+    if axis >= len(whole) or count == whole[axis]:
+        return "identity", {}
+    if axis not in (1, 2) or not 0 < count <= whole[axis] - start:
+        raise Unsupported(f"a part of axis {axis} is not supported, only of channels or rows")
+    call.inputs = call.inputs[:1]
+    return "take", {"count": count, "start": start, "axis": axis}
 
 
 def upsampled(call: OperatorCall, mode: str, align_corners: bool, factors: Sequence[float] | None) -> Translated:
@@ -415,9 +438,15 @@ def _plain(node: Node, value: Value) -> Layer:
 
 def _permuted(node: Node, value: Value) -> Layer:
     """The layer whose numbers are the input's, its axes perhaps in another order."""
-    if value.pad != NO_PAD:
-        raise NetworkError(f"{node.name}: zeros around its input are supported before a convolution only")
     return value.layer
+
+
+def _with_zeros(b: Builder, node: Node, value: Value) -> Value:
+    """The input, its zeros as a layer: only a convolution has them as an option."""
+    if value.pad == NO_PAD or node.operation == "conv":
+        return value
+    layer = b.pad(value.pad, after=value.layer)
+    return Value(layer, layer.shape[1:])
 
 
 def _conv(b: Builder, node: Node, inputs: list[Value]) -> Value:
@@ -489,7 +518,8 @@ def _as_it_is(b: Builder, node: Node, inputs: list[Value]) -> Value:
 def _permute(b: Builder, node: Node, inputs: list[Value]) -> Value:
     """The same maps, read in another order."""
     (value,) = inputs
-    if len(value.layer.shape) != 4 or sorted(value.shape) != sorted(value.layer.shape[1:]):
+    own = value.layer.shape[1:]
+    if len(own) != 3 or value.shape != tuple(own[axis] for axis in value.axes):
         raise NetworkError(f"{node.name}: only the axes of maps can be permuted, not those of {_by(value.shape)}")
     return value._replace(shape=node.shape, axes=tuple(value.axes[axis] for axis in node.attributes["axes"]))
 
@@ -507,6 +537,9 @@ def _layernorm(b: Builder, node: Node, inputs: list[Value]) -> Value:
 
 def _pad(b: Builder, node: Node, inputs: list[Value]) -> Value:
     (value,) = inputs
+    if node.attributes["value"]:
+        made = b.pad(node.attributes["pad"], node.attributes["value"], name=node.name, after=_maps(node, value))
+        return Value(made, node.shape)
     return Value(_maps(node, value), value.shape, node.attributes["pad"])
 
 
@@ -515,6 +548,8 @@ OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {
     "pool_to": _method("pool_to", _maps), "global_pool": _method("global_pool", _maps),
     "upsample": _method("upsample_to", _maps),
     "batchnorm": _method("batchnorm", _maps), "lrn": _method("lrn", _maps), "dropout": _method("dropout", _plain),
+    "drop_path": _method("drop_path", _permuted), "channel_shuffle": _method("channel_shuffle", _maps),
+    "take": _method("take", _maps),
     "layernorm": _layernorm, "groupnorm": _method("groupnorm", _maps), "permute": _permute,
     "concat": _several("concat"), "add": _several("join"), "pad": _pad,
     "mul": _mul, "scale": _method("scale", _maps),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -39,7 +39,7 @@ def graph_of(file: OnnxFile) -> Graph:
     name, batch, shapes = file.shapes()
     translation = _OnnxTranslation(file, batch, shapes)
     translation.names[name] = ""
-    nodes = [made for node in file.graph.node if (made := translation.node(node)) is not None]
+    nodes = [made for node in file.graph.node for made in translation.nodes(node)]
     outputs = [translation.names[value.name] for value in file.graph.output if value.name in translation.names]
     return Graph(file.name, "ONNX", "", shapes[name][1:], nodes, outputs, file.path)
 
@@ -53,28 +53,35 @@ class _OnnxTranslation:
         self.readers = Counter(name for node in file.graph.node for name in node.input)
         file.constants.learn(shapes, batch)
 
-    def node(self, node: Any) -> Node | None:
-        """A node in our operations; None: it computes no map, but a shape or an axis."""
-        call = OnnxCall(self, node)
-        if not call.inputs or not node.output or node.op_type in OF_SHAPES:
-            return None
-        made = translated(label(node), node.op_type, OPERATORS.get(node.op_type), call)
-        self.names[node.output[0]], self.made[node.output[0]] = made.name, made
-        return made
+    def nodes(self, node: Any) -> Iterator[Node]:
+        """A node in our operations, one for each output; none where it computes no map, but a shape or an axis."""
+        for number, output in enumerate(node.output if node.op_type == "Split" else node.output[:1]):
+            call = OnnxCall(self, node, number)
+            if call.inputs and node.op_type not in OF_SHAPES:
+                name = f"{label(node)}.{number}" if number else label(node)
+                made = translated(name, node.op_type, OPERATORS.get(node.op_type), call)
+                self.names[output], self.made[output] = made.name, made
+                yield made
 
 
 class OnnxCall(graph.OperatorCall):
-    """One node: its attributes and its inputs."""
+    """One node: its attributes and its inputs; of several outputs one has this number."""
 
-    def __init__(self, translation: _OnnxTranslation, node: Any) -> None:
-        self.of, self.node = translation, node
+    def __init__(self, translation: _OnnxTranslation, node: Any, number: int = 0) -> None:
+        self.of, self.node, self.number = translation, node, number
         get = translation.file.onnx.helper.get_attribute_value
         self.attributes = {attribute.name: get(attribute) for attribute in node.attribute}
         self.inputs = [translation.names[name] for name in node.input if name in translation.names]
-        self.find_shape(translation.shapes.get(node.output[0], ()) if node.output else (), translation.batch)
+        self.find_shape(translation.shapes.get(node.output[number], ()) if node.output else (), translation.batch)
 
     def shape_of_input(self) -> tuple[int, ...]:
         return self.of.shapes.get(self.node.input[0], ())
+
+    def inputs_of_view(self) -> list[str]:
+        view = self.of.makers.get(self.node.input[0])
+        if view is None or view.op_type != "Reshape" or len(self.of.shapes.get(view.input[0], ())) != 4:
+            raise Unsupported("a transposition of five axes is supported as ShuffleNet's shuffle of channels only")
+        return [self.of.names[view.input[0]]]
 
     def attribute(self, name: str, default: Any) -> Any:
         """An attribute; a text is decoded."""
@@ -373,15 +380,25 @@ def _pad(call: OnnxCall) -> Translated:
     pads, value = call.numbers("pads", 1), call.numbers("value", 2)
     call.inputs = call.inputs[:1]
     call.require(mode="constant")
-    if (
-        value not in (None, [], [0.0])
-        or call.optional(3)
-        or pads is None
-        or len(pads) != 8
-        or any(pads[:2] + pads[4:6])
-    ):
-        raise Unsupported("only zeros around height and width are supported")
-    return "pad", {"pad": tuple(int(pads[place]) for place in (2, 3, 6, 7))}
+    if call.optional(3) or pads is None or len(pads) != 8 or any(pads[:2] + pads[4:6]) or min(pads) < 0:
+        raise Unsupported("only rows and columns around height and width are supported")
+    return "pad", {"pad": tuple(int(pads[place]) for place in (2, 3, 6, 7)), "value": (value or [0.0])[0]}
+
+
+def _slice(call: OnnxCall) -> Translated:
+    starts, ends, steps = call.numbers("starts", 1), call.numbers("ends", 2), call.numbers("steps", 4) or [1.0]
+    axes, whole = call.numbers("axes", 3) or [0.0], call.shape_of_input()
+    if not starts or not ends or len(starts) != 1 or len(axes) != 1 or steps != [1.0]:
+        raise Unsupported("a part of several axes, or every second row, is not supported")
+    axis = int(axes[0])
+    start, end, _ = slice(int(starts[0]), int(ends[0])).indices(([*whole, 0] if whole else [0])[axis])
+    return graph.taken(call, axis, start, end - start)
+
+
+def _split(call: OnnxCall) -> Translated:
+    axis = int(call.attribute("axis", 0))
+    sizes = [(call.of.shapes.get(name, ()) or (0,))[axis] for name in call.node.output]
+    return graph.taken(call, axis, sum(sizes[: call.number]), sizes[call.number])
 
 
 RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity")
@@ -390,7 +407,7 @@ LRN = ("Pow", "Add", "Mul", "AveragePool", "Pad", "Mul")
 OF_SHAPES = ("Shape", "Size")  #: their outputs are no maps, whatever their inputs are
 
 OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
-    "LayerNormalization": _set_norm(lambda call: None), "Transpose": _transpose,
+    "Slice": _slice, "Split": _split, "LayerNormalization": _set_norm(lambda call: None), "Transpose": _transpose,
     "GroupNormalization": _set_norm(lambda call: int(call.attribute("num_groups", 1))),
     "InstanceNormalization": _set_norm(lambda call: [*call.shape_of_input(), 0, 0][1]),
     "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add,

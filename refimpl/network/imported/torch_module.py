@@ -172,6 +172,12 @@ class TorchCall(graph.OperatorCall):
         value = self.node.args[0].meta.get("val")
         return tuple(map(int, getattr(value, "shape", ())))
 
+    def inputs_of_view(self) -> list[str]:
+        view = self.node.args[0]
+        if _operator(view) not in ("view", "reshape") or len(TorchCall(self.of, view).shape_of_input()) != 4:
+            raise Unsupported("a transposition of five axes is supported as ShuffleNet's shuffle of channels only")
+        return [self.of.names[view.args[0]]]
+
     def pair(self, name: str) -> tuple[int, int]:
         """A number for both axes, or one for each."""
         given = self[name]
@@ -345,6 +351,8 @@ def _mul(call: TorchCall) -> Translated:
     values = [call["self"], call["other"]]
     maps = [value for value in values if value in call.of.names]
     call.inputs = [call.of.names[value] for value in maps]
+    if len(maps) == 1 and (drawn := _stochastic_depth(call, values[values[0] is maps[0]])):
+        return drawn
     if len(maps) == 1 and any(value in call.of.sources for value in values):
         return graph.scaled(call, call._weight("other" if maps[0] is values[0] else "self"))
     if len(maps) < 2 or maps[0] is maps[1]:
@@ -358,10 +366,34 @@ def _mul(call: TorchCall) -> Translated:
 
 def _pad(call: TorchCall) -> Translated:
     call.require(mode="constant")
-    if call["value"] or len(call["pad"]) != 4:
-        raise Unsupported("only zeros around height and width are supported")
-    left, right, top, bottom = call["pad"]
-    return "pad", {"pad": (top, left, bottom, right)}
+    if len(call["pad"]) not in (2, 4) or min(call["pad"]) < 0:
+        raise Unsupported("only rows and columns around height and width are supported")
+    left, right, top, bottom = [*call["pad"], 0, 0][:4]
+    return "pad", {"pad": (top, left, bottom, right), "value": float(call["value"] or 0)}
+
+
+def _slice(call: TorchCall) -> Translated:
+    call.require(step=1)
+    axis, whole = call["dim"], call.shape_of_input()
+    start, end, _ = slice(call["start"], call["end"]).indices(whole[axis])
+    return graph.taken(call, axis, start, end - start)
+
+
+def _channel_shuffle(call: TorchCall) -> Translated:
+    return "channel_shuffle", {"groups": call["groups"]}
+
+
+def _stochastic_depth(call: TorchCall, noise: Any) -> Translated | None:
+    """Maps times a number an image that is drawn as torchvision draws it: 0, or 1 over the probability to stay."""
+    scale = drawn = noise
+    if getattr(scale, "op", "") == "call_function" and _operator(scale) == "div":
+        drawn = scale.args[0]
+    if getattr(drawn, "op", "") != "call_function" or _operator(drawn) != "bernoulli":
+        return None
+    stays, shape = drawn.args[1], tuple(noise.meta["val"].shape)
+    if scale is drawn or scale.args[1] != stays or shape != (call.of.batch, *(1 for _ in shape[1:])):
+        raise Unsupported(f"drawn numbers of shape {list(shape)} are supported as stochastic depth of images only")
+    return "drop_path", {"probability": round(1 - stays, 12)}
 
 
 def _upsample(mode: str) -> Callable[[TorchCall], Translated]:
@@ -377,13 +409,21 @@ def _softmax(call: TorchCall) -> Translated:
 
 
 def _first(call: TorchCall) -> Translated:
-    """The maps of a pooling that has their positions, too."""
-    if call.node.args[1] != 0:
+    """One output of several: the maps of a pooling that has their positions, too, or a part of the channels."""
+    several, number = call.node.args
+    if _operator(several) in ("chunk", "split", "split_with_sizes", "tensor_split"):
+        parent = TorchCall(call.of, several)
+        axis = parent["dim"]
+        sizes = [value.shape[axis] for value in several.meta["val"]]
+        call.node, call.inputs = several, parent.inputs
+        return graph.taken(call, axis, sum(sizes[:number]), sizes[number])
+    if number != 0:
         raise Unsupported("only the first output of this operator is supported")
     return "identity", {}
 
 
 OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
+    "slice": _slice, "channel_shuffle": _channel_shuffle,
     "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm, "permute": _permute,
     "transpose": _transpose,
     "conv2d": _conv2d, "conv_transpose2d": _conv_transpose2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn,

@@ -17,9 +17,11 @@ import numpy as np
 from kernels import (
     adamw,
     batchnorm,
+    channel_shuffle,
     clip,
     concat,
     conv,
+    drop_path,
     dropout,
     elementwise,
     fc,
@@ -29,12 +31,14 @@ from kernels import (
     lrn,
     mean_loss,
     mul,
+    pad,
     pixel_softmax,
     pool,
     relu,
     scale,
     sgd,
     softmax,
+    take,
     upsample,
 )
 from kernels.conv.shape import PASSES, ConvShape
@@ -54,8 +58,8 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 
 FAMILIES = (
     "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
-    "dropout", "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip",
-    "launch",
+    "dropout", "drop_path", "channel_shuffle", "take", "pad",
+    "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip", "launch",
 )  # fmt: skip
 
 # VGG-16's convolutions, 3×3 with padding 1: name, channels, filters, height and width, how many layers are like this.
@@ -410,20 +414,20 @@ def concat_cases(gpu: bool, quick: bool) -> Iterator[Case]:
 
 
 def pool_cases(gpu: bool, quick: bool) -> Iterator[Case]:
-    for mode, window, pad in (("max", 2, 0), ("max", 3, 1), ("average", 2, 0)):
-        yield from pool_case(map_shape(gpu, quick), mode, window, pad)
+    for mode, window, around in (("max", 2, 0), ("max", 3, 1), ("average", 2, 0)):
+        yield from pool_case(map_shape(gpu, quick), mode, window, around)
 
 
-def pool_case(shape: tuple[int, int, int, int], mode: str, window: int, pad: int) -> Iterator[Case]:
+def pool_case(shape: tuple[int, int, int, int], mode: str, window: int, around: int) -> Iterator[Case]:
     """A pooling forward and backward; the stride is 2."""
     n, c, h, w = shape
-    how: dict[str, Any] = {"mode": mode, "window": (window, window), "stride": (2, 2), "pad": (pad, pad)}
-    out = n, c, (h + 2 * pad - window) // 2 + 1, (w + 2 * pad - window) // 2 + 1
+    how: dict[str, Any] = {"mode": mode, "window": (window, window), "stride": (2, 2), "pad": (around, around)}
+    out = n, c, (h + 2 * around - window) // 2 + 1, (w + 2 * around - window) // 2 + 1
     small, what = math.prod(out) / math.prod(shape), f"{mode} {window}×{window}"
 
     def by_torch(x: Any, y: Any) -> Any:
         function = torch.nn.functional.max_pool2d if mode == "max" else torch.nn.functional.avg_pool2d
-        return function(x, window, 2, pad)
+        return function(x, window, 2, around)
 
     def backward(device: Device) -> tuple[Sequence[KernelLaunch], Sequence[Any]]:
         x, y, dy, dx = (random(device, *s) for s in (shape, out, out, shape))
@@ -469,6 +473,22 @@ def upsample_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         )  # fmt: skip
         backward = bound(upsample.backward, shape, small, mode=mode)
         yield streaming_case("upsample", f"backward, {mode}", shape, 1.25, backward)
+
+
+def moving_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """What drops images, and what puts channels and rows elsewhere."""
+    n, c, h, w = shape = map_shape(gpu, quick)
+    chance = {"probability": 0.2, "seed": 1, "layer": 2, "iteration": 3}
+    half, larger = (n, c // 2, h, w), (n, c, h + 2, w + 2)
+    for module, small, large, how in (
+        (drop_path, shape, shape, chance), (channel_shuffle, shape, shape, {"groups": 2}),
+        (take, half, shape, {}), (pad, shape, larger, {"pad": (1, 1, 1, 1)}),
+    ):  # fmt: skip
+        name = module.__name__.removeprefix("kernels.")
+        shapes = (large, small) if module is take else (small, large)
+        moved = 1 + math.prod(small) / math.prod(large)
+        yield streaming_case(name, "forward", large, moved, bound(partial(module.forward, **how), *shapes))
+        yield streaming_case(name, "backward", large, moved, bound(partial(module.backward, **how), *shapes[::-1]))
 
 
 def batchnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
@@ -525,6 +545,7 @@ MAKERS = (
     product_cases,
     batchnorm_cases,
     layernorm_cases,
+    moving_cases,
 )
 
 

@@ -172,7 +172,7 @@ Dropout = Callable[[Layer, Any], Any]
 
 
 def _own(layer: Layer, inputs: list[Any], state: Mapping[str, Any], dropout: Dropout | None) -> Any:
-    if layer.kind == "dropout" and dropout:
+    if layer.kind in ("dropout", "drop_path") and dropout:
         return dropout(layer, inputs[0])
     if layer.kind in TWINS:
         return TWINS[layer.kind](layer, inputs, state)
@@ -267,6 +267,23 @@ def _dropout(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     return functional.dropout(inputs[0], layer.options["probability"])
 
 
+def _drop_path(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    """As torchvision's stochastic depth."""
+    (x,), stays = inputs, 1 - layer.options["probability"]
+    return x * x.new_empty(len(x), *(1 for _ in x.shape[1:])).bernoulli_(stays).div_(stays)
+
+
+def _channel_shuffle(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    from torch.nn import functional
+
+    return functional.channel_shuffle(inputs[0], layer.options["groups"])
+
+
+def _take(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    axis = layer.options["axis"]
+    return inputs[0].narrow(axis, layer.options["start"], layer.shape[axis])
+
+
 def _mul(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     x, gate = inputs
     return x * (gate if gate.shape == x.shape else gate.reshape(*x.shape[:2], *(1 for _ in x.shape[2:])))
@@ -288,6 +305,8 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "conv": _conv, "conv_transpose": _conv_transpose, "fc": _fc, "pool": _pool,
     "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
     "upsample": _upsample, "layernorm": _set_norm, "groupnorm": _set_norm, "mul": _mul, "scale": _scale,
+    "drop_path": _drop_path, "channel_shuffle": _channel_shuffle, "take": _take,
+    "pad": lambda layer, inputs, state: _padded(inputs[0], layer.options["pad"], layer.options["value"]),
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),
     "pixel_softmax": lambda layer, inputs, state: inputs[0],

@@ -69,6 +69,16 @@ class LayerScale(nn.Module):
         return x * self.scale
 
 
+def shuffled(x: Any) -> Any:
+    n, c, h, w = x.shape
+    return x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, -1, h, w)
+
+
+def halves(x: Any) -> Any:
+    left, right = x.chunk(2, dim=1)
+    return (left + right)[:, :, 1:5]
+
+
 def resized(*args: Any, **options: Any) -> Callable[[Any], Any]:
     return lambda x: functional.interpolate(x, *args, **options)
 
@@ -91,6 +101,11 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
         ["fc", "layernorm"],
     ),
     "instance norm": (lambda: nn.InstanceNorm2d(6, affine=True), ["groupnorm"]),
+    "shuffled": (lambda: shuffled, ["channel_shuffle"]),
+    "split": (lambda: lambda x: torch.cat(x.split([4, 2], 1)[::-1], 1), ["take", "take", "concat"]),
+    "halves, sliced": (lambda: halves, ["take", "take", "join", "take"]),
+    "padded": (lambda: lambda x: functional.pad(x, (1, 0, 2, 1), value=0.5), ["pad"]),
+    "zeros around, pooled": (lambda: nn.Sequential(nn.ZeroPad2d((1, 1, 0, 0)), nn.MaxPool2d(2)), ["pad", "pool"]),
     "bilinear to a size": (lambda: resized((4, 11), mode="bilinear"), ["upsample"]),
     "a gate": (lambda: Gate(nn.Sigmoid()), ["pool", "conv", "silu", "conv", "sigmoid", "mul"]),
     "a hard gate, first": (
@@ -108,6 +123,7 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
 #: What PyTorch's exporter writes in other operators, or with weights that the module has not.
 PYTORCH_ALONE: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
     "group norm": (lambda: nn.GroupNorm(2, 6), ["groupnorm"]),
+    "shuffled by its operator": (lambda: nn.ChannelShuffle(3), ["channel_shuffle"]),
     "layer norm without weights": (
         lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(216, elementwise_affine=False)), ["groupnorm"],
     ),
@@ -150,6 +166,14 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[Any], Any]], tuple[Any, ...]]] =
     "permuted pooling": (
         lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.MaxPool2d(2)), ("between.1", "permuted"),
     ),
+    "every second row": (lambda: lambda x: x[:, :, ::2], ("step", 2)),
+    "a part of the images": (lambda: lambda x: torch.cat([x[1:], x[:1]]), ("axis 0", "channels or rows")),
+    "another transposition": (
+        lambda: lambda x: x.view(4, 2, 3, 6, 6).transpose(1, 3).reshape(4, 6, 6, 6), ("transpose", [0, 3, 2, 1, 4]),
+    ),
+    "dropped channels": (
+        lambda: lambda x: x * torch.empty(4, 6, 1, 1).bernoulli_(0.8).div_(0.8), ("stochastic depth", [4, 6, 1, 1]),
+    ),
     "permuted rows": (lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.Flatten()), ("between.1", "permuted")),
 }  # fmt: skip
 
@@ -159,3 +183,12 @@ def test_what_is_computed_in_another_way_is_refused(case: str) -> None:
     make, says = REFUSED[case]
     with raises_naming(NetworkError, *says):
         refimpl.networks.from_torch(Around(make()), SHAPE)
+
+
+def test_stochastic_depth_is_imported_and_drops_whole_images() -> None:
+    def dropped(x: Any) -> Any:
+        return x + functional.relu(x) * torch.empty(len(x), 1, 1, 1).bernoulli_(0.75).div_(0.75)
+
+    network = refimpl.networks.from_torch(Around(dropped), SHAPE)
+    assert [layer.kind for layer in network.layers] == ["conv", "relu", "drop_path", "join", "fc", "softmax"]
+    assert network.layers[2].options == {"probability": 0.25}
