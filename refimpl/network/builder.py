@@ -417,6 +417,22 @@ class Builder:
         """
         return self._same("binary_cross_entropy", name, after)
 
+    def share(self, first: Layer, *others: Layer) -> None:
+        """Have other layers take the parameters of the first, convolutions or fully connected layers of one shape.
+
+        There is one weight for all: its gradient is the sum over the layers, and it is updated once.
+        """
+        self._refuse_if_built()
+        for layer in (first, *others):
+            if layer not in self._known:
+                raise NetworkError(f"{layer!r} is no layer of {self.name}")
+            if layer.kind != first.kind or layer.traits.work != "product":
+                raise NetworkError(f"{layer} is of the kind {layer.kind}; what layers of one kind learn can be shared")
+        for layer in others:
+            if layer is first or layer.shares or first.shares or any(one.shares is layer for one in self.layers):
+                raise NetworkError(f"{layer} and {first}: name all that share in one call, each once")
+            layer.shares = first
+
     # -- the network ---------------------------------------------------------------------------------------------------
 
     def build(self) -> Network:

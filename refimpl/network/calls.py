@@ -25,6 +25,7 @@ also calls the ReLU's kernels, on y and on dy in place, and then reads y in back
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import prod
 from typing import Protocol
@@ -41,6 +42,7 @@ class Shared(Protocol):
     """The tensors that the calls of all layers share; a `Network` has it."""
 
     conventions: Conventions
+    layers: list[Layer]
     learning: Optimisation
     output: Output
     squares: Tensor  #: sums of the gradients' squares, where they are clipped, and
@@ -260,6 +262,9 @@ class Backward:
         self.gradients: dict[Tensor, Tensor] = {}  #: map → its gradient map, as far as it has been filled
         self.managed: list[Tensor] = []  #: every gradient map made
         self.clipped: list[Parameter] = []  #: those that wait for the norm of all gradients
+        #: Parameter → layers that it has a gradient from, in all and so far.
+        self.users = Counter(p for layer in network.layers if layer.learns for p in layer.parameters.values())
+        self.parts: Counter[Parameter] = Counter()
 
     def calls(self, layer: Layer) -> list[Call]:
         """The calls of a layer's backward step; none if neither it nor a layer below it has parameters."""
@@ -316,11 +321,27 @@ class Backward:
 
     def _update(self, layer: Layer) -> list[Call]:
         """The optimiser's calls for the weights whose gradients this step has finished."""
-        trained = [parameter for parameter in layer.parameters.values() if not parameter.frozen]
+        trained = [p for p in layer.parameters.values() if not p.frozen and self._is_finished(p)]
         if self.network.learning.clip is not None:
             self.clipped += trained
             return []
         return [self._applied(parameter) for parameter in trained]
+
+    def _into_gradient(self, layer: Layer, p: Parameter) -> tuple[Tensor, list[Call]]:
+        """The tensor that takes this layer's gradient of a parameter, and the calls that must follow.
+
+        Of layers that share one the first to go backward fills it, and the others add to it.
+        """
+        if self.parts[p] == 0:
+            return p.gradient, []
+        part = Tensor(f"{p.gradient.name} by {layer.name}", p.weight.shape, "weight gradient", managed=True)
+        self.managed.append(part)
+        return part, [self._add(p.gradient, part)]
+
+    def _is_finished(self, p: Parameter) -> bool:
+        """Whether this layer was the last of those that share the parameter."""
+        self.parts[p] += 1
+        return self.parts[p] == self.users[p]
 
     def _applied(self, p: Parameter) -> Call:
         learning, rule = self.network.learning, self.network.learning.rule
@@ -383,17 +404,20 @@ class Backward:
         Where it does need one, that is the last to be allocated.
         """
         dy, w, b = self._dy(layer), layer.parameters["w"], layer.parameters.get("b")
-        calls = [] if w.frozen else [to_filter(w.gradient)]
+        calls = []
+        if not w.frozen:
+            dw, then = self._into_gradient(layer, w)
+            calls = [to_filter(dw), *then]
         if layer.producers[0].learns:
             dx, then = self._into(layer, layer.x)
             made = [to_data(dx), *then]
-            calls = [*made, *calls] if calls and w.gradient.managed else [*calls, *made]
+            calls = [*made, *calls] if calls and dw.managed else [*calls, *made]
         if layer.has_relu:
             relu = {"y": layer.y, "dy": dy, "dx": dy, **layer.relu_options}
             calls.insert(0, Call("relu.backward", relu, [layer.y], updates=[dy]))
         if b and not b.frozen:
-            db = b.gradient
-            calls.append(Call(f"{family}.backward_bias", {"dy": dy, "db": db}, [dy], [db]))
+            db, then = self._into_gradient(layer, b)
+            calls += [Call(f"{family}.backward_bias", {"dy": dy, "db": db}, [dy], [db]), *then]
         return calls + self._update(layer)
 
     def _pool(self, layer: Layer) -> list[Call]:

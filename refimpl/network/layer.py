@@ -105,7 +105,7 @@ class Layer:
 
     __slots__ = (
         "backward", "branches", "consumers", "forward", "has_relu", "kept", "kind", "learns", "name", "number",
-        "options", "outputs", "parameters", "producers", "relu_options", "shape", "statistics",
+        "options", "outputs", "parameters", "producers", "relu_options", "shape", "shares", "statistics",
     )  # fmt: skip
 
     backward: Step
@@ -116,6 +116,7 @@ class Layer:
         self.producers, self.consumers = list(producers), list[Layer]()
         self.number = 0  #: in the order of description, from 1; the same with and without forks and fused ReLUs
         self.shape: tuple[int, ...] = ()
+        self.shares: Layer | None = None  #: the layer whose parameters it has
         self.has_relu = False  #: a ReLU is part of it
         self.relu_options: Mapping[str, Any] = {}  #: of that ReLU
         self.learns = False  #: whether its output depends on a parameter, so that its gradient is needed
@@ -156,7 +157,8 @@ class Layer:
 
     @property
     def parameter_count(self) -> int:
-        return sum(parameter.weight.nbytes // 4 for parameter in self.parameters.values())
+        """Of its own: parameters that it shares are the other layer's."""
+        return 0 if self.shares else sum(parameter.weight.nbytes // 4 for parameter in self.parameters.values())
 
     def __repr__(self) -> str:
         return self.name

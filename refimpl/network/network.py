@@ -134,6 +134,7 @@ class Network:
         data.outputs = [self.input]
         data.learns = self.conventions.input_gradient and not self.learning.frozen
         (self.managed if self.input.managed else self.resident).append(self.input)
+        self._shared: dict[Layer, dict[str, Parameter]] = {}  #: by the layer that they are named after
         for layer in self.layers:
             self._make_maps(layer)
             self._make_parameters(layer)
@@ -193,12 +194,17 @@ class Network:
         return self.conventions.softmax_in_place and alone
 
     def _make_parameters(self, layer: Layer) -> None:
-        shapes = layer.traits.parameters(layer)
-        trained = any(not self.learning.freezes(layer.name, name) for name in shapes)
+        shapes, owner = layer.traits.parameters(layer), layer.shares or layer
+        trained = any(not self.learning.freezes(owner.name, name) for name in shapes)
         layer.learns = trained or any(producer.learns for producer in layer.producers)
+        if shared := self._shared.get(owner):
+            found = {name: parameter.weight.shape for name, parameter in shared.items()}
+            if found != shapes:
+                raise NetworkError(f"{layer} has parameters {shapes}, and those of {owner} are {found}")
+            layer.parameters, shapes = shared, {}
         for name, shape in shapes.items():
-            full = f"{layer.name}.{name}"
-            frozen = self.learning.freezes(layer.name, name)
+            full = f"{owner.name}.{name}"
+            frozen = self.learning.freezes(owner.name, name)
             weight = self._resident(full, shape, "weight")
             # A normalisation computes its gradients together, frozen or not; a product leaves out what it need not.
             computed = not frozen or (layer.learns and layer.traits.work != "product")
@@ -206,6 +212,7 @@ class Network:
             kept = () if frozen else self.learning.rule.states
             states = {state: self._resident(f"{state} of {full}", shape, "momentum") for state in kept}
             layer.parameters[name] = Parameter(weight, gradient, states, frozen)
+        self._shared[owner] = layer.parameters
         for name, shape in layer.traits.statistics(layer).items():
             layer.statistics[name] = self._resident(f"{layer.name}.{name}", shape, "statistic")
         for name, shape in layer.traits.kept(layer).items():
@@ -238,9 +245,11 @@ class Network:
     # -- figures -------------------------------------------------------------------------------------------------------
 
     def parameters(self) -> Iterator[tuple[Layer, str, Parameter]]:
+        """Each once: under the layer that it is named after."""
         for layer in self.layers:
-            for name, parameter in layer.parameters.items():
-                yield layer, name, parameter
+            if not layer.shares:
+                for name, parameter in layer.parameters.items():
+                    yield layer, name, parameter
 
     @property
     def parameter_count(self) -> int:
@@ -287,5 +296,6 @@ def described_again(layers: Iterable[Layer]) -> dict[Layer, Layer]:
         again[old] = new = Layer(old.name, old.kind, tuple(again[x] for x in old.producers), old.options)
         new.number, new.shape, new.has_relu, new.relu_options = old.number, old.shape, old.has_relu, old.relu_options
     for old, new in again.items():
+        new.shares = again[old.shares] if old.shares else None
         new.consumers = [again[consumer] for consumer in old.consumers]
     return again

@@ -221,3 +221,75 @@ def test_wrong_learning_is_one_line() -> None:
         Trainer(sgd, betas=(0.9, 0.99))
     with raises_naming(RunError, "beta2", 1.0):
         Trainer(adamw, betas=(0.9, 1.0))
+
+
+# -- one parameter in several layers -----------------------------------------------------------------------------------
+
+
+def sharing(conventions: Conventions = VDNN) -> Network:
+    """Three convolutions and two fully connected layers share; one is below and beside another."""
+    b = Builder("sharing", (3, 4, 6, 6), conventions)
+    first = b.conv(4, 3, pad=1, name="first")
+    trunk = b.relu()
+    second = b.conv(4, 3, pad=1, name="second")
+    third = b.conv(4, 3, pad=1, name="third", after=trunk)
+    b.join(second, third)
+    b.pool(6, mode="average")
+    one = b.fc(4, name="one")
+    b.relu()
+    two = b.fc(4, name="two")
+    b.share(first, second, third)
+    b.share(two, one)  # named after the one that runs later
+    b.softmax()
+    return b.build()
+
+
+@pytest.mark.parametrize("conventions", [VDNN, SUPERNEURONS, VDNNPP], ids=["vdnn", "superneurons", "vdnnpp"])
+@pytest.mark.parametrize("learning", [{}, {"frozen": ["first"]}], ids=["all", "frozen"])
+def test_shared_parameters_learn_from_all_their_layers(
+    conventions: Conventions, learning: dict[str, Any], torch: Any
+) -> None:
+    from tests.refimpl.by_torch import run_torch
+
+    network = sharing(conventions).trained_by(**learning)
+    assert [f"{layer}.{name}" for layer, name, _ in network.parameters()] == ["first.w", "first.b", "two.w", "two.b"]
+    assert network.parameter_count == 4 * 4 * 9 + 4 + 4 * 4 + 4
+    updates = [call for step in network.steps for call in step.calls if call.function == "sgd.update"]
+    assert len(updates) == (2 if learning else 4)
+    state = new_state(network)
+    expected = run_torch(network, state, *draw_batch(network), SETTINGS)
+    run_plainly(network, state, *draw_batch(network), SETTINGS)
+    for tensor_name, value in expected.items():
+        room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
+        np.testing.assert_allclose(state[tensor_name], value, rtol=0, atol=room, err_msg=tensor_name)
+
+
+def test_shared_parameters_in_little_memory_and_in_ranks() -> None:
+    program = small_program(sharing().trained_by("adamw", clip=0.5))
+    program.verify()
+    assert differing(trained(program, 2)[1], plain_training(program, 2)) == []
+    ranks = sharing().data_parallel(2, 1)
+    reduced = [call for step in ranks.steps for call in step.calls if call.collective]
+    assert sum(len(call.updates) for call in reduced) == 4
+    for step in ranks.steps:
+        for place, call in enumerate(step.calls):
+            if call.collective:  # no gradient is added to after it is averaged
+                later = [other for s in ranks.steps[step.number :] for other in s.calls] + [*step.calls[place + 1 :]]
+                changed = {
+                    t for other in later if other.function != "sgd.update" for t in (*other.writes, *other.updates)
+                }
+                assert not changed & {*call.updates}
+
+
+def test_what_cannot_be_shared_is_one_line() -> None:
+    b = Builder("net", (2, 3, 4, 4))
+    conv, other, norm = b.conv(4, 3, pad=1), b.conv(4, 3, pad=1), b.batchnorm()
+    with raises_naming(NetworkError, "batchnorm1", "batchnorm", "kind"):
+        b.share(conv, norm)
+    with raises_naming(NetworkError, "conv1", "once"):
+        b.share(conv, conv)
+    b.share(conv, other)
+    b.fc(3)
+    b.softmax()
+    with raises_naming(NetworkError, "conv2", "conv1", (4, 4, 3, 3), (4, 3, 3, 3)):
+        b.build()
