@@ -524,7 +524,7 @@ class Builder:
         return height, width
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a Builder has no {name!r}{name_advice(name, (*LAYERS, 'build'))}")
+        raise AttributeError(f"a Builder has no {name!r}{name_advice(name, (*LAYERS, 'share', 'build'))}")
 
     def _refuse_if_built(self) -> None:
         if self._built:

@@ -323,4 +323,4 @@ def test_a_misspelt_layer_or_option_is_one_line_that_says_what_to_write(ask: Any
 
 def test_every_layer_the_builder_has_is_offered() -> None:
     methods = {name for name, found in vars(Builder).items() if callable(found) and not name.startswith("_")}
-    assert methods == {*LAYERS, "build"}
+    assert methods == {*LAYERS, "share", "build"}
