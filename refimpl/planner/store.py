@@ -92,12 +92,12 @@ class StoredMaps(PinnedMemory):
         That is done only to a map that left `lag` steps ago or earlier.
         """
         assert self._step is not None
-        spare = [tensor for tensor in self._raw if not self._raw[tensor].valid or self._is_stored(tensor)]
-        raw = [tensor for tensor in self._raw if tensor in self._planned]
-        if spare:  # outdated, or back ahead: the last of those is needed last
-            self._give_back(spare[-1])
-        elif raw and self._left[raw[0]] + lag <= self._step.number:
-            self._put_away(raw[0])
+        spare = (one for one in reversed(self._raw) if not self._raw[one].valid or self._is_stored(one))
+        oldest = next((tensor for tensor in self._raw if tensor in self._planned), None)
+        if last := next(spare, None):  # outdated, or back ahead: the last of those is needed last
+            self._give_back(last)
+        elif oldest and self._left[oldest] + lag <= self._step.number:
+            self._put_away(oldest)
         else:
             return False
         return True

@@ -31,6 +31,9 @@ from refimpl.text import RefimplError
 LAGS = (None, 32, 24, 16, 12, 8, 6, 4, 3, 2, 1, 0)
 
 
+Place = tuple[int, int, int]  #: in a trace: a step, whether it is before what drained in it, an instruction
+
+
 class PlacementError(RefimplError, ValueError):
     """A trace that no pool serves: one line that says which allocation and why."""
 
@@ -79,11 +82,10 @@ class FoundPool(BothEnds, slots.PoolSearch):
     def search(self, attempt: Callable[..., Program], budget: int, fixed_order: bool) -> Program:
         if not fixed_order:
             return self.first_that_fits(attempt, budget)
-        roomy = attempt(UNLIMITED)
-        one_for_all = copied_when_released(roomy)
+        traces = TracesOfLags(attempt(UNLIMITED))
 
         def trace(lag: int | None) -> Trace:
-            return trace_of(roomy, lag) if one_for_all else trace_of(attempt(UNLIMITED, lag))
+            return traces[lag] if traces.known else trace_of(attempt(UNLIMITED, lag))
 
         if self.hint and (least := ideal(trace(LAGS[-1]))) > budget:
             raise PoolDoesNotFit(None, "the pool", least, budget, budget, budget, {})
@@ -125,40 +127,46 @@ def drained(free: Free, backward: int) -> bool:
     return free.released < free.step <= backward
 
 
-def copied_when_released(program: Program) -> bool:
-    """Whether every map that leaves is copied in the step in which it is released.
+def trace_of(program: Program) -> Trace:
+    """A program's allocations and frees; its resident tensors come first."""
+    return [*resident(program), *program.allocation_trace()]
 
-    Then one program has the traces of all lags (`trace_of`).  A map that is copied sooner may have left before its
-    release, with a map that was copied after it and that a kernel had to wait for; and when, only a plan can say.
+
+def resident(program: Program) -> list[Event]:
+    return [Event(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
+
+
+class TracesOfLags:
+    """The trace of the plan with each lag, from one program that was planned without, in memory enough.
+
+    They differ in when the bytes of offloaded maps are free: `lag` steps after their release, before anything else of
+    that step.  So it is where every map that leaves is copied in the step in which it is released.  One that is copied
+    sooner may have left before its release, with a map that was copied after it and that a kernel had to wait for; and
+    when, only a plan can say: `known` is then False.
     """
-    backward, instructions = first_of_backward(program), program.instructions
-    for life in program.lifetimes():
-        if life.free is not None and drained(life.free, backward):
-            copies = [one for one in (instructions[position] for position in life.uses) if isinstance(one, CopyOut)]
-            if any(copy.step != life.free.released for copy in copies):
-                return False
-    return True
 
+    def __init__(self, program: Program) -> None:
+        self.known, self._program = True, program
+        self._backward, self._resident = first_of_backward(program), resident(program)
+        self._same: list[tuple[Place, Event]] = []  #: what all lags share
+        self._drained: list[tuple[int, int, int]] = []  #: of a block: the step that released it, a place, its number
+        for number, life in enumerate(program.lifetimes()):
+            it, free = life.allocate, life.free
+            allocated = Event(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
+            self._same.append(((it.step, 1, life.begin), allocated))
+            if free is not None and drained(free, self._backward):
+                self._drained.append((free.released, life.end, number))
+                copies = [one for one in map(program.instructions.__getitem__, life.uses) if isinstance(one, CopyOut)]
+                self.known &= all(copy.step == free.released for copy in copies)
+            elif free is not None:
+                self._same.append(((free.step, 1, life.end), Event(number, 0, step=free.step)))
+        self._same.sort()
 
-def trace_of(program: Program, lag: int | None = None) -> Trace:
-    """A program's allocations and frees; its resident tensors come first.
-
-    Args:
-        program: with a lag, one that was planned without, in memory enough, and copies maps when it releases them.
-        lag: the trace is that of the plan with this lag, which differs in when the bytes of offloaded maps are free:
-            `lag` steps after their release, before anything else of that step.
-    """
-    resident = [Event(-1 - number, tensor.nbytes) for number, tensor in enumerate(program.network.resident)]
-    if lag is None:
-        return [*resident, *program.allocation_trace()]
-    backward = first_of_backward(program)
-    events: list[tuple[tuple[int, int, int], Event]] = []  #: a step, whether a block drained before it, a place
-    for number, life in enumerate(program.lifetimes()):
-        it, free = life.allocate, life.free
-        allocated = Event(number, it.tensor.nbytes, it.stays, it.tensor.name, it.tensor.kind, it.step)
-        events.append(((it.step, 1, life.begin), allocated))
-        if free is not None:
-            drains = drained(free, backward)
-            step = min(free.released + lag + 1, backward) if drains else free.step
-            events.append(((step, 0 if drains else 1, life.end), Event(number, 0, step=step)))
-    return [*resident, *(event for _, event in sorted(events, key=lambda one: one[0]))]
+    def __getitem__(self, lag: int | None) -> Trace:
+        if lag is None:
+            return trace_of(self._program)
+        frees: list[tuple[Place, Event]] = []
+        for released, end, number in self._drained:
+            step = min(released + lag + 1, self._backward)
+            frees.append(((step, 0, end), Event(number, 0, step=step)))
+        return [*self._resident, *(event for _, event in sorted(self._same + sorted(frees)))]

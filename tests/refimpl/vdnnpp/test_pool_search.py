@@ -44,7 +44,7 @@ from refimpl.studies.fragmentation.study import (
     study,
 )
 from refimpl.superneurons.cache import LeastRecentlyUsed
-from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, copied_when_released, find_pool, trace_of
+from refimpl.vdnnpp.pool_search import LAGS, FoundPool, PlacementError, TracesOfLags, find_pool, trace_of
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, trainer
 from tests.refimpl.drawn_networks import networks
@@ -705,16 +705,16 @@ def test_with_any_modules_plenty_fits_and_a_fixed_order_is_the_same_in_the_pool_
 def test_one_plan_has_the_traces_of_all_lags(of: tuple[str, int], policy: str) -> None:
     drawn, wanted = network(*of), presets.setup(policy)
     roomy = planned(drawn, wanted, GTX_970, UNLIMITED, [None])
-    assert copied_when_released(roomy)
+    assert TracesOfLags(roomy).known
     for lag in LAGS:
-        assert trace_of(roomy, lag) == trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, [lag]))
+        assert TracesOfLags(roomy)[lag] == trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, [lag]))
 
 
 def test_a_map_copied_before_its_release_leaves_with_one_copied_after_it() -> None:
     drawn, wanted = network("googlenet", 16), presets.setup("superneurons-offload")
     roomy = planned(drawn, wanted, GTX_970, UNLIMITED, [None])
-    assert not copied_when_released(roomy)
-    assert trace_of(roomy, 4) != trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, [4]))
+    assert not TracesOfLags(roomy).known
+    assert TracesOfLags(roomy)[4] != trace_of(planned(drawn, wanted, GTX_970, UNLIMITED, [4]))
 
 
 @pytest.mark.slow
@@ -725,8 +725,8 @@ def test_one_plan_has_the_traces_of_all_lags_whatever_the_modules(
 ) -> None:
     if wanted.fixed_order:
         roomy = planned(drawn, wanted, machine(link), UNLIMITED, [None])
-        if copied_when_released(roomy):
-            assert trace_of(roomy, lag) == trace_of(planned(drawn, wanted, machine(link), UNLIMITED, [lag]))
+        if TracesOfLags(roomy).known:
+            assert TracesOfLags(roomy)[lag] == trace_of(planned(drawn, wanted, machine(link), UNLIMITED, [lag]))
 
 
 class Watched(PlanContext):
