@@ -530,3 +530,15 @@ def test_arrays_too_large_to_index_are_refused() -> None:
     side = 1 << 15
     with raises_naming(KernelError, "y", LARGEST):
         ConvShape.of((2, 1, side, side // 2), (4, 1, 1, 1))
+
+
+def test_a_convolution_steps_by_one_and_is_not_padded_unless_it_is_told_to() -> None:
+    shape = ConvShape.of((2, 3, 5, 6), (4, 3, 3, 2))
+    x, w, _ = inputs_of("forward", shape)
+    y, dx, dw = (np.empty(size, np.float32) for size in (shape.y_shape, shape.x_shape, shape.w_shape))
+    conv.forward(x, w, None, y)
+    conv.backward_data(y, w, dx)
+    conv.backward_filter(x, y, dw)
+    np.testing.assert_array_equal(y, reference.conv_forward(x, w, None))
+    np.testing.assert_array_equal(dx, reference.conv_backward_data(y, w, x.shape))
+    np.testing.assert_array_equal(dw, reference.conv_backward_filter(x, y, w.shape))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from refimpl.cli import resolve
 from tests.refimpl.cli.said import Command
 
 MACHINE = ("--machine", "titan-x")
@@ -17,6 +20,13 @@ def test_a_page_of_one_program_and_of_two(refimpl: Command, tmp_path: Path) -> N
     assert said.status == 0 and "beside tiny-resnet" in said.out
     titles = [(tmp_path / name).read_text().split("</title>")[0] for name in ("one.html", "two.html")]
     assert "superneurons" not in titles[0] and "superneurons" in titles[1]
+
+
+def test_both_programs_are_proved(refimpl: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    proved: list[str] = []
+    monkeypatch.setattr(resolve, "proved", lambda program: proved.append(program.setup.name))
+    refimpl("view", "lenet", "--against", "superneurons", "--out", tmp_path / "page.html", *MACHINE)
+    assert proved[-1] == "superneurons" and "baseline" in proved
 
 
 def test_wrong_words_are_one_line_and_no_page(refimpl: Command, tmp_path: Path) -> None:

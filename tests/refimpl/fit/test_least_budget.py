@@ -79,3 +79,11 @@ def test_the_least_budget_of_combined_is_searched_for() -> None:
     baseline_least = least_budget(network, baseline(), TITAN_X, 1 << 16)
     assert least is not None and baseline_least is not None and least < 0.6 * baseline_least
     assert attempt(network, setup("combined"), TITAN_X, least, exact=True) is not None
+
+
+def test_a_remedy_names_a_smaller_pool_or_a_larger_budget() -> None:
+    one, more = 5 * MIB, 6 * MIB
+    assert "A smaller pool fits" in str(fitting.Remedies(one, one, None)) and "5MiB" in str(
+        fitting.Remedies(one, one, None)
+    )
+    assert "smaller" not in str(fitting.Remedies(one, more, None)) and "6MiB" in str(fitting.Remedies(one, more, None))

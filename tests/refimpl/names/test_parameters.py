@@ -10,6 +10,7 @@ import pytest
 import refimpl
 from refimpl import SetupError
 from refimpl.names.modules import MODULES, module
+from refimpl.names.parameters import value_of
 from refimpl.names.presets import PRESETS, parse, setup
 from refimpl.planner.setup import module_text, parameters
 from tests.messages import raises_naming
@@ -199,3 +200,8 @@ def test_python_takes_the_names_of_the_command() -> None:
 def test_what_python_gets_wrong_is_one_line(arguments: tuple[Any, ...], error: str, says: tuple[object, ...]) -> None:
     with raises_naming(getattr(refimpl, error), *says):
         refimpl.plan(*arguments)
+
+
+def test_a_value_that_is_no_text_is_set_in_python_only() -> None:
+    with pytest.raises(ValueError, match="Python"):
+        value_of("3", dict)

@@ -141,6 +141,13 @@ def test_no_gpu_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert said.out == "" and said.err == "refimpl bench: no kernel can run on a GPU here: no driver\n"
 
 
+def test_the_probe_names_the_device(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--device", "cpu", "--probe"]) == 0
+    name = capsys.readouterr().out.strip()
+    assert main(["bench", "--device", "cpu", "--probe", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"device": name} and name
+
+
 @pytest.mark.slow
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--device", "cpu", "--quick", "--family", "relu", "--json"]) == 0
