@@ -97,7 +97,7 @@ def softmax_cross_entropy(y: Floats, labels: Ints, losses: Floats, rows: int, cl
 def softmax_backward(
     y: Floats, labels: Ints, dx: Floats, total: int, classes: int, by_classes: int, share: float
 ) -> None:
-    """`share` is 1 / rows."""
+    """`share` is the loss's weight / rows."""
     i = np.uint32(cuda.grid(1))
     if i < total:
         row = divide(i, by_classes)
@@ -137,12 +137,12 @@ def cross_entropy(y: Any, labels: Any, losses: Any, *, stream: Any = None) -> No
     launch(softmax_cross_entropy, ceil_div(rows, 256), y, labels, losses, rows, classes, stream=stream)
 
 
-def backward(y: Any, labels: Any, dx: Any, *, stream: Any = None) -> None:
-    """Fill dx, the gradient of the mean loss with respect to the input of the softmax that gave y.  dx may be y."""
+def backward(y: Any, labels: Any, dx: Any, *, weight: float = 1.0, stream: Any = None) -> None:
+    """Fill dx, the gradient of the mean loss, times `weight`, with respect to the softmax's input.  dx may be y."""
     check("softmax.backward", y=y, dx=dx)
     check_rows("softmax.backward", "y", y, labels)
     check_shape("softmax.backward", "dx", dx, y.shape)
     rows, classes = rows_and_classes(y)
     total = rows * classes
-    sizes = total, classes, reciprocal(classes), 1 / rows
+    sizes = total, classes, reciprocal(classes), weight / rows
     launch(softmax_backward, ceil_div(total, 256), y, labels, dx, *sizes, stream=stream)

@@ -109,7 +109,7 @@ class Model:
         arriving, dying = np.zeros(last + 1, dtype=np.int64), np.zeros(last + 1, dtype=np.int64)
         for tensor, uses in context.uses.items():
             if uses:
-                arriving[0 if tensor is network.input else uses[0].number] += rounded(tensor.nbytes)
+                arriving[0 if tensor.kind == "input" else uses[0].number] += rounded(tensor.nbytes)
                 dying[context.last_use(tensor)] += rounded(tensor.nbytes)
         candidates = []
         for tensor in context.maps_across():
@@ -122,7 +122,7 @@ class Model:
                 arriving[next_use] += nbytes
                 continue
             last_write = context.last_forward_write(tensor, network.depth + 1) or last_use
-            out_seconds = 0.0 if tensor is network.input else machine.copy_seconds(tensor.nbytes, "out")
+            out_seconds = 0.0 if tensor.kind == "input" else machine.copy_seconds(tensor.nbytes, "out")
             in_seconds = machine.copy_seconds(tensor.nbytes, "in")
             candidates.append(Candidate(tensor.name, nbytes, last_write, last_use, next_use, out_seconds, in_seconds))
         rungs: list[Sequence[Rung]] = [[(0, 0.0)], *(rungs_of(step, machine) for step in network.steps)]
@@ -134,7 +134,7 @@ class Model:
             candidates=candidates,
             rungs=rungs,
             resident=sum(rounded(tensor.nbytes) for tensor in network.resident),
-            upload=machine.copy_seconds(network.input.nbytes, "in"),
+            upload=machine.copy_seconds(sum(x.nbytes for x in network.inputs), "in"),
         )
 
 

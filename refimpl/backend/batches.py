@@ -8,16 +8,46 @@ from typing import Any
 import numpy as np
 
 from refimpl.backend.run_errors import BatchError, NotFinite
-from refimpl.network import Network, Output
+from refimpl.network import Network, Output, Tensor
 from refimpl.text import counted
 
 AXES = ("image", "channel", "row", "column")
 
 
-def checked_images(network: Network, images: Any, whole: bool) -> np.ndarray:
-    """Images as this network takes them: `whole` batches, or any number of images."""
-    given = np.asarray(images)
-    wanted = network.input.shape
+def checked_batch(network: Network, images: Any, labels: Any, whole: bool) -> list[np.ndarray]:
+    """An array for each of `network.given`, as this network takes them.
+
+    Args:
+        network: of one input, or of several.
+        images: of its input; of several inputs a tuple.
+        labels: of all its losses, or a tuple with those of each.
+        whole: whether they are a whole batch; otherwise any number of images will do.
+    """
+    inputs = _several("images", images, len(network.inputs), f"inputs of {network.name}")
+    found = [checked_images(network, one, whole, x) for one, x in zip(inputs, network.inputs, strict=True)]
+    if len({len(one) for one in found}) > 1:
+        raise BatchError(f"there are {' and '.join(str(len(one)) for one in found)} images; give as many to each input")
+    outputs = network.outputs
+    several = isinstance(labels, tuple | list) and len(outputs) > 1
+    each = _several("labels", labels, len(outputs), f"losses of {network.name}") if several else [labels] * len(outputs)
+    return found + [
+        checked_labels(network, one, len(found[0]), output) for one, output in zip(each, outputs, strict=True)
+    ]
+
+
+def _several(what: str, given: Any, count: int, of: str) -> Sequence[Any]:
+    """One for each: what is given, or for a single one what is given alone."""
+    if count == 1:
+        return [given]
+    if not isinstance(given, tuple | list) or len(given) != count:
+        raise BatchError(f"{what} are no tuple of {count} arrays; give one for each of the {count} {of}")
+    return given
+
+
+def checked_images(network: Network, images: Any, whole: bool, x: Tensor | None = None) -> np.ndarray:
+    """Images as an input of this network takes them (None: the first): `whole` batches, or any number of images."""
+    given, x = np.asarray(images), x or network.input
+    wanted = x.shape
     short = plain_shape(wanted)
     if len(short) <= given.ndim < len(wanted):  # rows of numbers are maps of 1×1
         given = given.reshape(given.shape + (1,) * (len(wanted) - given.ndim))
@@ -31,7 +61,7 @@ def checked_images(network: Network, images: Any, whole: bool) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = not np.isfinite(given.sum())  # a fifth of the time that looking at each number takes
     if suspicious:
-        reader = next(layer.name for layer in network.layers if network.input in layer.inputs)
+        reader = next(layer.name for layer in network.layers if x in layer.inputs)
         _refuse_not_finite("images", given, reader)
     return given
 
@@ -65,14 +95,14 @@ def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[:end]
 
 
-def checked_labels(network: Network, labels: Any, count: int) -> np.ndarray:
+def checked_labels(network: Network, labels: Any, count: int, output: Output | None = None) -> np.ndarray:
     """One class number an image or a pixel, as int32; or targets, float32."""
     given = np.asarray(labels)
-    output = network.output
+    output = output or network.output
     if output.loss.target == "number":
         return _checked_targets(output, given, count)
     if output.loss.target == "pixel":
-        return _checked_pixels(network, given, count)
+        return _checked_pixels(network, output, given, count)
     classes = output.classes
     if given.shape != (count,):
         raise BatchError(
@@ -89,8 +119,7 @@ def checked_labels(network: Network, labels: Any, count: int) -> np.ndarray:
     return given.astype(np.int32)
 
 
-def _checked_pixels(network: Network, given: np.ndarray, count: int) -> np.ndarray:
-    output = network.output
+def _checked_pixels(network: Network, output: Output, given: np.ndarray, count: int) -> np.ndarray:
     classes, ignored, wanted = output.classes, output.ignore_index, (count, *output.labels.shape[1:])
     if given.shape != wanted:
         raise BatchError(f"labels have the shape {given.shape}; give one class number a pixel, {wanted}")
@@ -130,18 +159,19 @@ def counting(output: Output, labels: np.ndarray) -> np.ndarray:
 
 
 def whole_batches(
-    images: np.ndarray, labels: np.ndarray, batch: int, filling: int = 0
-) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Batch by batch: images, labels, how many of them are given.  The last one is filled up: with zeros, and labels
-    `filling`.
-    """
-    for first in range(0, len(images), batch):
-        some, theirs = images[first : first + batch], labels[first : first + batch]
-        count = len(some)
+    arrays: Sequence[np.ndarray], batch: int, fillings: Sequence[int]
+) -> Iterator[tuple[list[np.ndarray], int]]:
+    """Batch by batch: a part of every array, and its number of images.  The last parts are filled up by `fillings`."""
+    for first in range(0, len(arrays[0]), batch):
+        parts = [array[first : first + batch] for array in arrays]
+        count = len(parts[0])
         if count < batch:
-            some = np.concatenate([some, np.zeros((batch - count, *some.shape[1:]), some.dtype)])
-            theirs = np.concatenate([theirs, np.full((batch - count, *theirs.shape[1:]), filling, theirs.dtype)])
-        yield some, theirs, count
+            more = [
+                np.full((batch - count, *part.shape[1:]), filling, part.dtype)
+                for part, filling in zip(parts, fillings, strict=True)
+            ]
+            parts = [np.concatenate(both) for both in zip(parts, more, strict=True)]
+        yield parts, count
 
 
 def numbers(count: int) -> str:

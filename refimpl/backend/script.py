@@ -190,6 +190,8 @@ def written_out(program: Program, command: str, schedule: Schedule | None = None
         learning: the seed, and what the optimiser takes; the trainer's, where they are not given.
     """
     refuse_foreign(program)
+    if len(program.network.given) > 2:
+        raise RunError(f"a script has one input and one loss, and {program.network.name} has more")
     if program.tier_bytes:
         tiers = ", ".join(program.tier_bytes)
         raise RunError(f"a script offloads to the host's memory alone, and this program uses the {tiers} tier as well")

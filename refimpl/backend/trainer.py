@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refimpl.backend import checkpoint
-from refimpl.backend.batches import checked_images, checked_labels, counting, whole_batches
+from refimpl.backend.batches import checked_batch, counting, whole_batches
 from refimpl.backend.bound_program import Settings, refuse_foreign
 from refimpl.backend.communicators import Alone, Communicator
 from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_peak
@@ -33,6 +33,8 @@ from refimpl.network.learning import Optimisation
 from refimpl.planner import DoesNotFit, Launch, Program
 from refimpl.planner.instructions import pinned_size
 
+Batch = Sequence[np.ndarray]  #: an array for each of `Network.given`
+
 BACKENDS = ("cpu", "cuda", "emulated")
 
 
@@ -40,7 +42,7 @@ BACKENDS = ("cpu", "cuda", "emulated")
 class Evaluation:
     """The network's results on images that it is not trained on."""
 
-    loss: float  #: the mean over all images, pixels or numbers that count
+    loss: float  #: the mean over all images, pixels or numbers that count; of several losses the last one's
     accuracy: float  #: the share whose most probable class is their label; NaN: the loss has no classes
     predictions: np.ndarray  #: images × classes: probabilities; or what the loss compares with its targets
     counted: int = 0  #: images, pixels or numbers that loss and accuracy are means over
@@ -133,7 +135,7 @@ class Trainer:
         self._losses: list[float] = []  #: every rank's, of the running iteration
         self.interrupted: list[int] = []  #: the ranks that were told to stop
         self._closed = False
-        self._last: tuple[np.ndarray, np.ndarray] | None = None
+        self._last: Batch | None = None
         self.inference: Program | None = None  #: forward only; None where that does not fit
         try:
             self.inference = inference_program(program)
@@ -177,14 +179,14 @@ class Trainer:
     def step(self, images: Any, labels: Any) -> float:
         """Learn from one batch: float32 images, whole-number labels or float32 targets; the mean loss, over all ranks.
 
+        A network of several inputs takes a tuple of images; one of several losses takes a tuple of labels, or labels
+        that all of them compare with.  Their losses are added up, each times its weight.
+
         If a loss is NaN or infinity, nothing is learnt (with `guard`), and `NotFinite` names the first layer that shows
         it.  Ctrl-C waits for the end of the iteration.
         """
         self._require_whole()
-        batch = (
-            checked_images(self.network, images, whole=True),
-            checked_labels(self.network, labels, self.network.batch),
-        )
+        batch = checked_batch(self.network, images, labels, whole=True)
         with held_interrupts():
             try:
                 loss = self._iterate(batch)
@@ -196,7 +198,7 @@ class Trainer:
             raise KeyboardInterrupt
         return loss
 
-    def _iterate(self, batch: tuple[np.ndarray, np.ndarray]) -> float:
+    def _iterate(self, batch: Batch) -> float:
         self.replay.set(self._launched())  # what a kernel refuses is refused here, before anything has run
         self._upload(self.program, batch)
         self._last = batch
@@ -212,7 +214,7 @@ class Trainer:
         self.replay.finish()
         self._whole = True
         self.iteration += 1
-        own = float(np.mean(self._shared(self.program, self.network.losses), dtype=np.float64))
+        own = self._summed(lambda losses: self._shared(self.program, losses))
         if not self.guard:
             self._meet(own)
         self._losses[self.communicator.rank] = own
@@ -248,15 +250,17 @@ class Trainer:
         self._require_whole()
         if self.inference is None:
             raise RunError(self._no_inference)
-        given = checked_images(self.network, images, whole=False)
-        right = checked_labels(self.network, labels, len(given))
+        given = checked_batch(self.network, images, labels, whole=False)
+        right = given[-1]  # of the last output
         if self._inference_replay is None:
             self._inference_replay = self.device.replay(self.inference, self._launched())
         output, batch = self.network.output, self.network.batch
         losses, predictions, agreed = [], [], 0
         counts = counting(output, right)
-        for some, theirs, count in whole_batches(given, right, batch, output.ignore_index or 0):
-            self._upload(self.inference, (some, theirs))
+        fillings = [0] * len(self.network.inputs) + [one.ignore_index or 0 for one in self.network.outputs]
+        for some, count in whole_batches(given, batch, fillings):
+            theirs = some[-1]
+            self._upload(self.inference, some)
             try:
                 self._inference_replay.issue({})
             finally:
@@ -297,8 +301,8 @@ class Trainer:
 
     # -- the batch, and the results ------------------------------------------------------------------------------------
 
-    def _upload(self, program: Program, batch: tuple[np.ndarray, np.ndarray]) -> None:
-        for tensor, values in zip((self.network.input, self.network.labels), batch, strict=True):
+    def _upload(self, program: Program, batch: Batch) -> None:
+        for tensor, values in zip(self.network.given, batch, strict=True):
             np.copyto(self._shared(program, tensor, writes=True), values)
 
     def _shared(self, program: Program, tensor: Tensor, writes: bool = False) -> np.ndarray:
@@ -311,17 +315,26 @@ class Trainer:
 
     def _find_gate(self) -> int:
         """Position of the launch after which the losses are known and no weight has changed yet."""
+        losses = {output.losses for output in self.network.outputs}
         for position, instruction in enumerate(self.program.instructions):
-            if isinstance(instruction, Launch) and self.network.losses in instruction.call.writes:
-                return position
-        raise RunError(f"the program of {self.network.name} computes no loss")
+            if isinstance(instruction, Launch):
+                losses -= {*instruction.call.writes}
+                if not losses:
+                    return position
+        raise RunError(f"the program of {self.network.name} computes no {' and no '.join(map(str, losses))}")
 
     def _judge(self) -> None:
-        losses = self.network.losses
-        values = self.device.read(self.program.resident[losses], losses.shape, losses.dtype)
-        self._meet(float(values.mean(dtype=np.float64)))
+        at = self.program.resident
+        self._meet(self._summed(lambda losses: self.device.read(at[losses], losses.shape, losses.dtype)))
         if not np.isfinite(self._losses).all():
             raise _Diverged
+
+    def _summed(self, values: Callable[[Tensor], np.ndarray]) -> float:
+        """The sum over the outputs of their mean losses, each times its weight."""
+        return sum(
+            output.layer.weight * float(np.mean(values(output.losses), dtype=np.float64))
+            for output in self.network.outputs
+        )
 
     def _meet(self, loss: float) -> None:
         """Tell the other ranks this one's mean loss, and whether it was told to stop, and hear theirs."""
@@ -347,7 +360,7 @@ class Trainer:
         for address, host, nbytes in self._statistics:
             self.device.copy_in(address, host, nbytes)
 
-    def _diverged(self, batch: tuple[np.ndarray, np.ndarray]) -> NotFinite:
+    def _diverged(self, batch: Batch) -> NotFinite:
         """The error of the first rank whose loss is not finite, on every rank; all are as before the iteration."""
         mine, first = self._losses[self.communicator.rank], [math.isfinite(loss) for loss in self._losses].index(False)
         found = NotFinite("", "")
@@ -359,7 +372,7 @@ class Trainer:
         layer, _, message = self.communicator.agree(f"{found.layer}\n{found}")[first].partition("\n")
         return NotFinite(layer, f"rank {first}: {message}" if self.communicator.size > 1 else message)
 
-    def _find_culprit(self, batch: tuple[np.ndarray, np.ndarray], loss: float) -> NotFinite:
+    def _find_culprit(self, batch: Batch, loss: float) -> NotFinite:
         """Forward again from the same state, looking at every number; afterwards all is as before the iteration."""
         self._put_statistics_back()
         self._upload(self.program, batch)
@@ -478,8 +491,7 @@ class Trainer:
     def timeline(self) -> Timeline:
         """One iteration measured, with the last batch (zeros before the first); the state is put back afterwards."""
         self._require_whole()
-        zeros = [np.zeros(tensor.shape, tensor.dtype) for tensor in (self.network.input, self.network.labels)]
-        batch = self._last or (zeros[0], zeros[1])
+        batch = self._last or [np.zeros(tensor.shape, tensor.dtype) for tensor in self.network.given]
         before = self.state()
         self.replay.set(self._launched())
         self._upload(self.program, batch)

@@ -147,6 +147,9 @@ def network_for(options: argparse.Namespace, source: Any) -> tuple[Network, Batc
     from refimpl.backend import data
 
     network = build(options.network, options.batch)
+    if len(network.inputs) > 1 or len({(one.loss, one.labels.shape) for one in network.outputs}) > 1:
+        what = "several inputs, or losses that compare with different labels"
+        raise Fail(f"{network.name} has {what}: train it in Python, with refimpl.Trainer")
     if source is None:
         return network, data.synthetic_for(network)
     target = network.output.loss.target

@@ -36,7 +36,7 @@ class Maps:
 
     def _rebuild_seconds(self, tensor: Tensor) -> float:
         """All other maps are there; what no backward step reads is not, and is rebuilt on the way."""
-        if tensor is self.network.input:
+        if tensor.kind == "input":
             return float("inf")
         again, waiting, met = dict[int, float](), [tensor], {tensor}
         while waiting:
@@ -61,4 +61,4 @@ class Maps:
     @property
     def floor(self) -> float:
         """Seconds that no policy can beat: every call by its fastest algorithm, once, after the batch has arrived."""
-        return sum(self.seconds) + self.machine.copy_seconds(self.network.input.nbytes, "in")
+        return sum(self.seconds) + self.machine.copy_seconds(sum(x.nbytes for x in self.network.inputs), "in")

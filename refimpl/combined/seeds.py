@@ -83,7 +83,7 @@ def family(maps: Maps, algorithms: slots.Algorithms = ALGORITHMS[0]) -> Iterator
 def frugal(maps: Maps) -> Iterator[Setup]:
     """Setups that need little memory: every map leaves or is rebuilt; then the family, by other algorithms."""
     offloaded: dict[str, Word] = {x.name: "offload" for x in maps.large}
-    dropped: dict[str, Word] = {x.name: "drop" for x in maps.large if x is not maps.network.input}
+    dropped: dict[str, Word] = {x.name: "drop" for x in maps.large if x.kind != "input"}
     for words in (offloaded, dropped):
         for allocator in (BestFit(), BothEnds(), FixedAddresses()):
             yield seed(Fates.of(words), MemoryOptimal(), allocator=allocator)

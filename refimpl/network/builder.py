@@ -48,6 +48,7 @@ class Builder:
         self.name, self.conventions = name, conventions
         self.input = Layer("input", "data", (), {})
         self.input.shape = tuple(int(size) for size in shape)
+        self.inputs = [self.input]
         self.last = self.input
         self.layers: list[Layer] = []
         self._known = {self.input}
@@ -55,6 +56,21 @@ class Builder:
         self._counts: Counter[str] = Counter()
         self._fused = 0  #: ReLUs that are part of a layer: they count, so that dropout's masks are the same
         self._built = False
+
+    def add_input(self, name: str, shape: Sequence[int]) -> Layer:
+        """Another input beside the first: maps of (images, channels, height, width), or numbers (images, …, 1, 1)."""
+        self._refuse_if_built()
+        if len(shape) != 4 or min(shape) < 1 or shape[0] != self.input.shape[0]:
+            wanted = f"({self.input.shape[0]}, channels, height, width)"
+            raise NetworkError(f"{self.name}: the input {name} has the shape {tuple(shape)}; give {wanted}")
+        if name in self._names:
+            raise NetworkError(f"{self.name}: there is a layer named {name!r} already; take another name")
+        layer = Layer(name, "data", (), {})
+        layer.shape = tuple(int(size) for size in shape)
+        self.inputs.append(layer)
+        self._known.add(layer)
+        self._names.add(name)
+        return layer
 
     # -- layers --------------------------------------------------------------------------------------------------------
 
@@ -382,15 +398,17 @@ class Builder:
             raise NetworkError(f"{layer}: maps of one shape can be added, not {shapes}")
         return self._add(layer, layers[0].shape)
 
-    def softmax(self, name: str | None = None, after: Layer | None = None) -> Layer:
-        """Softmax with cross-entropy, the mean over the batch: the end of the network.
+    def softmax(self, name: str | None = None, after: Layer | None = None, weight: float = 1.0) -> Layer:
+        """Softmax with cross-entropy, the mean over the batch: an end of the network.
 
-        An image's maps are read as one row.
+        An image's maps are read as one row.  With several losses the sum counts, each times its weight.
         """
-        return self._same("softmax", name, after)
+        return self._weighted(self._same("softmax", name, after), weight)
 
-    def pixel_softmax(self, ignore_index: int = -100, name: str | None = None, after: Layer | None = None) -> Layer:
-        """Softmax with cross-entropy for every pixel, over the channels: the end of a network that segments images.
+    def pixel_softmax(
+        self, ignore_index: int = -100, name: str | None = None, after: Layer | None = None, weight: float = 1.0
+    ) -> Layer:
+        """Softmax with cross-entropy for every pixel, over the channels: an end of a network that segments images.
 
         The loss is the mean over the pixels that count: those whose label is not `ignore_index`.
         """
@@ -404,18 +422,18 @@ class Builder:
         shape = layer.producers[0].shape
         if len(shape) != 4:
             raise NetworkError(f"{layer}: its input is {shape}, not maps of a height and a width; softmax takes rows")
-        return self._add(layer, shape)
+        return self._weighted(self._add(layer, shape), weight)
 
-    def mean_squared_error(self, name: str | None = None, after: Layer | None = None) -> Layer:
-        """The mean of the squared differences to the targets, over all numbers: the end of a network."""
-        return self._same("mean_squared_error", name, after)
+    def mean_squared_error(self, name: str | None = None, after: Layer | None = None, weight: float = 1.0) -> Layer:
+        """The mean of the squared differences to the targets, over all numbers: an end of a network."""
+        return self._weighted(self._same("mean_squared_error", name, after), weight)
 
-    def binary_cross_entropy(self, name: str | None = None, after: Layer | None = None) -> Layer:
-        """Cross-entropy of a probability for every number, as PyTorch's BCEWithLogitsLoss: the end of a network.
+    def binary_cross_entropy(self, name: str | None = None, after: Layer | None = None, weight: float = 1.0) -> Layer:
+        """Cross-entropy of a probability for every number, as PyTorch's BCEWithLogitsLoss: an end of a network.
 
         Its input are logits: numbers of either sign, of which a sigmoid makes probabilities.
         """
-        return self._same("binary_cross_entropy", name, after)
+        return self._weighted(self._same("binary_cross_entropy", name, after), weight)
 
     def share(self, first: Layer, *others: Layer) -> None:
         """Have other layers take the parameters of the first, convolutions or fully connected layers of one shape.
@@ -438,21 +456,21 @@ class Builder:
     def build(self) -> Network:
         """The network, with every tensor and every step; nothing can be added afterwards."""
         self._refuse_if_built()
-        ends = [layer.name for layer in self.layers if not layer.consumers]
+        ends = [layer for layer in (*self.inputs, *self.layers) if not layer.consumers]
         if not self.layers or self.layers[-1].traits.work != "loss":
             raise NetworkError(f"{self.name}: the last layer must be a loss: {', '.join(LOSSES)}")
-        if len(ends) > 1:
-            raise NetworkError(f"{self.name}: no layer reads {', '.join(ends[:-1])}; only the loss may be an end")
+        if loose := [layer.name for layer in ends if layer.traits.work != "loss"]:
+            raise NetworkError(f"{self.name}: no layer reads {', '.join(loose)}; only a loss may be an end")
         if self.conventions.fork_layers:
             self._insert_forks()
         with collector_paused():
-            network = Network(self.name, self.input, self.layers[-1], self.conventions)
+            network = Network(self.name, self.inputs, ends, self.conventions)
         self._built = True
         return network
 
     def _insert_forks(self) -> None:
         forks = {}
-        for layer in (self.input, *self.layers):
+        for layer in (*self.inputs, *self.layers):
             if len(layer.consumers) > 1:
                 forks[layer] = fork = Layer(f"{layer.name}.fork", "fork", (layer,), {})
                 fork.shape, fork.consumers, layer.consumers = layer.shape, layer.consumers, [fork]
@@ -495,6 +513,13 @@ class Builder:
         layer.options = options
         return self._add(layer, layer.producers[0].shape)
 
+    @staticmethod
+    def _weighted(loss: Layer, weight: float) -> Layer:
+        if not 0 < weight < inf:
+            raise NetworkError(f"{loss}: its weight is {weight!r}; give a number above 0")
+        loss.weight = float(weight)
+        return loss
+
     def _many(self, kind: LayerKind, name: str | None, layers: Sequence[Layer]) -> Layer:
         if len(layers) < 2 or len(set(layers)) < len(layers):
             raise NetworkError(f"{name or kind}: give two or more different layers, not {list(layers)}")
@@ -524,7 +549,7 @@ class Builder:
         return height, width
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"a Builder has no {name!r}{name_advice(name, (*LAYERS, 'share', 'build'))}")
+        raise AttributeError(f"a Builder has no {name!r}{name_advice(name, (*LAYERS, 'add_input', 'share', 'build'))}")
 
     def _refuse_if_built(self) -> None:
         if self._built:
@@ -538,6 +563,7 @@ LAYERS = tuple(
     name
     for name, method in vars(Builder).items()
     if inspect.isfunction(method) and name[0] != "_" and method.__annotations__["return"] == "Layer"
+    if name != "add_input"
 )
 
 #: Those of them that end a network.

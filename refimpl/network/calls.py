@@ -44,7 +44,7 @@ class Shared(Protocol):
     conventions: Conventions
     layers: list[Layer]
     learning: Optimisation
-    output: Output
+    output_of: dict[Layer, Output]  #: by the loss
     squares: Tensor  #: sums of the gradients' squares, where they are clipped, and
     gradient_norm: Tensor  #: the root of their sum
     scratch: Tensor | None  #: workspace of every batch normalisation, and of losses
@@ -60,7 +60,7 @@ def forward(network: Shared, layer: Layer) -> list[Call]:
 def inference(network: Shared, layer: Layer) -> list[Call]:
     """The calls of a layer's forward step in inference.
 
-    It uses the running statistics and no dropout; the loss fills `network.predictions`, which is resident.
+    It uses the running statistics and no dropout; a loss fills its output's predictions, which are resident.
     """
     if layer.kind == "batchnorm":
         given = {"x": layer.x, **_weights(layer)}
@@ -70,7 +70,7 @@ def inference(network: Shared, layer: Layer) -> list[Call]:
     if layer.kind in ("dropout", "drop_path"):
         return [Call("elementwise.copy", {"x": layer.x, "y": layer.y}, [layer.x], [layer.y])]
     if layer.traits.work == "loss":
-        return LOSSES[layer.kind](network, layer, network.output.predictions)
+        return LOSSES[layer.kind](network, layer, network.output_of[layer].predictions)
     return forward(network, layer)
 
 
@@ -175,7 +175,7 @@ def _loss_forward(network: Shared, layer: Layer) -> list[Call]:
 
 
 def _softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
-    x, labels, losses = layer.x, network.output.labels, network.output.losses
+    x, labels, losses = layer.x, network.output_of[layer].labels, network.output_of[layer].losses
     arguments = {"x": x, "y": y}
     return [
         Call("softmax.forward", arguments, updates=[y]) if x is y else Call("softmax.forward", arguments, [x], [y]),
@@ -184,7 +184,7 @@ def _softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
 
 
 def _pixel_softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
-    x, output = layer.x, network.output
+    x, output = layer.x, network.output_of[layer]
     filled = {"losses": output.losses, "counted": output.counted}
     arguments = {"y": y, "labels": output.labels, **filled, **layer.options, "workspace": network.scratch}
     writes = [tensor for tensor in (*filled.values(), *network.scratches) if tensor]
@@ -200,7 +200,7 @@ ERRORS = {"mean_squared_error": "squared", "binary_cross_entropy": "binary"}
 
 def _mean_loss(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
     """In training y is x: there is nothing to compute but the losses."""
-    x, output = layer.x, network.output
+    x, output = layer.x, network.output_of[layer]
     arguments = {"x": x, "targets": output.labels, "losses": output.losses, "error": ERRORS[layer.kind]}
     predicting = "mean_loss.sigmoid" if output.loss.shares else "elementwise.copy"
     return [
@@ -249,6 +249,11 @@ FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward), "mul": _mul_forward, "scale": _scale_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
 }  # fmt: skip
+
+
+def _loss_weight(layer: Layer) -> dict[str, float]:
+    """The argument for a loss that is not alone."""
+    return {} if layer.weight == 1 else {"weight": layer.weight}
 
 
 # -- backward ----------------------------------------------------------------------------------------------------------
@@ -475,27 +480,27 @@ class Backward:
     _drop_path = _dropout
 
     def _softmax(self, layer: Layer) -> list[Call]:
-        y, labels = layer.y, self.network.output.labels
+        y, labels, weight = layer.y, self.network.output_of[layer].labels, _loss_weight(layer)
         if layer.in_place:
-            dx, _ = self._into(layer, y)
-            return [Call("softmax.backward", {"y": y, "labels": labels, "dx": dx}, [y, labels], [dx])]
-        self.gradients[layer.x] = y
-        arguments = {"y": y, "labels": labels, "dx": y}
-        return [Call("softmax.backward", arguments, [*self._held(layer.x), labels], updates=[y])]
+            dx, then = self._into(layer, y)
+            return [Call("softmax.backward", {"y": y, "labels": labels, "dx": dx, **weight}, [y, labels], [dx]), *then]
+        arguments = {"y": y, "labels": labels, "dx": y, **weight}
+        call = Call("softmax.backward", arguments, [*self._held(layer.x), labels], updates=[y])
+        return [call, *self._becomes(y, layer.x)]
 
     def _pixel_softmax(self, layer: Layer) -> list[Call]:
         """The gradient overwrites the probabilities."""
-        y, output = layer.y, self.network.output
-        self.gradients[layer.x] = y
+        y, output = layer.y, self.network.output_of[layer]
         arguments = {"y": y, "labels": output.labels, "counted": output.counted, "dx": y, **layer.options}
         reads = [tensor for tensor in (output.labels, output.counted) if tensor]
-        return [Call("pixel_softmax.backward", arguments, reads, updates=[y])]
+        call = Call("pixel_softmax.backward", arguments | _loss_weight(layer), reads, updates=[y])
+        return [call, *self._becomes(y, layer.x)]
 
     def _mean_loss(self, layer: Layer) -> list[Call]:
-        x, targets = layer.x, self.network.output.labels
-        dx, _ = self._into(layer, x)
-        arguments = {"x": x, "targets": targets, "dx": dx, "error": ERRORS[layer.kind]}
-        return [Call("mean_loss.backward", arguments, [x, targets], [dx])]
+        x, targets = layer.x, self.network.output_of[layer].labels
+        dx, then = self._into(layer, x)
+        arguments = {"x": x, "targets": targets, "dx": dx, "error": ERRORS[layer.kind], **_loss_weight(layer)}
+        return [Call("mean_loss.backward", arguments, [x, targets], [dx]), *then]
 
     _mean_squared_error = _binary_cross_entropy = _mean_loss
 

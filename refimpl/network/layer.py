@@ -106,6 +106,7 @@ class Layer:
     __slots__ = (
         "backward", "branches", "consumers", "forward", "has_relu", "kept", "kind", "learns", "name", "number",
         "options", "outputs", "parameters", "producers", "relu_options", "shape", "shares", "statistics",
+        "weight",
     )  # fmt: skip
 
     backward: Step
@@ -117,6 +118,7 @@ class Layer:
         self.number = 0  #: in the order of description, from 1; the same with and without forks and fused ReLUs
         self.shape: tuple[int, ...] = ()
         self.shares: Layer | None = None  #: the layer whose parameters it has
+        self.weight = 1.0  #: of a loss: its share in the sum of all losses
         self.has_relu = False  #: a ReLU is part of it
         self.relu_options: Mapping[str, Any] = {}  #: of that ReLU
         self.learns = False  #: whether its output depends on a parameter, so that its gradient is needed

@@ -15,7 +15,7 @@ from refimpl.network.conventions import Conventions
 from refimpl.network.data_parallel import BUCKET_BYTES, data_parallel_calls
 from refimpl.network.layer import Direction, FirstValues, Layer, NetworkError, Output, Parameter, Step
 from refimpl.network.learning import DecayOn, Optimisation
-from refimpl.network.routes import depth_first
+from refimpl.network.routes import from_several
 from refimpl.network.shapes import clip_parts
 from refimpl.network.tensor import Kind, Tensor
 from refimpl.text import counted
@@ -29,24 +29,30 @@ class Network:
     """
 
     def __init__(
-        self, name: str, data: Layer, end: Layer, conventions: Conventions, learning: Optimisation | None = None
+        self,
+        name: str,
+        data: Sequence[Layer],
+        ends: Sequence[Layer],
+        conventions: Conventions,
+        learning: Optimisation | None = None,
     ) -> None:
-        self.name, self.conventions, self.data = name, conventions, data
+        self.name, self.conventions, self.data = name, conventions, tuple(data)
         self.learning = learning or Optimisation()  #: how its parameters learn
-        self.batch = data.shape[0]  #: images of one rank
+        self.batch = self.data[0].shape[0]  #: images of one rank
         self.ranks = 1  #: that train together
         self.file: str | None = None  #: the ONNX file that it came from
         self.initial: dict[str, FirstValues] = {}  #: tensor → values from a file or a module; the others' are drawn
-        self.layers = depth_first(data, lambda layer: layer.producers, lambda layer: layer.consumers)[1:]
+        route = from_several(self.data, lambda layer: layer.producers, lambda layer: layer.consumers)
+        self.layers = [layer for layer in route if layer not in self.data]
         self.managed: list[Tensor] = []  #: every managed tensor, in the order of its first use, workspaces excepted
         self.resident: list[Tensor] = []  #: every resident tensor
-        self._make_tensors(data, end)
+        self._make_tensors(ends)
         self.steps: list[Step] = []
         for layer in self.layers:
             layer.forward = self._step(layer, calls.forward(self, layer))
         self.depth = len(self.layers)  #: N: the number of the last forward step
         backward = calls.Backward(self)
-        route = self._backward_route(end)
+        route = self._backward_route(ends)
         listed = [backward.calls(layer) for layer in route]
         if self.learning.clip is not None:
             listed[max(number for number, made in enumerate(listed) if made)] += backward.at_the_end()
@@ -76,9 +82,10 @@ class Network:
             return self
         if self.ranks > 1:
             raise NetworkError(f"{self.name} is trained by {self.ranks} ranks: call trained_by before data_parallel")
-        again = described_again((self.data, *self.layers))
+        again = described_again((*self.data, *self.layers))
+        data, ends = ([again[layer] for layer in found] for found in (self.data, self.output_of))
         with collector_paused():
-            other = Network(self.name, again[self.data], again[self.output.layer], self.conventions, learning)
+            other = Network(self.name, data, ends, self.conventions, learning)
         other.file, other.initial = self.file, self.initial
         return other
 
@@ -94,7 +101,7 @@ class Network:
                 other._step(layer, calls.inference(self, layer))
         used = {tensor for step in other.steps for tensor in step.uses}
         other.managed = [tensor for tensor in self.managed if tensor in used]
-        other.resident = list(dict.fromkeys((*self.resident, self.predictions)))
+        other.resident = list(dict.fromkeys((*self.resident, *(one.predictions for one in self.outputs))))
         return other
 
     def data_parallel(self, ranks: int, bucket_bytes: int | None = BUCKET_BYTES) -> Network:
@@ -117,10 +124,27 @@ class Network:
             other._step(step.layer, listed, step.direction)
         return other
 
-    def _backward_route(self, end: Layer) -> list[Layer]:
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """One for each loss, in the order of description."""
+        return tuple(self.output_of.values())
+
+    @property
+    def given(self) -> tuple[Tensor, ...]:
+        """What a batch fills: the inputs, then the labels of every output."""
+        return (*self.inputs, *(output.labels for output in self.outputs))
+
+    @property
+    def results(self) -> tuple[Tensor, ...]:
+        """What an iteration, or an inference, fills for the user."""
+        found = [(output.losses, output.predictions) for output in self.outputs]
+        return tuple(tensor for both in found for tensor in both)
+
+    def _backward_route(self, ends: Sequence[Layer]) -> list[Layer]:
         if not self.conventions.backward_depth_first:
             return self.layers[::-1]
-        return depth_first(end, lambda layer: layer.consumers, lambda layer: layer.producers)[:-1]  # all but the data
+        route = from_several(ends, lambda layer: layer.consumers, lambda layer: layer.producers)
+        return [layer for layer in route if layer not in self.data]
 
     def _step(self, layer: Layer, made: list[Call], direction: Direction = "forward") -> Step:
         step = Step(len(self.steps) + 1, layer, direction, made)
@@ -129,17 +153,22 @@ class Network:
 
     # -- tensors -------------------------------------------------------------------------------------------------------
 
-    def _make_tensors(self, data: Layer, end: Layer) -> None:
-        self.input = Tensor("input", data.shape, "input", managed=self.conventions.input_managed)
-        data.outputs = [self.input]
-        data.learns = self.conventions.input_gradient and not self.learning.frozen
-        (self.managed if self.input.managed else self.resident).append(self.input)
+    def _make_tensors(self, ends: Sequence[Layer]) -> None:
+        self.inputs: list[Tensor] = []  #: one for each data layer; the first is named "input"
+        for data in self.data:
+            batch = Tensor(data.name, data.shape, "input", managed=self.conventions.input_managed)
+            data.outputs = [batch]
+            data.learns = self.conventions.input_gradient and not self.learning.frozen
+            self.inputs.append(batch)
+            (self.managed if batch.managed else self.resident).append(batch)
+        self.input = self.inputs[0]
         self._shared: dict[Layer, dict[str, Parameter]] = {}  #: by the layer that they are named after
         for layer in self.layers:
             self._make_maps(layer)
             self._make_parameters(layer)
         self.learning.check((layer.name, name) for layer, name, _ in self.parameters())
-        self.output = self._make_output(end)
+        self.output_of = {end: self._make_output(end, f" of {end}" * (end is not ends[-1])) for end in ends}
+        self.output = self.outputs[-1]  #: the one that is evaluated
         self.labels, self.losses, self.predictions = self.output.labels, self.output.losses, self.output.predictions
         parts = sum(clip_parts(prod(p.weight.shape)) for _, _, p in self.parameters() if not p.frozen)
         if self.learning.clip is not None and parts:
@@ -148,13 +177,13 @@ class Network:
         self.scratch = self._make_scratch()
         self.scratches = [] if self.scratch is None else [self.scratch]
 
-    def _make_output(self, end: Layer) -> Output:
+    def _make_output(self, end: Layer, of: str) -> Output:
         loss = end.traits.loss
         assert loss is not None
-        labels = self._resident("labels", loss.labels(end), "labels", loss.dtype)
-        losses = self._resident("losses", end.shape[:1], "loss")
-        counted = self._resident("counted", (1,), "loss") if "ignore_index" in end.options else None
-        predictions = Tensor("predictions", loss.predictions(end), "loss")
+        labels = self._resident(f"labels{of}", loss.labels(end), "labels", loss.dtype)
+        losses = self._resident(f"losses{of}", end.shape[:1], "loss")
+        counted = self._resident(f"counted{of}", (1,), "loss") if "ignore_index" in end.options else None
+        predictions = Tensor(f"predictions{of}", loss.predictions(end), "loss")
         if end.traits.published:  # the other losses have them in `inference` alone
             self.resident.append(predictions)
         return Output(end, labels, losses, predictions, counted)
@@ -294,6 +323,7 @@ def described_again(layers: Iterable[Layer]) -> dict[Layer, Layer]:
     again: dict[Layer, Layer] = {}
     for old in layers:
         again[old] = new = Layer(old.name, old.kind, tuple(again[x] for x in old.producers), old.options)
+        new.weight = old.weight
         new.number, new.shape, new.has_relu, new.relu_options = old.number, old.shape, old.has_relu, old.relu_options
     for old, new in again.items():
         new.shares = again[old.shares] if old.shares else None

@@ -56,7 +56,7 @@ def last_forward_uses(network: Network) -> Mapping[Tensor, int]:
 def results_of(network: Network) -> Sequence[Tensor]:
     """The network's outputs that a call writes: they are copied to the host."""
     written = {tensor for step in network.steps for call in step.calls for tensor in call.writes}
-    return tuple(tensor for tensor in (network.losses, network.predictions) if tensor in written)
+    return tuple(tensor for tensor in network.results if tensor in written)
 
 
 class PlanContext:
@@ -65,7 +65,7 @@ class PlanContext:
     def __init__(self, network: Network, machine: Machine, budget: int | None = None) -> None:
         self.network, self.machine = network, machine
         self.budget = machine.memory_bytes if budget is None else budget  #: bytes
-        self.batch = (network.input, network.labels)  #: their host copies are the user's, and always there
+        self.batch = network.given  #: their host copies are the user's, and always there
         self.uses = uses_of(network)  #: managed tensor → the steps that use it, in order
         self.results = results_of(network)
         #: Tier → bytes for maps, the preferred tier first; the host's without the batch's and the results' buffers.
@@ -100,7 +100,7 @@ class PlanContext:
 
     def producer(self, tensor: Tensor) -> Step | None:
         """The step that first writes the tensor; None for the input batch."""
-        return None if tensor is self.network.input else self.uses[tensor][0]
+        return None if tensor.kind == "input" else self.uses[tensor][0]
 
     def last_forward_use(self, tensor: Tensor) -> int:
         """Number of the last forward step that uses the tensor; 0 if none does."""

@@ -252,7 +252,7 @@ class _Lister:
             if fate is None or fate.name == "keep" or i.step > self.network.depth:
                 return f"{i.tensor} {size(i.nbytes)}"
             why = f" ({fate.module}: {fate.reason})" if self.detailed else ""
-            future = "uploaded again" if i.tensor is self.network.input else FUTURE[fate.name]
+            future = "uploaded again" if i.tensor.kind == "input" else FUTURE[fate.name]
             return f"{i.tensor} {size(i.nbytes)}, to be {future}{why}"
         if isinstance(i, Free):
             drained = f", let go in step {i.released}" if i.released < i.step else ""

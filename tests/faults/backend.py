@@ -115,6 +115,13 @@ FAULTS = (
         "tests/refimpl/backend/test_losses.py",
     ),
     Fault(
+        "every loss counts in full in the sum that is reported",
+        "refimpl/backend/trainer.py",
+        "output.layer.weight * float(np.mean(values(output.losses), dtype=np.float64))",
+        "float(np.mean(values(output.losses), dtype=np.float64))",
+        "tests/refimpl/backend/test_several.py",
+    ),
+    Fault(
         "a cosine forgets its warm-up",
         "refimpl/backend/schedules.py",
         "(iteration - warmup) / (t_max - warmup)",

@@ -15,6 +15,7 @@ import torch
 from kernels import reference
 from refimpl.network import Layer, Network
 from refimpl.studies.bench.pytorch import Dropout, by_torch, loss_by_torch
+from tests.refimpl.plainly import arrays_of
 
 Arrays = dict[str, np.ndarray]
 
@@ -44,14 +45,21 @@ def run_torch(
         if name.startswith("running")
     }
     maps: dict[Layer, Any] = {}
-    batch = torch.tensor(images, dtype=precision)
+    given = arrays_of(network, images, labels)
+    for data, x in zip(network.data, network.inputs, strict=True):
+        maps[data] = torch.tensor(given[x.name], dtype=precision)
     for layer in network.layers:
-        inputs = [maps.get(producer, batch) for producer in layer.producers]  # the data layer is not among the layers
+        inputs = [maps[producer] for producer in layer.producers]
         maps[layer] = by_torch(layer, inputs, weights | running, _dropout(settings))
-    losses = loss_by_torch(network.output, maps[network.layers[-1]], torch.tensor(labels), each=True)
-    losses.mean().backward()
+    losses = {
+        output.losses.name: loss_by_torch(
+            output, maps[output.layer], torch.tensor(given[output.labels.name]), each=True
+        )
+        for output in network.outputs
+    }
+    sum(output.layer.weight * losses[output.losses.name].mean() for output in network.outputs).backward()
 
-    after = _stepped(network, state, weights, settings, precision) | running | {"losses": losses.detach()}
+    after = _stepped(network, state, weights, settings, precision) | running | losses
     return {name: value.detach().numpy() for name, value in after.items()}
 
 

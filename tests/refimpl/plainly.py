@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from refimpl.machine.catalogues import options
-from refimpl.network import Call, Network, Setting, Tensor
+from refimpl.network import Call, Network, Output, Setting, Tensor
 
 Arrays = dict[str, np.ndarray]
 
@@ -44,16 +44,27 @@ def new_state(network: Network, seed: int = 0) -> Arrays:
 
 
 def draw_batch(network: Network, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Images and labels, some of which do not count; or targets."""
+    """Images and labels, some of which do not count; or targets.  Of several inputs or outputs a tuple each."""
     random = np.random.default_rng((seed, 1))
-    output = network.output
-    images = random.standard_normal(network.input.shape).astype(np.float32)
+    images = [random.standard_normal(x.shape).astype(np.float32) for x in network.inputs]
+    labels = [draw_labels(random, output) for output in network.outputs]
+    one: Any = images[0] if len(images) == 1 else tuple(images)
+    return one, labels[0] if len(labels) == 1 else tuple(labels)  # type: ignore[return-value]
+
+
+def draw_labels(random: np.random.Generator, output: Output) -> np.ndarray:
     if output.loss.target == "number":
-        return images, random.random(output.labels.shape).astype(np.float32)
+        return random.random(output.labels.shape).astype(np.float32)
     labels = random.integers(0, output.classes, output.labels.shape).astype(np.int32)
     if output.ignore_index is not None:
         labels[random.random(labels.shape) < 0.3] = output.ignore_index
-    return images, labels
+    return labels
+
+
+def arrays_of(network: Network, images: Any, labels: Any) -> dict[str, np.ndarray]:
+    """What a batch fills, by tensor."""
+    both = [list(one) if isinstance(one, tuple) else [one] for one in (images, labels)]
+    return {tensor.name: array for tensor, array in zip(network.given, both[0] + both[1], strict=True)}
 
 
 def run_plainly(
@@ -66,11 +77,11 @@ def run_plainly(
 ) -> Arrays:
     """One iteration (or one inference).  `state` is changed, losses included; the managed tensors are returned."""
     arrays = dict(state)
-    if network.input.managed:
-        arrays["input"] = np.array(images, np.float32)
-    else:
-        arrays["input"][:] = images
-    arrays["labels"][:] = labels
+    for name, given in arrays_of(network, images, labels).items():
+        if name in arrays:
+            arrays[name][:] = given
+        else:
+            arrays[name] = np.array(given, np.float32)
     for step in network.steps:
         for call in step.calls:
             run_call(call, arrays, settings, algorithm)

@@ -35,7 +35,7 @@ class PlainRun:
 
     def __init__(self, network: Network) -> None:
         self.network = network
-        self.batch = (network.input, network.labels)
+        self.batch = network.given
         self.roles = {call: Role(step, call) for step in network.steps for call in step.calls}
         self._made: list[str | Call] = []  #: number → who made that value
         self.numbers: dict[Tensor, int] = {}
@@ -68,7 +68,7 @@ class PlainRun:
     def results(self) -> Iterable[Tensor]:
         """The tensors that the user wants from an iteration."""
         written = {tensor for call in self.roles for tensor in call.writes}
-        return [tensor for tensor in (self.network.losses, self.network.predictions) if tensor in written]
+        return [tensor for tensor in self.network.results if tensor in written]
 
     def outlives(self) -> Iterable[Tensor]:
         """The tensors that must be right after an iteration; a scratch has no content to keep."""

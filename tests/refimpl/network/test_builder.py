@@ -312,7 +312,7 @@ def test_without_the_convention_it_never_is() -> None:
         (lambda b: b.buld(), "did you mean build?"),
         (lambda b: b.conv(8, 3, padding=1), "conv has no option 'padding'; write pad. There are: filters, window,"),
         (lambda b: b.conv(8, 3, strid=1), "conv has no option 'strid'; did you mean stride?"),
-        (lambda b: b.softmax(axis=1), "softmax has no option 'axis'. There are: name, after."),
+        (lambda b: b.softmax(axis=1), "softmax has no option 'axis'. There are: name, after, weight."),
     ],
 )
 def test_a_misspelt_layer_or_option_is_one_line_that_says_what_to_write(ask: Any, says: str) -> None:
@@ -323,4 +323,4 @@ def test_a_misspelt_layer_or_option_is_one_line_that_says_what_to_write(ask: Any
 
 def test_every_layer_the_builder_has_is_offered() -> None:
     methods = {name for name, found in vars(Builder).items() if callable(found) and not name.startswith("_")}
-    assert methods == {*LAYERS, "share", "build"}
+    assert methods == {*LAYERS, "add_input", "share", "build"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -311,7 +312,7 @@ def test_5_the_gpus_copies_are_asynchronous_and_touch_pinned_memory_alone(monkey
 class PinsAsItGoes(Trainer):
     """Wrong: a pinned buffer for every iteration."""
 
-    def _iterate(self, batch: tuple[np.ndarray, np.ndarray]) -> float:
+    def _iterate(self, batch: Sequence[np.ndarray]) -> float:
         self.more = cpu_backend.arena(self.program.pinned_bytes, "an iteration", False)
         return super()._iterate(batch)
 
