@@ -9,7 +9,7 @@ Subtracting the largest value changes nothing but that no exponential overflows.
 
 Maps are read as rows too: all numbers of an image are its classes.
 
-softmax:         one block of 256 threads a row; thread t takes classes t, t + 256, … and the threads' results are
+softmax:         one block of 128 threads a row; thread t takes classes t, t + 128, … and the threads' results are
                  combined in a tree, so the order is fixed.  5 operations a value, an exponential counting as one.
                  8 bytes a value: x is read twice and y written twice, but rows are short and meet in the cache.
 cross-entropy:   one thread a row; one operation and 12 bytes a row.
@@ -28,57 +28,60 @@ import numpy as np
 
 from kernels.arguments import KernelError, check, check_shape
 from kernels.division import divide, reciprocal
+from kernels.functions import exp
 from kernels.launch import Floats, Ints, ceil_div, kernel, launch
 from kernels.shim import cuda
 
-THREADS = 256
+THREADS = 128
 ZERO = np.float32(0)
 ONE = np.float32(1)
 
 
 @kernel(block=THREADS)
 def softmax_forward(x: Floats, y: Floats, classes: int) -> None:
-    """One block a row: its maximum, its sum of exponentials, then their shares."""
+    """One block a row: its maximum, its sum of exponentials, then their shares.
+
+    Between barriers neighbours read neighbours.
+    """
     shared = cuda.shared.array(THREADS, np.float32)
-    t = np.uint32(cuda.threadIdx.x)
-    row = np.uint32(cuda.blockIdx.x * classes)
-
-    largest = x[row]
-    c = np.int64(t)
-    while c < classes:
-        largest = max(largest, x[np.uint32(row + c)])
-        c += THREADS
-    shared[t] = largest
+    whole = cuda.shared.array(1, np.float32)
+    t = np.int64(cuda.threadIdx.x)
+    row = np.int64(cuda.blockIdx.x) * classes
+    shared[np.uint32(t)] = x[np.uint32(row + min(t, classes - 1))]
     cuda.syncthreads()
+    for first in range(THREADS, classes, THREADS):
+        if t < classes - first:
+            shared[np.uint32(t)] = max(shared[np.uint32(t)], x[np.uint32(row + first + t)])
+        cuda.syncthreads()
     half = THREADS // 2
     while half > 0:
         if t < half:
-            shared[t] = max(shared[t], shared[np.uint32(t + half)])
+            shared[np.uint32(t)] = max(shared[np.uint32(t)], shared[np.uint32(t + half)])
         cuda.syncthreads()
         half //= 2
-    largest = shared[0]
+    if t == 0:
+        whole[0] = shared[0]
+    shared[np.uint32(t)] = ZERO
     cuda.syncthreads()
-
-    sum_ = ZERO
-    c = np.int64(t)
-    while c < classes:
-        grown = math.exp(x[np.uint32(row + c)] - largest)
-        y[np.uint32(row + c)] = grown
-        sum_ += grown
-        c += THREADS
-    shared[t] = sum_
-    cuda.syncthreads()
+    for first in range(0, classes, THREADS):
+        if t < classes - first:
+            grown = exp(x[np.uint32(row + first + t)] - whole[0])
+            y[np.uint32(row + first + t)] = grown
+            shared[np.uint32(t)] += grown
+        cuda.syncthreads()
     half = THREADS // 2
     while half > 0:
         if t < half:
-            shared[t] += shared[np.uint32(t + half)]
+            shared[np.uint32(t)] += shared[np.uint32(t + half)]
         cuda.syncthreads()
         half //= 2
-    share = ONE / shared[0]
-    c = np.int64(t)
-    while c < classes:
-        y[np.uint32(row + c)] *= share
-        c += THREADS
+    if t == 0:
+        whole[0] = ONE / shared[0]
+    cuda.syncthreads()
+    for first in range(0, classes, THREADS):
+        if t < classes - first:
+            y[np.uint32(row + first + t)] *= whole[0]
+        cuda.syncthreads()
 
 
 @kernel(block=256)

@@ -212,7 +212,7 @@ UNITS: dict[str, Callable[..., Units]] = {
     "mul_gate_backward": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "scale_sum": lambda a, grid: (a["images"] * a["channels"],),
     "clip_norm": lambda a, grid: (a["count"],),
-    "softmax_forward": lambda a, grid: (grid[0] * (255 + a["classes"]),),
+    "softmax_forward": lambda a, grid: (grid[0] * (500 + a["classes"]),),
 }
 
 
