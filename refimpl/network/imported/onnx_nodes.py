@@ -194,12 +194,29 @@ def _add(call: OnnxCall) -> Translated:
     return "add", {}
 
 
+def _stochastic_depth(call: OnnxCall, factors: Sequence[str]) -> Translated | None:
+    """Maps times a number an image that is drawn, as PyTorch's exporter writes it: random < p, over p."""
+    chain: list[Any] = []
+    for operator in ("Div", "Cast", "Less", "RandomUniformLike"):
+        node = call.of.makers.get(chain[-1].input[0] if chain else "".join(factors))
+        if node is None or node.op_type != operator:
+            return None
+        chain.append(node)
+    scale, _, less, _ = chain
+    (stays, over), shape = (call.of.file.numbers(node.input[1]) for node in (less, scale)), call.of.shapes[factors[0]]
+    if not stays or stays != over or shape != (call.of.batch, *(1 for _ in shape[1:])):
+        raise Unsupported(f"drawn numbers of shape {list(shape)} are supported as stochastic depth of images only")
+    return "drop_path", {"probability": round(1 - _short(stays[0]), 6)}
+
+
 def _mul(call: OnnxCall) -> Translated:
     """Two maps, maps and a number a channel, or what is SiLU or hard Swish in one, as PyTorch's exporters write it."""
     given, file = list(call.node.input), call.of.file
     constant = [place for place, name in enumerate(given) if name in file.weights]
     if len(constant) == 1 and len(call.inputs) == 1:
         return graph.scaled(call, call.weight(constant[0]))
+    if len(call.inputs) == 1 and (drawn := _stochastic_depth(call, [x for x in given if x not in call.of.names])):
+        return drawn
     if len(call.inputs) < 2 or given[0] == given[1]:
         raise Unsupported  # a square, or a multiplication by a number: no operator of ours
     for x, gate in (given, given[::-1]):

@@ -393,7 +393,7 @@ def _stochastic_depth(call: TorchCall, noise: Any) -> Translated | None:
     stays, shape = drawn.args[1], tuple(noise.meta["val"].shape)
     if scale is drawn or scale.args[1] != stays or shape != (call.of.batch, *(1 for _ in shape[1:])):
         raise Unsupported(f"drawn numbers of shape {list(shape)} are supported as stochastic depth of images only")
-    return "drop_path", {"probability": round(1 - stays, 12)}
+    return "drop_path", {"probability": round(1 - stays, 6)}
 
 
 def _upsample(mode: str) -> Callable[[TorchCall], Translated]:

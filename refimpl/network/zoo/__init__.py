@@ -20,21 +20,25 @@ from refimpl.network.imported import from_file, from_onnx, from_torch
 from refimpl.network.layer import NetworkError
 from refimpl.network.network import Network
 from refimpl.network.zoo.alexnet import alexnet, alexnet_superneurons, alexnet_vdnnpp, overfeat
+from refimpl.network.zoo.convnext import convnext_tiny, tiny_convnext
 from refimpl.network.zoo.gated import efficientnet_b0, mobilenet_v3_small, tiny_se
 from refimpl.network.zoo.googlenet import googlenet
 from refimpl.network.zoo.inceptionv4 import inceptionv4
+from refimpl.network.zoo.regnet import regnet_y_400mf
 from refimpl.network.zoo.resnet import resnet, resnet50, resnet101, resnet152
 from refimpl.network.zoo.segmentation import fcn_resnet50, tiny_unet, unet
+from refimpl.network.zoo.shufflenet import shufflenet_v2
 from refimpl.network.zoo.small import lenet, tiny_inception, tiny_resnet, tiny_vgg
 from refimpl.network.zoo.vdnnpp_demo import vdnnpp_demo
 from refimpl.network.zoo.vgg import vgg, vgg11, vgg16, vgg19, vgg116, vgg216, vgg316, vgg416
 from refimpl.text import closest
 
 __all__ = [
-    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "efficientnet_b0",
-    "fcn_resnet50", "from_onnx", "from_torch", "googlenet", "inceptionv4", "lenet", "mobilenet_v3_small", "overfeat",
-    "resnet", "resnet50", "resnet101", "resnet152", "tiny_inception", "tiny_resnet", "tiny_se", "tiny_unet", "tiny_vgg",
-    "unet", "vdnnpp_demo", "vgg", "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
+    "FAMILIES", "NETWORKS", "Recipe", "alexnet", "alexnet_superneurons", "alexnet_vdnnpp", "build", "convnext_tiny",
+    "efficientnet_b0", "fcn_resnet50", "from_onnx", "from_torch", "googlenet", "inceptionv4", "lenet",
+    "mobilenet_v3_small", "overfeat", "regnet_y_400mf", "resnet", "resnet50", "resnet101", "resnet152",
+    "shufflenet_v2", "tiny_convnext", "tiny_inception", "tiny_resnet", "tiny_se", "tiny_unet", "tiny_vgg", "unet",
+    "vdnnpp_demo", "vgg", "vgg11", "vgg16", "vgg19", "vgg116", "vgg216", "vgg316", "vgg416",
 ]  # fmt: skip
 
 ALIASES = {"vgg-a": "vgg11", "inception-v4": "inceptionv4"}
@@ -76,9 +80,13 @@ PLAIN = {
 LATER = {
     "mobilenet-v3-small": Recipe(mobilenet_v3_small, 128, "MobileNetV3, the small one: channels with gates"),
     "efficientnet-b0": Recipe(efficientnet_b0, 64, "EfficientNet B0: channels with gates, SiLU"),
+    "regnet-y-400mf": Recipe(regnet_y_400mf, 128, "RegNet Y of 400 MF: groups of channels, with gates"),
+    "convnext-tiny": Recipe(convnext_tiny, 64, "ConvNeXt-T: depthwise 7×7, layer normalisation, GELU"),
+    "shufflenet-v2": Recipe(shufflenet_v2, 128, "ShuffleNet v2, 1×: channels that are split and shuffled"),
     "unet": Recipe(unet, 16, "U-Net, padded and normalised, a class a pixel of 3×256²"),
     "fcn-resnet50": Recipe(fcn_resnet50, 16, "fully convolutional ResNet-50, a class a pixel of 3×256²"),
     "tiny-se": Recipe(tiny_se, 32, "for teaching: channels with gates (squeeze and excitation), 3×32²"),
+    "tiny-convnext": Recipe(tiny_convnext, 32, "for teaching: layer normalisation, GELU, dropped branches, 3×32²"),
     "tiny-unet": Recipe(tiny_unet, 32, "for teaching: maps that shrink and grow again, a class a pixel of 3×32²"),
 }
 PLAIN |= LATER

@@ -42,6 +42,7 @@ PUBLISHED = {
     "googlenet": 6_998_552,  # Caffe's, without its auxiliary ends
     "mobilenet-v3-small": 2_542_856, "efficientnet-b0": 5_288_548,  # torchvision's
     "fcn-resnet50": 35_322_218 - 2_365_205,  # torchvision's, without its auxiliary end
+    "convnext-tiny": 28_589_128, "shufflenet-v2": 2_278_604, "regnet-y-400mf": 4_344_144,
 }  # fmt: skip
 
 

@@ -51,6 +51,7 @@ BLOCKS = ("BasicBlock", "Bottleneck", "InvertedResidual", "_InvertedResidual", "
 #: Model → height and width of its images: the smallest that its poolings can share out; the cheap ones first.
 MODELS = {
     "mobilenet_v3_small": 64, "mobilenet_v3_large": 64, "efficientnet_b0": 64, "regnet_y_400mf": 64,
+    "convnext_tiny": 64, "shufflenet_v2_x1_0": 64,
     "squeezenet1_1": 64, "squeezenet1_0": 64, "mobilenet_v2": 64, "mnasnet0_5": 64, "mnasnet1_0": 64,
     "regnet_x_400mf": 64, "resnet18": 64, "resnet34": 64, "densenet121": 64, "googlenet": 64, "regnet_x_1_6gf": 64,
     "resnet50": 64, "resnext50_32x4d": 64, "resnet101": 64, "wide_resnet50_2": 64, "inception_v3": 107,
@@ -60,7 +61,7 @@ MODELS = {
 #: Height and width → images: a channel of the last maps has 64 values (16 in Inception, 98 in VGG).
 IMAGES = {64: 16, 107: 16, 224: 2}
 AUXILIARY = ("googlenet", "inception_v3")  #: have classifiers beside the end
-STOCHASTIC = ("efficientnet_b0",)  #: drop branches at random, as PyTorch draws them
+STOCHASTIC = ("efficientnet_b0", "convnext_tiny")  #: drop branches at random, as PyTorch draws them
 MERGED = ("inception_v3",)  #: the exporter makes one concatenation of two
 POLICIES = ("vdnn-all", "vdnn-conv", "vdnn-dyn", "vdnnpp-all", "vdnnpp-conv", "superneurons", "accudnn", "combined")
 
