@@ -37,6 +37,7 @@ class Inverted(NamedTuple):
     stride: int
     activation: str
     squeeze: int  #: channels between the two small layers; 0: there are no gates
+    dropped: float = 0.0  #: the probability that an image takes the way around it alone (stochastic depth)
 
 
 MOBILE = Style("relu", "hardsigmoid", 0.01, 1e-3)
@@ -69,7 +70,11 @@ def _block(b: Builder, style: Style, name: str, block: Inverted) -> Layer:
         b.conv(block.wide, 1, name=f"{name}.excite")
         b.mul(wide, _activated(b, style.gate, f"{name}.excite"), name=f"{name}.gated")
     through = _normed(b, style, f"{name}.project", block.filters, 1)
-    return b.join(through, x, name=f"{name}.join") if through.shape == x.shape else through
+    if through.shape != x.shape:
+        return through
+    if block.dropped:
+        through = b.drop_path(block.dropped, name=f"{name}.drop")
+    return b.join(through, x, name=f"{name}.join")
 
 
 def eighths(channels: float) -> int:
@@ -116,11 +121,11 @@ EFFICIENTNET_B0 = (
 def efficientnet_b0(
     batch: int = 64, conventions: Conventions = VDNN, shape: Shape = (3, 224, 224), classes: int = 1000
 ) -> Network:
-    """The paper's table 1."""
+    """The paper's table 1, with stochastic depth as torchvision has it."""
     b = Builder(spelled("efficientnet-b0", conventions), (batch, *shape), conventions)
     _normed(b, EFFICIENT, "conv1", 32, 3, 2)
     _activated(b, "silu", "conv1")
-    _stages(b, EFFICIENTNET_B0)
+    _stages(b, EFFICIENTNET_B0, dropped=0.2)
     _normed(b, EFFICIENT, "conv2", 1280, 1)
     _activated(b, "silu", "conv2")
     b.global_pool(name="mean")
@@ -128,13 +133,20 @@ def efficientnet_b0(
     return classified(b, classes)
 
 
-def _stages(b: Builder, stages: tuple[tuple[int, int, int, int, int], ...]) -> None:
-    """A gate is found from a quarter of the channels that a block reads."""
+def _stages(b: Builder, stages: tuple[tuple[int, int, int, int, int], ...], dropped: float = 0.0) -> None:
+    """A gate is found from a quarter of the channels that a block reads.
+
+    The later a block, the likelier an image takes the way around it: with probability 0 for the first block, and nearly
+    `dropped` for the last.
+    """
+    total, before = sum(blocks for *_, blocks in stages), 0
     for stage, (wider, window, first, filters, blocks) in enumerate(stages, 2):
         for i in range(1, blocks + 1):
             channels, stride = b.last.shape[1], first if i == 1 else 1
-            block = Inverted(wider * channels, filters, window, stride, "silu", max(1, channels // 4))
+            squeeze, share = max(1, channels // 4), dropped * before / total
+            block = Inverted(wider * channels, filters, window, stride, "silu", squeeze, share)
             _block(b, EFFICIENT, f"{stage}_{i}", block)
+            before += 1
 
 
 def tiny_se(batch: int = 32, conventions: Conventions = VDNN, shape: Shape = (3, 32, 32), classes: int = 10) -> Network:

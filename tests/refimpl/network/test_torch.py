@@ -359,6 +359,20 @@ def test_densenet121_is_imported_and_planned_in_five_seconds() -> None:
     assert time.process_time() - start < 5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "efficientnet_b0"])
+def test_a_network_of_the_zoo_is_torchvisions_layer_for_layer(name: str) -> None:
+    torchvision_or_skip()
+    theirs = refimpl.networks.from_torch(getattr(torchvision_models(), name)(), (2, 3, 64, 64))
+    ours = getattr(refimpl.networks, name)(2, shape=(3, 64, 64))
+    found, wanted = ([(layer.kind, layer.shape) for layer in network.layers] for network in (ours, theirs))
+    assert found == wanted
+    for layer, its in zip(ours.layers, theirs.layers, strict=True):
+        assert layer.options.keys() == its.options.keys(), layer
+        for option, value in layer.options.items():
+            assert its.options[option] == (pytest.approx(value) if isinstance(value, float) else value), layer
+
+
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_torchvision_is_the_same_network_both_ways_and_computes_what_pytorch_does(name: str) -> None:
