@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import reference
+from kernels import gelu, reference
 from kernels.arguments import KernelError
 from refimpl.network.kinds import TRAITS
 from tests.messages import raises_naming
@@ -73,3 +74,42 @@ def test_an_array_of_another_shape_is_refused(kind: str, form: Mapping[str, Any]
     for gradients in ((wrong, right), (right, wrong)):
         with raises_naming(KernelError, f"{kind}.backward", (3, 4), (4, 3)):
             module.backward(*read_by(kind, right, right), *gradients, **form)
+
+
+@pytest.mark.parametrize(("kind", "form"), FORMS)
+def test_the_oracles_gradient_is_that_of_its_values(kind: str, form: Mapping[str, Any]) -> None:
+    """By finite differences, away from where a slope jumps."""
+    x, apart = np.linspace(-5, 5, 1777).astype(np.float32), np.float32(2**-7)
+    bends = np.abs(x[:, None] - np.array([-3, 0, 0.5, 3], np.float32)).min(axis=1)
+    x = x[bends > 2 * apart]
+    forward = getattr(reference, f"{kind}_forward")
+    rise = forward(x + apart, **form).astype(np.float64) - forward(x - apart, **form)
+    y, dy = forward(x, **form), np.ones_like(x)
+    found = getattr(reference, f"{kind}_backward")(*read_by(kind, x, y), dy, **form)
+    np.testing.assert_allclose(found, rise / (2 * apart), rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_takes_at_most_half_as_long_again_as_pytorchs(approximate: str, torch: Any) -> None:
+    """In turns, in processor seconds, in one thread each."""
+    x, y, dx = (values(1 << 18, seed=seed) for seed in range(3))
+    its_x, its_y, its_dx = map(torch.from_numpy, (x, y.copy(), dx.copy()))
+    runs: dict[str, Callable[[], Any]] = {
+        "forward": lambda: gelu.forward(x, y, approximate=approximate),
+        "its forward": lambda: torch.ops.aten.gelu.out(its_x, approximate=approximate, out=its_y),
+        "backward": lambda: gelu.backward(x, dx, dx, approximate=approximate),
+        "its backward": lambda: torch.ops.aten.gelu_backward.grad_input(
+            its_y, its_x, approximate=approximate, grad_input=its_dx
+        ),
+    }
+    taken = dict.fromkeys(runs, float("inf"))
+    for _ in range(40):
+        for name, run in runs.items():
+            start = process_time()
+            run()
+            taken[name] = min(taken[name], process_time() - start)
+            dx.fill(1)
+    assert taken["forward"] <= 1.5 * taken["its forward"], taken
+    assert taken["backward"] <= 1.5 * taken["its backward"], taken
