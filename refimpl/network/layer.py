@@ -95,6 +95,12 @@ class FirstValues:
         made = trained if self.shape is None else trained.reshape(self.shape)
         return made.T if self.transposed else made
 
+    def as_columns(self) -> FirstValues:
+        """Filters over one axis as filters one column wide; others as they are."""
+        if self.values.ndim != 3:
+            return self
+        return FirstValues(self.source, self.values[..., None], shape=self.values.shape)
+
     def as_filters(self) -> FirstValues:
         """A matrix as filters of one position."""
         return FirstValues(self.source, self.values[:, :, None, None], self.transposed, self.values.shape)

@@ -338,7 +338,7 @@ def limited(low: float | None, high: float | None) -> Translated:
 
 def reduced(mode: str, axes: Collection[float] | None, rank: int = 4) -> Translated:
     """A reduction of something with `rank` axes, which must be maps."""
-    if rank != 4 or sorted(int(axis) % 4 for axis in axes or ()) != [2, 3]:
+    if rank not in (3, 4) or sorted(int(axis) % rank for axis in axes or ()) != [*range(2, rank)]:
         raise Unsupported(f"a reduction over {axes} is not supported, only over height and width")
     return "global_pool", {"mode": mode}
 

@@ -89,8 +89,10 @@ class OnnxCall(graph.OperatorCall):
         return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
     def pair(self, name: str, default: int) -> tuple[int, int]:
-        """One whole number of at least 1 for each axis."""
-        values = self.attribute(name, (default, default))
+        """One whole number of at least 1 for each axis; of rows alone, one column."""
+        values = [*self.attribute(name, (default, default))]
+        if len(values) == 1 and len(self.shape_of_input()) == 3:
+            values += [1]
         if len(values) != 2 or min(values) < 1:
             raise Unsupported(f"{name} is {list(values)}; two numbers of at least 1 are supported")
         return int(values[0]), int(values[1])
@@ -126,13 +128,15 @@ class OnnxCall(graph.OperatorCall):
         how = self.attribute("auto_pad", "NOTSET")
         if how == "NOTSET":
             pads = tuple(int(pad) for pad in self.attribute("pads", (0, 0, 0, 0)))
+            if len(pads) == 2 and len(self.shape_of_input()) == 3:
+                pads = pads[0], 0, pads[1], 0
             if len(pads) != 4:
                 raise Unsupported(f"pads is {list(pads)}; four numbers are supported")
             return pads
         if how == "VALID":
             return 0, 0, 0, 0
         before, after = [], []
-        for size, k, s, d in zip(self.shape_of_input()[2:], window, stride, dilation, strict=True):
+        for size, k, s, d in zip((*self.shape_of_input()[2:], 1)[:2], window, stride, dilation, strict=True):
             total = max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
             less, more = total // 2, total - total // 2
             before.append(less if how == "SAME_UPPER" else more)
@@ -144,10 +148,10 @@ class OnnxCall(graph.OperatorCall):
 
 
 def _conv(call: OnnxCall) -> Translated:
-    weights = {"w": call.weight(1)} | ({"b": call.weight(2)} if call.optional(2) else {})
+    weights = {"w": call.weight(1).as_columns()} | ({"b": call.weight(2)} if call.optional(2) else {})
     window = weights["w"].values.shape[2:]
     if len(window) != 2:
-        raise Unsupported(f"a convolution over {counted(len(window), 'axis')} is not supported, only over two")
+        raise Unsupported(f"a convolution over {counted(len(window), 'axis')} is not supported, only over one or two")
     stride, dilation = call.pair("strides", 1), call.pair("dilations", 1)
     pad = call.padding(window, stride, dilation)
     how = {"stride": stride, "pad": pad, "dilation": dilation, "groups": int(call.attribute("group", 1))}
@@ -156,10 +160,11 @@ def _conv(call: OnnxCall) -> Translated:
 
 def _conv_transpose(call: OnnxCall) -> Translated:
     call.require(auto_pad="NOTSET", output_shape=None)
-    weights = {"w": call.weight(1)} | ({"b": call.weight(2)} if call.optional(2) else {})
+    weights = {"w": call.weight(1).as_columns()} | ({"b": call.weight(2)} if call.optional(2) else {})
     if weights["w"].values.ndim != 4:
-        raise Unsupported("a transposed convolution is supported over two axes only")
+        raise Unsupported("a transposed convolution is supported over one or two axes only")
     more = [*call.attribute("output_padding", (0, 0))]
+    more += [0] if len(more) == 1 else []
     if len(more) != 2:
         raise Unsupported(f"output_padding is {more}; two numbers are supported")
     how = {"stride": call.pair("strides", 1), "dilation": call.pair("dilations", 1), "out_pad": tuple(map(int, more))}
@@ -397,6 +402,8 @@ def _pad(call: OnnxCall) -> Translated:
     pads, value = call.numbers("pads", 1), call.numbers("value", 2)
     call.inputs = call.inputs[:1]
     call.require(mode="constant")
+    if pads is not None and len(pads) == 6:  # rows alone
+        pads = [*pads[:3], 0, *pads[3:], 0]
     if call.optional(3) or pads is None or len(pads) != 8 or any(pads[:2] + pads[4:6]) or min(pads) < 0:
         raise Unsupported("only rows and columns around height and width are supported")
     return "pad", {"pad": tuple(int(pads[place]) for place in (2, 3, 6, 7)), "value": (value or [0.0])[0]}

@@ -179,10 +179,16 @@ class TorchCall(graph.OperatorCall):
         return [self.of.names[view.args[0]]]
 
     def pair(self, name: str) -> tuple[int, int]:
-        """A number for both axes, or one for each."""
+        """A number for both axes, or one for each; of an operator over one axis that of the rows, of one column."""
         given = self[name]
         values = tuple(given) if isinstance(given, list | tuple) else (given,)
+        if self.operator.endswith("1d"):
+            return int(values[0]), 0 if "padding" in name else 1
         return (int(values[0]), int(values[-1]))
+
+    def filters(self) -> dict[str, FirstValues]:
+        """The weights of a convolution, over one axis or two."""
+        return {name: weight.as_columns() for name, weight in self.weights(w="weight", b="bias").items()}
 
     def number(self, name: str) -> Any:
         """A number, or a tensor of one that the module's code has made; anything else as it is."""
@@ -212,7 +218,7 @@ class TorchCall(graph.OperatorCall):
 
 
 def _conv2d(call: TorchCall) -> Translated:
-    weights = call.weights(w="weight", b="bias")
+    weights = call.filters()
     dilation = call.pair("dilation")
     if isinstance(call["padding"], str):
         spans = [(size - 1) * d for size, d in zip(weights["w"].values.shape[2:], dilation, strict=True)]
@@ -227,7 +233,7 @@ def _conv2d(call: TorchCall) -> Translated:
 def _conv_transpose2d(call: TorchCall) -> Translated:
     how: dict[str, Any] = {name: call.pair(name) for name in ("stride", "dilation")}
     how |= {"pad": call.pair("padding") * 2, "out_pad": call.pair("output_padding"), "groups": call["groups"]}
-    return "conv_transpose", how, call.weights(w="weight", b="bias")
+    return "conv_transpose", how, call.filters()
 
 
 def _linear(call: TorchCall) -> Translated:
@@ -256,13 +262,13 @@ def _pool(mode: str) -> Callable[[TorchCall], Translated]:
 def _pool_to(mode: str) -> Callable[[TorchCall], Translated]:
     def translated(call: TorchCall) -> Translated:
         assert call.shape is not None
-        return "pool_to", {"mode": mode, "size": call.shape[-2:]}
+        return "pool_to", {"mode": mode, "size": (*call.shape[1:], 1)[:2]}
 
     return translated
 
 
 def _global(mode: str) -> Callable[[TorchCall], Translated]:
-    return lambda call: graph.reduced(mode, call["dim"])
+    return lambda call: graph.reduced(mode, call["dim"], len(call.shape_of_input()))
 
 
 def _batch_norm(call: TorchCall) -> Translated:
@@ -368,7 +374,8 @@ def _pad(call: TorchCall) -> Translated:
     call.require(mode="constant")
     if len(call["pad"]) not in (2, 4) or min(call["pad"]) < 0:
         raise Unsupported("only rows and columns around height and width are supported")
-    left, right, top, bottom = [*call["pad"], 0, 0][:4]
+    sides = [0, 0, *call["pad"]] if len(call.shape_of_input()) == 3 else [*call["pad"], 0, 0]
+    left, right, top, bottom = sides[:4]
     return "pad", {"pad": (top, left, bottom, right), "value": float(call["value"] or 0)}
 
 
@@ -423,6 +430,9 @@ def _first(call: TorchCall) -> Translated:
 
 
 OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
+    "conv1d": _conv2d, "conv_transpose1d": _conv_transpose2d,
+    "max_pool1d": _pool("max"), "avg_pool1d": _pool("average"),
+    "adaptive_avg_pool1d": _pool_to("average"), "adaptive_max_pool1d": _pool_to("max"),
     "slice": _slice, "channel_shuffle": _channel_shuffle,
     "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm, "permute": _permute,
     "transpose": _transpose,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import refimpl
@@ -149,6 +150,48 @@ def test_an_iteration_is_pytorchs_and_both_ways_are_the_same_network(case: str, 
     exported(module, SHAPE, tmp_path / "a.onnx")
     filed = refimpl.networks.from_onnx(tmp_path / "a.onnx", batch=4)
     assert described(filed) == described(network) and same_weights(filed, network)
+
+
+class Audio(nn.Module):
+    """A network over one axis: 3 channels, 20 moments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(3, 6, 5, stride=2, padding=2, bias=False)
+        self.norm = nn.BatchNorm1d(6)
+        self.second = nn.Conv1d(6, 8, 3, padding="same", dilation=2, groups=2)
+        self.pool = nn.MaxPool1d(2)
+        self.larger = nn.ConvTranspose1d(8, 4, 3, stride=2, output_padding=1)
+        self.average, self.end = nn.AvgPool1d(3, 2, padding=1), nn.Linear(4, 10)
+
+    def forward(self, x: Any) -> Any:
+        x = self.pool(self.second(functional.silu(self.norm(self.first(x)))))
+        return self.end(self.average(self.larger(functional.pad(x, (1, 0), value=0.5))).mean(2))
+
+
+@pytest.mark.slow
+def test_a_network_over_one_axis_is_one_of_maps_one_column_wide(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    module, shape = Audio(), (4, 3, 20)
+    network = refimpl.networks.from_torch(module, shape)
+    kinds = [layer.kind for layer in network.layers]
+    convolved = ["conv", "batchnorm", "silu", "conv", "pool", "pad", "conv_transpose"]
+    assert kinds == [*convolved, "pool", "pool", "fc", "softmax"]
+    images = np.random.default_rng(0).standard_normal(network.input.shape, dtype=np.float32)
+    labels = np.arange(4, dtype=np.int32)
+    with refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu", rate=0.1, momentum=0.0) as trainer:
+        trainer.step(images, labels)
+        trained = trainer.weights()
+    exported(module, shape, tmp_path / "a.onnx")
+    filed = refimpl.networks.from_onnx(tmp_path / "a.onnx", batch=4)
+    assert described(filed) == described(network)
+    torch.manual_seed(0)
+    module = Audio().double().train()
+    functional.cross_entropy(module(torch.tensor(images[..., 0]).double()), torch.tensor(labels).long()).backward()
+    torch.optim.SGD(module.parameters(), lr=0.1).step()
+    for name, weight in module.named_parameters():
+        assert trained[name].shape == weight.shape
+        np.testing.assert_allclose(trained[name], weight.detach().numpy(), rtol=0, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.slow
