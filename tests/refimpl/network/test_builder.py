@@ -146,6 +146,17 @@ WRONG = {
     ),
     "all padding": (lambda: builder().conv_transpose(4, 3, pad=5), ("conv_transpose1", "padding", (5, 5), 8)),
     "transposed groups": (lambda: builder().conv_transpose(4, 3, groups=2), ("conv_transpose1", 3, 4, 2, "groups")),
+    "a gate of fewer channels": (
+        lambda: [b := builder(), x := b.conv(4, 1), b.mul(x, b.global_pool(after=b.conv(3, 1)), name="gated")],
+        ("gated", (2, 4, 8, 8), (2, 3, 1, 1), (2, 4, 1, 1)),
+    ),
+    "a gate a row": (
+        lambda: [b := builder(), x := b.conv(4, 1), b.mul(x, b.pool_to((8, 1)), name="gated")],
+        ("gated", (2, 4, 8, 1), (2, 4, 1, 1)),
+    ),
+    "a square": (lambda: [b := builder(), b.mul(b.input, b.input)], ("mul", "different")),
+    "a leak of nothing": (lambda: builder().leaky_relu(0), ("leaky_relu", "negative_slope", 0)),
+    "a scale of no number": (lambda: builder().scale(float("nan")), ("scale", "first", "nan")),
     "larger rows": (lambda: [b := builder(), b.fc(3), b.upsample(2)], ("upsample", (2, 3))),
     "half a factor": (lambda: builder().upsample(1.5), ("upsample", "factor", 1.5)),  # type: ignore[arg-type]
     "cubic": (lambda: builder().upsample(2, "cubic"), ("upsample1", "cubic", "nearest or bilinear")),
