@@ -8,7 +8,7 @@ number is a position in the route, nothing else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from refimpl.network.call import Call
@@ -89,6 +89,7 @@ class FirstValues:
     values: np.ndarray  #: float32, in our layout
     transposed: bool = False  #: the source has the transpose
     shape: tuple[int, ...] | None = None  #: the source's own before that, if it has another than ours
+    frozen: bool = False  #: it stays as it is
 
     def as_source(self, trained: np.ndarray) -> np.ndarray:
         """Trained values in the source's layout."""
@@ -103,7 +104,7 @@ class FirstValues:
 
     def as_filters(self) -> FirstValues:
         """A matrix as filters of one position."""
-        return FirstValues(self.source, self.values[:, :, None, None], self.transposed, self.values.shape)
+        return replace(self, values=self.values[:, :, None, None], shape=self.values.shape)
 
 
 class Layer:

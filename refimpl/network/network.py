@@ -75,9 +75,9 @@ class Network:
             clip: the largest norm of all gradients together (None: whatever it is).
             decay_on: the parameters that decay: "all", or "weights": no biases, and none of a normalisation.
             frozen: patterns of the parameters that stay as they are, as in "conv*" or "*.b", or with "!" that learn;
-                the last one that fits decides.  They have no gradient and no state of the optimiser's.
+                the last one that fits decides, after what is frozen already.  They have no gradient and no state.
         """
-        learning = Optimisation(optimiser, clip, decay_on, tuple(frozen))
+        learning = Optimisation(optimiser, clip, decay_on, (*self.learning.frozen, *frozen))
         if learning == self.learning:
             return self
         if self.ranks > 1:

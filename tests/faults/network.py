@@ -148,8 +148,8 @@ FAULTS = (
     Fault(
         "the gradient of a loss replaces that of another reader of its map",
         "refimpl/network/calls.py",
-        'dx, then = self._into(layer, x)\n        arguments = {"x": x, "targets": targets,',
-        'dx, then = self._into(layer, x)[0], []\n        arguments = {"x": x, "targets": targets,',
+        "_loss_weight(layer), reads, updates=[y])\n        return [call, *self._becomes(y, layer.x)]",
+        "_loss_weight(layer), reads, updates=[y])\n        self.gradients[layer.x] = y\n        return [call]",
         "tests/refimpl/backend/test_several.py",
     ),
     Fault(

@@ -37,15 +37,16 @@ import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from glob import escape
 from math import prod
 from typing import Any, NamedTuple
 
-from refimpl.network.builder import Builder
+from refimpl.network.builder import LOSSES, Builder
 from refimpl.network.kinds import TRAITS
 from refimpl.network.layer import FirstValues, Layer, NetworkError
 from refimpl.network.network import Network
-from refimpl.text import closest, counted, shown
+from refimpl.text import closest, counted, offer, shown
 
 UNSUPPORTED = "unsupported"  #: the operation of a node that says why: it matters only if the output needs it
 BATCH = 32  #: images, where no batch is given
@@ -155,13 +156,14 @@ def cleaned(name: str) -> str:
     return STRANGE.sub("_", name)
 
 
-def built(graph: Graph, batch: int, output: str | None = None) -> Network:
+def built(graph: Graph, batch: int, output: str | None = None, loss: str | None = None) -> Network:
     """The network of a graph, with its first weights in `network.initial`.
 
     Args:
         graph: what an importer made.
         batch: images.
         output: the node that the loss reads (None: the graph's only output).
+        loss: the method of `Builder` that adds the loss (None: softmax, which the graph may end in).
 
     Raises:
         NetworkError: one line that names the node, and what can be done.
@@ -187,14 +189,30 @@ def built(graph: Graph, batch: int, output: str | None = None) -> Network:
             layers.append((made.layer, node))
         values[node.name] = _checked(graph, node, made)
     last = values[end]
-    if last.layer is b.input or len(last.shape) != 1 or last.pad != NO_PAD or last.axes != IN_ORDER:
+    if loss is not None and loss not in LOSSES:
+        raise NetworkError(f"there is no loss {loss!r}{offer(loss, LOSSES)}")
+    if last.layer is b.input or (loss is None and len(last.shape) != 1) or last.pad != NO_PAD or last.axes != IN_ORDER:
         shown = " × ".join(map(str, ("images", *last.shape)))
-        raise NetworkError(f"{end}: the output is {shown}; only a classifier's, images × classes, can be trained here")
-    b.softmax(name=end if nodes[end].operation == "softmax" else None, after=last.layer)
+        others = ", ".join(f"loss={name!r}" for name in LOSSES if name != "softmax")
+        raise NetworkError(f"{end}: the output is {shown}, not a classifier's, images × classes; give {others}")
+    if loss is None:
+        b.softmax(name=end if nodes[end].operation == "softmax" else None, after=last.layer)
+    else:
+        getattr(b, loss)(after=last.layer)
+    _share(b, layers)
     network = b.build()
     network.file = graph.file
     _give_weights(network, layers)
-    return network
+    return network.trained_by(frozen=[escape(name) for name, first in network.initial.items() if first.frozen])
+
+
+def _share(b: Builder, layers: list[tuple[Layer, Node]]) -> None:
+    """Have layers whose weights are the same ones share them."""
+    owners: dict[tuple[str, ...], Layer] = {}
+    for layer, node in layers:
+        sources = tuple(weight.source for weight in node.weights.values())
+        if sources and owners.setdefault(sources, layer) is not layer:
+            b.share(owners[sources], layer)
 
 
 def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
@@ -294,6 +312,8 @@ def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
     """Fill `network.initial`."""
     owners: dict[str, str] = {}
     for layer, node in layers:
+        if layer.shares:
+            continue
         tensors = {name: parameter.weight for name, parameter in layer.parameters.items()} | layer.statistics
         for name, weight in node.weights.items():
             tensor = tensors[name]
@@ -303,7 +323,7 @@ def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
             first = owners.setdefault(weight.source, node.name)
             if first != node.name:
                 raise NetworkError(
-                    f"{node.name} and {first} share the weight {weight.source}: give each one of its own"
+                    f"{node.name} and {first} share the weight {weight.source} and not all others: share all, or none"
                 )
             network.initial[tensor.name] = weight
 
@@ -395,7 +415,7 @@ def scaled(call: OperatorCall, weight: FirstValues) -> Translated:
     for_one_image = (1,) * (rank - len(shape)) + shape[max(0, len(shape) - rank) :]
     if not call.shape or for_one_image != (call.shape[0], *(1 for _ in call.shape[1:])):
         raise Unsupported(f"a multiplication by {_by(shape)} numbers is not supported, only by one a channel")
-    return "scale", {}, {"w": FirstValues(weight.source, weight.values.reshape(-1), shape=shape)}
+    return "scale", {}, {"w": replace(weight, values=weight.values.reshape(-1), shape=shape)}
 
 
 def concat(call: OperatorCall, axis: int) -> Translated:

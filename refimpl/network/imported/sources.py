@@ -23,32 +23,35 @@ from refimpl.text import offer, one_line
 FILE = re.compile(r"(?P<path>.*?\.(?P<kind>onnx|py))(:(?P<part>.+))?", re.IGNORECASE | re.DOTALL)
 
 
-def from_torch(module: Any, shape: Sequence[int], output: str | None = None) -> Network:
+def from_torch(module: Any, shape: Sequence[int], output: str | None = None, loss: str | None = None) -> Network:
     """A network from a `torch.nn.Module`, with the module's weights.
 
     The module is read as it trains: with dropout, and with the batch's statistics in batch normalisation.  It is not
-    changed, and its weights are copied.
+    changed, and its weights are copied.  Parameters that need no gradient are frozen, and layers with the same
+    parameters share them.
 
     Args:
-        module: a classifier with one input; it may end in logits, a softmax or a log-softmax.
+        module: a network with one input; a classifier may end in logits, a softmax or a log-softmax.
         shape: of its input: (images, channels, height, width).
         output: the name of the node that the loss reads (None: the module's only output).
+        loss: "softmax" (None), "pixel_softmax", "mean_squared_error" or "binary_cross_entropy", which take logits.
 
     Raises:
         NetworkError: one line that names the node, and what can be done.
     """
     from refimpl.network.imported.torch_module import graph_of
 
-    return built(graph_of(module, tuple(shape)), shape[0], output)
+    return built(graph_of(module, tuple(shape)), shape[0], output, loss)
 
 
-def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None) -> Network:
+def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None, loss: str | None = None) -> Network:
     """A network from an ONNX file, with the file's weights.
 
     Args:
         path: of the file; weights outside it must be in files below its folder.
         batch: images; a batch in the file plays no part.
         output: the name of the node that the loss reads (None: the file's only output).
+        loss: as in `from_torch`.
 
     Raises:
         NetworkError: one line that names the node, and what can be done.
@@ -56,7 +59,7 @@ def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None) -
     from refimpl.network.imported.onnx_nodes import graph_of_file
 
     try:
-        return built(graph_of_file(str(path)), batch, output)
+        return built(graph_of_file(str(path)), batch, output, loss)
     except NetworkError:
         raise
     except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:

@@ -85,7 +85,8 @@ class _TorchTranslation:
         self.batch, self.state = shape[0], exported.state_dict
         lifted = signature.inputs_to_lifted_tensor_constants
         self.constants: dict[Any, Any] = {}  #: node of the export → the tensor that the module's code has there
-        self.frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
+        every = module.named_parameters(remove_duplicate=False)  # the export takes one of the names of a shared one
+        self.frozen = {name for name, parameter in every if not parameter.requires_grad}
         self.sources: dict[Any, str] = {}  #: node of the export → the parameter or buffer that it is
         self.names: dict[Any, str] = {}  #: node of the export → our node that has its value now
         self.nodes: list[Node] = []
@@ -206,12 +207,10 @@ class TorchCall(graph.OperatorCall):
         source = self.of.sources.get(self[name])
         if source is None:
             raise Unsupported(f"its {name} is computed by {self[name]}; only a parameter or a buffer is supported")
-        if source in self.of.frozen:
-            raise Unsupported(f"{source} is frozen, and every weight is trained here; call requires_grad_(True)")
         tensor = self.of.state[source].detach().cpu()
         if str(tensor.dtype) != "torch.float32":
             raise Unsupported(f"{source} is {tensor.dtype}; give the module in float32")
-        return FirstValues(source, tensor.numpy().copy())
+        return FirstValues(source, tensor.numpy().copy(), frozen=source in self.of.frozen)
 
 
 # -- the operators: what each is here, its attributes, its weights -----------------------------------------------------

@@ -100,6 +100,14 @@ def test_a_frozen_layer_of_each_kind_passes_its_gradient_on(kind: str, torch: An
             np.testing.assert_allclose(state[tensor_name], value, rtol=0, atol=room, err_msg=tensor_name)
 
 
+def test_biases_and_normalisations_do_not_decay_where_weights_alone_do() -> None:
+    for learning, names in (({"decay_on": "weights"}, {"b", "gamma", "beta"}), ({}, set())):
+        network = small_network().trained_by("adamw", **learning)  # type: ignore[arg-type]
+        updates = [call for step in network.steps for call in step.calls if call.function == "adamw.update"]
+        kept = {str(call.updates[0]).rpartition(".")[2] for call in updates if call.arguments["decay"] == 0.0}
+        assert kept == names
+
+
 def test_what_is_frozen_takes_no_memory_and_no_backward() -> None:
     whole = build("vgg16", 2)
     kept = whole.trained_by(frozen=["conv*"])
@@ -115,7 +123,8 @@ def test_what_is_frozen_takes_no_memory_and_no_backward() -> None:
     of = {one: refimpl.plan(network, "baseline", "titan-x") for one, network in (("whole", whole), ("kept", kept))}
     assert of["kept"].peak_bytes < of["whole"].peak_bytes - 2 * convolutions
     assert of["kept"].planned_seconds < of["whole"].planned_seconds / 2
-    assert kept.trained_by() is not kept and whole.trained_by() is whole
+    assert kept.trained_by() is kept and whole.trained_by() is whole
+    assert kept.trained_by(frozen=["!conv*"]).resident_bytes == whole.resident_bytes
 
 
 def test_ranks_learn_what_one_learns_from_all_images() -> None:

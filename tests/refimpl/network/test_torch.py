@@ -203,12 +203,6 @@ def shared() -> nn.Module:
     return module
 
 
-def frozen() -> nn.Module:
-    module = Small()
-    module.conv.weight.requires_grad_(False)
-    return module
-
-
 class Between(Small):
     """A function of the maps in the middle."""
 
@@ -310,7 +304,6 @@ def test_rows_of_numbers_are_taken_as_they_are() -> None:
         (lambda: Small().double(), ("torch.export", "Small")),
         (lambda: Small().half(), ("torch.export", "Small")),
         (lambda: Small(channels=5), ("torch.export", "Small")),
-        (frozen, ("conv.weight", "weight")),
         (shared, (2, 1, "2.weight")),
         (Several, ("Several", 2, "--output", "NODE", "output=NODE")),
         (TwoInputs, ("torch.export", "TwoInputs")),
@@ -323,6 +316,41 @@ def test_what_is_not_supported_is_refused_in_one_line(make: Any, says: tuple[obj
     with raises_naming(NetworkError, *says) as caught:
         refimpl.networks.from_torch(make(), SHAPE)
     assert "\n" not in str(caught.value)
+
+
+def test_what_needs_no_gradient_is_frozen_and_what_is_one_weight_is_shared() -> None:
+    module = nn.Sequential(
+        nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.Flatten(), nn.Linear(576, 3)
+    )
+    module[0].weight.requires_grad_(False)
+    module[2] = module[0]
+    network = refimpl.networks.from_torch(module, SHAPE)
+    assert [parameter.frozen for _, _, parameter in network.parameters()] == [True, False, False, False]
+    assert network.parameter_count == sum(parameter.numel() for parameter in module.parameters())
+    assert network.trained_by("adamw").learning.frozen == network.learning.frozen != ()
+    program = refimpl.plan(network, "baseline", "here")
+    images, labels = batch(network)
+    with refimpl.Trainer(program, "cpu", rate=0.1, momentum=0.0) as trainer:
+        trainer.step(images, labels)
+        found = trainer.weights()
+    torch.nn.functional.cross_entropy(module(torch.tensor(images)), torch.tensor(labels).long()).backward()
+    named = dict(module.named_parameters(remove_duplicate=False))
+    for name in found:
+        parameter = named[name]
+        wanted = parameter.detach() if parameter.grad is None else parameter.detach() - 0.1 * parameter.grad
+        np.testing.assert_allclose(found[name], wanted, atol=1e-5)
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("loss", ["pixel_softmax", "mean_squared_error", "binary_cross_entropy"])
+def test_a_network_that_ends_in_maps_is_told_its_loss(loss: str) -> None:
+    module = nn.Sequential(nn.Conv2d(4, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, 3, 1))
+    network = refimpl.networks.from_torch(module, SHAPE, loss=loss)
+    assert network.layers[-1].kind == loss and network.predictions.shape == (SHAPE[0], 3, *SHAPE[2:])
+    with raises_naming(NetworkError, "classifier", (SHAPE[0], 3)[1], f"loss='{loss}'"):
+        refimpl.networks.from_torch(module, SHAPE)
+    with raises_naming(NetworkError, "mean_squared", "mean_squared_error"):
+        refimpl.networks.from_torch(module, SHAPE, loss="mean_squared")
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 4, 0, 12), (4, 4, 12, 12.0), (-1, 4, 12, 12), (2, 4, 4, 12, 12)])
