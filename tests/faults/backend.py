@@ -31,8 +31,8 @@ FAULTS = (
     Fault(
         "restoring a checkpoint does not restore the settings",
         "refimpl/backend/trainer.py",
-        "            setattr(self, name, value)\n",
-        "            getattr(self, name)\n",
+        "        for name, value in settings.items():\n            setattr(self, name, value)\n",
+        "        for name in settings:\n            getattr(self, name)\n",
         "tests/refimpl/backend",
     ),
     Fault(
@@ -45,7 +45,7 @@ FAULTS = (
     Fault(
         "the images that fill up the last batch count in an evaluation",
         "refimpl/backend/batches.py",
-        "        count = len(some)\n",
+        "        count = len(parts[0])\n",
         "        count = batch\n",
         "tests/refimpl/backend",
     ),
