@@ -44,6 +44,7 @@ def softmax_forward(x: Floats, y: Floats, classes: int) -> None:
     Between barriers neighbours read neighbours.
     """
     shared = cuda.shared.array(THREADS, np.float32)
+    grown = cuda.shared.array(THREADS, np.float32)
     whole = cuda.shared.array(1, np.float32)
     t = np.int64(cuda.threadIdx.x)
     row = np.int64(cuda.blockIdx.x) * classes
@@ -65,9 +66,11 @@ def softmax_forward(x: Floats, y: Floats, classes: int) -> None:
     cuda.syncthreads()
     for first in range(0, classes, THREADS):
         if t < classes - first:
-            grown = exp(x[np.uint32(row + first + t)] - whole[0])
-            y[np.uint32(row + first + t)] = grown
-            shared[np.uint32(t)] += grown
+            grown[np.uint32(t)] = exp(x[np.uint32(row + first + t)] - whole[0])
+        cuda.syncthreads()  # y may be x: a CPU reads all of these numbers before it writes one
+        if t < classes - first:
+            y[np.uint32(row + first + t)] = grown[np.uint32(t)]
+            shared[np.uint32(t)] += grown[np.uint32(t)]
         cuda.syncthreads()
     half = THREADS // 2
     while half > 0:
