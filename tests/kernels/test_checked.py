@@ -485,13 +485,7 @@ for name in (
     elsewhere(name, "GPU", as_on_a_gpu)
 for turned in ("nn", "nt"):
     elsewhere(f"gemm-skinny-{turned}", "CPU with other vectors", with_other_vectors)
-for name in (
-    "conv-vector_direct-0",
-    "conv-vector_direct-3",
-    "vector_direct-5-1",
-    "vector_direct-7-1",
-    "vector_direct-7-2",
-):
+for name in ("conv-vector_direct-0", "conv-vector_direct-3", *(n for n in CASES if n.startswith("vector_direct"))):
     elsewhere(name, "CPU with other vectors", with_other_vectors)
 
 
