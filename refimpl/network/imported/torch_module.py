@@ -396,7 +396,8 @@ def _stochastic_depth(call: TorchCall, noise: Any) -> Translated | None:
         drawn = scale.args[0]
     if getattr(drawn, "op", "") != "call_function" or _operator(drawn) != "bernoulli":
         return None
-    stays, shape = drawn.args[1], tuple(noise.meta["val"].shape)
+    stays = drawn.args[1] if len(drawn.args) > 1 else 0.5  # an export leaves out what is the operator's default
+    shape = tuple(noise.meta["val"].shape)
     if scale is drawn or scale.args[1] != stays or shape != (call.of.batch, *(1 for _ in shape[1:])):
         raise Unsupported(f"drawn numbers of shape {list(shape)} are supported as stochastic depth of images only")
     return "drop_path", {"probability": round(1 - stays, 6)}

@@ -228,13 +228,16 @@ def test_what_is_computed_in_another_way_is_refused(case: str) -> None:
         refimpl.networks.from_torch(Around(make()), SHAPE)
 
 
-def test_stochastic_depth_is_imported_both_ways(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stays", [0.75, 0.5])
+def test_stochastic_depth_is_imported_both_ways(tmp_path: Path, stays: float) -> None:
+    """0.5 is the operator's default, which an export leaves out."""
+
     def dropped(x: Any) -> Any:
-        return x + functional.relu(x) * torch.empty(len(x), 1, 1, 1).bernoulli_(0.75).div_(0.75)
+        return x + functional.relu(x) * torch.empty(len(x), 1, 1, 1).bernoulli_(stays).div_(stays)
 
     module = Around(dropped)
     network = refimpl.networks.from_torch(module, SHAPE)
     assert [layer.kind for layer in network.layers] == ["conv", "relu", "drop_path", "join", "fc", "softmax"]
-    assert network.layers[2].options == {"probability": 0.25}
+    assert network.layers[2].options == {"probability": 1 - stays}
     exported(module, SHAPE, tmp_path / "a.onnx")
     assert described(refimpl.networks.from_onnx(tmp_path / "a.onnx", batch=4)) == described(network)
