@@ -32,7 +32,7 @@ def graph_of(module: Any, shape: tuple[int, ...]) -> Graph:
     if not isinstance(module, torch.nn.Module):
         raise NetworkError(f"{type(module).__name__} is not a torch.nn.Module")
     if not 2 <= len(shape) <= 4 or not all(isinstance(size, int) and size > 0 for size in shape):
-        raise NetworkError(f"the shape is {shape}; give (images, channels, height, width)")
+        raise NetworkError(f"the shape is {one_line(str(shape))}; give (images, channels, height, width)")
     return _TorchTranslation(torch, module, shape).graph
 
 

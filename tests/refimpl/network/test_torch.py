@@ -359,6 +359,12 @@ def test_a_shape_with_one_bad_size_is_refused(shape: Any) -> None:
         refimpl.networks.from_torch(Small(), shape)
 
 
+def test_images_in_place_of_their_shape_are_refused_in_one_line() -> None:
+    with raises_naming(NetworkError, "(images, channels, height, width)") as caught:
+        refimpl.networks.from_torch(Small(), torch.zeros(4, 4, 12, 12))
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
 def test_an_output_cuts_what_comes_after_it() -> None:
     assert refimpl.networks.from_torch(Several(), SHAPE, output="end").layers[-1].producers[0].name == "end"
 
