@@ -6,8 +6,8 @@
                      does not count
 
 A pixel whose label is `ignore_index` does not count.  `counted` is the number of those that do, in the whole batch: so
-the mean of the losses is the mean over the pixels that count, as in PyTorch.  It is computed on the device.  If there
-is none the losses are NaN.  As in `kernels.softmax`, any other label outside of 0 … C - 1 is a loss of NaN.
+the mean of the losses is the mean over the pixels that count, as in PyTorch.  It is computed on the device.  If no
+pixel counts, the losses are NaN.  As in `kernels.softmax`, any other label outside of 0 … C - 1 is a loss of NaN.
 
 softmax, backward   one thread a pixel goes through its channels, so that neighbours read neighbours.
 cross-entropy       one block of 256 threads for 4096 pixels of an image: their sum and their number, each in a tree;
