@@ -233,6 +233,8 @@ def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
 
 
 def _check_size(name: str, shape: tuple[int, ...]) -> None:
+    if min(shape, default=1) < 1:
+        raise NetworkError(f"{name}: its output is said to be {_by(shape)}; is its kernel larger than its input?")
     if prod(shape) > MOST_NUMBERS:
         raise NetworkError(f"{name}: {_by(shape)} an image are more than {MOST_NUMBERS:,} numbers")
 

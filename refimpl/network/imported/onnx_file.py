@@ -32,6 +32,7 @@ MOST_PASSES = 8  #: of the shape inference
 MOST_COPIED = 64 << 20  #: bytes of small weights that several nodes read, and that become one each
 SHOWN = 1 << 10  #: bytes: smaller weights are shown to the shape inference, which wants to see shapes and axes
 DOMAINS = ("", "ai.onnx")
+DIVISORS = ("strides", "dilations", "kernel_shape")  #: attributes that some versions of the shape inference divide by
 
 
 class OnnxFile:
@@ -97,8 +98,11 @@ class OnnxFile:
         for node in graph.node:
             if node.domain not in DOMAINS:
                 raise self.refused(f"{label(node)}: the domain {shown(node.domain)} of {node.op_type} is unknown")
-            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-                raise self.refused(f"{label(node)}: {node.op_type} has a graph inside, which is not supported")
+            for attribute in node.attribute:
+                if attribute.HasField("g") or attribute.graphs:
+                    raise self.refused(f"{label(node)}: {node.op_type} has a graph inside, which is not supported")
+                if attribute.name in DIVISORS and min(attribute.ints, default=1) < 1:
+                    raise self.refused(f"{label(node)}: {attribute.name} are {[*attribute.ints]}; they are at least 1")
         names = Counter(tensor.name for tensor in graph.initializer)
         for name, count in names.items():
             if count > 1:
