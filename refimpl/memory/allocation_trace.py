@@ -28,18 +28,25 @@ def rounded(nbytes: int, granularity: int = GRANULARITY) -> int:
     return max(-(-nbytes // granularity), 1) * granularity
 
 
-def ideal(events: Iterable[Event]) -> int:
-    """The most bytes alive at once, each block rounded: no placement needs less."""
+def fullest(events: Iterable[Event]) -> tuple[int, Event | None]:
+    """The most bytes alive at once, each block rounded, and the first allocation with which they are."""
     held = peak = 0
+    last = None
     blocks: dict[int, int] = {}
     for event in events:
         if event.nbytes:
-            blocks[event.block] = rounded(event.nbytes)
-            held += blocks[event.block]
-            peak = max(peak, held)
+            blocks[event.block] = nbytes = -(-event.nbytes // GRANULARITY) * GRANULARITY
+            held += nbytes
+            if held > peak:
+                peak, last = held, event
         else:
             held -= blocks.pop(event.block)
-    return peak
+    return peak, last
+
+
+def ideal(events: Iterable[Event]) -> int:
+    """The most bytes alive at once, each block rounded: no placement needs less."""
+    return fullest(events)[0]
 
 
 class Misfit(NamedTuple):

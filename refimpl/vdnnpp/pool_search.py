@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from refimpl.memory import UNLIMITED, Allocator, BothEnds
-from refimpl.memory.allocation_trace import Event, PoolSize, Trace, ideal, replay, rounded
+from refimpl.memory.allocation_trace import Event, PoolSize, Trace, fullest, ideal, replay, rounded
+from refimpl.network import Step
 from refimpl.planner import Program, slots
 from refimpl.planner.errors import DoesNotFit, PoolDoesNotFit
 from refimpl.planner.instructions import CopyOut, Free
@@ -38,8 +39,10 @@ class PlacementError(RefimplError, ValueError):
     """A trace that no pool serves: one line that says which allocation and why."""
 
 
-def find_pool(events: Trace, allocator: Allocator) -> PoolSize:
+def find_pool(events: Trace, allocator: Allocator, limit: int = UNLIMITED) -> PoolSize:
     """The search of the authors' public code: from the ideal upwards, by what was missing each time.
+
+    It ends above `limit`, with a size that is too large, and that may still be too small for the trace.
 
     Right placement can refuse an allocation in a pool of any size: a block that stays is only ever cut off the
     right-most hole, which may be a small one at the very end.  In a pool of twice all blocks together the open middle
@@ -48,7 +51,7 @@ def find_pool(events: Trace, allocator: Allocator) -> PoolSize:
     smallest = size = ideal(events)
     enough = 2 * sum(rounded(event.nbytes) for event in events if event.nbytes)
     tries = 1
-    while (misfit := replay(events, allocator.open(size))) is not None:
+    while size <= limit and (misfit := replay(events, allocator.open(size))) is not None:
         if size > enough:
             asked, hole = misfit.event.nbytes, misfit.largest_hole
             raise PlacementError(
@@ -87,18 +90,21 @@ class FoundPool(BothEnds, slots.PoolSearch):
         def trace(lag: int | None) -> Trace:
             return traces[lag] if traces.known else trace_of(attempt(UNLIMITED, lag))
 
-        if self.hint and (least := ideal(trace(LAGS[-1]))) > budget:
+        least = ideal(trace(LAGS[-1])) if self.hint or traces.known else 0
+        if self.hint and least > budget:
             raise PoolDoesNotFit(None, "the pool", least, budget, budget, budget, {})
-        for lag in LAGS:
+        for lag in LAGS if least <= budget else ():  # what is free later takes more
             events = trace(lag)
-            if ideal(events) <= budget and (pool := find_pool(events, self).pool_bytes) <= budget:
+            if (pool := find_pool(events, self, budget).pool_bytes) <= budget:
                 try:
                     return dataclasses.replace(attempt(pool, lag), budget=budget)
                 except DoesNotFit:  # a module follows the pool, and does not say so
                     return self.first_that_fits(attempt, budget)
-        fullest = max(attempt(UNLIMITED, LAGS[-1]).rows, key=lambda row: row.pool_bytes)
-        smallest = min(find_pool(trace(lag), self).pool_bytes for lag in LAGS)
-        raise PoolDoesNotFit(fullest.step, "the pool", smallest, budget, budget, budget, {})
+        _, largest = fullest(trace(LAGS[-1]))
+        smallest = UNLIMITED
+        for lag in reversed(LAGS):
+            smallest = min(smallest, find_pool(trace(lag), self, smallest - 1).pool_bytes)
+        raise PoolDoesNotFit(largest and traces.step(largest), "the pool", smallest, budget, budget, budget, {})
 
     def first_that_fits(self, attempt: Callable[..., Program], budget: int) -> Program:
         for lag in (None, 2, 1):
@@ -161,6 +167,10 @@ class TracesOfLags:
             elif free is not None:
                 self._same.append(((free.step, 1, life.end), Event(number, 0, step=free.step)))
         self._same.sort()
+
+    def step(self, event: Event) -> Step:
+        """The step of an event; the first one, of a resident tensor."""
+        return self._program.network.steps[max(event.step, 1) - 1]
 
     def __getitem__(self, lag: int | None) -> Trace:
         if lag is None:
