@@ -608,6 +608,50 @@ def layernorm_backward(
     return [rounded(out_of_sets(dx, x, groups)), *(rounded(slope.sum(axis=axes)) for slope in slopes)]
 
 
+def attended(inputs: Sequence[Array], heads: int, kv_heads: int | None = None, causal: bool = False) -> list[Doubles]:
+    """Queries, keys, values and probabilities: images × groups × queries of a group × … ; the last axis is the tokens'.
+
+    Args:
+        inputs: one map that has them group by group, or three maps.
+        heads: of the queries.
+        kv_heads: groups; None: as many as heads.
+        causal: whether a query sees the keys up to its own.
+    """
+    groups = kv_heads or heads
+    rows = [wide(x).reshape(len(x), groups, -1, int(np.prod(x.shape[2:]))) for x in inputs]
+    if len(rows) == 1:
+        width = rows[0].shape[2] // (heads // groups + 2)
+        rows = np.split(rows[0], [width * (heads // groups), width * (heads // groups + 1)], axis=2)
+    keys, values = (x[:, :, None] for x in rows[1:])
+    queries = rows[0].reshape(*rows[0].shape[:2], heads // groups, keys.shape[3], -1)
+    scores = np.einsum("ngrdi,ngsdj->ngrij", queries, keys) / np.sqrt(keys.shape[3])
+    if causal:
+        scores[..., ~np.tri(scores.shape[-1], dtype=bool)] = -np.inf
+    grown = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return [queries, keys, values, grown / grown.sum(axis=-1, keepdims=True)]
+
+
+def attention_forward(inputs: Sequence[Array], heads: int, kv_heads: int | None = None, causal: bool = False) -> Array:
+    """Every query's mean of the values, with the softmax of its products with the keys as weights."""
+    _, _, values, p = attended(inputs, heads, kv_heads, causal)
+    y = np.einsum("ngsdj,ngrij->ngrdi", values, p)
+    return rounded(y.reshape(len(y), -1, *inputs[0].shape[2:]))
+
+
+def attention_backward(
+    inputs: Sequence[Array], dy: Array, heads: int, kv_heads: int | None = None, causal: bool = False
+) -> list[Array]:
+    """The gradients of the inputs."""
+    queries, keys, values, p = attended(inputs, heads, kv_heads, causal)
+    given = wide(dy).reshape(queries.shape)
+    dp = np.einsum("ngrdi,ngsdj->ngrij", given, values)
+    ds = p * (dp - (p * dp).sum(axis=-1, keepdims=True)) / np.sqrt(keys.shape[3])
+    dq = np.einsum("ngsdj,ngrij->ngrdi", keys, ds).reshape(*queries.shape[:2], -1, queries.shape[-1])
+    dk, dv = np.einsum("ngrdi,ngrij->ngdj", queries, ds), np.einsum("ngrdi,ngrij->ngdj", given, p)
+    slopes = [dq, dk, dv] if len(inputs) == 3 else [np.concatenate([dq, dk, dv], axis=2)]
+    return [rounded(slope.reshape(x.shape)) for slope, x in zip(slopes, inputs, strict=True)]
+
+
 def philox(counter: ArrayLike, key: ArrayLike) -> NDArray[np.uint32]:
     """Four random words for every counter (…, 4) under a key of two words: ten rounds of multiply, swap and xor."""
     low_half, shift = np.uint64(0xFFFFFFFF), np.uint64(32)

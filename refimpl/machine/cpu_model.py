@@ -144,6 +144,12 @@ def _channels(a: Arguments, grid: Sequence[int], each: int) -> Units:
     return a["channels"] * a["count"], grid[0] * each
 
 
+def _of_rows(a: Arguments, grid: Sequence[int], threads: int) -> Units:
+    """Probabilities, of causal rows about half, and blocks."""
+    seen = a["keys"] if not a["tile"] else (a["queries"] + min(a["tile"], a["keys"])) / 2
+    return prod(grid) * seen, prod(grid)
+
+
 def _taps(a: Arguments, grid: Sequence[int]) -> Units:
     return prod(grid), prod(grid) * a["filter_height"] * a["filter_width"]
 
@@ -212,6 +218,8 @@ UNITS: dict[str, Callable[..., Units]] = {
     "mul_gate_backward": lambda a, grid: (grid[0] * a["area"], grid[0]),
     "scale_sum": lambda a, grid: (a["images"] * a["channels"],),
     "clip_norm": lambda a, grid: (a["count"],),
+    "attention_softmax": _of_rows,
+    "attention_softmax_backward": _of_rows,
     "softmax_forward": lambda a, grid: (grid[0] * (500 + a["classes"]),),
 }
 

@@ -334,6 +334,48 @@ class Builder:
         options = {"groups": int(groups), "epsilon": epsilon} | ({} if affine else {"affine": False})
         return self._same("groupnorm", name, after, **options)
 
+    def attention(
+        self, heads: int, causal: bool = False, kv_heads: int | None = None, keys: Layer | None = None,
+        values: Layer | None = None, name: str | None = None, after: Layer | None = None,
+    ) -> Layer:  # fmt: skip
+        """Attention: every token's mean of the values, weighted by how well its query fits the keys, head by head.
+
+        The tokens are the positions of a map.  Queries, keys and values are one map: for every head of the keys its
+        queries, the key and the value, all of equally many channels.  Or they are three, `after`, `keys` and `values`.
+
+        Args:
+            heads: of the queries.
+            causal: whether a token sees itself and those before it alone.
+            kv_heads: of the keys and values, each of which serves `heads / kv_heads` queries (None: as many as heads).
+            keys: the layer that makes the keys, if they are a map of their own.
+            values: and the values.
+            name: the layer's name (None: its kind and a number).
+            after: the layer that makes the queries, or all in one map (None: the last one).
+        """
+        given = [after or self.last, *(one for one in (keys, values) if one is not None)]
+        layer = self._new("attention", name, given)
+        heads = _whole(layer, heads, "heads")
+        kv_heads = heads if kv_heads is None else _whole(layer, kv_heads, "kv_heads")
+        shapes = [x.shape for x in given]
+        if len(given) == 2 or len(set(given)) < len(given):
+            raise NetworkError(f"{layer}: give keys and values, two layers beside the queries', or neither")
+        if min(map(len, shapes)) < 4:
+            raise NetworkError(f"{layer}: its inputs are {', '.join(map(str, shapes))}, not maps of tokens")
+        if heads % kv_heads:
+            raise NetworkError(f"{layer}: {heads} heads of queries cannot be shared out over {kv_heads} of keys")
+        counts = (heads, kv_heads, kv_heads) if keys else (heads + 2 * kv_heads,)
+        widths = [shape[1] / count for shape, count in zip(shapes, counts, strict=True)]
+        if len(set(widths)) > 1 or widths[0] % 1:
+            found = " and ".join(f"{s[1]} channels for {count}" for s, count in zip(shapes, counts, strict=True))
+            raise NetworkError(f"{layer}: {found} heads of queries, keys and values; give a multiple")
+        tokens = [prod(shape[2:]) for shape in shapes]
+        if tokens[1:2] != tokens[2:]:
+            raise NetworkError(f"{layer}: there are {tokens[1]} keys and {tokens[2]} values; give as many")
+        if causal and tokens[0] != tokens[-1]:
+            raise NetworkError(f"{layer}: causal needs as many queries as keys, not {tokens[0]} and {tokens[-1]}")
+        layer.options = {"heads": heads, "kv_heads": kv_heads, "causal": bool(causal)}
+        return self._add(layer, (shapes[0][0], heads * int(widths[0]), *shapes[0][2:]))
+
     def dropout(self, probability: float = 0.5, name: str | None = None, after: Layer | None = None) -> Layer:
         """Each number is set to 0 with this probability, and scaled up otherwise."""
         where = name or "dropout"
@@ -444,7 +486,7 @@ class Builder:
         for layer in (first, *others):
             if layer not in self._known:
                 raise NetworkError(f"{layer!r} is no layer of {self.name}")
-            if layer.kind != first.kind or layer.traits.work != "product":
+            if layer.kind != first.kind or not (layer.traits.work == "product" and layer.traits.learns):
                 raise NetworkError(f"{layer} is of the kind {layer.kind}; what layers of one kind learn can be shared")
         for layer in others:
             if layer is first or layer.shares or first.shares or any(one.shares is layer for one in self.layers):
@@ -584,6 +626,8 @@ ELSEWHERE = {
     "stochastic_depth": "drop_path", "split": "take", "slice": "take", "deconv": "conv_transpose",
     "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
     "mse": "mean_squared_error", "mse_loss": "mean_squared_error", "mseloss": "mean_squared_error",
+    "mha": "attention", "multihead_attention": "attention", "scaled_dot_product_attention": "attention",
+    "num_heads": "heads", "num_kv_heads": "kv_heads", "is_causal": "causal",
     "bce": "binary_cross_entropy", "bcewithlogitsloss": "binary_cross_entropy",
     "binary_cross_entropy_with_logits": "binary_cross_entropy", "ignored": "ignore_index",
 }  # fmt: skip

@@ -8,6 +8,7 @@
 | relu and other element-wise kinds | x → y, or in place | x or y, dy | in place on dy |
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
+| attention | x or queries, keys and values → y | x, dy: its probabilities are computed again | one new an input |
 | layernorm, groupnorm | x → y | x, dy (not y) | in place on dy |
 | dropout, drop_path | x → y | dy; the mask follows from seed, layer and iteration | new |
 | softmax | x → y, or in place | y | in place on y; new if forward was in place |
@@ -235,6 +236,19 @@ def _scale_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("scale.forward", {**given, "y": layer.y}, given.values(), [layer.y])]
 
 
+def _attention_forward(network: Shared, layer: Layer) -> list[Call]:
+    """The probabilities are workspace, of which a plan chooses how much."""
+    arguments = {"inputs": tuple(layer.inputs), "y": layer.y, **layer.options}
+    return [Call("attention.forward", arguments, layer.inputs, [layer.y], flops=_attention_flops(layer, 2))]
+
+
+def _attention_flops(layer: Layer, products: int) -> int:
+    """Floating-point operations of so many products of matrices of queries × keys, or of the pairs that are seen."""
+    queries, keys = prod(layer.shape[2:]), prod(layer.inputs[-1].shape[2:])
+    pairs = queries * (queries + 1) // 2 if layer.options["causal"] else queries * keys
+    return products * 2 * prod(layer.shape[:2]) * pairs
+
+
 def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
 
@@ -247,7 +261,7 @@ FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "drop_path": _dropout_forward,
     "batchnorm": _batchnorm_forward, "layernorm": _layernorm_forward, "groupnorm": _layernorm_forward,
     "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward), "mul": _mul_forward, "scale": _scale_forward,
-    "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward,
+    "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward, "attention": _attention_forward,
 }  # fmt: skip
 
 
@@ -525,6 +539,15 @@ class Backward:
         dxs = tuple(dx for dx, _ in filled)
         sums = [call for _, then in filled for call in then]
         return [Call("concat.backward", {"dy": dy, "dxs": dxs}, [dy], dxs), *sums]
+
+    def _attention(self, layer: Layer) -> list[Call]:
+        """Every input's gradient is computed, needed or not."""
+        dy, inputs = self._dy(layer), layer.inputs
+        filled = [self._into(layer, x) for x in inputs]
+        dxs = tuple(dx for dx, _ in filled)
+        arguments = {"inputs": tuple(inputs), "dy": dy, "dxs": dxs, **layer.options}
+        call = Call("attention.backward", arguments, [*inputs, dy], dxs, flops=_attention_flops(layer, 5))
+        return [call, *(one for _, then in filled for one in then)]
 
     def _join(self, layer: Layer) -> list[Call]:
         dy = self._dy(layer)

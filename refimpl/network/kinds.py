@@ -40,6 +40,7 @@ LayerKind = Literal[
     "layernorm",
     "groupnorm",
     "dropout",
+    "attention",
     "drop_path",
     "channel_shuffle",
     "take",
@@ -255,6 +256,10 @@ TRAITS: Mapping[LayerKind, Traits] = {
     ),
     "layernorm": normalised_sets(),
     "groupnorm": normalised_sets(),
+    "attention": Traits(
+        "product", backward_reads=("x",), choosable=("attention.forward", "attention.backward"),
+        forms=({"heads": 2}, {"heads": 2, "causal": True}, {"heads": 2, "kv_heads": 1}),
+    ),
     "dropout": Traits("pass", backward_reads=(), sign="kept", published=True),
     "drop_path": Traits("pass", backward_reads=(), sign="kept"),
     "channel_shuffle": Traits("pass", backward_reads=(), sign="kept"),

@@ -17,6 +17,7 @@ import pytest
 
 from kernels import (
     adamw,
+    attention,
     batchnorm,
     channel_shuffle,
     clip,
@@ -403,6 +404,48 @@ def set_normalisation(form: str, groups: int | None) -> Iterator[Case]:
     )  # fmt: skip
 
 
+def attention_cases() -> Iterator[Case]:
+    for algorithm in attention.ALGORITHMS:
+        yield from attending(f"{algorithm}, one map", algorithm, sized((4, 2, 64, 197), (2, 2, 5, 33)), heads=2)
+        grouped: dict[str, Any] = {"heads": 4, "kv_heads": 2, "causal": True}
+        yield from attending(f"{algorithm}, causal", algorithm, sized((2, 4, 64, 512), (1, 4, 5, 150)), **grouped)
+    yield from attending("across", attention.BEST, sized((4, 3, 64, 100), (2, 3, 5, 17)), keys=sized(300, 140), heads=3)
+
+
+def attending(
+    form: str, algorithm: str, sizes: tuple[int, int, int, int], keys: int | None = None, **how: Any
+) -> Iterator[Case]:
+    """sizes: images, heads of queries, channels of each, tokens; keys: their number, if they are other tokens."""
+    (images, heads, width, tokens), kv_heads = sizes, how.get("kv_heads", sizes[1])
+    shapes = [(images, (heads + 2 * kv_heads) * width, tokens, 1)]
+    if keys:
+        shapes = [(images, heads * width, tokens, 1), *[(images, kv_heads * width, keys, 1)] * 2]
+
+    def arrays() -> Arrays:
+        words = attention.workspace_bytes("backward", shapes, **how, images=max(1, images // 2)) // 4
+        inputs = {f"x{i}": (another if i == 2 else drawn)(*shape) for i, shape in enumerate(shapes)}
+        slopes = {f"dx{i}": blank(*shape) for i, shape in enumerate(shapes)}
+        y = images, heads * width, tokens, 1
+        return Arrays(**inputs, **slopes, y=blank(*y), dy=another(*y), workspace=blank(words))
+
+    def maps(a: Arrays, name: str) -> list[Any]:
+        return [getattr(a, f"{name}{i}") for i in range(len(shapes))]
+
+    given = {**how, "algorithm": algorithm}
+    yield Case(
+        f"attention.forward, {form}", arrays,
+        lambda a, stream: attention.forward(maps(a, "x"), a.y, **given, workspace=a.workspace, stream=stream),
+        lambda a: {"y": reference.attention_forward(maps(a, "x"), **how)},
+    )  # fmt: skip
+    yield Case(
+        f"attention.backward, {form}", arrays,
+        lambda a, stream: attention.backward(
+            maps(a, "x"), a.dy, maps(a, "dx"), **given, workspace=a.workspace, stream=stream
+        ),
+        lambda a: {f"dx{i}": dx for i, dx in enumerate(reference.attention_backward(maps(a, "x"), a.dy, **how))},
+    )  # fmt: skip
+
+
 def loss_cases() -> Iterator[Case]:
     shape = sized((128, 1000), (5, 1000))
 
@@ -666,8 +709,8 @@ def learning_cases() -> Iterator[Case]:
 CASES = [
     *learning_cases(),
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *moving_cases(),
-    *fully_connected_cases(), *normalisation_cases(), *set_normalisation_cases(), *loss_cases(), *pixel_loss_cases(),
-    *mean_loss_cases("squared"),
+    *fully_connected_cases(), *normalisation_cases(), *set_normalisation_cases(), *attention_cases(), *loss_cases(),
+    *pixel_loss_cases(), *mean_loss_cases("squared"),
     *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(), *product_cases(),
 ]  # fmt: skip
 

@@ -20,6 +20,7 @@ import pytest
 import kernels
 from kernels import (
     adamw,
+    attention,
     batchnorm,
     channel_shuffle,
     clip,
@@ -292,6 +293,37 @@ def layernorm_both_ways() -> Outputs:
         layernorm.backward(x, gamma, mean, inverse_std, dy, dx, dgamma, dbeta, groups=groups, workspace=workspace)
         outputs += [y, mean, inverse_std, dx, dgamma, dbeta]
     return outputs
+
+
+def attention_of(algorithm: str, tokens: int, causal: bool) -> Outputs:
+    """Two queries a group, and a workspace for one of the images."""
+    how: dict[str, Any] = {"heads": 4, "kv_heads": 2, "causal": causal}
+    x, dy = drawn(2, 16, tokens, 1), drawn(2, 8, tokens, 1)
+    y, dx = empty(*dy.shape), empty(*x.shape)
+    spaces = [empty(attention.workspace_bytes(pass_, [x.shape], **how, images=1) // 4) for pass_ in attention.MATRICES]
+    attention.forward([x], y, **how, algorithm=algorithm, workspace=spaces[0])
+    attention.backward([x], dy, [dx], **how, algorithm=algorithm, workspace=spaces[1])
+    return [y, dx]
+
+
+@case
+def attention_by_the_textbook() -> Outputs:
+    return attention_of("textbook", 5, True)
+
+
+@case
+def attention_tiled() -> Outputs:
+    return attention_of("tiled", 37, False)
+
+
+@case
+def attention_tiled_causal() -> Outputs:
+    return attention_of("tiled", 5, True)
+
+
+@case
+def attention_tiled_causal_in_several_tiles() -> Outputs:
+    return attention_of("tiled", 131, True)
 
 
 def batchnorm_of(images: int) -> Outputs:

@@ -29,7 +29,7 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
     "layernorm", "groupnorm", "join", "concat", "mul", "scale", "drop_path", "channel_shuffle", "take", "pad",
-    *ACTIVATIONS,
+    "attention", *ACTIVATIONS,
 )  # fmt: skip
 
 
@@ -126,6 +126,17 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
     elif kind in ("layernorm", "groupnorm"):
         groups = [draw(st.sampled_from([1, x.shape[1]]))] if kind == "groupnorm" else []
         getattr(b, kind)(*groups, affine=draw(st.booleans()), after=x)
+    elif kind == "attention":
+        groups, together, width = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+        heads, causal = groups * together, draw(st.booleans())
+        if draw(st.booleans()):
+            x = b.conv((heads + 2 * groups) * width, 1, after=x)
+            b.attention(heads, causal, groups, after=x)
+        else:  # no bias: all keys with the same number added give the same, so its gradient is rounding errors
+            other = draw(st.sampled_from([y for y in earlier if not causal or y.shape[2:] == x.shape[2:]]))
+            queries = b.conv(heads * width, 1, after=x)
+            keys, values = (b.conv(groups * width, 1, bias=False, after=other) for _ in range(2))
+            b.attention(heads, causal, groups, keys, values, after=queries)
     elif kind == "upsample":
         size = draw(st.integers(1, 7)), draw(st.integers(1, 7))
         mode, align_corners = draw(st.sampled_from([("nearest", False), ("bilinear", False), ("bilinear", True)]))
@@ -171,6 +182,9 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
         getattr(b, "join" if kind == "fork" else kind)(x, b.conv(4, 1), name="layer")
     elif kind == "mul":
         b.mul(x, b.conv(4, 1, after=b.global_pool(after=x)), name="layer")
+    elif kind == "attention":
+        b.conv(12, 1)
+        b.attention(**{"heads": 2, **form}, name="layer")
     elif TRAITS[kind].work == "loss" and kind != "softmax":  # type: ignore[index]
         getattr(b, kind)(name="layer")
         return b.build()

@@ -67,13 +67,18 @@ def arrays_of(network: Network, images: Any, labels: Any) -> dict[str, np.ndarra
     return {tensor.name: array for tensor, array in zip(network.given, both[0] + both[1], strict=True)}
 
 
+def usual_algorithm(call: Call) -> str:
+    """One that serves every call of the family."""
+    return "implicit_gemm" if call.family == "conv" else "tiled"
+
+
 def run_plainly(
     network: Network,
     state: Arrays,
     images: np.ndarray,
     labels: np.ndarray,
     settings: Mapping[str, float],
-    algorithm: Callable[[Call], str] = lambda call: "implicit_gemm",
+    algorithm: Callable[[Call], str] = usual_algorithm,
 ) -> Arrays:
     """One iteration (or one inference).  `state` is changed, losses included; the managed tensors are returned."""
     arrays = dict(state)

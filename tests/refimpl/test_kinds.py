@@ -30,7 +30,7 @@ from refimpl.studies.bench import pytorch
 from refimpl.studies.bench.cases import cases
 from tests.refimpl import drawn_networks
 from tests.refimpl.drawn_networks import networks, with_kind
-from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_call, run_plainly
+from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_call, run_plainly, usual_algorithm
 
 ROOT = Path(__file__).parents[2]
 CONVENTIONS = {"vdnn": VDNN, "superneurons": SUPERNEURONS, "vdnnpp": VDNNPP, "forks": Conventions(fork_layers=True)}
@@ -40,7 +40,7 @@ MADE = ("data", "fork")
 
 #: They end a network.  All but the softmax are in no file: what reads the end of an imported network is chosen.
 LOSSES = tuple(kind for kind, traits in TRAITS.items() if traits.work == "loss")
-NOT_IMPORTED = {*MADE, *LOSSES} - {"softmax"}
+NOT_IMPORTED = {*MADE, *LOSSES, "attention"} - {"softmax"}
 
 #: Kind → an operator of ONNX's and one of PyTorch's; those of `graph.OF_ONE_INPUT` besides.
 OPERATORS = {
@@ -291,7 +291,7 @@ def test_the_sign_of_an_output_is_as_its_record_says(kind: LayerKind) -> None:
                 x.name: np.abs(arrays[x.name]) if TRAITS[kind].sign == "kept" else arrays[x.name] for x in layer.inputs
             }
             for call in layer.forward.calls:
-                run_call(call, arrays, SETTINGS, lambda call: "implicit_gemm")
+                run_call(call, arrays, SETTINGS, usual_algorithm)
             negative = any(arrays[y.name].min() < 0 for y in layer.outputs)
             assert negative == (TRAITS[kind].sign == "any")
 

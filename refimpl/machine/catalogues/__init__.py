@@ -14,17 +14,19 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from refimpl.machine.catalogues import cudnn4, own
+from refimpl.machine.catalogues import cudnn4, own, own_attention
 from refimpl.machine.convolution import Convolution
 from refimpl.machine.work import MachineError, Option
 from refimpl.network.call import Call
 
 #: Family of choosable calls → what a catalogue sees of one; equal ones have equal options.
-OPTIONS_KEY: dict[str, Callable[[Call], Hashable]] = {"conv": Convolution.of}
+OPTIONS_KEY: dict[str, Callable[[Call], Hashable]] = {
+    "conv": Convolution.of, "attention": own_attention.Attention.of,
+}  # fmt: skip
 
 #: Catalogue → family of calls → the algorithms for one.
 CATALOGUES: dict[str, dict[str, Callable[[Any], list[Option]]]] = {
-    "own": {"conv": own.options}, "cudnn4": {"conv": cudnn4.options},
+    "own": {"conv": own.options, "attention": own_attention.options}, "cudnn4": {"conv": cudnn4.options},
 }  # fmt: skip
 
 

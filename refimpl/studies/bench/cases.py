@@ -16,6 +16,7 @@ import numpy as np
 
 from kernels import (
     adamw,
+    attention,
     batchnorm,
     channel_shuffle,
     clip,
@@ -58,7 +59,7 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 
 FAMILIES = (
     "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
-    "dropout", "drop_path", "channel_shuffle", "take", "pad",
+    "attention", "dropout", "drop_path", "channel_shuffle", "take", "pad",
     "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip", "launch",
 )  # fmt: skip
 
@@ -534,6 +535,38 @@ def layernorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         yield streaming_case("layernorm", f"backward, {what}", shape, 5, backward)
 
 
+def attention_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """Of ViT-B/16 and, causal, of GPT-2: 12 heads of 64 channels."""
+    images, heads, width = (64 if gpu else 1) // (4 if gpu and quick else 1), 12, 64
+    for what, tokens, causal in (("ViT", 197, False), ("GPT-2", 256 if quick else 1024, True)):
+        for pass_ in attention.MATRICES:
+            yield attention_case(what, pass_, (images, 3 * heads * width, tokens, 1), heads, causal)
+
+
+def attention_case(what: str, pass_: str, x_shape: tuple[int, ...], heads: int, causal: bool) -> Case:
+    """One map of queries, keys and values; PyTorch's fused kernels beside, forward with no gradient to come."""
+    how: dict[str, Any] = {"heads": heads, "causal": causal}
+    images, channels, tokens, _ = x_shape
+    shape = attention.AttentionShape.of("bench", [x_shape], heads, None, causal)
+    one = images, heads, tokens, shape.width
+
+    def prepare(device: Device) -> Prepared:
+        x, dx, y = random(device, *x_shape), random(device, *x_shape), random(device, images, channels // 3, tokens, 1)
+        made = {}
+        for name in attention.ALGORITHMS:
+            given = how | {"algorithm": name, "workspace": workspace(device, shape.workspace_bytes(pass_))}
+            of_pass = (attention.forward, [x], y) if pass_ == "forward" else (attention.backward, [x], y, [dx])
+            made[name] = bind(*of_pass, **given)
+        by_torch = rivals.torch_attention(torch, pass_, causal) if torch is not None else None
+        return made, beside(device, [random(device, *one) for _ in range(4)], None, by_torch)
+
+    label = f"{pass_}, {'causal' if causal else 'all'}"
+    return Case(
+        "attention", label, f"{what} {times(images, heads, shape.width, tokens)}", "GFLOP/s",
+        shape.flops(pass_, shape.pairs), prepare, pass_ == "forward",
+    )  # fmt: skip
+
+
 MAKERS = (
     gemm_cases,
     conv_cases,
@@ -545,6 +578,7 @@ MAKERS = (
     product_cases,
     batchnorm_cases,
     layernorm_cases,
+    attention_cases,
     moving_cases,
 )
 

@@ -261,6 +261,20 @@ def _set_norm(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     return functional.layer_norm(x.movedim(1, -1), x.shape[1:2], *weights).movedim(-1, 1)
 
 
+def _attention(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    from torch.nn import functional
+
+    heads, groups, causal = (layer.options[name] for name in ("heads", "kv_heads", "causal"))
+    rows = [x.reshape(len(x), groups, -1, x[0, 0].numel()).transpose(-1, -2) for x in inputs]
+    if len(rows) == 1:
+        width = rows[0].shape[-1] // (heads // groups + 2)
+        rows = list(rows[0].split([width * (heads // groups), width, width], dim=-1))
+    queries = rows[0].unflatten(-1, (heads // groups, -1)).transpose(2, 3).flatten(1, 2)
+    keys, values = (x.repeat_interleave(heads // groups, 1) for x in rows[1:])
+    made = functional.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
+    return made.transpose(-1, -2).reshape(layer.shape)
+
+
 def _dropout(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
@@ -305,6 +319,7 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "conv": _conv, "conv_transpose": _conv_transpose, "fc": _fc, "pool": _pool,
     "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
     "upsample": _upsample, "layernorm": _set_norm, "groupnorm": _set_norm, "mul": _mul, "scale": _scale,
+    "attention": _attention,
     "drop_path": _drop_path, "channel_shuffle": _channel_shuffle, "take": _take,
     "pad": lambda layer, inputs, state: _padded(inputs[0], layer.options["pad"], layer.options["value"]),
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),

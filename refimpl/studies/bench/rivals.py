@@ -7,6 +7,8 @@ one where the sum is long: the kernels here are deterministic too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,3 +82,19 @@ def torch_conv(torch: Any, pass_: str, shape: ConvShape, a: Any, b: Any, out: An
         return torch.ops.aten.convolution_backward(dy, x, w, None, *shape.walk, False, (0, 0), shape.groups, wanted)
     finally:
         torch.backends.cudnn.deterministic = False
+
+
+def torch_attention(torch: Any, pass_: str, causal: bool) -> Callable[..., Any]:
+    """PyTorch's attention of queries, keys, values and dy; backward goes from an output that is computed once."""
+    attend = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=causal)
+    if pass_ == "forward":
+        return lambda q, k, v, dy: attend(q, k, v)
+    made: list[Any] = []
+
+    def backward(q: Any, k: Any, v: Any, dy: Any) -> Any:
+        if not made:
+            made[:] = [one.detach().requires_grad_() for one in (q, k, v)]
+            made.append(attend(*made))
+        return torch.autograd.grad(made[3], made[:3], dy, retain_graph=True)
+
+    return backward

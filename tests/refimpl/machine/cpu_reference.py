@@ -71,6 +71,15 @@ def networks() -> list[Network]:
         b.conv(1, 1, bias=False)
     b.softmax()
     networks.append(b.build().trained_by("adamw", clip=1.0))
+    for images, width, tokens in ((4, 64, 197), (1, 64, 300), (8, 8, 32), (2, 16, 100)):
+        b = Builder("attention", (images, 6 * width, tokens, 1))
+        b.conv(6 * width, 1)
+        b.attention(2)
+        b.conv(6 * width, 1)
+        b.attention(2, causal=True)
+        b.fc(10)
+        b.softmax()
+        networks.append(b.build())
     for size in (1000, 40_000, 300_000, 6_000_000):
         b = Builder("learning", (1, size, 1, 1))
         b.fc(4)
