@@ -247,7 +247,7 @@ class AttentionShape(NamedTuple):
         return sum(tile.size * tile.seen for tile in self.rows())
 
     def flops(self, pass_: str, pairs: int) -> int:
-        """Operations of the products over so many pairs a head; a multiply-add is two."""
+        """Operations of the products over `pairs` of each head; a multiply-add is two."""
         return PRODUCTS[pass_] * 2 * self.groups * self.together * pairs * self.width
 
     def rows(self) -> list[Tile]:
@@ -286,7 +286,7 @@ class Tile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rung:
+class AttentionRung:
     """A step of the ladder."""
 
     summary: str
@@ -296,11 +296,11 @@ class Rung:
 
 
 ALGORITHMS = {
-    "textbook": Rung(
+    "textbook": AttentionRung(
         "one thread a number, one a row of probabilities", "naive",
         lambda keys: (attention_textbook_softmax, attention_textbook_softmax_backward, 128), False,
     ),
-    "tiled": Rung(
+    "tiled": AttentionRung(
         "fast products, and masked tiles left out", gemm.BEST,
         lambda keys: (SOFTMAX[SHORT], SOFTMAX_BACKWARD[SHORT], 1)
         if keys <= LONG
@@ -319,16 +319,16 @@ class Matrices(NamedTuple):
     apart: int
 
     def at(self, offset: int) -> Matrices:
-        """The parts of them that begin so many numbers further on."""
+        """The parts of them that begin `offset` numbers further on."""
         return Matrices(self.array[offset:], self.row, self.apart)
 
 
 @dataclass(frozen=True)
-class Part:
+class SomeHeads:
     """Some groups of one call."""
 
     shape: AttentionShape
-    rung: Rung
+    rung: AttentionRung
     count: int
     stream: Any
 
@@ -466,8 +466,8 @@ def _read(shape: AttentionShape, maps: Sequence[Any], first: int, member: int) -
 
 
 def _parts(
-    where: str, pass_: str, shape: AttentionShape, rung: Rung, workspace: Any, stream: Any
-) -> Iterator[tuple[int, Part]]:
+    where: str, pass_: str, shape: AttentionShape, rung: AttentionRung, workspace: Any, stream: Any
+) -> Iterator[tuple[int, SomeHeads]]:
     """Groups from one on, as many as the workspace holds."""
     step = shape.at_once(pass_, workspace.shape[0])
     if step < 1:
@@ -477,13 +477,13 @@ def _parts(
             f"{4 * workspace.shape[0]}"
         )
     for first in range(0, shape.groups, step):
-        yield first, Part(shape, rung, min(step, shape.groups - first), stream)
+        yield first, SomeHeads(shape, rung, min(step, shape.groups - first), stream)
 
 
 def _checked(
     where: str, inputs: Sequence[Any], y: Any, heads: int, kv_heads: int | None, causal: bool, algorithm: str,
     workspace: Any, dxs: Sequence[Any] = (),
-) -> tuple[AttentionShape, Rung, Any]:  # fmt: skip
+) -> tuple[AttentionShape, AttentionRung, Any]:  # fmt: skip
     """The shape, the rung, and the workspace, flat."""
     workspace = given_workspace(workspace)
     maps = {f"input {number}": one for number, one in enumerate(inputs)}

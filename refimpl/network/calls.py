@@ -243,7 +243,7 @@ def _attention_forward(network: Shared, layer: Layer) -> list[Call]:
 
 
 def _attention_flops(layer: Layer, products: int) -> int:
-    """Floating-point operations of so many products of matrices of queries × keys, or of the pairs that are seen."""
+    """Floating-point operations of `products` over all pairs of a query and a key that it sees."""
     queries, keys = prod(layer.shape[2:]), prod(layer.inputs[-1].shape[2:])
     pairs = queries * (queries + 1) // 2 if layer.options["causal"] else queries * keys
     return products * 2 * prod(layer.shape[:2]) * pairs

@@ -162,6 +162,31 @@ WRONG = {
     "cubic": (lambda: builder().upsample(2, "cubic"), ("upsample1", "cubic", "nearest or bilinear")),
     "nearest corners": (lambda: builder().upsample(2, align_corners=True), ("upsample1", "align_corners", "nearest")),
     "groups of channels": (lambda: builder().groupnorm(2), ("groupnorm", 3, "channels", 2, "groups")),
+    "heads of no width": (lambda: [b := builder(), b.conv(12, 1), b.attention(5)], ("attention1", "12 channels", 15)),
+    "no heads": (lambda: builder().attention(0), ("attention1", "heads", 0)),
+    "heads for groups": (
+        lambda: [b := builder(), b.conv(12, 1), b.attention(3, kv_heads=2)], ("attention1", 3, "heads", 2)
+    ),
+    "keys without values": (
+        lambda: [b := builder(), b.attention(1, keys=b.conv(3, 1), after=b.input)], ("attention1", "keys and values")
+    ),
+    "keys of other heads": (
+        lambda: [b := builder(), b.attention(1, keys=b.conv(4, 1), values=b.conv(4, 1), after=b.input)],
+        ("attention1", "3 channels for 1", "4 channels for 1"),
+    ),
+    "fewer values than keys": (
+        lambda: [b := builder(), b.attention(1, keys=b.conv(3, 1), values=b.pool(2), after=b.input)],
+        ("attention1", "64 keys", "16 values"),
+    ),
+    "causal across": (
+        lambda: [b := builder(), k := b.pool(2), b.attention(3, True, None, k, b.conv(3, 1), after=b.input)],
+        ("attention1", "causal", 64, 16),
+    ),
+    "attention over rows": (lambda: [b := builder(), b.fc(6), b.attention(1)], ("attention1", (2, 6), "tokens")),
+    "sharing what learns nothing": (
+        lambda: (b := builder()).share(b.attention(1), b.attention(1, after=b.conv(3, 1))),
+        ("attention1", "learn"),
+    ),
     "limit": (lambda: builder().relu(at_most=0), ("relu", "at_most", 0)),
     "ahead": (lambda: builder().lrn(4, ahead=4), ("lrn", "ahead", 4)),
     "one input": (lambda: [b := builder(), b.join(b.conv(4, 1))], ("join",)),
