@@ -428,11 +428,11 @@ class Trainer:
         initial = self.network.initial
         if not initial:
             raise RunError(f"{self.network.name} came from no file and no module, so its weights have no names there")
-        found = {}
+        found: dict[str, np.ndarray] = {}
         for tensor in state_tensors(self.network):
             if first := initial.get(tensor.name):
                 values = self.device.read(self.program.resident[tensor], tensor.shape, tensor.dtype)
-                found[first.source] = first.as_source(values)
+                found[first.source] = first.as_source(values, found.get(first.source))
         return found
 
     def to_torch(self, module: Any) -> None:

@@ -7,17 +7,16 @@ number is a position in the route, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from refimpl.network.call import Call
 from refimpl.network.kinds import TRAITS, LayerKind, Loss, Traits
 from refimpl.network.tensor import Tensor
 from refimpl.text import RefimplError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Direction = Literal["forward", "backward"]
 
@@ -87,24 +86,48 @@ class FirstValues:
 
     source: str  #: its name in the module's state_dict, or in the file
     values: np.ndarray  #: float32, in our layout
-    transposed: bool = False  #: the source has the transpose
-    shape: tuple[int, ...] | None = None  #: the source's own before that, if it has another than ours
     frozen: bool = False  #: it stays as it is
+    shape: tuple[int, ...] | None = None  #: of the source, if our values are its numbers in another arrangement
+    move: Callable[[np.ndarray], np.ndarray] | None = None  #: makes that arrangement of the source
+    whole: np.ndarray | None = None  #: the source, if our values are a part of it
 
-    def as_source(self, trained: np.ndarray) -> np.ndarray:
-        """Trained values in the source's layout."""
-        made = trained if self.shape is None else trained.reshape(self.shape)
-        return made.T if self.transposed else made
+    def moved(self, move: Callable[[np.ndarray], np.ndarray]) -> FirstValues:
+        """In another arrangement, which keeps every number."""
+        before, values = self.move, np.ascontiguousarray(move(self.values))
+        both = move if before is None else lambda source: move(before(source))
+        return replace(self, values=values, shape=self.shape or self.values.shape, move=both)
+
+    def as_source(self, trained: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
+        """Trained values in the source's layout.
+
+        Args:
+            trained: in our layout.
+            others: the source with other parts of it that were trained (None: as it was).
+        """
+        if self.move is None:
+            return trained
+        made = np.empty(self.shape or (), trained.dtype)
+        if self.whole is not None:
+            made[...] = self.whole if others is None else others
+        view = self.move(made)
+        if np.may_share_memory(view, made):
+            view[...] = trained
+        else:
+            places = self.move(np.arange(made.size).reshape(made.shape))
+            made.reshape(-1)[places.reshape(-1)] = trained.reshape(-1)
+        return made
 
     def as_columns(self) -> FirstValues:
         """Filters over one axis as filters one column wide; others as they are."""
-        if self.values.ndim != 3:
-            return self
-        return FirstValues(self.source, self.values[..., None], shape=self.values.shape)
+        return self.moved(lambda values: values[..., None]) if self.values.ndim == 3 else self
 
     def as_filters(self) -> FirstValues:
         """A matrix as filters of one position."""
-        return replace(self, values=self.values[:, :, None, None], shape=self.values.shape)
+        return self.moved(lambda values: values[:, :, None, None])
+
+    def in_order(self, axis: int, order: np.ndarray) -> FirstValues:
+        """One axis in this order."""
+        return self.moved(lambda values: np.take(values, order, axis))
 
 
 class Layer:

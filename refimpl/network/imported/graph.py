@@ -4,6 +4,10 @@ An importer translates a file or a module into a `Graph`.  `built` walks it and 
 Every node says which shape its output has where it comes from, and the Builder's own shape is compared with it: a
 difference in padding, rounding or the order of numbers is found here and not in a wrong result.
 
+A view adds no layer: it is executed on the `Arrangement` of a layer's numbers.  Where the result is a part of the
+channels or rows, that becomes a layer `take`, and shuffled channels a layer `channel_shuffle`.  Every operator asks the
+arrangement that it reads: are these the maps in order?  Is the last axis all channels?
+
 | operation | attributes | weights |
 | --- | --- | --- |
 | conv | stride, pad, dilation, groups | w, b |
@@ -14,20 +18,21 @@ difference in padding, rounding or the order of numbers is found here and not in
 | leaky_relu | negative_slope | |
 | silu, hardswish, sigmoid, hardsigmoid, tanh | | |
 | pool | mode, window, stride, pad, ceil, count_padding | |
-| pool_to, global_pool | mode, size | |
+| pool_to | mode, size | |
+| global_pool | mode; axes: None for all but images and channels | |
 | upsample | mode, align_corners, size | |
 | batchnorm | momentum, epsilon | gamma, beta, running_mean, running_variance |
 | layernorm, groupnorm | epsilon, affine; groups | gamma, beta |
-| permute | axes: the order of an image's three axes | |
 | lrn | size, ahead, alpha, beta, k | |
 | dropout | probability | |
 | pad | pad: of the top, left, bottom and right; value | |
 | drop_path | probability | |
 | channel_shuffle | groups | |
-| take | count, start, axis: 1 or 2 | |
 | mul | of two nodes: x and a gate | |
 | scale | | w, one number a channel |
-| concat, add, softmax, identity, reshape | | |
+| concat | axis | |
+| view | move: of one arrangement another | |
+| add, softmax, identity | | |
 """
 
 from __future__ import annotations
@@ -36,13 +41,16 @@ import re
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from glob import escape
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from refimpl.network.builder import LOSSES, Builder
+from refimpl.network.imported.arrangement import CHANNEL, IMAGE, POSITION, Arrangement, Factor, Mixed
 from refimpl.network.kinds import TRAITS
 from refimpl.network.layer import FirstValues, Layer, NetworkError
 from refimpl.network.network import Network
@@ -55,7 +63,6 @@ LONGEST_NAME = 200  #: letters
 MOST_TOLD, MOST_TOLD_WHY = 20, 3  #: operators, and other reasons, that one refusal names
 STRANGE = re.compile(r"[^\w./:+-]")  #: letters that no layer's name has: names are printed, and written into scripts
 NO_PAD = (0, 0, 0, 0)
-IN_ORDER, CHANNELS_LAST = (0, 1, 2), (1, 2, 0)
 
 
 class Unsupported(Exception):
@@ -69,19 +76,19 @@ class Node:
     name: str
     operation: str
     inputs: list[str]  #: names of nodes, or of the graph's input
-    shape: tuple[int, ...]  #: of the output, for one image
+    shape: tuple[int, ...]  #: of the output, with the graph's number of images
     attributes: dict[str, Any] = field(default_factory=dict)
     weights: dict[str, FirstValues] = field(default_factory=dict)
 
 
 @dataclass
 class Graph:
-    """A network as a file or a module has it, for one image, in an order in which it can be computed."""
+    """A network as a file or a module has it, in an order in which it can be computed."""
 
     name: str
     origin: str  #: "PyTorch" or "ONNX"
     input: str
-    shape: tuple[int, ...]  #: of an image
+    shape: tuple[int, ...]  #: of the input; its number of images is that of all shapes, and not the network's
     nodes: list[Node]
     outputs: list[str]
     file: str | None = None  #: that trained weights can be written back to
@@ -94,20 +101,19 @@ class OperatorCall(ABC):
     """One call of an operator in a file or a module."""
 
     inputs: list[str]  #: names of our nodes
-    shape: tuple[int, ...] | None = None  #: of the output, for one image; None: it is no batch
+    whole: tuple[int, ...]  #: the shape of the output; empty where it is unknown
+    images: int  #: in the file or in the module
 
-    def find_shape(self, whole: tuple[int, ...], batch: int) -> None:
-        """Fill `shape`, from the output's in the file or the module and the number of images there."""
-        if len(whole) > 1 and whole[0] == batch:
-            self.shape = tuple(map(int, whole[1:]))
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the output, for one image."""
+        if len(self.whole) < 2 or self.whole[0] != self.images:
+            raise Unsupported("its output is no batch of maps or of rows")
+        return self.whole[1:]
 
     @abstractmethod
     def shape_of_input(self) -> tuple[int, ...]:
         """The whole shape of the first input, the batch included; empty where it is unknown."""
-
-    @abstractmethod
-    def inputs_of_view(self) -> list[str]:
-        """Of the view of maps that is its input: what that one views, as maps."""
 
     @abstractmethod
     def attribute(self, name: str, default: Any) -> Any:
@@ -133,20 +139,38 @@ def translated(name: str, operator_name: str, operator: Callable[[Any], Translat
         if operator is None:
             raise Unsupported
         operation, attributes, *weights = operator(call)
-        if call.shape is None:
-            raise Unsupported(f"{operator_name} makes no batch of maps or of rows")
+        if not call.whole:
+            raise Unsupported(f"the shape of what {operator_name} makes is unknown")
     except Unsupported as error:
         operation, attributes, weights = UNSUPPORTED, {"why": str(error), "operator": operator_name}, []
-    return Node(name, operation, call.inputs, call.shape or (), attributes, *weights)
+    return Node(name, operation, call.inputs, call.whole, attributes, *weights)
 
 
 class Value(NamedTuple):
-    """What a node has become: a layer whose output is read as `shape`, and then with zeros around it."""
+    """What a node has become: a layer whose numbers are read in some arrangement, and then with zeros around them."""
 
     layer: Layer
-    shape: tuple[int, ...]
+    places: Arrangement
     pad: tuple[int, int, int, int] = NO_PAD
-    axes: tuple[int, ...] = IN_ORDER  #: of the maps, in the order in which they are read: (1, 2, 0): channels last
+    by: str = ""  #: the last view that left numbers out or changed their order
+
+
+@dataclass(frozen=True)
+class Made:
+    """A network that is being built of a graph."""
+
+    b: Builder
+    images: int  #: of the graph; those of the network are others
+
+    def own(self, layer: Layer) -> Arrangement:
+        """The layer's numbers as they are."""
+        return Arrangement.of((self.images, *layer.shape[1:]))
+
+    def value(self, node: Node, layer: Layer) -> Value:
+        """The layer's numbers as the node's shape has them: with other axes of one number, but no other change."""
+        if _squeezed(layer.shape[1:]) != _squeezed(node.shape[1:]) or node.shape[0] != self.images:
+            raise _another_shape(node, layer.shape[1:])
+        return Value(layer, self.own(layer).reshaped(node.shape))
 
 
 def cleaned(name: str) -> str:
@@ -172,27 +196,36 @@ def built(graph: Graph, batch: int, output: str | None = None, loss: str | None 
     end = _end(graph, nodes, output)
     needed = _needed(graph, nodes, end)
     _refuse_what_is_missing(graph, [node for node in graph.nodes if node.name in needed])
-    shape = (*graph.shape, 1, 1)[:3] if len(graph.shape) < 3 else graph.shape
-    b = Builder(graph.name, (batch, *shape))
-    values = {graph.input: Value(b.input, graph.shape)}
+    images, *shape = graph.shape
+    b = Builder(graph.name, (batch, *((*shape, 1, 1)[:3] if len(shape) < 3 else shape)))
+    made = Made(b, images)
+    values = {graph.input: Value(b.input, made.own(b.input).reshaped(graph.shape))}
     _check_size("the input", graph.shape)
     layers: list[tuple[Layer, Node]] = []
+    read = {name for node in graph.nodes if node.name in needed and node.operation != "view" for name in node.inputs}
+    read.add(end)
     for node in graph.nodes:
         if node.name not in needed:
             continue
         _check_size(node.name, node.shape)
-        inputs = [_with_zeros(b, node, values[name]) for name in node.inputs]
+        inputs = [_with_zeros(made, node, values[name]) for name in node.inputs]
         if node.operation == "softmax" and node.name != end:
             raise NetworkError(f"{node.name}: a softmax inside the network is not supported; only its end can be one")
-        made = OPERATIONS[node.operation](b, node, inputs)
-        if made.layer not in (value.layer for value in inputs):
-            layers.append((made.layer, node))
-        values[node.name] = _checked(graph, node, made)
+        try:
+            value = OPERATIONS[node.operation](made, node, inputs)
+            if node.operation == "view":
+                value = _settled(made, value, node.name in read)
+        except Mixed as error:
+            raise NetworkError(f"{node.name}: {error}; that is not supported") from None
+        if node.operation != "view" and value.layer not in (given.layer for given in inputs):
+            layers.append((value.layer, node))
+        values[node.name] = _checked(graph, node, value)
     last = values[end]
     if loss is not None and loss not in LOSSES:
         raise NetworkError(f"there is no loss {loss!r}{offer(loss, LOSSES)}")
-    if last.layer is b.input or (loss is None and len(last.shape) != 1) or last.pad != NO_PAD or last.axes != IN_ORDER:
-        shown = " × ".join(map(str, ("images", *last.shape)))
+    whole = last.places.shape
+    if last.layer is b.input or (loss is None and len(whole) != 2) or last.pad != NO_PAD or not _plain(made, last):
+        shown = " × ".join(map(str, ("images", *whole[1:])))
         others = ", ".join(f"loss={name!r}" for name in LOSSES if name != "softmax")
         raise NetworkError(f"{end}: the output is {shown}, not a classifier's, images × classes; give {others}")
     if loss is None:
@@ -234,9 +267,9 @@ def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
 
 def _check_size(name: str, shape: tuple[int, ...]) -> None:
     if min(shape, default=1) < 1:
-        raise NetworkError(f"{name}: its output is said to be {_by(shape)}; is its kernel larger than its input?")
-    if prod(shape) > MOST_NUMBERS:
-        raise NetworkError(f"{name}: {_by(shape)} an image are more than {MOST_NUMBERS:,} numbers")
+        raise NetworkError(f"{name}: its output is said to be {_by(shape[1:])}; is its kernel larger than its input?")
+    if prod(shape[1:]) > MOST_NUMBERS:
+        raise NetworkError(f"{name}: {_by(shape[1:])} an image are more than {MOST_NUMBERS:,} numbers")
 
 
 def _needed(graph: Graph, nodes: Mapping[str, Node], end: str) -> set[str]:
@@ -291,15 +324,13 @@ def _after(nodes: list[Node]) -> set[str]:
 
 def _checked(graph: Graph, node: Node, made: Value) -> Value:
     """What was made, if it has the shape that the node has in PyTorch or in the file."""
-    found, wanted = made.layer.shape[1:], node.shape
-    if made.pad != NO_PAD:
-        return made
-    if made.axes != IN_ORDER:
-        found = tuple(found[axis] for axis in made.axes)
-    alike = len(wanted) == 1 or node.operation == "reshape" or _squeezed(found) == _squeezed(wanted)
-    if found != wanted and not (alike and prod(found) == prod(wanted)):
-        raise NetworkError(f"{node.name}: {_by(found)} an image here, {_by(wanted)} in {graph.origin}: not supported")
-    return made._replace(shape=wanted)
+    if made.pad == NO_PAD and made.places.shape != node.shape:
+        raise _another_shape(node, made.places.shape[1:], graph.origin)
+    return made
+
+
+def _another_shape(node: Node, found: tuple[int, ...], origin: str = "the original") -> NetworkError:
+    return NetworkError(f"{node.name}: {_by(found)} an image here, {_by(node.shape[1:])} in {origin}: not supported")
 
 
 def _by(shape: tuple[int, ...]) -> str:
@@ -358,13 +389,6 @@ def limited(low: float | None, high: float | None) -> Translated:
     raise Unsupported(f"limits of {low} and {high} are not supported, only ReLU's and ReLU6's")
 
 
-def reduced(mode: str, axes: Collection[float] | None, rank: int = 4) -> Translated:
-    """A reduction of something with `rank` axes, which must be maps."""
-    if rank not in (3, 4) or sorted(int(axis) % rank for axis in axes or ()) != [*range(2, rank)]:
-        raise Unsupported(f"a reduction over {axes} is not supported, only over height and width")
-    return "global_pool", {"mode": mode}
-
-
 def normalised(call: OperatorCall, epsilon: float, weights: dict[str, FirstValues], groups: int | None) -> Translated:
     """A layer normalisation, or one of groups; it has a factor and a summand a channel, or neither."""
     how: dict[str, Any] = {"epsilon": epsilon} | ({} if groups is None else {"groups": groups})
@@ -374,33 +398,43 @@ def normalised(call: OperatorCall, epsilon: float, weights: dict[str, FirstValue
     return ("layernorm" if groups is None else "groupnorm"), how | ({} if weights else {"affine": False}), weights
 
 
-def permuted(call: OperatorCall, axes: Sequence[int]) -> Translated:
-    """The axes of a batch of maps in this order; of maps whose channels are viewed as a matrix: its transpose."""
-    axes = [axis % len(axes) for axis in axes]
-    if axes == [0, 2, 1, 3, 4] and call.shape:
-        per_group, groups, *area = call.shape
-        call.inputs, call.shape = call.inputs_of_view(), (groups * per_group, *area)
-        return "channel_shuffle", {"groups": groups}
-    if len(axes) != 4 or axes[0] != 0:
-        raise Unsupported(f"a permutation of the axes {[*axes]} is not supported, only of an image's maps")
-    return "permute", {"axes": tuple(axis - 1 for axis in axes[1:])}
+def view(move: Callable[[Arrangement], Arrangement]) -> Translated:
+    return "view", {"move": move}
 
 
-def taken(call: OperatorCall, axis: int, start: int, count: int) -> Translated:
-    """A part of one axis of a batch."""
-    whole = call.shape_of_input()
-    axis %= max(1, len(whole))
-    if axis >= len(whole) or count == whole[axis]:
-        return "identity", {}
-    if axis not in (1, 2) or not 0 < count <= whole[axis] - start:
-        raise Unsupported(f"a part of axis {axis} is not supported, only of channels or rows")
+def reshaped(call: OperatorCall) -> Translated:
+    """The same numbers in the same order, with the axes that the output has."""
+    call.inputs, shape = call.inputs[:1], call.whole
+    return view(lambda places: places.reshaped(shape))
+
+
+def expanded(call: OperatorCall) -> Translated:
+    """Axes of one number repeated, as often as the output has them."""
+    call.inputs, shape = call.inputs[:1], call.whole
+    return view(lambda places: places.expanded(shape))
+
+
+def permuted(axes: Sequence[int]) -> Translated:
+    """The axes in this order."""
+    order = [axis % len(axes) for axis in axes]
+    return view(lambda places: places.permuted(order))
+
+
+def part(call: OperatorCall, axis: int, start: int, count: int, keep: bool = True) -> Translated:
+    """`count` places of an axis from `start` on; of one place the axis may be left out."""
     call.inputs = call.inputs[:1]
-    return "take", {"count": count, "start": start, "axis": axis}
+    before, shape = call.shape_of_input(), call.whole
+    axis %= max(1, len(before))
+    if axis >= len(before) or not 0 <= start < start + count <= before[axis]:
+        raise Unsupported(f"{count} from {start} on of axis {axis} of {[*before]} is not supported")
+    if keep:
+        return view(lambda places: places.part(axis, start, count))
+    return view(lambda places: places.part(axis, start, count).reshaped(shape))
 
 
 def upsampled(call: OperatorCall, mode: str, align_corners: bool, factors: Sequence[float] | None) -> Translated:
     """To the call's own shape; `factors` (height and width): those that it was computed from, if it was."""
-    before, out = call.shape_of_input()[2:], (call.shape or ())[-2:]
+    before, out = call.shape_of_input()[2:], call.shape[-2:]
     exact = factors is None or [size * by for size, by in zip(before, factors, strict=True)] == [*out]
     if len(out) != 2 or not exact:
         raise Unsupported(f"maps of {_by(before)} times {factors} are supported if the products are whole numbers")
@@ -413,167 +447,252 @@ GATED = {"sigmoid": "silu", "hardsigmoid": "hardswish"}
 
 def scaled(call: OperatorCall, weight: FirstValues) -> Translated:
     """Maps times a weight: one number a channel is a layer scale."""
-    rank, shape = len(call.shape or ()), weight.values.shape
-    for_one_image = (1,) * (rank - len(shape)) + shape[max(0, len(shape) - rank) :]
-    if not call.shape or for_one_image != (call.shape[0], *(1 for _ in call.shape[1:])):
-        raise Unsupported(f"a multiplication by {_by(shape)} numbers is not supported, only by one a channel")
-    return "scale", {}, {"w": replace(weight, values=weight.values.reshape(-1), shape=shape)}
+    values = weight.values
+    axes = [axis for axis, size in enumerate(values.shape, len(call.whole) - values.ndim) if size > 1]
+    if len(axes) > 1 or values.ndim > len(call.whole):
+        raise Unsupported(f"a multiplication by {_by(values.shape)} numbers is not supported, only by one a channel")
+    row = weight.moved(lambda values: values.reshape(-1))
+    return "scale", {"axis": axes[0] if axes else 1}, {"w": row}
 
 
 def concat(call: OperatorCall, axis: int) -> Translated:
-    if axis != 1 and not (call.shape and axis == -len(call.shape)):
-        raise Unsupported(f"a concatenation along axis {axis} is not supported, only along the channels")
-    return "concat", {}
+    return "concat", {"axis": axis % max(1, len(call.whole))}
 
 
 def softmax(call: OperatorCall, axis: int) -> Translated:
-    if call.shape is None or len(call.shape) != 1 or axis not in (1, -1):
+    if len(call.shape) != 1 or axis not in (1, -1):
         raise Unsupported("a softmax is supported over the classes only")
     return "softmax", {}
-
-
-def reshape(call: OperatorCall) -> Translated:
-    if call.shape is None:
-        raise Unsupported("a reshape that mixes the images of a batch is not supported")
-    call.inputs = call.inputs[:1]
-    return "reshape", {}
 
 
 # -- one function an operation -----------------------------------------------------------------------------------------
 
 
-def _maps(node: Node, value: Value) -> Layer:
+def _plain(made: Made, value: Value) -> bool:
+    """Whether the numbers are the layer's, in the same order."""
+    return value.places.flat() == made.own(value.layer).flat()
+
+
+def _maps(made: Made, node: Node, value: Value) -> Layer:
     """The layer whose maps are the input as they are."""
-    _plain(node, value)
-    if value.shape != value.layer.shape[1:] and prod(value.shape[1:]) != prod(value.layer.shape[2:]):
-        found, wanted = _by(value.layer.shape[1:]), _by(value.shape)
+    own, places = made.own(value.layer), value.places
+    areas = [[axis for axis in one.axes[2:] if axis] for one in (own, places)]
+    if places.start == own.start and places.axes[:2] == own.axes[:2] and areas[0] == areas[1]:
+        return value.layer
+    if _plain(made, value):
+        found, wanted = _by(own.shape[1:]), _by(places.shape[1:])
         raise NetworkError(f"{node.name}: its input is {found} reshaped to {wanted}; only a linear layer can read that")
+    raise NetworkError(f"{node.name}: its input's axes are permuted; only some operators can read that")
+
+
+def _any(made: Made, node: Node, value: Value) -> Layer:
+    """The layer whose numbers are the input's, in any order."""
     return value.layer
 
 
-def _plain(node: Node, value: Value) -> Layer:
-    """The layer whose numbers are the input's, in the same order."""
-    if value.axes != IN_ORDER:
-        raise NetworkError(f"{node.name}: its input's axes are permuted; only some operators can read that")
-    return _permuted(node, value)
+def _channels_last(value: Value) -> bool:
+    """Whether the last axis is all channels, in order, and no other axis has any."""
+    channels, places = value.layer.shape[1], value.places
+    last = len(places.axes) - 1
+    return places.runs_through(last) <= {CHANNEL} and places.in_order(CHANNEL, channels, [last])
 
 
-def _permuted(node: Node, value: Value) -> Layer:
-    """The layer whose numbers are the input's, its axes perhaps in another order."""
-    return value.layer
+def _as_before(value: Value, layer: Layer) -> Value:
+    """Another layer in the arrangement of the one that it reads, with its own channels as last axis."""
+    places = value.places
+    return Value(layer, places.with_axis(len(places.axes) - 1, Factor(CHANNEL, layer.shape[1], 1)))
 
 
-def _with_zeros(b: Builder, node: Node, value: Value) -> Value:
+def _with_zeros(made: Made, node: Node, value: Value) -> Value:
     """The input, its zeros as a layer: only a convolution has them as an option."""
     if value.pad == NO_PAD or node.operation == "conv":
         return value
-    layer = b.pad(value.pad, after=value.layer)
-    return Value(layer, layer.shape[1:])
+    layer = made.b.pad(value.pad, after=value.layer)
+    return Value(layer, made.own(layer))
 
 
-def _conv(b: Builder, node: Node, inputs: list[Value]) -> Value:
+def _view(made: Made, node: Node, inputs: list[Value]) -> Value:
+    (value,) = inputs
+    before, after = value.places, node.attributes["move"](value.places)
+    return value._replace(places=after, by=value.by if before.flat() == after.flat() else node.name)
+
+
+def _settled(made: Made, value: Value, read: bool) -> Value:
+    """With parts of the channels or rows, and another order of the channels, as layers.
+
+    Args:
+        read: by an operator, which needs all of a layer's numbers; a view may leave out more.
+    """
+    b, layer, places, name = made.b, value.layer, value.places, value.by
+    if _plain(made, value):
+        return value
+    width = prod(layer.shape[3:])
+    images, channels, positions = (places.range(of) for of in (IMAGE, CHANNEL, POSITION))
+    for what, found, step in (
+        ("images", images, made.images),
+        ("channels", channels, 1),
+        ("columns", positions, width),
+    ):
+        if found is None or found[0] % step or found[1] % step:
+            if not read:
+                return value
+            raise NetworkError(f"{name}: a part of the {what} is not supported, only of channels or rows in one piece")
+    assert channels is not None and positions is not None
+    if channels != (0, layer.shape[1]):
+        layer, places = b.take(channels[1], channels[0], name=name, after=layer), places.begun(CHANNEL)
+    if positions != (0, prod(layer.shape[2:])):
+        layer = b.take(positions[1] // width, positions[0] // width, 2, name, layer)
+        places = places.begun(POSITION)
+    for axis, factors in enumerate(places.axes):
+        if len(factors) == 2 and factors == places.factors(CHANNEL):
+            (_, size, step), (_, groups, far) = factors
+            if (step, far) == (1, size):
+                layer = b.channel_shuffle(groups, name=name, after=layer)
+                places = places.with_axis(axis, Factor(CHANNEL, layer.shape[1], 1))
+    return Value(layer, places, by=name)
+
+
+def _conv(made: Made, node: Node, inputs: list[Value]) -> Value:
     (value,), w = inputs, node.weights["w"].values
     given = {**node.attributes, "pad": tuple(a + b for a, b in zip(node.attributes["pad"], value.pad, strict=True))}
-    x = _maps(node, value._replace(pad=NO_PAD))
-    layer = b.conv(w.shape[0], (w.shape[2], w.shape[3]), bias="b" in node.weights, name=node.name, after=x, **given)
-    return Value(layer, node.shape)
+    x, bias = _maps(made, node, value), "b" in node.weights
+    return made.value(node, made.b.conv(w.shape[0], w.shape[2:], bias=bias, name=node.name, after=x, **given))
 
 
-def _conv_transpose(b: Builder, node: Node, inputs: list[Value]) -> Value:
+def _conv_transpose(made: Made, node: Node, inputs: list[Value]) -> Value:
     (value,), w = inputs, node.weights["w"].values
-    how, window = node.attributes, (w.shape[2], w.shape[3])
-    x, filters = _maps(node, value), w.shape[1] * how["groups"]
-    return Value(
-        b.conv_transpose(filters, window, bias="b" in node.weights, name=node.name, after=x, **how), node.shape
-    )
+    how, x, bias = node.attributes, _maps(made, node, value), "b" in node.weights
+    filters = w.shape[1] * how["groups"]
+    return made.value(node, made.b.conv_transpose(filters, w.shape[2:], bias=bias, name=node.name, after=x, **how))
 
 
-def _linear(b: Builder, node: Node, inputs: list[Value]) -> Value:
-    (value,) = inputs
-    if len(value.shape) == 3 and value.axes == CHANNELS_LAST:
+def _linear(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """Of a row of an image's numbers, in any order; or of every position's channels: a 1×1 convolution."""
+    (value,), places = inputs, inputs[0].places
+    outputs, bias = len(node.weights["w"].values), "b" in node.weights
+    is_row = len(places.axes) == 2 and places.runs_through(0) <= {IMAGE}
+    if _channels_last(value) and not is_row:
         node.weights["w"] = node.weights["w"].as_filters()
-        filters = len(node.weights["w"].values)
-        x = _permuted(node, value)
-        return value._replace(layer=b.conv(filters, 1, bias="b" in node.weights, name=node.name, after=x))
-    if len(value.shape) != 1:
-        raise NetworkError(f"{node.name}: a linear layer reads {_by(value.shape)} an image; flatten it before")
-    w = node.weights["w"].values
-    return Value(b.fc(w.shape[0], bias="b" in node.weights, name=node.name, after=_plain(node, value)), node.shape)
+        return _as_before(value, made.b.conv(outputs, 1, bias=bias, name=node.name, after=value.layer))
+    if not is_row:
+        raise NetworkError(
+            f"{node.name}: a linear layer reads {_by(places.shape[1:])} an image; flatten it, or have all channels as "
+            "last axis, before"
+        )
+    size = prod(value.layer.shape[2:])
+    numbers = places.numbers([1], channel=size, position=1)
+    if not np.array_equal(np.sort(numbers), np.arange(prod(value.layer.shape[1:]))):
+        raise NetworkError(f"{node.name}: its input is a part of {value.layer}'s numbers; that is not supported")
+    if not _plain(made, value):
+        node.weights["w"] = node.weights["w"].in_order(1, np.argsort(numbers))
+    return made.value(node, made.b.fc(outputs, bias=bias, name=node.name, after=value.layer))
 
 
-def _method(of: str, read: Callable[[Node, Value], Layer]) -> Callable[[Builder, Node, list[Value]], Value]:
-    """A layer with one input, whose options are the node's attributes."""
+Read = Callable[[Made, Node, Value], Layer]
+Operation = Callable[[Made, Node, list[Value]], Value]
 
-    def make(b: Builder, node: Node, inputs: list[Value]) -> Value:
+
+def _method(of: str, read: Read = _maps) -> Operation:
+    """A layer with one input, whose options are the node's attributes; one that reads any order keeps it."""
+
+    def make(made: Made, node: Node, inputs: list[Value]) -> Value:
         (value,) = inputs
-        layer = getattr(b, of)(name=node.name, after=read(node, value), **node.attributes)
-        return Value(layer, node.shape, axes=value.axes)
+        layer = getattr(made.b, of)(name=node.name, after=read(made, node, value), **node.attributes)
+        return Value(layer, value.places) if read is _any else made.value(node, layer)
 
     return make
 
 
-def _several(of: str) -> Callable[[Builder, Node, list[Value]], Value]:
-    """A concat or a join; of one input it is that input."""
-
-    def make(b: Builder, node: Node, inputs: list[Value]) -> Value:
-        alike = of == "join" and len({value.axes for value in inputs}) == 1
-        layers = [(_permuted if alike else _plain)(node, value) for value in inputs]
-        layer = layers[0] if len(layers) == 1 else getattr(b, of)(*layers, name=node.name)
-        return Value(layer, node.shape, axes=inputs[0].axes)
-
-    return make
-
-
-def _mul(b: Builder, node: Node, inputs: list[Value]) -> Value:
-    x, gate = (_maps(node, value) for value in inputs)
-    return Value(b.mul(x, gate, name=node.name), node.shape)
+def _global_pool(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """Over all positions, wherever they are."""
+    (value,), places = inputs, inputs[0].places
+    axes = node.attributes["axes"]
+    axes = range(2, len(places.axes)) if axes is None else [int(axis) % len(places.axes) for axis in axes]
+    over = {axis for axis in range(len(places.axes)) if POSITION in places.runs_through(axis)}
+    alone = all(places.runs_through(axis) <= {POSITION} for axis in axes)
+    if not over <= {*axes} or not alone or not axes or places.range(POSITION) != (0, prod(value.layer.shape[2:])):
+        raise NetworkError(f"{node.name}: a reduction over {[*axes]} is not supported, only over height and width")
+    layer = made.b.global_pool(node.attributes["mode"], name=node.name, after=value.layer)
+    for axis in over:
+        places = places.with_axis(axis)
+    return Value(layer, places.reshaped(node.shape))
 
 
-def _as_it_is(b: Builder, node: Node, inputs: list[Value]) -> Value:
-    """The same numbers, perhaps read as a matrix; a softmax at the end is added by `built`."""
-    (value,) = inputs
-    if node.shape == value.shape:
-        return value._replace(layer=_permuted(node, value))
-    return Value(_plain(node, value), node.shape)
+def _join(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """A sum; of one input it is that input."""
+    layers, first = [value.layer for value in inputs], inputs[0]
+    if len({value.places for value in inputs}) > 1 and len({layer.shape for layer in layers}) == 1:
+        raise NetworkError(f"{node.name}: its inputs' axes are in different orders; that is not supported")
+    return first if len(layers) == 1 else Value(made.b.join(*layers, name=node.name), first.places)
 
 
-def _permute(b: Builder, node: Node, inputs: list[Value]) -> Value:
-    """The same maps, read in another order."""
-    (value,) = inputs
-    own = value.layer.shape[1:]
-    if len(own) != 3 or value.shape != tuple(own[axis] for axis in value.axes):
-        raise NetworkError(f"{node.name}: only the axes of maps can be permuted, not those of {_by(value.shape)}")
-    return value._replace(shape=node.shape, axes=tuple(value.axes[axis] for axis in node.attributes["axes"]))
+def _concat(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """Along the channels, wherever they are; of one input it is that input."""
+    axis, first = node.attributes["axis"], inputs[0]
+    if len(inputs) == 1:
+        return first
+    for value in inputs:
+        places = value.places
+        others = {one for place in range(len(places.axes)) if place != axis for one in places.runs_through(place)}
+        alone = places.in_order(CHANNEL, value.layer.shape[1], [axis]) and places.runs_through(axis) <= {CHANNEL}
+        row = CHANNEL not in others and POSITION not in others and _plain(made, value)
+        if CHANNEL in others or not (alone or row) or len(places.axes) != len(first.places.axes):
+            raise NetworkError(
+                f"{node.name}: a concatenation along axis {axis} is not supported, only along the channels"
+            )
+    layer = made.b.concat(*(value.layer for value in inputs), name=node.name)
+    factors = [factor for factor in first.places.axes[axis] if factor.of != CHANNEL]
+    return Value(layer, first.places.with_axis(axis, Factor(CHANNEL, layer.shape[1], 1), *factors))
 
 
-def _layernorm(b: Builder, node: Node, inputs: list[Value]) -> Value:
+def _mul(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """Of two alike, or of maps and one number a map."""
+    x, gate = sorted(inputs, key=lambda value: -prod(value.places.shape))
+    pairs = zip(x.places.axes, gate.places.axes, strict=False)
+    if len(x.places.axes) != len(gate.places.axes) or any(theirs not in (ours, ()) for ours, theirs in pairs):
+        raise NetworkError(f"{node.name}: its inputs' axes are in different orders; that is not supported")
+    return Value(made.b.mul(inputs[0].layer, inputs[1].layer, name=node.name), x.places)
+
+
+def _scale(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """By one number a channel."""
+    (value,), axis, (w,) = inputs, node.attributes["axis"], node.weights.values()
+    channels, places = value.layer.shape[1], value.places
+    if w.values.size != channels or not places.in_order(CHANNEL, channels, [axis]):
+        by = _by(w.shape or ())
+        raise NetworkError(f"{node.name}: a multiplication by {by} numbers is not supported, only by one a channel")
+    return Value(made.b.scale(name=node.name, after=value.layer), places)
+
+
+def _as_it_is(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """The same numbers; a softmax at the end is added by `built`."""
+    return inputs[0]
+
+
+def _layernorm(made: Made, node: Node, inputs: list[Value]) -> Value:
     """Over the last axis, which has to be the channels."""
-    (value,) = inputs
-    x, row = _permuted(node, value), len(value.shape) == 1 and value.axes == IN_ORDER
-    if value.axes == CHANNELS_LAST or (row and prod(x.shape[2:]) == 1):
-        return value._replace(layer=b.layernorm(name=node.name, after=x, **node.attributes), shape=node.shape)
-    if row and not node.weights:  # of all maps of an image
-        return value._replace(layer=b.groupnorm(1, name=node.name, after=x, **node.attributes), shape=node.shape)
+    (value,), b = inputs, made.b
+    if _channels_last(value):
+        return Value(b.layernorm(name=node.name, after=value.layer, **node.attributes), value.places)
+    if len(value.places.axes) == 2 and not node.weights and _plain(made, value):  # of all maps of an image
+        return Value(b.groupnorm(1, name=node.name, after=value.layer, **node.attributes), value.places)
     raise NetworkError(f"{node.name}: a layer normalisation is supported over the channels, with these as last axis")
 
 
-def _pad(b: Builder, node: Node, inputs: list[Value]) -> Value:
-    (value,) = inputs
-    if node.attributes["value"]:
-        made = b.pad(node.attributes["pad"], node.attributes["value"], name=node.name, after=_maps(node, value))
-        return Value(made, node.shape)
-    return Value(_maps(node, value), value.shape, node.attributes["pad"])
+def _pad(made: Made, node: Node, inputs: list[Value]) -> Value:
+    (value,), how = inputs, node.attributes
+    x = _maps(made, node, value)
+    if how["value"]:
+        return made.value(node, made.b.pad(how["pad"], how["value"], name=node.name, after=x))
+    return value._replace(pad=how["pad"])
 
 
-OPERATIONS: dict[str, Callable[[Builder, Node, list[Value]], Value]] = {
-    "conv": _conv, "conv_transpose": _conv_transpose, "linear": _linear, "pool": _method("pool", _maps),
-    "pool_to": _method("pool_to", _maps), "global_pool": _method("global_pool", _maps),
-    "upsample": _method("upsample_to", _maps),
-    "batchnorm": _method("batchnorm", _maps), "lrn": _method("lrn", _maps), "dropout": _method("dropout", _plain),
-    "drop_path": _method("drop_path", _permuted), "channel_shuffle": _method("channel_shuffle", _maps),
-    "take": _method("take", _maps),
-    "layernorm": _layernorm, "groupnorm": _method("groupnorm", _maps), "permute": _permute,
-    "concat": _several("concat"), "add": _several("join"), "pad": _pad,
-    "mul": _mul, "scale": _method("scale", _maps),
-    "softmax": _as_it_is, "identity": _as_it_is, "reshape": _as_it_is,
-} | {kind: _method(kind, _permuted) for kind, traits in TRAITS.items() if traits.elementwise}  # fmt: skip
+OPERATIONS: dict[str, Operation] = {
+    "conv": _conv, "conv_transpose": _conv_transpose, "linear": _linear, "pool": _method("pool"),
+    "pool_to": _method("pool_to"), "global_pool": _global_pool, "upsample": _method("upsample_to"),
+    "batchnorm": _method("batchnorm"), "lrn": _method("lrn"), "dropout": _method("dropout", _any),
+    "drop_path": _method("drop_path", _any), "channel_shuffle": _method("channel_shuffle"),
+    "layernorm": _layernorm, "groupnorm": _method("groupnorm"), "view": _view,
+    "concat": _concat, "add": _join, "pad": _pad, "mul": _mul, "scale": _scale,
+    "softmax": _as_it_is, "identity": _as_it_is,
+} | {kind: _method(kind, _any) for kind, traits in TRAITS.items() if traits.elementwise}  # fmt: skip

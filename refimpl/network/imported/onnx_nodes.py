@@ -41,7 +41,7 @@ def graph_of(file: OnnxFile) -> Graph:
     translation.names[name] = ""
     nodes = [made for node in file.graph.node for made in translation.nodes(node)]
     outputs = [translation.names[value.name] for value in file.graph.output if value.name in translation.names]
-    return Graph(file.name, "ONNX", "", shapes[name][1:], nodes, outputs, file.path)
+    return Graph(file.name, "ONNX", "", shapes[name], nodes, outputs, file.path)
 
 
 class _OnnxTranslation:
@@ -72,16 +72,11 @@ class OnnxCall(graph.OperatorCall):
         get = translation.file.onnx.helper.get_attribute_value
         self.attributes = {attribute.name: get(attribute) for attribute in node.attribute}
         self.inputs = [translation.names[name] for name in node.input if name in translation.names]
-        self.find_shape(translation.shapes.get(node.output[number], ()) if node.output else (), translation.batch)
+        self.whole = translation.shapes.get(node.output[number], ()) if node.output else ()
+        self.images = translation.batch
 
     def shape_of_input(self) -> tuple[int, ...]:
         return self.of.shapes.get(self.node.input[0], ())
-
-    def inputs_of_view(self) -> list[str]:
-        view = self.of.makers.get(self.node.input[0])
-        if view is None or view.op_type != "Reshape" or len(self.of.shapes.get(view.input[0], ())) != 4:
-            raise Unsupported("a transposition of five axes is supported as ShuffleNet's shuffle of channels only")
-        return [self.of.names[view.input[0]]]
 
     def attribute(self, name: str, default: Any) -> Any:
         """An attribute; a text is decoded."""
@@ -121,7 +116,8 @@ class OnnxCall(graph.OperatorCall):
                 f"its input {cleaned(self.optional(place))} is computed; only a weight of the file is supported"
             )
         values = self.of.file.values(tensor)
-        return FirstValues(tensor.name, np.array(values.T if transposed else values, order="C"), transposed)
+        first = FirstValues(tensor.name, np.array(values, order="C"))
+        return first.moved(np.transpose) if transposed else first
 
     def padding(self, window: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, ...]:
         """Top, left, bottom, right."""
@@ -262,14 +258,14 @@ def _pool(mode: str) -> Callable[[OnnxCall], Translated]:
 
 
 def _global(mode: str) -> Callable[[OnnxCall], Translated]:
-    return lambda call: ("global_pool", {"mode": mode})
+    return lambda call: ("global_pool", {"mode": mode, "axes": None})
 
 
 def _reduce(mode: str) -> Callable[[OnnxCall], Translated]:
     def translated(call: OnnxCall) -> Translated:
         axes = call.numbers("axes", 1)
         call.inputs = call.inputs[:1]
-        return graph.reduced(mode, axes, len(call.shape_of_input()))
+        return "global_pool", {"mode": mode, "axes": axes or []}
 
     return translated
 
@@ -285,7 +281,7 @@ def _resize(call: OnnxCall) -> Translated:
     rounding, scales = call.attribute("nearest_mode", "round_prefer_floor"), call.numbers("scales", 2)
     call.inputs = call.inputs[:1]
     call.require(antialias=0)
-    before, out = call.shape_of_input()[2:], (call.shape or ())[-2:]
+    before, out = call.shape_of_input()[2:], call.shape[-2:]
     whole = len(before) == len(out) == 2 and not any(large % small for large, small in zip(out, before, strict=True))
     if mode == "linear" and how in LINEAR and (how != "pytorch_half_pixel" or 1 not in out):
         return graph.upsampled(call, "bilinear", LINEAR[how], scales[-2:] if scales else None)
@@ -318,7 +314,7 @@ def _set_norm(groups: Callable[[OnnxCall], int | None]) -> Callable[[OnnxCall], 
 
 def _transpose(call: OnnxCall) -> Translated:
     axes = [*range(len(call.shape_of_input()))]
-    return graph.permuted(call, [int(axis) for axis in call.attribute("perm", axes[::-1])])
+    return graph.permuted([int(axis) for axis in call.attribute("perm", axes[::-1])])
 
 
 def _lrn(call: OnnxCall) -> Translated:
@@ -416,13 +412,13 @@ def _slice(call: OnnxCall) -> Translated:
         raise Unsupported("a part of several axes, or every second row, is not supported")
     axis = int(axes[0])
     start, end, _ = slice(int(starts[0]), int(ends[0])).indices(([*whole, 0] if whole else [0])[axis])
-    return graph.taken(call, axis, start, end - start)
+    return graph.part(call, axis, start, end - start)
 
 
 def _split(call: OnnxCall) -> Translated:
     axis = int(call.attribute("axis", 0))
     sizes = [(call.of.shapes.get(name, ()) or (0,))[axis] for name in call.node.output]
-    return graph.taken(call, axis, sum(sizes[: call.number]), sizes[call.number])
+    return graph.part(call, axis, sum(sizes[: call.number]), sizes[call.number])
 
 
 RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Identity")
@@ -440,6 +436,6 @@ OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
     "GlobalAveragePool": _global("average"), "ReduceMean": _reduce("average"), "ReduceMax": _reduce("max"),
     "BatchNormalization": _batchnorm, "LRN": _lrn, "Dropout": _dropout, "Concat": _concat, "Pad": _pad,
     "Softmax": _softmax, "LogSoftmax": _softmax, "Div": _divide, "Resize": _resize,
-} | dict.fromkeys(RESHAPES, graph.reshape) | {
+} | dict.fromkeys(RESHAPES, graph.reshaped) | {
     name: graph.of_one_input(kind) for name, kind in graph.OF_ONE_INPUT.items()
 } | {"HardSigmoid": _hard_sigmoid, "LeakyRelu": _leaky_relu, "Swish": _swish}  # fmt: skip

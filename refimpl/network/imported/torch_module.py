@@ -103,7 +103,7 @@ class _TorchTranslation:
                 self._translate(node)
             elif node.op == "output":
                 outputs = [self.names[value] for value in node.args[0] if value in self.names]
-        self.graph = Graph(type(module).__name__, "PyTorch", "", shape[1:], self.nodes, outputs)
+        self.graph = Graph(type(module).__name__, "PyTorch", "", shape, self.nodes, outputs)
 
     def _translate(self, node: Any) -> None:
         call = TorchCall(self, node)
@@ -161,7 +161,7 @@ class TorchCall(graph.OperatorCall):
         self.inputs = [translation.names[value] for value in node.all_input_nodes if value in translation.names]
         value = node.meta.get("val")
         value = value[0] if isinstance(value, tuple | list) else value
-        self.find_shape(tuple(value.shape) if hasattr(value, "shape") else (), translation.batch)
+        self.whole, self.images = tuple(map(int, getattr(value, "shape", ()))), translation.batch
 
     def attribute(self, name: str, default: Any) -> Any:
         return self.arguments.get(name, default)
@@ -172,12 +172,6 @@ class TorchCall(graph.OperatorCall):
     def shape_of_input(self) -> tuple[int, ...]:
         value = self.node.args[0].meta.get("val")
         return tuple(map(int, getattr(value, "shape", ())))
-
-    def inputs_of_view(self) -> list[str]:
-        view = self.node.args[0]
-        if _operator(view) not in ("view", "reshape") or len(TorchCall(self.of, view).shape_of_input()) != 4:
-            raise Unsupported("a transposition of five axes is supported as ShuffleNet's shuffle of channels only")
-        return [self.of.names[view.args[0]]]
 
     def pair(self, name: str) -> tuple[int, int]:
         """A number for both axes, or one for each; of an operator over one axis that of the rows, of one column."""
@@ -260,14 +254,13 @@ def _pool(mode: str) -> Callable[[TorchCall], Translated]:
 
 def _pool_to(mode: str) -> Callable[[TorchCall], Translated]:
     def translated(call: TorchCall) -> Translated:
-        assert call.shape is not None
         return "pool_to", {"mode": mode, "size": (*call.shape[1:], 1)[:2]}
 
     return translated
 
 
 def _global(mode: str) -> Callable[[TorchCall], Translated]:
-    return lambda call: graph.reduced(mode, call["dim"], len(call.shape_of_input()))
+    return lambda call: ("global_pool", {"mode": mode, "axes": [*(call["dim"] or ())]})
 
 
 def _batch_norm(call: TorchCall) -> Translated:
@@ -294,15 +287,11 @@ def _instance_norm(call: TorchCall) -> Translated:
     return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), channels)
 
 
-def _permute(call: TorchCall) -> Translated:
-    return graph.permuted(call, call["dims"])
-
-
 def _transpose(call: TorchCall) -> Translated:
-    axes = [*range(len(call.shape_of_input()))]
+    axes = [*range(len(call.whole))]
     one, other = call["dim0"], call["dim1"]
     axes[one], axes[other] = axes[other], axes[one]
-    return graph.permuted(call, axes)
+    return graph.permuted(axes)
 
 
 def _dropout(call: TorchCall) -> Translated:
@@ -382,7 +371,12 @@ def _slice(call: TorchCall) -> Translated:
     call.require(step=1)
     axis, whole = call["dim"], call.shape_of_input()
     start, end, _ = slice(call["start"], call["end"]).indices(whole[axis])
-    return graph.taken(call, axis, start, end - start)
+    return graph.part(call, axis, start, end - start)
+
+
+def _select(call: TorchCall) -> Translated:
+    place = call["index"] % call.shape_of_input()[call["dim"]]
+    return graph.part(call, call["dim"], place, 1, keep=False)
 
 
 def _channel_shuffle(call: TorchCall) -> Translated:
@@ -415,27 +409,37 @@ def _softmax(call: TorchCall) -> Translated:
     return graph.softmax(call, call["dim"])
 
 
-def _first(call: TorchCall) -> Translated:
-    """One output of several: the maps of a pooling that has their positions, too, or a part of the channels."""
+def _of_several(call: TorchCall) -> Translated:
+    """One output of several: the maps of a pooling that has their positions, too, or a part of an axis."""
     several, number = call.node.args
-    if _operator(several) in ("chunk", "split", "split_with_sizes", "tensor_split"):
+    if _operator(several) in PARTS:
         parent = TorchCall(call.of, several)
-        axis = parent["dim"]
-        sizes = [value.shape[axis] for value in several.meta["val"]]
+        axis, shapes = parent["dim"], [tuple(value.shape) for value in several.meta["val"]]
         call.node, call.inputs = several, parent.inputs
-        return graph.taken(call, axis, sum(sizes[:number]), sizes[number])
+        if _operator(several) == "unbind":
+            return graph.part(call, axis, number, 1, keep=False)
+        sizes = [shape[axis] for shape in shapes]
+        return graph.part(call, axis, sum(sizes[:number]), sizes[number])
     if number != 0:
         raise Unsupported("only the first output of this operator is supported")
     return "identity", {}
 
 
+PARTS = ("chunk", "split", "split_with_sizes", "tensor_split", "unbind")  #: have several outputs, which are views
+#: An operator that arranges numbers, and computes none.
+VIEWS: Mapping[str, Callable[[TorchCall], Translated]] = {
+    "permute": lambda call: graph.permuted(call["dims"]), "transpose": _transpose, "slice": _slice, "select": _select,
+    "expand": graph.expanded, "getitem": _of_several,
+} | dict.fromkeys(
+    ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), graph.reshaped
+)  # fmt: skip
+
 OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "conv1d": _conv2d, "conv_transpose1d": _conv_transpose2d,
     "max_pool1d": _pool("max"), "avg_pool1d": _pool("average"),
     "adaptive_avg_pool1d": _pool_to("average"), "adaptive_max_pool1d": _pool_to("max"),
-    "slice": _slice, "channel_shuffle": _channel_shuffle,
-    "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm, "permute": _permute,
-    "transpose": _transpose,
+    "channel_shuffle": _channel_shuffle,
+    "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
     "conv2d": _conv2d, "conv_transpose2d": _conv_transpose2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn,
     "cat": _cat, "concat": _cat,
     "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),
@@ -445,7 +449,5 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "upsample_nearest2d": _upsample("nearest"), "upsample_bilinear2d": _upsample("bilinear"),
     "mean": _global("average"), "amax": _global("max"), "dropout": _dropout, "add": _add, "mul": _mul,
     "pad": _pad,
-    "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax, "getitem": _first,
-} | dict.fromkeys(
-    ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), graph.reshape
-) | {kind: graph.of_one_input(kind) for kind in graph.OF_ONE_INPUT.values()}  # fmt: skip
+    "constant_pad_nd": _pad, "softmax": _softmax, "log_softmax": _softmax,
+} | {**VIEWS} | {kind: graph.of_one_input(kind) for kind in graph.OF_ONE_INPUT.values()}  # fmt: skip

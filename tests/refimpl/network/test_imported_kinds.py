@@ -49,6 +49,13 @@ class Permute(nn.Module):
         return x.permute(self.axes)
 
 
+class Rearranged(nn.Module):
+    """Rows among the channels and channels among the rows."""
+
+    def forward(self, x: Any) -> Any:
+        return x.view(4, 2, 3, 6, 6).transpose(1, 3).reshape(4, 18, 2, 6)
+
+
 class Gate(nn.Module):
     """Squeeze and excitation, with linear layers as 1×1 convolutions."""
 
@@ -73,6 +80,12 @@ class LayerScale(nn.Module):
 def shuffled(x: Any) -> Any:
     n, c, h, w = x.shape
     return x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, -1, h, w)
+
+
+def channels_last(x: Any) -> Any:
+    x = x.permute(0, 2, 3, 1)
+    x = x * torch.sigmoid(x.mean((1, 2), keepdim=True))
+    return torch.cat([x, functional.silu(x)], 3).permute(0, 3, 1, 2)
 
 
 def halves(x: Any) -> Any:
@@ -102,6 +115,17 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
         ["fc", "layernorm"],
     ),
     "instance norm": (lambda: nn.InstanceNorm2d(6, affine=True), ["groupnorm"]),
+    "permuted rows": (lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.Flatten()), []),
+    "rows among the channels": (lambda: Rearranged(), []),
+    "columns and images first": (
+        lambda: nn.Sequential(Permute(3, 0, 2, 1), nn.Linear(6, 4), nn.GELU(), Permute(1, 2, 0, 3), nn.Flatten()),
+        ["conv", "gelu"],
+    ),
+    "positions as rows, and their mean": (
+        lambda: lambda x: functional.silu(x.flatten(2).transpose(1, 2).reshape(144, 6)).view(4, 36, 6).mean(1),
+        ["silu", "pool"],
+    ),
+    "channels last: gate, concatenation": (lambda: channels_last, ["pool", "sigmoid", "mul", "silu", "concat"]),
     "shuffled": (lambda: shuffled, ["channel_shuffle"]),
     "split": (lambda: lambda x: torch.cat(x.split([4, 2], 1)[::-1], 1), ["take", "take", "concat"]),
     "halves, sliced": (lambda: halves, ["take", "take", "join", "take"]),
@@ -210,14 +234,19 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[Any], Any]], tuple[Any, ...]]] =
         lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.MaxPool2d(2)), ("between.1", "permuted"),
     ),
     "every second row": (lambda: lambda x: x[:, :, ::2], ("step", 2)),
-    "a part of the images": (lambda: lambda x: torch.cat([x[1:], x[:1]]), ("axis 0", "channels or rows")),
-    "another transposition": (
-        lambda: lambda x: x.view(4, 2, 3, 6, 6).transpose(1, 3).reshape(4, 6, 6, 6), ("transpose", [0, 3, 2, 1, 4]),
+    "a part of the images": (lambda: lambda x: torch.cat([x[1:], x[:1]]), ("slice", "images", "channels or rows")),
+    "a part of the columns": (lambda: lambda x: x[:, :, :, 1:].relu(), ("slice", "columns", "channels or rows")),
+    "rows among the channels": (
+        lambda: nn.Sequential(Rearranged(), nn.MaxPool2d(2)), ("between.1", "permuted"),
     ),
+    "maps as other maps": (
+        lambda: nn.Sequential(nn.Flatten(), nn.Unflatten(1, (12, 3, 6)), nn.MaxPool2d(2)),
+        ("between.2", "6×6×6", "12×3×6", "linear"),
+    ),
+    "axes that are mixed": (lambda: lambda x: x[:, :5, :5].reshape(4, 3, 50), ("reshape", [4, 5, 5, 6], [4, 3, 50])),
     "dropped channels": (
         lambda: lambda x: x * torch.empty(4, 6, 1, 1).bernoulli_(0.8).div_(0.8), ("stochastic depth", [4, 6, 1, 1]),
     ),
-    "permuted rows": (lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.Flatten()), ("between.1", "permuted")),
 }  # fmt: skip
 
 
