@@ -31,8 +31,8 @@ def test_the_widest_gap_is_that_of_a_search_byte_by_byte(drawn: list[tuple[int, 
 
 
 def shape(program: Program) -> list[tuple[object, ...]]:
-    """All but addresses."""
-    return [(i.op, i.step, getattr(i, "tensor", None), getattr(i, "event", None)) for i in program.instructions]
+    """All but addresses; a plan's workspaces are tensors of its own."""
+    return [(i.op, i.step, str(getattr(i, "tensor", None)), getattr(i, "event", None)) for i in program.instructions]
 
 
 @given(networks())
