@@ -77,8 +77,10 @@ class FixedAddresses(Allocator, PoolSearch):
         return FixedAddressesPool(size, self.granularity, self.places, limit)
 
     def search(self, attempt: Callable[..., Program], budget: int, fixed_order: bool) -> Program:
-        program = attempt(budget)
-        return program if self.places else attempt(budget, allocator=self.with_places(program))
+        if self.places:
+            return attempt(budget)
+        fixed = self.with_places(attempt(budget))  # and the program that was counted goes
+        return attempt(budget, allocator=fixed)
 
     def with_places(self, counted: Program) -> FixedAddresses:
         """This allocator, with a place for every block of a program whose bytes were only counted.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import le
 from typing import NamedTuple
 
@@ -127,9 +128,9 @@ class Order:
         Args:
             resident: blocks that are in no instruction; they move with the others.
         """
-        blocks = [(block.address, block.address + block.nbytes) for block in resident]
-        blocks += [(i.address, i.address + i.nbytes) for i in self.draft if isinstance(i, Allocate)]
-        gap = widest_gap(blocks)
+        self._snapshots.clear()  # nothing is ordered any more
+        blocks: Iterable[Block | Allocate] = chain(resident, (i for i in self.draft if isinstance(i, Allocate)))
+        gap = widest_gap((block.address, block.address + block.nbytes) for block in blocks)
         for block in resident:
             block.address = gap.moved(block.address)
         events = {position: number for number, position in enumerate(sorted(self._waited_for))}

@@ -115,7 +115,7 @@ class Attempts:
         except DoesNotFit as error:
             failure = f"{error.where}: {error.missing} missing"
             self.tried.append(Trial(name, False, predicted=predicted, note=note, failure=failure))
-            self.failure = error
+            self.failure = error.with_traceback(None)  # whose frames hold what was planned
             return None
         self.tried.append(Trial(name, True, program.peak_bytes, program.planned_seconds, predicted, note))
         if self.best is None or program.planned_seconds < self.best.planned_seconds:

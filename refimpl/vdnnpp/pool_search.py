@@ -83,8 +83,16 @@ class FoundPool(BothEnds, slots.PoolSearch):
     summary: ClassVar[str] = "right placement, in a pool whose size is searched for before training"
 
     def search(self, attempt: Callable[..., Program], budget: int, fixed_order: bool) -> Program:
-        if not fixed_order:
-            return self.first_that_fits(attempt, budget)
+        if fixed_order:
+            pool, lag = self.pool_and_lag(attempt, budget)
+            try:
+                return dataclasses.replace(attempt(pool, lag), budget=budget)
+            except DoesNotFit:  # a module follows the pool, and does not say so
+                pass
+        return self.first_that_fits(attempt, budget)
+
+    def pool_and_lag(self, attempt: Callable[..., Program], budget: int) -> tuple[int, int | None]:
+        """Bytes of the pool, and the lag, of the longest lag whose pool is within the budget."""
         traces = TracesOfLags(attempt(UNLIMITED))
 
         def trace(lag: int | None) -> Trace:
@@ -94,12 +102,8 @@ class FoundPool(BothEnds, slots.PoolSearch):
         if self.hint and least > budget:
             raise PoolDoesNotFit(None, "the pool", least, budget, budget, budget, {})
         for lag in LAGS if least <= budget else ():  # what is free later takes more
-            events = trace(lag)
-            if (pool := find_pool(events, self, budget).pool_bytes) <= budget:
-                try:
-                    return dataclasses.replace(attempt(pool, lag), budget=budget)
-                except DoesNotFit:  # a module follows the pool, and does not say so
-                    return self.first_that_fits(attempt, budget)
+            if (pool := find_pool(trace(lag), self, budget).pool_bytes) <= budget:
+                return pool, lag
         _, largest = fullest(trace(LAGS[-1]))
         smallest = UNLIMITED
         for lag in reversed(LAGS):
