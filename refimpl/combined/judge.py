@@ -86,7 +86,7 @@ class Judge:
         try:
             program = attempt()
         except DoesNotFit as error:
-            self.failure = error
+            self.failure = error.with_traceback(None)  # whose frames hold what was planned
             self._misplaced = error if isinstance(error, AddressesDoNotFit) else None
             return None
         except (TooSlow, SetupError):

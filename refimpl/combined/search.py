@@ -17,8 +17,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
+from operator import itemgetter
 from typing import Any, ClassVar
 
 from refimpl.combined.farthest import FarthestNextUse
@@ -70,10 +72,10 @@ class Combined(Search):
         most = self.effort or judgements(len(context.network.steps))
         judge = Judge(attempt, maps.floor, most, self.watch, self.first)
         try:
-            points = [] if self.first else points_of(of_papers(judge, context)[:POINTS])
+            points = [] if self.first else [point for _, point in of_papers(judge, context)]
             if self.first:
                 any(judge.planned(setup) for setup in frugal(maps))
-            swept = [sweep(judge, maps, start) for start in starts(judge, maps, points)]
+            swept = [sweep(judge, maps, start) for start in starts(judge, maps, with_early_addresses(points))]
             if swept:
                 walk(judge, maps, min(swept, key=lambda judged: judged.seconds), random.Random(self.seed))
             if judge.best is None:
@@ -106,23 +108,25 @@ COMBINED = Combined("combined", least="with everything offloaded", instead="take
 # -- the papers' programs ----------------------------------------------------------------------------------------------
 
 
-def of_papers(judge: Judge, context: PlanContext) -> list[Program]:
-    """The papers' programs within the budget, the fastest first; these plans are not counted."""
-    found = []
-    for setup in planned_quickly():
-        if isinstance(setup, Search):
-            program = judge.searched(setup, context)
-        else:
-            program = judge.planned(setup, NEAR * judge.seconds, smaller=True)
-        if program:
-            found.append(program)
+def of_papers(judge: Judge, context: PlanContext) -> list[tuple[float, Setup]]:
+    """Seconds of the papers' fastest programs within the budget, and each as a point; these plans are not counted."""
+
+    def found() -> Iterator[tuple[float, Setup]]:
+        for setup in planned_quickly():
+            if isinstance(setup, Search):
+                program = judge.searched(setup, context)
+            else:
+                program = judge.planned(setup, NEAR * judge.seconds, smaller=True)
+            if program:
+                yield program.planned_seconds, point(program)
+
+    fastest = nsmallest(POINTS, found(), key=itemgetter(0))
     judge.count = 0
-    return sorted(found, key=lambda program: program.planned_seconds)
+    return fastest
 
 
-def points_of(programs: list[Program]) -> list[Setup]:
-    """Programs as points of the search; where blocks have fixed addresses, also with other ones."""
-    points = [point(program) for program in programs]
+def with_early_addresses(points: list[Setup]) -> list[Setup]:
+    """The points; those whose blocks have fixed addresses also with other ones."""
     fixed = [one for one in points if isinstance(one.allocator, FixedAddresses)]
     return points + [dataclasses.replace(one, allocator=FixedAddresses(early=True)) for one in fixed]
 
@@ -147,17 +151,18 @@ def point(program: Program) -> Setup:
 
 def starts(judge: Judge, maps: Maps, points: list[Setup]) -> list[Judged]:
     """The fastest seed with fixed addresses and the fastest without; where none fits, of those that need least."""
-    found: list[Judged] = []
+    fastest: dict[bool, Judged] = {}  # whether blocks have fixed addresses →
     for setups, near in (((*points, *family(maps)), NEAR), (frugal(maps), math.inf)):
         for setup in setups:
-            if not judge.over and not judge.knows(setup) and (judged := judge.judged(setup, near * judge.seconds)):
-                found.append(judged)
-        if found:
+            if judge.over or judge.knows(setup) or not (judged := judge.judged(setup, near * judge.seconds)):
+                continue
+            fixed = isinstance(setup.allocator, FixedAddresses)
+            if fixed not in fastest or judged.seconds < fastest[fixed].seconds:
+                fastest.pop(fixed, None)
+                fastest[fixed] = judged
+        if fastest:
             break
-    by_allocation: dict[bool, Judged] = {}
-    for judged in sorted(found, key=lambda judged: judged.seconds):
-        by_allocation.setdefault(isinstance(judged.setup.allocator, FixedAddresses), judged)
-    return [*by_allocation.values()]
+    return sorted(fastest.values(), key=lambda judged: judged.seconds)
 
 
 def sweep(judge: Judge, maps: Maps, now: Judged) -> Judged:
