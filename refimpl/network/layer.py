@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -113,9 +114,13 @@ class FirstValues:
         if np.may_share_memory(view, made):
             view[...] = trained
         else:
-            places = self.move(np.arange(made.size).reshape(made.shape))
-            made.reshape(-1)[places.reshape(-1)] = trained.reshape(-1)
+            made.reshape(-1)[self.places()] = trained.reshape(-1)
         return made
+
+    def places(self) -> np.ndarray:
+        """Where our values are in the source, both counted through."""
+        numbers = np.arange(prod(self.shape or self.values.shape)).reshape(self.shape or self.values.shape)
+        return (numbers if self.move is None else self.move(numbers)).reshape(-1)
 
     def as_columns(self) -> FirstValues:
         """Filters over one axis as filters one column wide; others as they are."""

@@ -31,6 +31,10 @@ arrangement that it reads: are these the maps in order?  Is the last axis all ch
 | mul | of two nodes: x and a gate | |
 | scale | | w, one number a channel |
 | concat | axis | |
+| attention, of queries, keys and values | causal | |
+| prepend | axis | w: of every image the same token |
+| position | | w: of every image the same numbers |
+| embedding, of tokens | | w |
 | view | move: of one arrangement another | |
 | add, softmax, identity | | |
 """
@@ -161,6 +165,8 @@ class Made:
 
     b: Builder
     images: int  #: of the graph; those of the network are others
+    nodes: dict[Layer, Node] = field(default_factory=dict)  #: layer → the node whose weights it has
+    readers: Mapping[str, set[str]] = field(default_factory=dict)  #: node → the operators that read it, or views of it
 
     def own(self, layer: Layer) -> Arrangement:
         """The layer's numbers as they are."""
@@ -198,12 +204,12 @@ def built(graph: Graph, batch: int, output: str | None = None, loss: str | None 
     _refuse_what_is_missing(graph, [node for node in graph.nodes if node.name in needed])
     images, *shape = graph.shape
     b = Builder(graph.name, (batch, *((*shape, 1, 1)[:3] if len(shape) < 3 else shape)))
-    made = Made(b, images)
+    made = Made(b, images, readers=_readers([node for node in graph.nodes if node.name in needed], end))
     values = {graph.input: Value(b.input, made.own(b.input).reshaped(graph.shape))}
     _check_size("the input", graph.shape)
-    layers: list[tuple[Layer, Node]] = []
     read = {name for node in graph.nodes if node.name in needed and node.operation != "view" for name in node.inputs}
     read.add(end)
+    attentions = {node.name for node in graph.nodes if node.operation == "attention"}  # they read heads, any channels
     for node in graph.nodes:
         if node.name not in needed:
             continue
@@ -213,12 +219,12 @@ def built(graph: Graph, batch: int, output: str | None = None, loss: str | None 
             raise NetworkError(f"{node.name}: a softmax inside the network is not supported; only its end can be one")
         try:
             value = OPERATIONS[node.operation](made, node, inputs)
-            if node.operation == "view":
+            if node.operation == "view" and not made.readers[node.name] <= attentions:
                 value = _settled(made, value, node.name in read)
         except Mixed as error:
             raise NetworkError(f"{node.name}: {error}; that is not supported") from None
         if node.operation != "view" and value.layer not in (given.layer for given in inputs):
-            layers.append((value.layer, node))
+            made.nodes[value.layer] = node
         values[node.name] = _checked(graph, node, value)
     last = values[end]
     if loss is not None and loss not in LOSSES:
@@ -232,6 +238,7 @@ def built(graph: Graph, batch: int, output: str | None = None, loss: str | None 
         b.softmax(name=end if nodes[end].operation == "softmax" else None, after=last.layer)
     else:
         getattr(b, loss)(after=last.layer)
+    layers = [*made.nodes.items()]
     _share(b, layers)
     network = b.build()
     network.file = graph.file
@@ -241,11 +248,26 @@ def built(graph: Graph, batch: int, output: str | None = None, loss: str | None 
 
 def _share(b: Builder, layers: list[tuple[Layer, Node]]) -> None:
     """Have layers whose weights are the same ones share them."""
-    owners: dict[tuple[str, ...], Layer] = {}
+    owners: dict[tuple[str, ...], list[tuple[Layer, Node]]] = {}
     for layer, node in layers:
-        sources = tuple(weight.source for weight in node.weights.values())
-        if sources and owners.setdefault(sources, layer) is not layer:
-            b.share(owners[sources], layer)
+        there = owners.setdefault(tuple(weight.source for weight in node.weights.values()), [])
+        for owner, its in there if node.weights else ():
+            pairs = zip(its.weights.values(), node.weights.values(), strict=True)
+            if all(np.array_equal(one.values, other.values) for one, other in pairs):
+                b.share(owner, layer)
+                break
+        else:
+            there.append((layer, node))
+
+
+def _readers(nodes: Sequence[Node], end: str) -> dict[str, set[str]]:
+    """Of every node the operators that read it, or views of it; the loss is one without a name."""
+    read: dict[str, set[str]] = {end: {""}}
+    for node in reversed(nodes):
+        through = node.operation in ("view", "identity")
+        for name in node.inputs:
+            read.setdefault(name, set()).update(read.get(node.name, set()) if through else {node.name})
+    return read
 
 
 def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
@@ -344,6 +366,7 @@ def _squeezed(shape: tuple[int, ...]) -> list[int]:
 def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
     """Fill `network.initial`."""
     owners: dict[str, str] = {}
+    parts: dict[str, set[int]] = {}  #: source → those of its numbers that a layer has
     for layer, node in layers:
         if layer.shares:
             continue
@@ -354,10 +377,13 @@ def _give_weights(network: Network, layers: list[tuple[Layer, Node]]) -> None:
                 found, wanted = _by(weight.values.shape), _by(tensor.shape)
                 raise NetworkError(f"{node.name}: the weight {weight.source} is {found}, and {wanted} is needed")
             first = owners.setdefault(weight.source, node.name)
-            if first != node.name:
+            its = set(weight.places()) if weight.whole is not None else set()
+            there = parts.setdefault(weight.source, set())
+            if first != node.name and (not there or not its or there & its):
                 raise NetworkError(
                     f"{node.name} and {first} share the weight {weight.source} and not all others: share all, or none"
                 )
+            there |= its
             network.initial[tensor.name] = weight
 
 
@@ -453,6 +479,26 @@ def scaled(call: OperatorCall, weight: FirstValues) -> Translated:
         raise Unsupported(f"a multiplication by {_by(values.shape)} numbers is not supported, only by one a channel")
     row = weight.moved(lambda values: values.reshape(-1))
     return "scale", {"axis": axes[0] if axes else 1}, {"w": row}
+
+
+def positioned(call: OperatorCall, weight: FirstValues) -> Translated:
+    """Maps and a weight that has one number for each of an image's."""
+    missing = len(call.whole) - weight.values.ndim
+    if missing < 0 or (1,) * missing + weight.values.shape != (1, *call.whole[1:]):
+        raise Unsupported(
+            f"an addition of {_by(weight.values.shape)} numbers is not supported, only of one for each of an image's"
+        )
+    return "position", {}, {"w": weight}
+
+
+def is_causal(mask: np.ndarray) -> bool:
+    """Whether a mask of attention is the causal one; one that leaves out nothing is none."""
+    seen = mask.astype(bool) if mask.dtype == bool else mask == 0
+    hidden = np.logical_not(mask) if mask.dtype == bool else mask < -1e4
+    causal = np.tri(*mask.shape[-2:]).astype(bool)
+    if seen.all() or ((seen == causal).all() and (hidden == np.logical_not(causal)).all()):
+        return not seen.all()
+    raise Unsupported("a mask of attention is supported if it is causal, and hides what comes after a token")
 
 
 def concat(call: OperatorCall, axis: int) -> Translated:
@@ -588,6 +634,114 @@ def _linear(made: Made, node: Node, inputs: list[Value]) -> Value:
     return made.value(node, made.b.fc(outputs, bias=bias, name=node.name, after=value.layer))
 
 
+def _ordered(made: Made, node: Node, layer: Layer, order: np.ndarray) -> Layer:
+    """The layer with its channels in this order: with its weight's rows in this order, if no other node reads it."""
+    if np.array_equal(order, np.arange(layer.shape[1])):
+        return layer
+    maker = made.nodes.get(layer)
+    one_piece = np.array_equal(np.sort(order), np.arange(layer.shape[1]))
+    alone = maker is not None and made.readers[maker.name] == {node.name} and maker.operation in ("linear", "conv")
+    if maker is None or not alone or not one_piece or maker.attributes.get("groups", 1) != 1:
+        raise NetworkError(
+            f"{node.name}: its queries, keys and values are channels of {layer} in another order; that is supported if "
+            f"{layer} is a linear layer that is read by nothing else"
+        )
+    for name, weight in maker.weights.items():
+        maker.weights[name] = weight.in_order(0, order)
+    return layer
+
+
+def _attention(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """Of queries, keys and values in the order (images, heads, tokens, channels of a head)."""
+    channels, heads = [], []
+    for value in inputs:
+        places = value.places
+        if len(places.axes) == 4:  # a key that several heads share
+            places = places.with_axis(1, *(factor for factor in places.axes[1] if factor.step))
+        tokens = prod(value.layer.shape[2:])
+        if (
+            len(places.axes) != 4
+            or not places.in_order(IMAGE, made.images, [0])
+            or not places.in_order(POSITION, tokens, [2])
+            or [places.runs_through(axis) - {of} for axis, of in enumerate((IMAGE, CHANNEL, POSITION, CHANNEL))]
+            != [set(), set(), set(), set()]
+        ):
+            raise NetworkError(
+                f"{node.name}: queries, keys and values are supported as images × heads × tokens × channels of a head"
+            )
+        heads.append(places.shape[1])
+        channels.append(places.numbers([1, 3], channel=1))
+    queries, keys, values = (value.layer for value in inputs)
+    how: dict[str, Any] = {"causal": node.attributes["causal"], "name": node.name}
+    how |= {} if heads[0] == heads[1] else {"kv_heads": heads[1]}
+    if queries is keys is values:
+        groups = [part.reshape(heads[1], -1) for part in channels]
+        layer = made.b.attention(
+            heads[0], after=_ordered(made, node, queries, np.concatenate(groups, 1).reshape(-1)), **how
+        )
+    else:
+        layers = (queries, keys, values)
+        parts: list[Layer] = []
+        for one in dict.fromkeys(layers):
+            its = [place for place in range(3) if layers[place] is one]
+            whole = _ordered(made, node, one, np.concatenate([channels[place] for place in its]))
+            start = 0
+            for place in its:
+                size = len(channels[place])
+                name = f"{node.name}.{('queries', 'keys', 'values')[place]}"
+                parts.append(made.b.take(size, start, name=name, after=whole) if len(its) > 1 else whole)
+                start += size
+        layer = made.b.attention(heads[0], after=parts[0], keys=parts[1], values=parts[2], **how)
+    width = len(channels[0]) // heads[0]
+    places = inputs[0].places.with_axis(1, Factor(CHANNEL, heads[0], width)).with_axis(3, Factor(CHANNEL, width, 1))
+    return Value(layer, places.begun(CHANNEL))
+
+
+def _prepend(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """One token before an image's own."""
+    (value,), w, axis = inputs, node.weights["w"], node.attributes["axis"]
+    layer, places = value.layer, value.places
+    tokens, channels = prod(layer.shape[2:]), layer.shape[1]
+    others = [one for one in range(len(places.axes)) if one != axis and places.runs_through(one) != {IMAGE}]
+    if (
+        not places.in_order(POSITION, tokens, [axis])
+        or not places.in_order(CHANNEL, channels, others)
+        or POSITION in {of for one in others for of in places.runs_through(one)}
+        or w.values.shape[axis] != 1
+        or prod(w.shape or w.values.shape) != channels
+    ):
+        raise NetworkError(f"{node.name}: a concatenation with a weight is supported as one token before others only")
+    node.weights["w"] = w.moved(lambda values: values.reshape(-1)[:channels, None])
+    b: Any = made.b
+    return Value(b.prepend(name=node.name, after=layer), places.with_axis(axis, Factor(POSITION, 1 + tokens, 1)))
+
+
+def _position(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """A learnt number for each of an image's, which the weight has in the order of the input's axes."""
+    (value,), shape = inputs, inputs[0].layer.shape[1:]
+    places = value.places
+    size = prod(shape[1:])
+    if (
+        places.runs_through(0) > {IMAGE}
+        or places.range(CHANNEL) != (0, shape[0])
+        or places.range(POSITION) != (0, size)
+    ):
+        raise NetworkError(f"{node.name}: an addition of a weight is supported to all of an image's numbers only")
+    order = np.argsort(places.numbers(range(1, len(places.axes)), channel=size, position=1))
+    node.weights["w"] = node.weights["w"].moved(lambda values: values.reshape(-1)[order].reshape(shape))
+    return Value(made.b.position(name=node.name, after=value.layer), places)
+
+
+def _embedding(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """A row of the table for every token; the channels become the last axis."""
+    (value,), (words, channels) = inputs, node.weights["w"].values.shape
+    node.weights["w"] = node.weights["w"].as_filters()
+    b: Any = made.b
+    layer = b.embedding(words, channels, name=node.name, after=value.layer)
+    tokens = made.own(layer)
+    return Value(layer, tokens.permuted((0, 2, 3, 1)).reshaped((*node.shape[:-1], channels)))
+
+
 Read = Callable[[Made, Node, Value], Layer]
 Operation = Callable[[Made, Node, list[Value]], Value]
 
@@ -694,5 +848,6 @@ OPERATIONS: dict[str, Operation] = {
     "drop_path": _method("drop_path", _any), "channel_shuffle": _method("channel_shuffle"),
     "layernorm": _layernorm, "groupnorm": _method("groupnorm"), "view": _view,
     "concat": _concat, "add": _join, "pad": _pad, "mul": _mul, "scale": _scale,
-    "softmax": _as_it_is, "identity": _as_it_is,
+    "softmax": _as_it_is, "identity": _as_it_is, "attention": _attention, "prepend": _prepend,
+    "position": _position, "embedding": _embedding,
 } | {kind: _method(kind, _any) for kind, traits in TRAITS.items() if traits.elementwise}  # fmt: skip

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,10 @@ from refimpl.network.layer import FirstValues, NetworkError
 from refimpl.text import one_line
 
 LEAVES = "torch.nn.modules."  #: a module of a class from here is one operation, and its name is the node's
-CONTAINERS = "torch.nn.modules.container."
+#: Of those, classes that are several operations.
+CONTAINERS = tuple(f"{LEAVES}{name}" for name in ("container.", "transformer.", "activation.MultiheadAttention"))
 COPIES = ("lift_fresh_copy", "lift_fresh", "detach", "clone", "alias", "to", "_to_copy")  #: the same numbers
+LARGEST_CONSTANT = 1 << 26  #: numbers
 
 
 def graph_of(module: Any, shape: tuple[int, ...]) -> Graph:
@@ -75,6 +78,13 @@ def _exported(torch: Any, module: Any, shape: tuple[int, ...]) -> Any:
             part.training = mode
 
 
+class Weight(NamedTuple):
+    """A parameter or a buffer, and views of it."""
+
+    name: str  #: in the module's state_dict
+    views: tuple[Any, ...] = ()  #: nodes of the export, each a view of the one before
+
+
 class _TorchTranslation:
     """The graph of one module."""
 
@@ -82,12 +92,13 @@ class _TorchTranslation:
         exported = _exported(torch, module, shape)
         signature = exported.graph_signature
         stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        self.batch, self.state = shape[0], exported.state_dict
+        self.torch, self.batch = torch, shape[0]
+        self.state = {**exported.constants, **exported.state_dict}
         lifted = signature.inputs_to_lifted_tensor_constants
-        self.constants: dict[Any, Any] = {}  #: node of the export → the tensor that the module's code has there
+        self.constants: dict[Any, Any] = {}  #: node of the export → what it is for all inputs; None: no constant
         every = module.named_parameters(remove_duplicate=False)  # the export takes one of the names of a shared one
         self.frozen = {name for name, parameter in every if not parameter.requires_grad}
-        self.sources: dict[Any, str] = {}  #: node of the export → the parameter or buffer that it is
+        self.weights: dict[Any, Weight] = {}  #: node of the export → the parameter or buffer that it is, or views
         self.names: dict[Any, str] = {}  #: node of the export → our node that has its value now
         self.nodes: list[Node] = []
         self._counts = Counter({"input": 1})  # the name of the images
@@ -96,7 +107,9 @@ class _TorchTranslation:
             if node.op == "placeholder" and node.name in lifted:
                 self.constants[node] = exported.constants[lifted[node.name]]
             elif node.op == "placeholder" and node.name in stored:
-                self.sources[node] = stored[node.name]
+                self.weights[node] = Weight(stored[node.name])
+                if node.name in signature.inputs_to_buffers:
+                    self.constants[node] = self.state[stored[node.name]]
             elif node.op == "placeholder" and node.name in signature.user_inputs:
                 self.names[node] = ""
             elif node.op == "call_function":
@@ -107,14 +120,52 @@ class _TorchTranslation:
 
     def _translate(self, node: Any) -> None:
         call = TorchCall(self, node)
-        if not call.inputs:
-            return  # it counts batches
+        if not call.inputs:  # it views a weight, or computes constants
+            if call.operator in OF_WEIGHTS and node.args[0] in self.weights:
+                weight = self.weights[node.args[0]]
+                self.weights[node] = weight._replace(views=(*weight.views, node))
+            return
         operator = OPERATORS.get(call.operator)
         made = translated(self._name(node), str(node.target), operator and guarded(operator), call)
         self.names[node] = made.name
         self.nodes.append(made)
         if call.in_place:  # who reads its input from here on reads its output
             self.names[node.args[0]] = made.name
+
+    def constant(self, value: Any) -> Any:
+        """What an argument is for all inputs: itself, or computed of constants alone; None: it is no constant."""
+        if not hasattr(value, "all_input_nodes"):
+            return value
+        if value not in self.constants:
+            tags, size = getattr(value.target, "tags", ()), getattr(value.meta.get("val"), "numel", lambda: 1)()
+            drawn = self.torch.Tag.nondeterministic_seeded in tags or _operator(value).startswith("empty")
+            found = None
+            if value.op == "call_function" and not drawn and size <= LARGEST_CONSTANT:
+                found = self.run(value, *value.args)
+            self.constants[value] = found
+        return self.constants[value]
+
+    def run(self, node: Any, *given: Any) -> Any:
+        """What an operator makes of these arguments; None: one is no constant."""
+        lacking = []
+
+        def found(argument: Any) -> Any:
+            made = self.constant(argument)
+            if made is None:
+                lacking.append(argument)
+            return made
+
+        map_arg = self.torch.fx.node.map_arg
+        arguments, named = map_arg(given, found), map_arg(node.kwargs, found)
+        return None if lacking else node.target(*arguments, **named)
+
+    def viewed(self, weight: Weight, tensor: Any) -> Any:
+        """A tensor in a weight's place, after the views of it."""
+        for node in weight.views:
+            tensor = self.run(node, tensor, *node.args[1:])
+            if tensor is None:
+                raise Unsupported(f"{weight.name} is viewed as {node.name}, which is computed from the input")
+        return tensor
 
     def _name(self, node: Any) -> str:
         """The module's path where a layer of PyTorch's was called, else the caller's path and the operator."""
@@ -186,25 +237,29 @@ class TorchCall(graph.OperatorCall):
         return {name: weight.as_columns() for name, weight in self.weights(w="weight", b="bias").items()}
 
     def number(self, name: str) -> Any:
-        """A number, or a tensor of one that the module's code has made; anything else as it is."""
+        """A number, or a tensor of one that is a constant; anything else as it is."""
         value = self.attribute(name, None)
-        while getattr(value, "op", "") == "call_function" and _operator(value) in COPIES:
-            value = value.args[0]
-        tensor = self.of.constants.get(value) if hasattr(value, "op") else None
-        return float(tensor) if tensor is not None and tensor.numel() == 1 else value
+        found = self.of.constant(value) if hasattr(value, "all_input_nodes") else None
+        return float(found) if found is not None and found.numel() == 1 else value
 
     def weights(self, **parameters: str) -> dict[str, FirstValues]:
         """Our name = the argument's name; an argument that is None is left out."""
-        return {ours: self._weight(name) for ours, name in parameters.items() if self[name] is not None}
+        return {ours: self.weight_of(self[name], name) for ours, name in parameters.items() if self[name] is not None}
 
-    def _weight(self, name: str) -> FirstValues:
-        source = self.of.sources.get(self[name])
-        if source is None:
-            raise Unsupported(f"its {name} is computed by {self[name]}; only a parameter or a buffer is supported")
-        tensor = self.of.state[source].detach().cpu()
+    def weight_of(self, value: Any, what: str) -> FirstValues:
+        """A parameter or a buffer, or a view of one."""
+        weight = self.of.weights.get(value)
+        if weight is None:
+            raise Unsupported(f"its {what} is computed by {value}; only a parameter or a buffer is supported")
+        tensor = self.of.state[weight.name].detach().cpu()
         if str(tensor.dtype) != "torch.float32":
-            raise Unsupported(f"{source} is {tensor.dtype}; give the module in float32")
-        return FirstValues(source, tensor.numpy().copy(), frozen=source in self.of.frozen)
+            raise Unsupported(f"{weight.name} is {tensor.dtype}; give the module in float32")
+        first = FirstValues(weight.name, tensor.numpy().copy(), frozen=weight.name in self.of.frozen)
+        if not weight.views:
+            return first
+        torch = self.of.torch
+        made = first.moved(lambda values: self.of.viewed(weight, torch.from_numpy(values)).numpy())
+        return replace(made, whole=first.values)
 
 
 # -- the operators: what each is here, its attributes, its weights -----------------------------------------------------
@@ -326,18 +381,50 @@ def _lrn(call: TorchCall) -> Translated:
 
 
 def _cat(call: TorchCall) -> Translated:
-    if any(value not in call.of.names for value in call["tensors"]):
-        raise Unsupported("a concatenation with a weight or a constant is not supported, only of maps")
-    call.inputs = [call.of.names[value] for value in call["tensors"]]
+    first, *others = call["tensors"]
+    call.inputs = [call.of.names[value] for value in call["tensors"] if value in call.of.names]
+    if first in call.of.weights and len(others) == len(call.inputs) == 1:
+        return "prepend", {"axis": call["dim"] % len(call.whole)}, {"w": call.weight_of(first, "first part")}
+    if len(call.inputs) <= len(others):
+        raise Unsupported("a concatenation with a weight or a constant is supported as a token before others only")
     return graph.concat(call, call["dim"])
 
 
 def _add(call: TorchCall) -> Translated:
     values = [call["self"], call["other"]]
-    if any(value not in call.of.names for value in values) or call["alpha"] != 1:
-        raise Unsupported("an addition of a number or of a weight is not supported, only of two maps")
-    call.inputs = [call.of.names[value] for value in values]
+    weights = [value for value in values if value in call.of.weights]
+    call.inputs = [call.of.names[value] for value in values if value in call.of.names]
+    if len(weights) == len(call.inputs) == 1 and call["alpha"] == 1:
+        return graph.positioned(call, call.weight_of(weights[0], "summand"))
+    if len(call.inputs) < 2 or call["alpha"] != 1:
+        raise Unsupported("an addition of a number is not supported, only of two maps or of a weight")
     return "add", {}
+
+
+def _embedding(call: TorchCall) -> Translated:
+    if call["indices"] not in call.of.names:
+        raise Unsupported("an embedding is supported of the network's input only")
+    if call["padding_idx"] >= 0 or call["scale_grad_by_freq"]:
+        raise Unsupported("padding_idx of an embedding is not supported: every row of its table is trained")
+    call.inputs = [call.of.names[call["indices"]]]
+    return "embedding", {}, {"w": call.weight_of(call["weight"], "table")}
+
+
+def _attention(call: TorchCall) -> Translated:
+    call.require(dropout_p=0.0)
+    given = [call[name] for name in ("query", "key", "value")]
+    if any(value not in call.of.names for value in given):
+        raise Unsupported("attention with a query, key or value that is no map is not supported")
+    call.inputs = [call.of.names[value] for value in given]
+    width, scale, mask, causal = call.whole[-1], call["scale"], call["attn_mask"], call["is_causal"]
+    if scale is not None and abs(scale * width**0.5 - 1) > 1e-6:
+        raise Unsupported(f"attention with scale={scale} is not supported, only 1 over the root of a head's channels")
+    if mask is not None:
+        found = call.of.constant(mask)
+        if found is None:
+            raise Unsupported("attention with a mask that is computed from the input is not supported")
+        causal = causal or graph.is_causal(found.numpy())
+    return "attention", {"causal": bool(causal)}
 
 
 def _mul(call: TorchCall) -> Translated:
@@ -347,8 +434,9 @@ def _mul(call: TorchCall) -> Translated:
     call.inputs = [call.of.names[value] for value in maps]
     if len(maps) == 1 and (drawn := _stochastic_depth(call, values[values[0] is maps[0]])):
         return drawn
-    if len(maps) == 1 and any(value in call.of.sources for value in values):
-        return graph.scaled(call, call._weight("other" if maps[0] is values[0] else "self"))
+    weights = [value for value in values if value in call.of.weights]
+    if len(maps) == 1 and weights:
+        return graph.scaled(call, call.weight_of(weights[0], "factor"))
     if len(maps) < 2 or maps[0] is maps[1]:
         raise Unsupported  # a square, or a multiplication by a number: no operator of ours
     for x, gate in (maps, maps[::-1]):
@@ -431,10 +519,13 @@ VIEWS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "permute": lambda call: graph.permuted(call["dims"]), "transpose": _transpose, "slice": _slice, "select": _select,
     "expand": graph.expanded, "getitem": _of_several,
 } | dict.fromkeys(
-    ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", "clone", "alias"), graph.reshaped
+    ("flatten", "view", "reshape", "squeeze", "unsqueeze", "unflatten", "contiguous", *COPIES), graph.reshaped
 )  # fmt: skip
+#: What may be done with a weight before a layer reads it: its numbers stay as they are.
+OF_WEIGHTS = {*VIEWS, *PARTS, *COPIES, "embedding", "index_select"}
 
 OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
+    "scaled_dot_product_attention": _attention, "embedding": _embedding,
     "conv1d": _conv2d, "conv_transpose1d": _conv_transpose2d,
     "max_pool1d": _pool("max"), "avg_pool1d": _pool("average"),
     "adaptive_avg_pool1d": _pool_to("average"), "adaptive_max_pool1d": _pool_to("max"),

@@ -1,0 +1,206 @@
+"""Transformers as modules write them: imported, an iteration beside PyTorch's in double precision, and weights back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import refimpl
+from refimpl import NetworkError
+from tests.messages import raises_naming
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+SHAPE = (3, 3, 8, 8)
+ATTEND = functional.scaled_dot_product_attention
+
+
+class Patches(nn.Module):
+    """Patches of an image as 16 tokens of 8 channels, an operator on them, their mean, and a linear layer."""
+
+    def __init__(self, body: Any) -> None:
+        super().__init__()
+        self.patch, self.body, self.head = nn.Conv2d(3, 8, 2, 2), body, nn.Linear(8, 5)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.body(self.patch(x).flatten(2).transpose(1, 2)).mean(1))
+
+
+class Heads(nn.Module):
+    """Attention of two heads written out: one linear layer whose channels are cut in the order that `cut` has."""
+
+    def __init__(self, cut: Callable[[Any], tuple[Any, Any, Any]], causal: bool = False, channels: int = 24) -> None:
+        super().__init__()
+        self.cut, self.causal = cut, causal
+        self.qkv, self.out = nn.Linear(8, channels, bias=not causal), nn.Linear(8, 8)
+
+    def forward(self, x: Any) -> Any:
+        y = ATTEND(*self.cut(self.qkv(x)), is_causal=self.causal)
+        return x + self.out(y.transpose(1, 2).reshape(x.shape))
+
+
+def of_thirds(x: Any) -> tuple[Any, Any, Any]:
+    """All queries, all keys, all values, as GPT-2 has them."""
+    q, k, v = (part.view(3, 16, 2, 4).transpose(1, 2) for part in x.split(8, dim=2))
+    return q, k, v
+
+
+def of_five_axes(x: Any) -> tuple[Any, Any, Any]:
+    """As the first vision transformers have them."""
+    q, k, v = x.reshape(3, 16, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+    return q, k, v
+
+
+def of_heads(x: Any) -> tuple[Any, Any, Any]:
+    """Head by head, which is our own order."""
+    q, k, v = x.view(3, 16, 2, 3, 4).permute(3, 0, 2, 1, 4)
+    return q, k, v
+
+
+def of_groups(x: Any) -> tuple[Any, Any, Any]:
+    """Two queries that share a key and a value, which are repeated as Llama does."""
+    q, k, v = (part.view(3, 16, -1, 4).transpose(1, 2) for part in x.split([8, 4, 4], dim=2))
+    k, v = (part[:, :, None].expand(3, 1, 2, 16, 4).reshape(3, 2, 16, 4) for part in (k, v))
+    return q, k, v
+
+
+class Apart(nn.Module):
+    """Queries, keys and values of three linear layers; the keys' tokens are others than the queries'."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: Any) -> Any:
+        context = functional.gelu(x[:, 4:])
+        q, k, v = (
+            layer(given).view(3, -1, 2, 4).transpose(1, 2)
+            for layer, given in ((self.q, x), (self.k, context), (self.v, context))
+        )
+        return ATTEND(q, k, v).transpose(1, 2).flatten(2)
+
+
+class Crossed(nn.Module):
+    """`nn.MultiheadAttention`, whose keys and values come from other tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Any) -> Any:
+        context = functional.gelu(x[:, 4:])
+        return self.attention(x, context, context, need_weights=False)[0]
+
+
+class Masked(nn.Module):
+    """`nn.TransformerEncoder` with the mask of a language model, tokens first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, norm_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x: Any) -> Any:
+        mask = nn.Transformer.generate_square_subsequent_mask(16)
+        return self.body(x.transpose(0, 1), mask=mask, is_causal=True).transpose(0, 1)
+
+
+def encoder(**options: Any) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 12, dropout=0.0, batch_first=True, activation="gelu", **options)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+BLOCK = ["attention", "conv", "join", "layernorm", "conv", "gelu", "conv", "join", "layernorm"]
+#: What is done with the tokens → the kinds of layers that it becomes.
+CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "thirds": (lambda: Heads(of_thirds), ["conv", "attention", "conv", "join"]),
+    "five axes, causal": (lambda: Heads(of_five_axes, causal=True), ["conv", "attention", "conv", "join"]),
+    "head by head": (lambda: Heads(of_heads), ["conv", "attention", "conv", "join"]),
+    "shared keys": (lambda: Heads(of_groups, channels=16), ["conv", "attention", "conv", "join"]),
+    "three layers": (Apart, ["take", "gelu", "conv", "conv", "conv", "attention"]),
+    "nn.MultiheadAttention across": (Crossed, ["take", "gelu", "conv", "take", "take", "conv", "attention", "conv"]),
+    "nn.TransformerEncoder": (encoder, ["conv", *BLOCK, "conv", *BLOCK]),
+    "nn.TransformerEncoder, masked": (Masked, []),
+}
+
+
+def stepped(network: refimpl.Network, batch: tuple[np.ndarray, np.ndarray]) -> tuple[float, dict[str, np.ndarray], Any]:
+    """Our loss, the weights after one step, and the trainer, which is open."""
+    trainer = refimpl.Trainer(refimpl.plan(network, "baseline", "here"), "cpu", rate=0.5, momentum=0.0)
+    return trainer.step(*batch), trainer.weights(), trainer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_is_pytorchs_and_weights_come_back(case: str) -> None:
+    make, kinds = CASES[case]
+    torch.manual_seed(0)
+    module = Patches(make())
+    network = refimpl.networks.from_torch(module, SHAPE)
+    if kinds:
+        assert [layer.kind for layer in network.layers] == ["conv", *kinds, "pool", "fc", "softmax"]
+    assert network.parameter_count == sum(weight.numel() for weight in module.parameters())
+    random = np.random.default_rng(0)
+    images, labels = random.standard_normal(SHAPE, dtype=np.float32), np.array([0, 4, 2], np.int32)
+    loss, trained, trainer = stepped(network, (images, labels))
+    before = {name: weight.clone() for name, weight in module.named_parameters()}
+    trainer.load_state(trainer.state())
+    trainer.to_torch(module)
+    trainer.close()
+    for name, weight in module.named_parameters():
+        ours = trained[name].tobytes()
+        changed = ours != before[name].detach().numpy().tobytes()
+        assert weight.detach().numpy().tobytes() == ours and changed == (name != "body.k.bias"), (
+            name
+        )  # its gradient is 0
+        weight.data = before[name].detach()
+    module = module.double().train()
+    right = functional.cross_entropy(module(torch.tensor(images).double()), torch.tensor(labels).long())
+    right.backward()
+    assert loss == pytest.approx(right.item(), rel=1e-6)
+    for name, weight in module.named_parameters():
+        wanted = (weight - 0.5 * weight.grad).detach().numpy()
+        np.testing.assert_allclose(trained[name], wanted, rtol=0, atol=2e-6, err_msg=name)
+
+
+def window(x: Any) -> Any:
+    q, k, v = of_thirds(torch.cat([x, x, x], 2))
+    near = (torch.arange(16)[:, None] - torch.arange(16)).abs() < 3
+    return ATTEND(q, k, v, attn_mask=near).transpose(1, 2).flatten(2)
+
+
+def scaled(x: Any) -> Any:
+    return ATTEND(*of_thirds(torch.cat([x, x, x], 2)), scale=1.0).transpose(1, 2).flatten(2)
+
+
+#: What is done with the tokens → what the refusal names.
+REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
+    "dropout": (
+        lambda: nn.TransformerEncoderLayer(8, 2, 12, batch_first=True),
+        ("body.self_attn.scaled_dot_product_attention", "dropout_p=0.1", 0.0),
+    ),
+    "a window": (lambda: Function(window), ("mask", "causal")),
+    "a scale": (lambda: Function(scaled), ("scale=1.0",)),
+}
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_another_attention_is_refused(case: str) -> None:
+    make, says = REFUSED[case]
+    with raises_naming(NetworkError, *says):
+        refimpl.networks.from_torch(Patches(make()), SHAPE)
