@@ -8,9 +8,10 @@ A mutant is one small change of one line of `kernels/` or `refimpl/`: another co
 condition turned round, a statement left out, two arguments exchanged.  Lines are drawn first, so that a line full of
 numbers is no likelier than any other; lines with a planted fault are left out, since a test was written for each.
 
-The fast tests of the mutant's room run first, those of the file's own test first of all, then the fast tests of all
-rooms, and then the slow ones.  A mutant is caught by a test that fails, takes too long or ends the process, and that
-passes without the mutant.  Some mutants change nothing that a user can see: read the list of those not caught.
+The fast tests of the mutant's room run first, those of the file's own test first of all, then the slow ones of the
+room, then the fast tests of all rooms, and then the slow ones.  A mutant is caught by a test that fails, takes too long
+or ends the process, and that passes without the mutant.  Some mutants change nothing that a user can see: read the list
+of those not caught.
 """
 
 from __future__ import annotations
@@ -210,6 +211,7 @@ class Outcome:
 #: Which tests run one after another: whose, with what beside the room's, and the marks.
 STAGES = (
     ("fast tests of the room", False, "not slow and not timing"),
+    ("slow tests of the room", False, "slow and not timing"),
     ("other fast tests", True, "not slow and not timing"),
     ("slow tests", True, "slow and not timing"),
 )
@@ -254,7 +256,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the draw")
     parser.add_argument("--count", type=int, default=140, metavar="N")
     parser.add_argument("--only", default="", metavar="WORD", help="files whose path has it")
-    parser.add_argument("--stages", type=int, default=3, metavar="N", help="1: the fast tests of the room alone")
+    parser.add_argument(
+        "--stages", type=int, default=len(STAGES), metavar="N", help="1: the fast tests of the room alone"
+    )
     parser.add_argument("--list", action="store_true", help="draw them, and run nothing")
     parser.add_argument("--workers", type=int, default=os.cpu_count(), metavar="N", help="copies side by side")
     options = parser.parse_args()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from refimpl.backend import CheckpointError, Trainer
+from refimpl.backend.checkpoint import algorithms
 from refimpl.network import Builder, Network
 from refimpl.planner.baseline import NoOffload, NoPrefetch
 from tests.messages import raises_naming
@@ -142,3 +143,14 @@ def test_a_state_must_be_whole(program: Any) -> None:
         with raises_naming(CheckpointError, "first.w"):
             made.load_state({name: values for name, values in before.items() if name != "first.w"})
         assert differing(made.state(), before) == []
+
+
+@pytest.mark.parametrize("read", ["restore", "algorithms"])
+def test_a_checkpoint_that_cannot_be_opened_is_one_line_with_its_path(program: Any, tmp_path: Path, read: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        if read == "algorithms":
+            algorithms(tmp_path, program.network)  # a folder
+        else:
+            with trainer(program) as one:
+                one.restore(tmp_path)
+    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)

@@ -21,7 +21,7 @@ from refimpl.machine import TITAN_X, Machine
 from refimpl.names.budgets import BudgetError
 from refimpl.names.presets import baseline
 from refimpl.names.presets import setup as preset
-from refimpl.network import Network
+from refimpl.network import Network, NetworkError
 from refimpl.planner import DoesNotFit, Setup, plan
 from refimpl.planner.largest import attempt, least_conceivable
 from tests.messages import raises_naming
@@ -49,6 +49,12 @@ def test_everything_that_is_offered_is_there() -> None:
     assert refimpl.machines.k40c.name == "k40c" and "titan_x" in dir(refimpl.machines)
     with raises_naming(AttributeError, "titan_y"):
         refimpl.machines.titan_y  # noqa: B018
+
+
+def test_a_builder_is_no_network_yet() -> None:
+    builder = refimpl.Builder("mine", (2, 3, 8, 8))
+    with raises_naming(NetworkError, "mine", ".build()"):
+        refimpl.plan(builder, "baseline")  # type: ignore[arg-type]
 
 
 def test_importing_refimpl_imports_nothing_of_it() -> None:

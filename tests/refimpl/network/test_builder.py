@@ -19,6 +19,7 @@ from refimpl.machine.convolution import Convolution
 from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
+from refimpl.network.kinds import TRAITS
 from refimpl.network.shapes import clip_parts, layernorm_workspace, loss_parts_workspace, normalisation_workspace
 from tests.messages import raises_naming
 
@@ -360,3 +361,10 @@ def test_a_misspelt_layer_or_option_is_one_line_that_says_what_to_write(ask: Any
 def test_every_layer_the_builder_has_is_offered() -> None:
     methods = {name for name, found in vars(Builder).items() if callable(found) and not name.startswith("_")}
     assert methods == {*LAYERS, "add_input", "share", "build"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind, traits in TRAITS.items() if traits.loss])
+def test_every_loss_counts_once_unless_it_is_said(kind: str) -> None:
+    b = Builder("net", (2, 3, 4, 4))
+    assert getattr(b, kind)().weight == 1
+    assert getattr(b, kind)(weight=0.5, after=b.input).weight == 0.5

@@ -1,9 +1,10 @@
-"""Sizes for people."""
+"""Sizes for people, and the hint that is looked for once, when it is read."""
 
 from __future__ import annotations
 
 import pytest
 
+from refimpl.planner import DoesNotFit
 from refimpl.text import size
 
 
@@ -20,3 +21,16 @@ from refimpl.text import size
 )
 def test_sizes_are_written_for_people(nbytes: int, text: str) -> None:
     assert size(nbytes) == text
+
+
+def test_a_hint_is_looked_for_once_and_only_when_it_is_read() -> None:
+    looked: list[int] = []
+
+    def hint() -> str:
+        looked.append(1)
+        return "take less"
+
+    error = DoesNotFit(None, "conv1", 2, 1, 1, 1, {})
+    error.hint = hint
+    assert not looked
+    assert str(error).endswith(". take less") and str(error).endswith(". take less") and len(looked) == 1
