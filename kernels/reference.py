@@ -608,6 +608,25 @@ def layernorm_backward(
     return [rounded(out_of_sets(dx, x, groups)), *(rounded(slope.sum(axis=axes)) for slope in slopes)]
 
 
+def rmsnorm_forward(x: Array, gamma: Array | None, epsilon: float = 1e-6) -> tuple[Array, Array]:
+    """y and inverse_rms."""
+    sets = in_sets(x, None)
+    inverse_rms = 1 / np.sqrt((sets * sets).mean(axis=2) + epsilon)
+    y = out_of_sets(sets * inverse_rms[..., None], x, None)
+    return rounded(y if gamma is None else y * per_channel(gamma, x)), rounded(inverse_rms)
+
+
+def rmsnorm_backward(x: Array, gamma: Array | None, dy: Array, epsilon: float = 1e-6) -> list[Array]:
+    """dx, and with gamma dgamma."""
+    sets = in_sets(x, None)
+    inverse_rms = 1 / np.sqrt((sets * sets).mean(axis=2, keepdims=True) + epsilon)
+    normal = sets * inverse_rms
+    g = in_sets(wide(dy) if gamma is None else wide(dy) * per_channel(gamma, x), None)
+    dx = out_of_sets(inverse_rms * (g - normal * (g * normal).mean(axis=2, keepdims=True)), x, None)
+    slopes = [] if gamma is None else [wide(dy) * out_of_sets(normal, x, None)]
+    return [rounded(dx), *(rounded(slope.sum(axis=over_channels(x))) for slope in slopes)]
+
+
 def attended(inputs: Sequence[Array], heads: int, kv_heads: int | None = None, causal: bool = False) -> list[Doubles]:
     """Queries, keys, values and probabilities: images × groups × queries of a group × … ; the last axis is the tokens'.
 

@@ -168,6 +168,7 @@ def networks(sizes: Sequence[tuple[int, int, int, int]] = SIZES) -> Iterator[Net
         b.take(filters)
         b.layernorm()
         b.groupnorm(8)
+        b.rmsnorm()
         x = b.scale()
         b.mul(x, b.global_pool())
         x = b.mul(b.last, x)

@@ -334,6 +334,12 @@ class Builder:
         options = {"groups": int(groups), "epsilon": epsilon} | ({} if affine else {"affine": False})
         return self._same("groupnorm", name, after, **options)
 
+    def rmsnorm(
+        self, epsilon: float = 1e-6, affine: bool = True, name: str | None = None, after: Layer | None = None
+    ) -> Layer:
+        """RMS normalisation: a position's channels divided by the root of their mean square, scaled if `affine`."""
+        return self._same("rmsnorm", name, after, epsilon=epsilon, **({} if affine else {"affine": False}))
+
     def attention(
         self, heads: int, causal: bool = False, kv_heads: int | None = None, keys: Layer | None = None,
         values: Layer | None = None, name: str | None = None, after: Layer | None = None,
@@ -627,7 +633,7 @@ ELSEWHERE = {
     "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
     "mse": "mean_squared_error", "mse_loss": "mean_squared_error", "mseloss": "mean_squared_error",
     "mha": "attention", "multihead_attention": "attention", "scaled_dot_product_attention": "attention",
-    "num_heads": "heads", "num_kv_heads": "kv_heads", "is_causal": "causal",
+    "num_heads": "heads", "num_kv_heads": "kv_heads", "is_causal": "causal", "rms_norm": "rmsnorm",
     "bce": "binary_cross_entropy", "bcewithlogitsloss": "binary_cross_entropy",
     "binary_cross_entropy_with_logits": "binary_cross_entropy", "ignored": "ignore_index",
 }  # fmt: skip

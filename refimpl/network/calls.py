@@ -9,7 +9,7 @@
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
 | attention | x or queries, keys and values → y | x, dy: its probabilities are computed again | one new an input |
-| layernorm, groupnorm | x → y | x, dy (not y) | in place on dy |
+| layernorm, groupnorm, rmsnorm | x → y | x, dy (not y) | in place on dy |
 | dropout, drop_path | x → y | dy; the mask follows from seed, layer and iteration | new |
 | softmax | x → y, or in place | y | in place on y; new if forward was in place |
 | mul | x, gate → y | x, gate, dy | x's in place on dy, the gate's new |
@@ -162,6 +162,12 @@ def _layernorm_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("layernorm.forward", arguments, given.values(), [layer.y, *layer.kept.values()])]
 
 
+def _rmsnorm_forward(network: Shared, layer: Layer) -> list[Call]:
+    given = {"x": layer.x, **_weights(layer)}
+    arguments = {"gamma": None, **given, "y": layer.y, **layer.kept, "epsilon": layer.options["epsilon"]}
+    return [Call("rmsnorm.forward", arguments, given.values(), [layer.y, *layer.kept.values()])]
+
+
 def _dropout_options(layer: Layer) -> dict[str, object]:
     return {**layer.options, "seed": SEED, "layer": layer.number, "iteration": ITERATION}
 
@@ -260,6 +266,7 @@ FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     **dict.fromkeys(("upsample", "channel_shuffle", "take", "pad"), _elementwise_forward),
     "drop_path": _dropout_forward,
     "batchnorm": _batchnorm_forward, "layernorm": _layernorm_forward, "groupnorm": _layernorm_forward,
+    "rmsnorm": _rmsnorm_forward,
     "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward), "mul": _mul_forward, "scale": _scale_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward, "attention": _attention_forward,
 }  # fmt: skip
@@ -473,17 +480,23 @@ class Backward:
 
     def _layernorm(self, layer: Layer) -> list[Call]:
         """In place on dy."""
+        return self._normalised(layer, "layernorm.backward", _of_sets(layer))
+
+    _groupnorm = _layernorm
+
+    def _rmsnorm(self, layer: Layer) -> list[Call]:
+        return self._normalised(layer, "rmsnorm.backward", {})
+
+    def _normalised(self, layer: Layer, function: str, options: dict[str, int]) -> list[Call]:
         x, dy, learnt = layer.x, self._dy(layer), layer.parameters
         given = {"x": x, **{name: learnt[name].weight for name in ("gamma",) if learnt}, **layer.kept}
         filled = {f"d{name}": parameter.gradient for name, parameter in learnt.items()}
         space = self.network.scratches if learnt else []
-        arguments = {"gamma": None, **given, "dy": dy, "dx": dy, **filled, **_of_sets(layer)}
+        arguments = {"gamma": None, **given, "dy": dy, "dx": dy, **filled, **options}
         arguments |= {"workspace": self.network.scratch} if learnt else {}
         then = self._becomes(dy, x) if layer.producers[0].learns else []
-        call = Call("layernorm.backward", arguments, given.values(), [*filled.values(), *space], [dy])
+        call = Call(function, arguments, given.values(), [*filled.values(), *space], [dy])
         return [call, *then, *self._update(layer)]
-
-    _groupnorm = _layernorm
 
     def _dropout(self, layer: Layer) -> list[Call]:
         x, dy = layer.x, self._dy(layer)

@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, Protocol
 
-from refimpl.network.shapes import layernorm_workspace, loss_parts_workspace, normalisation_workspace
+from refimpl.network.shapes import (
+    layernorm_workspace,
+    loss_parts_workspace,
+    normalisation_workspace,
+    rmsnorm_workspace,
+)
 from refimpl.network.tensor import Tensor
 
 LayerKind = Literal[
@@ -40,6 +45,7 @@ LayerKind = Literal[
     "layernorm",
     "groupnorm",
     "dropout",
+    "rmsnorm",
     "attention",
     "drop_path",
     "channel_shuffle",
@@ -192,7 +198,11 @@ def mean_loss(shares: bool) -> Traits:
 
 def affine(layer: Described) -> Shapes:
     """A factor and a summand for every channel, if the layer has them."""
-    return dict.fromkeys(("gamma", "beta"), (layer.shape[1],)) if layer.options.get("affine", True) else {}
+    return _affine(layer, "gamma", "beta")
+
+
+def _affine(layer: Described, *names: str) -> Shapes:
+    return dict.fromkeys(names, (layer.shape[1],)) if layer.options.get("affine", True) else {}
 
 
 def each_set(layer: Described) -> Shapes:
@@ -256,6 +266,12 @@ TRAITS: Mapping[LayerKind, Traits] = {
     ),
     "layernorm": normalised_sets(),
     "groupnorm": normalised_sets(),
+    "rmsnorm": Traits(
+        "pass", backward_reads=("x",), parameters=lambda layer: _affine(layer, "gamma"),
+        kept=lambda layer: {"inverse_rms": (layer.shape[0], prod(layer.shape[2:]))}, first={"gamma": 1.0},
+        scratch_bytes=lambda layer: rmsnorm_workspace(layer.shape) if _affine(layer, "gamma") else 0,
+        forms=({}, {"affine": False}),
+    ),
     "attention": Traits(
         "product", backward_reads=("x",), choosable=("attention.forward", "attention.backward"),
         forms=({"heads": 2}, {"heads": 2, "causal": True}, {"heads": 2, "kv_heads": 1}),

@@ -70,6 +70,11 @@ def layernorm_workspace(x_shape: Sequence[int]) -> int:
     return 2 * -(-x_shape[0] // images) * x_shape[1] * 4
 
 
+def rmsnorm_workspace(x_shape: Sequence[int]) -> int:
+    """Bytes of workspace for the gradient of an RMS normalisation: likewise, one number a chunk."""
+    return layernorm_workspace(x_shape) // 2
+
+
 def clip_parts(numbers: int) -> int:
     """How many sums of squares a gradient of this size has, where gradients are clipped."""
     return -(-numbers // LOSS_PART)

@@ -169,6 +169,20 @@ FAULTS = (
         "tests/kernels/test_layernorm.py",
     ),
     Fault(
+        "RMS normalisation's gradient takes the product's sum for its mean",
+        "kernels/rmsnorm.py",
+        "(g - share * (normal *",
+        "(g - (normal *",
+        "tests/kernels/test_rmsnorm.py",
+    ),
+    Fault(
+        "gamma's gradient in RMS normalisation leaves the last image of a chunk out",
+        "kernels/rmsnorm.py",
+        "min((chunk + 1) * chunk_images, images)):",
+        "min((chunk + 1) * chunk_images, images) - 1):",
+        "tests/kernels/test_rmsnorm.py",
+    ),
+    Fault(
         "a causal query sees the key after its own",
         "kernels/attention.py",
         "seen = row + 1 if tile > 0 else keys\n        end",

@@ -38,6 +38,7 @@ from kernels import (
     pool,
     reference,
     relu,
+    rmsnorm,
     scale,
     sgd,
     softmax,
@@ -404,6 +405,34 @@ def set_normalisation(form: str, groups: int | None) -> Iterator[Case]:
     )  # fmt: skip
 
 
+def rms_normalisation_cases() -> Iterator[Case]:
+    shape = sized((16, 96, 27, 27), (3, 16, 9, 7))
+    kept = shape[0], shape[2] * shape[3]
+
+    def arrays() -> Arrays:
+        x = drawn(*shape) + np.float32(1)
+        _, inverse_rms = reference.rmsnorm_forward(x, None)
+        words = rmsnorm.workspace_bytes(shape) // 4
+        return Arrays(
+            x=x, gamma=drawn(shape[1]), inverse_rms=inverse_rms, dy=another(*shape), y=blank(*shape),
+            filled=blank(*kept), dgamma=blank(shape[1]), workspace=blank(words),
+        )  # fmt: skip
+
+    def backward(a: Arrays, stream: Any) -> None:
+        given = a.x, a.gamma, a.inverse_rms, a.dy, a.dy, a.dgamma
+        rmsnorm.backward(*given, workspace=a.workspace, stream=stream)
+
+    yield Case(
+        "rmsnorm.forward", arrays, lambda a, stream: rmsnorm.forward(a.x, a.gamma, a.y, a.filled, stream=stream),
+        lambda a: dict(zip(("y", "filled"), reference.rmsnorm_forward(a.x, a.gamma), strict=True)), tolerance=1e-4,
+    )  # fmt: skip
+    yield Case(
+        "rmsnorm.backward", arrays, backward,
+        lambda a: dict(zip(("dy", "dgamma"), reference.rmsnorm_backward(a.x, a.gamma, a.dy), strict=True)),
+        tolerance=1e-4,
+    )  # fmt: skip
+
+
 def attention_cases() -> Iterator[Case]:
     for algorithm in attention.ALGORITHMS:
         yield from attending(f"{algorithm}, one map", algorithm, sized((4, 2, 64, 197), (2, 2, 5, 33)), heads=2)
@@ -710,7 +739,7 @@ CASES = [
     *learning_cases(),
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *moving_cases(),
     *fully_connected_cases(), *normalisation_cases(), *set_normalisation_cases(), *attention_cases(), *loss_cases(),
-    *pixel_loss_cases(), *mean_loss_cases("squared"),
+    *rms_normalisation_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
     *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(), *product_cases(),
 ]  # fmt: skip
 

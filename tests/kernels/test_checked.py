@@ -39,6 +39,7 @@ from kernels import (
     pad,
     pixel_softmax,
     pool,
+    rmsnorm,
     scale,
     sgd,
     softmax,
@@ -292,6 +293,19 @@ def layernorm_both_ways() -> Outputs:
         workspace = empty(layernorm.workspace_bytes(x.shape) // 4)
         layernorm.backward(x, gamma, mean, inverse_std, dy, dx, dgamma, dbeta, groups=groups, workspace=workspace)
         outputs += [y, mean, inverse_std, dx, dgamma, dbeta]
+    return outputs
+
+
+@case
+def rmsnorm_both_ways() -> Outputs:
+    outputs: Outputs = []
+    for shape in ((2, 10, 5, 7), (3, 10, 1, 1)):
+        x, dy, gamma, kept = drawn(*shape), drawn(*shape, seed=1), drawn(10), (shape[0], shape[2] * shape[3])
+        y, dx, inverse_rms, dgamma = (empty(*size) for size in (shape, shape, kept, (10,)))
+        rmsnorm.forward(x, gamma, y, inverse_rms)
+        workspace = empty(rmsnorm.workspace_bytes(shape) // 4)
+        rmsnorm.backward(x, gamma, inverse_rms, dy, dx, dgamma, workspace=workspace)
+        outputs += [y, inverse_rms, dx, dgamma]
     return outputs
 
 

@@ -29,7 +29,7 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
     "layernorm", "groupnorm", "join", "concat", "mul", "scale", "drop_path", "channel_shuffle", "take", "pad",
-    "attention", *ACTIVATIONS,
+    "rmsnorm", "attention", *ACTIVATIONS,
 )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
     elif kind == "pad":
         wide = max(height, width) > 8
         b.pad((0, 1) if wide else draw(st.sampled_from([1, (2, 0, 0, 1)])), draw(st.sampled_from([0.0, -1.5])), after=x)
-    elif kind in ("layernorm", "groupnorm"):
+    elif kind in ("layernorm", "groupnorm", "rmsnorm"):
         groups = [draw(st.sampled_from([1, x.shape[1]]))] if kind == "groupnorm" else []
         getattr(b, kind)(*groups, affine=draw(st.booleans()), after=x)
     elif kind == "attention":

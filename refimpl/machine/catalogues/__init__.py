@@ -24,7 +24,7 @@ OPTIONS_KEY: dict[str, Callable[[Call], Hashable]] = {
     "conv": Convolution.of, "attention": own_attention.Attention.of,
 }  # fmt: skip
 
-#: Catalogue → family of calls → the algorithms for one.  Attention is younger than cuDNN 4: our kernels are taken.
+#: Catalogue → family of calls → the algorithms for one.  cuDNN 4 has no attention: ours is offered instead.
 CATALOGUES: dict[str, dict[str, Callable[[Any], list[Option]]]] = {
     "own": {"conv": own.options, "attention": own_attention.options},
     "cudnn4": {"conv": cudnn4.options, "attention": own_attention.options},

@@ -36,6 +36,7 @@ from kernels import (
     pixel_softmax,
     pool,
     relu,
+    rmsnorm,
     scale,
     sgd,
     softmax,
@@ -59,7 +60,7 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 
 FAMILIES = (
     "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
-    "attention", "dropout", "drop_path", "channel_shuffle", "take", "pad",
+    "rmsnorm", "attention", "dropout", "drop_path", "channel_shuffle", "take", "pad",
     "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip", "launch",
 )  # fmt: skip
 
@@ -535,6 +536,19 @@ def layernorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         yield streaming_case("layernorm", f"backward, {what}", shape, 5, backward)
 
 
+def rmsnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    shape = map_shape(gpu, quick)
+    channel, kept, space = (shape[1],), layernorm.Sets.of("bench", shape, None).kept, rmsnorm.workspace_bytes(shape)
+
+    def by_torch(x: Any, gamma: Any, *_: Any) -> Any:
+        return torch.nn.functional.rms_norm(x.movedim(1, -1), channel, gamma, 1e-6).movedim(-1, 1).contiguous()
+
+    forward = bound(rmsnorm.forward, shape, channel, shape, kept)
+    yield streaming_case("rmsnorm", "forward", shape, 2, forward, None, by_torch, True)
+    backward = bound(rmsnorm.backward, shape, channel, kept, shape, shape, channel, space=space)
+    yield streaming_case("rmsnorm", "backward", shape, 5, backward)
+
+
 def attention_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     """Of ViT-B/16 and, causal, of GPT-2: 12 heads of 64 channels."""
     images, heads, width = (64 if gpu else 1) // (4 if gpu and quick else 1), 12, 64
@@ -578,6 +592,7 @@ MAKERS = (
     product_cases,
     batchnorm_cases,
     layernorm_cases,
+    rmsnorm_cases,
     attention_cases,
     moving_cases,
 )

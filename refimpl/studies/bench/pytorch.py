@@ -261,6 +261,13 @@ def _set_norm(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     return functional.layer_norm(x.movedim(1, -1), x.shape[1:2], *weights).movedim(-1, 1)
 
 
+def _rmsnorm(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    (x,) = inputs
+    normal = x * (x.square().mean(1, keepdim=True) + layer.options["epsilon"]).rsqrt()
+    given = _weights(layer, state)
+    return normal * given["gamma"].reshape(-1, *(1 for _ in x.shape[2:])) if given else normal
+
+
 def _attention(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     from torch.nn import functional
 
@@ -319,7 +326,7 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "conv": _conv, "conv_transpose": _conv_transpose, "fc": _fc, "pool": _pool,
     "relu": _relu, "lrn": _lrn, "batchnorm": _batchnorm, "dropout": _dropout,
     "upsample": _upsample, "layernorm": _set_norm, "groupnorm": _set_norm, "mul": _mul, "scale": _scale,
-    "attention": _attention,
+    "rmsnorm": _rmsnorm, "attention": _attention,
     "drop_path": _drop_path, "channel_shuffle": _channel_shuffle, "take": _take,
     "pad": lambda layer, inputs, state: _padded(inputs[0], layer.options["pad"], layer.options["value"]),
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),

@@ -80,6 +80,12 @@ def networks() -> list[Network]:
         b.fc(10)
         b.softmax()
         networks.append(b.build())
+    for rows, channels in ((256, 96), (64, 1000), (16, 4000)):
+        b = Builder("rows", (rows, channels, 1, 1))
+        b.scale()
+        b.rmsnorm()
+        b.softmax()
+        networks.append(b.build())
     for size in (1000, 40_000, 300_000, 6_000_000):
         b = Builder("learning", (1, size, 1, 1))
         b.fc(4)

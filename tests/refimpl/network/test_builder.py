@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool
+from kernels import batchnorm, clip, layernorm, lrn, mean_loss, pixel_softmax, pool, rmsnorm
 from kernels.arguments import KernelError
 from kernels.conv.shape import ConvShape
 from refimpl.backend.initial_state import spread
@@ -20,7 +20,13 @@ from refimpl.network import SUPERNEURONS, Builder, Layer, NetworkError
 from refimpl.network.builder import LARGEST_LRN, LAYERS
 from refimpl.network.conventions import VDNNPP
 from refimpl.network.kinds import TRAITS
-from refimpl.network.shapes import clip_parts, layernorm_workspace, loss_parts_workspace, normalisation_workspace
+from refimpl.network.shapes import (
+    clip_parts,
+    layernorm_workspace,
+    loss_parts_workspace,
+    normalisation_workspace,
+    rmsnorm_workspace,
+)
 from tests.messages import raises_naming
 
 PAIRS = st.tuples(st.integers(1, 5), st.integers(1, 5))
@@ -76,6 +82,7 @@ def test_batch_normalisation_has_the_kernels_workspace(x: tuple[int, int, int, i
     assert normalisation_workspace(x) == batchnorm.workspace_bytes(x)
     assert normalisation_workspace(x[:2]) == batchnorm.workspace_bytes(x[:2])
     assert layernorm_workspace(x) == layernorm.workspace_bytes(x)
+    assert rmsnorm_workspace(x) == rmsnorm.workspace_bytes(x)
 
 
 def test_lrn_has_the_kernels_limit() -> None:
