@@ -6,7 +6,7 @@ One file a family, each with plain functions over arrays: NumPy arrays run on th
     conv         convolution, one file an algorithm     pool         maximum and average
     batchnorm    layernorm    lrn    dropout    relu    softmax      sgd    the optimiser's step
     concat       join (and fork)    upsample            elementwise  fill, copy, axpy
-    drop_path    channel_shuffle    take    pad
+    drop_path    channel_shuffle    permute_channels    take    pad    prepend
     activation   what the smooth activations share, a file each; functions: their exp, erf, tanh and sigmoid
 
     reference    the same in plain NumPy: the oracle    declare, launch   declaring, launching and binding kernels

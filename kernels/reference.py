@@ -740,6 +740,24 @@ def channel_shuffle_backward(dy: Array, groups: int) -> Array:
     return channel_shuffle_forward(dy, dy.shape[1] // groups)
 
 
+def permute_channels_forward(x: Array, order: Sequence[int]) -> Array:
+    return x[:, np.asarray(order)]
+
+
+def permute_channels_backward(dy: Array, order: Sequence[int]) -> Array:
+    return dy[:, np.argsort(order)]
+
+
+def prepend_forward(x: Array, w: Array) -> Array:
+    tokens = x.reshape(*x.shape[:2], -1, 1)
+    return np.concatenate([np.broadcast_to(w[None, :, :, None], (*x.shape[:2], 1, 1)), tokens], 2)
+
+
+def prepend_backward(dy: Array, x_shape: Sequence[int]) -> tuple[Array, Array]:
+    """dx and dw."""
+    return dy[:, :, 1:].reshape(x_shape), rounded(wide(dy)[:, :, 0].sum(0))
+
+
 def take_forward(x: Array, count: int, axis: int = 1, start: int = 0) -> Array:
     return np.take(x, range(start, start + count), axis)
 

@@ -62,6 +62,13 @@ def first_values(network: Network) -> Iterator[tuple[Tensor, float, float]]:
         yield tensor, *values.get(tensor, (0.0, 0.0))
 
 
+def constants(network: Network) -> Iterator[tuple[Tensor, np.ndarray]]:
+    """Every tensor of whole numbers that nothing changes, with its numbers; they are no part of the state."""
+    for layer in network.layers:
+        values = layer.traits.constants(layer)
+        yield from ((tensor, np.array(values[name], np.int32)) for name, tensor in layer.constants.items())
+
+
 def initial_state(network: Network, seed: int) -> Iterator[tuple[Tensor, np.ndarray]]:
     """Every tensor of the state with its first values, one after another: they need not be in memory all at once."""
     for tensor, value, deviation in first_values(network):

@@ -23,7 +23,7 @@ from typing import Any
 
 from refimpl.backend.bound_program import function_of, refuse_foreign
 from refimpl.backend.host_thread import host_stream
-from refimpl.backend.initial_state import first_values
+from refimpl.backend.initial_state import constants, first_values
 from refimpl.backend.orders import awaited
 from refimpl.backend.run_errors import RunError
 from refimpl.backend.schedules import SHAPES, Schedule
@@ -94,7 +94,7 @@ def kept(name, shape, *addresses, first=0.0, spread=0.0):
     for one, array in zip((name, f"d({name})", $states), arrays):
         state[one] = (array, first, spread) if one == name else (array, 0.0, 0.0)
     return arrays if len(arrays) > 1 else arrays[0]
-
+$table
 $host_thread
 # -- Tensors that stay as long as training does
 $residents
@@ -104,6 +104,15 @@ $buffers
 
 
 def train_step(iteration):
+'''
+
+TABLE = '''
+
+def table(address, *numbers):
+    """Whole numbers that nothing changes."""
+    array = at(address, len(numbers), dtype=np.int32)
+    array.copy_to_device(np.array(numbers, np.int32))
+    return array
 '''
 
 HOST_THREAD = '''
@@ -217,9 +226,10 @@ class _Writer:
         if codec := self.codec:
             self.host_thread = Template(HOST_THREAD).substitute(packed=codec.packed, functions=codec.written_out)
         self.streams = [f"{name}_stream" if name in ("out", "in") else name for name in program.streams]
+        self.tables = dict(constants(self.network))
         functions = {i.call.function for i in program.instructions if isinstance(i, Launch)}
         self.families = {name.partition(".")[0] for name in functions}
-        used = re.findall(r"\w+", ABOUT + HEAD + HOST_THREAD + self.host_thread + TAIL)
+        used = re.findall(r"\w+", ABOUT + HEAD + TABLE + HOST_THREAD + self.host_thread + TAIL)
         self._taken = {*used, *self.families, *self.streams, *dir(builtins), *keyword.kwlist}
         ours = {"images": self.network.input, "labels": self.network.labels, "losses": self.network.losses}
         self._names: dict[Any, str] = {tensor: name for name, tensor in ours.items()}
@@ -335,6 +345,7 @@ class _Writer:
             "streams": ", ".join(streams),
             "made": ", ".join(["gpu.stream()"] * len(streams)),
             "host_thread": self.host_thread,
+            "table": TABLE if self.tables else "",
             "residents": "\n".join(self._residents(firsts)),
             "classes": self.network.output.classes,
             **self._labels(),
@@ -391,7 +402,10 @@ class _Writer:
             if spread:
                 count = prod(tensor.shape[1:])
                 more = [f"spread=sqrt({round(spread**2 * count)} / {count})"]
-            if tensor in firsts:
+            if tensor in self.tables:
+                given = [f"{at[tensor]:#x}", *map(str, self.tables[tensor])]
+                yield from packed(f"{self.name(tensor)} = table", given, indent="")
+            elif tensor in firsts:
                 alike = together.get(tensor, (tensor,))
                 given = [quoted(tensor.name), repr(tensor.shape), *(f"{at[one]:#x}" for one in alike), *more]
                 yield from packed(f"{', '.join(map(self.name, alike))} = kept", given, indent="")

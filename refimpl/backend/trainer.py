@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,7 +20,7 @@ from refimpl.backend.device import CallTimes, Device, Replay, Sizes, recounted_p
 from refimpl.backend.diagnosis import diagnose
 from refimpl.backend.forward_only import inference_program
 from refimpl.backend.host_thread import StoredMap
-from refimpl.backend.initial_state import initial_state, seed_of_rank, state_tensors
+from refimpl.backend.initial_state import constants, initial_state, seed_of_rank, state_tensors
 from refimpl.backend.interrupts import held_interrupts
 from refimpl.backend.orders import LegalOrder
 from refimpl.backend.run_errors import NotFinite, RankFailed, RunError
@@ -151,7 +152,7 @@ class Trainer:
             self.device.communicator = self.communicator
             self.replay = self.device.replay(program, self._launched())
             self._gate = self._find_gate()
-            for tensor, values in initial_state(self.network, seed):
+            for tensor, values in chain(constants(self.network), initial_state(self.network, seed)):
                 self.device.write(program.resident[tensor], values)
         except BaseException:
             self.close()

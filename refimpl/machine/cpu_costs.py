@@ -164,6 +164,7 @@ def networks(sizes: Sequence[tuple[int, int, int, int]] = SIZES) -> Iterator[Net
                     getattr(b, kind)(**form)
         b.drop_path(0.2)
         b.channel_shuffle(4)
+        b.permute_channels([*range(b.last.shape[1])][::-1])
         b.pad(1)
         b.take(filters)
         b.layernorm()
@@ -181,6 +182,8 @@ def networks(sizes: Sequence[tuple[int, int, int, int]] = SIZES) -> Iterator[Net
             for factor in (2, 4):
                 b.upsample(factor, mode)
                 b.pool(factor)
+        tokens = b.prepend().shape[2]
+        b.take(tokens - 1, 1, axis=2)
         b.fc(1024)
         b.relu()
         b.dropout()

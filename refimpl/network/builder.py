@@ -29,7 +29,7 @@ from refimpl.network.kinds import TRAITS, LayerKind
 from refimpl.network.layer import Layer, NetworkError
 from refimpl.network.network import Network
 from refimpl.network.shapes import convolved, four_sides, pooled, transposed
-from refimpl.text import counted, offer
+from refimpl.text import counted, offer, shown
 
 Size = int | tuple[int, int]
 Pad = int | tuple[int, ...]  #: one number, (vertical, horizontal) or (top, left, bottom, right)
@@ -404,6 +404,20 @@ class Builder:
             raise NetworkError(f"{name or 'channel_shuffle'}: {channels} channels cannot be cut into {groups} groups")
         return self._same("channel_shuffle", name, after, groups=int(groups))
 
+    def permute_channels(self, order: Sequence[int], name: str | None = None, after: Layer | None = None) -> Layer:
+        """The channels in any order: y's channel c is x's channel order[c].  Each number has to be there once."""
+        channels = (after or self.last).shape[1]
+        try:
+            given = [int(number) for number in order if int(number) == number]
+        except (TypeError, ValueError):
+            given = []
+        if sorted(given) != [*range(channels)] or len(given) < len(order):
+            raise NetworkError(
+                f"{name or 'permute_channels'}: the order is {shown(order)}; give the numbers 0 to {channels - 1}, "
+                "each once"
+            )
+        return self._same("permute_channels", name, after, order=tuple(given))
+
     def take(
         self, count: int, start: int = 0, axis: int = 1, name: str | None = None, after: Layer | None = None
     ) -> Layer:
@@ -429,6 +443,19 @@ class Builder:
         top, left, bottom, right = four_sides(pad)
         layer.options = {"pad": (top, left, bottom, right), "value": float(value)}
         return self._add(layer, (*shape[:2], top + shape[2] + bottom, left + shape[3] + right))
+
+    def prepend(self, first: float = 0.0, name: str | None = None, after: Layer | None = None) -> Layer:
+        """A token before an image's own, which is learnt and begins as `first`: a class token.
+
+        The positions of the maps, row by row, are the tokens: of (images, channels, height, width) the output is
+        (images, channels, 1 + height · width, 1).  `take(1, axis=2)` takes the token out.
+        """
+        layer = self._new("prepend", name, [after or self.last])
+        if not -inf < first < inf:
+            raise NetworkError(f"{layer}: first is {first!r}; give a number")
+        shape = layer.producers[0].shape
+        layer.options = {"first": float(first)}
+        return self._add(layer, (*shape[:2], 1 + prod(shape[2:]), 1))
 
     def concat(self, *layers: Layer, name: str | None = None) -> Layer:
         """The layers' maps one after the other along the channels."""
@@ -630,6 +657,8 @@ ELSEWHERE = {
     "count_include_pad": "count_padding", "dilations": "dilation", "group": "groups",
     "conv_transpose2d": "conv_transpose", "convtranspose2d": "conv_transpose", "output_padding": "out_pad",
     "stochastic_depth": "drop_path", "split": "take", "slice": "take", "deconv": "conv_transpose",
+    "class_token": "prepend", "cls_token": "prepend", "permute": "permute_channels", "gather": "permute_channels",
+    "index_select": "permute_channels",
     "interpolate": "upsample", "resize": "upsample_to", "scale_factor": "factor",
     "mse": "mean_squared_error", "mse_loss": "mean_squared_error", "mseloss": "mean_squared_error",
     "mha": "attention", "multihead_attention": "attention", "scaled_dot_product_attention": "attention",

@@ -4,7 +4,8 @@
 | --- | --- | --- | --- |
 | conv, conv_transpose, fc | x, w, b → y | x, dy (not y) | new |
 | pool | x → y | x, y, dy | new |
-| upsample, channel_shuffle, take, pad | x → y | dy | new |
+| upsample, channel_shuffle, permute_channels, take, pad | x → y | dy | new |
+| prepend | x, w → y | dy | new |
 | relu and other element-wise kinds | x → y, or in place | x or y, dy | in place on dy |
 | lrn | x → y | x, dy | in place on dy |
 | batchnorm | x → y | x, dy (not y) | new |
@@ -255,6 +256,17 @@ def _attention_flops(layer: Layer, products: int) -> int:
     return products * 2 * prod(layer.shape[:2]) * pairs
 
 
+def _permute_channels_forward(network: Shared, layer: Layer) -> list[Call]:
+    order = layer.constants["order"]
+    arguments = {"x": layer.x, "order": order, "y": layer.y}
+    return [Call("permute_channels.forward", arguments, [layer.x, order], [layer.y])]
+
+
+def _prepend_forward(network: Shared, layer: Layer) -> list[Call]:
+    given = {"x": layer.x, **_weights(layer)}
+    return [Call("prepend.forward", {**given, "y": layer.y}, given.values(), [layer.y])]
+
+
 def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
 
@@ -264,7 +276,7 @@ FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "conv": _linear_forward, "fc": _linear_forward, "conv_transpose": _transposed_forward,
     "pool": _pool_forward, "lrn": _elementwise_forward,
     **dict.fromkeys(("upsample", "channel_shuffle", "take", "pad"), _elementwise_forward),
-    "drop_path": _dropout_forward,
+    "permute_channels": _permute_channels_forward, "prepend": _prepend_forward, "drop_path": _dropout_forward,
     "batchnorm": _batchnorm_forward, "layernorm": _layernorm_forward, "groupnorm": _layernorm_forward,
     "rmsnorm": _rmsnorm_forward,
     "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward), "mul": _mul_forward, "scale": _scale_forward,
@@ -459,6 +471,19 @@ class Backward:
         return [Call(f"{layer.kind}.backward", {"dy": dy, "dx": dx, **layer.options}, [dy], [dx]), *then]
 
     _upsample = _channel_shuffle = _take = _pad = _moved
+
+    def _permute_channels(self, layer: Layer) -> list[Call]:
+        dy, order = self._dy(layer), layer.constants["order"]
+        dx, then = self._into(layer, layer.x)
+        arguments = {"dy": dy, "order": order, "dx": dx}
+        return [Call("permute_channels.backward", arguments, [dy, order], [dx]), *then]
+
+    def _prepend(self, layer: Layer) -> list[Call]:
+        dy, dw = self._dy(layer), layer.parameters["w"].gradient
+        dx, then = self._into(layer, layer.x) if layer.producers[0].learns else (None, [])
+        filled = [dw] if dx is None else [dx, dw]
+        call = Call("prepend.backward", {"dy": dy, "dx": dx, "dw": dw}, [dy], filled)
+        return [call, *then, *self._update(layer)]
 
     def _lrn(self, layer: Layer) -> list[Call]:
         x, dy = layer.x, self._dy(layer)

@@ -49,8 +49,10 @@ LayerKind = Literal[
     "attention",
     "drop_path",
     "channel_shuffle",
+    "permute_channels",
     "take",
     "pad",
+    "prepend",
     "softmax",
     "concat",
     "join",
@@ -130,6 +132,8 @@ class Traits:
     parameters: Callable[[Described], Shapes] = nothing  #: what it learns
     statistics: Callable[[Described], Shapes] = nothing  #: what else lives as long as training
     kept: Callable[[Described], Shapes] = nothing  #: resident too: what forward fills for backward, beside maps
+    #: Resident too: whole numbers that nothing changes, such as a table of channels.
+    constants: Callable[[Described], Mapping[str, tuple[int, ...]]] = nothing
     #: Parameter or statistic → its first value, the same everywhere; None: drawn by He's rule.  A layer's own option
     #: "first" comes before it.
     first: Mapping[str, float | None] = field(default_factory=dict)
@@ -185,6 +189,11 @@ def transposed_terms(layer: Described) -> float:
 def each_channel(*names: str) -> Callable[[Described], Shapes]:
     """A number of each name for every channel."""
     return lambda layer: dict.fromkeys(names, (layer.shape[1],))
+
+
+def token(layer: Described) -> Shapes:
+    """A number for every channel, as a token has them."""
+    return {"w": (layer.shape[1], 1)}
 
 
 def mean_loss(shares: bool) -> Traits:
@@ -279,8 +288,12 @@ TRAITS: Mapping[LayerKind, Traits] = {
     "dropout": Traits("pass", backward_reads=(), sign="kept", published=True),
     "drop_path": Traits("pass", backward_reads=(), sign="kept"),
     "channel_shuffle": Traits("pass", backward_reads=(), sign="kept"),
+    "permute_channels": Traits(
+        "pass", backward_reads=(), sign="kept", constants=lambda layer: {"order": layer.options["order"]}
+    ),
     "take": Traits("pass", backward_reads=(), sign="kept"),
     "pad": Traits("pass", backward_reads=(), sign="kept"),
+    "prepend": Traits("pass", backward_reads=(), parameters=token, first={"w": 0.0}),
     "softmax": Traits(
         "loss", backward_reads=("y",), library_reads=("x",), in_place=True, sign="never negative", published=True,
         loss=Loss("image", lambda layer: (prod(layer.x.shape[1:]),)),

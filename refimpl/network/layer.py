@@ -139,8 +139,8 @@ class Layer:
     """Compared by identity.  The tensors and the steps, those of training, are filled in when the network is built."""
 
     __slots__ = (
-        "backward", "branches", "consumers", "forward", "has_relu", "kept", "kind", "learns", "name", "number",
-        "options", "outputs", "parameters", "producers", "relu_options", "shape", "shares", "statistics",
+        "backward", "branches", "constants", "consumers", "forward", "has_relu", "kept", "kind", "learns", "name",
+        "number", "options", "outputs", "parameters", "producers", "relu_options", "shape", "shares", "statistics",
         "weight",
     )  # fmt: skip
 
@@ -161,6 +161,7 @@ class Layer:
         self.branches: dict[Layer, Tensor] = {}  #: of a fork: consumer → its copy
         self.parameters: dict[str, Parameter] = {}  #: "w", "b"; "gamma", "beta"
         self.statistics: dict[str, Tensor] = {}  #: of a batch normalisation: "mean", "running_mean", …
+        self.constants: dict[str, Tensor] = {}  #: of a permutation of channels: "order"
         self.kept: dict[str, Tensor] = {}  #: what forward fills for backward: of a layer normalisation "mean", …
 
     @property

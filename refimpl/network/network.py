@@ -244,6 +244,8 @@ class Network:
         self._shared[owner] = layer.parameters
         for name, shape in layer.traits.statistics(layer).items():
             layer.statistics[name] = self._resident(f"{layer.name}.{name}", shape, "statistic")
+        for name, values in layer.traits.constants(layer).items():
+            layer.constants[name] = self._resident(f"{layer.name}.{name}", (len(values),), "constant", "int32")
         for name, shape in layer.traits.kept(layer).items():
             layer.kept[name] = self._resident(f"{layer.name}.{name}", shape, "kept")
 

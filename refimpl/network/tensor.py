@@ -3,7 +3,7 @@
 *Managed* tensors are allocated and freed within an iteration, and a plan says when: the maps (the layers' outputs),
 their gradients, workspaces, and the input batch and the gradients of weights where the network says so.  *Resident*
 tensors live as long as training: weights, their gradients and momentum, statistics, labels, losses, and small arrays
-that a layer's forward keeps for its backward.
+that a layer's forward keeps for its backward, or that never change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 Kind = Literal[
     "input", "map", "gradient map", "workspace",  # managed, as a rule
-    "weight", "weight gradient", "momentum", "statistic", "kept", "labels", "loss", "scratch",  # resident
+    "weight", "weight gradient", "momentum", "statistic", "kept", "constant", "labels", "loss", "scratch",  # resident
 ]  # fmt: skip
 
 ITEM_BYTES = 4  #: float32, and int32 for labels

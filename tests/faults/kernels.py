@@ -225,6 +225,20 @@ FAULTS = (
         "tests/kernels/test_moving.py",
     ),
     Fault(
+        "the gradient of permuted channels is permuted as they were",
+        "kernels/permute_channels.py",
+        "source = plane if back else other\n    target = other if back else plane",
+        "source = other\n    target = plane",
+        "tests/kernels/test_moving.py",
+    ),
+    Fault(
+        "a learnt token's gradient is the first image's alone",
+        "kernels/prepend.py",
+        "for image in range(images):",
+        "for image in range(1):",
+        "tests/kernels/test_moving.py",
+    ),
+    Fault(
         "a part's gradient begins where the whole begins",
         "kernels/take.py",
         "at = np.int32(i - row * whole - begin)",

@@ -34,8 +34,10 @@ from kernels import (
     mean_loss,
     mul,
     pad,
+    permute_channels,
     pixel_softmax,
     pool,
+    prepend,
     reference,
     relu,
     rmsnorm,
@@ -245,6 +247,37 @@ def moving_cases() -> Iterator[Case]:
     yield from moving("take", take, shape, (n, c // 2, h, w), {"count": c // 2}, {"start": 1})
     yield from moving("take, rows", take, shape, (n, c, 3, w), {"count": 3}, {"axis": 2, "start": 4})
     yield from moving("pad", pad, shape, (n, c, h + 3, w + 3), {}, {"pad": (1, 0, 2, 3), "value": 0.5})
+
+
+def channel_and_token_cases() -> Iterator[Case]:
+    n, c, h, w = shape = sized((8, 64, 57, 55), (3, 6, 17, 15))
+    longer = (n, c, 1 + h * w, 1)
+
+    def arrays() -> Arrays:
+        order = np.random.default_rng(5).permutation(c).astype(np.int32)
+        given = {"x": drawn(*shape), "w": drawn(c, 1), "order": order, "dy": drawn(*longer)}
+        return Arrays(**given, y=blank(*shape), dx=blank(*shape), longer=blank(*longer), dw=blank(c, 1))
+
+    yield Case(
+        "permute_channels.forward", arrays,
+        lambda a, stream: permute_channels.forward(a.x, a.order, a.y, stream=stream),
+        lambda a: {"y": reference.permute_channels_forward(a.x, a.order)},
+    )  # fmt: skip
+    yield Case(
+        "permute_channels.backward", arrays,
+        lambda a, stream: permute_channels.backward(a.x, a.order, a.dx, stream=stream),
+        lambda a: {"dx": reference.permute_channels_backward(a.x, a.order)},
+    )  # fmt: skip
+    yield Case(
+        "prepend.forward", arrays,
+        lambda a, stream: prepend.forward(a.x, a.w, a.longer, stream=stream),
+        lambda a: {"longer": reference.prepend_forward(a.x, a.w)},
+    )  # fmt: skip
+    yield Case(
+        "prepend.backward", arrays,
+        lambda a, stream: prepend.backward(a.dy, a.dx, a.dw, stream=stream),
+        lambda a: dict(zip(("dx", "dw"), reference.prepend_backward(a.dy, shape), strict=True)),
+    )  # fmt: skip
 
 
 def moving(
@@ -738,6 +771,7 @@ def learning_cases() -> Iterator[Case]:
 CASES = [
     *learning_cases(),
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *moving_cases(),
+    *channel_and_token_cases(),
     *fully_connected_cases(), *normalisation_cases(), *set_normalisation_cases(), *attention_cases(), *loss_cases(),
     *rms_normalisation_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
     *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(), *product_cases(),

@@ -37,8 +37,10 @@ from kernels import (
     mean_loss,
     mul,
     pad,
+    permute_channels,
     pixel_softmax,
     pool,
+    prepend,
     rmsnorm,
     scale,
     sgd,
@@ -396,6 +398,20 @@ def drop_path_channel_shuffle_take_and_pad() -> Outputs:
         module.forward(x, y, **how)  # type: ignore[attr-defined]
         module.backward(y, dx, **how)  # type: ignore[attr-defined]
         outputs += [y, dx]
+    return outputs
+
+
+@case
+def permute_channels_and_prepend() -> Outputs:
+    outputs: Outputs = []
+    for shape in ((3, 6, 5, 7), (1, 3, 40, 30)):
+        x, y, dx, order = drawn(*shape), empty(*shape), empty(*shape), np.arange(shape[1], dtype=np.int32)[::-1] - 0
+        permute_channels.forward(x, order, y)
+        permute_channels.backward(y, order, dx)
+        longer, dw = empty(*shape[:2], 1 + shape[2] * shape[3], 1), empty(shape[1], 1)
+        prepend.forward(x, drawn(shape[1], 1), longer)
+        prepend.backward(longer, x, dw)
+        outputs += [y, dx, longer, x, dw]
     return outputs
 
 

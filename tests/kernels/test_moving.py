@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kernels import channel_shuffle, drop_path, pad, reference, take
+from kernels import channel_shuffle, drop_path, pad, permute_channels, prepend, reference, take
 from kernels.arguments import KernelError
 from tests.messages import raises_naming
 
@@ -85,8 +85,45 @@ def test_pad(shape: tuple[int, ...], sides: tuple[int, ...], value: float) -> No
     np.testing.assert_array_equal(dx, reference.pad_backward(dy, sides))
 
 
+@given(shape=SHAPES, data=st.data())
+def test_permute_channels(shape: tuple[int, ...], data: Any) -> None:
+    numbers = data.draw(st.permutations(range(shape[1])))
+    order = np.array(numbers, np.int32)
+    x, dy = drawn(*shape), drawn(*shape, seed=1)
+    y, dx = np.full_like(x, np.nan), np.full_like(x, np.nan)
+    permute_channels.forward(x, order, y)
+    permute_channels.backward(dy, order, dx)
+    np.testing.assert_array_equal(y, reference.permute_channels_forward(x, numbers))
+    np.testing.assert_array_equal(dx, reference.permute_channels_backward(dy, numbers))
+    permute_channels.backward(y, order, dx)
+    np.testing.assert_array_equal(dx, x)
+
+
+@given(shape=SHAPES)
+@example((3, 5, 40, 31))  # several blocks a row
+def test_prepend(shape: tuple[int, ...]) -> None:
+    x, w = drawn(*shape), drawn(shape[1], 1)
+    dy = drawn(*shape[:2], 1 + shape[2] * shape[3], 1, seed=1)
+    y, dx, dw = (np.full_like(like, np.nan) for like in (dy, x, w))
+    prepend.forward(x, w, y)
+    prepend.backward(dy, dx, dw)
+    np.testing.assert_array_equal(y, reference.prepend_forward(x, w))
+    expected = reference.prepend_backward(dy, shape)
+    np.testing.assert_array_equal(dx, expected[0])
+    np.testing.assert_allclose(dw, expected[1], rtol=1e-5, atol=1e-6)
+    alone = np.full_like(w, np.nan)
+    prepend.backward(dy, None, alone)
+    assert alone.tobytes() == dw.tobytes()
+
+
 def test_what_cannot_be_is_refused() -> None:
     x = drawn(2, 6, 3, 3)
+    with raises_naming(KernelError, "permute_channels.forward", "order", (3,), (6,)):
+        permute_channels.forward(x, np.arange(3, dtype=np.int32), x)
+    with raises_naming(KernelError, "permute_channels.backward", "order", "float32"):
+        permute_channels.backward(x, drawn(6), x)
+    with raises_naming(KernelError, "prepend.forward", "y", (2, 6, 3, 3), (2, 6, 10, 1)):
+        prepend.forward(x, drawn(6, 1), x)
     with raises_naming(KernelError, "channel_shuffle.forward", (2, 6, 3, 3), 4, "groups"):
         channel_shuffle.forward(x, x, groups=4)
     with raises_naming(KernelError, "take.forward", 4, 3, 6):

@@ -29,12 +29,12 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
     "layernorm", "groupnorm", "join", "concat", "mul", "scale", "drop_path", "channel_shuffle", "take", "pad",
-    "rmsnorm", "attention", *ACTIVATIONS,
+    "permute_channels", "prepend", "rmsnorm", "attention", *ACTIVATIONS,
 )  # fmt: skip
 
 
 def every_option(batch: int, conventions: Conventions = VDNN, shape: tuple[int, int, int] = (2, 12, 12)) -> Network:
-    """Groups, dilation, padding of one side, a clipped ReLU, ONNX's even LRN, pooling to a size; it ends in maps."""
+    """Groups, dilation, padding of one side, a clipped ReLU, ONNX's even LRN, pooling to a size, channels by table."""
     b = Builder("every-option", (batch, *shape), conventions)
     b.conv(6, 3, stride=2, pad=(0, 0, 1, 1))
     b.relu(at_most=0.7)
@@ -48,6 +48,8 @@ def every_option(batch: int, conventions: Conventions = VDNN, shape: tuple[int, 
     b.concat(y, z)
     last = b.conv(10, 3, pad=(2, 1), dilation=(3, 1))
     b.join(b.pool_to((2, 2)), b.pool_to((2, 2), "max", after=last))
+    b.permute_channels([*range(1, 10), 0])
+    b.prepend(first=0.1)
     b.flatten(b.global_pool("max"))
     b.softmax()
     return b.build()
@@ -116,6 +118,10 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
         b.drop_path(draw(st.sampled_from([0.0, 0.4])), after=x)
     elif kind == "channel_shuffle":
         b.channel_shuffle(draw(st.sampled_from([n for n in range(1, x.shape[1] + 1) if x.shape[1] % n == 0])), after=x)
+    elif kind == "permute_channels":
+        b.permute_channels(draw(st.permutations(range(x.shape[1]))), after=x)
+    elif kind == "prepend":
+        b.prepend(draw(st.sampled_from([0.0, 0.5])), after=x)
     elif kind == "take":
         axis = draw(st.integers(1, 2))
         start = draw(st.integers(0, x.shape[axis] - 1))
@@ -175,6 +181,7 @@ def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDN
         "groupnorm": (2,),
         "drop_path": (0.5,),
         "channel_shuffle": (2,),
+        "permute_channels": ([1, 3, 0, 2],),
         "take": (2, 1),
         "pad": (1,),
     }

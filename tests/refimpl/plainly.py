@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from refimpl.backend.initial_state import constants
 from refimpl.machine.catalogues import options
 from refimpl.network import Call, Network, Output, Setting, Tensor
 
@@ -33,6 +34,7 @@ def new_state(network: Network, seed: int = 0) -> Arrays:
     """An array for every resident tensor, by name: weights drawn (He's rule, biases too), the rest zero or one."""
     random = np.random.default_rng(seed)
     state = {tensor.name: np.zeros(tensor.shape, tensor.dtype) for tensor in network.resident}
+    state |= {tensor.name: values for tensor, values in constants(network)}
     for layer, name, parameter in network.parameters():
         shape = parameter.weight.shape
         spread = (2 / prod(shape[1:])) ** 0.5 if name == "w" else 0.1

@@ -49,7 +49,9 @@ OPERATORS = {
     "join": ("Add", "add"), "softmax": ("Softmax", "softmax"), "upsample": ("Resize", "upsample_nearest2d"),
     "conv_transpose": ("ConvTranspose", "conv_transpose2d"), "layernorm": ("LayerNormalization", "layer_norm"),
     "groupnorm": ("GroupNormalization", "group_norm"), "mul": ("Mul", "mul"), "scale": ("Mul", "mul"),
-    "drop_path": ("Mul", "mul"), "channel_shuffle": ("Transpose", "channel_shuffle"), "take": ("Slice", "slice"),
+    "drop_path": ("Mul", "mul"), "channel_shuffle": ("Transpose", "channel_shuffle"),
+    "permute_channels": ("Gather", "index"),
+    "prepend": ("Concat", "cat"), "take": ("Slice", "slice"),
     "pad": ("Pad", "pad"),
 } | {kind: (onnx, kind) for onnx, kind in graph.OF_ONE_INPUT.items()}  # fmt: skip
 

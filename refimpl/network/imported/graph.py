@@ -28,6 +28,7 @@ arrangement that it reads: are these the maps in order?  Is the last axis all ch
 | pad | pad: of the top, left, bottom and right; value | |
 | drop_path | probability | |
 | channel_shuffle | groups | |
+| permute_channels | order: the number of each channel; axis | |
 | mul | of two nodes: x and a gate | |
 | scale | | w, one number a channel |
 | concat | axis | |
@@ -458,6 +459,21 @@ def part(call: OperatorCall, axis: int, start: int, count: int, keep: bool = Tru
     return view(lambda places: places.part(axis, start, count).reshaped(shape))
 
 
+def gathered(call: OperatorCall, axis: int, numbers: Sequence[float]) -> Translated:
+    """Places of an axis by their numbers: some in their own order, or all channels in any."""
+    before = call.shape_of_input()
+    axis %= max(1, len(before))
+    count = before[axis] if before else 0
+    order = [int(number) % max(1, count) for number in numbers]
+    if order and order == [*range(order[0], order[0] + len(order))]:
+        return part(call, axis, order[0], len(order), keep=len(call.whole) == len(before))
+    if sorted(order) != [*range(count)]:
+        found = f"{len(order)} numbers of the {count} of axis {axis}"
+        raise Unsupported(f"{found} are not supported, only a permutation of the channels")
+    call.inputs = call.inputs[:1]
+    return "permute_channels", {"order": order, "axis": axis}
+
+
 def upsampled(call: OperatorCall, mode: str, align_corners: bool, factors: Sequence[float] | None) -> Translated:
     """To the call's own shape; `factors` (height and width): those that it was computed from, if it was."""
     before, out = call.shape_of_input()[2:], call.shape[-2:]
@@ -823,6 +839,14 @@ def _as_it_is(made: Made, node: Node, inputs: list[Value]) -> Value:
     return inputs[0]
 
 
+def _permute_channels(made: Made, node: Node, inputs: list[Value]) -> Value:
+    (value,), axis = inputs, node.attributes["axis"]
+    places = value.places
+    if not (places.in_order(CHANNEL, value.layer.shape[1], [axis]) and places.runs_through(axis) <= {CHANNEL}):
+        raise NetworkError(f"{node.name}: the numbers along axis {axis} are no channels; only these can be permuted")
+    return Value(made.b.permute_channels(node.attributes["order"], name=node.name, after=value.layer), places)
+
+
 def _layernorm(made: Made, node: Node, inputs: list[Value]) -> Value:
     """Over the last axis, which has to be the channels."""
     (value,), b = inputs, made.b
@@ -846,6 +870,7 @@ OPERATIONS: dict[str, Operation] = {
     "pool_to": _method("pool_to"), "global_pool": _global_pool, "upsample": _method("upsample_to"),
     "batchnorm": _method("batchnorm"), "lrn": _method("lrn"), "dropout": _method("dropout", _any),
     "drop_path": _method("drop_path", _any), "channel_shuffle": _method("channel_shuffle"),
+    "permute_channels": _permute_channels,
     "layernorm": _layernorm, "groupnorm": _method("groupnorm"), "view": _view,
     "concat": _concat, "add": _join, "pad": _pad, "mul": _mul, "scale": _scale,
     "softmax": _as_it_is, "identity": _as_it_is, "attention": _attention, "prepend": _prepend,

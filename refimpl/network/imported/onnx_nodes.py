@@ -415,6 +415,13 @@ def _slice(call: OnnxCall) -> Translated:
     return graph.part(call, axis, start, end - start)
 
 
+def _gather(call: OnnxCall) -> Translated:
+    numbers = call.numbers("indices", 1)
+    if numbers is None:
+        raise Unsupported("channels by numbers that are no constants are not supported")
+    return graph.gathered(call, int(call.attribute("axis", 0)), numbers)
+
+
 def _split(call: OnnxCall) -> Translated:
     axis = int(call.attribute("axis", 0))
     sizes = [(call.of.shapes.get(name, ()) or (0,))[axis] for name in call.node.output]
@@ -427,7 +434,8 @@ LRN = ("Pow", "Add", "Mul", "AveragePool", "Pad", "Mul")
 OF_SHAPES = ("Shape", "Size")  #: their outputs are no maps, whatever their inputs are
 
 OPERATORS: Mapping[str, Callable[[OnnxCall], Translated]] = {
-    "Slice": _slice, "Split": _split, "LayerNormalization": _set_norm(lambda call: None), "Transpose": _transpose,
+    "Slice": _slice, "Split": _split, "Gather": _gather,
+    "LayerNormalization": _set_norm(lambda call: None), "Transpose": _transpose,
     "GroupNormalization": _set_norm(lambda call: int(call.attribute("num_groups", 1))),
     "InstanceNormalization": _set_norm(lambda call: [*call.shape_of_input(), 0, 0][1]),
     "Conv": _conv, "ConvTranspose": _conv_transpose, "Gemm": _gemm, "MatMul": _matmul, "Add": _add, "Sum": _add,

@@ -242,6 +242,14 @@ class TorchCall(graph.OperatorCall):
         found = self.of.constant(value) if hasattr(value, "all_input_nodes") else None
         return float(found) if found is not None and found.numel() == 1 else value
 
+    def numbers(self, value: Any) -> list[float]:
+        """The numbers of a constant."""
+        found = self.of.constant(value)
+        if found is None or found.dim() != 1:
+            raise Unsupported(f"its numbers are computed by {value}; only a buffer or a constant is supported")
+        numbers: list[float] = found.tolist()
+        return numbers
+
     def weights(self, **parameters: str) -> dict[str, FirstValues]:
         """Our name = the argument's name; an argument that is None is left out."""
         return {ours: self.weight_of(self[name], name) for ours, name in parameters.items() if self[name] is not None}
@@ -467,6 +475,14 @@ def _select(call: TorchCall) -> Translated:
     return graph.part(call, call["dim"], place, 1, keep=False)
 
 
+def _index(call: TorchCall) -> Translated:
+    """x[:, numbers]"""
+    given = [(axis, value) for axis, value in enumerate(call["indices"]) if value is not None]
+    if len(given) != 1:
+        raise Unsupported("numbers of several axes are not supported, only of the channels")
+    return graph.gathered(call, given[0][0], call.numbers(given[0][1]))
+
+
 def _channel_shuffle(call: TorchCall) -> Translated:
     return "channel_shuffle", {"groups": call["groups"]}
 
@@ -529,7 +545,8 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "conv1d": _conv2d, "conv_transpose1d": _conv_transpose2d,
     "max_pool1d": _pool("max"), "avg_pool1d": _pool("average"),
     "adaptive_avg_pool1d": _pool_to("average"), "adaptive_max_pool1d": _pool_to("max"),
-    "channel_shuffle": _channel_shuffle,
+    "channel_shuffle": _channel_shuffle, "index": _index,
+    "index_select": lambda call: graph.gathered(call, call["dim"], call.numbers(call["index"])),
     "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
     "conv2d": _conv2d, "conv_transpose2d": _conv_transpose2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn,
     "cat": _cat, "concat": _cat,

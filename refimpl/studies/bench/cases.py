@@ -33,8 +33,10 @@ from kernels import (
     mean_loss,
     mul,
     pad,
+    permute_channels,
     pixel_softmax,
     pool,
+    prepend,
     relu,
     rmsnorm,
     scale,
@@ -60,7 +62,7 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 
 FAMILIES = (
     "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
-    "rmsnorm", "attention", "dropout", "drop_path", "channel_shuffle", "take", "pad",
+    "rmsnorm", "attention", "dropout", "drop_path", "channel_shuffle", "permute_channels", "take", "pad", "prepend",
     "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip", "launch",
 )  # fmt: skip
 
@@ -491,6 +493,23 @@ def moving_cases(gpu: bool, quick: bool) -> Iterator[Case]:
         moved = 1 + math.prod(small) / math.prod(large)
         yield streaming_case(name, "forward", large, moved, bound(partial(module.forward, **how), *shapes))
         yield streaming_case(name, "backward", large, moved, bound(partial(module.backward, **how), *shapes[::-1]))
+    for direction in ("forward", "backward"):
+        move, longer = (getattr(module, direction) for module in (permute_channels, prepend))
+        yield streaming_case("permute_channels", direction, shape, 2, reversed_channels(move, shape))
+        token, tokens = (c, 1), (n, c, 1 + h * w, 1)
+        given = (shape, token, tokens) if direction == "forward" else (tokens, shape, token)
+        yield streaming_case("prepend", direction, shape, 2, bound(longer, *given))
+
+
+def reversed_channels(function: Callable[..., Any], shape: Shape) -> Bound:
+    """The launches of a permutation that has the last channel first."""
+
+    def ours(device: Device) -> tuple[Sequence[KernelLaunch], Sequence[Any]]:
+        arrays = [random(device, *shape), random(device, *shape)]
+        order = device.array(np.arange(shape[1], dtype=np.int32)[::-1].copy())
+        return bind(function, arrays[0], order, arrays[1]), arrays
+
+    return ours
 
 
 def batchnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:

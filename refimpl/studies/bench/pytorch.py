@@ -300,6 +300,17 @@ def _channel_shuffle(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) 
     return functional.channel_shuffle(inputs[0], layer.options["groups"])
 
 
+def _permute_channels(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    return inputs[0][:, list(layer.options["order"])]
+
+
+def _prepend(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    import torch
+
+    tokens, w = inputs[0].flatten(2), _weights(layer, state)["w"]
+    return torch.cat([w.expand(len(tokens), -1, 1), tokens], 2).unsqueeze(3)
+
+
 def _take(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     axis = layer.options["axis"]
     return inputs[0].narrow(axis, layer.options["start"], layer.shape[axis])
@@ -328,6 +339,7 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "upsample": _upsample, "layernorm": _set_norm, "groupnorm": _set_norm, "mul": _mul, "scale": _scale,
     "rmsnorm": _rmsnorm, "attention": _attention,
     "drop_path": _drop_path, "channel_shuffle": _channel_shuffle, "take": _take,
+    "permute_channels": _permute_channels, "prepend": _prepend,
     "pad": lambda layer, inputs, state: _padded(inputs[0], layer.options["pad"], layer.options["value"]),
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),

@@ -93,8 +93,9 @@ class Array:
     def copy_to_host(self, to: Array, stream: int) -> None:
         self.memory.note("copy out", self.start, to.start, self.nbytes, stream)
 
-    def copy_to_device(self, given: Array, stream: int) -> None:
-        self.memory.note("copy in", self.start, given.start, self.nbytes, stream)
+    def copy_to_device(self, given: Any, stream: int | None = None) -> None:
+        if stream is not None:  # else it is a table of constants
+            self.memory.note("copy in", self.start, given.start, self.nbytes, stream)
 
     def __del__(self) -> None:
         self.memory.note("free", self.start)

@@ -86,6 +86,12 @@ def networks() -> list[Network]:
         b.rmsnorm()
         b.softmax()
         networks.append(b.build())
+    for images, channels, tokens in ((64, 1024, 4), (512, 96, 4), (4, 8192, 2), (32, 768, 16)):
+        b = Builder("a token before few", (images, channels, tokens, 1))
+        b.prepend()
+        b.fc(4)
+        b.softmax()
+        networks.append(b.build())
     for size in (1000, 40_000, 300_000, 6_000_000):
         b = Builder("learning", (1, size, 1, 1))
         b.fc(4)

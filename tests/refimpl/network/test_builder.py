@@ -164,6 +164,10 @@ WRONG = {
     ),
     "a square": (lambda: [b := builder(), b.mul(b.input, b.input)], ("mul", "different")),
     "a leak of nothing": (lambda: builder().leaky_relu(0), ("leaky_relu", "negative_slope", 0)),
+    "channels that are not all there": (
+        lambda: builder().permute_channels([0, 0, 1]), ("permute_channels", [0, 0, 1], "each once"),
+    ),
+    "a token of no number": (lambda: builder().prepend(float("inf")), ("prepend1", "first", "inf")),
     "a scale of no number": (lambda: builder().scale(float("nan")), ("scale", "first", "nan")),
     "larger rows": (lambda: [b := builder(), b.fc(3), b.upsample(2)], ("upsample", (2, 3))),
     "half a factor": (lambda: builder().upsample(1.5), ("upsample", "factor", 1.5)),  # type: ignore[arg-type]

@@ -77,6 +77,15 @@ class LayerScale(nn.Module):
         return x * self.scale
 
 
+class Reordered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("order", torch.tensor([5, 4, 3, 0, 1, 2]), persistent=False)
+
+    def forward(self, x: Any) -> Any:
+        return x.index_select(1, self.order)
+
+
 def shuffled(x: Any) -> Any:
     n, c, h, w = x.shape
     return x.view(n, 2, c // 2, h, w).transpose(1, 2).contiguous().view(n, -1, h, w)
@@ -127,6 +136,9 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
     ),
     "channels last: gate, concatenation": (lambda: channels_last, ["pool", "sigmoid", "mul", "silu", "concat"]),
     "shuffled": (lambda: shuffled, ["channel_shuffle"]),
+    "channels in another order": (lambda: lambda x: x[:, [3, 1, 0, 5, 4, 2]], ["permute_channels"]),
+    "channels by a buffer": (lambda: Reordered(), ["permute_channels"]),
+    "channels in turn": (lambda: lambda x: x[:, [2, 3, 4]], ["take"]),
     "split": (lambda: lambda x: torch.cat(x.split([4, 2], 1)[::-1], 1), ["take", "take", "concat"]),
     "halves, sliced": (lambda: halves, ["take", "take", "join", "take"]),
     "padded": (lambda: lambda x: functional.pad(x, (1, 0, 2, 1), value=0.5), ["pad"]),
@@ -233,6 +245,7 @@ REFUSED: dict[str, tuple[Callable[[], Callable[[Any], Any]], tuple[Any, ...]]] =
     "permuted pooling": (
         lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.MaxPool2d(2)), ("between.1", "permuted"),
     ),
+    "channels, some twice": (lambda: lambda x: x[:, [0, 0, 1, 2, 3, 4]], ("6 numbers", "axis 1", "permutation")),
     "every second row": (lambda: lambda x: x[:, :, ::2], ("step", 2)),
     "a part of the images": (lambda: lambda x: torch.cat([x[1:], x[:1]]), ("slice", "images", "channels or rows")),
     "a part of the columns": (lambda: lambda x: x[:, :, :, 1:].relu(), ("slice", "columns", "channels or rows")),

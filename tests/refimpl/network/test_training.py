@@ -134,6 +134,8 @@ def by_reference(network: Network, state: Arrays, images: np.ndarray) -> np.ndar
             y = reference.batchnorm_inference(x, given["gamma"], given["beta"], mean, variance, options["epsilon"])
         elif layer.kind in ("concat", "join"):
             y = getattr(reference, f"{layer.kind}_forward")(inputs)
+        elif layer.kind == "prepend":
+            y = reference.prepend_forward(x, given["w"])
         elif layer.kind == "dropout":
             y = x
         else:
