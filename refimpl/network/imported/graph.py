@@ -857,6 +857,15 @@ def _layernorm(made: Made, node: Node, inputs: list[Value]) -> Value:
     raise NetworkError(f"{node.name}: a layer normalisation is supported over the channels, with these as last axis")
 
 
+def _groupnorm(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """Of maps, or of a view of them whose second axis is the groups."""
+    (value,), places = inputs, inputs[0].places
+    of_groups = _plain(made, value) and places.axes[0] == made.own(value.layer).axes[0]
+    if not of_groups or places.shape[1] != node.attributes["groups"]:
+        _maps(made, node, value)
+    return Value(made.b.groupnorm(name=node.name, after=value.layer, **node.attributes), places)
+
+
 def _pad(made: Made, node: Node, inputs: list[Value]) -> Value:
     (value,), how = inputs, node.attributes
     x = _maps(made, node, value)
@@ -871,7 +880,7 @@ OPERATIONS: dict[str, Operation] = {
     "batchnorm": _method("batchnorm"), "lrn": _method("lrn"), "dropout": _method("dropout", _any),
     "drop_path": _method("drop_path", _any), "channel_shuffle": _method("channel_shuffle"),
     "permute_channels": _permute_channels,
-    "layernorm": _layernorm, "groupnorm": _method("groupnorm"), "view": _view,
+    "layernorm": _layernorm, "groupnorm": _groupnorm, "view": _view,
     "concat": _concat, "add": _join, "pad": _pad, "mul": _mul, "scale": _scale,
     "softmax": _as_it_is, "identity": _as_it_is, "attention": _attention, "prepend": _prepend,
     "position": _position, "embedding": _embedding,

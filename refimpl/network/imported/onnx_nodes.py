@@ -49,6 +49,7 @@ class _OnnxTranslation:
         self.file, self.batch, self.shapes = file, batch, shapes
         self.names: dict[str, str] = {}  #: value → our node that computes it
         self.made: dict[str, Node] = {}  #: value → that node
+        self.nodes_by_name: dict[str, Node] = {}
         self.makers = {name: node for node in file.graph.node for name in node.output}
         self.readers = Counter(name for node in file.graph.node for name in node.input)
         file.constants.learn(shapes, batch)
@@ -61,6 +62,7 @@ class _OnnxTranslation:
                 name = f"{label(node)}.{number}" if number else label(node)
                 made = translated(name, node.op_type, OPERATORS.get(node.op_type), call)
                 self.names[output], self.made[output] = made.name, made
+                self.nodes_by_name[made.name] = made
                 yield made
 
 
@@ -77,6 +79,13 @@ class OnnxCall(graph.OperatorCall):
 
     def shape_of_input(self) -> tuple[int, ...]:
         return self.of.shapes.get(self.node.input[0], ())
+
+    def channels(self) -> int:
+        """Of the maps that the first input is, or is a view of."""
+        name = self.node.input[0]
+        while (maker := self.of.makers.get(name)) is not None and maker.op_type in RESHAPES:
+            name = maker.input[0]
+        return [*self.of.shapes.get(name, ()), 0, 0][1]
 
     def attribute(self, name: str, default: Any) -> Any:
         """An attribute; a text is decoded."""
@@ -181,7 +190,7 @@ def _matmul(call: OnnxCall) -> Translated:
 
 
 def _add(call: OnnxCall) -> Translated:
-    """The sum of maps, or the bias of the linear layer before it."""
+    """The sum of maps, or the bias of the linear layer or the normalisation of groups before it."""
     given = list(call.node.input)
     constant = [place for place, name in enumerate(given) if name in call.of.file.weights]
     if len(constant) == 1 and len(given) == 2:
@@ -190,6 +199,9 @@ def _add(call: OnnxCall) -> Translated:
         if linear and linear.operation == "linear" and "b" not in linear.weights and call.of.readers[before] == 1:
             linear.weights["b"] = call.weight(constant[0])
             return "identity", {}
+        scaled = linear and linear.operation == "scale" and call.of.readers[before] == 1
+        if linear and scaled and (made := _of_groups(call, linear, constant[0])):
+            return made
     if len(call.inputs) < len(given):
         raise Unsupported("an addition of a constant is supported after a linear layer only, as its bias")
     return "add", {}
@@ -304,12 +316,37 @@ def _set_norm(groups: Callable[[OnnxCall], int | None]) -> Callable[[OnnxCall], 
     """A layer, group or instance normalisation: `groups` of channels."""
 
     def translated(call: OnnxCall) -> Translated:
-        rank = len(call.shape_of_input())
+        rank, count = len(call.shape_of_input()), groups(call)
         call.require(axis=-1 if call.attribute("axis", -1) == -1 else rank - 1)
         weights = {name: call.weight(place) for place, name in ((1, "gamma"), (2, "beta")) if call.optional(place)}
-        return graph.normalised(call, _short(call.attribute("epsilon", 1e-5)), weights, groups(call))
+        if call.node.op_type == "InstanceNormalization" and count != call.channels() and _does_nothing(weights):
+            weights = {}  # groups of channels, as PyTorch's exporters write them
+        return graph.normalised(call, _short(call.attribute("epsilon", 1e-5)), weights, count)
 
     return translated
+
+
+def _does_nothing(weights: Mapping[str, FirstValues]) -> bool:
+    """Whether the factors of a normalisation are 1, and the summands 0."""
+    return all((weight.values == (1 if name == "gamma" else 0)).all() for name, weight in weights.items())
+
+
+def _of_groups(call: OnnxCall, scale: Node, constant: int) -> Translated | None:
+    """The factors and summands of the channels after a normalisation of groups of them, which has none: its own."""
+    before = call.of.nodes_by_name[scale.inputs[0]]
+    while before.operation == "view":
+        before = call.of.nodes_by_name[before.inputs[0]]
+    if before.operation != "groupnorm" or not _does_nothing(before.weights):
+        return None
+    beta = call.weight(constant)
+    if beta.values.size != scale.weights["w"].values.size:
+        return None
+    weights = {"gamma": scale.weights["w"], "beta": beta.moved(lambda values: values.reshape(-1))}
+    if beta.values.size > 1 or not _does_nothing(weights):  # one factor for all channels: none in PyTorch
+        before.weights = weights
+        before.attributes.pop("affine", None)
+    scale.operation, scale.attributes, scale.weights = "identity", {}, {}
+    return "identity", {}
 
 
 def _transpose(call: OnnxCall) -> Translated:

@@ -123,6 +123,9 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
         lambda: nn.Sequential(nn.Flatten(), nn.Linear(216, 8), nn.LayerNorm(8)),
         ["fc", "layernorm"],
     ),
+    "group norm": (lambda: nn.GroupNorm(2, 6), ["groupnorm"]),
+    "group norm, a group a channel": (lambda: nn.GroupNorm(6, 6, eps=1e-4), ["groupnorm"]),
+    "group norm of one group, plain": (lambda: nn.GroupNorm(1, 6, affine=False), ["groupnorm"]),
     "instance norm": (lambda: nn.InstanceNorm2d(6, affine=True), ["groupnorm"]),
     "permuted rows": (lambda: nn.Sequential(Permute(0, 2, 3, 1), nn.Flatten()), []),
     "rows among the channels": (lambda: Rearranged(), []),
@@ -159,7 +162,6 @@ CASES: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
 
 #: What PyTorch's exporter writes in other operators, or with weights that the module has not.
 PYTORCH_ALONE: dict[str, tuple[Callable[[], Callable[[Any], Any]], list[str]]] = {
-    "group norm": (lambda: nn.GroupNorm(2, 6), ["groupnorm"]),
     "shuffled by its operator": (lambda: nn.ChannelShuffle(3), ["channel_shuffle"]),
     "layer norm without weights": (
         lambda: nn.Sequential(nn.Flatten(), nn.LayerNorm(216, elementwise_affine=False)), ["groupnorm"],
