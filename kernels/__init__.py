@@ -7,6 +7,7 @@ One file a family, each with plain functions over arrays: NumPy arrays run on th
     batchnorm    layernorm    lrn    dropout    relu    softmax      sgd    the optimiser's step
     concat       join (and fork)    upsample            elementwise  fill, copy, axpy
     drop_path    channel_shuffle    permute_channels    take    pad    prepend
+    embedding    position    of tokens
     activation   what the smooth activations share, a file each; functions: their exp, erf, tanh and sigmoid
 
     reference    the same in plain NumPy: the oracle    declare, launch   declaring, launching and binding kernels

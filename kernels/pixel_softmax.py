@@ -1,5 +1,7 @@
 """Softmax over the channels of every pixel, with a label a pixel: segmentation.  x is (N, C, H, W).
 
+A token is a pixel of a map one column wide: x is (N, C, T, 1), and its channels are the words of a vocabulary.
+
     softmax:         y[n, c, p] = exp(x[n, c, p] - largest of pixel p) / (the sum of these over the channels)
     cross-entropy:   losses[n] = (the sum of -log(y[n, labels[n, p], p]) over the pixels that count) · N / counted
     backward:        dx[n, c, p] = (y[n, c, p] - (1 if c is labels[n, p] else 0)) / counted, and 0 for a pixel that
@@ -9,12 +11,15 @@ A pixel whose label is `ignore_index` does not count.  `counted` is the number o
 the mean of the losses is the mean over the pixels that count, as in PyTorch.  It is computed on the device.  If no
 pixel counts, the losses are NaN.  As in `kernels.softmax`, any other label outside of 0 … C - 1 is a loss of NaN.
 
-softmax, backward   one thread a pixel goes through its channels, so that neighbours read neighbours.
+softmax             a block takes 32 neighbouring pixels, with eight threads each, or 256 where there are few channels;
+                    the threads' maxima and sums meet in a tree.  Neighbours read neighbours, four numbers each
+                    between two barriers: a CPU takes them 16 at a time.
+backward            in place: a block takes 256 neighbouring pixels, and 32 channels.
 cross-entropy       one block of 256 threads for 4096 pixels of an image: their sum and their number, each in a tree;
                     then one block adds up the parts, image by image, in ascending order.
 
-Forward moves 16 bytes a number (x twice, y three times, in the cache where channels are few), backward 8.  The parts'
-sums are in the workspace, 8 bytes for every 4096 pixels.
+Forward moves 16 bytes a number (x three times, from the cache where channels are few), backward 8.  The parts' sums
+are in the workspace, 8 bytes for every 4096 pixels.  y may be x, and dx y: logits, shares and gradient in one buffer.
 """
 
 from __future__ import annotations
@@ -24,36 +29,94 @@ from typing import Any
 
 import numpy as np
 
+from kernels import elementwise
+from kernels.activation import start
 from kernels.arguments import KernelError, check, check_shape
-from kernels.division import divide, reciprocal
 from kernels.elementwise import size
-from kernels.launch import Floats, Ints, ceil_div, kernel, launch
+from kernels.functions import exp
+from kernels.launch import Floats, Ints, Kernel, ceil_div, kernel, launch
 from kernels.shim import cuda
 
 THREADS = 256
+FEW, MANY = 256, 32  #: pixels of a block, forward: where there are few channels, and where there are many
+EACH = 4  #: values of a thread between two barriers
+CHANNELS = 32  #: of a block, backward
 PART = 4096  #: pixels of an image whose losses a block adds up
 ZERO, ONE = np.float32(0), np.float32(1)
 
 
-@kernel(block=THREADS)
-def pixel_softmax_forward(x: Floats, y: Floats, pixels: int, channels: int, area: int, by_area: int) -> None:
-    """One thread a pixel: its maximum, its sum of exponentials, then their shares."""
-    i = np.uint32(cuda.grid(1))
-    if i < pixels:
-        image = divide(i, by_area)
-        first = np.int64(i) + np.int64(image) * (channels - 1) * area
-        largest = x[np.uint32(first)]
-        for c in range(1, channels):
-            largest = max(largest, x[np.uint32(first + c * area)])
-        sum_ = ZERO
-        for c in range(channels):
-            e = np.uint32(first + c * area)
-            grown = math.exp(x[e] - largest)
-            y[e] = grown
-            sum_ += grown
-        share = ONE / sum_
-        for c in range(channels):
-            y[np.uint32(first + c * area)] *= share
+def forward_kernel(lanes: int) -> Kernel:
+    """For `lanes` neighbouring pixels a block; the threads of one column share a pixel's channels."""
+    deep = THREADS // lanes
+    together = EACH * deep
+
+    @kernel(block=(lanes, deep), name=f"pixel_softmax_forward_{lanes}")
+    def pixel_softmax_forward(x: Floats, y: Floats, channels: int, area: int, blocks: int) -> None:
+        """`blocks` an image: the pixels' maxima, their sums of exponentials, then the shares."""
+        largest = cuda.shared.array((deep, lanes), np.float32)
+        sums = cuda.shared.array((deep, lanes), np.float32)
+        grown = cuda.shared.array((together, lanes), np.float32)
+        p = np.int64(cuda.threadIdx.x)
+        row = np.int64(cuda.threadIdx.y)
+        image = np.int64(cuda.blockIdx.x) // blocks
+        first = (np.int64(cuda.blockIdx.x) - image * blocks) * lanes
+        start = image * channels * area + first
+        there = min(area - first, np.int64(lanes))
+
+        inside = min(row, channels - 1) * area + min(p, there - 1)
+        largest[np.uint32(row), np.uint32(p)] = x[np.uint32(start + inside)]
+        sums[np.uint32(row), np.uint32(p)] = ZERO
+        cuda.syncthreads()
+        for k in range(0, channels, together):
+            for u in range(EACH):
+                at = k + u * deep + row
+                if at < channels and p < there:
+                    value = x[np.uint32(start + at * area + p)]
+                    largest[np.uint32(row), np.uint32(p)] = max(largest[np.uint32(row), np.uint32(p)], value)
+            cuda.syncthreads()
+        half = deep // 2
+        while half > 0:
+            if row < half:
+                value = largest[np.uint32(row + half), np.uint32(p)]
+                largest[np.uint32(row), np.uint32(p)] = max(largest[np.uint32(row), np.uint32(p)], value)
+            cuda.syncthreads()
+            half //= 2
+
+        for k in range(0, channels, together):
+            for u in range(EACH):
+                at = k + u * deep + row
+                if at < channels and p < there:
+                    share = exp(x[np.uint32(start + at * area + p)] - largest[0, np.uint32(p)])
+                    sums[np.uint32(row), np.uint32(p)] += share
+            cuda.syncthreads()
+        half = deep // 2
+        while half > 0:
+            if row < half:
+                sums[np.uint32(row), np.uint32(p)] += sums[np.uint32(row + half), np.uint32(p)]
+            cuda.syncthreads()
+            half //= 2
+        if row == 0:
+            sums[np.uint32(row), np.uint32(p)] = ONE / sums[np.uint32(row), np.uint32(p)]
+        cuda.syncthreads()
+
+        for k in range(0, channels, together):
+            for u in range(EACH):
+                at = k + u * deep + row
+                if at < channels and p < there:
+                    share = exp(x[np.uint32(start + at * area + p)] - largest[0, np.uint32(p)])
+                    grown[np.uint32(u * deep + row), np.uint32(p)] = share * sums[0, np.uint32(p)]
+            cuda.syncthreads()  # y may be x: a CPU reads all of these numbers before it writes one
+            for u in range(EACH):
+                at = k + u * deep + row
+                if at < channels and p < there:
+                    y[np.uint32(start + at * area + p)] = grown[np.uint32(u * deep + row), np.uint32(p)]
+            cuda.syncthreads()
+
+    return pixel_softmax_forward
+
+
+#: Pixels of a block → kernel: of few channels, and of many.
+FORWARD = {lanes: forward_kernel(lanes) for lanes in (FEW, MANY)}
 
 
 @kernel(block=THREADS)
@@ -128,30 +191,21 @@ def pixel_softmax_losses(
 
 @kernel(block=THREADS)
 def pixel_softmax_backward(
-    y: Floats,
-    labels: Ints,
-    counted: Floats,
-    dx: Floats,
-    pixels: int,
-    channels: int,
-    area: int,
-    by_area: int,
-    ignored: int,
-    weight: float,
+    dx: Floats, labels: Ints, counted: Floats, channels: int, area: int, blocks: int, ignored: int, weight: float
 ) -> None:
-    """One thread a pixel."""
-    i = np.uint32(cuda.grid(1))
-    if i < pixels:
-        image = divide(i, by_area)
-        first = np.int64(i) + np.int64(image) * (channels - 1) * area
-        label = np.int64(labels[i])
-        share = weight / counted[0]
-        if label == ignored:
-            share = ZERO
-        for c in range(channels):
-            e = np.uint32(first + c * area)
+    """Block (i, j): 256 pixels of image i // blocks and 32 channels; in place on the shares."""
+    t = np.int64(cuda.threadIdx.x)
+    image = np.int64(cuda.blockIdx.x) // blocks
+    pixel = (np.int64(cuda.blockIdx.x) - image * blocks) * THREADS + t
+    first = np.int64(cuda.blockIdx.y) * CHANNELS
+    for c in range(first, min(first + CHANNELS, channels)):
+        if pixel < area:
+            label = np.int64(labels[np.uint32(image * area + pixel)])
+            e = np.uint32((image * channels + c) * area + pixel)
             right = ONE if c == label else ZERO
-            dx[e] = (y[e] - right) * share
+            share = ZERO if label == ignored else weight / counted[0]
+            dx[e] = (dx[e] - right) * share
+        cuda.syncthreads()  # a CPU takes the pixels of a channel together
 
 
 def workspace_bytes(shape: tuple[int, ...]) -> int:
@@ -165,8 +219,9 @@ def forward(x: Any, y: Any, *, stream: Any = None) -> None:
     _check_labels("pixel_softmax.forward", "x", x)
     check_shape("pixel_softmax.forward", "y", y, x.shape)
     images, channels, area = x.shape[0], x.shape[1], math.prod(x.shape[2:])
-    sizes = images * area, channels, area, reciprocal(area)
-    launch(pixel_softmax_forward, ceil_div(images * area, THREADS), x, y, *sizes, stream=stream)
+    lanes = FEW if channels < MANY <= area // 8 else MANY
+    blocks = ceil_div(area, lanes)
+    launch(FORWARD[lanes], images * blocks, x, y, channels, area, blocks, stream=stream)
 
 
 def cross_entropy(
@@ -198,10 +253,11 @@ def backward(
     check_shape(where, "dx", dx, y.shape)
     check_shape(where, "counted", counted, (1,))
     images, channels, area = y.shape[0], y.shape[1], math.prod(y.shape[2:])
-    sizes = images * area, channels, area, reciprocal(area), ignore_index, weight
-    launch(
-        pixel_softmax_backward, ceil_div(images * area, THREADS), y, labels, counted, dx, *sizes, stream=stream
-    )  # fmt: skip
+    if start(dx) != start(y):
+        elementwise.copy(y, dx, stream=stream)
+    blocks = ceil_div(area, THREADS)
+    grid, sizes = (images * blocks, ceil_div(channels, CHANNELS)), (channels, area, blocks, ignore_index, weight)
+    launch(pixel_softmax_backward, grid, dx, labels, counted, *sizes, stream=stream)
 
 
 def _check_labels(where: str, name: str, array: Any, labels: Any = None) -> None:

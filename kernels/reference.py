@@ -454,6 +454,30 @@ def _by_channel(x: Array, w: Array) -> Doubles:
     return wide(w).reshape(1, -1, *(1 for _ in x.shape[2:]))
 
 
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+def embedding_forward(tokens: NDArray[np.int32], w: Array) -> Array:
+    """Every token's row of w, as channels."""
+    return np.ascontiguousarray(np.moveaxis(w.reshape(len(w), -1)[tokens], -1, 1))
+
+
+def embedding_backward(tokens: NDArray[np.int32], dy: Array, words: int) -> Array:
+    """A row for every word: the sum over its places."""
+    rows = np.moveaxis(wide(dy).reshape(*dy.shape[:2], -1), 1, -1).reshape(tokens.size, -1)
+    dw = np.zeros((words, rows.shape[1]))
+    np.add.at(dw, tokens.reshape(-1), rows)
+    return rounded(dw)
+
+
+def position_forward(x: Array, w: Array) -> Array:
+    return rounded(wide(x) + wide(w))
+
+
+def position_backward(dy: Array) -> Array:
+    return rounded(wide(dy).sum(axis=0))
+
+
 # -- local response normalisation, across channels ---------------------------------------------------------------------
 
 

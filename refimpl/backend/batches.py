@@ -12,6 +12,7 @@ from refimpl.network import Network, Output, Tensor
 from refimpl.text import counted
 
 AXES = ("image", "channel", "row", "column")
+TOKEN_AXES = ("window", "token")
 
 
 def checked_batch(network: Network, images: Any, labels: Any, whole: bool) -> list[np.ndarray]:
@@ -24,9 +25,10 @@ def checked_batch(network: Network, images: Any, labels: Any, whole: bool) -> li
         whole: whether they are a whole batch; otherwise any number of images will do.
     """
     inputs = _several("images", images, len(network.inputs), f"inputs of {network.name}")
-    found = [checked_images(network, one, whole, x) for one, x in zip(inputs, network.inputs, strict=True)]
+    found = [checked_input(network, one, whole, x) for one, x in zip(inputs, network.inputs, strict=True)]
     if len({len(one) for one in found}) > 1:
-        raise BatchError(f"there are {' and '.join(str(len(one)) for one in found)} images; give as many to each input")
+        counts = " and ".join(str(len(one)) for one in found)
+        raise BatchError(f"there are {counts} {network.example}s; give as many to each input")
     outputs = network.outputs
     several = isinstance(labels, tuple | list) and len(outputs) > 1
     each = _several("labels", labels, len(outputs), f"losses of {network.name}") if several else [labels] * len(outputs)
@@ -42,6 +44,27 @@ def _several(what: str, given: Any, count: int, of: str) -> Sequence[Any]:
     if not isinstance(given, tuple | list) or len(given) != count:
         raise BatchError(f"{what} are no tuple of {count} arrays; give one for each of the {count} {of}")
     return given
+
+
+def checked_input(network: Network, given: Any, whole: bool, x: Tensor) -> np.ndarray:
+    """Images or tokens as this input takes them: `whole` batches, or any number of images."""
+    return checked_tokens(network, given, whole, x) if x.dtype == "int32" else checked_images(network, given, whole, x)
+
+
+def checked_tokens(network: Network, tokens: Any, whole: bool, x: Tensor) -> np.ndarray:
+    """Windows of tokens, int32, each a word that every embedding knows which reads this input."""
+    given, wanted, words = np.asarray(tokens), x.shape, network.words(x)
+    if given.ndim != 2 or given.shape[1:] != wanted[1:] or not len(given) or (whole and len(given) != wanted[0]):
+        number = str(wanted[0]) if whole else "windows"
+        raise BatchError(f"tokens have the shape {given.shape}; {network.name} takes ({number}, {wanted[1]})")
+    if not np.issubdtype(given.dtype, np.integer):
+        raise BatchError(f"tokens are {given.dtype}; give whole numbers: tokens.astype(numpy.int32)")
+    wrong = (given < 0) | (given >= words)
+    if wrong.any():
+        first = [int(axis[0]) for axis in np.nonzero(wrong)]
+        where = _where(first, TOKEN_AXES)
+        raise BatchError(f"{given[tuple(first)]} at {where} is no token of {network.name}: there are 0 to {words - 1}")
+    return given.astype(np.int32)
 
 
 def checked_images(network: Network, images: Any, whole: bool, x: Tensor | None = None) -> np.ndarray:
@@ -81,9 +104,9 @@ def _refuse_not_finite(what: str, given: np.ndarray, reader: str) -> None:
     )
 
 
-def _where(place: Sequence[int]) -> str:
+def _where(place: Sequence[int], axes: Sequence[str] = ()) -> str:
     """The place of a number in a batch: of an image's, of a pixel's or of one in a map."""
-    axes = (AXES[0], *AXES[2:]) if len(place) == 3 else AXES
+    axes = axes or ((AXES[0], *AXES[2:]) if len(place) == 3 else AXES)
     return ", ".join(f"{name} {i}" for name, i in zip(axes, place, strict=False))
 
 
@@ -106,7 +129,7 @@ def checked_labels(network: Network, labels: Any, count: int, output: Output | N
     classes = output.classes
     if given.shape != (count,):
         raise BatchError(
-            f"labels have the shape {given.shape}; give one class number for each of {counted(count, 'image')}"
+            f"labels have the shape {given.shape}; give one class number for each of {counted(count, network.example)}"
         )
     if not np.issubdtype(given.dtype, np.integer):
         raise BatchError(f"labels are {given.dtype}; give whole numbers, 0 to {classes - 1}")
@@ -114,15 +137,19 @@ def checked_labels(network: Network, labels: Any, count: int, output: Output | N
     if len(wrong):
         first = int(wrong[0])
         raise BatchError(
-            f"label {given[first]} of image {first} is no class of {network.name}: there are 0 to {classes - 1}"
+            f"label {given[first]} of {network.example} {first} is no class of {network.name}: there are 0 to "
+            f"{classes - 1}"
         )
     return given.astype(np.int32)
 
 
 def _checked_pixels(network: Network, output: Output, given: np.ndarray, count: int) -> np.ndarray:
     classes, ignored, wanted = output.classes, output.ignore_index, (count, *output.labels.shape[1:])
+    if given.shape == plain_shape(wanted):  # of tokens
+        given = given.reshape(wanted)
     if given.shape != wanted:
-        raise BatchError(f"labels have the shape {given.shape}; give one class number a pixel, {wanted}")
+        each = wanted if network.place == "pixel" else plain_shape(wanted)
+        raise BatchError(f"labels have the shape {given.shape}; give one class number a {network.place}, {each}")
     if not np.issubdtype(given.dtype, np.integer):
         raise BatchError(f"labels are {given.dtype}; give whole numbers, 0 to {classes - 1}")
     counts = given != ignored
@@ -130,8 +157,9 @@ def _checked_pixels(network: Network, output: Output, given: np.ndarray, count: 
     if wrong.any():
         first = [int(axis[0]) for axis in np.nonzero(wrong)]
         raise BatchError(
-            f"label {given[tuple(first)]} at {_where(first)} is no class of {network.name}: there are 0 to "
-            f"{classes - 1}, and {ignored} for a pixel that does not count"
+            f"label {given[tuple(first)]} at {_where(first, TOKEN_AXES if network.place == 'token' else ())} is no "
+            f"class of {network.name}: there are 0 to {classes - 1}, and {ignored} for a {network.place} that does not "
+            "count"
         )
     if not counts.any():
         raise BatchError(f"every label is {ignored}, which does not count: there is nothing to learn from this batch")

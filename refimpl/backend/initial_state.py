@@ -42,8 +42,10 @@ def seed_of_rank(seed: int, rank: int) -> int:
 def spread(layer: Layer, shape: tuple[int, ...]) -> float:
     """He's rule, sqrt(2 / inputs of one output), which keeps the variance through a ReLU; before the softmax, none.
 
-    He, Zhang, Ren, Sun: "Delving deep into rectifiers", 2015, eq. 10.
+    He, Zhang, Ren, Sun: "Delving deep into rectifiers", 2015, eq. 10.  A layer's own option "spread" comes before it.
     """
+    if "spread" in layer.options:
+        return float(layer.options["spread"])
     gain = 1 if any(consumer.traits.work == "loss" for consumer in layer.consumers) else 2
     terms = layer.traits.terms(layer) if layer.traits.terms else prod(shape[1:])
     return sqrt(gain / terms)

@@ -180,6 +180,8 @@ class Trainer:
     def step(self, images: Any, labels: Any) -> float:
         """Learn from one batch: float32 images, whole-number labels or float32 targets; the mean loss, over all ranks.
 
+        Of tokens, int32, a batch is (windows, tokens), and its labels are of the same shape.
+
         A network of several inputs takes a tuple of images; one of several losses takes a tuple of labels, or labels
         that all of them compare with.  Their losses are added up, each times its weight.
 

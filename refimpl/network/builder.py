@@ -37,17 +37,29 @@ UPSAMPLING = ("nearest", "bilinear")
 LARGEST_LRN = 16  #: channels; `kernels.lrn.SLOTS`
 
 
-class Builder:
-    """A network under description; `shape` is that of the input batch: images, channels, height, width."""
+#: The axes of an input, by the type of its numbers: images, or tokens, which an embedding reads.
+AXES = {
+    "float32": {"images": "the batch", "channels": "the number of channels", "height": "the height",
+                "width": "the width"},
+    "int32": {"windows": "the batch", "tokens": "the number of tokens"},
+}  # fmt: skip
 
-    def __init__(self, name: str, shape: Sequence[int], conventions: Conventions = VDNN) -> None:
-        if len(shape) != 4:
-            raise NetworkError(f"{name}: the input's shape is {tuple(shape)}; give (images, channels, height, width)")
-        for what, size in zip(("the batch", "the number of channels", "the height", "the width"), shape, strict=True):
-            _whole(name, size, what)
+
+class Builder:
+    """A network under description.
+
+    Args:
+        name: the network's.
+        shape: of the input batch: images, channels, height, width; or of tokens (`dtype="int32"`): windows, tokens.
+        conventions: by which published systems' versions of one network differ.
+        dtype: "float32", or "int32" for whole numbers, each of which stands for a row of an embedding's table.
+    """
+
+    def __init__(
+        self, name: str, shape: Sequence[int], conventions: Conventions = VDNN, dtype: str = "float32"
+    ) -> None:
         self.name, self.conventions = name, conventions
-        self.input = Layer("input", "data", (), {})
-        self.input.shape = tuple(int(size) for size in shape)
+        self.input = self._input("input", shape, dtype)
         self.inputs = [self.input]
         self.last = self.input
         self.layers: list[Layer] = []
@@ -57,16 +69,32 @@ class Builder:
         self._fused = 0  #: ReLUs that are part of a layer: they count, so that dropout's masks are the same
         self._built = False
 
-    def add_input(self, name: str, shape: Sequence[int]) -> Layer:
-        """Another input beside the first: maps of (images, channels, height, width), or numbers (images, …, 1, 1)."""
+    def _input(self, name: str, shape: Sequence[int], dtype: str) -> Layer:
+        if dtype not in AXES:
+            raise NetworkError(f"{self.name}: {name} cannot be of {dtype!r}; give {' or '.join(AXES)}")
+        axes = AXES[dtype]
+        if len(shape) != len(axes):
+            wanted = ", ".join(axes)
+            raise NetworkError(f"{self.name}: the {name}'s shape is {tuple(shape)}; give ({wanted})")
+        for what, size in zip(axes.values(), shape, strict=True):
+            _whole(self.name, size, what)
+        layer = Layer(name, "data", (), {} if dtype == "float32" else {"dtype": dtype})
+        layer.shape = tuple(int(size) for size in shape)
+        return layer
+
+    def add_input(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Layer:
+        """Another input beside the first: maps of (images, channels, height, width), or numbers (images, …, 1, 1).
+
+        Or tokens, with `dtype="int32"`.
+        """
         self._refuse_if_built()
-        if len(shape) != 4 or min(shape) < 1 or shape[0] != self.input.shape[0]:
-            wanted = f"({self.input.shape[0]}, channels, height, width)"
-            raise NetworkError(f"{self.name}: the input {name} has the shape {tuple(shape)}; give {wanted}")
+        axes = [*AXES.get(dtype, shape)][1:]
+        if len(shape) != 1 + len(axes) or min(shape) < 1 or shape[0] != self.input.shape[0]:
+            wanted = ", ".join((str(self.input.shape[0]), *map(str, axes)))
+            raise NetworkError(f"{self.name}: the input {name} has the shape {tuple(shape)}; give ({wanted})")
         if name in self._names:
             raise NetworkError(f"{self.name}: there is a layer named {name!r} already; take another name")
-        layer = Layer(name, "data", (), {})
-        layer.shape = tuple(int(size) for size in shape)
+        layer = self._input(name, shape, dtype)
         self.inputs.append(layer)
         self._known.add(layer)
         self._names.add(name)
@@ -85,6 +113,7 @@ class Builder:
         after: Layer | None = None,
         groups: int = 1,
         dilation: Size = 1,
+        spread: float | None = None,
     ) -> Layer:
         """A convolution.  Window, stride, padding and dilation are one number for both axes, or (vertical, horizontal).
 
@@ -98,12 +127,13 @@ class Builder:
             after: the layer whose output it reads (None: the last one).
             groups: of channels; each filter sees one group.  As many groups as channels: a depthwise convolution.
             dilation: rows and columns from one tap of a filter to the next.
+            spread: the standard deviation of the first weights (None: He's rule).
         """
         layer = self._new("conv", name, [after or self.last])
         options: dict[str, Any] = self._moved_window(layer, window, stride, pad)
         options["dilation"] = _pair(layer, dilation, "dilation", 1)
         options |= {"filters": _whole(layer, filters, "filters"), "groups": _whole(layer, groups, "groups")}
-        layer.options = {**options, "bias": bias}
+        layer.options = {**options, "bias": bias, **_spread(layer, spread)}
         self._check_groups(layer)
         return self._add(layer, (layer.producers[0].shape[0], int(filters), *self._moved(layer, convolved)))
 
@@ -216,10 +246,13 @@ class Builder:
         """No layer: a fully connected layer and a softmax read an image's maps as one row."""
         return after or self.last
 
-    def fc(self, outputs: int, bias: bool = True, name: str | None = None, after: Layer | None = None) -> Layer:
-        """Fully connected to every number of an image's maps."""
+    def fc(
+        self, outputs: int, bias: bool = True, name: str | None = None, after: Layer | None = None,
+        spread: float | None = None,
+    ) -> Layer:  # fmt: skip
+        """Fully connected to every number of an image's maps; `spread` as a convolution's."""
         layer = self._new("fc", name, [after or self.last])
-        layer.options = {"outputs": _whole(layer, outputs, "outputs"), "bias": bias}
+        layer.options = {"outputs": _whole(layer, outputs, "outputs"), "bias": bias, **_spread(layer, spread)}
         return self._add(layer, (layer.producers[0].shape[0], int(outputs)))
 
     def relu(self, name: str | None = None, after: Layer | None = None, at_most: float | None = None) -> Layer:
@@ -289,6 +322,34 @@ class Builder:
         if not -inf < first < inf:
             raise NetworkError(f"{name or 'scale'}: first is {first!r}; give a number")
         return self._same("scale", name, after, first=float(first))
+
+    def embedding(
+        self, words: int, channels: int, name: str | None = None, after: Layer | None = None, spread: float = 0.02
+    ) -> Layer:
+        """For every token of an input of tokens its row of a learnt table: maps of (windows, channels, tokens, 1).
+
+        Args:
+            words: rows of the table; a token is a whole number from 0 to words - 1.
+            channels: numbers of a row.
+            name: the layer's name (None: its kind and a number).
+            after: the input that it reads (None: the first).
+            spread: the standard deviation of the table's first values.
+        """
+        layer = self._new("embedding", name, [after or self.last])
+        if "dtype" not in layer.producers[0].options:
+            raise NetworkError(f"{layer}: {layer.producers[0]} has no tokens; describe it with dtype='int32'")
+        layer.options = {"words": _whole(layer, words, "words"), **_spread(layer, spread)}
+        windows, tokens = layer.producers[0].shape
+        return self._add(layer, (windows, _whole(layer, channels, "channels"), tokens, 1))
+
+    def position(self, name: str | None = None, after: Layer | None = None, spread: float = 0.02) -> Layer:
+        """A learnt number added to each number of an image, or of a window of tokens, the same for all of them.
+
+        It tells positions apart.  `spread` is the standard deviation of the first values.
+        """
+        layer = self._new("position", name, [after or self.last])
+        layer.options = _spread(layer, spread)
+        return self._add(layer, layer.producers[0].shape)
 
     def lrn(
         self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0,
@@ -483,9 +544,10 @@ class Builder:
     def pixel_softmax(
         self, ignore_index: int = -100, name: str | None = None, after: Layer | None = None, weight: float = 1.0
     ) -> Layer:
-        """Softmax with cross-entropy for every pixel, over the channels: an end of a network that segments images.
+        """Softmax with cross-entropy for every pixel or token, over the channels: an end with labels for each.
 
-        The loss is the mean over the pixels that count: those whose label is not `ignore_index`.
+        Such networks segment images, or write text.  The loss is the mean over the pixels that count: those whose
+        label is not `ignore_index`.
         """
         if not isinstance(ignore_index, int) or not -(2**31) <= ignore_index < 2**31:
             raise NetworkError(
@@ -513,13 +575,16 @@ class Builder:
     def share(self, first: Layer, *others: Layer) -> None:
         """Have other layers take the parameters of the first, convolutions or fully connected layers of one shape.
 
-        There is one weight for all: its gradient is the sum over the layers, and it is updated once.
+        There is one weight for all: its gradient is the sum over the layers, and it is updated once.  A 1×1
+        convolution without a bias may share the table of an embedding, of as many words as it has filters.
         """
         self._refuse_if_built()
         for layer in (first, *others):
             if layer not in self._known:
                 raise NetworkError(f"{layer!r} is no layer of {self.name}")
-            if layer.kind != first.kind or not (layer.traits.work == "product" and layer.traits.learns):
+            tied = {layer.kind, first.kind} == {"embedding", "conv"}
+            multiplies = layer.traits.work == "product" and layer.traits.learns
+            if not tied and not (layer.kind == first.kind and (multiplies or layer.kind == "embedding")):
                 raise NetworkError(f"{layer} is of the kind {layer.kind}; what layers of one kind learn can be shared")
         for layer in others:
             if layer is first or layer.shares or first.shares or any(one.shares is layer for one in self.layers):
@@ -546,7 +611,7 @@ class Builder:
     def _insert_forks(self) -> None:
         forks = {}
         for layer in (*self.inputs, *self.layers):
-            if len(layer.consumers) > 1:
+            if len(layer.consumers) > 1 and "dtype" not in layer.options:  # tokens are read, and have no gradient
                 forks[layer] = fork = Layer(f"{layer.name}.fork", "fork", (layer,), {})
                 fork.shape, fork.consumers, layer.consumers = layer.shape, layer.consumers, [fork]
         for layer in self.layers:
@@ -564,6 +629,8 @@ class Builder:
                 raise NetworkError(f"{layer}: {x!r} is no layer of {self.name}")
             if x.traits.work == "loss":
                 raise NetworkError(f"{layer}: no layer can follow the {x.kind}")
+            if "dtype" in x.options and kind != "embedding":
+                raise NetworkError(f"{layer}: {x} has tokens, which only an embedding reads")
         return layer
 
     def _free_name(self, kind: LayerKind) -> str:
@@ -663,6 +730,7 @@ ELSEWHERE = {
     "mse": "mean_squared_error", "mse_loss": "mean_squared_error", "mseloss": "mean_squared_error",
     "mha": "attention", "multihead_attention": "attention", "scaled_dot_product_attention": "attention",
     "num_heads": "heads", "num_kv_heads": "kv_heads", "is_causal": "causal", "rms_norm": "rmsnorm",
+    "vocabulary": "words", "num_embeddings": "words", "embedding_dim": "channels", "std": "spread",
     "bce": "binary_cross_entropy", "bcewithlogitsloss": "binary_cross_entropy",
     "binary_cross_entropy_with_logits": "binary_cross_entropy", "ignored": "ignore_index",
 }  # fmt: skip
@@ -703,6 +771,13 @@ def _whole(where: Layer | str, number: Any, what: str, least: int = 1) -> int:
     if whole != number or whole < least:
         raise NetworkError(f"{where}: {what} is {number!r}; give a whole number of at least {least}")
     return whole
+
+
+def _spread(layer: Layer, spread: float | None) -> dict[str, float]:
+    """The option of that name; without one, none."""
+    if spread is not None and not 0 < spread < inf:
+        raise NetworkError(f"{layer}: spread is {spread!r}; give a number above 0")
+    return {} if spread is None else {"spread": float(spread)}
 
 
 def _mode(layer: Layer, mode: str) -> str:

@@ -15,6 +15,8 @@
 | softmax | x → y, or in place | y | in place on y; new if forward was in place |
 | mul | x, gate → y | x, gate, dy | x's in place on dy, the gate's new |
 | scale | x, w → y | x, dy | in place on dy |
+| embedding | tokens, w → y | tokens, dy | none |
+| position | x, w → y, or in place | dy | dy itself |
 | concat | xs → y | dy | one new an input |
 | join | xs → y, their sum | dy | the first input's is dy itself, the others' are copies |
 | fork | x → ys, copies | dys | summed into the first |
@@ -194,10 +196,13 @@ def _softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
 def _pixel_softmax(network: Shared, layer: Layer, y: Tensor) -> list[Call]:
     x, output = layer.x, network.output_of[layer]
     filled = {"losses": output.losses, "counted": output.counted}
+    shares = {"x": x, "y": y}
     arguments = {"y": y, "labels": output.labels, **filled, **layer.options, "workspace": network.scratch}
     writes = [tensor for tensor in (*filled.values(), *network.scratches) if tensor]
     return [
-        Call("pixel_softmax.forward", {"x": x, "y": y}, [x], [y]),
+        Call("pixel_softmax.forward", shares, updates=[y])
+        if x is y
+        else Call("pixel_softmax.forward", shares, [x], [y]),
         Call("pixel_softmax.cross_entropy", arguments, [y, output.labels], writes),
     ]
 
@@ -267,6 +272,17 @@ def _prepend_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("prepend.forward", {**given, "y": layer.y}, given.values(), [layer.y])]
 
 
+def _embedding_forward(network: Shared, layer: Layer) -> list[Call]:
+    given = {"tokens": layer.x, **_weights(layer)}
+    return [Call("embedding.forward", {**given, "y": layer.y}, given.values(), [layer.y])]
+
+
+def _position_forward(network: Shared, layer: Layer) -> list[Call]:
+    x, y, w = layer.x, layer.y, layer.parameters["w"].weight
+    arguments, (reads, writes, updates) = {"x": x, "w": w, "y": y}, ([w], [], [y]) if x is y else ([x, w], [y], [])
+    return [Call("position.forward", arguments, reads, writes, updates)]
+
+
 def _fork_forward(network: Shared, layer: Layer) -> list[Call]:
     return [Call("join.fork_forward", {"x": layer.x, "ys": tuple(layer.outputs)}, [layer.x], layer.outputs)]
 
@@ -281,6 +297,7 @@ FORWARD: dict[str, Callable[[Shared, Layer], list[Call]]] = {
     "rmsnorm": _rmsnorm_forward,
     "dropout": _dropout_forward, **dict.fromkeys(LOSSES, _loss_forward), "mul": _mul_forward, "scale": _scale_forward,
     "concat": _meeting_forward, "join": _meeting_forward, "fork": _fork_forward, "attention": _attention_forward,
+    "embedding": _embedding_forward, "position": _position_forward,
 }  # fmt: skip
 
 
@@ -541,7 +558,7 @@ class Backward:
         return [call, *self._becomes(y, layer.x)]
 
     def _pixel_softmax(self, layer: Layer) -> list[Call]:
-        """The gradient overwrites the probabilities."""
+        """The gradient overwrites the probabilities, which may have overwritten the logits."""
         y, output = layer.y, self.network.output_of[layer]
         arguments = {"y": y, "labels": output.labels, "counted": output.counted, "dx": y, **layer.options}
         reads = [tensor for tensor in (output.labels, output.counted) if tensor]
@@ -569,6 +586,25 @@ class Backward:
         writes = [w.gradient, *self.network.scratches]
         call = Call("scale.backward", arguments, [x, w.weight], writes, updates=[dy])
         return [call, *self._becomes(dy, x), *self._update(layer)]
+
+    def _embedding(self, layer: Layer) -> list[Call]:
+        """The gradient of its table, which that of a layer after it may be in already: the shared one's."""
+        tokens, dy, w = layer.x, self._dy(layer), layer.parameters["w"]
+        if w.frozen:
+            return []
+        added = self.parts[w] > 0
+        arguments = {"tokens": tokens, "dy": dy, "dw": w.gradient, "added": added, "workspace": self.network.scratch}
+        writes = [*([] if added else [w.gradient]), *self.network.scratches]
+        call = Call("embedding.backward", arguments, [tokens, dy], writes, [w.gradient] if added else [])
+        return [call, *self._update(layer)]
+
+    def _position(self, layer: Layer) -> list[Call]:
+        """The gradient of x is dy itself."""
+        dy, w, calls = self._dy(layer), layer.parameters["w"], []
+        if not w.frozen:
+            calls = [Call("position.backward", {"dy": dy, "dw": w.gradient}, [dy], [w.gradient])]
+        passed_on = layer.producers[0].learns and not layer.in_place
+        return calls + (self._becomes(dy, layer.x) if passed_on else []) + self._update(layer)
 
     def _concat(self, layer: Layer) -> list[Call]:
         """Every input's gradient is computed, needed or not: the kernels split dy as a whole."""

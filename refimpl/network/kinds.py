@@ -16,6 +16,7 @@ from math import prod
 from typing import Any, Literal, Protocol
 
 from refimpl.network.shapes import (
+    embedding_workspace,
     layernorm_workspace,
     loss_parts_workspace,
     normalisation_workspace,
@@ -40,6 +41,8 @@ LayerKind = Literal[
     "leaky_relu",
     "mul",
     "scale",
+    "embedding",
+    "position",
     "lrn",
     "batchnorm",
     "layernorm",
@@ -140,6 +143,7 @@ class Traits:
     #: Terms of the sum that an output is, by which weights are drawn; by default all axes of "w" but the first.
     terms: Callable[[Described], float] | None = None
     scratch_bytes: Callable[[Described], int] | None = None  #: of a workspace that all layers of this kind share
+    gradients_apart: bool = False  #: whether those of frozen parameters are left out, as a product's are
     choosable: tuple[str, ...] = ()  #: the functions of `kernels` whose algorithm, and so workspace, a plan chooses
     #: y = f(x), element by element: `kernels.KIND.forward(x, y, **options)`, and in place on dy the gradient,
     #: `kernels.KIND.backward(x or y, dy, dx, **options)`.
@@ -265,6 +269,15 @@ TRAITS: Mapping[LayerKind, Traits] = {
         "pass", backward_reads=("x",), parameters=each_channel("w"), first={"w": 1.0},
         scratch_bytes=lambda layer: 4 * prod(layer.shape[:2]),
     ),
+    "embedding": Traits(
+        "pass", backward_reads=("x",),
+        parameters=lambda layer: {"w": (layer.options["words"], layer.shape[1], 1, 1)}, first={"w": None},
+        scratch_bytes=lambda layer: embedding_workspace(layer.x.shape), gradients_apart=True,
+    ),
+    "position": Traits(
+        "pass", backward_reads=(), in_place=True, parameters=lambda layer: {"w": layer.shape[1:]}, first={"w": None},
+        gradients_apart=True,
+    ),
     "lrn": Traits("pass", backward_reads=("x",), library_reads=("y",), sign="kept", published=True),
     "batchnorm": Traits(
         "pass", backward_reads=("x",), parameters=each_channel("gamma", "beta"),
@@ -299,7 +312,7 @@ TRAITS: Mapping[LayerKind, Traits] = {
         loss=Loss("image", lambda layer: (prod(layer.x.shape[1:]),)),
     ),
     "pixel_softmax": Traits(
-        "loss", backward_reads=("y",), sign="never negative",
+        "loss", backward_reads=("y",), in_place=True, sign="never negative",
         scratch_bytes=lambda layer: loss_parts_workspace(layer.shape[0], prod(layer.shape[2:]), 2),
         loss=Loss("pixel", lambda layer: layer.x.shape[1:]),
     ),

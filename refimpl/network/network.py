@@ -156,9 +156,10 @@ class Network:
     def _make_tensors(self, ends: Sequence[Layer]) -> None:
         self.inputs: list[Tensor] = []  #: one for each data layer; the first is named "input"
         for data in self.data:
-            batch = Tensor(data.name, data.shape, "input", managed=self.conventions.input_managed)
+            dtype = data.options.get("dtype", "float32")
+            batch = Tensor(data.name, data.shape, "input", managed=self.conventions.input_managed, dtype=dtype)
             data.outputs = [batch]
-            data.learns = self.conventions.input_gradient and not self.learning.frozen
+            data.learns = self.conventions.input_gradient and not self.learning.frozen and dtype == "float32"
             self.inputs.append(batch)
             (self.managed if batch.managed else self.resident).append(batch)
         self.input = self.inputs[0]
@@ -208,6 +209,8 @@ class Network:
         """Whether a layer that may has no map of its own."""
         if layer.kind == "softmax":
             return self._takes_over(layer)
+        if layer.kind == "pixel_softmax":  # its input is as large as a vocabulary: one buffer also has the gradient
+            return self._in_place(layer)
         return layer.traits.work == "loss" or self._in_place(layer)
 
     def _in_place(self, layer: Layer) -> bool:
@@ -236,7 +239,8 @@ class Network:
             frozen = self.learning.freezes(owner.name, name)
             weight = self._resident(full, shape, "weight")
             # A normalisation computes its gradients together, frozen or not; a product leaves out what it need not.
-            computed = not frozen or (layer.learns and layer.traits.work != "product")
+            apart = layer.traits.work == "product" or layer.traits.gradients_apart
+            computed = not frozen or (layer.learns and not apart)
             gradient = self._weight_gradient(f"d({full})", shape) if computed else None
             kept = () if frozen else self.learning.rule.states
             states = {state: self._resident(f"{state} of {full}", shape, "momentum") for state in kept}
@@ -272,6 +276,23 @@ class Network:
         for name, count in names.items():
             if count > 1:
                 raise NetworkError(f"{self.name}: two tensors would be named {name!r}; give that layer another name")
+
+    # -- tokens --------------------------------------------------------------------------------------------------------
+
+    def words(self, x: Tensor) -> int:
+        """How many tokens all embeddings know that read this input: its numbers are 0 … words - 1."""
+        readers = (layer for layer in self.layers if layer.kind == "embedding" and layer.x is x)
+        return min(int(layer.options["words"]) for layer in readers)
+
+    @property
+    def example(self) -> str:
+        """The word for one of a batch: an image, or a window of tokens."""
+        return "window" if self.input.dtype == "int32" else "image"
+
+    @property
+    def place(self) -> str:
+        """The word for what has a label of its own, where an image has several."""
+        return "token" if self.input.dtype == "int32" else "pixel"
 
     # -- figures -------------------------------------------------------------------------------------------------------
 

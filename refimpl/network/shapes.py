@@ -64,6 +64,11 @@ def loss_parts_workspace(images: int, numbers: int, each: int = 1) -> int:
     return 4 * each * images * -(-numbers // LOSS_PART)
 
 
+def embedding_workspace(tokens_shape: Sequence[int]) -> int:
+    """Bytes of workspace for the gradient of an embedding: two whole numbers a place."""
+    return 8 * prod(tokens_shape)
+
+
 def layernorm_workspace(x_shape: Sequence[int]) -> int:
     """Bytes of workspace for the gradients of a layer normalisation: likewise, of chunks of whole images."""
     images = max(1, BATCHNORM_CHUNK // prod(x_shape[2:]))

@@ -6,6 +6,13 @@ from tests.faults.fault import Fault
 
 FAULTS = (
     Fault(
+        "the gradient of a shared table is the embedding's alone",
+        "refimpl/network/calls.py",
+        "added = self.parts[w] > 0",
+        "added = False",
+        "tests/refimpl/backend/test_tokens.py",
+    ),
+    Fault(
         "a gate's gradient is that of the maps",
         "refimpl/network/calls.py",
         "(x, gate), dy = layer.inputs, self._dy(layer)",

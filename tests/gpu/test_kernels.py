@@ -26,6 +26,7 @@ from kernels import (
     drop_path,
     dropout,
     elementwise,
+    embedding,
     fc,
     gemm,
     join,
@@ -37,6 +38,7 @@ from kernels import (
     permute_channels,
     pixel_softmax,
     pool,
+    position,
     prepend,
     reference,
     relu,
@@ -236,6 +238,44 @@ def upsampling(form: str, **how: Any) -> Iterator[Case]:
         f"upsample.backward {form}", arrays,
         lambda a, stream: upsample.backward(a.dy, a.dx, **how, stream=stream),
         lambda a: {"dx": reference.upsample_backward(a.dy, small[2:], **how)},
+    )  # fmt: skip
+
+
+def token_cases() -> Iterator[Case]:
+    windows, count, words, channels = sized((8, 512, 5003, 300), (2, 70, 40, 37))
+    maps, table = (windows, channels, count, 1), (words, channels)
+    ranks = np.random.default_rng(0).zipf(1.3, (windows, count))
+
+    def arrays() -> Arrays:
+        return Arrays(
+            tokens=(ranks % words).astype(np.int32), w=drawn(*table), y=blank(*maps), dy=drawn(*maps), dw=blank(*table),
+            begun=drawn(*table), at=drawn(*maps[1:]), dat=blank(*maps[1:]),
+            workspace=blank(embedding.workspace_bytes((windows, count)) // 4),
+        )  # fmt: skip
+
+    def added(a: Arrays, stream: Any) -> None:
+        embedding.backward(a.tokens, a.dy, a.begun, added=True, workspace=a.workspace, stream=stream)
+
+    yield Case(
+        "embedding.forward", arrays, lambda a, stream: embedding.forward(a.tokens, a.w, a.y, stream=stream),
+        lambda a: {"y": reference.embedding_forward(a.tokens, a.w)[..., None]},
+    )  # fmt: skip
+    yield Case(
+        "embedding.backward", arrays,
+        lambda a, stream: embedding.backward(a.tokens, a.dy, a.dw, workspace=a.workspace, stream=stream),
+        lambda a: {"dw": reference.embedding_backward(a.tokens, a.dy, words)},
+    )  # fmt: skip
+    yield Case(
+        "embedding.backward, added", arrays, added,
+        lambda a: {"begun": a.begun + reference.embedding_backward(a.tokens, a.dy, words)},
+    )  # fmt: skip
+    yield Case(
+        "position.forward", arrays, lambda a, stream: position.forward(a.dy, a.at, a.y, stream=stream),
+        lambda a: {"y": reference.position_forward(a.dy, a.at)},
+    )  # fmt: skip
+    yield Case(
+        "position.backward", arrays, lambda a, stream: position.backward(a.dy, a.dat, stream=stream),
+        lambda a: {"dat": reference.position_backward(a.dy)},
     )  # fmt: skip
 
 
@@ -771,7 +811,7 @@ def learning_cases() -> Iterator[Case]:
 CASES = [
     *learning_cases(),
     *matrix_cases(), *convolution_cases(), *pooling_cases(), *upsampling_cases(), *moving_cases(),
-    *channel_and_token_cases(),
+    *channel_and_token_cases(), *token_cases(),
     *fully_connected_cases(), *normalisation_cases(), *set_normalisation_cases(), *attention_cases(), *loss_cases(),
     *rms_normalisation_cases(), *pixel_loss_cases(), *mean_loss_cases("squared"),
     *mean_loss_cases("binary"), *joining_cases(), *elementwise_cases(), *product_cases(),

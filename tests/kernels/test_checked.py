@@ -29,6 +29,7 @@ from kernels import (
     drop_path,
     dropout,
     elementwise,
+    embedding,
     fc,
     gemm,
     join,
@@ -40,6 +41,7 @@ from kernels import (
     permute_channels,
     pixel_softmax,
     pool,
+    position,
     prepend,
     rmsnorm,
     scale,
@@ -416,6 +418,24 @@ def permute_channels_and_prepend() -> Outputs:
 
 
 @case
+def embedding_and_position() -> Outputs:
+    outputs: Outputs = []
+    for windows, count, words, channels in ((2, 5, 4, 3), (1, 40, 300, 70), (2, 150, 17, 33)):
+        tokens = (np.arange(windows * count, dtype=np.int32) ** 2 % words).reshape(windows, count)
+        w, y, dw = drawn(words, channels), empty(windows, channels, count, 1), empty(words, channels)
+        embedding.forward(tokens, w, y)
+        workspace = empty(embedding.workspace_bytes(tokens.shape) // 4)
+        embedding.backward(tokens, y, dw, workspace=workspace)
+        outputs += [y, dw.copy()]
+        embedding.backward(tokens, y, dw, added=True, workspace=workspace)
+        at, moved, dat = drawn(channels, count, 1), empty(*y.shape), empty(channels, count, 1)
+        position.forward(y, at, moved)
+        position.backward(moved, dat)
+        outputs += [dw, moved, dat]
+    return outputs
+
+
+@case
 def softmax_and_loss() -> Outputs:
     outputs: Outputs = []
     for classes in (3, 10, 1000):
@@ -432,7 +452,7 @@ def softmax_and_loss() -> Outputs:
 @case
 def pixel_softmax_and_loss() -> Outputs:
     outputs: Outputs = []
-    for shape in ((2, 3, 5, 7), (1, 4, 70, 60)):
+    for shape in ((2, 3, 5, 7), (1, 4, 70, 60), (2, 50, 35, 1)):
         x, y, dx, losses, counted = drawn(*shape), empty(*shape), empty(*shape), empty(shape[0]), empty(1)
         labels = (np.arange(shape[0] * shape[2] * shape[3], dtype=np.int32) % 4 - 1).reshape(-1, *shape[2:])
         workspace = empty(pixel_softmax.workspace_bytes(shape) // 4)

@@ -47,7 +47,7 @@ def run_torch(
     maps: dict[Layer, Any] = {}
     given = arrays_of(network, images, labels)
     for data, x in zip(network.data, network.inputs, strict=True):
-        maps[data] = torch.tensor(given[x.name], dtype=precision)
+        maps[data] = torch.tensor(given[x.name], dtype=precision if x.dtype == "float32" else None)
     for layer in network.layers:
         inputs = [maps[producer] for producer in layer.producers]
         maps[layer] = by_torch(layer, inputs, weights | running, _dropout(settings))

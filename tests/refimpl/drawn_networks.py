@@ -29,8 +29,10 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 KINDS = (
     "conv", "conv", "conv_transpose", "pool", "upsample", "relu", "relu", "lrn", "batchnorm", "dropout",
     "layernorm", "groupnorm", "join", "concat", "mul", "scale", "drop_path", "channel_shuffle", "take", "pad",
-    "permute_channels", "prepend", "rmsnorm", "attention", *ACTIVATIONS,
+    "permute_channels", "prepend", "rmsnorm", "attention", "position", *ACTIVATIONS,
 )  # fmt: skip
+#: Those that read whole numbers: drawn where they are asked for.
+OF_TOKENS = ("embedding",)
 
 
 def every_option(batch: int, conventions: Conventions = VDNN, shape: tuple[int, int, int] = (2, 12, 12)) -> Network:
@@ -78,12 +80,17 @@ def networks(
 ) -> Network:
     """A network of up to `layers` drawn layers and the few that end it; `conventions=…` fixes those."""
     conventions = given.get("conventions") or draw(st.sampled_from(CONVENTIONS))
-    b = Builder("drawn", (batch, draw(st.integers(1, 3)), side, side), conventions)
+    if tokens := [*{*kinds} & {*OF_TOKENS}]:
+        b = Builder("drawn", (batch, draw(st.integers(1, 40))), conventions, "int32")
+        b.embedding(draw(st.integers(1, 40)), draw(st.integers(1, 5)))
+        kinds = tuple(kind for kind in kinds if kind not in tokens)
+    else:
+        b = Builder("drawn", (batch, draw(st.integers(1, 3)), side, side), conventions)
     for _ in range(draw(st.integers(1, layers))):
-        earlier = [b.input, *b.layers]
+        earlier = [*([] if tokens else [b.input]), *b.layers]
         x = earlier[-1 - draw(st.integers(0, min(3, len(earlier) - 1)))]  # mostly the last: otherwise a branch
         _layer(draw, b, draw(st.sampled_from(kinds)), x, earlier)
-    ends = [x for x in (b.input, *b.layers) if not x.consumers]
+    ends = [x for x in (b.input, *b.layers) if not x.consumers and "dtype" not in x.options]
     small = [x if x.shape[2:] == (1, 1) else b.pool((x.shape[2], x.shape[3]), mode="average", after=x) for x in ends]
     if len(small) > 1:
         b.concat(*small)
@@ -170,6 +177,12 @@ def _layer(draw: Any, b: Builder, kind: str, x: Layer, earlier: list[Layer]) -> 
 
 def with_kind(kind: str, form: Mapping[str, Any], conventions: Conventions = VDNN, batch: int = 4) -> Network:
     """A network with a layer of this kind, called "layer", after a convolution and before a fully connected layer."""
+    if kind in OF_TOKENS:
+        b = Builder(f"with-{kind}", (batch, 12), conventions, "int32")
+        getattr(b, kind)(7, 4, **form, name="layer")
+        b.fc(3)
+        b.softmax()
+        return b.build()
     b = Builder(f"with-{kind}", (batch, 3, 6, 6), conventions)
     x = b.conv(4, 3, pad=1, bias=False, name="before")  # a normalisation takes a bias off again
     given: dict[str, tuple[Any, ...]] = {

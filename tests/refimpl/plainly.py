@@ -48,10 +48,17 @@ def new_state(network: Network, seed: int = 0) -> Arrays:
 def draw_batch(network: Network, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Images and labels, some of which do not count; or targets.  Of several inputs or outputs a tuple each."""
     random = np.random.default_rng((seed, 1))
-    images = [random.standard_normal(x.shape).astype(np.float32) for x in network.inputs]
+    images = [drawn_input(random, network, x) for x in network.inputs]
     labels = [draw_labels(random, output) for output in network.outputs]
     one: Any = images[0] if len(images) == 1 else tuple(images)
     return one, labels[0] if len(labels) == 1 else tuple(labels)  # type: ignore[return-value]
+
+
+def drawn_input(random: np.random.Generator, network: Network, x: Tensor) -> np.ndarray:
+    """Images; or tokens that every embedding which reads them knows."""
+    if x.dtype == "float32":
+        return random.standard_normal(x.shape).astype(np.float32)
+    return random.integers(0, network.words(x), x.shape).astype(np.int32)
 
 
 def draw_labels(random: np.random.Generator, output: Output) -> np.ndarray:
@@ -88,7 +95,7 @@ def run_plainly(
         if name in arrays:
             arrays[name][:] = given
         else:
-            arrays[name] = np.array(given, np.float32)
+            arrays[name] = np.array(given)
     for step in network.steps:
         for call in step.calls:
             run_call(call, arrays, settings, algorithm)

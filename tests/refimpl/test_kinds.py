@@ -40,7 +40,7 @@ MADE = ("data", "fork")
 
 #: They end a network.  All but the softmax are in no file: what reads the end of an imported network is chosen.
 LOSSES = tuple(kind for kind, traits in TRAITS.items() if traits.work == "loss")
-NOT_IMPORTED = {*MADE, *LOSSES, "attention", "rmsnorm"} - {"softmax"}
+NOT_IMPORTED = {*MADE, *LOSSES, "attention", "rmsnorm", "embedding"} - {"softmax"}
 
 #: Kind → an operator of ONNX's and one of PyTorch's; those of `graph.OF_ONE_INPUT` besides.
 OPERATORS = {
@@ -53,6 +53,7 @@ OPERATORS = {
     "permute_channels": ("Gather", "index"),
     "prepend": ("Concat", "cat"), "take": ("Slice", "slice"),
     "pad": ("Pad", "pad"),
+    "embedding": ("Gather", "embedding"), "position": ("Add", "add"),
 } | {kind: (onnx, kind) for onnx, kind in graph.OF_ONE_INPUT.items()}  # fmt: skip
 
 
@@ -143,7 +144,7 @@ def bench(kind: str) -> Iterator[str]:
 
 
 def drawn(kind: str) -> Iterator[str]:
-    if kind not in (*drawn_networks.KINDS, "fc", *LOSSES, *MADE):
+    if kind not in (*drawn_networks.KINDS, *drawn_networks.OF_TOKENS, "fc", *LOSSES, *MADE):
         yield "tests/refimpl/drawn_networks.py draws none"
 
 
@@ -272,7 +273,8 @@ def known_to_others(kind: LayerKind) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", [kind for kind in TRAITS if kind in drawn_networks.KINDS and not known_to_others(kind)]
+    "kind",
+    [kind for kind in TRAITS if kind in drawn_networks.KINDS + drawn_networks.OF_TOKENS and not known_to_others(kind)],
 )
 @given(drawn=st.data())
 @settings(max_examples=25)

@@ -291,6 +291,12 @@ INLINE uint32_t bfi_b32(uint32_t a, uint32_t b, uint32_t from, uint32_t count) {
     uint32_t mask = (count > 31 ? ~0u : (1u << count) - 1) << from;
     return (b & ~mask) | (a << from & mask);
 }
+INLINE uint64_t bfi_b64(uint64_t a, uint64_t b, uint32_t from, uint32_t count) {
+    from &= 255, count &= 255;
+    if (from > 63 || !count) return b;
+    uint64_t mask = (count > 63 ? ~0ull : (1ull << count) - 1) << from;
+    return (b & ~mask) | (a << from & mask);
+}
 INLINE uint32_t prmt(uint32_t a, uint32_t b, uint32_t select) {
     uint64_t both = (uint64_t)b << 32 | a;
     uint32_t r = 0;

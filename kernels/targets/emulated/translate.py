@@ -54,7 +54,7 @@ INTEGER = {
     "shf.r.wrap": ("u", "shf_r({0}, {1}, {2})"), "lop3": ("u", "lop3({0}, {1}, {2}, {3})"),
 }  # fmt: skip
 SHIFTS = ("shl", "shr")  #: their second operand has 32 bits, whatever the first has
-ONLY = {"brev": ("b32",), "bfe": ("u32",), "bfi": ("b32",), "clz": ("b32", "b64"), "abs": ("s16", "s32", "s64")}
+ONLY = {"brev": ("b32",), "bfe": ("u32",), "bfi": ("b32", "b64"), "clz": ("b32", "b64"), "abs": ("s16", "s32", "s64")}
 
 #: Instructions on f32 and on f64.
 F32 = {

@@ -25,6 +25,7 @@ from kernels import (
     drop_path,
     dropout,
     elementwise,
+    embedding,
     fc,
     gemm,
     join,
@@ -36,6 +37,7 @@ from kernels import (
     permute_channels,
     pixel_softmax,
     pool,
+    position,
     prepend,
     relu,
     rmsnorm,
@@ -63,6 +65,7 @@ ACTIVATIONS = tuple(kind for kind, traits in TRAITS.items() if traits.elementwis
 FAMILIES = (
     "gemm", "conv", "fc", "pool", "upsample", "relu", *ACTIVATIONS, "mul", "scale", "lrn", "batchnorm", "layernorm",
     "rmsnorm", "attention", "dropout", "drop_path", "channel_shuffle", "permute_channels", "take", "pad", "prepend",
+    "embedding", "position",
     "softmax", "pixel_softmax", "mean_loss", "concat", "join", "elementwise", "sgd", "adamw", "clip", "launch",
 )  # fmt: skip
 
@@ -512,6 +515,41 @@ def reversed_channels(function: Callable[..., Any], shape: Shape) -> Bound:
     return ours
 
 
+def token_cases(gpu: bool, quick: bool) -> Iterator[Case]:
+    """The first two layers of GPT-2, for a few windows of 1,024 tokens."""
+    windows, words, channels, count = 8 if gpu else 2, 5003 if quick else 50257, 768, 1024
+    maps, table, one = (windows, channels, count, 1), (words, channels), (channels, count, 1)
+
+    def tokens(device: Device) -> Any:
+        """As in a text: some words come often."""
+        ranks = np.random.default_rng(0).zipf(1.2, (windows, count))
+        return device.array((ranks % words).astype(np.int32))
+
+    def forward(device: Device) -> tuple[Sequence[KernelLaunch], Sequence[Any]]:
+        arrays = tokens(device), random(device, *table), random(device, *maps)
+        return bind(embedding.forward, *arrays), arrays
+
+    def backward(device: Device) -> tuple[Sequence[KernelLaunch], Sequence[Any]]:
+        space = workspace(device, embedding.workspace_bytes((windows, count)))
+        given = tokens(device), random(device, *maps), random(device, *table)
+        return bind(embedding.backward, *given, workspace=space), ()
+
+    yield streaming_case(
+        "embedding", "forward", maps, 2, forward, None,
+        lambda tokens, w, y: torch.nn.functional.embedding(tokens, w).movedim(-1, 1).contiguous(), True,
+    )  # fmt: skip
+    moved = 1 + math.prod(table) / math.prod(maps)
+    yield streaming_case("embedding", "backward", maps, moved, backward)
+    yield streaming_case(
+        "position", "forward", maps, 2, bound(position.forward, maps, one, maps),
+        np.add, lambda x, w, y: torch.add(x, w, out=y), True,
+    )  # fmt: skip
+    yield streaming_case(
+        "position", "backward", maps, 1, bound(position.backward, maps, one),
+        lambda dy, dw: np.sum(dy, axis=0, out=dw), lambda dy, dw: torch.sum(dy, dim=0, out=dw),
+    )  # fmt: skip
+
+
 def batchnorm_cases(gpu: bool, quick: bool) -> Iterator[Case]:
     shape = map_shape(gpu, quick)
     channel, space = (shape[1],), batchnorm.workspace_bytes(shape)
@@ -614,6 +652,7 @@ MAKERS = (
     rmsnorm_cases,
     attention_cases,
     moving_cases,
+    token_cases,
 )
 
 

@@ -326,6 +326,13 @@ def _scale(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     return x * _weights(layer, state)["w"].reshape(-1, *(1 for _ in x.shape[2:]))
 
 
+def _embedding(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
+    from torch.nn import functional
+
+    table = _weights(layer, state)["w"].flatten(1)
+    return functional.embedding(inputs[0].long(), table).movedim(-1, 1).unsqueeze(-1).contiguous()
+
+
 def _concat(layer: Layer, inputs: list[Any], state: Mapping[str, Any]) -> Any:
     import torch
 
@@ -341,6 +348,7 @@ TWINS: Mapping[str, Callable[[Layer, list[Any], Mapping[str, Any]], Any]] = {
     "drop_path": _drop_path, "channel_shuffle": _channel_shuffle, "take": _take,
     "permute_channels": _permute_channels, "prepend": _prepend,
     "pad": lambda layer, inputs, state: _padded(inputs[0], layer.options["pad"], layer.options["value"]),
+    "embedding": _embedding, "position": lambda layer, inputs, state: inputs[0] + _weights(layer, state)["w"],
     "concat": _concat, "join": lambda layer, inputs, state: sum(inputs[1:], inputs[0]),
     "fork": lambda layer, inputs, state: inputs[0], "softmax": lambda layer, inputs, state: inputs[0].flatten(1),
     "pixel_softmax": lambda layer, inputs, state: inputs[0],

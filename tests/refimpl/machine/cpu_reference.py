@@ -97,6 +97,13 @@ def networks() -> list[Network]:
         b.fc(4)
         b.softmax()
         networks.append(b.build().trained_by("adamw", clip=1.0))
+    for words, wide, windows, tokens in ((256, 32, 8, 64), (1000, 64, 16, 99), (50, 256, 4, 256), (4000, 16, 2, 300)):
+        b = Builder("tokens", (windows, tokens), dtype="int32")
+        b.embedding(words, wide)
+        b.position()
+        b.conv(words, 1, bias=False)
+        b.pixel_softmax()
+        networks.append(b.build())
     losses = [kind for kind, traits in TRAITS.items() if traits.work == "loss" and kind != "softmax"]
     for shape in ((4, 3, 64, 64), (16, 8, 24, 24), (256, 21, 8, 8), (1 << 15, 1, 1, 1), (1 << 17, 1, 1, 1)):
         for loss in losses:

@@ -237,6 +237,21 @@ WRONG = {
         lambda: [b := builder(), b.pixel_softmax(ignore_index=2**31)],
         ("pixel_softmax", "ignore_index", 2**31, "int32"),
     ),
+    "an embedding of an image": (lambda: [b := builder(), b.embedding(5, 3)], ("embedding1", "input", "int32")),
+    "tokens into a convolution": (
+        lambda: [b := Builder("mine", (2, 5), dtype="int32"), b.conv(3, 1)], ("conv1", "input", "embedding"),
+    ),
+    "tokens with channels": (
+        lambda: Builder("mine", (2, 1, 5, 1), dtype="int32"), ("mine", "input", (2, 1, 5, 1), "(windows, tokens)"),
+    ),
+    "bytes as input": (lambda: Builder("mine", (2, 5), dtype="uint8"), ("mine", "uint8", "float32 or int32")),
+    "no spread": (lambda: [b := builder(), b.conv(3, 1, spread=0.0)], ("conv1", "spread", 0.0)),
+    "tied to a head with a bias": (
+        lambda: [
+            b := Builder("mine", (2, 5), dtype="int32"), e := b.embedding(7, 3), h := b.conv(7, 1),
+            b.share(e, h), b.pixel_softmax(), b.build(),  # type: ignore[func-returns-value]
+        ], ("conv1", "embedding1", "'b'"),
+    ),
     "no pixels": (lambda: [b := builder(), b.fc(3), b.pixel_softmax()], ("pixel_softmax1", (2, 3), "softmax")),
     "layer": (lambda: finished().build().layer("sofmax1"), ("sofmax1", "softmax1")),
 }  # fmt: skip

@@ -1,0 +1,107 @@
+"""Networks of tokens: int32 inputs with a label each, tables that two layers share, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refimpl.backend import BatchError, Trainer
+from refimpl.network import Builder, Network
+from refimpl.planner import plan
+from tests.messages import raises_naming
+from tests.refimpl.backend.running import differing, plain_training, small_program, trained
+from tests.refimpl.plainly import SETTINGS, draw_batch, new_state, run_plainly
+
+WORDS = 11
+
+
+def network(tied: bool = False, batch: int = 3, tokens: int = 20) -> Network:
+    b = Builder("of-tokens", (batch, tokens), dtype="int32")
+    words = b.embedding(WORDS, 8)
+    x = b.position()
+    b.layernorm()
+    b.conv(16, 1)
+    b.gelu()
+    b.join(b.conv(8, 1), x)
+    b.layernorm()
+    head = b.conv(WORDS, 1, bias=False, spread=0.02)
+    if tied:
+        b.share(words, head)
+    b.pixel_softmax()
+    return b.build()
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_training_in_little_memory_comes_to_the_plain_bits(tied: bool) -> None:
+    program = small_program(network(tied))
+    program.verify()
+    _, state = trained(program, 2)
+    assert differing(state, plain_training(program, 2)) == []
+
+
+@pytest.mark.parametrize("how", [{}, {"optimiser": "adamw", "clip": 0.1}, {"frozen": ["embedding1", "position1.w"]}])
+@pytest.mark.parametrize("tied", [False, True])
+def test_an_iteration_is_pytorchs(tied: bool, how: dict[str, Any], torch: Any) -> None:
+    """The gradient of a shared table is the sum of both layers', and it is updated once."""
+    from tests.refimpl.by_torch import run_torch
+    from tests.refimpl.plainly import ADAMW
+
+    made = network(tied).trained_by(**how)
+    state, batch = new_state(made), draw_batch(made)
+    settings = (ADAMW if made.learning.optimiser == "adamw" else SETTINGS) | {"iteration": 0}
+    expected = run_torch(made, state, *batch, settings)
+    run_plainly(made, state, *batch, settings)
+    for name, value in expected.items():
+        room = 1e-4 * max(float(np.abs(value).max()), 1e-6)
+        np.testing.assert_allclose(state[name], value, rtol=0, atol=room, err_msg=name)
+
+
+def test_a_shared_table_is_one_weight() -> None:
+    tied, apart = network(True), network()
+    assert apart.parameter_count - tied.parameter_count == 8 * WORDS
+    names = [tensor.name for tensor in tied.resident]
+    assert "embedding1.w" in names and not any(name.startswith("conv3") for name in names)
+
+
+def test_logits_their_softmax_and_their_gradient_are_one_buffer() -> None:
+    made = network()
+    large = [tensor for tensor in made.managed if tensor.shape == (3, WORDS, 20, 1)]
+    assert [tensor.name for tensor in large] == ["conv3"]
+
+
+def test_a_step_takes_labels_of_the_shape_of_tokens() -> None:
+    made = network()
+    program = plan(made, *small_setup(made))
+    tokens, labels = draw_batch(made)
+    losses = []
+    for given in (labels, labels[..., 0], labels[..., 0].astype(np.int64)):
+        with Trainer(program, rate=0.1) as trainer:
+            losses.append(trainer.step(tokens.astype(np.int64), given))
+            found = trainer.evaluate(tokens[:2], given[:2])
+    assert len({*losses}) == 1 and found.predictions.shape == (2, WORDS, 20, 1)
+
+
+def small_setup(made: Network) -> tuple[Any, Any, int]:
+    program = small_program(made)
+    return program.setup, program.machine, program.budget
+
+
+def test_what_is_no_batch_is_one_line() -> None:
+    made = network()
+    tokens, labels = draw_batch(made)
+    with Trainer(plan(made, *small_setup(made)), rate=0.1) as trainer:
+        beyond = tokens.copy()
+        beyond[1, 4] = WORDS
+        with raises_naming(BatchError, 11, "window 1, token 4", "0 to 10"):
+            trainer.step(beyond, labels)
+        with raises_naming(BatchError, "tokens are float32", "whole numbers"):
+            trainer.step(tokens.astype(np.float32), labels)
+        with raises_naming(BatchError, "tokens", (3, 19), "(3, 20)"):
+            trainer.step(tokens[:, :-1], labels)
+        with raises_naming(BatchError, "labels", (3, 19), "a token", (3, 20)):
+            trainer.step(tokens, labels[:, :-1, 0])
+        labels[2, 7] = 12
+        with raises_naming(BatchError, "label 12", "window 2, token 7", "0 to 10", "-100 for a token"):
+            trainer.step(tokens, labels)
