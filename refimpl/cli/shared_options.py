@@ -7,6 +7,7 @@ import re
 from typing import Any, get_args
 
 from refimpl.cli.parser import Fail, Parser, real, whole
+from refimpl.network.imported import with_losses
 from refimpl.network.learning import OPTIMISERS, DecayOn
 
 VDNNS_MACHINE = "titan-x"
@@ -33,6 +34,11 @@ def network(parser: Parser, several: bool = False, batch: bool = True, optional:
     parser.add_argument(
         "--output", metavar="NODE", help="end an ONNX file's network at this node (default: the file's only output)"
     )
+    parser.add_argument(
+        "--loss", metavar="LOSS", action="append",
+        help="what a file's network ends in: softmax, pixel_softmax, mean_squared_error or binary_cross_entropy, or of "
+        "several outputs NODE=LOSS for each; repeatable (default: softmax, the loss of classifiers)",
+    )  # fmt: skip
     if batch:
         parser.add_argument(
             "--batch", type=whole(), metavar="N", help="images in a batch (default: as its paper measured it)"
@@ -208,14 +214,17 @@ def json(parser: Parser) -> None:
 
 
 def end_at_output(options: argparse.Namespace) -> None:
-    """Make --output a part of the network's name, as in my_model.onnx:NODE, which is what everything else reads."""
-    if getattr(options, "output", None) is None:
+    """Make --output and --loss parts of the network's name, as in my_model.onnx:NODE, which everything else reads."""
+    output, losses = getattr(options, "output", None), getattr(options, "loss", None)
+    if output is None and not losses:
         return
     names = options.networks if "networks" in options else [options.network]
     for name in names:
-        if not str(name).lower().endswith(".onnx"):
-            raise Fail(f"--output {options.output} is for ONNX files, and {name} is not one")
-    ended = [f"{name}:{options.output}" for name in names]
+        if output is not None and not str(name).lower().endswith(".onnx"):
+            raise Fail(f"--output {output} is for ONNX files, and {name} is not one")
+    ended = [f"{name}:{output}" if output is not None else str(name) for name in names]
+    if losses:
+        ended = [with_losses(name, losses) for name in ended]
     if "networks" in options:
         options.networks = ended
     else:

@@ -46,7 +46,7 @@ import re
 import zlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from glob import escape
 from math import prod
@@ -187,36 +187,39 @@ def cleaned(name: str) -> str:
     return STRANGE.sub("_", name)
 
 
-def built(graph: Graph, batch: int, output: str | None = None, loss: str | None = None) -> Network:
+def built(
+    graph: Graph, batch: int, output: str | None = None, loss: str | Mapping[str, str] | None = None
+) -> Network:  # fmt: skip
     """The network of a graph, with its first weights in `network.initial`.
 
     Args:
         graph: what an importer made.
         batch: images.
         output: the node that the loss reads (None: the graph's only output).
-        loss: the method of `Builder` that adds the loss (None: softmax, which the graph may end in).
+        loss: the method of `Builder` that adds the loss (None: softmax, which the graph may end in), or of several
+            outputs the node of each and its loss, which is named after it, as in head.loss.
 
     Raises:
         NetworkError: one line that names the node, and what can be done.
     """
     nodes = {node.name: node for node in graph.nodes}
-    end = _end(graph, nodes, output)
-    needed = _needed(graph, nodes, end)
+    ends = _ends(graph, nodes, output, loss)
+    needed = _needed(graph, nodes, ends)
     _refuse_what_is_missing(graph, [node for node in graph.nodes if node.name in needed])
     images, *shape = graph.shape
     b = Builder(graph.name, (batch, *((*shape, 1, 1)[:3] if len(shape) < 3 else shape)))
-    made = Made(b, images, readers=_readers([node for node in graph.nodes if node.name in needed], end))
+    made = Made(b, images, readers=_readers([node for node in graph.nodes if node.name in needed], ends))
     values = {graph.input: Value(b.input, made.own(b.input).reshaped(graph.shape))}
     _check_size("the input", graph.shape)
     read = {name for node in graph.nodes if node.name in needed and node.operation != "view" for name in node.inputs}
-    read.add(end)
+    read |= {*ends}
     attentions = {node.name for node in graph.nodes if node.operation == "attention"}  # they read heads, any channels
     for node in graph.nodes:
         if node.name not in needed:
             continue
         _check_size(node.name, node.shape)
         inputs = [_with_zeros(made, node, values[name]) for name in node.inputs]
-        if node.operation == "softmax" and node.name != end:
+        if node.operation == "softmax" and node.name not in ends:
             raise NetworkError(f"{node.name}: a softmax inside the network is not supported; only its end can be one")
         try:
             value = OPERATIONS[node.operation](made, node, inputs)
@@ -227,18 +230,18 @@ def built(graph: Graph, batch: int, output: str | None = None, loss: str | None 
         if node.operation != "view" and value.layer not in (given.layer for given in inputs):
             made.nodes[value.layer] = node
         values[node.name] = _checked(graph, node, value)
-    last = values[end]
-    if loss is not None and loss not in LOSSES:
-        raise NetworkError(f"there is no loss {loss!r}{offer(loss, LOSSES)}")
-    whole = last.places.shape
-    if last.layer is b.input or (loss is None and len(whole) != 2) or last.pad != NO_PAD or not _plain(made, last):
-        shown = " × ".join(map(str, ("images", *whole[1:])))
-        others = ", ".join(f"loss={name!r}" for name in LOSSES if name != "softmax")
-        raise NetworkError(f"{end}: the output is {shown}, not a classifier's, images × classes; give {others}")
-    if loss is None:
-        b.softmax(name=end if nodes[end].operation == "softmax" else None, after=last.layer)
-    else:
-        getattr(b, loss)(after=last.layer)
+    for end, kind in ends.items():
+        last = values[end]
+        whole = last.places.shape
+        if last.layer is b.input or (kind is None and len(whole) != 2) or last.pad != NO_PAD or not _plain(made, last):
+            found = " × ".join(map(str, ("images", *whole[1:])))
+            others = ", ".join(name for name in LOSSES if name != "softmax")
+            raise NetworkError(
+                f"{end}: the output is {found}, not a classifier's, images × classes; give --loss or loss=: {others}"
+            )
+        own = end if kind is None and nodes[end].operation == "softmax" else None
+        name = f"{end}.loss" if isinstance(loss, Mapping) else own
+        getattr(b, kind or "softmax")(name=name, after=last.layer)
     layers = [*made.nodes.items()]
     _share(b, layers)
     network = b.build()
@@ -261,14 +264,32 @@ def _share(b: Builder, layers: list[tuple[Layer, Node]]) -> None:
             there.append((layer, node))
 
 
-def _readers(nodes: Sequence[Node], end: str) -> dict[str, set[str]]:
+def _readers(nodes: Sequence[Node], ends: Collection[str]) -> dict[str, set[str]]:
     """Of every node the operators that read it, or views of it; the loss is one without a name."""
-    read: dict[str, set[str]] = {end: {""}}
+    read: dict[str, set[str]] = {end: {""} for end in ends}
     for node in reversed(nodes):
         through = node.operation in ("view", "identity")
         for name in node.inputs:
             read.setdefault(name, set()).update(read.get(node.name, set()) if through else {node.name})
     return read
+
+
+def _ends(
+    graph: Graph, nodes: Mapping[str, Node], output: str | None, loss: str | Mapping[str, str] | None
+) -> dict[str, str | None]:
+    """The nodes that losses read → their losses; None: a softmax, which may be the node itself."""
+    several = loss if isinstance(loss, Mapping) else {}
+    for kind in several.values() if several else [] if loss is None else [loss]:
+        if kind not in LOSSES:
+            raise NetworkError(f"there is no loss {kind!r}{offer(str(kind), LOSSES)}")
+    if not several:
+        return {_end(graph, nodes, output): loss}  # type: ignore[dict-item]
+    if output is not None:
+        raise NetworkError(f"{graph.name}: end it at the node {shown(output)}, or at those that losses are given for")
+    ends = {_end(graph, nodes, name): kind for name, kind in several.items()}
+    if len(ends) < len(several):
+        raise NetworkError(f"{graph.name}: give each output one loss; {', '.join(several)} are fewer outputs")
+    return {**ends}
 
 
 def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
@@ -281,7 +302,8 @@ def _end(graph: Graph, nodes: Mapping[str, Node], output: str | None) -> str:
     if len(graph.outputs) != 1:
         raise NetworkError(
             f"{graph.name} has {counted(len(graph.outputs), 'output')}; end it at one node, with --output NODE or "
-            "output=NODE: " + ", ".join(graph.outputs)
+            "output=NODE, or give each its loss, with --loss NODE=LOSS or loss={NODE: LOSS}: "
+            + ", ".join(graph.outputs)
         )
     if graph.outputs[0] not in nodes:
         raise NetworkError(f"{graph.name}: no node computes the output {graph.outputs[0]}")
@@ -295,9 +317,9 @@ def _check_size(name: str, shape: tuple[int, ...]) -> None:
         raise NetworkError(f"{name}: {_by(shape[1:])} an image are more than {MOST_NUMBERS:,} numbers")
 
 
-def _needed(graph: Graph, nodes: Mapping[str, Node], end: str) -> set[str]:
-    """The nodes from which the end can be reached."""
-    needed, waiting = {end}, [end]
+def _needed(graph: Graph, nodes: Mapping[str, Node], ends: Collection[str]) -> set[str]:
+    """The nodes from which an end can be reached."""
+    needed, waiting = {*ends}, [*ends]
     while waiting:
         for name in nodes[waiting.pop()].inputs:
             if name not in needed and name != graph.input:

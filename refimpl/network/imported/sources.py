@@ -1,15 +1,18 @@
 """Where a network can come from: a PyTorch module, an ONNX file, a function of a Python file.
 
-As a name, a file is `my_model.onnx`, `my_model.onnx:NODE` or `my_networks.py:make`.  A function is called with
-`batch=N` and returns a network: what `from_torch` makes of a module, or what a Builder builds.  A Python file is
+As a name, a file is `my_model.onnx`, `my_model.onnx:NODE` or `my_networks.py:make`, and after any of these may be its
+losses: `my_model.onnx:=LOSS`, or of several outputs `my_model.onnx:NODE=LOSS,NODE=LOSS`.  A function is called with
+`batch=N`, and with `loss` where it is given one, and returns a network: what `from_torch` makes of a module, or what a
+Builder builds.  A Python file is
 executed, an ONNX file never.  NumPy, onnx and PyTorch are imported when they are needed: a named network needs none.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,10 @@ from refimpl.text import offer, one_line
 FILE = re.compile(r"(?P<path>.*?\.(?P<kind>onnx|py))(:(?P<part>.+))?", re.IGNORECASE | re.DOTALL)
 
 
-def from_torch(module: Any, shape: Sequence[int], output: str | None = None, loss: str | None = None) -> Network:
+Loss = str | Mapping[str, str] | None
+
+
+def from_torch(module: Any, shape: Sequence[int], output: str | None = None, loss: Loss = None) -> Network:
     """A network from a `torch.nn.Module`, with the module's weights.
 
     The module is read as it trains: with dropout, and with the batch's statistics in batch normalisation.  It is not
@@ -34,7 +40,8 @@ def from_torch(module: Any, shape: Sequence[int], output: str | None = None, los
         module: a network with one input; a classifier may end in logits, a softmax or a log-softmax.
         shape: of its input: (images, channels, height, width).
         output: the name of the node that the loss reads (None: the module's only output).
-        loss: "softmax" (None), "pixel_softmax", "mean_squared_error" or "binary_cross_entropy", which take logits.
+        loss: "softmax" (None), "pixel_softmax", "mean_squared_error" or "binary_cross_entropy", which take logits; or
+            of several outputs the node and the loss of each, as in {"head": "softmax", "mask": "pixel_softmax"}.
 
     Raises:
         NetworkError: one line that names the node, and what can be done.
@@ -44,7 +51,7 @@ def from_torch(module: Any, shape: Sequence[int], output: str | None = None, los
     return built(graph_of(module, tuple(shape)), shape[0], output, loss)
 
 
-def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None, loss: str | None = None) -> Network:
+def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None, loss: Loss = None) -> Network:
     """A network from an ONNX file, with the file's weights.
 
     Args:
@@ -74,13 +81,41 @@ def from_file(name: str, batch: int | None) -> Network | None:
         return None
     size = BATCH if batch is None else batch
     if found["kind"].lower() == "onnx":
-        return from_onnx(found["path"], size, found["part"])
-    if found["part"] is None:
-        raise NetworkError(f"{name}: name the function that makes the network, as in {name}:make")
-    return _called(found["path"], found["part"], size)
+        return from_onnx(found["path"], size, *_ends(found["part"]))
+    function, _, losses = (found["part"] or "").partition(":")
+    if not function:
+        raise NetworkError(f"{name}: name the function that makes the network, as in {found['path']}:make")
+    return _called(found["path"], function, size, _ends(losses)[1])
 
 
-def _called(path: str, function: str, batch: int) -> Network:
+def with_losses(name: str, losses: Sequence[str]) -> str:
+    """A file's name with losses: one, or NODE=LOSS of every output."""
+    found = FILE.fullmatch(name.strip())
+    if found is None:
+        raise NetworkError(f"a loss is given for a file's network, and {name} has its own: leave out --loss")
+    if len(losses) > 1 and not all("=" in loss for loss in losses):
+        raise NetworkError(f"--loss {' --loss '.join(losses)}: of several losses each is one output's, as in NODE=LOSS")
+    given = ",".join(losses) if "=" in losses[0] else f"={losses[0]}"
+    if found["part"] is None or found["kind"].lower() == "py":
+        return f"{name}:{given}" if found["part"] or found["kind"].lower() == "onnx" else name
+    if "=" in losses[0]:
+        raise NetworkError(f"--loss {losses[0]} names its output: leave out --output {found['part']}")
+    return f"{name}{given}"
+
+
+def _ends(part: str | None) -> tuple[str | None, Loss]:
+    """The node where a file's network ends, and its loss, or the losses of several nodes."""
+    if not part or "=" not in part:
+        return part or None, None
+    pairs = [each.rpartition("=")[::2] for each in part.split(",")]
+    if len(pairs) == 1:
+        return pairs[0][0] or None, pairs[0][1]
+    if len({node for node, _ in pairs}) < len(pairs):
+        raise NetworkError(f"{part}: an output has one loss; name each once")
+    return None, dict(pairs)
+
+
+def _called(path: str, function: str, batch: int, loss: Loss = None) -> Network:
     if not os.path.isfile(path):
         raise NetworkError(f"there is no file {path}")
     known = vars(executed(path, os.stat(path).st_mtime_ns))
@@ -88,8 +123,11 @@ def _called(path: str, function: str, batch: int) -> Network:
     if not callable(make):
         functions = [name for name, value in known.items() if callable(value)]
         raise NetworkError(f"{path} has no function {function!r}{offer(function, functions)}")
+    given = {"batch": batch} | ({} if loss is None else {"loss": loss})
+    if loss is not None and not _takes(make, "loss"):
+        raise NetworkError(f"{path}: {function} takes no loss; give it the parameter loss, and hand that to from_torch")
     try:
-        made = make(batch=batch)
+        made = make(**given)
     except NetworkError:
         raise
     except (Exception, SystemExit) as error:
@@ -100,3 +138,12 @@ def _called(path: str, function: str, batch: int) -> Network:
         hint = "return refimpl.networks.from_torch(module, (batch, channels, height, width))"
         raise NetworkError(f"{path}: {function} returned a {type(made).__name__}, not a network; {hint}")
     return made
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of that name."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(parameter.name == name or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)

@@ -103,11 +103,65 @@ def test_the_output_can_be_named(file: str, capsys: pytest.CaptureFixture[str]) 
     Path("two.onnx").write_bytes(f.model("end", "auxiliary_end").SerializeToString())
     assert cli.main(["summary", "two.onnx"]) == 2
     said = (
-        "two.onnx has 2 outputs; end it at one node, with --output NODE or output=NODE: /end/Gemm, /auxiliary_end/Gemm"
+        "two.onnx has 2 outputs; end it at one node, with --output NODE or output=NODE, or give each its loss, with "
+        "--loss NODE=LOSS or loss={NODE: LOSS}: /end/Gemm, /auxiliary_end/Gemm"
     )
     assert capsys.readouterr().err == f"refimpl summary: {said}\n"
     assert cli.main(["summary", "two.onnx", "--batch", "3", "--output", "/auxiliary_end/Gemm", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["layers"][-1]["shape"] == [3, 2]
+
+
+LOSSES = """
+import refimpl, torch
+
+def make(batch, loss):
+    return refimpl.networks.from_torch(torch.nn.Conv2d(3, 2, 1), (batch, 3, 8, 8), loss=loss)
+
+def classifier(batch):
+    return refimpl.networks.tiny_vgg(batch=batch)
+"""
+
+
+def summary(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[str, str]]:
+    """Names and kinds of the layers at the end, as a command shows them."""
+    assert cli.main(["summary", *arguments, "--batch", "3", "--json"]) == 0
+    layers = json.loads(capsys.readouterr().out)["layers"]
+    return [(layer["layer"], layer["kind"]) for layer in layers]
+
+
+def test_a_loss_is_named_for_an_output_or_for_each(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert summary(capsys, file, "--loss", "mean_squared_error")[-1][1] == "mean_squared_error"
+    f = small()
+    f.node("Gemm", "flat", f.weight("auxiliary", 2, 5), transB=1, to="auxiliary_end")
+    Path("two.onnx").write_bytes(f.model("end", "auxiliary_end").SerializeToString())
+    ended = summary(capsys, "two.onnx", "--output", "/auxiliary_end/Gemm", "--loss", "binary_cross_entropy")
+    assert ended[-1][1] == "binary_cross_entropy"
+    each = ["--loss", "/end/Gemm=softmax", "--loss", "/auxiliary_end/Gemm=mean_squared_error"]
+    ends = {("/end/Gemm.loss", "softmax"), ("/auxiliary_end/Gemm.loss", "mean_squared_error")}
+    assert ends <= {*summary(capsys, "two.onnx", *each)}
+    pytest.importorskip("torch")
+    Path("mine.py").write_text(LOSSES)
+    assert summary(capsys, "mine.py:make", "--loss", "pixel_softmax")[-1][1] == "pixel_softmax"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ("small.onnx --loss sofmax", "there is no loss 'sofmax'; did you mean softmax?"),
+        ("lenet --loss softmax", "a loss is given for a file's network, and lenet has its own: leave out --loss"),
+        ("small.onnx --loss softmax --loss softmax", "of several losses each is one output's, as in NODE=LOSS"),
+        ("small.onnx --output x --loss y=softmax", "--loss y=softmax names its output: leave out --output x"),
+        ("small.onnx --loss x=softmax --loss x=softmax", "an output has one loss; name each once"),
+        ("small.onnx --loss x=softmax", "has no node 'x'"),
+        ("mine.py:classifier --loss softmax", "classifier takes no loss; give it the parameter loss"),
+        ("mine.py --loss softmax", "name the function that makes the network, as in mine.py:make"),
+    ],
+)
+def test_a_wrong_loss_is_refused(arguments: str, says: str, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(LOSSES)
+    assert cli.main(["summary", *arguments.replace("small.onnx", file).split()]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
 
 
 def test_a_script_says_that_it_has_not_the_files_weights(file: str, capsys: pytest.CaptureFixture[str]) -> None:
