@@ -38,6 +38,7 @@ from refimpl.studies.optimum.bound import silent_solver, single_step_bytes
 from refimpl.studies.optimum.setups import Named, of_papers
 from refimpl.studies.pareto import points as pareto
 from refimpl.studies.pareto.points import Curve, ParetoCase, Points, Task
+from refimpl.studies.processes import WorkerKilled
 from refimpl.text import counted, size
 
 POINTS = 12
@@ -91,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
             tasks += [pareto.Task(name, budget) for name in setups for budget in budgets]
             tasks += [pareto.Task(pareto.COMBINED, budget) for budget in budgets]
             solve(case, tasks, points, jobs, keep, "planning")
-        except (KeyboardInterrupt, pareto.WorkerKilled) as error:
+        except (KeyboardInterrupt, WorkerKilled) as error:
             status, why = (INTERRUPTED, "interrupted") if isinstance(error, KeyboardInterrupt) else (WRONG, str(error))
             raise Fail(why + kept(out, points), status) from None
         except (Exception, SystemExit) as error:

@@ -8,16 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import pickle
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
-from multiprocessing import active_children, get_context, resource_tracker
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -26,9 +21,9 @@ from refimpl.fit.least_budget import least_budget
 from refimpl.machine import Machine
 from refimpl.machine.files import refuse_unwritable
 from refimpl.network import Network
-from refimpl.network.imported import own_code
 from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
+from refimpl.studies import processes
 from refimpl.studies.optimum.bound import lower_bound
 from refimpl.studies.optimum.setups import Named
 from refimpl.text import RefimplError, naming, opened
@@ -38,10 +33,6 @@ BOUND, COMBINED = "bound", "combined"  #: the curves of the lower bound and of t
 
 class PointsError(RefimplError, ValueError):
     """A file of points that cannot be used."""
-
-
-class WorkerKilled(Exception):
-    """A worker process has ended."""
 
 
 class Task(NamedTuple):
@@ -113,78 +104,23 @@ def solve(
         keep: called with each point when it is done.
     """
     left = [task for task in dict.fromkeys(tasks) if task not in points]
-    done = one_by_one(case, left) if jobs == 1 else side_by_side(case, left, jobs)
-    for task, value in done:
+    for task, value in processes.results(Solver(case), left, jobs):
         points[task] = value
         keep(task, value)
 
 
-def one_by_one(case: ParetoCase, tasks: Sequence[Task]) -> Iterator[tuple[Task, float | None]]:
-    network = build(case.network, case.batch)
-    for task in tasks:
-        yield task, case.solve(network, task)
+class Solver:
+    """Solves tasks of one case, in any process; the network is built once in each."""
 
+    def __init__(self, case: ParetoCase) -> None:
+        self.case = case
 
-def side_by_side(case: ParetoCase, tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, float | None]]:
-    """In the order in which they are done.  If it is stopped, so are the processes."""
-    with ProcessPoolExecutor(jobs, get_context("spawn"), begin, (packed(case), own_code.known)) as pool:
-        try:
-            with deaf_children():
-                waiting = {pool.submit(in_process, task): task for task in tasks}
-            for future in as_completed(waiting):
-                yield waiting[future], future.result()
-        except BaseException as error:
-            for process in active_children():
-                process.terminate()
-            if isinstance(error, BrokenProcessPool):
-                raise WorkerKilled("a worker process was killed, perhaps because memory was short") from None
-            raise
+    def __call__(self, task: Task) -> float | None:
+        return self.case.solve(self.network, task)
 
-
-def packed(case: ParetoCase) -> bytes:
-    """The case for other processes."""
-    try:
-        return pickle.dumps(case)
-    except Exception as error:  # of many classes: some module of the user's own is of a class inside a function
-        raise PointsError(
-            f"a setup cannot go to other processes; give --jobs 1: {own_code.error_line(error)}"
-        ) from None
-
-
-@contextmanager
-def deaf_children() -> Iterator[None]:
-    """Ctrl-C goes to all processes of a terminal: those started here never hear it, and this one does at the end."""
-    resource_tracker.ensure_running()  # multiprocessing's own process, whose start unblocks signals
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-
-
-_here: list[Callable[[], tuple[ParetoCase, Network]]] = []  # what makes the case of a process, once
-
-
-def begin(given: bytes, known: Mapping[str, Path]) -> None:
-    """A process begins; what goes wrong here would end it with a traceback, so nothing is done before a task."""
-    own_code.known.update(known)
-
-    @cache
-    def case() -> tuple[ParetoCase, Network]:
-        found: ParetoCase = pickle.loads(given)
-        return found, build(found.network, found.batch)
-
-    _here.append(case)
-
-
-def in_process(task: Task) -> float | None:
-    try:
-        case, network = _here[0]()
-        return case.solve(network, task)
-    except (Exception, SystemExit) as error:  # of a class that this process alone may have
-        if own_code.raised(error):
-            raise own_code.OwnCodeError(own_code.error_line(error)) from None
-        raise
+    @cached_property
+    def network(self) -> Network:
+        return build(self.case.network, self.case.batch)
 
 
 # -- keeping them ------------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""What the papers' policies do to transformers, beside what people do without them."""
