@@ -41,6 +41,7 @@ OFFERED = {
     "Trainer": "refimpl.backend:Trainer",
     "Schedule": "refimpl.backend:Schedule",
     "write_page": "refimpl.report.page:write_page",
+    "study": "refimpl.studies.grid.grid:study",
     # errors, each one line that says what to write
     "RefimplError": "refimpl.text:RefimplError",
     "NetworkError": "refimpl.network:NetworkError",

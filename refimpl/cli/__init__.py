@@ -49,6 +49,7 @@ COMMANDS = {
     "tune": "the most efficient minibatch within a budget, and its learning rate",
     "optimum": "how far each policy is from the best that any could do",
     "pareto": "slow-down over budget, for every setup of the papers",
+    "study": "plans of a whole grid, a row on disk for each",
     "reproduce": "a paper's figures beside ours",
     "profile": "measure a network's calls here",
     "bench": "measure every kernel here",
@@ -59,6 +60,7 @@ TOGETHER = {"run", "bench"}  #: commands that several ranks can execute together
 #: Command → its file, where that is not `refimpl.cli` and the command's name.
 FILES = {
     "list": "refimpl.cli.lists",  # `cli.list` would hide Python's own
+    "study": "refimpl.studies.grid.command",
     **{name: f"refimpl.studies.{name}.command" for name in STUDIES},
 }
 

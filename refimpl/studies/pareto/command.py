@@ -38,7 +38,7 @@ from refimpl.studies.optimum.bound import silent_solver, single_step_bytes
 from refimpl.studies.optimum.setups import Named, of_papers
 from refimpl.studies.pareto import points as pareto
 from refimpl.studies.pareto.points import Curve, ParetoCase, Points, Task
-from refimpl.studies.processes import WorkerKilled
+from refimpl.studies.workers import WorkerKilled
 from refimpl.text import counted, size
 
 POINTS = 12

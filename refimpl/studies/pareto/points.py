@@ -23,7 +23,7 @@ from refimpl.machine.files import refuse_unwritable
 from refimpl.network import Network
 from refimpl.network.zoo import build
 from refimpl.planner.largest import attempt
-from refimpl.studies import processes
+from refimpl.studies import workers
 from refimpl.studies.optimum.bound import lower_bound
 from refimpl.studies.optimum.setups import Named
 from refimpl.text import RefimplError, naming, opened
@@ -104,7 +104,7 @@ def solve(
         keep: called with each point when it is done.
     """
     left = [task for task in dict.fromkeys(tasks) if task not in points]
-    for task, value in processes.results(Solver(case), left, jobs):
+    for task, value in workers.results(Solver(case), left, jobs):
         points[task] = value
         keep(task, value)
 

@@ -1,0 +1,116 @@
+"""One plan as one flat row, and what every field of a row means.
+
+A point is written as people write it, so that it can be kept in a file: a network's name, a setup's, a machine's, and
+a budget.  A row's key is a hash of its point and of the package's version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from functools import lru_cache
+from time import process_time
+from typing import Any, NamedTuple
+
+import refimpl
+from refimpl.fit.by_name import budget_bytes
+from refimpl.fit.least_budget import least_budget, needed_by_baseline
+from refimpl.machine import Machine
+from refimpl.names.machines import named
+from refimpl.names.presets import setup as setup_named
+from refimpl.network import Network
+from refimpl.network.zoo import build
+from refimpl.planner import DoesNotFit, Program, Setup, plan
+from refimpl.planner.largest import unlimited_baseline
+from refimpl.text import RefimplError, one_line
+
+#: Field → what it is.  Bytes are whole numbers, times are seconds by the machine's model.
+FIELDS = {
+    "key": "a hash of the five fields that follow and of the version",
+    "network": "as it was named", "setup": "as it was named", "machine": "as it was named",
+    "budget": "as it was written; empty: all of the machine's memory", "batch": "images or sequences an iteration",
+    "version": "of this package",
+    "fits": "whether there is a program; empty where the question itself was refused",
+    "why": "where there is none: one line that says why",
+    "budget_bytes": "the limit", "pool_bytes": "the part of it that the program's blocks may use",
+    "peak_bytes": "the most that they use", "resident_bytes": "of weights, gradients and states, all the time",
+    "seconds": "of an iteration", "slow_down": "seconds over those of the baseline with memory enough",
+    "offloaded_bytes": "copied to the host, as the policy wants it", "prefetched_bytes": "copied back in time",
+    "on_demand_bytes": "copied back when a step needs them", "evicted_bytes": "copied to the host by a cache",
+    "again": "forward steps that run again", "waits": "of one stream for another",
+    "planning_seconds": "processor seconds of the plan", "program": "a hash of the program, addresses included",
+}  # fmt: skip
+
+Row = dict[str, Any]  #: field → value
+
+
+class GridPoint(NamedTuple):
+    """What is planned."""
+
+    network: str
+    setup: str
+    machine: str
+    budget: str = ""  #: as `refimpl plan --budget` has it, or "least+50%"; empty: the machine's memory
+    batch: int | None = None  #: None: the network's own
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(json.dumps([*self, refimpl.__version__]).encode()).hexdigest()[:16]
+
+
+def row(point: GridPoint) -> Row:
+    """The row of a point, with every field; a point that makes no sense has a row that says why."""
+    made: Row = dict.fromkeys(FIELDS) | point._asdict() | {"key": point.key, "version": refimpl.__version__}
+    began = process_time()
+    try:
+        network, machine, setup = network_of(point.network, point.batch), named(point.machine), setup_named(point.setup)
+        budget = bytes_of(point.budget, network, setup, machine)
+        made |= {"batch": network.batch, "budget_bytes": budget, "resident_bytes": network.resident_bytes}
+        began = process_time()
+        program = plan(network, setup, machine, budget)
+    except DoesNotFit as error:
+        return made | {"fits": False, "why": one_line(str(error)), "planning_seconds": process_time() - began}
+    except RefimplError as error:
+        return made | {"why": one_line(str(error))}
+    return made | {"planning_seconds": process_time() - began} | of_program(program, machine)
+
+
+def of_program(program: Program, machine: Machine) -> Row:
+    """What a program itself says."""
+    counts, fastest = program.counts, unlimited_baseline(program.network, machine).planned_seconds
+    moved = ("offloaded_bytes", "prefetched_bytes", "on_demand_bytes", "evicted_bytes", "waits")
+    return {
+        "fits": True, "pool_bytes": program.pool_bytes, "peak_bytes": program.peak_bytes,
+        "seconds": program.planned_seconds, "slow_down": program.planned_seconds / fastest,
+        "again": counts.recomputed_layers, **{name: getattr(counts, name) for name in moved},
+        "program": fingerprint(program),
+    }  # fmt: skip
+
+
+def fingerprint(program: Program) -> str:
+    """A hash of a program's instructions; two programs that differ in an address have two."""
+    digest = hashlib.sha256()
+    for instruction in program.instructions:
+        digest.update(repr(instruction).encode())
+    return digest.hexdigest()[:16]
+
+
+@lru_cache(maxsize=2)
+def network_of(name: str, batch: int | None) -> Network:
+    """Points of one network come one after another."""
+    return build(name, batch)
+
+
+def bytes_of(budget: str, network: Network, setup: Setup, machine: Machine) -> int:
+    """Bytes of a budget.
+
+    "least+50%" is half of the way from the setup's least budget to what the baseline needs.
+    """
+    found = re.fullmatch(r"least(?:\+(\d+(?:\.\d*)?)%)?", budget.replace(" ", ""))
+    if not found:
+        return budget_bytes(budget or None, network, machine)
+    least = least_budget(network, setup, machine)
+    if least is None:
+        raise RefimplError(f"{setup.name} fits in no budget: pinned memory is too small")
+    return least + int(max(0, needed_by_baseline(network, machine) - least) * float(found[1] or 0) / 100)

@@ -1,0 +1,146 @@
+"""Grids: a row for each point, kept as they come, and none is planned twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import refimpl
+from refimpl import cli
+from refimpl.studies.grid import grid
+from refimpl.studies.grid.grid import StudyError, points, study
+from refimpl.studies.grid.rows import FIELDS, GridPoint, Row, row
+from tests.messages import raises_naming
+
+SETUPS, BUDGETS = ["baseline", "vdnn-dyn", "superneurons"], [0.6, "least+50%"]
+
+
+def small(**changed: Any) -> list[Row]:
+    given: dict[str, Any] = {"networks": ["tiny-vgg"], "setups": SETUPS, "budgets": BUDGETS, "batches": [4]}
+    return study(**given | changed)
+
+
+def without_seconds(rows: list[Row]) -> list[Row]:
+    return [one | {"planning_seconds": 0} for one in rows]
+
+
+def test_a_row_for_each_point_of_the_product_in_its_order() -> None:
+    rows = small(machines=["titan-x", "k40c"])
+    assert [[one[name] for name in ("machine", "budget", "setup")] for one in rows] == [
+        [machine, str(budget), setup] for machine in ("titan-x", "k40c") for budget in BUDGETS for setup in SETUPS
+    ]
+    assert all([*one] == [*FIELDS] for one in rows)
+
+
+def test_a_row_says_what_the_program_says() -> None:
+    (one,) = study(["tiny-vgg"], ["superneurons"], budgets=[0.6], batches=[16])
+    network = refimpl.networks.build("tiny-vgg", 16)
+    program = refimpl.plan(network, "superneurons", "titan-x", 0.6)
+    fastest = refimpl.plan(network, "baseline", "titan-x")
+    assert one["fits"] and one["why"] is None and one["batch"] == 16
+    assert one["budget_bytes"] == program.budget and one["peak_bytes"] == program.peak_bytes
+    assert one["slow_down"] == pytest.approx(program.planned_seconds / fastest.planned_seconds)
+    assert one["again"] == program.counts.recomputed_layers > 0
+    assert one["offloaded_bytes"] == program.counts.offloaded_bytes
+
+
+def test_what_does_not_fit_and_what_is_refused_have_rows_that_say_why() -> None:
+    tight, wrong = study(
+        wanted=[GridPoint("tiny-vgg", "baseline", "titan-x", "0.2"), GridPoint("tiny-vgg", "x", "titan-x")]
+    )
+    assert tight["fits"] is False and "does not fit" in tight["why"] and tight["seconds"] is None
+    assert wrong["fits"] is None and "'x'" in wrong["why"]
+
+
+def test_least_and_a_share_of_the_way() -> None:
+    network = refimpl.networks.build("tiny-vgg", 4)
+    least = refimpl.least_budget(network, "vdnn-all") or 0
+    enough = refimpl.least_budget(network, "baseline") or 0
+    made = study(["tiny-vgg"], ["vdnn-all"], budgets=["least", "least+25%", "least + 100 %"], batches=[4])
+    assert [one["budget_bytes"] for one in made] == [least, least + (enough - least) // 4, enough]
+    assert all(one["fits"] for one in made)
+
+
+def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "rows.jsonl"
+    planned: list[GridPoint] = []
+
+    def stops_at_the_third(point: GridPoint) -> Row:
+        if len(planned) == 2:
+            raise KeyboardInterrupt
+        planned.append(point)
+        return row(point)
+
+    monkeypatch.setattr(grid, "row", stops_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        small(out=out)
+    with out.open("a") as file:
+        file.write('{"key": "half')  # a process that was killed while it wrote
+    planned.clear()
+    monkeypatch.setattr(grid, "row", lambda point: planned.append(point) or row(point))  # type: ignore[func-returns-value]
+    rows = small(out=out)
+    assert len(planned) == 4 and without_seconds(rows) == without_seconds(small())
+    assert [json.loads(line) for line in out.read_text().splitlines()] == rows
+    planned.clear()
+    assert small(out=out) == rows and not planned
+
+
+def test_another_version_is_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = GridPoint("tiny-vgg", "baseline", "titan-x").key
+    monkeypatch.setattr(refimpl, "__version__", "9")
+    assert GridPoint("tiny-vgg", "baseline", "titan-x").key != key
+
+
+@pytest.mark.slow
+def test_processes_find_the_same_rows(tmp_path: Path) -> None:
+    assert without_seconds(small(jobs=2, out=tmp_path / "rows")) == without_seconds(small())
+
+
+@pytest.mark.parametrize("text", ["{}\n", "[1]\n", "nothing\n", "no line", '{"key": 1}\nnothing\n'])
+def test_a_file_that_is_none_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rows"
+    path.write_text(text)
+    with raises_naming(StudyError, path):
+        small(out=path)
+    assert path.read_text() == text
+
+
+def test_what_is_no_list_is_refused() -> None:
+    with raises_naming(StudyError, "networks", "vgg16"):
+        points("vgg16", ["baseline"])  # type: ignore[arg-type]
+    with raises_naming(StudyError, "setups"):
+        points(["vgg16"], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('network = ["a"]', ["networks"]),
+        ('networks = "vgg16"', ["networks", "vgg16"]),
+        ("[[points]]\nnetwork = 'vgg16'", ["setup", "machine"]),
+        ("[[points]]\nnetwork = 'a'\nsetup = 'b'\nmachine = 'c'\nbatches = 1", ["batch"]),
+        ("", ["networks"]),
+        ("networks = [", ["TOML"]),
+    ],
+)
+def test_a_study_that_makes_no_sense_is_one_line(tmp_path: Path, text: str, names: list[str], capsys: Any) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text(text)
+    assert cli.main(["study", str(path)]) != 0
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and all(name in said for name in names)
+    assert not path.with_suffix(".jsonl").exists()
+
+
+def test_the_command_keeps_the_rows_beside_its_file(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text('networks = ["tiny-vgg"]\nsetups = ["baseline", "vdnn-all"]\nbudgets = [0.6]\nbatches = [4]\n')
+    assert cli.main(["study", str(path), "--jobs", "1"]) == 0
+    assert "vdnn-all" in capsys.readouterr().out
+    rows = [json.loads(line) for line in path.with_suffix(".jsonl").read_text().splitlines()]
+    assert [one["setup"] for one in rows] == ["baseline", "vdnn-all"]
+    assert cli.main(["study", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == rows
