@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -114,12 +115,13 @@ class Data:
 
     def batch(self, batch: int, iteration: int, seed: int = 0) -> Batch:
         epoch, place = divmod(iteration, self.per_epoch(batch))
-        chosen = _shuffled(len(self.train_images), epoch, seed)[place * batch : (place + 1) * batch]
+        chosen = shuffled(len(self.train_images), epoch, seed)[place * batch : (place + 1) * batch]
         return self.train_images[chosen], self.train_labels[chosen]
 
 
 @lru_cache(maxsize=4)
-def _shuffled(count: int, epoch: int, seed: int) -> np.ndarray:
+def shuffled(count: int, epoch: int, seed: int) -> np.ndarray:
+    """The order of the images in an epoch."""
     order = np.random.default_rng((seed, epoch)).permutation(count)
     order.flags.writeable = False
     return order
@@ -173,8 +175,7 @@ def arrays(
         ignore_index: the label of a pixel that does not count; it becomes `IGNORED`.
         share: of the images that is kept for testing (None: one in five).
     """
-    if share is not None and not 0 < share < 1:
-        raise DataError(f"a share of {share:g} of the images cannot be kept for testing; give one between 0 and 1")
+    _check_share(share)
     if share is not None and test_images is not None:
         raise DataError(f"there are test images, so no share of {share:g} of the others is kept for testing")
     if (labels is None) == (targets is None):
@@ -187,11 +188,7 @@ def arrays(
     if (test_images is None) != (test_labels is None):
         raise DataError(f"test images and test {what} come together: give both, or neither")
     if test_images is None:
-        if len(images) < 2:
-            raise DataError("one image cannot be split; give at least 2, or test images of their own")
-        order = np.random.default_rng(seed).permutation(len(images))
-        count = len(images) // TESTED if share is None else round(len(images) * share)
-        tested, trained = np.split(order, [min(max(1, count), len(images) - 1)])
+        trained, tested = held_back(len(images), seed, share)
         test_images, test_labels = images[tested], labels[tested]
         images, labels = images[trained], labels[trained]
     else:
@@ -213,6 +210,22 @@ def arrays(
     elif classes > LARGEST_LABEL:
         raise DataError(f"there are {classes} classes; give at most {LARGEST_LABEL}")
     return Data(images, labels, test_images, test_labels, classes)
+
+
+def _check_share(share: float | None) -> None:
+    if share is not None and not 0 < share < 1:
+        raise DataError(f"a share of {share:g} of the images cannot be kept for testing; give one between 0 and 1")
+
+
+def held_back(images: int, seed: int, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the images to train on, and of those to test with: a share of all (None: one in five)."""
+    _check_share(share)
+    if images < 2:
+        raise DataError("one image cannot be split; give at least 2, or test images of their own")
+    order = np.random.default_rng(seed).permutation(images)
+    count = images // TESTED if share is None else round(images * share)
+    tested, trained = np.split(order, [min(max(1, count), images - 1)])
+    return trained, tested
 
 
 def _doubt_labels(found: np.ndarray, classes: int) -> None:
@@ -331,6 +344,24 @@ def load_npz(path: str | Path, seed: int = 0, validation: str | Path | float | N
 
 def _arrays_of(path: str | Path) -> dict[str, Any]:
     """What a file holds of `KEYS`."""
+    with _archive(path) as archive:
+        needed = KEYS[: 1 if "targets" in archive.names else 2]
+        missing = [key for key in needed if key not in archive.names]
+        if missing:
+            held = ", ".join(map(one_line, archive.names)) or "nothing"
+            raise DataError(f"{path} has no {' and no '.join(missing)}, only {held}; save with {SAVE}")
+        return _read(archive, str(path))
+
+
+def raw_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """Everything that an .npz file holds, by name."""
+    with _archive(path) as archive:
+        return {one_line(name): archive.read(name) for name in archive.names}
+
+
+@contextmanager
+def _archive(path: str | Path) -> Iterator[Archive]:
+    """An .npz file, opened; whatever is wrong with it is one line."""
     try:
         with text.opened(path, sys.maxsize) as file:
             magic = file.read(6)
@@ -339,12 +370,7 @@ def _arrays_of(path: str | Path) -> dict[str, Any]:
         if magic[:2] != b"PK":
             raise DataError(f"{path} is not an .npz file; create one with {SAVE}")
         with opened(path) as archive:
-            needed = KEYS[: 1 if "targets" in archive.names else 2]
-            missing = [key for key in needed if key not in archive.names]
-            if missing:
-                held = ", ".join(map(one_line, archive.names)) or "nothing"
-                raise DataError(f"{path} has no {' and no '.join(missing)}, only {held}; save with {SAVE}")
-            return _read(archive, str(path))
+            yield archive
     except FileNotFoundError:
         raise DataError(f"there is no file {path}") from None
     except OSError as error:
@@ -415,11 +441,22 @@ class Synthetic:
             for image, classes in zip(images, patches, strict=True):
                 image += stretched(colours[:, classes], self.shape[1:])
             return images, stretched(patches, self.label_shape)
+        self._add_patterns(images, labels)
+        return images, labels if self.target == "image" else self.targets(labels)
+
+    def of_classes(self, labels: np.ndarray, iteration: int, seed: int = 0) -> np.ndarray:
+        """Images of given classes, of a batch."""
+        random = np.random.default_rng((self.seed, seed, iteration))
+        images = random.standard_normal((len(labels), *self.shape), np.float32)
+        self._add_patterns(images, labels)
+        return images
+
+    def _add_patterns(self, images: np.ndarray, labels: np.ndarray) -> None:
         for image, label in zip(images, labels, strict=True):
             image += stretched(self.pattern(int(label)), self.shape[1:])
-        return images, labels if self.target == "image" else self._targets(labels)
 
-    def _targets(self, labels: np.ndarray) -> np.ndarray:
+    def targets(self, labels: np.ndarray) -> np.ndarray:
+        """The patterns of these classes, or where they are above 0."""
         shape = (*self.label_shape, 1, 1)[: max(3, len(self.label_shape))]
         wanted = np.stack([stretched(self.pattern(int(label), shape[0]), shape[1:]) for label in labels])
         return (np.float32(wanted > 0) if self.shares else wanted).reshape(len(labels), *self.label_shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from time import perf_counter
@@ -47,6 +47,8 @@ class Evaluation:
     accuracy: float  #: the share whose most probable class is their label; NaN: the loss has no classes
     predictions: np.ndarray  #: images × classes: probabilities; or what the loss compares with its targets
     counted: int = 0  #: images, pixels or numbers that loss and accuracy are means over
+    each: Mapping[str, Evaluation] = field(default_factory=dict)  #: of several losses every one's, by their names
+    weighted: float = math.nan  #: of several losses the sum, each times its weight
 
 
 def numbers_of(learning: Optimisation, given: Mapping[str, float | None]) -> dict[str, float]:
@@ -66,6 +68,37 @@ def _agreed(output: Output, predicted: np.ndarray, labels: np.ndarray) -> int:
     if output.loss.target == "number":
         return int(np.count_nonzero((predicted >= 0.5) == (labels >= 0.5)))
     return int(np.count_nonzero((predicted.argmax(1) == labels) & counting(output, labels)))
+
+
+class _Tested:
+    """What one loss has found so far, of images that the network is not trained on."""
+
+    def __init__(self, output: Output, labels: np.ndarray, keep: bool) -> None:
+        self.output, self.keep, self.images = output, keep, len(labels)
+        self.counted = int(counting(output, labels).sum())
+        self.losses: list[np.ndarray] = []
+        self.predictions: list[np.ndarray] = []
+        self.agreed = 0
+
+    def add(self, losses: np.ndarray, predicted: np.ndarray, labels: np.ndarray, count: int) -> None:
+        """Add a batch, of which the first `count` images are no filling."""
+        found: np.ndarray = losses[:count].copy()
+        if self.output.counted is not None:  # the losses are per pixel of the batch that counts, not of all batches
+            counted = np.count_nonzero(counting(self.output, labels))
+            share = np.float64(counted * self.images / (len(labels) * self.counted))
+            found = found * share if counted else np.zeros(count)
+        self.losses.append(found)
+        self.agreed += _agreed(self.output, predicted[:count], labels[:count])
+        if self.keep:
+            self.predictions.append(predicted[:count].copy())
+
+    def result(self) -> Evaluation:
+        output = self.output
+        loss = float(np.mean(np.concatenate(self.losses), dtype=np.float64))
+        classes = output.loss.target != "number" or output.loss.shares
+        none = np.empty((0, *output.predictions.shape[1:]), np.float32)
+        predictions = np.concatenate(self.predictions) if self.keep else none
+        return Evaluation(loss, self.agreed / self.counted if classes else math.nan, predictions, self.counted)
 
 
 class _Diverged(Exception):
@@ -254,35 +287,27 @@ class Trainer:
         if self.inference is None:
             raise RunError(self._no_inference)
         given = checked_batch(self.network, images, labels, whole=False)
-        right = given[-1]  # of the last output
         if self._inference_replay is None:
             self._inference_replay = self.device.replay(self.inference, self._launched())
-        output, batch = self.network.output, self.network.batch
-        losses, predictions, agreed = [], [], 0
-        counts = counting(output, right)
+        outputs, batch = self.network.outputs, self.network.batch
+        tested = [_Tested(one, labels, keep) for one, labels in zip(outputs, given[-len(outputs) :], strict=True)]
         fillings = [0] * len(self.network.inputs) + [one.ignore_index or 0 for one in self.network.outputs]
         for some, count in whole_batches(given, batch, fillings):
-            theirs = some[-1]
             self._upload(self.inference, some)
             try:
                 self._inference_replay.issue({})
             finally:
                 self._inference_replay.finish()
-            found = self._shared(self.inference, output.losses)[:count].copy()
-            if output.counted is not None:  # the losses are per pixel of the batch that counts, not of all batches
-                counted = np.count_nonzero(counting(output, theirs))
-                found = (
-                    found * np.float64(counted * len(right) / (batch * counts.sum())) if counted else np.zeros(count)
+            for one, labels in zip(tested, some[-len(outputs) :], strict=True):
+                losses, predicted = (
+                    self._shared(self.inference, x) for x in (one.output.losses, one.output.predictions)
                 )
-            losses.append(found)
-            predicted = self._shared(self.inference, output.predictions)[:count]
-            agreed += _agreed(output, predicted, theirs[:count])
-            if keep:
-                predictions.append(predicted.copy())
-        loss = float(np.mean(np.concatenate(losses), dtype=np.float64))
-        accuracy = agreed / int(counts.sum()) if output.loss.target != "number" or output.loss.shares else math.nan
-        kept = np.concatenate(predictions) if keep else np.empty((0, *output.predictions.shape[1:]), np.float32)
-        return Evaluation(loss, accuracy, kept, int(counts.sum()))
+                one.add(losses, predicted, labels, count)
+        if len(tested) == 1:
+            return tested[0].result()
+        each = {one.output.layer.name: one.result() for one in tested}
+        weighted = sum(one.output.layer.weight * each[one.output.layer.name].loss for one in tested)
+        return replace(each[self.network.output.layer.name], each=each, weighted=weighted)
 
     def _settings(self, iteration: int | None = None) -> Settings:
         return {"seed": self.seed, "iteration": self.iteration if iteration is None else iteration, **self.numbers}

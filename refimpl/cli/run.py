@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from refimpl.backend import Communicator, Evaluation, Trainer
     from refimpl.backend.data import BatchSource
     from refimpl.backend.host_thread import StoredMap
+    from refimpl.backend.named_data import NamedData, NamedSynthetic
 
 BARS = "▁▂▃▄▅▆▇█"
 CURVE = 60  #: columns of the loss curve
@@ -139,17 +140,34 @@ def source_of(name: str, validation: str | float | None = None) -> Any:
     return found
 
 
-def network_for(options: argparse.Namespace, source: Any) -> tuple[Network, BatchSource]:
+def is_several(network: Network) -> bool:
+    """Whether data files name an array for each of its inputs and losses."""
+    return len(network.inputs) > 1 or len({(one.loss, one.labels.shape) for one in network.outputs}) > 1
+
+
+def several_for(options: argparse.Namespace, network: Network) -> NamedData | NamedSynthetic:
+    """The data of a network of several inputs or losses."""
+    from refimpl.backend.named_data import NamedSynthetic, named_npz, names_of
+
+    validation = validation_of(options)
+    if options.data == "synthetic":
+        return NamedSynthetic.of(network)
+    if options.data == "digits":
+        inputs, losses = (", ".join(names) for names in names_of(network))
+        what = f"the inputs {inputs} and the losses {losses}"
+        raise Fail(f"{network.name} has {what}: the digits do not fit; give --data FILE.npz with an array for each")
+    if not options.data.endswith(".npz") and not os.path.exists(options.data):
+        raise Fail(f"there is no data {options.data!r}{offer(options.data, ('synthetic', 'FILE.npz'))}")
+    return named_npz(network, options.data, validation=validation)
+
+
+def network_for(options: argparse.Namespace, network: Network, source: Any) -> tuple[Network, BatchSource]:
     """The network that was named, for images like the source's; only those for teaching take any.  And the source.
 
     The digits, and synthetic images, have the labels that the network's loss compares with.
     """
     from refimpl.backend import data
 
-    network = build(options.network, options.batch)
-    if len(network.inputs) > 1 or len({(one.loss, one.labels.shape) for one in network.outputs}) > 1:
-        what = "several inputs, or losses that compare with different labels"
-        raise Fail(f"{network.name} has {what}: train it in Python, with refimpl.Trainer")
     if source is None:
         return network, data.synthetic_for(network)
     target = network.output.loss.target
@@ -197,8 +215,12 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
     learning = resolve.learning(options)
     if options.save_every and not options.save:
         raise Fail(f"--save-every {options.save_every} needs the file: give --save FILE, too")
-    source = source_of(options.data, validation_of(options))
-    network, source = network_for(options, source)
+    network = build(options.network, options.batch)
+    source: Any
+    if is_several(network):
+        source = several_for(options, network)
+    else:
+        network, source = network_for(options, network, source_of(options.data, validation_of(options)))
     network = resolve.trained_by(options, network)
     network = resolve.data_parallel(options, network, communicator.size)
     if tuned and tuned.network != network.name:
@@ -268,6 +290,7 @@ def trained(options: argparse.Namespace, communicator: Communicator) -> int:
             "first_iteration": first, "iterations": last, "losses": losses, "tested": tested,
             "accuracy": finite(evaluation.accuracy) if evaluation else None,
             "tested_loss": finite(evaluation.loss) if evaluation else None,
+            **(tested_each(network, evaluation) if evaluation and evaluation.each else {}),
             "counted": {"what": network.output.loss.target, "number": evaluation.counted if evaluation else 0},
             "peak_bytes": {"predicted": program.peak_bytes, "recounted": trainer.recounted_peak},
             "process_bytes": process_bytes(),
@@ -374,12 +397,17 @@ def train(
                 trainer.rate = warmed_up(tuned.rate, tuned.base_rate, warmup, trainer.iteration)
             start = time.perf_counter()
             mine = slice(rank * batch, (rank + 1) * batch)
-            losses.append(trainer.step(images[mine], labels[mine]))
+            losses.append(trainer.step(part_of(images, mine), part_of(labels, mine)))
             seconds.append(time.perf_counter() - start)
             advance(f"loss {losses[-1]:.3f}")
             if saving and trainer.iteration % saving[1] == 0 and trainer.iteration < last:
                 trainer.save(saving[0])
     return losses, seconds
+
+
+def part_of(given: Any, part: slice) -> Any:
+    """Some images of a batch, or of each of its arrays."""
+    return tuple(array[part] for array in given) if isinstance(given, tuple) else given[part]
 
 
 def interrupted(trainer: Trainer, options: argparse.Namespace, last: int) -> int:
@@ -447,6 +475,18 @@ def finite(number: float) -> float | None:
     return number if isfinite(number) else None
 
 
+def tested_each(network: Network, evaluation: Evaluation) -> dict[str, Any]:
+    """Of several losses: their weighted sum, and what each found by its name."""
+    found = {}
+    for one in network.outputs:
+        result = evaluation.each[one.layer.name]
+        found[one.layer.name] = {
+            "loss": finite(result.loss), "weight": one.layer.weight, "accuracy": finite(result.accuracy),
+            "what": one.loss.target, "number": result.counted,
+        }  # fmt: skip
+    return {"weighted_loss": finite(evaluation.weighted), "each_loss": found}
+
+
 def driver_calls(trainer: Trainer) -> dict[str, Any] | None:
     """Times of the allocating and freeing calls of the last iteration, where the program makes any."""
     calls = trainer.driver_calls
@@ -464,9 +504,15 @@ def test(trainer: Trainer, source: Any) -> tuple[Evaluation | None, int]:
     else:
         batch, first = trainer.network.batch, trainer.iteration
         batches = (source.batch(batch, first + i, trainer.seed) for i in range(SYNTHETIC_TESTS))
-        images, labels = (np.concatenate(parts) for parts in zip(*batches, strict=True))
+        images, labels = (
+            tuple(map(np.concatenate, zip(*parts, strict=True)))
+            if isinstance(parts[0], tuple)
+            else np.concatenate(parts)
+            for parts in zip(*batches, strict=True)
+        )
+    count = len(images[0]) if isinstance(images, tuple) else len(images)
     try:
-        return trainer.evaluate(images, labels, keep=False), len(images)
+        return trainer.evaluate(images, labels, keep=False), count
     except RunError as error:
         tell(f"not tested: {error}")
         return None, 0
@@ -483,9 +529,17 @@ def report(document: dict[str, Any], program: Program, stored: list[StoredMap]) 
     say(f"{document['network']}, {batch}, {where}: {counted(len(losses), 'iteration')} on {document['data']}.")
     say(f"Loss      {curve(losses)}  {losses[0]:.3f} → {losses[-1]:.3f}")
     tested = counted(document["tested"], "image") + " that it has not learnt from"
+    if "each_loss" in document:
+        sums = [f"{loss['weight']:g} × " * (loss["weight"] != 1) + name for name, loss in document["each_loss"].items()]
+        say(f"Tested    loss {document['weighted_loss']:.3f} = {' + '.join(sums)}, on {tested}")
+        for name, loss in document["each_loss"].items():
+            right = f", accuracy {loss['accuracy']:.1%}" if loss["accuracy"] is not None else ""
+            say(f"  {name}: loss {loss['loss']:.3f}{right}, of {counted(loss['number'], loss['what'])}")
     what, number = document["counted"]["what"], document["counted"]["number"]
     of = tested if what == "image" else f"{counted(number, what)} of {tested}"
-    if document["accuracy"] is not None:
+    if "each_loss" in document:
+        pass
+    elif document["accuracy"] is not None:
         say(f"Accuracy  {document['accuracy']:.1%} of {of}")
     elif document["tested_loss"] is not None:
         say(f"Tested    loss {document['tested_loss']:.3f}, the mean over {of}")

@@ -478,3 +478,50 @@ def test_the_curve_rises_and_falls_with_the_losses() -> None:
 def test_an_option_is_left_out_of_a_command() -> None:
     given = ["run", "lenet", "--resume", "a.npz", "--steps", "5", "--resume=b.npz"]
     assert without_option(given, "--resume") == ["run", "lenet", "--steps", "5"]
+
+
+SEVERAL = """
+import refimpl
+
+def make(batch):
+    b = refimpl.Builder("two of each", (batch, 2, 4, 4))
+    other = b.add_input("other", (batch, 3, 4, 4))
+    trunk = b.join(b.conv(4, 1, after=b.input), b.conv(4, 1, after=other))
+    b.conv(3, 1)
+    b.pixel_softmax(name="mask", weight=0.5)
+    b.fc(4, after=trunk)
+    b.softmax(name="digit")
+    return b.build()
+"""
+
+
+def test_several_inputs_and_losses_are_trained_and_each_is_reported(
+    refimpl: Command, wrong: Wrong, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(SEVERAL)
+    random = np.random.default_rng(0)
+    arrays = {
+        "images": random.standard_normal((30, 2, 4, 4)), "other": random.standard_normal((30, 3, 4, 4)),
+        "mask": random.integers(0, 3, (30, 4, 4)), "digit": random.integers(0, 4, 30),
+    }  # fmt: skip
+    np.savez("mine.npz", **arrays)  # type: ignore[arg-type]
+    command = ["run", "mine.py:make", "--batch", "4", "--backend", "cpu", "--data"]
+    text = refimpl(*command, "mine.npz", "--steps", "3", "--save", "state.npz").out
+    assert "= 0.5 × mask + digit, on 6 images that it has not learnt from" in text
+    assert "\n  mask: loss " in text and ", of 96 pixels\n" in text
+    assert "\n  digit: loss " in text and ", of 6 images\n" in text
+    found = json.loads(refimpl(*command, "mine.npz", "--steps", "4", "--resume", "state.npz", "--json").out)
+    each = found["each_loss"]
+    assert found["weighted_loss"] == pytest.approx(0.5 * each["mask"]["loss"] + each["digit"]["loss"])
+    assert found["tested_loss"] == each["digit"]["loss"] and len(found["losses"]) == 1
+    assert "mask" in refimpl(*command, "synthetic", "--steps", "2").out
+    assert "of 15 images" in refimpl(*command, "mine.npz", "--validation", "0.5", "--steps", "2").out
+    np.savez("less.npz", **{name: array for name, array in arrays.items() if name != "other"})  # type: ignore[arg-type]
+    for data, says in (
+        (["less.npz"], "less.npz has no other, only images, mask, digit"),
+        (["digits"], "give --data FILE.npz with an array for each"),
+        (["nothing"], "there is no data 'nothing'"),
+        (["mine.npz", "--validation", "less.npz"], "less.npz has no other"),
+    ):
+        assert says in wrong(*command, *data)
