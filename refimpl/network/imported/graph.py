@@ -23,6 +23,7 @@ arrangement that it reads: are these the maps in order?  Is the last axis all ch
 | upsample | mode, align_corners, size | |
 | batchnorm | momentum, epsilon | gamma, beta, running_mean, running_variance |
 | layernorm, groupnorm | epsilon, affine; groups | gamma, beta |
+| rmsnorm | epsilon, affine | gamma |
 | lrn | size, ahead, alpha, beta, k | |
 | dropout | probability | |
 | pad | pad: of the top, left, bottom and right; value | |
@@ -628,11 +629,13 @@ def _settled(made: Made, value: Value, read: bool) -> Value:
         layer = b.take(positions[1] // width, positions[0] // width, 2, name, layer)
         places = places.begun(POSITION)
     for axis, factors in enumerate(places.axes):
-        if len(factors) == 2 and factors == places.factors(CHANNEL):
-            (_, size, step), (_, groups, far) = factors
-            if (step, far) == (1, size):
+        if len(factors) > 1 and factors == places.factors(CHANNEL):
+            (_, size, step), (_, groups, far) = factors[:2]
+            if len(factors) == 2 and (step, far) == (1, size):
                 layer = b.channel_shuffle(groups, name=name, after=layer)
-                places = places.with_axis(axis, Factor(CHANNEL, layer.shape[1], 1))
+            else:
+                layer = b.permute_channels(places.numbers([axis], channel=1).tolist(), name=name, after=layer)
+            places = places.with_axis(axis, Factor(CHANNEL, layer.shape[1], 1))
     return Value(layer, places, by=name)
 
 
@@ -673,17 +676,25 @@ def _linear(made: Made, node: Node, inputs: list[Value]) -> Value:
 
 
 def _ordered(made: Made, node: Node, layer: Layer, order: np.ndarray) -> Layer:
-    """The layer with its channels in this order: with its weight's rows in this order, if no other node reads it."""
-    if np.array_equal(order, np.arange(layer.shape[1])):
+    """The layer with its channels in this order.
+
+    A linear layer that nothing else reads has its weight's rows in this order, and trained ones go back to their own.
+    """
+    channels = np.arange(layer.shape[1])
+    if np.array_equal(order, channels):
         return layer
-    maker = made.nodes.get(layer)
-    one_piece = np.array_equal(np.sort(order), np.arange(layer.shape[1]))
-    alone = maker is not None and made.readers[maker.name] == {node.name} and maker.operation in ("linear", "conv")
-    if maker is None or not alone or not one_piece or maker.attributes.get("groups", 1) != 1:
+    if not np.array_equal(np.sort(order), channels):
         raise NetworkError(
-            f"{node.name}: its queries, keys and values are channels of {layer} in another order; that is supported if "
-            f"{layer} is a linear layer that is read by nothing else"
+            f"{node.name}: queries, keys and values are supported as all channels of one or three layers"
         )
+    maker = made.nodes.get(layer)
+    if (
+        maker is None
+        or maker.operation not in ("linear", "conv")
+        or maker.attributes.get("groups", 1) != 1
+        or made.readers[maker.name] != {node.name}
+    ):
+        return made.b.permute_channels(order.tolist(), name=f"{node.name}.order", after=layer)
     for name, weight in maker.weights.items():
         maker.weights[name] = weight.in_order(0, order)
     return layer
@@ -750,8 +761,7 @@ def _prepend(made: Made, node: Node, inputs: list[Value]) -> Value:
     ):
         raise NetworkError(f"{node.name}: a concatenation with a weight is supported as one token before others only")
     node.weights["w"] = w.moved(lambda values: values.reshape(-1)[:channels, None])
-    b: Any = made.b
-    return Value(b.prepend(name=node.name, after=layer), places.with_axis(axis, Factor(POSITION, 1 + tokens, 1)))
+    return Value(made.b.prepend(name=node.name, after=layer), places.with_axis(axis, Factor(POSITION, 1 + tokens, 1)))
 
 
 def _position(made: Made, node: Node, inputs: list[Value]) -> Value:
@@ -876,7 +886,19 @@ def _layernorm(made: Made, node: Node, inputs: list[Value]) -> Value:
         return Value(b.layernorm(name=node.name, after=value.layer, **node.attributes), value.places)
     if len(value.places.axes) == 2 and not node.weights and _plain(made, value):  # of all maps of an image
         return Value(b.groupnorm(1, name=node.name, after=value.layer, **node.attributes), value.places)
-    raise NetworkError(f"{node.name}: a layer normalisation is supported over the channels, with these as last axis")
+    raise _not_last(node)
+
+
+def _not_last(node: Node) -> NetworkError:
+    return NetworkError(f"{node.name}: a layer normalisation is supported over the channels, with these as last axis")
+
+
+def _rmsnorm(made: Made, node: Node, inputs: list[Value]) -> Value:
+    """Over the last axis, which has to be the channels."""
+    (value,) = inputs
+    if not _channels_last(value):
+        raise _not_last(node)
+    return Value(made.b.rmsnorm(name=node.name, after=value.layer, **node.attributes), value.places)
 
 
 def _groupnorm(made: Made, node: Node, inputs: list[Value]) -> Value:
@@ -902,7 +924,7 @@ OPERATIONS: dict[str, Operation] = {
     "batchnorm": _method("batchnorm"), "lrn": _method("lrn"), "dropout": _method("dropout", _any),
     "drop_path": _method("drop_path", _any), "channel_shuffle": _method("channel_shuffle"),
     "permute_channels": _permute_channels,
-    "layernorm": _layernorm, "groupnorm": _groupnorm, "view": _view,
+    "layernorm": _layernorm, "rmsnorm": _rmsnorm, "groupnorm": _groupnorm, "view": _view,
     "concat": _concat, "add": _join, "pad": _pad, "mul": _mul, "scale": _scale,
     "softmax": _as_it_is, "identity": _as_it_is, "attention": _attention, "prepend": _prepend,
     "position": _position, "embedding": _embedding,

@@ -340,6 +340,14 @@ def _layer_norm(call: TorchCall) -> Translated:
     return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), None)
 
 
+def _rms_norm(call: TorchCall) -> Translated:
+    if len(call["normalized_shape"]) != 1:
+        raise Unsupported(f"an RMS normalisation over {list(call['normalized_shape'])} is not supported")
+    weights = call.weights(gamma="weight")
+    epsilon = 2.0**-23 if call["eps"] is None else call["eps"]  # PyTorch's own is the type's
+    return "rmsnorm", {"epsilon": epsilon} | ({} if weights else {"affine": False}), weights
+
+
 def _group_norm(call: TorchCall) -> Translated:
     return graph.normalised(call, call["eps"], call.weights(gamma="weight", beta="bias"), call["num_groups"])
 
@@ -547,7 +555,7 @@ OPERATORS: Mapping[str, Callable[[TorchCall], Translated]] = {
     "adaptive_avg_pool1d": _pool_to("average"), "adaptive_max_pool1d": _pool_to("max"),
     "channel_shuffle": _channel_shuffle, "index": _index,
     "index_select": lambda call: graph.gathered(call, call["dim"], call.numbers(call["index"])),
-    "layer_norm": _layer_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
+    "layer_norm": _layer_norm, "rms_norm": _rms_norm, "group_norm": _group_norm, "instance_norm": _instance_norm,
     "conv2d": _conv2d, "conv_transpose2d": _conv_transpose2d, "linear": _linear, "batch_norm": _batch_norm, "div": _lrn,
     "cat": _cat, "concat": _cat,
     "relu6": lambda call: graph.limited(0, 6), "hardtanh": _clamped("min_val", "max_val"),

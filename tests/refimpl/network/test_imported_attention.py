@@ -70,6 +70,32 @@ def of_groups(x: Any) -> tuple[Any, Any, Any]:
     return q, k, v
 
 
+class Permuted(Heads):
+    """Queries, keys and values that something else reads, too: their order is a layer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(of_thirds)
+        self.out = nn.Identity()
+
+    def forward(self, x: Any) -> Any:
+        given = functional.silu(self.qkv(x))
+        y = ATTEND(*self.cut(given)).transpose(1, 2).flatten(2)
+        return y + given[:, :, :8]
+
+
+class ClassToken(nn.Module):
+    """A token before the others, alone in the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.body = nn.Parameter(torch.randn(1, 1, 8)), encoder()
+        self.norm = nn.RMSNorm(8)
+
+    def forward(self, x: Any) -> Any:
+        x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
+        return self.norm(self.body(x))[:, :1]
+
+
 class Apart(nn.Module):
     """Queries, keys and values of three linear layers; the keys' tokens are others than the queries'."""
 
@@ -123,6 +149,11 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "five axes, causal": (lambda: Heads(of_five_axes, causal=True), ["conv", "attention", "conv", "join"]),
     "head by head": (lambda: Heads(of_heads), ["conv", "attention", "conv", "join"]),
     "shared keys": (lambda: Heads(of_groups, channels=16), ["conv", "attention", "conv", "join"]),
+    "in another order": (
+        lambda: Permuted(of_thirds),
+        ["conv", "silu", "permute_channels", "attention", "take", "join"],
+    ),
+    "a class token": (ClassToken, ["prepend", "conv", *BLOCK, "conv", *BLOCK, "rmsnorm", "take"]),
     "three layers": (Apart, ["take", "gelu", "conv", "conv", "conv", "attention"]),
     "nn.MultiheadAttention across": (Crossed, ["take", "gelu", "conv", "take", "take", "conv", "attention", "conv"]),
     "nn.TransformerEncoder": (encoder, ["conv", *BLOCK, "conv", *BLOCK]),
@@ -144,7 +175,13 @@ def test_a_step_is_pytorchs_and_weights_come_back(case: str) -> None:
     module = Patches(make())
     network = refimpl.networks.from_torch(module, SHAPE)
     if kinds:
-        assert [layer.kind for layer in network.layers] == ["conv", *kinds, "pool", "fc", "softmax"]
+        assert [layer.kind for layer in network.layers] == [
+            "conv",
+            *kinds,
+            *["pool"] * (kinds[-1] != "take"),
+            "fc",
+            "softmax",
+        ]
     assert network.parameter_count == sum(weight.numel() for weight in module.parameters())
     random = np.random.default_rng(0)
     images, labels = random.standard_normal(SHAPE, dtype=np.float32), np.array([0, 4, 2], np.int32)
