@@ -97,6 +97,7 @@ class Graph:
     shape: tuple[int, ...]  #: of the input; its number of images is that of all shapes, and not the network's
     nodes: list[Node]
     outputs: list[str]
+    dtype: str = "float32"  #: of the input; "int32": it is tokens
     file: str | None = None  #: that trained weights can be written back to
 
 
@@ -208,7 +209,9 @@ def built(
     needed = _needed(graph, nodes, ends)
     _refuse_what_is_missing(graph, [node for node in graph.nodes if node.name in needed])
     images, *shape = graph.shape
-    b = Builder(graph.name, (batch, *((*shape, 1, 1)[:3] if len(shape) < 3 else shape)))
+    if graph.dtype == "float32":
+        shape = [*shape, 1, 1][: max(3, len(shape))]
+    b = Builder(graph.name, (batch, *shape), dtype=graph.dtype)
     made = Made(b, images, readers=_readers([node for node in graph.nodes if node.name in needed], ends))
     values = {graph.input: Value(b.input, made.own(b.input).reshaped(graph.shape))}
     _check_size("the input", graph.shape)
@@ -233,9 +236,12 @@ def built(
         values[node.name] = _checked(graph, node, value)
     for end, kind in ends.items():
         last = values[end]
-        whole = last.places.shape
-        if last.layer is b.input or (kind is None and len(whole) != 2) or last.pad != NO_PAD or not _plain(made, last):
-            found = " × ".join(map(str, ("images", *whole[1:])))
+        axes = len(last.places.axes)
+        if kind is None and graph.dtype == "int32" and axes == 3:  # a language model
+            kind = "pixel_softmax"
+        alike = _plain(made, last) or (kind == "pixel_softmax" and _in_turn(made, last))
+        if last.layer is b.input or (kind is None and axes != 2) or last.pad != NO_PAD or not alike:
+            found = " × ".join(map(str, ("images", *last.places.shape[1:])))
             others = ", ".join(name for name in LOSSES if name != "softmax")
             raise NetworkError(
                 f"{end}: the output is {found}, not a classifier's, images × classes; give --loss or loss=: {others}"
@@ -520,16 +526,6 @@ def scaled(call: OperatorCall, weight: FirstValues) -> Translated:
     return "scale", {"axis": axes[0] if axes else 1}, {"w": row}
 
 
-def positioned(call: OperatorCall, weight: FirstValues) -> Translated:
-    """Maps and a weight that has one number for each of an image's."""
-    missing = len(call.whole) - weight.values.ndim
-    if missing < 0 or (1,) * missing + weight.values.shape != (1, *call.whole[1:]):
-        raise Unsupported(
-            f"an addition of {_by(weight.values.shape)} numbers is not supported, only of one for each of an image's"
-        )
-    return "position", {}, {"w": weight}
-
-
 def is_causal(mask: np.ndarray) -> bool:
     """Whether a mask of attention is the causal one; one that leaves out nothing is none."""
     seen = mask.astype(bool) if mask.dtype == bool else mask == 0
@@ -556,6 +552,14 @@ def softmax(call: OperatorCall, axis: int) -> Translated:
 def _plain(made: Made, value: Value) -> bool:
     """Whether the numbers are the layer's, in the same order."""
     return value.places.flat() == made.own(value.layer).flat()
+
+
+def _in_turn(made: Made, value: Value) -> bool:
+    """Whether the positions of an image come one after the other, and the channels are anywhere."""
+    places, layer = value.places, value.layer
+    sizes = made.images, layer.shape[1], prod(layer.shape[2:])
+    in_order = all(places.in_order(of, size) for of, size in zip((IMAGE, CHANNEL, POSITION), sizes, strict=True))
+    return in_order and places.runs_through(0) <= {IMAGE}
 
 
 def _maps(made: Made, node: Node, value: Value) -> Layer:
@@ -766,17 +770,18 @@ def _prepend(made: Made, node: Node, inputs: list[Value]) -> Value:
 
 def _position(made: Made, node: Node, inputs: list[Value]) -> Value:
     """A learnt number for each of an image's, which the weight has in the order of the input's axes."""
-    (value,), shape = inputs, inputs[0].layer.shape[1:]
-    places = value.places
-    size = prod(shape[1:])
-    if (
-        places.runs_through(0) > {IMAGE}
-        or places.range(CHANNEL) != (0, shape[0])
-        or places.range(POSITION) != (0, size)
-    ):
-        raise NetworkError(f"{node.name}: an addition of a weight is supported to all of an image's numbers only")
-    order = np.argsort(places.numbers(range(1, len(places.axes)), channel=size, position=1))
-    node.weights["w"] = node.weights["w"].moved(lambda values: values.reshape(-1)[order].reshape(shape))
+    (value,), places, w = inputs, inputs[0].places, node.weights["w"]
+    shape, rank = value.layer.shape[1:], len(places.axes)
+    its = [axis for axis in range(rank) if places.runs_through(axis) != {IMAGE}]
+    wanted = tuple(places.shape[axis] if axis in its else 1 for axis in range(rank))
+    numbers = places.numbers(its, channel=prod(shape[1:]), position=1)
+    if (1,) * (rank - w.values.ndim) + w.values.shape != wanted or numbers.size != prod(shape):
+        by = _by(w.values.shape)
+        raise NetworkError(
+            f"{node.name}: an addition of {by} numbers is not supported, only of one for each of an image's"
+        )
+    order = np.argsort(numbers)
+    node.weights["w"] = w.moved(lambda values: values.reshape(-1)[order].reshape(shape))
     return Value(made.b.position(name=node.name, after=value.layer), places)
 
 
@@ -784,8 +789,7 @@ def _embedding(made: Made, node: Node, inputs: list[Value]) -> Value:
     """A row of the table for every token; the channels become the last axis."""
     (value,), (words, channels) = inputs, node.weights["w"].values.shape
     node.weights["w"] = node.weights["w"].as_filters()
-    b: Any = made.b
-    layer = b.embedding(words, channels, name=node.name, after=value.layer)
+    layer = made.b.embedding(words, channels, name=node.name, after=value.layer)
     tokens = made.own(layer)
     return Value(layer, tokens.permuted((0, 2, 3, 1)).reshaped((*node.shape[:-1], channels)))
 

@@ -41,7 +41,7 @@ def graph_of(file: OnnxFile) -> Graph:
     translation.names[name] = ""
     nodes = [made for node in file.graph.node for made in translation.nodes(node)]
     outputs = [translation.names[value.name] for value in file.graph.output if value.name in translation.names]
-    return Graph(file.name, "ONNX", "", shapes[name], nodes, outputs, file.path)
+    return Graph(file.name, "ONNX", "", shapes[name], nodes, outputs, file=file.path)
 
 
 class _OnnxTranslation:

@@ -29,7 +29,7 @@ FILE = re.compile(r"(?P<path>.*?\.(?P<kind>onnx|py))(:(?P<part>.+))?", re.IGNORE
 Loss = str | Mapping[str, str] | None
 
 
-def from_torch(module: Any, shape: Sequence[int], output: str | None = None, loss: Loss = None) -> Network:
+def from_torch(module: Any, shape: Any, output: str | None = None, loss: Loss = None) -> Network:
     """A network from a `torch.nn.Module`, with the module's weights.
 
     The module is read as it trains: with dropout, and with the batch's statistics in batch normalisation.  It is not
@@ -38,17 +38,21 @@ def from_torch(module: Any, shape: Sequence[int], output: str | None = None, los
 
     Args:
         module: a network with one input; a classifier may end in logits, a softmax or a log-softmax.
-        shape: of its input: (images, channels, height, width).
+        shape: of its input: (images, channels, height, width).  For a module that reads tokens, an example of them: a
+            tensor of whole numbers, (windows, tokens).
         output: the name of the node that the loss reads (None: the module's only output).
         loss: "softmax" (None), "pixel_softmax", "mean_squared_error" or "binary_cross_entropy", which take logits; or
-            of several outputs the node and the loss of each, as in {"head": "softmax", "mask": "pixel_softmax"}.
+            of several outputs the node and the loss of each, as in {"head": "softmax", "mask": "pixel_softmax"}.  A
+            module that reads tokens and has classes for each of them ends in "pixel_softmax" without.
 
     Raises:
         NetworkError: one line that names the node, and what can be done.
     """
     from refimpl.network.imported.torch_module import graph_of
 
-    return built(graph_of(module, tuple(shape)), shape[0], output, loss)
+    dtype = "int32" if str(getattr(shape, "dtype", "")) in ("torch.int64", "torch.int32") else "float32"
+    given = tuple(shape.shape) if dtype == "int32" else tuple(shape)
+    return built(graph_of(module, given, dtype), given[0], output, loss)
 
 
 def from_onnx(path: str | Path, batch: int = BATCH, output: str | None = None, loss: Loss = None) -> Network:

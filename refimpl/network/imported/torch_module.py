@@ -26,8 +26,8 @@ COPIES = ("lift_fresh_copy", "lift_fresh", "detach", "clone", "alias", "to", "_t
 LARGEST_CONSTANT = 1 << 26  #: numbers
 
 
-def graph_of(module: Any, shape: tuple[int, ...]) -> Graph:
-    """The module's graph in our operations, for an input of this shape."""
+def graph_of(module: Any, shape: tuple[int, ...], dtype: str = "float32") -> Graph:
+    """The module's graph in our operations, for an input of this shape; "int32": of tokens."""
     try:
         import torch
     except ImportError:
@@ -36,7 +36,7 @@ def graph_of(module: Any, shape: tuple[int, ...]) -> Graph:
         raise NetworkError(f"{type(module).__name__} is not a torch.nn.Module")
     if not 2 <= len(shape) <= 4 or not all(isinstance(size, int) and size > 0 for size in shape):
         raise NetworkError(f"the shape is {one_line(str(shape))}; give (images, channels, height, width)")
-    return _TorchTranslation(torch, module, shape).graph
+    return _TorchTranslation(torch, module, shape, dtype).graph
 
 
 def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
@@ -60,14 +60,14 @@ def fill_module(module: Any, trained: Mapping[str, np.ndarray]) -> None:
             state[name].copy_(torch.from_numpy(np.array(values)))  # a state_dict's tensors are the module's own
 
 
-def _exported(torch: Any, module: Any, shape: tuple[int, ...]) -> Any:
+def _exported(torch: Any, module: Any, shape: tuple[int, ...], dtype: Any) -> Any:
     """What `torch.export` makes of the module as it trains."""
     modes = {part: part.training for part in module.modules()}
     device = next((parameter.device for parameter in module.parameters()), None)
     try:
         module.train()
         with torch.no_grad():
-            return torch.export.export(module, (torch.zeros(shape, device=device),), strict=False)
+            return torch.export.export(module, (torch.zeros(shape, dtype=dtype, device=device),), strict=False)
     except Exception as error:
         first = f"{type(error).__name__}: {one_line(next(iter(str(error).splitlines()), ''))}"
         raise NetworkError(
@@ -88,8 +88,8 @@ class Weight(NamedTuple):
 class _TorchTranslation:
     """The graph of one module."""
 
-    def __init__(self, torch: Any, module: Any, shape: tuple[int, ...]) -> None:
-        exported = _exported(torch, module, shape)
+    def __init__(self, torch: Any, module: Any, shape: tuple[int, ...], dtype: str) -> None:
+        exported = _exported(torch, module, shape, torch.float32 if dtype == "float32" else torch.int64)
         signature = exported.graph_signature
         stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         self.torch, self.batch = torch, shape[0]
@@ -116,7 +116,7 @@ class _TorchTranslation:
                 self._translate(node)
             elif node.op == "output":
                 outputs = [self.names[value] for value in node.args[0] if value in self.names]
-        self.graph = Graph(type(module).__name__, "PyTorch", "", shape, self.nodes, outputs)
+        self.graph = Graph(type(module).__name__, "PyTorch", "", shape, self.nodes, outputs, dtype)
 
     def _translate(self, node: Any) -> None:
         call = TorchCall(self, node)
@@ -411,7 +411,7 @@ def _add(call: TorchCall) -> Translated:
     weights = [value for value in values if value in call.of.weights]
     call.inputs = [call.of.names[value] for value in values if value in call.of.names]
     if len(weights) == len(call.inputs) == 1 and call["alpha"] == 1:
-        return graph.positioned(call, call.weight_of(weights[0], "summand"))
+        return "position", {}, {"w": call.weight_of(weights[0], "summand")}
     if len(call.inputs) < 2 or call["alpha"] != 1:
         raise Unsupported("an addition of a number is not supported, only of two maps or of a weight")
     return "add", {}

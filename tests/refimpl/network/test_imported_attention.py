@@ -75,7 +75,7 @@ class Permuted(Heads):
 
     def __init__(self) -> None:
         super().__init__(of_thirds)
-        self.out = nn.Identity()
+        self.out = nn.Identity()  # type: ignore[assignment]
 
     def forward(self, x: Any) -> Any:
         given = functional.silu(self.qkv(x))
@@ -94,6 +94,17 @@ class ClassToken(nn.Module):
     def forward(self, x: Any) -> Any:
         x = torch.cat([self.token.expand(len(x), -1, -1), x], 1)
         return self.norm(self.body(x))[:, :1]
+
+
+class Placed(nn.Module):
+    """A learnt number for each of a token's, whose order of axes is another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Parameter(torch.randn(20, 1, 8))
+
+    def forward(self, x: Any) -> Any:
+        return functional.silu(x.transpose(0, 1) + self.places[2:18]).transpose(0, 1)
 
 
 class Apart(nn.Module):
@@ -150,10 +161,11 @@ CASES: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "head by head": (lambda: Heads(of_heads), ["conv", "attention", "conv", "join"]),
     "shared keys": (lambda: Heads(of_groups, channels=16), ["conv", "attention", "conv", "join"]),
     "in another order": (
-        lambda: Permuted(of_thirds),
+        Permuted,
         ["conv", "silu", "permute_channels", "attention", "take", "join"],
     ),
     "a class token": (ClassToken, ["prepend", "conv", *BLOCK, "conv", *BLOCK, "rmsnorm", "take"]),
+    "places": (Placed, ["position", "silu"]),
     "three layers": (Apart, ["take", "gelu", "conv", "conv", "conv", "attention"]),
     "nn.MultiheadAttention across": (Crossed, ["take", "gelu", "conv", "take", "take", "conv", "attention", "conv"]),
     "nn.TransformerEncoder": (encoder, ["conv", *BLOCK, "conv", *BLOCK]),
@@ -182,7 +194,8 @@ def test_a_step_is_pytorchs_and_weights_come_back(case: str) -> None:
             "fc",
             "softmax",
         ]
-    assert network.parameter_count == sum(weight.numel() for weight in module.parameters())
+    if case != "places":  # a part of a parameter
+        assert network.parameter_count == sum(weight.numel() for weight in module.parameters())
     random = np.random.default_rng(0)
     images, labels = random.standard_normal(SHAPE, dtype=np.float32), np.array([0, 4, 2], np.int32)
     loss, trained, trainer = stepped(network, (images, labels))
@@ -222,6 +235,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[Any, ...]]] = {
         lambda: nn.TransformerEncoderLayer(8, 2, 12, batch_first=True),
         ("body.self_attn.scaled_dot_product_attention", "dropout_p=0.1", 0.0),
     ),
+    "a bias alone": (lambda: Bias(), ("body.add", "8 numbers")),
     "a window": (lambda: Function(window), ("mask", "causal")),
     "a scale": (lambda: Function(scaled), ("scale=1.0",)),
 }
@@ -236,8 +250,61 @@ class Function(nn.Module):
         return self.function(x)
 
 
+class Bias(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(8))
+
+    def forward(self, x: Any) -> Any:
+        return functional.silu(x) + self.bias
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_another_attention_is_refused(case: str) -> None:
     make, says = REFUSED[case]
     with raises_naming(NetworkError, *says):
         refimpl.networks.from_torch(Patches(make()), SHAPE)
+
+
+class Language(nn.Module):
+    """A small GPT, its head tied to its table."""
+
+    def __init__(self, tied: bool = True) -> None:
+        super().__init__()
+        self.table, self.places = nn.Embedding(20, 8), nn.Embedding(24, 8)
+        self.blocks = nn.ModuleList(Heads(of_thirds, causal=True) for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, 20, bias=False)
+        if tied:
+            self.head.weight = self.table.weight
+
+    def forward(self, tokens: Any) -> Any:
+        x = self.table(tokens) + self.places(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_language_model_takes_a_step_as_pytorch_does(tied: bool) -> None:
+    torch.manual_seed(0)
+    module, random = Language(tied), np.random.default_rng(0)
+    example = torch.zeros(3, 16, dtype=torch.int64)
+    network = refimpl.networks.from_torch(module, example)
+    kinds = [layer.kind for layer in network.layers]
+    block = ["conv", "attention", "conv", "join"]
+    assert kinds == ["embedding", "position", *block, *block, "layernorm", "conv", "pixel_softmax"]
+    tokens, labels = random.integers(0, 20, (2, 3, 16)).astype(np.int32)
+    loss, trained, trainer = stepped(network, (tokens, labels))
+    trainer.close()
+    module = module.double()
+    right = functional.cross_entropy(
+        module(torch.tensor(tokens).long()).flatten(0, 1), torch.tensor(labels.ravel()).long()
+    )
+    right.backward()
+    assert loss == pytest.approx(right.item(), rel=1e-6)
+    named = dict(module.named_parameters(remove_duplicate=False))
+    assert len(trained) == len(dict(module.named_parameters()))  # of two names of one parameter an export has one
+    for name, values in trained.items():
+        wanted = (named[name] - 0.5 * named[name].grad).detach().numpy()
+        np.testing.assert_allclose(values, wanted, rtol=0, atol=2e-6, err_msg=name)
