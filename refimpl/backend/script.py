@@ -27,6 +27,7 @@ from refimpl.backend.initial_state import constants, first_values
 from refimpl.backend.orders import awaited
 from refimpl.backend.run_errors import RunError
 from refimpl.backend.schedules import SHAPES, Schedule
+from refimpl.backend.script_text import ABOUT, HEAD, HOST_THREAD, START, TABLE, TRAIN, TRAIN_SEVERAL
 from refimpl.network import Setting, Step, Tensor
 from refimpl.planner import (
     Allocate,
@@ -53,141 +54,6 @@ INDENT = "    "
 #: A setting of a call → its name in the script; the others are in the dictionary LEARNING.
 SETTINGS = {"seed": "SEED", "iteration": "iteration"}
 
-ABOUT = """`train_step` has the plan's steps one after another. Kernels run on the stream `compute`, copies on $movers.
-A tensor has its name from `at(address, shape)`, where the plan allocates its bytes in the arena, to `del`, where it
-frees them. Work given to a stream after `event[...].wait(stream)` starts when what was recorded there has happened;
-a comment says why. `--help` says what the script can be given. `python -m kernels.targets.emulated SCRIPT` runs it
-without a GPU, slowly, with every access checked. Written by: $command"""
-
-HEAD = '''"""$title
-
-$about
-"""
-
-$imports
-import numpy as np
-${driver}from kernels import $families
-from kernels.shim import cuda
-from kernels.targets import $targets
-
-if reason := gpu.why_not_at_all():
-    sys.exit(f"{reason.rstrip('.')}; without one: python -m kernels.targets.emulated {' '.join(sys.argv)}")
-
-SEED, CLASSES, LEARNING = $seed, $classes, $learning
-
-# -- Memory, streams, events
-arena = cuda.device_array($arena, np.uint8)  # $arena_size of device memory
-pinned = cuda.pinned_array($pinned, np.uint8)  # $pinned_size of host memory; copies to it run beside kernels
-$streams = $made  # none waits for another, unless told
-event = defaultdict(gpu.CudaEvent)  # by name; each is made when it is first used
-state = {}  # what training keeps from one iteration to the next: name → array, first value, spread
-
-
-def at(address, *shape, dtype=np.float32, of=arena):
-    """The array at an address of the arena, or of pinned memory."""
-    return of[address : address + np.dtype(dtype).itemsize * prod(shape)].view(dtype).reshape(shape)
-
-
-def kept(name, shape, *addresses, first=0.0, spread=0.0):
-    """A part of the state: a weight with its gradient and $kept, or one array alone."""
-    arrays = [at(address, *shape) for address in addresses]
-    for one, array in zip((name, f"d({name})", $states), arrays):
-        state[one] = (array, first, spread) if one == name else (array, 0.0, 0.0)
-    return arrays if len(arrays) > 1 else arrays[0]
-$table
-$host_thread
-# -- Tensors that stay as long as training does
-$residents
-
-# -- Buffers in pinned memory
-$buffers
-
-
-def train_step(iteration):
-'''
-
-TABLE = '''
-
-def table(address, *numbers):
-    """Whole numbers that nothing changes."""
-    array = at(address, len(numbers), dtype=np.int32)
-    array.copy_to_device(np.array(numbers, np.int32))
-    return array
-'''
-
-HOST_THREAD = '''
-# -- The host's thread
-host = ThreadPoolExecutor(1, initializer=cuda.current_context)  # one thread: its work is done in order
-pieces = []  # what it was given in this iteration
-store = {}  # name → a $packed map
-counter = cuda.pinned_array(1, np.uint32)  # how many of the records in its work it has reached
-
-
-def on_host(work, *given):
-    """Give work to the thread; this does not wait for it."""
-    pieces.append(host.submit(work, *given))
-
-
-$functions
-
-def count(number):
-    """A record in the thread's work, number 1, 2, ...: streams can wait for it."""
-    if emulated.active():
-        emulated.pass_on(counter.ctypes.data + (number << 48))  # its checks learn what happened before
-    counter[0] = number
-
-
-def hold(stream, number):
-    """Work that is given to the stream from now on starts when the thread has counted so far."""
-    at_least = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
-    (status,) = driver.cuStreamWaitValue32(int(stream.handle), counter.ctypes.data, number, at_least)
-    if status != driver.CUresult.CUDA_SUCCESS:
-        raise RuntimeError(f"the GPU cannot wait for the host's thread: {status.name}")
-
-'''
-
-TAIL = '''
-
-
-${schedule}def start(given):
-    """Fill the state: from arrays by name, or with the first values, drawn ones by a generator of each array's own."""
-    for name, (array, first, spread) in state.items():
-        key = hashlib.blake2b(f"{SEED}/{name}".encode(), digest_size=16).digest()
-        random = np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
-        values = random.standard_normal(array.shape, np.float32) * np.float32(spread) if spread else first
-        array.copy_to_device(given[name] if given else np.full(array.shape, values, np.float32))
-    gpu.synchronize()
-
-
-def train(images, labels, steps):
-    """Learn from batch after batch of the arrays, again from their beginning at their end; yields the mean losses."""
-    batch, shape = len(images_pinned), images_pinned.shape[1:]
-    if images.shape[1:] != shape or len(images) < batch or $wrong:
-        sys.exit(f"give at least {batch} images of shape {shape}, with $right")
-    for iteration in range(steps):
-        first = iteration % (len(images) // batch) * batch
-        images_pinned[:], labels_pinned[:] = images[first : first + batch], labels[first : first + batch]
-${scheduled}        train_step(iteration)
-${finish}        gpu.synchronize()
-        yield float(losses_pinned.mean(dtype=np.float64))
-
-
-if __name__ == "__main__":
-    command = argparse.ArgumentParser()
-    command.add_argument("data", nargs="?", help="an .npz file with images and $labels (default: one drawn batch)")
-    command.add_argument("--steps", type=int, default=10)
-    command.add_argument("--start", metavar="FILE", help="an .npz file: a state, or a checkpoint (default: drawn)")
-    command.add_argument("--save", metavar="FILE", help="an .npz file for the last state")
-    given = command.parse_args()
-    start(np.load(given.start) if given.start else None)
-    images = np.random.default_rng(SEED).standard_normal(images_pinned.shape, np.float32)
-    data = np.load(given.data) if given.data else {"images": images, "$labels": $drawn}
-    for iteration, loss in enumerate(train(data["images"], data["$labels"], given.steps)):
-        print(f"iteration {iteration}: loss {loss!r}", flush=True)
-    if given.save:
-        np.savez(given.save, **{name: array.copy_to_host() for name, (array, _, _) in state.items()})
-'''
-
 
 def written_out(program: Program, command: str, schedule: Schedule | None = None, **learning: float) -> str:
     """A program as a stand-alone script.  `RunError`: this program cannot be written as one.
@@ -199,8 +65,6 @@ def written_out(program: Program, command: str, schedule: Schedule | None = None
         learning: the seed, and what the optimiser takes; the trainer's, where they are not given.
     """
     refuse_foreign(program)
-    if len(program.network.given) > 2:
-        raise RunError(f"a script has one input and one loss, and {program.network.name} has more")
     if program.tier_bytes:
         tiers = ", ".join(program.tier_bytes)
         raise RunError(f"a script offloads to the host's memory alone, and this program uses the {tiers} tier as well")
@@ -229,15 +93,27 @@ class _Writer:
         self.tables = dict(constants(self.network))
         functions = {i.call.function for i in program.instructions if isinstance(i, Launch)}
         self.families = {name.partition(".")[0] for name in functions}
-        used = re.findall(r"\w+", ABOUT + HEAD + TABLE + HOST_THREAD + self.host_thread + TAIL)
+        used = re.findall(r"\w+", ABOUT + HEAD + TABLE + HOST_THREAD + self.host_thread + START + TRAIN + TRAIN_SEVERAL)
         self._taken = {*used, *self.families, *self.streams, *dir(builtins), *keyword.kwlist}
-        ours = {"images": self.network.input, "labels": self.network.labels, "losses": self.network.losses}
-        self._names: dict[Any, str] = {tensor: name for name, tensor in ours.items()}
-        self._names |= {(tensor, program.pinned[tensor]): f"{name}_pinned" for name, tensor in ours.items()}
+        self.several = len(self.network.given) > 2 or self.network.output.layer.weight != 1
+        self._names: dict[Any, str] = {}
+        for tensor, name in self._of_the_batch():
+            reserved = name in ("images", "labels", "losses")
+            made = self._names.setdefault(tensor, name) if reserved else self._named(tensor, name)
+            self._names[tensor, program.pinned[tensor]] = f"{made}_pinned"
         self.awaited = awaited(program)
         self.step_of_call = {call: step for step in self.network.steps for call in step.calls}
         self._look_forwards()
         self._look_backwards()
+
+    def _of_the_batch(self) -> Iterator[tuple[Tensor, str]]:
+        """The inputs, and every loss with its labels, and what they are called."""
+        network = self.network
+        for x in network.inputs:
+            yield x, "images" if x is network.input else x.name
+        for one in network.outputs:
+            of = f"{one.layer.name}_" * (len(network.outputs) > 1)
+            yield from ((one.labels, f"{of}labels"), (one.losses, f"{of}losses"))
 
     def _look_forwards(self) -> None:
         """For each line, what it needs to know of those before it."""
@@ -349,11 +225,12 @@ class _Writer:
             "residents": "\n".join(self._residents(firsts)),
             "classes": self.network.output.classes,
             **self._labels(),
-            "buffers": "\n".join(self._buffers()),
+            "buffers": "\n".join([*self._buffers(), *(self._tables() if self.several else ())]),
             "finish": f"{INDENT * 2}while pieces:\n{INDENT * 3}pieces.pop(0).result()\n" * threads,
         }
         steps = "\n".join(line for number in range(len(self.network.steps) + 1) for line in self._step(number))
-        return Template(HEAD).substitute(fields) + steps + Template(TAIL).substitute(fields)
+        tail = START + (TRAIN_SEVERAL if self.several else TRAIN)
+        return Template(HEAD).substitute(fields) + steps + Template(tail).substitute(fields)
 
     def _learning(self, learning: Mapping[str, float], schedule: Schedule | None) -> dict[str, Any]:
         """The optimiser's numbers, the names of what it keeps, and the schedule of its rate."""
@@ -395,7 +272,8 @@ class _Writer:
         """A line for each resident tensor; a weight has its gradient and the optimiser's states beside it."""
         at = self.program.resident
         together = {p.weight: p.tensors for *_, p in self.network.parameters() if {*p.tensors} <= {*at}}
-        shown = {self.network.predictions} | {tensor for kept in together.values() for tensor in kept[1:]}
+        predictions = {output.predictions for output in self.network.outputs}
+        shown = predictions | {tensor for kept in together.values() for tensor in kept[1:]}
         for tensor in (tensor for tensor in at if tensor not in shown):
             first, spread = firsts.get(tensor, (0.0, 0.0))
             more = [f"first={first!r}"] * bool(first)
@@ -427,6 +305,22 @@ class _Writer:
             yield from packed(f"{name} = at", [*self._place(tensor, address), "of=pinned"], comment, "")
             if address + tensor.nbytes > end:
                 end, last = address + tensor.nbytes, name
+
+    def _tables(self) -> Iterator[str]:
+        """Of several inputs and losses: their buffers in pinned memory by the names that they have in data files."""
+        network, at = self.network, self.program.pinned
+        several = len(network.outputs) > 1
+        losses = [(one.layer.name if several else self._labels()["labels"], one) for one in network.outputs]
+        given = {"images" if x is network.input else x.name: x for x in network.inputs}
+        given |= {name: one.labels for name, one in losses}
+        yield from ("", "# -- The batch, and its results")
+        yield from table("GIVEN", {name: self.buffer(x, at[x]) for name, x in given.items()})
+        classes = {name: (one.classes, one.ignore_index) for name, one in losses if one.loss.target != "number"}
+        yield from table(
+            "CLASSES", {name: repr(pair) for name, pair in classes.items()}, "and the label that is ignored"
+        )
+        pairs = {name: f"({self.buffer(one.losses, at[one.losses])}, {one.layer.weight!r})" for name, one in losses}
+        yield from table("LOSSES", pairs, "and the weight in their sum")
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
@@ -590,6 +484,13 @@ def packed(function: str, arguments: list[str], comment: str = "", indent: str =
     if len(lines[0]) > WIDTH:
         lines = [f"{indent}{function}(", *filled(arguments, indent + INDENT), f"{indent})"]
     return commented(lines, comment, indent)
+
+
+def table(name: str, values: Mapping[str, str], comment: str = "") -> Iterator[str]:
+    """A dictionary, an entry a line."""
+    yield f"{name} = {{" + f"  # {comment}" * bool(comment)
+    yield from (f"{INDENT}{quoted(key)}: {value}," for key, value in values.items())
+    yield "}"
 
 
 def filled(parts: list[str], indent: str) -> Iterator[str]:

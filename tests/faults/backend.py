@@ -86,7 +86,7 @@ FAULTS = (
     ),
     Fault(
         "an exported script uploads the batch of another iteration",
-        "refimpl/backend/script.py",
+        "refimpl/backend/script_text.py",
         "first = iteration % (len(images) // batch) * batch",
         "first = (iteration + 1) % (len(images) // batch) * batch",
         "tests/refimpl/backend/test_script.py",
@@ -101,9 +101,17 @@ FAULTS = (
         slow=True,
     ),
     Fault(
+        "several inputs of a data file are shuffled each in its own way",
+        "refimpl/backend/named_data.py",
+        "both = ([array[chosen] for array in arrays] for arrays in (self.train_inputs, self.train_labels))",
+        "both = ([array[chosen[:: 1 - 2 * (i % 2)]] for i, array in enumerate(arrays)]\n"
+        "                for arrays in (self.train_inputs, self.train_labels))",
+        "tests/refimpl/backend/test_named_data.py",
+    ),
+    Fault(
         "an evaluation weighs every batch alike, however few pixels count",
         "refimpl/backend/trainer.py",
-        "counted * len(right) / (batch * counts.sum())",
+        "counted * self.images / (len(labels) * self.counted)",
         "1.0",
         "tests/refimpl/backend/test_losses.py",
     ),

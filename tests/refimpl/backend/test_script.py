@@ -21,6 +21,7 @@ import pytest
 
 from refimpl.backend import RunError, Trainer
 from refimpl.backend.bound_program import function_of
+from refimpl.backend.named_data import NamedSynthetic
 from refimpl.backend.orders import awaited
 from refimpl.backend.schedules import Schedule
 from refimpl.backend.script import WIDTH, written_out
@@ -28,7 +29,7 @@ from refimpl.machine.tiers import Tier
 from refimpl.memory import ALLOCATORS
 from refimpl.names import presets
 from refimpl.names.machines import named as machine
-from refimpl.network import Builder, Setting, Tensor
+from refimpl.network import Builder, Network, Setting, Tensor
 from refimpl.network.zoo import build
 from refimpl.planner import (
     Allocate,
@@ -45,6 +46,7 @@ from refimpl.planner import (
 )
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import MACHINE, dense_network, differing, small_network
+from tests.refimpl.backend.test_several import several
 from tests.refimpl.drawn_networks import every_option
 from tests.refimpl.modules import DropSome, Mirrored, OffloadSome, PrefetchAhead, least_plan, setup
 from tests.refimpl.plainly import SETTINGS
@@ -398,6 +400,50 @@ def test_the_same_bits_where_maps_are_stored_and_dropped_and_layers_fork(pinned:
 @pytest.mark.slow
 def test_the_same_bits_with_groups_dilation_and_every_other_option(tmp_path: Path) -> None:
     same_bits(least_plan(every_option(2), wanted("superneurons"), H100, 0.3), tmp_path)
+
+
+def weighted() -> Network:
+    """One input, and one loss, whose weight is not 1."""
+    b = Builder("weighted", (3, 2, 4, 4))
+    b.conv(3, 1)
+    b.mean_squared_error(weight=0.25)
+    return b.build()
+
+
+@pytest.mark.parametrize("make", [several, weighted])
+def test_several_inputs_and_losses_are_written_out(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(least_plan(make(), wanted("superneurons"), H100, 0.3), monkeypatch)
+
+
+@pytest.mark.emulated
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [several, weighted])
+def test_the_same_bits_with_several_inputs_and_losses(make: Any, tmp_path: Path) -> None:
+    network = make()
+    program = least_plan(network, wanted("superneurons"), H100, 0.3)
+    source = NamedSynthetic.of(network)
+    with Trainer(program, "emulated", **LEARNING) as made:
+        batches = [source.batch(network.batch, number) for number in range(STEPS)]
+        losses = [made.step(*batch) for batch in batches]
+        state = made.state()
+    path = tmp_path / "script.py"
+    path.write_text(written_out(program, "a test", **LEARNING), encoding="utf-8")
+    ran = runpy.run_path(str(path))
+    ran["start"](None)
+    each = [[*as_tuple(images), *as_tuple(labels)] for images, labels in batches]
+    given = {name: np.concatenate(parts) for name, parts in zip(ran["GIVEN"], zip(*each, strict=True), strict=True)}
+    assert list(ran["train"](given, STEPS)) == losses
+    assert differing(state, {name: array.copy_to_host() for name, (array, _, _) in ran["state"].items()}) == []
+    for name, pinned in ran["GIVEN"].items():
+        with raises_naming(SystemExit, name, pinned.shape[1:]):
+            next(ran["train"](given | {name: given[name][:2]}, 1))
+        if name in ran["CLASSES"]:
+            with raises_naming(SystemExit, name, 0, ran["CLASSES"][name][0] - 1):
+                next(ran["train"](given | {name: given[name] + ran["CLASSES"][name][0]}, 1))
+
+
+def as_tuple(given: Any) -> tuple[Any, ...]:
+    return given if isinstance(given, tuple) else (given,)
 
 
 @pytest.mark.emulated

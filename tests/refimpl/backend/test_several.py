@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from refimpl.backend import BatchError, RunError, Trainer, written_out
+from refimpl.backend import BatchError, Trainer
 from refimpl.network import SUPERNEURONS, VDNN, VDNNPP, Builder, Conventions, Network, NetworkError
 from tests.messages import raises_naming
 from tests.refimpl.backend.running import differing, plain_training, small_program, trained, trainer
@@ -92,8 +92,6 @@ def test_what_is_wrong_is_one_line() -> None:
             made.step((images[0], images[0]), labels)
         with raises_naming(BatchError, 3, 2, "images"):
             made.evaluate((images[0], images[1][:2]), labels)
-    with raises_naming(RunError, "several", "one input"):
-        written_out(program, "a test")
     b = Builder("net", (2, 3, 4, 4))
     with raises_naming(NetworkError, "other", (3, 3, 4, 4), 2):
         b.add_input("other", (3, 3, 4, 4))
